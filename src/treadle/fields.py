@@ -254,10 +254,12 @@ def _refuse(name: str, value: object, kind: _Kind) -> None:
         fits = False
     if not fits:
         hint = f" Write [{shown(value)}]." if isinstance(value, str) and kind.description.startswith("a list") else ""
-        raise ConfigurationError(f"{name} must be {kind.description}; got {_told(name, value)}.{hint}") from None
+        raise ConfigurationError(
+            f"{name} must be {kind.description}; got {_shown_unless_secret(name, value)}.{hint}"
+        ) from None
 
 
-def _told(name: str, value: object) -> str:
+def _shown_unless_secret(name: str, value: object) -> str:
     """Show a value; of one that may hold a key or a password, its kind."""
     return f"a value of type {type(value).__name__}" if name.rsplit(" ", maxsplit=1)[-1] in _SECRET else shown(value)
 

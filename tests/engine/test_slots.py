@@ -50,7 +50,7 @@ async def test_a_slot_that_was_handed_on_is_given_back_by_its_new_holder_alone()
     slots = Slots(2)
 
     with await slots.take(2) as held:
-        slot = held.hand_on()
+        slot = held.transfer()
     assert await free(slots) == 1
 
     with slot, slot:  # given back once, however often it is left

@@ -119,14 +119,14 @@ class Hooks:
 
     async def before_request(self) -> Stop | None:
         """Let hooks add messages before the model is asked. Return the end of a run that one does not let ask."""
-        denied, events = await self._said(Moment.BEFORE_REQUEST)
+        denied, events = await self._ask_all(Moment.BEFORE_REQUEST)
         if events:
             await self._ledger.record(*events)
         return None if denied is None else denied_stop(denied, "The request")
 
     async def after_response(self, message: Message) -> Decision | None:
         """Return the denial of a response, whose calls do not start then; None where they may."""
-        denied, events = await self._said(Moment.AFTER_RESPONSE, message=message)
+        denied, events = await self._ask_all(Moment.AFTER_RESPONSE, message=message)
         acted = [event for event in events if isinstance(event, HookActed)]
         if acted:
             await self._ledger.record(*acted)
@@ -136,12 +136,12 @@ class Hooks:
 
     async def prompt(self, message: Message, source: str) -> tuple[Decision | None, list[AnyEvent]]:
         """Return the denial of a user's message, or None, and what is recorded behind it."""
-        return await self._said(Moment.PROMPT, message=message, source=source)
+        return await self._ask_all(Moment.PROMPT, message=message, source=source)
 
     async def start(self, source: str) -> tuple[Stop | None, list[AnyEvent]]:
         """Tell hooks that a run begins or continues. Return its end where one denies that, and what is to be recorded once no call
         is open: nothing comes between calls and their results."""
-        denied, events = await self._said(Moment.SESSION_START, source=source)
+        denied, events = await self._ask_all(Moment.SESSION_START, source=source)
         stop = None if denied is None else denied_stop(denied, "The run")
         if self._ledger.state.has_open_calls:
             if stop is None:
@@ -173,7 +173,7 @@ class Hooks:
 
     # --- one hook
 
-    async def _said(self, at: Moment, **facts: Any) -> tuple[Decision | None, list[AnyEvent]]:
+    async def _ask_all(self, at: Moment, **facts: Any) -> tuple[Decision | None, list[AnyEvent]]:
         """Ask the hooks of a moment. Return the first denial, and what they add and did until then."""
         events: list[AnyEvent] = []
         for hook in self._at(at):

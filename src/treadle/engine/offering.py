@@ -192,7 +192,7 @@ class Offering:
             await wait_at_most(self._ledger.clock, kept.task, _GRACE_SECONDS)
             _leave(kept.task)
         elif kept.failure is not None and source.problem is None:
-            logger.warning("Toolset %s failed while it closed: %s", source.name, _words(kept.failure))
+            logger.warning("Toolset %s failed while it closed: %s", source.name, _failure_message(kept.failure))
 
     # --- listing
 
@@ -276,14 +276,14 @@ class _Source:
         self._toolset = toolset
         self._found: Sequence[Tool] = ()
         self._failed: tuple[Literal["open", "list", "run"], str] | None = None
-        self._told: tuple[object, ...] = ()
+        self._reported: tuple[object, ...] = ()
 
     @property
     def problem(self) -> str | None:
         """Why its tools are unavailable; None while they are there."""
         kept = self.kept
         if self._failed is None and kept is not None and kept.failure is not None:
-            self.fail("run" if kept.has_opened else "open", _words(kept.failure))
+            self.fail("run" if kept.has_opened else "open", _failure_message(kept.failure))
         return None if self._failed is None else self._failed[1]
 
     def fail(self, phase: Literal["open", "list", "run"], why: str) -> None:
@@ -322,7 +322,7 @@ class _Source:
         except BaseException as error:  # noqa: BLE001 - a stranger's code; Ctrl-C alone is passed on
             if not isinstance(error, asyncio.CancelledError):
                 pass_interrupts(error)
-            self.fail("list", _words(error))
+            self.fail("list", _failure_message(error))
 
     def _take(self, found: Any) -> None:
         if not isinstance(found, Sequence) or isinstance(found, str | bytes):
@@ -380,18 +380,18 @@ class _Source:
         """Return what is to be recorded of it: nothing where it is as it was."""
         if self.problem is not None and self._failed is not None:
             phase, why = self._failed
-            if self._told == (phase, why):
+            if self._reported == (phase, why):
                 return []
-            self._told = (phase, why)
+            self._reported = (phase, why)
             gone = tuple(sorted(name for name, owner in owners.items() if owner == self.name))
             logger.warning("Toolset %s is unavailable (%s): %s", self.name, phase, why)
             return [ToolsetFailed(toolset=self.name, phase=phase, message=why, tools=gone)]
         if self.kept is None or self.kept.value is None:
             return []
         names = tuple(tool.name for tool in self.tools if tool.name not in self.refused)
-        if self._told == (names, self.refused):
+        if self._reported == (names, self.refused):
             return []
-        self._told = (names, dict(self.refused))
+        self._reported = (names, dict(self.refused))
         for name, why in self.refused.items():
             logger.warning("Tool %s of toolset %s is not offered: %s", name, self.name, why)
         return [ToolsetListed(toolset=self.name, tools=names, refused=dict(self.refused))]
@@ -408,7 +408,7 @@ def _leave(task: "asyncio.Future[Any]") -> None:
         task.add_done_callback(_left_behind.discard)
 
 
-def _words(error: BaseException) -> str:
+def _failure_message(error: BaseException) -> str:
     """Return what failed, in one sentence without secrets; of a group of errors, the first."""
     while isinstance(error, BaseExceptionGroup) and error.exceptions:
         error = error.exceptions[0]

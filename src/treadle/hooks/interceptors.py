@@ -15,10 +15,10 @@ def interceptor_hooks(interceptor: Interceptor) -> tuple[Hook, Hook]:
     name = f"interceptor {type(interceptor).__name__}"
 
     async def before(context: HookContext) -> Any:  # whatever a stranger's method answers
-        return _said(await _whole(interceptor.before(context.call)))  # type: ignore[arg-type]  # there is one before a tool
+        return _required_answer(await _whole(interceptor.before(context.call)))  # type: ignore[arg-type]  # there is one before a tool
 
     async def after(context: HookContext) -> Any:  # as above
-        return _said(await _whole(interceptor.after(context.call, context.result)))  # type: ignore[arg-type]  # as above
+        return _required_answer(await _whole(interceptor.after(context.call, context.result)))  # type: ignore[arg-type]  # as above
 
     return (
         Hook(at=Moment.BEFORE_TOOL, run=before, name=name, timeout=None),
@@ -47,6 +47,6 @@ async def _whole(answer: Any) -> Any:
     return await answer if inspect.isawaitable(answer) else answer
 
 
-def _said(answer: Any) -> Any:
+def _required_answer(answer: Any) -> Any:
     """An interceptor answers always: where it says nothing, it has broken its contract."""
     return NotImplemented if answer is None else answer

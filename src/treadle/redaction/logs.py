@@ -15,7 +15,7 @@ _MAX_FRAMES = 50
 
 def shown_error(error: BaseException) -> str:
     """Return what an error says, without secrets: a library may quote an address or a header in it."""
-    return Redactor().text(_shortened(_said(error)))
+    return Redactor().text(_shortened(_message_of(error)))
 
 
 def _traceback(error: BaseException | None) -> str:
@@ -24,12 +24,12 @@ def _traceback(error: BaseException | None) -> str:
     while error is not None and len(reported) < _MAX_CAUSES:
         frames = "".join(traceback.format_tb(error.__traceback__, limit=-_MAX_FRAMES))
         head = "Traceback (most recent call last):\n" if frames else ""
-        reported.append(f"{head}{frames}{type(error).__name__}: {_shortened(_said(error))}")
+        reported.append(f"{head}{frames}{type(error).__name__}: {_shortened(_message_of(error))}")
         error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     return "\n\nThe exception above led to this one:\n\n".join(reversed(reported))
 
 
-def _said(error: BaseException) -> str:
+def _message_of(error: BaseException) -> str:
     try:
         return str(error)
     except KeyboardInterrupt:

@@ -147,7 +147,7 @@ def _hook(entry: _Entry, fails: str) -> Hook:
 async def _run(entry: _Entry, context: HookContext) -> HookAnswer:
     if not _is_meant(entry, context):
         return None
-    given = json.dumps(_told(entry, context)).encode()
+    given = json.dumps(_hook_input(entry, context)).encode()
     env = {**clean_environment(), "CLAUDE_PROJECT_DIR": entry.folder, "TREADLE_PROJECT_DIR": entry.folder}
     done = await run_process(
         ["/bin/sh", "-c", entry.command],
@@ -163,7 +163,7 @@ async def _run(entry: _Entry, context: HookContext) -> HookAnswer:
         return _blocked(done.stderr.strip() or "A hook blocked this.", context)
     if done.exit_code != 0:
         raise HookFailed(f"{entry.command[:200]} ended with status {done.exit_code}: {done.stderr.strip()[:500]}")
-    return _answered(_said(done, entry), done.stdout, context)
+    return _answered(_hook_output(done, entry), done.stdout, context)
 
 
 def _is_meant(entry: _Entry, context: HookContext) -> bool:
@@ -181,7 +181,7 @@ def _is_meant(entry: _Entry, context: HookContext) -> bool:
 _SOURCES = {"start": "startup", "resume": "resume"}
 
 
-def _told(entry: _Entry, context: HookContext) -> JsonObject:
+def _hook_input(entry: _Entry, context: HookContext) -> JsonObject:
     found: JsonObject = {
         "session_id": context.session_id,
         "transcript_path": "",
@@ -217,7 +217,7 @@ def _response(result: ToolResult) -> Any:
     return value if not result.is_error else {"error": result.content, "status": str(result.status)}
 
 
-def _said(done: ProcessResult, entry: _Entry) -> JsonObject:
+def _hook_output(done: ProcessResult, entry: _Entry) -> JsonObject:
     """Return the decision that a program has written; an empty one where it has written words, or nothing."""
     text = done.stdout.strip()
     if not text.startswith("{"):
@@ -246,7 +246,7 @@ def _answered(said: JsonObject, stdout: str, context: HookContext) -> HookAnswer
         case Moment.BEFORE_TOOL:
             return _on_call(more, reason, context)
         case Moment.AFTER_TOOL if added and context.result is not None:
-            return _with_words(context.result, added)
+            return _with_message(context.result, added)
         case Moment.PROMPT | Moment.SESSION_START:
             return added or (stdout.strip()[:_MAX_WORDS] if not said else "") or None
         case _:
@@ -274,7 +274,7 @@ def _blocked(reason: str, context: HookContext) -> HookAnswer:
     reason = reason[:_MAX_WORDS]
     match context.at:
         case Moment.AFTER_TOOL:
-            return None if context.result is None else _with_words(context.result, reason)
+            return None if context.result is None else _with_message(context.result, reason)
         case Moment.STOP:
             return reason
         case Moment.SESSION_END:
@@ -287,7 +287,7 @@ def _denied(reason: str, *, interrupt: bool = False) -> Decision:
     return Decision(kind="deny", rule="hook", reason=reason, interrupt=interrupt)
 
 
-def _with_words(result: ToolResult, text: str) -> ToolResult:
+def _with_message(result: ToolResult, text: str) -> ToolResult:
     """Return a result with a hook's words beside it."""
     try:
         value = json.loads(result.content)

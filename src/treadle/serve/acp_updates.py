@@ -46,7 +46,7 @@ class Updates:
         self._known: set[str] = set()
         self._step = 0
         self._shown = ""
-        self._said = ""
+        self._shown_text = ""
 
     def of(self, event: AnyEvent) -> Iterator[Update]:
         """Yield what the editor is shown of an event."""
@@ -58,7 +58,7 @@ class Updates:
                     yield acp.update_agent_thought_text(event.thinking)
                 yield from self._text(event.text)
             case ModelFinished():
-                if not self._said:
+                if not self._shown_text:
                     yield from self._text(event.message.text)
                 yield from (self.started(one) for one in event.message.calls if one.id not in self._known)
             case ToolStarted():
@@ -71,7 +71,7 @@ class Updates:
     def _began(self, event: ModelStarted) -> None:
         if event.step != self._step:
             self._step, self._shown = event.step, ""
-        self._said = ""
+        self._shown_text = ""
 
     def _underway(self, event: ToolStarted) -> Iterator[Update]:
         if event.call is not None and event.call.id not in self._known:  # the response still streams
@@ -105,11 +105,15 @@ class Updates:
 
     def _text(self, new: str) -> Iterator[Update]:
         """Yield text that was not shown before. A repeated request says its text from the start."""
-        self._said += new
-        if self._shown.startswith(self._said):
+        self._shown_text += new
+        if self._shown.startswith(self._shown_text):
             return
-        more = self._said[len(self._shown) :] if self._said.startswith(self._shown) else f"\n{self._said}"
-        self._shown = self._said
+        more = (
+            self._shown_text[len(self._shown) :]
+            if self._shown_text.startswith(self._shown)
+            else f"\n{self._shown_text}"
+        )
+        self._shown = self._shown_text
         if more:
             yield acp.update_agent_message_text(more)
 

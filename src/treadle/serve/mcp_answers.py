@@ -109,13 +109,13 @@ def outcome(result: RunResult, *, approve: str) -> types.CallToolResult:
         **({} if result.stop.output is None else {"output": result.stop.output}),
     }
     return types.CallToolResult(
-        content=[types.TextContent(type="text", text=_words(result, waiting))],
+        content=[types.TextContent(type="text", text=_summary(result, waiting))],
         structured_content=msgspec.to_builtins(said),
         is_error=result.status.value in ("failed", "stopped"),
     )
 
 
-def _words(result: RunResult, waiting: list[dict[str, Any]]) -> str:
+def _summary(result: RunResult, waiting: list[dict[str, Any]]) -> str:
     if result.completed:
         return result.text
     lines = [result.text] if result.text else []

@@ -137,7 +137,7 @@ class _Reading:
             case ModelStarted() | ModelFinished() | ModelFailed() | ContextCompacted():
                 self._beside(event)
             case ApprovalRequested() | ApprovalAnswered() | ToolResolved() | ToolInput():
-                self._said(event)
+                self._add_answer(event)
             case CallDecided(call_id=str(call_id)):
                 self._decided(call_id, event)
             case ActionDecided():
@@ -149,7 +149,7 @@ class _Reading:
             case _:
                 pass
 
-    def _said(self, event: ApprovalRequested | ApprovalAnswered | ToolResolved | ToolInput) -> None:
+    def _add_answer(self, event: ApprovalRequested | ApprovalAnswered | ToolResolved | ToolInput) -> None:
         """Take in what a person was asked, or said."""
         match event:
             case ApprovalRequested():

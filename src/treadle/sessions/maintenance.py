@@ -187,13 +187,13 @@ async def rewind(ledger: Ledger, to: int | str, *, tell_model: bool) -> Rewind:
     name = to if isinstance(to, str) else None
     rewound = SessionRewound(to=seq, mark=name, effects=tuple(f"{one.tool} ({one.call_id})" for one in effects))
     # One commit: the model must never continue without the message that says what stays done.
-    notices = [_told(rewound)] if effects and tell_model else []
+    notices = [_rewind_message(rewound)] if effects and tell_model else []
     await ledger.record(rewound, *notices, durable=True)
     kept = len(state.messages) - len(notices)
     return Rewind(session_id=state.id, to=seq, mark=name, messages=kept, dropped=before - kept, effects=effects)
 
 
-def _told(rewound: SessionRewound) -> AnyEvent:
+def _rewind_message(rewound: SessionRewound) -> AnyEvent:
     message = (
         "The conversation was taken back to this point. These calls had been made since and were not undone: "
         f"{', '.join(rewound.effects)}. Do not repeat them without checking."

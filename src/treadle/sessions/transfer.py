@@ -121,14 +121,14 @@ def _header(parcel: Parcel) -> _Header:
 def pack(parcel: Parcel) -> Iterator[bytes]:
     """Return the lines of an export, without line feeds. They are exact, secrets included."""
     yield msgspec.json.encode(_header(parcel))
-    yield from _told(parcel)
+    yield from _encoded_parcel(parcel)
     yield from map(_blob_line, parcel.blobs, parcel.blobs.values())
 
 
 def pack_redacted(parcel: Parcel, redactor: Redactor) -> Iterator[bytes]:
     """Return the lines of an export without secrets. Where there are none, they are those of `pack`."""
     blobs, renamed_blobs = _redacted_blobs(parcel, redactor)
-    exact = list(_told(parcel))
+    exact = list(_encoded_parcel(parcel))
     lines = [_redacted(line, redactor, renamed_blobs) for line in exact]
     is_changed = lines != exact or bool(renamed_blobs)
     yield msgspec.json.encode(msgspec.structs.replace(_header(parcel), redacted=is_changed, blobs=len(blobs)))
@@ -159,7 +159,7 @@ def _redacted_blobs(parcel: Parcel, redactor: Redactor) -> tuple[dict[str, bytes
     return blobs, changed
 
 
-def _told(parcel: Parcel) -> Iterator[bytes]:
+def _encoded_parcel(parcel: Parcel) -> Iterator[bytes]:
     for event in parcel.events:
         yield encode_event(event)
     for message in parcel.inbox:

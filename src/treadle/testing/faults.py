@@ -231,7 +231,9 @@ class _Fault:
     def __init__(self, fail_at: int, error: BaseException) -> None:
         check_kind("fail_at", fail_at, int, "the number of an operation, from 1, or 0 for no failure")
         if fail_at < 0:
-            raise ConfigurationError(f"fail_at is the number of an operation, from 1, or 0 for no failure; got {fail_at}.")
+            raise ConfigurationError(
+                f"fail_at is the number of an operation, from 1, or 0 for no failure; got {fail_at}."
+            )
         self.count = 0
         self._fail_at = fail_at
         self._error = error

@@ -268,13 +268,13 @@ def _tool_of(
         convert=schema.convert,
         **options,
     )
-    _refuse_wrong_words(made)
+    _refuse_wrong_options(made)
     _check_contract(made)
-    _report_missing_words(made, schema)
+    _report_missing_documentation(made, schema)
     return made, schema
 
 
-def _report_missing_words(made: Tool, schema: "FunctionSchema") -> None:
+def _report_missing_documentation(made: Tool, schema: "FunctionSchema") -> None:
     if not made.description:
         logger.warning(
             "Tool %r has no description, so the model must guess from its name what it does. Add a docstring: "
@@ -318,7 +318,7 @@ def _refuse_what_is_no_function(function: Function) -> None:
         )
 
 
-def _refuse_wrong_words(made: Tool) -> None:
+def _refuse_wrong_options(made: Tool) -> None:
     if made.check is not None and not _is_async(made.check):
         raise ToolDefinitionError(f"Tool {made.name!r}: check must be an async function of (arguments, ctx).")
 

@@ -210,13 +210,13 @@ def _field(parameter: inspect.Parameter, hint: Annotation, documented: str | Non
         hint, default = Annotated[hint, default], parameter.empty
     if default is None and not any(part in (None, type(None), Any) for part in _parts(hint)):
         hint = Union[hint, None]  # noqa: UP007 - a hint that is a text or a TypeVar knows no `|`
-    said = _said(hint) or documented
+    said = _annotated_description(hint) or documented
     # A field's name is ours and its alias the parameter's, so that `json`, `copy` and `_x` are no trouble to pydantic.
     options: dict[str, Any] = {"alias": parameter.name, **({"description": said} if said else {})}
     return hint, pydantic.Field(**options) if default is parameter.empty else pydantic.Field(default, **options)
 
 
-def _said(hint: Annotation) -> str | None:
+def _annotated_description(hint: Annotation) -> str | None:
     """Return the description that an Annotated carries: in a Field, a Doc or a plain text."""
     for note in reversed(hint.__metadata__ if _origin(hint) is Annotated else ()):
         match note:

@@ -144,7 +144,7 @@ class Tool(msgspec.Struct, Documented, frozen=True, kw_only=True, eq=False, meta
             raise ToolDefinitionError(f"Tool name {shown(self.name)} must be 1 to 256 printable characters.")
         self._check_texts()
         self._check_schemas()
-        self._check_words()
+        self._check_options()
         self._check_functions()
         self._check_numbers()
 
@@ -177,7 +177,7 @@ class Tool(msgspec.Struct, Documented, frozen=True, kw_only=True, eq=False, meta
             if (problem := find_unencodable(getattr(self, word), max_values=MAX_SCHEMA_VALUES)) is not None:
                 raise ToolDefinitionError(f"Tool {self.name!r}: {word} cannot be a JSON Schema: {problem}.")
 
-    def _check_words(self) -> None:
+    def _check_options(self) -> None:
         if not callable(self.effect) and not (isinstance(self.effect, str) and self.effect in set(Effect)):
             names = ", ".join(Effect)
             raise ToolDefinitionError(

@@ -116,7 +116,7 @@ def _starting(start: Start, asks: str, timeout: float, underway: _UnderWay) -> S
         except OSError as exc:  # TimeoutError and ConnectionError are among them: the outcome is unknown
             raise TimeoutError(f"no answer. Do not start it again; call {asks} with operation_id {key!r}") from exc
         underway.end(key)
-        return _told(key, "started", answer)
+        return _state_of(key, "started", answer)
 
     return run
 
@@ -127,7 +127,7 @@ def _checking(check: Check) -> Start:
     async def ask(arguments: JsonObject, ctx: ToolContext) -> Any:
         answer = await check(ctx.idempotency_key, ctx)
         said = answer_of_check(answer)
-        return Done(_told(ctx.idempotency_key, "started", said.value)) if isinstance(said, Done) else answer
+        return Done(_state_of(ctx.idempotency_key, "started", said.value)) if isinstance(said, Done) else answer
 
     return ask
 
@@ -137,7 +137,7 @@ def _checker(asks: str, name: str, check: Check, underway: _UnderWay) -> Tool:
         key = str(arguments["operation_id"])
         said = answer_of_check(await check(key, ctx))
         if isinstance(said, Done):
-            return _told(key, "started", said.value)
+            return _state_of(key, "started", said.value)
         if said is NotDone and not (left := underway.seconds_left(key)):
             return {"operation_id": key, "state": "not_started"}
         more = {"ask_again_in_seconds": math.ceil(left)} if said is NotDone else {}
@@ -160,5 +160,5 @@ def _checker(asks: str, name: str, check: Check, underway: _UnderWay) -> Tool:
     )
 
 
-def _told(key: str, state: str, answer: Any) -> JsonObject:
+def _state_of(key: str, state: str, answer: Any) -> JsonObject:
     return {"operation_id": key, "state": state, "result": answer}

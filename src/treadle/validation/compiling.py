@@ -34,7 +34,7 @@ def compiled(schema: JsonObject, *, where: str) -> Validator:
         if refused:
             reason = f"the schema refers to {refused[0]!r}, and only references within the schema (#/...) are followed"
         else:
-            reason = f"it is not a valid JSON Schema: {_words(error)}"
+            reason = f"it is not a valid JSON Schema: {_reason(error)}"
         raise ToolDefinitionError(f"The {where} cannot be used: {reason}.") from error
 
 
@@ -53,7 +53,7 @@ def _compile(schema: JsonObject, patterns: Any, refused: list[str]) -> Validator
     )
 
 
-def _words(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     if not isinstance(error, jsonschema_rs.ValidationError):
         return str(error).splitlines()[0].rstrip(".")
     place = "/".join(str(part) for part in error.instance_path)

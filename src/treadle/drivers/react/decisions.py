@@ -109,7 +109,7 @@ class DecisionForm:
             DecisionUnfit: There is none.
             ConfigurationError: The `read` of the user's own returned something else than a decision.
         """
-        value = _object_in(text, is_among_words=self.mode == "text")
+        value = _object_in(text, is_in_text=self.mode == "text")
         if self._own is None or self._read is None:
             return _converted(value)
         reading = self._own.check(value)
@@ -219,14 +219,14 @@ def _converted(value: JsonObject) -> ReActDecision:
         raise DecisionUnfit("extraction", [f"The decision cannot be read: {error}."]) from error
 
 
-def _object_in(text: str, *, is_among_words: bool) -> JsonObject:
+def _object_in(text: str, *, is_in_text: bool) -> JsonObject:
     if not text.strip():
         raise DecisionUnfit("extraction", ["You wrote nothing. Answer with one JSON object."])
     fences = [match["inside"] for match in _FENCE.finditer(text)]
     is_one_fence = len(fences) == 1 and _FENCE.sub("", text).strip() == ""
     if is_one_fence:
         return _parsed(fences[0])
-    return _parsed(_candidate(text)) if is_among_words else _parsed(text)
+    return _parsed(_candidate(text)) if is_in_text else _parsed(text)
 
 
 def _parsed(text: str) -> JsonObject:

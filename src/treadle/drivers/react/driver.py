@@ -118,7 +118,7 @@ class BoundReActDriver:
                     return
                 yield _set_aside(end, unfit, attempt)
                 correction = (
-                    Message(role="assistant", parts=(Text(_said(end) or "{}"),)),
+                    Message(role="assistant", parts=(Text(_text_of(end) or "{}"),)),
                     user_message(rejection(str(unfit))),
                 )
                 asked = msgspec.structs.replace(asked, messages=(*asked.messages, *correction))
@@ -146,7 +146,7 @@ class BoundReActDriver:
     def _decide(self, end: ModelEnd, request: ModelRequest) -> ReActDecision:
         if end.finish is Finish.LENGTH:
             raise DecisionUnfit("extraction", ["Your answer was cut off by the output limit: write a shorter one."])
-        said = joined(_said(end))
+        said = joined(_text_of(end))
         if end.has_damaged_text or is_damaged(said):
             raise DecisionUnfit("extraction", [_DAMAGED])
         decision = self._form.extract(said)
@@ -169,10 +169,10 @@ class BoundReActDriver:
             return
         fallback = msgspec.structs.replace(_as_answer(decision, end), usage=Usage())
         yield ResponseSetAside(reason="reworded", parts=end.parts, usage=end.usage, fallback=fallback)
-        async for part in self._reworded(self._final, decision, request, fallback):
+        async for part in self._final_inference(self._final, decision, request, fallback):
             yield part
 
-    async def _reworded(
+    async def _final_inference(
         self, model: Model, decision: ReActDecision, request: ModelRequest, draft: ModelEnd
     ) -> AsyncGenerator[ModelPart, None]:
         """Ask again, for the answer itself. Where that fails, the draft is the answer."""
@@ -192,14 +192,14 @@ class BoundReActDriver:
                 elif isinstance(part, TextDelta | ThinkingDelta):  # and no call: it could begin early
                     has_begun = True
                     yield part
-            _check_worded(end)
+            _check_answered(end)
         except ModelError as error:
             yield RequestFailed(error=error)
             spent = error.usage or (None if has_begun else Usage())  # None: estimated, because something arrived
             yield msgspec.structs.replace(draft, usage=spent, price=None if is_own else model.price)
         else:
             assert end is not None
-            yield _worded(end, model, decision, is_own=is_own)
+            yield _with_answer(end, model, decision, is_own=is_own)
         finally:
             if isinstance(stream, AsyncGenerator):
                 await stream.aclose()
@@ -222,7 +222,7 @@ async def _thoughts(model: Model, request: ModelRequest, ended: list[ModelEnd]) 
             await stream.aclose()
 
 
-def _said(end: ModelEnd) -> str:
+def _text_of(end: ModelEnd) -> str:
     return "".join(part.text for part in end.parts if isinstance(part, Text))
 
 
@@ -243,7 +243,7 @@ def _as_answer(decision: ReActDecision, end: ModelEnd) -> ModelEnd:
     return msgspec.structs.replace(end, parts=parts, finish=Finish.STOP)
 
 
-def _check_worded(end: ModelEnd | None) -> None:
+def _check_answered(end: ModelEnd | None) -> None:
     """Refuse a final inference that does not answer, so that the draft stands. What a model refuses to say is not a failure.
 
     Raises:
@@ -255,7 +255,7 @@ def _check_worded(end: ModelEnd | None) -> None:
         error = IncompleteStream(f"{what} broke off.")
     elif end.finish is Finish.LENGTH:
         error = ModelResponseInvalid(f"{what} was cut off by the output limit.")
-    elif end.finish is not Finish.REFUSED and not _said(end).strip():
+    elif end.finish is not Finish.REFUSED and not _text_of(end).strip():
         error = ModelResponseInvalid(f"{what} has no text.")
     else:
         return
@@ -263,7 +263,7 @@ def _check_worded(end: ModelEnd | None) -> None:
     raise error
 
 
-def _worded(end: ModelEnd, model: Model, decision: ReActDecision, *, is_own: bool) -> ModelEnd:
+def _with_answer(end: ModelEnd, model: Model, decision: ReActDecision, *, is_own: bool) -> ModelEnd:
     """Return the answer of the final inference; another model's is priced as that model's, and only its words are kept."""
     thought = (Thinking(text=decision.thought),) if decision.thought else ()
     parts = tuple(part for part in end.parts if isinstance(part, Text) or (is_own and isinstance(part, Thinking)))
@@ -286,7 +286,7 @@ def _failed(end: ModelEnd, unfit: DecisionUnfit, attempts: int) -> ModelEnd:
     details = tuple({"problem": problem} for problem in unfit.problems)
     message = f"No usable decision after {attempts} attempts ({unfit.reason}). {unfit}"
     failure = DecisionFailure(reason=unfit.reason, message=message, details=details, attempts=attempts)
-    said = _said(end)
+    said = _text_of(end)
     kept = said if len(said) <= _MAX_KEPT_CHARS else said[:_MAX_KEPT_CHARS] + "..."
     call = ToolCall(id="", name=failure.code, arguments="{}")
     parts: tuple[Part, ...] = (Text(kept), call) if kept.strip() else (call,)

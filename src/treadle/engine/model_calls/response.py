@@ -80,7 +80,7 @@ class ResponseCollector:
         self._usage = Usage()
         self._cost: Decimal | None = Decimal(0)
         # What the server has sent of the response that is under way.
-        self._said = Pieces()
+        self._text_pieces = Pieces()
         self._called: list[ToolCall] = []
         self._counted: Usage | None = None  # what the server had counted when we cut it off
 
@@ -104,7 +104,7 @@ class ResponseCollector:
                         self._turns += 1
                         await self._tell_failure(part)
                     case ResponseSetAside():
-                        self._said.clear()
+                        self._text_pieces.clear()
                         self._called.clear()
                         await self._set_aside(part)
                         if self.stop is not None or self.end is not None:
@@ -181,7 +181,7 @@ class ResponseCollector:
         """Tell a piece of what the model says. Return whether it is the first that somebody hears."""
         text = encodable(part.text)
         is_first = self._first_at is None
-        self._said.add(text)
+        self._text_pieces.add(text)
         if type(part) is TextDelta:
             self._delta(ModelDelta(step=self.step, text=text))
         else:
@@ -245,7 +245,7 @@ class ResponseCollector:
         used = self._counted if error is None else error.usage
         if used is None and not has_begun:
             return (self._usage, self._cost) if self._turns else (None, None)
-        said = [Text("".join(self._said))] if self._said else []
+        said = [Text("".join(self._text_pieces))] if self._text_pieces else []
         ours = estimate(self.request, (*said, *self._called))
         usage = ours if used is None else used
         if usage.output_tokens < ours.output_tokens and (said or self._called):  # counted before the model spoke

@@ -34,7 +34,7 @@ def estimate(request: ModelRequest, parts: Iterable[Part]) -> Usage:
 
     What is not text counts a fixed number: its bytes would be hundreds of times too many.
     """
-    sent = len(request.instructions or "") + _told(request.messages)
+    sent = len(request.instructions or "") + _character_count(request.messages)
     sent += sum(len(spec.description) + len(msgspec.json.encode(spec.parameters)) for spec in request.tools)
     return Usage(input_tokens=sent // 4 + 1, output_tokens=_length(parts) // 4 + 1, estimated=True)
 
@@ -55,7 +55,7 @@ _LOOK_BACK = 16
 """Messages that one step may add."""
 
 
-def _told(messages: Sequence[Message]) -> int:
+def _character_count(messages: Sequence[Message]) -> int:
     """Return the characters of a history. The CPU does not grow with it: what was counted in the step before is kept."""
     start, chars = _counted(messages)
     chars += sum(_length(message.parts) for message in messages[start:])

@@ -18,9 +18,9 @@ __all__ = [
     "failure_class",
     "is_being_cancelled",
     "kept_inside",
+    "message_of",
     "pass_interrupts",
     "traceback_of",
-    "words_of",
 ]
 
 LONGEST_DESCRIPTION = 500
@@ -122,12 +122,12 @@ def describe(error: BaseException) -> str:
 
 
 def _line(error: BaseException) -> str:
-    text = " ".join(_without_traceback(words_of(error)[:100_000]).split())
+    text = " ".join(_without_traceback(message_of(error)[:100_000]).split())
     line = f"{type(error).__name__}: {text}" if text else type(error).__name__
     return line.encode("utf-8", "replace").decode()
 
 
-def words_of(error: BaseException) -> str:
+def message_of(error: BaseException) -> str:
     """Return what an error says of itself, without a path; nothing where it cannot say it."""
     try:
         if isinstance(error, OSError) and error.filename is not None and error.strerror is not None:
@@ -188,7 +188,7 @@ def _formatted_one(error: BaseException) -> Iterator[str]:
     if error.__traceback__ is not None:
         yield "Traceback (most recent call last):\n"
         yield from traceback.format_tb(error.__traceback__, limit=-_MAX_FRAMES)
-    text = words_of(error)[:LONGEST_WORDS]
+    text = message_of(error)[:LONGEST_WORDS]
     kind = type(error)
     name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
     yield f"{name}: {text}\n" if text else f"{name}\n"

@@ -62,7 +62,7 @@ class Approving:
         try:
             said = None
             with self._interrupt.cancel_scope():
-                said = await self._said(approval, call)
+                said = await self._ask_approver(approval, call)
             answer = _as_answer(said, self._name)
             if answer is not None:
                 check_answer(
@@ -79,7 +79,7 @@ class Approving:
             return None
         return answer
 
-    async def _said(self, approval: Approval, call: CheckedCall) -> Any:  # Any: whatever a stranger answers
+    async def _ask_approver(self, approval: Approval, call: CheckedCall) -> Any:  # Any: whatever a stranger answers
         approver: Any = self._approver
         if hasattr(approver, "decide"):  # a policy is an approver, too
             said = approver.decide(call, self._session)

@@ -137,14 +137,14 @@ class Contract:
 
     async def _refused(self, call: CheckedCall, plain: Plain, code: str | None) -> ToolResult:
         message = f"{call.name} was refused by its service, in the words of `details`. It was not tried again."
-        reported, artifact = await self._told(call, plain)
+        reported, artifact = await self._failure_details(call, plain)
         result = failed_result(call, CallStatus.REJECTED, message, code=code, details=[reported])
         return await self._shortened(call, result, reported, artifact)
 
     async def unfinished(self, call: CheckedCall, error: Unfinished) -> ToolResult:
         """Return the result of a call that ended without a value, and that says itself what happened to it."""
         plain = await self._contracts.plain(error.body, text_from=_text_from(self.limit(call)))
-        reported, artifact = (None, None) if plain.problem is not None else await self._told(call, plain)
+        reported, artifact = (None, None) if plain.problem is not None else await self._failure_details(call, plain)
         acted = error.may_have_acted
         result = failed_result(
             call,
@@ -157,7 +157,7 @@ class Contract:
         )
         return await self._shortened(call, result, reported, artifact)
 
-    async def _told(self, call: CheckedCall, plain: Plain) -> tuple[Any, str | None]:
+    async def _failure_details(self, call: CheckedCall, plain: Plain) -> tuple[Any, str | None]:
         """Return what a failed call has to say, cut where it is heavy, and the digest of the whole then."""
         limit = self.limit(call)
         if limit is None or not plain.is_heavy:

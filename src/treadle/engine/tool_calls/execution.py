@@ -178,7 +178,7 @@ class Execution:
             try:
                 async with asyncio.TaskGroup() as tasks:
                     for call in started:
-                        tasks.create_task(self._carry_out(call, held.hand_on()))
+                        tasks.create_task(self._carry_out(call, held.transfer()))
                     for call in waiting:
                         tasks.create_task(self._queue(call))
             except BaseExceptionGroup as raised:

@@ -37,7 +37,7 @@ class Held:
     ) -> None:
         self.keep(0)
 
-    def hand_on(self) -> "Held":
+    def transfer(self) -> "Held":
         """Return one of them, which its new holder gives back."""
         assert self._count > 0
         self._count -= 1

@@ -253,7 +253,7 @@ class Planner:
             case kind if (
                 (may_start or kind == DecisionKind.ASK) and found.key and self._is_once_too_often(decided, nth)
             ):
-                self._refuse_repeat(plan, found, refusals.too_often_words(state.call.name, nth - 1), nth)
+                self._refuse_repeat(plan, found, refusals.too_often_message(state.call.name, nth - 1), nth)
             case _ if may_start:
                 plan.events += [decided.event(), *self._plan_ended(decided.call, state)]
                 is_taken = decided.decision.kind == DecisionKind.ALLOW and not (plan.acts or self._early.is_unused)
@@ -315,7 +315,7 @@ class Planner:
     def _stop_repeating(self, plan: Plan, found: "Sequence[_Found]", repetition: Repetition) -> None:
         """End the run: what has started early ends, and nothing else starts."""
         first = next(one for one in found if one.key)
-        message = refusals.repeated_words({one.state.call.name for one in found if one.key}, repetition)
+        message = refusals.repeated_message({one.state.call.name for one in found if one.key}, repetition)
         for one in found:
             if one.early is not None:
                 plan.adopted.append((one.state.call, one.early))

@@ -5,7 +5,7 @@ A call that had started before a process died is not a refused one: `unstarted` 
 
 from collections.abc import Collection, Sequence
 
-from treadle.engine.rules.failures import describe, words_of
+from treadle.engine.rules.failures import describe, message_of
 from treadle.engine.rules.tries import NOT_STARTED, Repetition
 from treadle.errors import InvalidArguments, InvalidJson, Rejected
 from treadle.messages import Finish, Message, ToolCall
@@ -32,14 +32,14 @@ __all__ = [
     "over_budget",
     "prerequisite_failed",
     "repeated",
-    "repeated_words",
+    "repeated_message",
     "run_ended",
     "run_stopped",
     "sibling_failed",
     "stale",
     "stopped",
     "stops_here",
-    "too_often_words",
+    "too_often_message",
     "unavailable",
     "unchecked",
     "undecided",
@@ -148,7 +148,7 @@ def invalid_json(proposed: ToolCall, error: InvalidJson) -> ToolResult:
 
 def invalid_arguments(proposed: ToolCall, error: InvalidArguments) -> ToolResult:
     """The arguments do not fit the tool's schema, or what its author demands of them."""
-    message = f"The arguments do not fit the schema: {words_of(error)}"
+    message = f"The arguments do not fit the schema: {message_of(error)}"
     return failed_result(proposed, CallStatus.INVALID_ARGUMENTS, message, details=error.details)
 
 
@@ -222,12 +222,12 @@ def stale(state: CallState) -> ToolResult:
     return unstarted(state, CallStatus.SKIPPED, message, "no_progress")
 
 
-def too_often_words(name: str, times: int) -> str:
+def too_often_message(name: str, times: int) -> str:
     """Say that one response holds a call too often."""
     return f"Not executed: this response already has the same {name} call {times} times already."
 
 
-def repeated_words(names: Collection[str], repetition: Repetition) -> str:
+def repeated_message(names: Collection[str], repetition: Repetition) -> str:
     """Say what came again and again, and that it was not run the last time."""
     times = f"{repetition.count} times in a row"
     results = " and the same result" if repetition.has_equal_results and repetition.count > 1 else ""

@@ -20,7 +20,7 @@ STORE_FAULTS = (psycopg.Error, *OWN_FAULTS)
 
 def describe(address: Address, fault: Exception) -> JournalError:
     """Return the error to raise for a fault of the journal at an address."""
-    place, detail = address.location, _words(address, fault)
+    place, detail = address.location, _message_of(address, fault)
     match fault:
         case errors.InsufficientPrivilege():
             text = f"The role may not use the journal {place} ({detail}). Grant it what it needs, or name another role."
@@ -46,11 +46,11 @@ def describe(address: Address, fault: Exception) -> JournalError:
 def describe_unreachable(address: Address, fault: Exception) -> JournalError:
     """Return the error to raise when there is no connection, or none any more."""
     return JournalError(
-        f"The server of the journal {address.location} cannot be reached ({_words(address, fault)}). Check "
+        f"The server of the journal {address.location} cannot be reached ({_message_of(address, fault)}). Check "
         "that it runs, and its address, role, password and database."
     )
 
 
-def _words(address: Address, fault: Exception) -> str:
+def _message_of(address: Address, fault: Exception) -> str:
     said = fault.diag.message_primary if isinstance(fault, psycopg.Error) else None
     return address.cleaned(said or str(fault)).rstrip(".")

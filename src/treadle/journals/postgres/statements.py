@@ -220,7 +220,7 @@ def append(
     """
     sent = connection.execute(
         _APPEND if job.due is None else _APPEND_DUE,
-        {**_words(job, before), "epoch": epoch, "holds": lease_seconds is not None, "lease": lease_seconds or 0.0},
+        {**_parameters(job, before), "epoch": epoch, "holds": lease_seconds is not None, "lease": lease_seconds or 0.0},
     )
 
     def outcome() -> int | None:
@@ -242,7 +242,7 @@ def adopt(
         "message_sums": [row[3] for row in inbox],
     }
     sent = connection.execute(
-        _ADOPT, {**_words(job, None), **messages, "parent_id": parent_id, "parent_seq": parent_seq}
+        _ADOPT, {**_parameters(job, None), **messages, "parent_id": parent_id, "parent_seq": parent_seq}
     )
     return lambda: sent.fetchone() is not None
 
@@ -316,7 +316,7 @@ def reindex(connection: Connection, session_id: str, head: int, rows: Sequence[D
         "INSERT INTO due (session_id, key, kind, at, call_id) SELECT %(id)s, item.* FROM unnest(%(keys)s::text[], "  # noqa: S608 - made of constants
         "%(due_kinds)s::text[], %(dues)s::double precision[], %(call_ids)s::text[]) AS item "
         f"WHERE {is_there} ON CONFLICT (session_id, key) DO NOTHING",
-        {**place, **_due_words(DueChanges(puts=tuple(rows)))},
+        {**place, **_due_parameters(DueChanges(puts=tuple(rows)))},
     )
     return lambda: None
 
@@ -372,7 +372,7 @@ def place_of(connection: Connection, session_id: str) -> tuple[int, int]:
 
 def is_stored(connection: Connection, job: Append, epoch: int | None) -> bool:
     """Whether the events of an append are there, each as it is and from this epoch."""
-    parameters = _words(job, None)
+    parameters = _parameters(job, None)
     row = connection.execute(
         "SELECT count(*) FROM event JOIN unnest(%(seqs)s::bigint[], %(bodies)s::text[]) AS item(seq, body) USING (seq, body) "
         "WHERE session_id = %(id)s AND epoch = coalesce(%(epoch)s, epoch)",
@@ -390,7 +390,7 @@ def longer(job: Append, rows: Sequence[EventRow]) -> Append:
     return msgspec.structs.replace(job, rows=[*rows, *job.rows], due=merged((lost, job.due)))
 
 
-def _words(job: Append, before: bytes | None) -> dict[str, Any]:  # Any: what a statement takes
+def _parameters(job: Append, before: bytes | None) -> dict[str, Any]:  # Any: what a statement takes
     return {
         "id": job.session_id,
         "state": job.state,
@@ -406,11 +406,11 @@ def _words(job: Append, before: bytes | None) -> dict[str, Any]:  # Any: what a 
         "versions": [row[3] for row in job.rows],
         "bodies": [row[4] for row in job.rows],
         "sums": [row[2] for row in job.chained(before)],
-        **_due_words(job.due or DueChanges()),
+        **_due_parameters(job.due or DueChanges()),
     }
 
 
-def _due_words(changes: DueChanges) -> dict[str, Any]:  # Any: what a statement takes
+def _due_parameters(changes: DueChanges) -> dict[str, Any]:  # Any: what a statement takes
     return {
         "drops_all": changes.drops_all,
         "drops": list(changes.drops),

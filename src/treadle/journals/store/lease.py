@@ -62,7 +62,7 @@ class HolderLink:
 
     def __init__(self, on_message: Callable[[], None]) -> None:
         self._on_message = on_message
-        self._told = 0
+        self._reported = 0
         self._loop = asyncio.get_running_loop()
 
     @property
@@ -72,8 +72,8 @@ class HolderLink:
 
     def tell(self, arrival: int) -> None:
         """Tell the holder of a message, once."""
-        if arrival > self._told:
-            self._told = arrival
+        if arrival > self._reported:
+            self._reported = arrival
             self._call(self._on_message)
 
     def _call(self, callback: Callable[[], None]) -> None:

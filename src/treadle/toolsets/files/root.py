@@ -255,7 +255,7 @@ class Root:
                 inner = _open_checked(name, folder, status, asked)
                 os.close(folder)
                 folder = inner
-            return _hand_over(folder, names)
+            return _opened(folder, names)
         finally:
             os.close(folder)
 
@@ -350,7 +350,7 @@ def _open_checked(name: str, folder: int, status: os.stat_result, asked: str) ->
     return opened
 
 
-def _hand_over(descriptor: int, names: tuple[str, ...]) -> Opened:
+def _opened(descriptor: int, names: tuple[str, ...]) -> Opened:
     status = os.fstat(descriptor)
     return Opened(
         descriptor=os.dup(descriptor), names=names, is_folder=stat.S_ISDIR(status.st_mode), size=status.st_size

@@ -22,7 +22,7 @@ class Traffic:
         self.refused: int | None = None
         """Status of the last response that was an error; None where the last one was well."""
 
-    def last_words(self) -> str:
+    def last_output(self) -> str:
         """Return what the last response said, where it was an error."""
         return "" if self.refused is None else f"HTTP status {self.refused}"
 

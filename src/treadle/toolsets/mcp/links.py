@@ -261,7 +261,7 @@ class Link:
 
     def _why(self, reason: BaseException | None, *, was_up: bool) -> str:
         """Return in a sentence or two why there is no connection, with what the server said last."""
-        said = self._program.last_words() if self.server.url is None else self._traffic.last_words()
+        said = self._program.last_output() if self.server.url is None else self._traffic.last_output()
         last = f" Its last output: {shortened(visible(said), 500)}" if said else ""
         return f"{self._what_happened(reason, was_up=was_up)}{last}"
 

@@ -63,7 +63,7 @@ class Program:
             )
         return f"It has ended with exit code {self.code}."
 
-    def last_words(self) -> str:
+    def last_output(self) -> str:
         """Return the end of what it wrote for people; empty where it wrote nothing."""
         said = self.errors.strip() or self.rubbish.strip()
         return said.decode("utf-8", "replace")[-500:]

@@ -219,7 +219,7 @@ def _listing() -> JsonObject:
     }
 
 
-def _told(kept: Kept) -> JsonObject:
+def _status_of(kept: Kept) -> JsonObject:
     found: JsonObject = {"process": kept.id, "status": kept.status}
     if kept.status == "running":
         found["seconds_left"] = kept.seconds_left
@@ -229,7 +229,7 @@ def _told(kept: Kept) -> JsonObject:
 
 
 def _list(processes: Processes, arguments: JsonObject, ctx: ToolContext) -> JsonObject:
-    return {"processes": [{**_told(one), "command": one.command[:200]} for one in processes.all()]}
+    return {"processes": [{**_status_of(one), "command": one.command[:200]} for one in processes.all()]}
 
 
 def _read(processes: Processes, arguments: JsonObject, ctx: ToolContext) -> JsonObject:
@@ -243,15 +243,15 @@ def _read(processes: Processes, arguments: JsonObject, ctx: ToolContext) -> Json
         if is_new or kept.status != "running" or time.monotonic() >= end or ctx.cancelled:
             break
         time.sleep(_POLL_SECONDS)  # in a thread of its own
-    found: JsonObject = {**_told(kept), "output": "\n".join(lines), "count": len(lines), "next_offset": following}
+    found: JsonObject = {**_status_of(kept), "output": "\n".join(lines), "count": len(lines), "next_offset": following}
     return {**found, "has_more": True} if has_more else found
 
 
 def _write(processes: Processes, arguments: JsonObject, ctx: ToolContext) -> JsonObject:
     process = arguments["process"]
     processes.write(process, arguments["text"].encode(), ends_input=arguments.get("end_of_input", False))
-    return _told(processes.find(process))
+    return _status_of(processes.find(process))
 
 
 def _kill(processes: Processes, arguments: JsonObject, ctx: ToolContext) -> JsonObject:
-    return _told(processes.kill(arguments["process"]))
+    return _status_of(processes.kill(arguments["process"]))

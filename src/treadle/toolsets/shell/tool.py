@@ -363,7 +363,7 @@ def _output(
     if is_short:
         data["shortened"] = True
     if ctx.runner is not None and result.refused:
-        data["sandbox"] = {"name": ctx.runner.name, "refused": [_told(one) for one in result.refused]}
+        data["sandbox"] = {"name": ctx.runner.name, "refused": [_described(one) for one in result.refused]}
         hints.append(
             f"The sandbox {ctx.runner.name} refused what `sandbox` names; the command did not fail by itself. If the task needs it, call "
             "again with `unconfined` and a `reason`: a person is asked."
@@ -391,7 +391,7 @@ def _whole(stdout: str, stderr: str) -> bytes:
     return (f"{stdout}\n--- stderr ---\n{stderr}" if stderr else stdout).encode()
 
 
-def _told(refusal: Refusal) -> JsonObject:
+def _described(refusal: Refusal) -> JsonObject:
     words = {"kind": refusal.kind, "target": refusal.target, "line": refusal.line}
     return {name: word for name, word in words.items() if word}
 

@@ -50,7 +50,7 @@ def check_cohere_request(body: Any) -> JsonObject:  # Any: JSON of strangers
     if "messages" not in body:
         _refuse("invalid request: message must be at least 1 token long or tool results must be specified.")
     _check_scalars(body)
-    _check_words(body)
+    _check_choices(body)
     _check_tools(body)
     _check_form(body)
     _check_objects(body)
@@ -73,7 +73,7 @@ def _check_scalars(body: JsonObject) -> None:
         _refuse("invalid request: cannot specify both frequency_penalty and presence_penalty.")
 
 
-def _check_words(body: JsonObject) -> None:
+def _check_choices(body: JsonObject) -> None:
     for name, words in _WORDS.items():
         if body.get(name) is not None and body[name] not in words:
             _refuse(f"invalid request: {name} must be one of {', '.join(sorted(words))}")

@@ -28,7 +28,7 @@ def _faults(schema: Any, root: Any, at: tuple[str, ...]) -> Iterator[str]:
     if "$ref" in schema:
         yield from _reference_faults(schema, root, where)
         return
-    yield from _word_faults(schema, where)
+    yield from _keyword_faults(schema, where)
     kinds = schema["type"] if isinstance(schema.get("type"), list) else [schema.get("type")]
     if "object" in kinds:
         yield from _object_faults(schema, where)
@@ -38,7 +38,7 @@ def _faults(schema: Any, root: Any, at: tuple[str, ...]) -> Iterator[str]:
         yield from _faults(below, root, (*at, *path))
 
 
-def _word_faults(schema: dict[str, Any], where: str) -> Iterator[str]:
+def _keyword_faults(schema: dict[str, Any], where: str) -> Iterator[str]:
     if not schema.keys() & {"type", "anyOf", "enum", "const"}:
         yield f"{where}schema must have a 'type' key."
     if schema.get("format", _FORMATS[0]) not in _FORMATS:
