@@ -1,13 +1,16 @@
 """What is recorded where a caller ends the session that carried out its call, and what is left alone."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from test_children import Told, World, children_of, lead, payer
 
-from treadle import Agent, allow, ask, import_session, open_journal, open_session
+from invariants import check_session
+from treadle import Agent, JournalError, allow, ask, import_session, open_journal, open_session
 from treadle.events import AnyEvent, ChildEnded, RunFinished, RunResumed
+from treadle.journals.memory import MemoryJournal
 from treadle.ports import Journal
 from treadle.testing import FakeClock
 
@@ -121,3 +124,32 @@ async def test_a_child_that_has_ended_already_is_not_ended_again(tmp_path: Path,
     assert after.head == before.head
     assert after.run is not None
     assert after.run.phase == "completed"
+
+
+class DiesInTheChild(MemoryJournal):
+    """A journal that stores nothing more once a session other than `top` has asked its model."""
+
+    is_dead = False
+
+    async def append(self, session_id: str, events: Sequence[AnyEvent], *, state: str, durable: bool) -> None:
+        if self.is_dead:
+            raise JournalError("It has died.")
+        await super().append(session_id, events, state=state, durable=durable)
+        self.is_dead = session_id != "top" and any(event.type == "model.started" for event in events)
+
+
+async def test_a_child_that_ran_when_the_process_died_is_ended_when_its_caller_goes_on_without_it() -> None:
+    journal = DiesInTheChild()
+    async with open_session(journal, id="top") as session:
+        with pytest.raises(JournalError):
+            await waiting_lead(World()).run("Pay", session=session)
+    journal.is_dead = False
+    async with open_session(journal, id="top") as session:
+        (before,) = await children_of(session)
+        await Agent(Told("Never mind.")).run("Forget it", session=session)
+        (after,) = await children_of(session)
+        await check_session(session)
+
+    assert before.run is not None
+    assert after.run is not None
+    assert (before.run.phase, after.run.phase) == ("running", "stopped")

@@ -66,6 +66,8 @@ async def test_a_denied_action_is_in_the_report_and_in_the_explanation():
     assert statuses(result) == ["ok"]
     assert [(one.call_id, one.tool, one.reason) for one in result.denials] == [("call_1", "delete", "kept")]
     explained = await result.session.explain()
+    (decided,) = await types(result, "action.decided")
+    assert (decided.rule, decided.scope, decided.by) == ("deny delete", "agent", "policy")
     assert ("delete (asked by act)", "deny") in [(one.tool, one.decision) for one in explained.approved]
 
 

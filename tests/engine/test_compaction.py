@@ -317,6 +317,30 @@ async def test_a_summary_whose_model_fails_ends_no_run_that_could_go_on() -> Non
     assert not compactions(await result.session.events())
 
 
+async def test_a_summary_is_not_asked_for_again_once_the_run_is_stopped() -> None:
+    """The run is cancelled when the first attempt has failed: nothing waits for the second, and nothing is asked."""
+
+    class AtOnce(Summarize):
+        def is_due(self, need: RequestNeed, tokens: int) -> bool:
+            return need.step == 3
+
+    def hear(event: AnyEvent) -> None:
+        if event.type == "model.failed" and event.act is not None:
+            run.cancel()
+
+    model = ScriptedModel([*looks(2), ModelUnavailable("later", status=503), text("A summary."), text("done")])
+    async with open_session("memory:") as session:
+        agent = Agent(model, tools=[look()], compactor=AtOnce(keep=1), subscribers=[hear])
+        run = agent.stream("Go", session=session)
+        result = await run.finish()
+        assert result.reason == "cancelled"
+        beside = [one.type for one in await session.events() if one.act is not None]
+        await check_session(session)
+
+    assert beside == ["model.started", "model.failed"]
+    assert len(model.requests) == 3
+
+
 # --- compactions that are wrong
 
 
@@ -368,10 +392,18 @@ async def test_with_fallback_each_attempt_is_made_for_the_model_that_is_asked() 
     large = ScriptedModel([*looks(6), *[ModelUnavailable("down")] * 9], name="large", window=100_000)
     small = ScriptedModel([text("done")], name="small", window=700)
     model = with_fallback(large, small, failures=1)
+    needs: list[tuple[str, int | None]] = []
 
-    result = await Agent(model, tools=[look()], compactor=ClearResults(keep=1)).run("Go")
+    class Noting(ClearResults):
+        def is_due(self, need: RequestNeed, tokens: int) -> bool:
+            needs.append((need.model, need.window))
+            return super().is_due(need, tokens)
+
+    result = await Agent(model, tools=[look()], compactor=Noting(keep=1)).run("Go")
 
     assert result.completed
+    assert needs[0] == ("large", 100_000)
+    assert needs[-1] == ("small", 700)
     events = await result.session.events()
     assert [one.model for one in compactions(events)] == ["small"]
     assert [one.model for one in events if isinstance(one, ModelStarted)][-2:] == ["large", "small"]
@@ -616,6 +648,8 @@ async def test_a_wish_that_is_rewound_is_gone() -> None:
         await Agent(model, tools=[look()]).run("Go", session=session)
         before = session.state.head
         await session.ledger.record(CompactionAsked())
+        assert session.state.compactions.asked == before + 1
+        await session.rewind(before + 1)
         assert session.state.compactions.asked == before + 1
         await session.rewind(before)
         assert session.state.compactions.asked == 0

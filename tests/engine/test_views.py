@@ -277,7 +277,8 @@ async def test_a_read_that_starts_early_sees_its_own_step_and_call() -> None:
     gate = Gate()
 
     async def look(arguments: JsonObject, ctx: ToolContext) -> str:
-        seen.append((ctx.session.step, [one.id for one in ctx.session.messages[-1].calls], ctx.call.id))
+        last = ctx.session.messages[-1]
+        seen.append((ctx.session.step, [one.id for one in last.calls], ctx.call.id, last.role))
         gate.open()
         return "done"
 
@@ -289,7 +290,9 @@ async def test_a_read_that_starts_early_sees_its_own_step_and_call() -> None:
         early = [event.call_id for event in await types(result, "tool.started") if event.early]  # type: ignore[union-attr]
 
     assert early[0] == seen[0][2]
-    assert [(step, own in ids) for step, ids, own in seen] == [(1, True), (1, True), (2, True)]
+    assert [(step, own in ids, role) for step, ids, own, role in seen] == [
+        (1, True, "assistant"), (1, True, "assistant"), (2, True, "assistant")
+    ]  # fmt: skip
 
 
 # --- reports ---------------------------------------------------------------------------------------------------------

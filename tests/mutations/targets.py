@@ -22,7 +22,7 @@ durability/test_recovery.py durability/test_cancelling.py durability/test_cancel
 durability/test_changed_records.py durability/test_durable_commits.py providers/test_endings.py providers/test_repetitions.py
 providers/test_known.py testing
 hooks workers/test_workers.py workers/test_worker_limits.py face/test_wrong_values.py shell/test_command_rules.py
-toolsets/test_toolsets.py toolsets/test_operations.py toolsets/test_reshaped.py
+toolsets/test_toolsets.py toolsets/test_todos.py toolsets/test_operations.py toolsets/test_reshaped.py
 """
 
 TESTS = tuple(_JUDGES.split())

@@ -183,6 +183,20 @@ async def test_a_line_that_may_write_a_protected_file_asks_in_every_mode(tmp_pat
     assert names_in(tmp_path) == [".git", "link"]
 
 
+@pytest.mark.row("D-PROTECTED")
+async def test_a_person_is_told_that_the_line_names_a_protected_file_though_a_word_of_it_is_expanded(tmp_path):
+    (tmp_path / ".git").mkdir()
+    agent = Agent(
+        ScriptedModel([call("shell", command="touch $'\\x2egit/hooks/x'"), text("ok")]),
+        tools=[shell_tool(tmp_path)],
+        policy=allow("shell"),
+    )
+
+    asked = (await agent.run("go")).approvals[0]
+
+    assert asked.reason.startswith("The line names a protected file, and nobody can say what it does with it")
+
+
 @pytest.mark.parametrize(
     "command",
     [

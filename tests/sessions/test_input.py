@@ -102,6 +102,10 @@ async def test_an_input_for_a_call_that_does_not_wait_or_that_is_no_json_is_refu
         await session.cancel()
         with pytest.raises(UnknownInput, match="was cancelled"):
             await session.input("a", 1)
+        with pytest.raises(UnknownInput) as ended:
+            async with open_session("memory:", id="t") as other:
+                await other.input("a", 1)
+        assert str(ended.value) == "No call 'a' of session 't' waits for an input. Suspended: none."
         assert [message.kind for message in await journal.inbox("s")] == ["cancel"]
 
 

@@ -1,5 +1,6 @@
 """What is told of a session that was moved, of time that ran before it, and of what a compaction has left."""
 
+import hashlib
 from typing import Any
 
 import msgspec
@@ -151,8 +152,9 @@ def test_an_export_without_secrets_begins_with_a_header_that_says_whether_any_we
     task: str, is_changed: bool
 ) -> None:
     event = MessageAdded(message=user_message(task), session_id="s", seq=1)
-    parcel = Parcel(session_id="s", events=(event,))
+    parcel = Parcel(session_id="s", events=(event,), blobs={hashlib.sha256(b"all of it").hexdigest(): b"all of it"})
     lines = list(pack_redacted(parcel, Redactor()))
+    assert msgspec.json.decode(lines[-1]) == msgspec.json.decode(list(pack(parcel))[-1])
     header = msgspec.json.decode(lines[0])
 
     assert (header["session_id"], header["events"], header.get("redacted", False)) == ("s", 1, is_changed)

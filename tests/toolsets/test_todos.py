@@ -22,8 +22,9 @@ from treadle import (
     resolve_model,
     todo_tool,
 )
+from treadle.engine.rules.todos import todos_reminder
 from treadle.errors import ContextOverflow
-from treadle.messages import user_message
+from treadle.messages import Message, Result, Text, user_message
 from treadle.ports import Compaction
 from treadle.testing import MockProvider, ScriptedModel, call, text
 from treadle.tools import JsonObject
@@ -47,8 +48,58 @@ def looks(count: int, first: int = 1) -> list[Any]:
     return [call("look", n=n) for n in range(first, first + count)]
 
 
+def answer() -> Message:
+    return Message(role="assistant", parts=(Text("Well."),))
+
+
+def result_of(name: str) -> Message:
+    return Message(role="tool", parts=(Result(call_id="c", name=name, content="[]"),))
+
+
 def notes(model: ScriptedModel) -> list[str]:
     return [one.text for one in model.requests[-1].messages if NOTE in one.text]
+
+
+@pytest.mark.parametrize(
+    ("items", "lines"),
+    [
+        (None, None),
+        ([], None),
+        ([DONE], None),
+        ("Count the jars", None),
+        ({"text": "Count the jars"}, None),
+        ([DONE, OPEN, NEXT], ["[x] Open the shop", "[>] Count the jars", "[ ] Weigh the tea"]),
+        ([OPEN, "weigh"], ["[>] Count the jars", "[ ] weigh"]),
+        ([{"text": "Weigh", "state": "later"}, {"state": "pending"}], ["[ ] Weigh", "[ ] "]),
+    ],
+)
+def test_the_list_is_shown_where_an_item_is_open(items: Any, lines: list[str] | None) -> None:
+    shown = todos_reminder({} if items is None else {"todos": items}, [user_message("Go")])
+
+    assert shown == (None if lines is None else "\n".join([NOTE, *lines, "Write it anew with each item that is done."]))
+
+
+@pytest.mark.row("G11")
+@pytest.mark.parametrize(
+    ("since", "is_shown"),
+    [
+        ([], True),
+        ([user_message(f"{NOTE} ...")], False),
+        ([user_message("Summary\n## Plan and todos\n...")], False),
+        ([result_of("todo")], False),
+        ([result_of("my_todo")], False),
+        ([result_of("look")], True),
+        ([result_of("todo"), *[answer()] * 9], False),
+        ([result_of("todo"), *[answer()] * 10], True),
+        ([result_of("todo"), *[answer(), user_message("More")] * 9], False),
+    ],
+)
+def test_the_list_is_shown_again_after_ten_responses_in_which_it_was_not_seen(
+    since: list[Message], is_shown: bool
+) -> None:
+    shown = todos_reminder({"todos": [OPEN]}, [user_message("Go"), *since])
+
+    assert (shown is not None) is is_shown
 
 
 @pytest.mark.row("G11")

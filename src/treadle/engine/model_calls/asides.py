@@ -78,6 +78,8 @@ class Aside:
         async with self._order:
             while True:
                 attempt += 1
+                if (stop := self._asides.interrupt.stop) is not None:
+                    raise ModelUnavailable(f"The run ends: {stop.message}")
                 if (reached := await self._asides.purse.take(request, model.price)) is not None:
                     raise BudgetUsedUp(f"The budget {reached.budget} is used up: {reached.used} of {reached.limit}.")
                 try:
@@ -94,8 +96,6 @@ class Aside:
 
     async def _received(self, request: ModelRequest, attempt: int) -> ModelEnd:
         asides = self._asides
-        if asides.interrupt.stop is not None:
-            raise ModelUnavailable(f"The run ends: {asides.interrupt.stop.message}")
         started = ModelStarted(
             step=self._step,
             act=self.act,

@@ -30,6 +30,7 @@ _MAX_FAILURES = 3
 """So many compactions in a row that did not help, and none is tried any more in this run but after an overflow."""
 
 
+_STOPPED = "The run was stopped meanwhile."
 _NOTHING = "The compactor found nothing to make shorter."
 _BY_HAND = Tiers(ClearResults(), Handoff())
 """What a person's wish is carried out by, where the agent has no compactor."""
@@ -99,10 +100,12 @@ class Compacting:
                 made = await contained(compactor.compact(context))
         except BaseException as error:
             pass_interrupts(error)
+            if self._asides.interrupt.stop is not None:
+                return _STOPPED
             logger.exception("The compactor raised; the request stays as it is")
             return f"The compactor failed: {encodable(shown_error(error))}"
         if made is None and self._asides.interrupt.stop is not None:
-            return "The run was stopped meanwhile."
+            return _STOPPED
         return _NOTHING if made is None else made
 
     async def _skip(self, why: str, *, is_free: bool) -> None:
