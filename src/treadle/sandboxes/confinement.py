@@ -89,12 +89,18 @@ class Confinement(msgspec.Struct, Documented, frozen=True, kw_only=True, metacla
         """
         python = (sys.prefix, sys.base_prefix, str(Path(os.path.realpath(sys.executable)).parent))
         own = [one for one in (*SYSTEM_FOLDERS, *python) if os.path.lexists(one)]
-        return tuple(dict.fromkeys([*own, *_existing(self.readable, "readable")]))
+        found = dict.fromkeys([*own, *_existing(self.readable, "readable")])
+        return tuple(one for one in found if not any(_lies_below(one, other) for other in found))
 
     def protected_places(self) -> tuple[str, ...]:
         """Return what stays read-only in the writable folders, as far as it exists."""
         found = (f"{folder}/{name}" for folder in self.writable_folders() for name in self.protected)
         return tuple(one for one in found if Path(one).exists())
+
+
+def _lies_below(path: str, folder: str) -> bool:
+    """Whether a folder holds a path, so that the path need not be shown beside it. A link stands for itself."""
+    return path.startswith(f"{folder.rstrip('/')}/") and not os.path.islink(folder)  # noqa: PTH114 - one of many names
 
 
 def _existing(paths: Iterable[str], name: str) -> list[str]:

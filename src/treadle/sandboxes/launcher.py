@@ -1,6 +1,6 @@
 """The launcher: limits this process as its arguments say, then becomes the program. A program of its own, which imports nothing of Treadle.
 
-Started as `python -I -S launcher.py PLAN PROGRAM ARGUMENT...`, where PLAN is `marshal` in hexadecimal
+Started as `python -I -S launcher.py PLAN PROGRAM ARGUMENT...`, or as its compiled code, where PLAN is `marshal` in hexadecimal
 (its modules take longer to import than all else takes that is done here). It exists because limits must be set between fork
 and exec, and a fork of a process with threads must not run Python for that (`preexec_fn`). What cannot be set ends it with status
 125 and one line, so that a program never runs with less than was asked for.
@@ -79,8 +79,11 @@ def _failure(what: str) -> OSError:
 
 def _join_groups(folders: list[str]) -> None:
     for folder in folders:
-        with open(f"{folder}/cgroup.procs", "w") as procs:  # noqa: PTH123 - pathlib takes longer to import than all the rest
-            procs.write(str(os.getpid()))
+        tasks = f"{folder}/tasks"
+        # A single thread that moves itself needs no lock over all processes; version 2 has no such file.
+        file = tasks if os.path.exists(tasks) else f"{folder}/cgroup.procs"  # noqa: PTH110 - pathlib takes longer to import than all the rest
+        with open(file, "w") as procs:  # noqa: PTH123 - as above
+            procs.write("0")
 
 
 def _limit(limits: dict[str, int]) -> None:

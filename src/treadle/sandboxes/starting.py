@@ -9,6 +9,7 @@ import resource
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 
 from treadle.sandboxes import launcher
@@ -25,10 +26,13 @@ _SYSTEM_PYTHON = "/usr/bin/python3"
 """Starts the launcher where our own Python is closed to the user that we have become since we started."""
 _SHELL = "/bin/sh"
 _JOIN = (
-    'while [ "$1" != -- ]; do { echo $$ > "$1/cgroup.procs"; } 2>/dev/null '
+    'while [ "$1" != -- ]; do file="$1/tasks"; [ -e "$file" ] || file="$1/cgroup.procs"; { echo 0 > "$file"; } 2>/dev/null '
     f"|| {{ echo '{launcher.MARK}a control group cannot be joined' >&2; exit {FAILED}; }}; shift; done; shift; exec \"$@\""
 )
-"""Joins the control groups that it is given, and becomes the program behind `--`."""
+"""Joins the control groups that it is given, and becomes the program behind `--`. A single thread that moves itself (`0` to `tasks`, which
+version 1 has) needs no lock over all processes, for which the kernel waits up to 20 ms."""
+_RUN_CODE = "import marshal, sys; exec(marshal.loads(bytes.fromhex(sys.argv.pop(1))))"
+"""Runs the launcher as the code that we have compiled already."""
 
 
 def started(
@@ -44,10 +48,17 @@ def started(
     setter = shutil.which("prlimit", path=os.defpath)
     if plan or setter is None or not os.access(_SHELL, os.X_OK):
         whole = marshal.dumps({**plan, "limits": dict(limits), "groups": list(groups)}, 2).hex()
-        python = sys.executable if os.access(sys.executable, os.X_OK) else _SYSTEM_PYTHON
-        return [python, "-I", "-S", _LAUNCHER, whole, *program]
+        if not os.access(sys.executable, os.X_OK):
+            return [_SYSTEM_PYTHON, "-I", "-S", _LAUNCHER, whole, *program]
+        return [sys.executable, "-I", "-S", "-c", _RUN_CODE, _launcher_code(), whole, *program]
     set_limits = [setter, "--core=0:0", *(_option(name, value) for name, value in limits.items()), "--", *program]
     return [_SHELL, "-c", _JOIN, "sh", *groups, "--", *set_limits] if groups else set_limits
+
+
+@cache
+def _launcher_code() -> str:
+    """Return the launcher as `marshal` in hexadecimal: this very Python need not compile it at each start."""
+    return marshal.dumps(compile(Path(_LAUNCHER).read_bytes(), _LAUNCHER, "exec")).hex()
 
 
 def _option(name: str, value: int) -> str:
