@@ -325,7 +325,8 @@ def test_it_holds_for_another_user_too(kind: Kind, tmp_path: Path):
         timeout=100,
         check=False,
     )
-    works, shadow, outside, forks = json.loads(done.stdout or done.stderr[-500:])
+    assert done.returncode == 0, done.stderr[-2000:]
+    works, shadow, outside, forks = json.loads(done.stdout)
 
     assert works[:2] == [0, "x\n"]
     assert shadow[0] != 0
