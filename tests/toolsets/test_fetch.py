@@ -179,6 +179,44 @@ def test_an_address_has_one_form():
     assert target_of("https://b\u00fccher.example").url == "https://xn--bcher-kva.example/"
 
 
+@pytest.mark.parametrize(
+    ("path", "asked"),
+    [
+        ("/public/../admin", "/admin"), ("/public/%2e%2E/admin", "/admin"), ("/%61dmin", "/admin"), ("/./admin", "/admin"),
+        ("/../../admin", "/admin"), ("/public/%2e/..//admin", "//admin"), ("/a%2fb", "/a%2Fb"), ("/\u00e9?q=%7e%3d", "/%C3%A9?q=~%3D"),
+        ("/100%", "/100%25"), ("/a/..", "/"), ("/a/b/..", "/a/"), ("", "/"), ("/a//b/", "/a//b/"), ("/...", "/..."),
+    ],
+)  # fmt: skip
+async def test_a_path_has_one_form_which_is_judged_and_asked_for(path: str, asked: str):
+    from yarl import URL
+
+    target = target_of(f"https://example.com{path}")
+
+    assert target.url == f"https://example.com{asked}"
+    assert target_of(target.url).url == target.url
+    assert URL(target.url).raw_path == URL(target.url, encoded=True).raw_path
+
+
+@pytest.mark.parametrize(
+    "path", ["/public/..%2fadmin", "/public%2F..%2fadmin", "/public/%2e.%5cadmin", "/public%2f%2e%2e/admin"]
+)
+def test_a_way_up_behind_an_encoded_slash_is_refused(path: str):
+    with pytest.raises(ValueError, match="goes up"):
+        target_of(f"https://example.com{path}")
+
+
+@pytest.mark.row("D-FETCH")
+async def test_a_rule_on_an_address_holds_for_each_spelling_of_its_path(site: Any):
+    rules = first_of(deny(f"fetch(url={site.base}/page*)"), allow(f"fetch(url={site.base}/public/*)"))
+    for path, status in (
+        ("/%70age", "denied"), ("/public/../page", "denied"), ("/public/%2e%2e/page", "denied"), ("/public/../other", "approval_required"),
+    ):  # fmt: skip
+        model = ScriptedModel([call("fetch", url=f"{site.base}{path}"), text("ok")])
+        result = await Agent(model, tools=[fetch_tool(allowed_networks=LOOPBACK)], policy=rules).run("go")
+        found = result.reason if result.approvals else result.tool_calls[0].status
+        assert found == status, path
+
+
 @pytest.mark.row("D-FETCH")
 async def test_it_asks_unless_its_host_is_allowed(site: Any):
     def agent(policy: Any) -> Agent:

@@ -6,7 +6,7 @@ import re
 import socket
 from collections.abc import Sequence
 from typing import TypeAlias
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import msgspec
 
@@ -21,6 +21,10 @@ _Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 _PORTS = {"http": 80, "https": 443}
 _MAX_URL_CHARS = 4000
 _UNSAFE = re.compile(r"[\x00-\x20\x7f\\]")
+_ESCAPED = re.compile(r"%([0-9A-Fa-f]{2})?")
+_SAFE_SIGNS = "/:=&?+!$,;'@()*%"
+_UNRESERVED = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~")
+_HIDDEN_WAY_UP = re.compile(r"(^|/|%2F|%5C)\.\.?(%2F|%5C)|(%2F|%5C)\.\.?(/|$)")
 _TRANSLATING = tuple(map(ipaddress.ip_network, ("64:ff9b::/96", "64:ff9b:1::/48", "::/96", "::ffff:0:0:0/96")))
 """Networks whose addresses hold one of IPv4 in their last four bytes, beside those that Python knows."""
 
@@ -79,10 +83,41 @@ def target_of(url: str) -> Target:
     shown_host = f"[{host}]" if ":" in host else host
     own_port = port if port is not None else _PORTS[parts.scheme]
     place = shown_host if own_port == _PORTS[parts.scheme] else f"{shown_host}:{own_port}"
-    query = f"?{parts.query}" if parts.query else ""
+    query = f"?{_spelled(parts.query)}" if parts.query else ""
     return Target(
-        url=f"{parts.scheme}://{place}{parts.path or '/'}{query}", scheme=parts.scheme, host=host, port=own_port
+        url=f"{parts.scheme}://{place}{_path(parts.path)}{query}", scheme=parts.scheme, host=host, port=own_port
     )
+
+
+def _path(given: str) -> str:
+    """Return a path without `.` and `..`, as it is asked for.
+
+    Raises:
+        ValueError: It goes up behind an encoded slash, which some servers follow and others do not.
+    """
+    path = _spelled(given)
+    if _HIDDEN_WAY_UP.search(path):
+        raise ValueError("The path of the address goes up behind an encoded slash. Write the path that it leads to.")
+    kept: list[str] = []
+    parts = path.split("/")[1:]
+    for part in parts:
+        if part == "..":
+            del kept[-1:]
+        elif part != ".":
+            kept.append(part)
+    return "/" + "/".join(kept) + ("/" if parts[-1:] in ([".."], ["."]) and kept else "")
+
+
+def _spelled(text: str) -> str:
+    """Return a path or a query in its one spelling: only what has to be escaped is, in capitals."""
+
+    def one(found: re.Match[str]) -> str:
+        if found[1] is None:
+            return "%25"
+        character = chr(int(found[1], 16))
+        return character if character in _UNRESERVED else f"%{found[1].upper()}"
+
+    return _ESCAPED.sub(one, quote(text, safe=_SAFE_SIGNS))
 
 
 async def addresses_of(target: Target, allowed: Sequence[Network]) -> tuple[str, ...]:

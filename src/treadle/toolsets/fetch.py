@@ -190,6 +190,7 @@ class _Answer(msgspec.Struct, frozen=True, kw_only=True):
 async def _asked(target: Target, limits: _Limits) -> _Answer:
     """Send one request, to the addresses that were judged."""
     import aiohttp  # noqa: PLC0415 - loaded with the first page
+    from yarl import URL  # noqa: PLC0415 - as above
 
     try:
         addresses = await addresses_of(target, limits.allowed)
@@ -206,7 +207,7 @@ async def _asked(target: Target, limits: _Limits) -> _Answer:
             aiohttp.ClientSession(
                 connector=connector, cookie_jar=aiohttp.DummyCookieJar(), auto_decompress=False, trust_env=False
             ) as session,
-            session.get(target.url, headers=headers, allow_redirects=False) as response,
+            session.get(URL(target.url, encoded=True), headers=headers, allow_redirects=False) as response,
         ):
             content, is_cut = await _content(response, limits.max_bytes)
             return _Answer(
