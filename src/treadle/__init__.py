@@ -93,6 +93,7 @@ if TYPE_CHECKING:
     from treadle.resolve import known_facts as known_facts
     from treadle.resolve import known_models as known_models
     from treadle.resolve import local_servers as local_servers
+    from treadle.resolve import offered_models as offered_models
     from treadle.resolve import open_journal as open_journal
     from treadle.resolve import open_session as open_session
     from treadle.resolve import resolve_model as resolve_model
@@ -348,6 +349,7 @@ _HOMES = {
     "mcp_entries": "toolsets.mcp.files",
     "mcp_server": "toolsets.mcp.toolset",
     "mcp_servers": "toolsets.mcp.files",
+    "offered_models": "resolve",
     "open_journal": "resolve",
     "open_session": "resolve",
     "operation": "toolsets.operations",

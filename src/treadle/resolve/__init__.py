@@ -10,6 +10,7 @@ from treadle.resolve.models import (
     resolve_model,
     with_fallback,
 )
+from treadle.resolve.offers import offered_models
 from treadle.resolve.sessions import memory_session, open_session
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "known_models",
     "local_servers",
     "memory_session",
+    "offered_models",
     "open_journal",
     "open_session",
     "resolve_model",

@@ -26,6 +26,7 @@ __all__ = [
     "known_facts",
     "known_models",
     "local_servers",
+    "reach",
     "resolve_model",
     "with_fallback",
 ]
@@ -172,7 +173,7 @@ def _over_http(
     every = {**vendor.options, **options}
     if vendor.door:
         return _behind_a_door(dialect, model, vendor, base_url, api_key, price, options=every, **shared)
-    url, key = _reach(dialect, vendor, base_url, str(api_key) if api_key else None)
+    url, key = reach(dialect, vendor, base_url, str(api_key) if api_key else None)
     is_vendors = url == vendor.address and dialect not in LOCAL_SERVERS
     known = _known(dialect, model) if is_vendors else ModelFacts()
     price = known.price if price is None else price
@@ -291,8 +292,8 @@ def _load_any(place: str) -> Any:
     return getattr(import_module(module), name)
 
 
-def _reach(dialect: str, vendor: Vendor, base_url: str | None, api_key: str | None) -> tuple[str, str | None]:
-    """Return address and key. A server of one's own needs no key; the vendor's does."""
+def reach(dialect: str, vendor: Vendor, base_url: str | None, api_key: str | None) -> tuple[str, str | None]:
+    """Return the address and the key of a vendor, or of a server of one's own. A server of one's own needs no key; the vendor's does."""
     given = base_url or os.environ.get(vendor.address_variable)
     url = _checked_url(given) if given else _own_address(dialect, vendor)
     names = _key_variables(vendor)

@@ -1,8 +1,10 @@
-"""`treadle models`: what is known of models: windows, limits, inputs, prices. Asks no server."""
+"""`treadle models`: what is known of models: windows, limits, inputs, prices; with `--offered`, what a server offers."""
 
+import asyncio
+from collections.abc import Mapping
 from typing import Any
 
-from treadle import ModelFacts, Price, known_facts, known_models
+from treadle import ConfigurationError, ModelFacts, Price, known_facts, known_models, offered_models
 from treadle.cli.input.options import Options
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import shown_name
@@ -11,8 +13,8 @@ __all__ = ["command"]
 
 
 def command(options: Options, terminal: Terminal) -> int:
-    """List what is known: of one model, of a vendor's, or of all."""
-    rows = _rows(options.name)
+    """List what is known: of one model, of a vendor's, or of all; or the models that a vendor's server offers."""
+    rows = _offered(options) if options.offered else _rows(options.name)
     if options.as_json:
         terminal.data([_described(name, facts) for name, facts in rows.items()])
         return 0
@@ -24,7 +26,13 @@ def command(options: Options, terminal: Terminal) -> int:
     return 0
 
 
-def _rows(name: str | None) -> dict[str, ModelFacts]:
+def _offered(options: Options) -> Mapping[str, ModelFacts]:
+    if not options.name:
+        raise ConfigurationError("Name the vendor whose server is asked: `treadle models openai --offered`.")
+    return asyncio.run(offered_models(options.name, base_url=options.base_url))
+
+
+def _rows(name: str | None) -> Mapping[str, ModelFacts]:
     """Return the facts by model. A name that is not known has a row anyway, which says so."""
     vendor, _, model = (name or "").partition(":")
     if model:

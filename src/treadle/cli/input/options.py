@@ -73,7 +73,7 @@ COMMANDS = {
     "describe": "show the agent that these flags and this configuration make",
     "mcp": "list, add, remove, approve or test MCP servers; serve an agent to an MCP client",
     "acp": "be the agent of an editor that speaks the Agent Client Protocol, such as Zed",
-    "models": "list what is known of models: windows, limits, inputs, prices",
+    "models": "list what is known of models, or what a server offers: windows, limits, prices",
     "config": "show what is configured, and where it comes from",
     "trust": "list, approve or revoke the folders whose own rules and hooks count",
     "demo": "show a whole run: no key, no network",
@@ -173,6 +173,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """Of the agent that is offered."""
     model: str | None = None
     base_url: str | None = None
+    offered: bool = False
+    """Whether a server is asked which models it offers."""
     model_options: dict[str, Any] = {}
     """Further fields of each request to the model."""
     system: str | None = None
@@ -368,6 +370,8 @@ def _add_permissions(parser: Flags) -> None:
 
 def _add_models(parser: Flags) -> None:
     parser.add_argument("name", nargs="?", default=None, metavar="NAME", help="a model or a vendor (default: all)")
+    parser.flag("--offered", dest="offered", action="store_true", help="ask the vendor's server which models it offers")
+    parser.flag("--base-url", dest="base_url", metavar="URL", help="with --offered: the server's address")
     add_json(parser)
 
 

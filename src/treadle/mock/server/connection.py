@@ -32,6 +32,7 @@ class Received(msgspec.Struct, frozen=True, kw_only=True):
     method: str
     path: str
     """Without the query."""
+    query: str
     headers: Mapping[str, str]
     """By lower-case name."""
     body: bytes
@@ -83,12 +84,14 @@ class Connection:
             return None
         except asyncio.LimitOverrunError:
             raise BadHttp(431, "The request's head is too large.") from None
-        method, path, version, headers = _parse_head(head)
+        method, target, version, headers = _parse_head(head)
+        path, _, query = target.partition("?")
         if headers.get("expect", "").lower() == "100-continue":
             await self.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         return Received(
             method=method,
             path=path,
+            query=query,
             headers=headers,
             body=await self._body(headers),
             is_keep_alive=version == "HTTP/1.1" and headers.get("connection", "").lower() != "close",
@@ -189,7 +192,7 @@ def _parse_head(head: bytes) -> tuple[str, str, str, dict[str, str]]:
         if not colon or not name or name != name.strip():
             raise BadHttp(400, "A header line is malformed.")
         headers[name.lower()] = value.strip()
-    return fields[0], fields[1].partition("?")[0], fields[2], headers
+    return fields[0], fields[1], fields[2], headers
 
 
 def _chunk_size(line: bytes) -> int:

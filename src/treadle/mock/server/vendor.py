@@ -11,6 +11,7 @@ import msgspec
 
 from treadle.fields import Documented
 from treadle.mock.dialects.answers import Answer, Dialect, HasHead, Piece, Refusal
+from treadle.mock.dialects.listings import is_listing, model_list
 from treadle.mock.script import Script, load_script, turn_of
 from treadle.mock.server.connection import Received
 from treadle.mock.turns import Turn, TurnLike
@@ -82,8 +83,8 @@ class Vendor:
         body: Any = None
         try:
             self._check_key(received)
-            if received.method == "GET" and received.path.endswith("/models"):
-                reply = _plain_reply(200, _json({"object": "list", "data": [{"id": "mock", "object": "model"}]}))
+            if is_listing(received.method, received.path):
+                reply = _plain_reply(200, model_list(received.query, received.headers))
             else:
                 dialect = self._dialect(received)
                 body = _parsed(received.body)
@@ -206,7 +207,3 @@ def _raw(content: bytes) -> Answer:
     return Answer(
         pieces=(Piece(kind="whole", content=content),), content_type=kind, is_stream=kind == "text/event-stream"
     )
-
-
-def _json(value: JsonObject) -> bytes:
-    return json.dumps(value).encode()

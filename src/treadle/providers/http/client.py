@@ -96,12 +96,12 @@ class HttpClient:
     async def send(
         self,
         endpoint: Endpoint,
-        body: bytes,
+        body: bytes | None,
         *,
         headers: Mapping[str, str] | None = None,
         max_bytes: int = MAX_RESPONSE_BYTES,
     ) -> Answer:
-        """Post one JSON body and return the answer as soon as its head has come. Follows no redirect, and retries nothing.
+        """Post one JSON body, or get where there is none, and return the answer as soon as its head has come. Follows no redirect, and retries nothing.
 
         A kept connection that the server has closed meanwhile is not an answer: the request goes out again on another one.
 
@@ -128,20 +128,22 @@ class HttpClient:
         return Answer(response, endpoint, sent_at=sent_at, max_bytes=max_bytes)
 
     async def _post(
-        self, session: aiohttp.ClientSession, endpoint: Endpoint, body: bytes, own: Mapping[str, str] | None
+        self, session: aiohttp.ClientSession, endpoint: Endpoint, body: bytes | None, own: Mapping[str, str] | None
     ) -> aiohttp.ClientResponse:
         headers = endpoint.headers
         if own:
             headers = headers.copy()
             headers.update(own)
+        method = "GET" if body is None else "POST"
         proxy = self._proxy(endpoint)
         timeout = _connecting_within(endpoint.timeouts.connect_seconds)
         for tries_left in range(_MAX_CLOSED, -1, -1):
             _is_reused.set(False)
             try:
-                return await session.post(
+                return await session.request(
+                    method,
                     endpoint.url,
-                    data=body if len(body) < _LARGE_BODY else io.BytesIO(body),
+                    data=io.BytesIO(body) if body is not None and len(body) >= _LARGE_BODY else body,
                     headers=headers,
                     allow_redirects=False,
                     proxy=proxy,

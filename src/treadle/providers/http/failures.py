@@ -129,12 +129,12 @@ def failure_of(
     return _classified(status, code, message, opening=opening, wait=wait)
 
 
-def not_the_protocol(body: bytes, answer: "Answer") -> ModelResponseInvalid:
+def not_the_protocol(body: bytes, answer: "Answer", *, expected: str = "a model's response") -> ModelResponseInvalid:
     """Return the exception for a success that is not an answer of this dialect."""
     said = excerpt(_words(body), redact=answer.endpoint.redact)
     what = f"{said!r} ({answer.content_type or 'no content type'})" if said else "nothing"
     return ModelResponseInvalid(
-        f"{answer.endpoint.shown} answered {answer.status} with {what} instead of a model's response. Check base_url: it often ends in /v1.",
+        f"{answer.endpoint.shown} answered {answer.status} with {what} instead of {expected}. Check base_url: it often ends in /v1.",
         status=answer.status,
     )
 
