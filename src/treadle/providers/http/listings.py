@@ -48,7 +48,7 @@ async def fetch_models(
     """Return the models that a server offers, in its order, with what it says of each.
 
     Raises:
-        ModelError: There was no answer, the server refused, or it is no list.
+        ModelError: There was no answer, the server refused, or it answered something else than a list.
     """
     key = {listing.key_header: listing.key_prefix + api_key} if api_key else {}
     endpoint = Endpoint(
@@ -80,7 +80,7 @@ async def fetch_models(
 
 
 def objects(value: Any) -> list[dict[str, Any]] | None:
-    """Return the objects of a list; None where it is none."""
+    """Return the objects of a list; None for any other value."""
     return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else None
 
 
