@@ -243,3 +243,56 @@ def test_hostile_frames_are_answered_and_cost_nothing_else(treadle: Any):
     assert all("error" in by_id[number] for number in range(2, 8))
     assert sum(one.get("id") is None for one in got) == 5
     assert treadle.json("sessions", "--json") == []
+
+
+async def test_the_sessions_of_a_folder_are_listed_and_can_be_loaded(treadle: Any):
+    model = treadle.script("s.json", [{"text": "Hello."}])
+    for number in (49, 50):
+        treadle("run", "-q", "-m", model, "--session", f"s{number}", f"Task {number}", code=0)
+    other = treadle.folder / "elsewhere"
+    other.mkdir()
+    treadle("run", "-q", "-m", model, "-C", str(other), "--session", "far", "Far", code=0)
+    async with connected(treadle, Editor(), "-m", model) as connection:
+        await connection.initialize(protocol_version=acp.PROTOCOL_VERSION)
+        every = await connection.list_sessions()
+        own = await connection.list_sessions(cwd=str(treadle.folder))
+        loaded = await connection.load_session(cwd=str(treadle.folder), session_id=own.sessions[0].session_id)
+
+    assert [one.session_id for one in every.sessions] == ["far", "s50", "s49"]
+    assert [(one.session_id, one.cwd, one.title) for one in own.sessions] == [
+        ("s50", str(treadle.folder), "Task 50"), ("s49", str(treadle.folder), "Task 49"),
+    ]  # fmt: skip
+    assert every.next_cursor is None
+    assert loaded.modes is not None
+
+
+async def test_the_list_of_what_is_to_be_done_is_the_plan_of_the_editor(treadle: Any):
+    def todo(*items: tuple[str, str]) -> Any:
+        rows = [{"text": text, "state": state} for text, state in items]
+        return {"calls": [{"name": "todo", "arguments": {"items": rows}}]}
+
+    turns = [
+        todo(("Read", "in_progress"), ("Mend", "pending")),
+        todo(("Read", "done"), ("Mend", "in_progress")),
+        {"text": "Ok."},
+    ]
+    model = treadle.script("s.json", turns)
+    editor, later = Editor(), Editor()
+    async with connected(treadle, editor, "-m", model, "--tools", "todo") as connection:
+        await connection.initialize(protocol_version=acp.PROTOCOL_VERSION)
+        session = await connection.new_session(cwd=str(treadle.folder), mcp_servers=[])
+        await connection.prompt(session_id=session.session_id, prompt=said("Mend it"))
+    async with connected(treadle, later, "-m", model, "--tools", "todo") as connection:
+        await connection.initialize(protocol_version=acp.PROTOCOL_VERSION)
+        await connection.load_session(cwd=str(treadle.folder), session_id=session.session_id, mcp_servers=[])
+
+    assert plans(editor) == [
+        [("Read", "in_progress"), ("Mend", "pending")], [("Read", "completed"), ("Mend", "in_progress")],
+    ]  # fmt: skip
+    assert plans(later) == plans(editor)[-1:]
+
+
+def plans(editor: Editor) -> list[Any]:
+    """Return the entries of each plan that the editor was given."""
+    found = [one for one in editor.updates if one.session_update == "plan"]
+    return [[(entry.content, entry.status) for entry in one.entries] for one in found]

@@ -14,17 +14,20 @@ from acp.schema import (
     CurrentModeUpdate,
     Implementation,
     InitializeResponse,
+    ListSessionsResponse,
     LoadSessionResponse,
     McpCapabilities,
     NewSessionResponse,
     PromptCapabilities,
     PromptResponse,
+    SessionCapabilities,
+    SessionListCapabilities,
     SetSessionModeResponse,
 )
 
 from treadle import Answer, Approval, ConfigurationError, RunResult, Session, Toolset, TreadleError, open_session
-from treadle.events import AnyEvent
-from treadle.ports import Journal
+from treadle.events import AnyEvent, ToolFinished
+from treadle.ports import Journal, SessionFilter
 from treadle.serve.acp_prompts import (
     MODES,
     answer_of,
@@ -36,7 +39,7 @@ from treadle.serve.acp_prompts import (
     stop_of,
     task_of,
 )
-from treadle.serve.acp_updates import Updates, history, start_of
+from treadle.serve.acp_updates import Updates, history, listed, plan_of, start_of
 from treadle.serve.wire import Wire
 from treadle.serve.work import Setup, Work
 
@@ -44,6 +47,8 @@ __all__ = ["Editor", "serve_acp"]
 
 _RESUME = "/resume"
 _SERVED_BY = "acp"
+_LISTED = 50
+"""Sessions of one page of a list."""
 
 
 class Editor(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,6 +107,7 @@ class TreadleAgent:
                 load_session=True,
                 prompt_capabilities=PromptCapabilities(image=True, audio=True, embedded_context=True),
                 mcp_capabilities=McpCapabilities(http=True, sse=False),
+                session_capabilities=SessionCapabilities(list=SessionListCapabilities()),
             ),
             auth_methods=[],
         )
@@ -129,9 +135,25 @@ class TreadleAgent:
         async with self._opened(session_id) as session:
             for update in history(session.messages, place.folder):
                 await self._client.session_update(session_id, update)
+            if todos := session.state.facts.values.get("todos"):
+                await self._client.session_update(session_id, plan_of(todos))
             self._places[session_id] = place
             await self._offer_commands(session_id)
             return LoadSessionResponse(modes=mode_state(session.mode))
+
+    async def list_sessions(self, cwd: str | None = None, cursor: str | None = None, **_: Any) -> ListSessionsResponse:
+        """List what an editor can load, the last changed first: sessions that have worked in a folder. One page at a time."""
+        where = SessionFilter(without_deleted=True, limit=_LISTED, after=cursor or "")
+        try:
+            page = await self._editor.journal.sessions(where)
+        except TreadleError as error:
+            raise acp.RequestError.invalid_params({"details": self._editor.redact(str(error))}) from error
+        found = []
+        for one in page:
+            async with self._opened(one.id) as session:
+                row = listed(one, session, cwd)
+            found += [] if row is None else [row]
+        return ListSessionsResponse(sessions=found, next_cursor=page[-1].id if len(page) == _LISTED else None)
 
     async def set_session_mode(self, session_id: str, mode_id: str, **_: Any) -> SetSessionModeResponse:
         self._place(session_id)
@@ -216,10 +238,15 @@ class Prompted:
         self._session = session
         self._folder = folder
         self._updates = Updates(folder)
+        self._todos: Any = session.state.facts.values.get("todos")  # Any: JSON
 
     async def see(self, event: AnyEvent) -> None:
         for update in self._updates.of(event):
             await self._send(update)
+        todos = self._session.state.facts.values.get("todos")
+        if isinstance(event, ToolFinished) and todos != self._todos:
+            self._todos = todos
+            await self._send(plan_of(todos))
 
     async def ask(self, approval: Approval) -> Answer | None:
         """Ask the editor's person; None where nobody has answered, or the editor has gone."""

@@ -2,12 +2,16 @@
 
 import json
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import acp
 from acp.schema import (
+    AgentPlanUpdate,
     FileEditToolCallContent,
+    PlanEntryStatus,
+    SessionInfo,
     ToolCallLocation,
     ToolCallProgress,
     ToolCallStart,
@@ -15,10 +19,11 @@ from acp.schema import (
     ToolKind,
 )
 
-from treadle import Approval, Message, ToolCall
+from treadle import Approval, Message, Session, ToolCall
 from treadle.events import AnyEvent, ModelDelta, ModelFinished, ModelStarted, ToolFinished, ToolStarted
+from treadle.ports import SessionInfo as StoredSession
 
-__all__ = ["Update", "Updates", "history"]
+__all__ = ["Update", "Updates", "history", "listed", "plan_of", "start_of"]
 
 Update: TypeAlias = Any
 """One of the package's session updates."""
@@ -33,6 +38,8 @@ _KINDS: dict[str, ToolKind] = {
     "shell": "execute",
     "write": "edit",
 }
+_PLAN_STATES: dict[str, PlanEntryStatus] = {"done": "completed", "in_progress": "in_progress"}
+_TITLE_CHARS = 120
 _SUBJECTS = ("path", "command", "pattern", "url", "task")
 _MAX_FILE_BYTES = 1_000_000
 _MAX_CHARS = 100_000
@@ -189,3 +196,36 @@ def history(messages: tuple[Message, ...], folder: Path) -> Iterator[Update]:
 
 def _bounded(text: str, limit: int = _MAX_CHARS) -> str:
     return text if len(text) <= limit else f"{text[:limit]}\n... {len(text) - limit:,} more characters"
+
+
+def plan_of(todos: Any) -> AgentPlanUpdate:
+    """Return the list of what is to be done as the editor's plan: the whole of it, empty where there is none.
+
+    Args:
+        todos: The fact that the tool `todo` keeps. A tool of somebody else's may have written anything there.
+    """
+    rows = [one for one in todos if isinstance(one, dict)] if isinstance(todos, list) else []
+    return acp.update_plan(
+        acp.plan_entry(str(one.get("text", "")), status=_PLAN_STATES.get(str(one.get("state")), "pending"))
+        for one in rows
+    )
+
+
+def listed(info: StoredSession, session: Session, cwd: str | None) -> SessionInfo | None:
+    """Return a session as an editor lists it; None for one that has no folder, or carries out a call of another.
+
+    Args:
+        cwd: The folder that the editor asks about: None for all.
+    """
+    run, caller = session.state.run, session.state.caller
+    folder = None if run is None or caller is not None else (run.origin or {}).get("folder")
+    if not isinstance(folder, str) or not Path(folder).is_absolute():
+        return None
+    if cwd is not None and Path(cwd).resolve() != Path(folder).resolve():
+        return None
+    return SessionInfo(
+        session_id=info.id,
+        cwd=folder,
+        title=" ".join(info.task.split())[:_TITLE_CHARS] or None,
+        updated_at=datetime.fromtimestamp(info.updated_at, UTC).isoformat(timespec="seconds"),
+    )
