@@ -175,6 +175,21 @@ def test_what_is_known_of_names_is_looked_up_once_until_a_folder_on_the_way_chan
     assert len(looks) == 2
 
 
+def test_two_sets_of_rules_look_at_a_folder_once_in_one_decision(root, tmp_path):
+    (root / "a").mkdir()
+    first, second = (Watched(Root(root), ["a/x"], (), now=lambda: time.time_ns() + 3_600_000_000_000) for _ in range(2))
+    assert [*first.linked(), *second.linked()] == []
+
+    moment: dict[str, object] = {}
+    assert list(first.linked(moment)) == []
+    _until_the_clock_of_files_moves(tmp_path, root / "a")
+    (root / "a" / "x").symlink_to(root / "src")
+
+    assert list(second.linked(moment)) == []  # what was looked at for this decision stands for all of it
+    assert list(second.linked({})) == ["a/x"]
+    assert list(first.linked()) == ["a/x"]
+
+
 def _until_the_clock_of_files_moves(folder: Path, place: Path) -> None:
     probe, before = folder / "probe", place.stat().st_ctime_ns
     while not probe.exists() or probe.stat().st_ctime_ns <= before:

@@ -112,7 +112,7 @@ class Seen:
     def __init__(self, subjects: Subjects, line: JudgedLine | None) -> None:
         self.subjects = subjects
         self.line = line
-        self.linked = Linked()
+        self.linked = Linked(subjects.moment)
         self.unsearched: int | None = None
         """The place of a rule of which nobody can say whether it applies: the file has more names than can be searched for."""
 

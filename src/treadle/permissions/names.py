@@ -3,7 +3,7 @@
 import re
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Mapping
-from typing import TypeAlias
+from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
 
 from treadle.permissions.globs import covering_globs, fits, folders_of, forms_of, heads_of, reaches
@@ -20,15 +20,20 @@ _Folders: TypeAlias = tuple[frozenset[str], bool]
 
 
 class Linked:
-    """Which rules name links, found out once in each decision."""
+    """Which rules name links, found out once in each decision.
 
-    def __init__(self) -> None:
+    Args:
+        moment: What was looked at in this decision already.
+    """
+
+    def __init__(self, moment: dict[str, Any]) -> None:
+        self._moment = moment
         self._found: dict[tuple[int, int], tuple[int, ...]] = {}
 
     def of(self, names: "NameIndex", among: FileNames) -> tuple[int, ...]:
         key = (id(names), id(among))
         if key not in self._found:
-            self._found[key] = names.through_links(among)
+            self._found[key] = names.through_links(among, self._moment)
         return self._found[key]
 
 
@@ -88,9 +93,9 @@ class NameIndex:
         path = next((name for name in reversed(subject.names) if name.startswith("/")), None)
         return () if path is None else self._watch(subject.among).twins(path)
 
-    def through_links(self, among: FileNames) -> tuple[int, ...]:
+    def through_links(self, among: FileNames, moment: dict[str, Any]) -> tuple[int, ...]:
         """Return the rules whose names lead through a link now."""
-        return tuple(at for name in self._watch(among).linked() for at in self._heads.get(name, ()))
+        return tuple(at for name in self._watch(among).linked(moment) for at in self._heads.get(name, ()))
 
     def _watch(self, among: FileNames) -> NameWatch:
         known = self._watches.get(among)

@@ -157,11 +157,13 @@ class Subjects:
         self._call = call
         self._found: list[Mapping[str, Any] | type[Unresolved]] = []
         self._widened: dict[str, Subject] = {}
+        self.moment: dict[str, Any] = {}
+        """What watches of files have looked at for this decision, by its path."""
 
     def alike(self) -> "Subjects":
         """Return the same, for another policy: what was widened is not wide there."""
         other = Subjects(self._call)
-        other._found = self._found
+        other._found, other.moment = self._found, self.moment
         return other
 
     def widen(self, key: str, subject: Subject) -> None:

@@ -1,7 +1,7 @@
 """Watches: what a folder of files says of the names in rules, kept true cheaply. Ports only: `toolsets/files` implements them."""
 
 from collections.abc import Collection, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 __all__ = ["FileNames", "NameWatch"]
 
@@ -9,8 +9,12 @@ __all__ = ["FileNames", "NameWatch"]
 class NameWatch(Protocol):
     """What is known of the names that a set of rules has. It is asked before every decision, and must be true each time."""
 
-    def linked(self) -> Collection[str]:
-        """Return the names that lead through a link, or of which nobody can say. All others are what they are spelled as."""
+    def linked(self, moment: dict[str, Any] | None = None) -> Collection[str]:  # Any: the watch's own
+        """Return the names that lead through a link, or of which nobody can say. All others are what they are spelled as.
+
+        Args:
+            moment: What was looked at in this decision already, by its path, and is looked at once; None for nothing.
+        """
         ...
 
     def twins(self, path: str) -> Collection[str] | None:

@@ -8,7 +8,7 @@ import os
 import stat
 import time
 from collections.abc import Callable, Collection, Sequence
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import msgspec
 
@@ -64,9 +64,9 @@ class Watched:
         self._folders = tuple(folders)
         self._known = _Known()
 
-    def linked(self) -> Collection[str]:
+    def linked(self, moment: dict[str, Any] | None = None) -> Collection[str]:
         """Return the names that lead through a link, or of which nobody can say."""
-        return self._current().linked
+        return self._current({} if moment is None else moment).linked
 
     def twins(self, path: str) -> Collection[str] | None:
         """Return the other names of a file; None where there are too many files to search."""
@@ -77,7 +77,7 @@ class Watched:
         if status.st_nlink < 2 or not stat.S_ISREG(status.st_mode):
             return ()
         identity = (status.st_dev, status.st_ino)
-        known = self._current()
+        known = self._current({})
         through_links = (os.path.realpath(self._spelled(name)) for name in known.linked)
         found = [*known.files.get(identity, ()), *(one for one in through_links if _identity(one) == identity)]
         searched = 0
@@ -89,9 +89,12 @@ class Watched:
                 found += [one for name in names if _identity(one := f"{place}/{name}") == identity]
         return [form for one in dict.fromkeys(found) if one != path for form in self._root.both_names(one)]
 
-    def _current(self) -> _Known:
+    def _current(self, moment: dict[str, _Stamp | None]) -> _Known:
         known = self._known
-        if not known.is_settled or any(_stamp(folder) != stamp for folder, stamp in known.stamps):
+        for folder, _ in known.stamps:
+            if folder not in moment:
+                moment[folder] = _stamp(folder)
+        if not known.is_settled or any(moment[folder] != stamp for folder, stamp in known.stamps):
             known = self._known = self._look()
         return known
 
