@@ -119,7 +119,7 @@ BAD = {
     '[{"cut": -1}]': "cut must be a number of bytes",
     '[{"cut": "mid-text"}]': "turn [0]: cut 'mid-text' needs a text",
     '[{"cut": "mid-arguments", "text": "a"}]': "cut 'mid-arguments' needs a call",
-    '[{"cut_by": "reset"}]': "cut must say where",
+    '[{"cut_by": "reset"}]': "cut_by needs cut",
     '[{"cut": 1, "cut_by": "magic"}]': 'cut_by must be one of "close", "reset", "clean", "stall", "endless"; got "magic"',
     '[{"headers": {"a b": "c"}}]': "turn [0]: headers has 'a b'",
     '[{"headers": {"a": "b\\r\\nc: d"}}]': "turn [0]: headers has 'a'",

@@ -55,7 +55,7 @@ def test_a_cancelled_timer_does_not_ring():
 def test_time_never_goes_back_but_the_peoples_clock_may():
     clock = FakeClock(now=1000.0)
     for seconds in (-1, float("nan")):
-        with pytest.raises(ConfigurationError, match=r"Time moves on|must be a number"):
+        with pytest.raises(ConfigurationError, match=r"takes 0 seconds or more|must be a number"):
             clock.advance(seconds)
     clock.shift(-3600)
     assert (clock.now(), clock.monotonic()) == (-2600.0, 0.0)

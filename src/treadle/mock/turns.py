@@ -293,7 +293,7 @@ def _check_ranges(turn: Turn) -> None:
 
 def _check_cut(turn: Turn) -> None:
     if turn.cut_by is not None and turn.cut is None:
-        raise ConfigurationError("cut_by says how an answer breaks off; cut must say where.")
+        raise ConfigurationError("cut_by needs cut: the number of bytes after which the answer breaks off.")
     if turn.bomb_bytes is not None and (turn.cut is not None or turn.gate is not None):
         raise ConfigurationError("bomb_bytes compresses the body whole: it goes with neither cut nor gate.")
     if turn.cut == "mid-text" and not turn.text:

@@ -60,7 +60,7 @@ _LONGEST_MARK = 100
 def check_there(state: SessionState) -> None:
     """Raise SessionNotActive where the session has been deleted."""
     if state.status == "deleted":
-        raise SessionNotActive(f"Session {state.id!r} has been deleted.")
+        raise SessionNotActive(f"Session {state.id!r} has been deleted. Use another id: an id is never used again.")
 
 
 def check_resumable(state: SessionState, journal: Journal) -> None:
@@ -162,7 +162,9 @@ async def mark(ledger: Ledger, name: str) -> int:
     check_there(state)
     check_here(state, ledger.journal)
     if not state.is_whole:
-        raise NoSuchPoint(f"Session {state.id!r} has a call without a result: let its run continue, then mark it.")
+        raise NoSuchPoint(
+            f"Session {state.id!r} has a call without a result. Resume its run to the end (agent.resume(session), or `treadle resume {shlex.quote(state.id)}`), then mark it."
+        )
     await ledger.record(SessionMarked(name=name), durable=True)
     return state.marks[name]
 

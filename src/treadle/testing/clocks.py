@@ -77,7 +77,7 @@ class FakeClock:
         """
         if not seconds >= 0:
             raise ConfigurationError(
-                f"Time moves on by 0 seconds or more; got {seconds}. See shift() for the people's clock."
+                f"advance() takes 0 seconds or more; got {seconds}. Use shift() to set the time of day back."
             )
         end = self._monotonic + seconds
         while (timer := self._next()) is not None and timer.due <= end:

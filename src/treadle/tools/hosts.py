@@ -32,9 +32,9 @@ def canonical_host(given: str) -> str:
     try:
         host = (host.encode("idna").decode() if not host.isascii() else host).lower().removesuffix(".")
     except UnicodeError as error:
-        raise ValueError(f"{given[:60]!r} is not a name of a host.") from error
+        raise ValueError(f"{given[:60]!r} is not a valid host name.") from error
     if not _NAME.fullmatch(host) or len(host) > _MAX_NAME:
-        raise ValueError(f"{given[:60]!r} is not a name of a host.")
+        raise ValueError(f"{given[:60]!r} is not a valid host name.")
     if not _NUMBER.fullmatch(host):
         return host
     try:

@@ -177,7 +177,9 @@ class SqliteBackend(TableBackend[sqlite3.Connection]):
 
     def _check_writable(self) -> None:
         if self._read_only:
-            raise JournalError(f"The journal {self._path} was opened for reading only.")
+            raise JournalError(
+                f"The journal {self._path} was opened for reading only. Open it again with open_journal({str(self._path)!r})."
+            )
 
 
 async def _done(

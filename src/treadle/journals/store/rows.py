@@ -23,6 +23,8 @@ from treadle.ports import SessionInfo
 
 __all__ = ["INFO_COLUMNS", "EventRow", "SessionRow", "event_of", "events_of", "info_of", "rows_of"]
 
+_RESTORE = "Restore the journal from a backup; nothing was changed."
+
 EventRow: TypeAlias = tuple[int, float, str, int, str]
 """seq, at, type, version, body."""
 
@@ -109,12 +111,12 @@ def events_of(
     for expected, row in enumerate(rows, start=after + 1):
         seq, body, _ = row
         if seq != expected:
-            raise JournalError(f"Session {session_id!r} is damaged: event {expected} is missing.")
+            raise JournalError(f"Session {session_id!r} is damaged: event {expected} is missing. {_RESTORE}")
         event = event_of(session_id, seq, body)
         before = check_link(session_id, before, row)
         events.append(event)
     if after + len(events) < session.head:
-        raise JournalError(f"Session {session_id!r} is damaged: event {after + len(events) + 1} is missing.")
+        raise JournalError(f"Session {session_id!r} is damaged: event {after + len(events) + 1} is missing. {_RESTORE}")
     if not after and before is not None:
         _check_row(session_id, session, events[: session.head])
     return tuple(events)

@@ -114,7 +114,10 @@ class Root:
             Rejected: The path is absolute and not below the root, or can be no path.
         """
         if "\0" in path or len(path) > _MAX_PATH_CHARS or not _is_encodable(path):
-            raise refusal(f"Not a path: {shown(path)}", "invalid_path")
+            raise refusal(
+                f"This is not a valid path: {shown(path)}. Use at most {_MAX_PATH_CHARS:,} characters of UTF-8, without a zero byte.",
+                "invalid_path",
+            )
         return self._below(path, asked=path) if path.startswith("/") else split(path)
 
     def canonical(self, path: str) -> tuple[str, ...]:
@@ -233,12 +236,18 @@ class Root:
             if isinstance(found, Opened):
                 return found
             names = found
-        raise refusal(f"Too many links on the way to {shown(asked)}", "invalid_path")
+        raise refusal(
+            f"The path {shown(asked)} leads through too many symbolic links. Use the path of the file itself.",
+            "invalid_path",
+        )
 
     def _descend(self, asked: str, names: tuple[str, ...]) -> Opened | tuple[str, ...]:
         """Walk down from the root. Return what is open there, or, at a link or `..`, the names to walk instead."""
         if self._path == "/" and names[:1] and names[0] in _KERNEL_FOLDERS:
-            raise refusal(f"Not a file of the person: {shown(asked)}", "outside_root")
+            raise refusal(
+                f"The path {shown(asked)} belongs to the kernel (/proc, /sys, /dev) and is never opened.",
+                "outside_root",
+            )
         folder = os.open(self._path, _FOLDER)
         try:
             for index, name in enumerate(names):

@@ -87,7 +87,7 @@ class Calls:
         except ValidationError as error:
             raise Unfinished(
                 CallStatus.UNEXPECTED_RESULT_SHAPE,
-                f"MCP server {self._server.name!r} sent a result that is not one of the protocol.",
+                f"MCP server {self._server.name!r} sent a result that does not follow the protocol.",
                 code="mcp_error",
                 may_have_acted=not is_read,
             ) from error

@@ -251,7 +251,10 @@ class Processes:
                 place = self._folder / f"p{number}"
                 place.mkdir(mode=0o700)
                 return place
-        raise refusal("There are too many processes.", "too_many")
+        raise refusal(
+            f"There are {_MAX_PROCESSES:,} background processes already. Kill those that you no longer need, then start this one.",
+            "too_many",
+        )
 
     def _place(self, process: str) -> Path:
         if not (process[:1] == "p" and process[1:].isascii() and process[1:].isdigit() and len(process) < 10):
