@@ -10,9 +10,9 @@ from treadle.errors import ConfigurationError
 from treadle.messages import Message
 from treadle.ports import ModelRequest, ToolChoice, ToolSpec
 from treadle.providers.anthropic.blocks import blocks_of, container_of, is_provable
-from treadle.providers.anthropic.schema import input_schema, strict_schema
+from treadle.providers.anthropic.schema import StrictLimits, input_schema, strict_schema
 from treadle.providers.known import known_facts
-from treadle.providers.payload.bodies import ToolSets, opening, server_tools
+from treadle.providers.payload.bodies import ToolSet, ToolSets, opening, server_tools
 from treadle.providers.payload.encoded import EncodedMessages, to_json
 from treadle.providers.payload.names import wire_name
 from treadle.providers.payload.turns import grouped, is_foreign, open_turn, turns_json
@@ -95,6 +95,7 @@ class AnthropicRequests:
         }
         self._messages = EncodedMessages(self._encode)
         self._tools = ToolSets(self._tool)
+        self._limits = StrictLimits()
 
     def body(self, request: ModelRequest) -> bytes:
         """Return the body. What changes least stands first, and the messages last: the bytes of one step begin those of the next."""
@@ -114,7 +115,7 @@ class AnthropicRequests:
 
     def own_names(self, request: ModelRequest) -> Mapping[str, str]:
         """Return our names of those tools that had to be renamed for the wire."""
-        return self._tools.of(request.tools).own_names if request.tools else {}
+        return self._set_of(request.tools).own_names if request.tools else {}
 
     def _open(self, model: str, *, stream: bool, is_larger: bool, thinks: bool) -> bytes:
         thinking = self._options.thinking
@@ -155,14 +156,20 @@ class AnthropicRequests:
 
     def _all_tools(self, request: ModelRequest) -> bytes:
         """Return the tools as a JSON array, the vendor's own last; nothing where there are none."""
-        ours = self._tools.of(request.tools).encoded if request.tools else b""
+        ours = self._set_of(request.tools).encoded if request.tools else b""
         if not self._options.server_tools:
             return ours
         return b"".join((ours[:-1] + b"," if ours else b"[", self._options.server_tools, b"]"))
 
+    def _set_of(self, tools: tuple[ToolSpec, ...]) -> ToolSet:
+        """Return the tools, written: strict ones up to the vendor's limits, by name, and plain ones beyond."""
+        self._limits = StrictLimits()
+        return self._tools.of(tools)
+
     def _tool(self, spec: ToolSpec) -> _Wire:
         tool: _Wire = {"name": wire_name(spec.name), "description": spec.description}
-        if self._options.is_strict and (schema := strict_schema(spec.parameters)) is not None:
+        schema = strict_schema(spec.parameters) if self._options.is_strict else None
+        if schema is not None and self._limits.take(schema):
             return {**tool, "input_schema": schema, "strict": True}
         return {**tool, "input_schema": input_schema(spec.parameters)}
 

@@ -12,7 +12,7 @@ import msgspec
 from treadle.tools import JsonObject
 from treadle.validation.references import resolved
 
-__all__ = ["input_schema", "strict_schema"]
+__all__ = ["StrictLimits", "input_schema", "strict_schema"]
 
 _CHOICES = ("allOf", "anyOf", "oneOf")
 
@@ -34,6 +34,39 @@ _FORMATS = frozenset(
 
 class _NotStrict(Exception):
     """The schema says something that a strict tool cannot."""
+
+
+class StrictLimits:
+    """Counts what the vendor limits in the strict tools of one request: tools, optional parameters, and parameters of several types.
+
+    The limits are those of platform.claude.com/docs/en/build-with-claude/structured-outputs ("Schema complexity limits").
+    """
+
+    def __init__(self) -> None:
+        self._left: tuple[int, ...] = (20, 24, 16)
+
+    def take(self, schema: JsonObject) -> bool:
+        """Return whether a tool of this strict schema still fits, and count it if so."""
+        left = tuple(most - used for most, used in zip(self._left, (1, *_counted(schema)), strict=True))
+        if min(left) < 0:
+            return False
+        self._left = left
+        return True
+
+
+def _counted(schema: Any) -> tuple[int, int]:
+    """Return how many optional parameters a schema has, and how many of several types, at every depth."""
+    optional = unions = 0
+    if isinstance(schema, Mapping):
+        properties, required = schema.get("properties"), schema.get("required")
+        if isinstance(properties, Mapping):
+            optional = len(properties.keys() - set(required if isinstance(required, list) else ()))
+        unions = int("anyOf" in schema or isinstance(schema.get("type"), list))
+    inner = schema.values() if isinstance(schema, Mapping) else schema if isinstance(schema, list) else ()
+    for one in inner:
+        more = _counted(one)
+        optional, unions = optional + more[0], unions + more[1]
+    return optional, unions
 
 
 def input_schema(schema: JsonObject) -> JsonObject:
