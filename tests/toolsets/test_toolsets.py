@@ -555,3 +555,40 @@ def test_run_sync_of_a_forked_process_opens_a_server_of_its_own():
         after = json.loads(told.read())
     assert os.waitpid(pid, 0)[1] == 0
     assert before != after
+
+
+@pytest.mark.row("R-TOOLSET-FAILS")
+async def test_a_toolset_that_does_not_list_its_tools_in_time_is_left_and_the_run_goes_on():
+    clock, asked, left = FakeClock(auto=True), asyncio.Event(), []
+
+    async def never(session: SessionView) -> Sequence[Tool]:
+        asked.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            left.append(True)
+        return ()
+
+    model = ScriptedModel([call("echo", n=1), text("Done.")])
+    async with open_session(MemoryJournal(), clock=clock) as session:
+        agent = Agent(model, tools=[Set("slow", never), echo_tool()], toolset_seconds=7)
+        result = await agent.run("go", session=session)
+        failed = [one for one in await session.events() if isinstance(one, ToolsetFailed)]
+
+    assert result.completed
+    assert [(one.toolset, one.phase, one.message) for one in failed] == [
+        ("slow", "list", "It did not list its tools within 7 seconds.")
+    ]
+    assert offered(model) == [["echo"], ["echo"]]
+    assert left == [True, True]  # it is asked again before the next request
+
+
+@pytest.mark.row("R-TOOLSET-FAILS")
+@pytest.mark.parametrize(("required", "is_there"), [("shop", True), ("buy", True), ("sell", False), ("other", False)])
+async def test_a_run_needs_the_toolsets_and_the_tools_that_its_agent_requires(required: str, *, is_there: bool):
+    model = ScriptedModel([text("Done.")])
+
+    result = await Agent(model, tools=[Set("shop", [named("buy")])], required=[required]).run("go")
+
+    assert result.completed is is_there
+    assert is_there or "There is no tool and no toolset of this name." in result.message

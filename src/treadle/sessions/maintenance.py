@@ -232,10 +232,6 @@ async def change(
     check_there(state)
     if status not in (None, "deleted") and not take_back:
         check_here(state, ledger.journal)
-    if if_head is not None and (not isinstance(if_head, int) or isinstance(if_head, bool)):
-        raise ConfigurationError(
-            f"if_head is the number of an event, such as session.state.head; got {shown(if_head)}."
-        )
     if if_head is not None and state.head != if_head:
         raise SessionConflict(
             f"Session {state.id!r} is at event {state.head}, not {shown(if_head)}: it has changed meanwhile. "
@@ -243,8 +239,6 @@ async def change(
         )
     check_text("reason", reason)
     check_text("by", by)
-    if metadata is not None and not isinstance(metadata, dict):
-        raise ConfigurationError(f"The metadata must be an object, by key; got {shown(metadata)}.")
     if metadata is not None and (fault := canonical.find_unencodable(metadata)) is not None:
         raise ConfigurationError(f"The metadata cannot be stored: {fault}.")
     event = SessionChanged(status=status, metadata=metadata, reason=reason, by=by)

@@ -4,7 +4,6 @@ It runs nothing: an Agent does, and only one run at a time.
 """
 
 from collections.abc import Sequence
-from typing import get_args
 
 from treadle.concurrency.collecting import full_collections_put_off
 from treadle.errors import ConfigurationError, shown
@@ -114,8 +113,6 @@ class Session(SteeredSession):
             SessionHeld: A run is under way.
             ConfigurationError: The status is unknown, or the metadata cannot be stored.
         """
-        if status is not None and not (isinstance(status, str) and status in get_args(SessionStatus)):
-            raise ConfigurationError(f"A session's status is one of {get_args(SessionStatus)}; got {shown(status)}.")
         async with self.held():
             await maintenance.change(
                 self.ledger,

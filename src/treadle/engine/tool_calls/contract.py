@@ -2,6 +2,7 @@
 
 import base64
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -202,13 +203,10 @@ class Contract:
 
 def _with_artifact(content: str, name: str) -> str:
     """Name the artifact that a tool has given beside its value."""
-    if not content.startswith("{"):
-        return f"{content}\n[The whole is the artifact {name}.]"
-    try:
-        value = msgspec.json.decode(content)
-    except msgspec.DecodeError:
-        return content
-    return msgspec.json.encode({**value, "artifact": name}).decode()
+    if content.startswith("{"):
+        with suppress(msgspec.DecodeError):  # else it is text that only begins like an object
+            return msgspec.json.encode({**msgspec.json.decode(content), "artifact": name}).decode()
+    return f"{content}\n[The whole is the artifact {name}.]"
 
 
 def _text_from(limit: int | None) -> int | None:

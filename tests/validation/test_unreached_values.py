@@ -1,0 +1,50 @@
+"""Schemas at their edges."""
+
+from typing import Any
+
+import pytest
+
+from treadle.errors import ToolDefinitionError
+from treadle.validation.defaults import Defaults
+from treadle.validation.schema import Schema
+
+
+def test_without_a_default_the_arguments_are_the_same_object() -> None:
+    arguments = {"a": {"b": 1}}
+
+    assert Defaults({"type": "object", "properties": {"a": {"type": "object"}}}).fill(arguments) is arguments
+    filled = Defaults({"type": "object", "properties": {"c": {"default": 3}}}).fill(arguments)
+    assert (filled, arguments) == ({"a": {"b": 1}, "c": 3}, {"a": {"b": 1}})
+
+
+@pytest.mark.parametrize("schema", [{"type": "object", "x": object()}, {"enum": [{1, 2}]}, {"default": float("nan")}])
+def test_a_schema_that_is_not_json_is_refused_where_it_is_given(schema: Any) -> None:
+    with pytest.raises(ToolDefinitionError, match="The parameters cannot be used: it cannot be written as JSON: "):
+        Schema(schema, where="parameters")
+
+
+def test_a_value_of_very_many_parts_is_judged_by_its_first_violation() -> None:
+    schema = Schema({"type": "array", "items": {"type": "integer"}}, where="result")
+
+    assert schema.violations(list(range(100_000))) == []
+    found = schema.violations([*range(100_000), "x", "y"])
+    assert len(found) == 1
+    assert found[0]["field"] == "[100000]"
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "why"),
+    [
+        ({"required": ["a"]}, {}, "required"),
+        (
+            {"dependentRequired": {"card": ["name"], "iban": ["name"]}},
+            {"card": 1},
+            "required together with card or iban",
+        ),
+        ({"dependencies": {"card": ["name"]}}, {"card": 1}, "required together with card"),
+    ],
+)
+def test_a_missing_field_says_why_it_is_required(schema: Any, value: Any, why: str) -> None:
+    (found,) = Schema({"type": "object", **schema}, where="parameters").violations(value)
+
+    assert found["constraint"] == why
