@@ -49,8 +49,8 @@ def text_of(one: griffe.Object) -> str:
 
 def ports_of(method: griffe.Function) -> list[griffe.Object]:
     """Return the methods of the same name that a port promises: who implements one need not say its units again."""
-    ports = (find(f"treadle.ports.{name}") for name in ("Journal", "Clock", "Dispatcher", "Lease"))
-    return [port.members[method.name] for port in ports if method.name in port.members]
+    ports = (find(name) for name in documented() if name.startswith("treadle.ports."))
+    return [port.members[method.name] for port in ports if port.is_class and method.name in port.members]
 
 
 def without_unit(function: griffe.Function, owner: griffe.Object) -> Iterator[str]:

@@ -170,6 +170,9 @@ class HasOverview(Protocol):
     async def held(self, session_ids: Collection[str]) -> Collection[str]:
         """Return those of these sessions that a process which seems to live runs. Waits for nothing, so one that has just died may count.
 
+        Args:
+            session_ids: The ids of the sessions that are asked about.
+
         Raises:
             JournalError: The store failed.
         """

@@ -31,7 +31,7 @@ async def open_session(
     on_store_failure: Literal["degrade", "stop"] | None = None,
     must_exist: bool = False,
 ) -> AsyncIterator[Session]:
-    """Open a session, new or old, by its id; one is made when left out.
+    """Open the session of an id, or a new one where there is none.
 
     Example:
         async with open_session("agent.db", id="invoice-7") as session: ...
@@ -39,10 +39,10 @@ async def open_session(
     Args:
         journal: A file's path, `postgresql://...`, `memory:`, or a journal that is open (it stays open).
         id: 1 to 200 printable characters; None for a new id.
-        clock: In place of the machine's clock, for tests.
-        randomness: In place of the machine's chance, for tests.
-        on_store_failure: When the store fails in mid-run, `degrade` continues in memory where that is safe, stores the rest
-            when the store is back, and says so (`result.degraded`, `journal.degraded`); a call that changes the world then
+        clock: Replaces the machine's clock, for tests.
+        randomness: Replaces the machine's random numbers, for tests.
+        on_store_failure: If the store fails during a run, `degrade` continues in memory where that is safe, stores the rest
+            once the store works again, and reports it (`result.degraded`, `journal.degraded`); a call that changes the world then
             does not start. `stop` ends the run with the JournalError. None degrades where a path is given, and stops where
             the caller has opened the journal: its faults are the caller's to see.
         must_exist: Make no session: one that is misspelt is an error then, instead of a new one.
