@@ -16,8 +16,8 @@ from treadle.messages import Part, ToolCall
 
 __all__ = ["CallNames", "Collected", "ResponseCalls"]
 
-LONGEST_ID = 40
-"""What the strictest dialect takes for a call id."""
+LONGEST_ID = 256
+"""What is kept as the server sent it: it goes back to that server unchanged. An adapter writes it anew where its dialect takes less."""
 
 
 _Action: TypeAlias = tuple[str, bytes]

@@ -1,5 +1,6 @@
 """Responses, outward: the messages of a history as input items. Sends nothing, and repairs only what the vendor refuses."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -16,6 +17,8 @@ __all__ = ["items_of", "left_to_the_client", "state_id", "state_marker"]
 
 _Wire: TypeAlias = dict[str, Any]  # Any: a JSON object of the wire
 
+_PLAIN_ID = re.compile(r"[!-~]{1,64}")
+"""What the vendor takes here; Chat Completions takes 40 characters.."""
 _MARKER = "treadle.response"
 _COMPUTER = "computer_call"
 """Never sent back: a picture of a screen is the only answer that a computer's call takes, and nobody here has one."""
@@ -132,7 +135,7 @@ def _call(call: ToolCall, rest: _Wire) -> _Wire:
     return {
         "type": "function_call",
         **rest,
-        "call_id": wire_id(call.id),
+        "call_id": wire_id(call.id, plain=_PLAIN_ID),
         "name": wire_name(call.name),
         "arguments": sendable_arguments(call.arguments),
     }
@@ -154,7 +157,7 @@ def _result(result: Result) -> _Wire:
     output: str | list[_Wire] = result.content
     if result.media:
         output = [*([_text(result.content)] if result.content else []), *map(_media, result.media)]
-    return {"type": "function_call_output", "call_id": wire_id(result.call_id), "output": output}
+    return {"type": "function_call_output", "call_id": wire_id(result.call_id, plain=_PLAIN_ID), "output": output}
 
 
 def _text(text: str) -> _Wire:
