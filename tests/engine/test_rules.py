@@ -306,7 +306,7 @@ def test_a_repetition_is_told_in_a_sentence(names: list[str], repetition: tuple[
     count, period, equal = repetition
     found = Repetition(count=count, period=period, has_equal_results=equal, is_over=True)
 
-    assert refusals.repeated_words(names, found) == words
+    assert refusals.repeated_message(names, found) == words
 
 
 def test_a_long_unknown_name_is_cut_and_told_with_those_that_resemble_it() -> None:
