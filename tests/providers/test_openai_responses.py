@@ -580,6 +580,37 @@ async def test_a_models_items_go_back_as_they_came_and_to_no_other_model():
     ]
 
 
+@pytest.mark.row("W04")
+@pytest.mark.parametrize("state", ["client", "server"])
+@pytest.mark.parametrize("caller", [{"type": "program", "caller_id": "call_p"}, {"type": "direct"}, None, "me"])
+async def test_the_result_of_a_call_that_a_program_of_the_model_made_names_the_program(caller, state):
+    program = {
+        "type": "program",
+        "id": "prog_1",
+        "call_id": "call_p",
+        "code": "await tools.grep({})",
+        "fingerprint": "f",
+    }
+    words = {} if caller is None else {"caller": caller}
+    end = take(program, function("call_1", "grep", "{}", **words), function("call_2", "grep", "{}"))
+    results = Message(
+        role="tool",
+        parts=(Result(call_id="call_1", name="grep", content="a"), Result(call_id="call_2", name="grep", content="b")),
+    )
+
+    sent = await items(assistant(*end.parts), results, options={"state": state})
+    foreign = await items(assistant(*end.parts, origin="openai:gpt-5"), results, options={"state": state})
+
+    outputs = [item for item in sent if item["type"] == "function_call_output"]
+    is_program = isinstance(caller, dict) and caller["type"] == "program"
+    assert [item.get("caller") for item in outputs] == [caller if is_program else None, None]
+    assert [item["call_id"] for item in outputs] == ["call_1", "call_2"]
+    assert not any("caller" in item for item in foreign)
+    if state == "client":
+        assert sent[0] == program
+        assert sent[1].get("caller") == caller
+
+
 @pytest.mark.row("W06")
 async def test_reasoning_without_a_seal_stays_here_and_the_ids_that_need_it_too():
     loose = {"id": "rs_1", "type": "reasoning", "summary": [{"type": "summary_text", "text": "hm"}]}

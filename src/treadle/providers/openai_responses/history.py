@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, TypeAlias
 
 import msgspec
@@ -13,7 +14,7 @@ from treadle.providers.payload.contents import data_url, in_words, user_content
 from treadle.providers.payload.lenient import text_or_nothing
 from treadle.providers.payload.names import wire_id, wire_name
 
-__all__ = ["items_of", "left_to_the_client", "state_id", "state_marker"]
+__all__ = ["callers_in", "items_of", "left_to_the_client", "state_id", "state_marker"]
 
 _Wire: TypeAlias = dict[str, Any]  # Any: a JSON object of the wire
 
@@ -51,10 +52,24 @@ def left_to_the_client(items: Sequence[Mapping[str, Any]]) -> list[Mapping[str, 
     return [item for kind, call_id, item in asking if (f"{kind}_output", call_id) not in answered]
 
 
-def items_of(message: Message, *, is_own: bool, is_stored: bool) -> Iterator[_Wire]:
+def callers_in(message: Message) -> dict[str, _Wire]:
+    """Return, by the id of each call that a program of the model made and not the model itself, which program that was."""
+    rests = {part.id: _rest(part.signature, is_linked=True) for part in message.calls if part.signature is not None}
+    callers = {call_id: rest.get("caller") for call_id, rest in rests.items()}
+    return {
+        call_id: caller
+        for call_id, caller in callers.items()
+        if isinstance(caller, dict) and caller.get("type") != "direct"
+    }
+
+
+def items_of(
+    message: Message, *, is_own: bool, is_stored: bool, callers: Mapping[str, _Wire] = MappingProxyType({})
+) -> Iterator[_Wire]:
     """Return the input items that say a message.
 
     Args:
+        callers: Which program of the model made a call, by the call's id: its result names it too.
         is_own: Whether the model that is asked wrote it.
         is_stored: Whether the server keeps its items, so that reasoning may go back by its id alone.
     """
@@ -63,7 +78,8 @@ def items_of(message: Message, *, is_own: bool, is_stored: bool) -> Iterator[_Wi
             yield {"role": "user", "content": user_content(message, text=_text, media=_media)}
         case "tool":
             for result in message.results:
-                yield _result(result)
+                caller = callers.get(result.call_id)
+                yield _result(result) if caller is None else {**_result(result), "caller": caller}
         case "assistant" if is_own:
             yield from _own(message, is_stored=is_stored)
         case "assistant":

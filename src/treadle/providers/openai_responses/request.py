@@ -7,7 +7,7 @@ from treadle.canonical import digest
 from treadle.errors import ConfigurationError, shown
 from treadle.messages import Message
 from treadle.ports import ModelRequest, ToolChoice, ToolSpec
-from treadle.providers.openai_responses.history import items_of, state_id
+from treadle.providers.openai_responses.history import callers_in, items_of, state_id
 from treadle.providers.payload.bodies import ToolSets, opening, server_tools
 from treadle.providers.payload.encoded import EncodedMessages, to_json
 from treadle.providers.payload.names import wire_name
@@ -25,6 +25,9 @@ _OURS = frozenset({
 
 _ENCRYPTED = "reasoning.encrypted_content"
 _OWN_WORDS = ("state", "server_tools", "text")
+
+_MOST_CALLERS = 10_000
+"""Of calls that programs made, so many are remembered, in all sessions of the model."""
 
 
 class ResponsesRequests:
@@ -60,6 +63,7 @@ class ResponsesRequests:
         self._has_cache_key = "prompt_cache_key" in options
         self._is_stored = bool(options.get("store", self.is_stateful))
         self._messages = EncodedMessages(self._encode)
+        self._callers: dict[str, _Wire] = {}
         self._tools = ToolSets(_tool)
         self._schemas: tuple[tuple[ToolSpec, ...], Mapping[str, Mapping[str, Any]]] = ((), {})
 
@@ -78,6 +82,7 @@ class ResponsesRequests:
         if resumes and (kept := self._kept(request)) is not None:
             position, response_id = kept
             messages = request.messages[position + 1 :]
+            self._note_callers(request.messages[position])
             head += [b',"previous_response_id":', to_json(response_id)]
         if request.session_id and not self._has_cache_key:
             # A digest: a session's id may name a person. The same for all requests of a session, whose cache lies on one machine then.
@@ -111,8 +116,17 @@ class ResponsesRequests:
         return None
 
     def _encode(self, message: Message) -> bytes:
-        items = items_of(message, is_own=message.origin == self._origin, is_stored=self._is_stored)
+        is_own = message.origin == self._origin
+        if is_own:
+            self._note_callers(message)
+        items = items_of(message, is_own=is_own, is_stored=self._is_stored, callers=self._callers)
         return b",".join(to_json(item) for item in items)
+
+    def _note_callers(self, message: Message) -> None:
+        """Remember which calls a program of the model made, for their results, which come in the next message."""
+        self._callers |= callers_in(message)
+        while len(self._callers) > _MOST_CALLERS:
+            del self._callers[next(iter(self._callers))]
 
     def _written_text(self, request: ModelRequest) -> list[bytes]:
         text = self._text
