@@ -1,6 +1,7 @@
 """Tasks that are submitted anywhere, and carried out by whichever worker has their agent."""
 
 import asyncio
+import os
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -272,7 +273,10 @@ async def test_workers_say_that_they_are_there_and_no_two_have_one_name(address:
         (seen,) = await list_workers(journal)
         assert (seen.name, seen.agents, seen.tenants, seen.concurrency) == ("ada", ("clerk",), ("acme",), 2)
         assert await journal.sessions() == ()
-        with pytest.raises(WorkerNameTaken, match="'ada' is at work"):
+        with pytest.raises(
+            WorkerNameTaken,
+            match=rf"'ada' is at work on this journal already \(process {os.getpid()} on [^ ]+\)\. Give",
+        ):
             await Worker(address, {"clerk": clerk()}, name="ada").run()
     async with open_journal(address) as journal:
         assert await list_workers(journal) == ()

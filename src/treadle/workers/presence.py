@@ -80,11 +80,15 @@ class Presence:
             self._lease = await self._journal.acquire(self._id, on_lost=self._on_lost, on_message=_pass)
         except SessionHeld as error:
             raise WorkerNameTaken(
-                f"A worker named {self.info.name!r} is at work on this journal already: {error} "
+                f"A worker named {self.info.name!r} is at work on this journal already{await self._place_of_holder()}. "
                 "Give each worker a name of its own, or none: --name, or Worker(name=...)."
             ) from error
         self._head = len(await self._journal.read(self._id))
         await self._store()
+
+    async def _place_of_holder(self) -> str:
+        said = fold(self._id, await self._journal.read(self._id)).metadata.get("worker")
+        return f" (process {said['pid']} on {said['host']})" if isinstance(said, dict) else ""
 
     async def tell(self, info: WorkerInfo) -> None:
         """Write what the worker does, where it has changed."""

@@ -4,7 +4,7 @@ import asyncio
 
 import msgspec
 
-from treadle import StopReason, open_journal, result, submit
+from treadle import StopReason, list_workers, open_journal, result, submit
 from treadle.cli.commands.worker import DEFAULT, check_shared
 from treadle.cli.exits import exit_code
 from treadle.cli.input.options import Options
@@ -13,6 +13,7 @@ from treadle.cli.input.settings import Settings, settings_of
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.sessions import person
 from treadle.cli.standard_input import check_given, read_task
+from treadle.ports import Journal
 
 __all__ = ["command"]
 
@@ -38,6 +39,7 @@ async def _submit(options: Options, settings: Settings, task: str, terminal: Ter
             key=options.key,
             by=person(options),
         )
+        await _note_missing(journal, options.agent or DEFAULT, terminal)
         if not options.is_waiting:
             if options.as_json:
                 terminal.data({"id": session_id})
@@ -56,3 +58,11 @@ async def _submit(options: Options, settings: Settings, task: str, terminal: Ter
         if not end.completed:
             terminal.say(f"treadle: {end.status} ({end.reason}): {end.message}")
     return exit_code(StopReason(end.reason))
+
+
+async def _note_missing(journal: Journal, agent: str, terminal: Terminal) -> None:
+    """Report that the task waits for a worker, where workers are at work and none of them has its agent."""
+    workers = await list_workers(journal)
+    if workers and not any(agent in worker.agents for worker in workers):
+        known = ", ".join(sorted({name for worker in workers for name in worker.agents}))
+        terminal.say(f"No worker at work has the agent {agent!r} (known: {known}): the task waits until one has it.")

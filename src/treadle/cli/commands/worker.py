@@ -2,11 +2,13 @@
 
 import asyncio
 import logging
+import re
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from treadle import Agent, AgentMaker, PgQueuerDispatcher, Worker
+from treadle import Agent, AgentMaker, Limit, PgQueuerDispatcher, Worker
 from treadle.cli.agent_sources import load_agents
 from treadle.cli.exits import UsageError
 from treadle.cli.input.options import Options
@@ -20,6 +22,14 @@ __all__ = ["check_shared", "command"]
 
 logger = logging.getLogger("treadle.workers.command")
 
+_COUNTS = ("sessions", "requests_per_minute", "tokens_per_minute")
+_LIMIT_WORDS = {
+    "sessions": "sessions",
+    "requests": "requests_per_minute",
+    "tokens": "tokens_per_minute",
+    **{same: same for same in ("each", "tenants", "agents", "models")},
+}
+"""The words of `--limit`, and which field of a limit each is."""
 DEFAULT = "default"
 """The agent of a worker to which none was named."""
 
@@ -35,6 +45,7 @@ def command(options: Options, terminal: Terminal) -> int:
         concurrency=options.concurrency,
         tenants=tenants,
         name=options.name,
+        limits=[_limit(text) for text in options.worker_limits],
         drain_seconds=options.drain_seconds,
         health_port=options.health_port,
         dispatcher=PgQueuerDispatcher(settings.journal, tenants=tenants) if options.queue == "pgqueuer" else None,
@@ -76,6 +87,28 @@ def _agents(options: Options, settings: Settings) -> dict[str, AgentMaker]:
         return agent
 
     return {DEFAULT: make}
+
+
+def _limit(text: str) -> Limit:
+    """Read a limit over all workers: its name, then words such as sessions=20. The worker checks what they mean.
+
+    Raises:
+        UsageError: A word is unknown, occurs twice or has no value, or a count is not a whole number above 0.
+    """
+    name, *words = text.split() or [""]
+    said: dict[str, Any] = {}
+    for word in words:
+        key, _, value = word.partition("=")
+        field = _LIMIT_WORDS.get(key)
+        if field is None or not value or field in said:
+            known = ", ".join(f"{one}=" for one in _LIMIT_WORDS)
+            raise UsageError(
+                f"--limit {text!r}: {word!r} is invalid. After its name a limit has some of {known}, each once."
+            )
+        if field in _COUNTS and not re.fullmatch(r"[1-9]\d{0,14}", value, re.ASCII):
+            raise UsageError(f"--limit {text!r}: {key}= is a whole number above 0; got {value!r}.")
+        said[field] = int(value) if field in _COUNTS else value if field == "each" else value.split(",")
+    return Limit(name=name, **said)
 
 
 def check_shared(settings: Settings) -> None:

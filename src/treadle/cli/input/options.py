@@ -150,6 +150,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     agents: list[str] = []
     tenants: list[str] = []
     concurrency: int = 4
+    worker_limits: list[str] = []
+    """Limits over all workers, each as NAME and words such as sessions=20."""
     drain_seconds: float = 30.0
     health_port: int | None = None
     log_format: str = "text"

@@ -22,6 +22,11 @@ def add_worker(parser: Flags) -> None:
         "--tenant", dest="tenants", action="append", metavar="NAME", help="begin tasks of this tenant only; repeatable"
     )
     parser.flag(
+        "--limit", dest="worker_limits", action="append", metavar="WORDS",
+        help='over all workers that name it alike: "NAME sessions=20 requests=500 tokens=200000 each=tenant", requests and tokens '
+        "a minute; tenants=A,B, agents= and models= say for which it holds; repeatable",
+    )  # fmt: skip
+    parser.flag(
         "--drain-seconds", type=number_reader("seconds are a number such as 30"), metavar="N",
         help="how long its runs may end by themselves after SIGTERM or Ctrl-C, until others take them over (30)",
     )  # fmt: skip

@@ -90,11 +90,14 @@ def select_with_messages(connection: Connection) -> frozenset[str]:
     return frozenset(session_id for (session_id,) in rows)
 
 
-def select_due(connection: Connection) -> list[DueRow] | None:
-    """Return the index of what waits."""
+def select_due(connection: Connection, before: float | None) -> list[DueRow] | None:
+    """Return the index of what waits; of what is due until an instant."""
     rows = connection.execute(
         "SELECT due.session_id, due.key, due.kind, due.at, due.call_id FROM due JOIN session ON session.id = due.session_id "
-        "WHERE session.state IN ('paused', 'queued', 'running') ORDER BY session.updated_at DESC, session.seat DESC, due.key"
+        "WHERE session.state IN ('paused', 'queued', 'running') "
+        "AND (%(before)s::float8 IS NULL OR due.at <= %(before)s OR due.kind = 'unknown') "
+        "ORDER BY session.updated_at DESC, session.seat DESC, due.key",
+        {"before": before},
     )
     return [DueRow(*row) for row in rows]
 

@@ -318,14 +318,16 @@ def select_with_messages(connection: sqlite3.Connection) -> frozenset[str]:
     return frozenset(session_id for (session_id,) in rows)
 
 
-def select_due(connection: sqlite3.Connection) -> list[DueRow] | None:
+def select_due(connection: sqlite3.Connection, before: float | None) -> list[DueRow] | None:
     """Return the index of what waits; None for a file of an older schema, which has none."""
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if version < _DUE_SINCE:
         return None
     rows = connection.execute(
         "SELECT due.session_id, due.key, due.kind, due.at, due.call_id FROM due JOIN session ON session.id = due.session_id "
-        "WHERE session.state IN ('paused', 'queued', 'running') ORDER BY session.updated_at DESC, session.seat DESC, due.key"
+        "WHERE session.state IN ('paused', 'queued', 'running') AND (:before IS NULL OR due.at <= :before OR due.kind = 'unknown') "
+        "ORDER BY session.updated_at DESC, session.seat DESC, due.key",
+        {"before": before},
     )
     return [DueRow(*row) for row in rows]
 

@@ -164,16 +164,16 @@ class StoreJournal(Generic[_B]):
 
     @checked
     async def due(self, *, before: float | None = None, limit: int | None = None) -> Sequence[DueItem]:
-        rows = await self._due_rows()
+        rows = await self._due_rows(before)
         if rows is None:  # a store without an index
             rows = await looked_at(self, [unknown_row(one) for one in await open_sessions(self)], self._store.reindex)
         return due_items(rows, before=before, limit=limit)
 
-    async def _due_rows(self) -> Sequence[DueRow] | None:
-        """Return the index of what waits; None where the store has none."""
+    async def _due_rows(self, before: float | None = None) -> Sequence[DueRow] | None:
+        """Return the index of what waits, or what of it is due; None where the store has none."""
         store = self._store
         await store.settle()
-        rows = await store.due()
+        rows = await store.due(before)
         return None if rows is None else await looked_at(self, rows, store.reindex)
 
     @checked

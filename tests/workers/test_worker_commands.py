@@ -1,0 +1,119 @@
+"""The commands of workers, as a person types them: limits over all workers, wrong ones, and an agent that nobody has."""
+
+import asyncio
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.workers.test_worker_limits import told
+from tests.workers.test_workers import until, working
+
+from treadle import Limit, submit
+from treadle.cli.commands.worker import _limit  # the reader of one flag, without a process for each value
+from treadle.cli.exits import UsageError
+from treadle.mock import MockProvider, Turn
+
+pytestmark = pytest.mark.row("W13")
+
+
+@pytest.mark.parametrize(
+    ("words", "limit"),
+    [
+        ("fair sessions=20 each=tenant", Limit(name="fair", sessions=20, each="tenant")),
+        (
+            "key-1 requests=500 tokens=200000 models=openai-chat:*,x tenants=a agents=b,c",
+            Limit(
+                name="key-1", requests_per_minute=500, tokens_per_minute=200_000,
+                models=["openai-chat:*", "x"], tenants=["a"], agents=["b", "c"],
+            ),
+        ),
+    ],
+)  # fmt: skip
+def test_words_are_a_limit(words: str, limit: Limit) -> None:
+    assert _limit(words) == limit
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("fair sessions=0", "sessions= is a whole number above 0; got '0'"),
+        ("fair sessions=many", "whole number above 0; got 'many'"),
+        ("fair requests=-5", "whole number above 0"),
+        ("fair tokens=1.5", "whole number above 0"),
+        ("fair sessions=٣", "whole number above 0"),
+        ("fair sessions=", "'sessions=' is invalid"),
+        ("fair sessions", "'sessions' is invalid"),
+        ("fair speed=4", "'speed=4' is invalid. After its name a limit has some of sessions="),
+        ("fair sessions=2 sessions=3", "'sessions=3' is invalid"),
+    ],
+)
+def test_words_that_are_none_are_refused_in_a_sentence(words: str, says: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        _limit(words)
+    assert says in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("limits", "says"),
+    [
+        (["fair"], "limits nothing"),
+        ([""], "1 to 100 printable characters"),
+        (["fair sessions=2 each=galaxy"], "'tenant' or 'agent' or 'model'; got 'galaxy'"),
+        (["fair sessions=2", "fair sessions=3"], "the same name"),
+        (["fair sessions=two"], "whole number"),
+    ],
+)
+def test_a_worker_with_a_wrong_limit_ends_before_it_begins(tmp_path: Path, limits: list[str], says: str) -> None:
+    ended = subprocess.run(
+        [*command(tmp_path), *[word for limit in limits for word in ("--limit", limit)]],
+        env=environment(tmp_path), capture_output=True, text=True, timeout=100, check=False,
+    )  # fmt: skip
+    assert ended.returncode == 2
+    assert says in ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert not (tmp_path / "agent.db").exists()
+
+
+async def test_a_limit_of_the_command_line_holds(tmp_path: Path) -> None:
+    address = str(tmp_path / "agent.db")
+    async with MockProvider([Turn(text="done", gate="later")]) as provider:
+        for n in range(3):
+            await submit(address, "default", f"Task {n}", tenant="acme")
+        worker = subprocess.Popen(
+            [*command(tmp_path), "--base-url", provider.base_url, "--limit", "fair sessions=1 each=tenant"],
+            env=environment(tmp_path), stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        try:
+            await provider.wait_requests(1)
+            while not any("limit 'fair' of tenant 'acme'" in why for one in await told(address) for why in one.waiting):
+                pass
+            assert len(provider.requests) == 1
+        finally:
+            worker.kill()
+            worker.wait()
+
+
+async def test_a_task_for_an_agent_that_no_worker_has_is_stored_and_reported(tmp_path: Path) -> None:
+    address = str(tmp_path / "agent.db")
+    words = ["submit", "Do it", "--journal", address, "--agent", "nobody"]
+    async with working(address):
+        await until(lambda: told(address))
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "treadle", *words, env=environment(tmp_path),
+            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        output, complaints = await process.communicate()
+    assert process.returncode == 0
+    assert output.decode().startswith("s_")
+    assert "No worker at work has the agent 'nobody' (known: clerk): the task waits" in complaints.decode()
+
+
+def command(folder: Path) -> list[str]:
+    words = ["worker", "--journal", str(folder / "agent.db"), "-C", str(folder), "-m", "openai-chat:mock"]
+    return [sys.executable, "-m", "treadle", *words]
+
+
+def environment(folder: Path) -> dict[str, str]:
+    return {**os.environ, "TREADLE_HOME": str(folder), "OPENAI_API_KEY": "sk-mock"}
