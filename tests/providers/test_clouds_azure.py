@@ -173,18 +173,22 @@ async def test_what_the_filter_says_of_a_good_answer_changes_nothing() -> None:
 @pytest.mark.row("P-AZURE")
 @pytest.mark.parametrize("name", ["azure", "azure-responses"])
 @pytest.mark.parametrize(
-    ("headers", "seconds"),
+    ("headers", "text", "seconds"),
     [
-        ({"retry-after": "7"}, 7.0),
-        ({"retry-after-ms": "2500"}, 2.5),
-        ({"Retry-After": "7", "retry-after-ms": "2500"}, 2.5),
+        ({"retry-after": "7"}, "", 7.0),
+        ({"retry-after-ms": "2500"}, "", 2.5),
+        ({"Retry-After": "3", "retry-after-ms": "2500"}, "", 2.5),
+        ({"retry-after": "7"}, " Please retry after 60 seconds.", 60.0),
+        ({"retry-after": "90"}, " Please retry after 60 seconds.", 90.0),
     ],
 )
-async def test_both_forms_of_the_wait_are_kept(name: str, headers: dict[str, str], seconds: float) -> None:
+async def test_both_forms_of_the_wait_are_kept_and_the_longer_of_two_counts(
+    name: str, headers: dict[str, str], text: str, seconds: float
+) -> None:
     error = {
         "error": {
             "code": "429",
-            "message": "Requests have exceeded the token rate limit. Please retry after 60 seconds.",
+            "message": f"Requests have exceeded the token rate limit.{text}",
         }
     }
     async with serving(json_answer(error, status=429, headers=headers)) as server:

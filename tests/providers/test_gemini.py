@@ -917,7 +917,11 @@ async def test_the_wait_of_a_rate_limit_is_read_from_its_details(body: Any):
 
     with pytest.raises(ModelUnavailable) as caught:
         await ask(json_answer(body, status=429, headers={"retry-after": "3"}))
-    assert caught.value.retry_after_seconds == 3
+    assert caught.value.retry_after_seconds == 17.5
+
+    with pytest.raises(ModelUnavailable) as caught:
+        await ask(json_answer(body, status=429, headers={"retry-after": "30"}))
+    assert caught.value.retry_after_seconds == 30
 
     with pytest.raises(ModelUnavailable) as caught:
         await ask(answer(stream(chunk({"text": "a"}), RATE)))

@@ -238,15 +238,13 @@ class Prompted:
         self._session = session
         self._folder = folder
         self._updates = Updates(folder)
-        self._todos: Any = session.state.facts.values.get("todos")  # Any: JSON
 
     async def see(self, event: AnyEvent) -> None:
         for update in self._updates.of(event):
             await self._send(update)
-        todos = self._session.state.facts.values.get("todos")
-        if isinstance(event, ToolFinished) and todos != self._todos:
-            self._todos = todos
-            await self._send(plan_of(todos))
+        # As the event tells it: the session's state may be further by now.
+        if isinstance(event, ToolFinished) and "todos" in (facts := event.result.facts or {}):
+            await self._send(plan_of(facts["todos"]))
 
     async def ask(self, approval: Approval) -> Answer | None:
         """Ask the editor's person; None where nobody has answered, or the editor has gone."""
