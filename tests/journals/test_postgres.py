@@ -438,7 +438,11 @@ async def test_a_process_that_slept_past_its_lease_can_write_nothing_any_more(ur
         os.kill(child.pid, signal.SIGCONT)
         said, complaints = await asyncio.to_thread(child.communicate, "continue\n", 60)
 
-    assert said.splitlines() == ["Session 's' was taken over by another process. Nothing was written.", "lost"]
+    # Its own clock may tell it first, or the server.
+    refused, lost = said.splitlines()
+    assert "Nothing was written" in refused
+    assert ("was taken over by another process" in refused) or ("was not renewed for 2 s" in refused)
+    assert lost == "lost"
     assert child.returncode == 0, complaints
     assert await stored(url) == (*notes(1, 1), note(2, "theirs"))
 

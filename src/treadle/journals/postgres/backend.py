@@ -77,6 +77,7 @@ class PostgresBackend(TableBackend[Connection]):
 
     async def append(self, append: Append, *, durable: bool) -> None:
         seat = self._here()
+        seat.leases.check(append.session_id)
         act = partial(seat.hands.append, append=append)
         if durable or seat.engine.writing.backlog > _MAX_BACKLOG:
             await self._write(act, append.session_id, durable=durable)

@@ -30,7 +30,7 @@ class Transaction:
 
     def __init__(self) -> None:
         self.tries = 0
-        self.claimed: list[tuple[Hands, str]] = []
+        self.claimed: list[tuple[Hands, str, int | None]] = []
         """Sessions taken in it."""
 
 
@@ -96,19 +96,27 @@ class Hands:
         def outcome() -> Claim:
             claim = sent()
             if claim.epoch is not None:
-                self._epochs[session_id] = claim.epoch
+                before, self._epochs[session_id] = self._epochs.get(session_id), claim.epoch
                 self._last[session_id] = _Last(claim.head, claim.sum)
                 self._held.add(session_id)
                 self._foreign.discard(session_id)
-                self._transaction.claimed.append((self, session_id))
+                self._transaction.claimed.append((self, session_id, before))
             return claim
 
         return outcome
 
-    def forget_claim(self, session_id: str) -> None:
-        """A claim was rolled back, or its answer was lost."""
+    def forget_claim(self, session_id: str, epoch: int | None) -> None:
+        """A claim was rolled back, or its answer was lost.
+
+        Args:
+            epoch: The session's number before it, which still fences what was to be written under that one.
+        """
         self._held.discard(session_id)
-        self._epochs.pop(session_id, None)
+        self._last.pop(session_id, None)
+        if epoch is None:
+            self._epochs.pop(session_id, None)
+        else:
+            self._epochs[session_id] = epoch
 
     def give_back(self, connection: Connection, session_id: str, epoch: int) -> Sent[None]:
         if self._epochs.get(session_id) == epoch:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import msgspec
 import psycopg
 
-from treadle.errors import JournalError
+from treadle.errors import JournalError, SessionConflict
 from treadle.journals.postgres import queries, statements
 from treadle.journals.postgres.faults import describe
 from treadle.journals.postgres.link import Link
@@ -140,6 +140,16 @@ class ServerLeases:
         """Let the leases of this journal end by themselves. Returns at once."""
         for lease in tuple(self._kept):
             self._heart.leave(lease)
+
+    def check(self, session_id: str) -> None:
+        """Refuse what is written under a lease that is lost here, although the server may not have noticed yet.
+
+        Raises:
+            SessionConflict: The session's lease is lost. What was asked for before that may still be stored.
+        """
+        for lease in self._kept:
+            if lease.loss and lease.session_id == session_id:
+                raise SessionConflict(f"{lease.loss} Nothing was written; resume session {session_id!r}.")
 
     async def acquire(
         self, session_id: str, *, on_lost: Callable[[], None], on_message: Callable[[], None]

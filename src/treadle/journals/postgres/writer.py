@@ -144,8 +144,8 @@ class PostgresWriter:
         sent.clear()
 
     def _undo(self, connection: Connection) -> None:
-        for hands, session_id in self.transaction.claimed:
-            hands.forget_claim(session_id)
+        for hands, session_id, epoch in reversed(self.transaction.claimed):
+            hands.forget_claim(session_id, epoch)
         if connection.closed or connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE:
             return
         try:
