@@ -18,6 +18,7 @@ from postgres_server import PostgresServer, connect
 from treadle import Agent, open_session
 from treadle.errors import JournalError, SessionConflict
 from treadle.journals.postgres import PostgresJournal, open_postgres
+from treadle.journals.store.sums import chained
 from treadle.testing import ScriptedModel, text
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ async def test_a_lease_that_ends_while_we_are_being_refused_is_taken(url: str, e
             with connection.transaction():
                 connection.execute("SELECT FROM session FOR UPDATE")
                 taking = asyncio.create_task(journal.acquire("s", on_lost=nothing, on_message=nothing))
-                while not await is_blocked(connection):  # refused, and about to note itself as the heir
+                while not await blocked(connection):  # refused, and about to note itself as the heir
                     assert not taking.done()
                 connection.execute(f"UPDATE session SET {ending}")
         lease = await taking
@@ -115,10 +116,45 @@ async def test_a_lease_that_ends_while_we_are_being_refused_is_taken(url: str, e
         await lease.release()
 
 
-async def is_blocked(connection: "psycopg.Connection") -> bool:
-    """Whether a statement of Treadle waits for a row that another transaction has locked."""
-    blocked = "SELECT FROM pg_stat_activity WHERE application_name = 'treadle' AND wait_event_type = 'Lock'"
-    return await asyncio.to_thread(lambda: connection.execute(blocked).fetchone()) is not None
+@pytest.mark.row("ST08", "SF10")
+async def test_a_session_whose_last_event_is_stored_while_it_is_taken_continues_from_that_event(url: str):
+    async with opened(url) as one, opened(url, lease_seconds=60) as other:
+        for name, count in (("s", 1), ("like", 2)):
+            await one.create(name)
+            await one.append(name, notes(1, count), state="running", durable=True)
+        with connect(url) as connection:
+            before = connection.execute("SELECT sum FROM event WHERE session_id = 's'").fetchone()
+            like = connection.execute(
+                "SELECT at, type, version, body FROM event WHERE session_id = 'like' AND seq = 2"
+            ).fetchone()
+            assert before is not None
+            assert like is not None
+            connection.execute(
+                "UPDATE session SET owner = 'gone', lease_until = clock_timestamp() - interval '1 s' WHERE id = 's'"
+            )
+            with connection.transaction():  # its holder stores its last event, and gives the session back
+                connection.execute("UPDATE session SET head = 2, owner = NULL WHERE id = 's'")
+                connection.execute(
+                    "INSERT INTO event (session_id, epoch, seq, at, type, version, body, sum) VALUES ('s', 0, 2, %s, %s, %s, %s, %s)",
+                    (*like, chained("s", before[0], 2, like[3])),
+                )
+                taking = asyncio.create_task(other.acquire("s", on_lost=nothing, on_message=nothing))
+                while not await blocked(connection):
+                    assert not taking.done()
+        taken = await taking
+        await other.append("s", notes(3, 3), state="running", durable=True)
+        assert await other.read("s") == notes(1, 3)
+        await taken.release()
+
+
+async def blocked(connection: "psycopg.Connection") -> int:
+    """Return how many statements of Treadle wait for a row that another transaction has locked."""
+    waiting = (
+        "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'treadle' AND wait_event_type = 'Lock' "
+        "AND datname = current_database()"
+    )
+    row = await asyncio.to_thread(lambda: connection.execute(waiting).fetchone())
+    return 0 if row is None else int(row[0])
 
 
 @pytest.mark.row("KF3", "SF10")

@@ -97,7 +97,11 @@ class Hands:
             claim = sent()
             if claim.epoch is not None:
                 before, self._epochs[session_id] = self._epochs.get(session_id), claim.epoch
-                self._last[session_id] = _Last(claim.head, claim.sum)
+                # Invariant: a statement that has waited for the session's row sees the new head, and none of the events that came
+                # with it. A sum that it did not find is asked for by itself.
+                self._last.pop(session_id, None)
+                if claim.sum is not None:
+                    self._last[session_id] = _Last(claim.head, claim.sum)
                 self._held.add(session_id)
                 self._foreign.discard(session_id)
                 self._transaction.claimed.append((self, session_id, before))
