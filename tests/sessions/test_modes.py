@@ -9,7 +9,7 @@ import pytest
 
 from invariants import check_session
 from pipeline_tools import Recorder, act, content, read, statuses, tool_of, types
-from treadle import Agent, ConfigurationError, Decision, allow, ask, deny, open_session
+from treadle import Agent, ConfigurationError, Decision, JournalError, allow, ask, deny, open_session
 from treadle.errors import SessionNotActive
 from treadle.journals.memory import MemoryJournal
 from treadle.sessions.session import Session
@@ -332,3 +332,39 @@ async def test_no_call_starts_early_by_the_mode_before_while_its_change_is_being
         await check_session(session)
 
     assert (statuses(result), first.runs, second.runs) == (["ok", "denied"], 1, 0)
+
+
+class DiesAtTheEnd(MemoryJournal):
+    """A journal whose process dies before the result of a call is stored, while it is mortal."""
+
+    is_mortal = False
+
+    async def append(self, session_id: str, events: Any, *, state: str, durable: bool) -> None:
+        if self.is_mortal and any(event.type == "tool.finished" for event in events):
+            raise JournalError("It has died.")
+        await super().append(session_id, events, state=state, durable=durable)
+
+
+@pytest.mark.row("R-MODE", "SF1")
+async def test_a_call_that_began_without_the_answer_it_waited_for_is_asked_about_anew_after_a_crash():
+    journal, recorder = DiesAtTheEnd(), Recorder()
+    tools = [act(recorder, "save", permission=None, effect="idempotent")]
+    async with open_session(journal, id="s") as session:
+        first = await Agent(ScriptedModel([call("save")]), tools=tools, policy=ask("save")).run("go", session=session)
+        await session.set_mode("bypass", by="ada")
+        journal.is_mortal = True
+        with pytest.raises(JournalError):
+            await Agent(ScriptedModel([text("Lost.")]), tools=tools).resume(session)
+    journal.is_mortal = False
+    async with open_session(journal, id="s") as session:
+        await session.set_mode("ask", by="ada")
+        agent = Agent(ScriptedModel([text("Done.")]), tools=tools, policy=ask("save"))
+        paused = await agent.resume(session)
+        await check_session(session)
+        assert (paused.reason, len(paused.approvals)) == ("approval_required", 1)
+        assert paused.approvals[0].id != first.approvals[0].id
+        await session.answer(paused.approvals[0].id, "allow")
+        done = await agent.resume(session)
+        await check_session(session)
+
+    assert (done.text, recorder.runs) == ("Done.", 2)

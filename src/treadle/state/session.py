@@ -252,6 +252,10 @@ class SessionState(Standing):
             state.starts += 1
             if state.approval is not None:  # single use
                 self.approvals.pop(state.approval.id, None)
+                if (
+                    state.approval.answer is None
+                ):  # it began without the answer, in another mode: nobody is asked any more
+                    state.approval = None
 
     def _tool_suspended(self, event: ToolSuspended) -> None:
         if (state := self._find(event.call_id)) is not None and state.result is None:
