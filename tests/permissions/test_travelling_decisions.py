@@ -330,6 +330,29 @@ async def test_a_crash_before_the_end_was_stored_does_not_lift_an_interrupt():
 
 
 @pytest.mark.row("R-DECISION")
+async def test_a_crash_before_a_sibling_had_its_result_does_not_lift_an_interrupt():
+    recorder = Recorder()
+
+    class Stopping:
+        def decide(self, call, session):
+            return Decision(kind="deny", interrupt=True) if call.name == "pay" else Decision(kind="allow")
+
+    tools = [act(recorder), act(recorder, "pay")]
+    first = await run_calls(call("pay", n=1), call("act", n=2), tools=tools, policy=Stopping())
+    events = await first.session.events()
+    results = [place for place, event in enumerate(events) if event.type == "tool.finished"]
+    broken, model = MemoryJournal(), ScriptedModel([text("What now?")])
+    await broken.adopt("s", events[: results[0] + 1], state="running")  # the other call is still open
+    async with open_session(broken, id="s") as session:
+        result = await Agent(model, tools=tools, policy=Stopping(), done_when=lambda session: True).resume(session)
+        await check_session(session)
+
+    assert (len(results), statuses(result)) == (2, ["denied", "skipped"])
+    assert (result.reason, result.message, result.stop.details) == (first.reason, first.message, first.stop.details)
+    assert (recorder.runs, len(model.requests)) == (0, 0)
+
+
+@pytest.mark.row("R-DECISION")
 async def test_a_person_may_deny_a_call_and_stop_the_run():
     recorder = Recorder()
     agent = Agent(

@@ -117,7 +117,7 @@ BUGS = (
     Bug(
         "a crash lifts an interrupt",
         "engine/tool_calls/conditions.py",
-        "if state.run is not None and state.run.interrupted_by is not None:",
+        "if (interrupted := self._interrupted()) is not None:",
         "if False:",
     ),
     Bug(

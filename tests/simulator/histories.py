@@ -177,8 +177,9 @@ class _Response:
         return [one for one in self.results.values() if one.result.code != "not_started"]
 
     def counted(self) -> frozenset[Any]:
-        """The calls that count, whatever came of them."""
-        return frozenset(self.keys[call_id] for call_id in self.results if self.keys[call_id][0] not in POLLING)
+        """The calls that count, whatever came of them. One that its response itself kept from starting is no try."""
+        tried = [self.keys[one.result.call_id] for one in self.tried]
+        return frozenset(key for key in tried if key[0] not in POLLING)
 
     def outcome(self, *, is_exact: bool) -> frozenset[Any]:
         return frozenset(
@@ -249,12 +250,10 @@ def _of_end(event: RunFinished, responses: Sequence[_Response], limits: Limits) 
 
 
 def _has_failed(responses: Sequence[_Response], limit: int) -> bool:
-    tried = [one.tried for one in responses if one.tried]
-    last = tried[-limit:]
-    return len(last) == limit and all(
-        not any(one.result.status == "ok" for one in results) and any(one.result.status in _FAILED for one in results)
-        for results in last
-    )
+    """Whether so many responses failed since the last good call. One of denied calls alone is neither a failure nor a good call."""
+    tried = [{one.result.status for one in response.tried} for response in responses]
+    last = [statuses for statuses in tried if statuses & {"ok", *_FAILED}][-limit:]
+    return len(last) == limit and not any("ok" in statuses for statuses in last)
 
 
 def _is_over(responses: Sequence[_Response], limits: Limits, *, is_exact: bool) -> bool:
@@ -264,7 +263,8 @@ def _is_over(responses: Sequence[_Response], limits: Limits, *, is_exact: bool) 
         is_exact: Results are equal only where their texts are; else where they mean the same.
     """
     last = responses[-1]
-    wanted = frozenset(key for key in last.keys.values() if key[0] not in POLLING)
+    unstarted = {call_id for call_id in last.results if last.results[call_id].result.code == "not_started"}
+    wanted = frozenset(key for name, key in last.keys.items() if key[0] not in POLLING and name not in unstarted)
     before = [one for one in responses[:-1] if one.tried]
     if any(not one.is_whole for one in before):
         return False

@@ -126,8 +126,8 @@ class Conditions:
         Asked before each request; only the first one of a resumed run, if no batch went before it, can find something.
         """
         state, looks_back = self._ledger.state, self._looks_back
-        if state.run is not None and state.run.interrupted_by is not None:
-            return interrupted_stop(state.run.interrupted_by)
+        if (interrupted := self._interrupted()) is not None:
+            return interrupted
         self._looks_back = False
         if not looks_back or not state.messages or state.messages[-1].role != "tool":
             return None
@@ -150,12 +150,18 @@ class Conditions:
         """
         guarded = self._guarded()
         is_closing = batch.proposal is not None and batch.proposal.finished.closing
+        if all(stop is None for stop in stops):  # a batch that is resumed does not decide again what had interrupted it
+            stops = (self._interrupted(),)
         is_over = is_closing or any(stop is not None for stop in stops)
         done = None if is_over else await self._done.stop()
         stop = merged(*self._interrupt.signals, *stops, done, *guarded)
         if stop is None and not self._ledger.state.has_open_calls:
             await self._reminders.remind()
         return stop
+
+    def _interrupted(self) -> Stop | None:
+        run = self._ledger.state.run
+        return None if run is None or run.interrupted_by is None else interrupted_stop(run.interrupted_by)
 
     def _guarded(self) -> tuple[Stop, ...]:
         """Count the finished batch as a try. Return the stops of the guards that it has tripped."""
