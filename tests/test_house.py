@@ -316,10 +316,10 @@ def test_checked_and_proposed_calls_keep_their_names():
     rooms = [path for path in source_files() if below(module_name(path), "treadle.engine", "treadle.permissions")]
     found = [where for path in rooms for where, line in lines(path) if chain.search(line)]
 
-    assert [where for where in found if "batch.py" not in where] == []  # `Decided.proposed` is the one place
+    assert [where for where in found if "checking.py" not in where] == []  # `Decided.proposed` is the one place
 
 
-FILES_OF_A_CALL = 24
+FILES_OF_A_CALL = 23
 """How many files one call enters today, from the batch that holds it to its result. The goal of issue R is 20: lower this, never raise it."""
 
 

@@ -6,8 +6,7 @@ Carries nothing out, and asks no person: `ask` is an answer that the tool takes 
 import msgspec
 
 from treadle.canonical import find_unencodable
-from treadle.engine.tool_calls.batch import Decided, Refused
-from treadle.engine.tool_calls.checking import Checker
+from treadle.engine.tool_calls.checking import Checker, Decided, Refused
 from treadle.errors import ConfigurationError, IntentNotStored, shown
 from treadle.events import ActionDecided
 from treadle.messages import ToolCall

@@ -1,20 +1,19 @@
-"""Batches: the calls of one step, what is found of each, and what happens to it. Values only."""
+"""Batches: the response, the calls of one step, and what happens to each. Values only: nothing in here is ever called."""
 
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import msgspec
 
-from treadle.canonical import copied
 from treadle.engine.tool_calls.finishing import Finisher
-from treadle.events import AnyEvent, CallDecided, ModelFinished
+from treadle.events import AnyEvent, ModelFinished
 from treadle.messages import ToolCall
-from treadle.ports import Decision, DecisionFailure
+from treadle.ports import DecisionFailure
 from treadle.state import CallState
 from treadle.stops import Stop
-from treadle.tools import CheckedCall, ToolResult
+from treadle.tools import CheckedCall
 
-__all__ = ["Batch", "Checked", "Decided", "Plan", "Proposal", "Refused"]
+__all__ = ["Batch", "Plan", "Proposal"]
 
 
 class Proposal(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,64 +47,6 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
     """The budget that is used up, so that no call may start that has not started before; None when there is none."""
     notice: dict[str, Any] | None = None
     """Fields that the last result gains because a limit is reached."""
-
-
-class Decided(msgspec.Struct, frozen=True, kw_only=True):
-    """A valid call and the decision on it."""
-
-    call: CheckedCall
-    decision: Decision
-
-    @property
-    def is_rewritten(self) -> bool:
-        """Whether a policy, an interceptor or an approver changed the model's arguments."""
-        return self.decision.arguments is not None
-
-    @property
-    def may_run(self) -> CheckedCall:
-        """The call with the decision by which it runs."""
-        return msgspec.structs.replace(self.call, decision=self.decision)
-
-    @property
-    def proposed(self) -> ToolCall:
-        """The call as it was checked: with the arguments that an interceptor or an approver has put in."""
-        return self.call.call
-
-    def event(self, *, early: bool = False, step: int = 0) -> CallDecided:
-        return CallDecided(
-            call_id=self.call.id,
-            step=step,
-            tool=self.call.name,
-            decision=str(self.decision.kind),
-            rule=self.decision.rule,
-            reason=self.decision.reason,
-            effect=self.call.effect,
-            digest=self.call.digest,
-            key=self.call.key,
-            position=self.call.position,
-            early=early,
-            arguments=copied(self.decision.arguments),
-            scope=self.decision.scope,
-            by=self.decision.by,
-            mode=self.decision.mode,
-            message=self.decision.message,
-            interrupt=self.decision.interrupt,
-            risk=self.call.risk,
-        )
-
-
-class Refused(msgspec.Struct, frozen=True, kw_only=True):
-    """A call that can never run, with its result."""
-
-    result: ToolResult
-    position: int
-
-    @property
-    def rule(self) -> str:
-        return self.result.code or self.result.status.value
-
-
-Checked: TypeAlias = Decided | Refused
 
 
 class Plan(msgspec.Struct, kw_only=True):

@@ -3,6 +3,7 @@
 import asyncio
 import inspect
 from collections.abc import Sequence
+from typing import TypeAlias
 
 import msgspec
 
@@ -11,8 +12,8 @@ from treadle.engine.hooks import Hooks
 from treadle.engine.offering import Offering
 from treadle.engine.rules.failures import pass_interrupts
 from treadle.engine.tool_calls import refusals
-from treadle.engine.tool_calls.batch import Checked, Decided, Refused
 from treadle.errors import InvalidArguments, InvalidJson, Rejected
+from treadle.events import CallDecided
 from treadle.messages import ToolCall
 from treadle.permissions.modes import in_mode
 from treadle.permissions.policies import decide, default_decision, failed_policy, opinion, stricter
@@ -24,7 +25,7 @@ from treadle.redaction import redacted_logger
 from treadle.state import SessionState
 from treadle.tools import DEFAULT_MODE, CheckedCall, JsonObject, Mode, Runner, Tool, ToolResult
 
-__all__ = ["Checker"]
+__all__ = ["Checked", "Checker", "Decided", "Refused"]
 
 logger = redacted_logger(__name__)
 
@@ -32,6 +33,64 @@ _LONG_ARGUMENTS = 16 * 1024
 """Characters."""
 _MOST_CHANGES = 8
 """How often a policy may change the arguments of one call before that is taken for a fault of the policy's."""
+
+
+class Decided(msgspec.Struct, frozen=True, kw_only=True):
+    """A valid call and the decision on it."""
+
+    call: CheckedCall
+    decision: Decision
+
+    @property
+    def is_rewritten(self) -> bool:
+        """Whether a policy, an interceptor or an approver changed the model's arguments."""
+        return self.decision.arguments is not None
+
+    @property
+    def may_run(self) -> CheckedCall:
+        """The call with the decision by which it runs."""
+        return msgspec.structs.replace(self.call, decision=self.decision)
+
+    @property
+    def proposed(self) -> ToolCall:
+        """The call as it was checked: with the arguments that an interceptor or an approver has put in."""
+        return self.call.call
+
+    def event(self, *, early: bool = False, step: int = 0) -> CallDecided:
+        return CallDecided(
+            call_id=self.call.id,
+            step=step,
+            tool=self.call.name,
+            decision=str(self.decision.kind),
+            rule=self.decision.rule,
+            reason=self.decision.reason,
+            effect=self.call.effect,
+            digest=self.call.digest,
+            key=self.call.key,
+            position=self.call.position,
+            early=early,
+            arguments=copied(self.decision.arguments),
+            scope=self.decision.scope,
+            by=self.decision.by,
+            mode=self.decision.mode,
+            message=self.decision.message,
+            interrupt=self.decision.interrupt,
+            risk=self.call.risk,
+        )
+
+
+class Refused(msgspec.Struct, frozen=True, kw_only=True):
+    """A call that can never run, with its result."""
+
+    result: ToolResult
+    position: int
+
+    @property
+    def rule(self) -> str:
+        return self.result.code or self.result.status.value
+
+
+Checked: TypeAlias = Decided | Refused
 
 
 class Checker:

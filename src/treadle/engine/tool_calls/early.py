@@ -14,8 +14,7 @@ from treadle.engine.rules.scheduling import claims_alone
 from treadle.engine.rules.tries import Tries
 from treadle.engine.tool_calls import refusals
 from treadle.engine.tool_calls.attempts import Attempts
-from treadle.engine.tool_calls.batch import Checked, Decided
-from treadle.engine.tool_calls.checking import Checker
+from treadle.engine.tool_calls.checking import Checked, Checker, Decided
 from treadle.engine.tool_calls.finishing import Finisher
 from treadle.engine.tool_calls.limits import Held
 from treadle.events import AnyEvent, ModelDiscarded

@@ -14,8 +14,8 @@ from treadle.engine.rules.progress import Progress
 from treadle.engine.rules.tries import Repetition, Tries
 from treadle.engine.tool_calls import refusals
 from treadle.engine.tool_calls.approving import Approving
-from treadle.engine.tool_calls.batch import Batch, Checked, Decided, Plan, Refused
-from treadle.engine.tool_calls.checking import Checker
+from treadle.engine.tool_calls.batch import Batch, Plan
+from treadle.engine.tool_calls.checking import Checked, Checker, Decided, Refused
 from treadle.engine.tool_calls.early import EarlyCalls
 from treadle.engine.tool_calls.finishing import Finisher
 from treadle.events import AnyEvent, ApprovalRequested, CallDecided, RepeatNoticed

@@ -10,8 +10,8 @@ import msgspec
 from treadle.engine.interrupts import Interrupt
 from treadle.engine.spec import InDoubt
 from treadle.engine.tool_calls.attempts import Attempts
-from treadle.engine.tool_calls.batch import Batch, Decided
-from treadle.engine.tool_calls.checking import Checker
+from treadle.engine.tool_calls.batch import Batch
+from treadle.engine.tool_calls.checking import Checker, Decided
 from treadle.engine.tool_calls.finishing import Finisher
 from treadle.events import ToolResolved
 from treadle.permissions import consent
