@@ -15,9 +15,9 @@ from treadle.messages import Finish, Usage
 from treadle.ports import ModelEnd, ModelPart
 from treadle.providers.anthropic.blocks import container_marker
 from treadle.providers.anthropic.parts import AnswerBlock, BlockDelta
+from treadle.providers.http.block_response import BlockResponse
 from treadle.providers.http.event_stream import EventStreamReader, StreamException, exception_error
-from treadle.providers.http.reading import AnswerError, Response, without_ending
-from treadle.providers.payload.blocks import MessageBlocks
+from treadle.providers.http.reading import AnswerError
 from treadle.providers.payload.lenient import count, decode, text_or_nothing
 
 __all__ = ["AnthropicResponse", "InvokedResponse"]
@@ -71,18 +71,15 @@ _FINISHES = {
 }
 
 
-class AnthropicResponse(Response):
-    """Takes the data of each event, and gives the parts that it makes.
-
-    Args:
-        names: Our names of tools that were renamed for the wire.
-    """
+class AnthropicResponse(BlockResponse[AnswerBlock]):
+    """One answer of the dialect, streamed or whole."""
 
     terminal = "message_stop"
+    finishes = _FINISHES
+    reason_field = "stop_reason"
 
     def __init__(self, names: Mapping[str, str]) -> None:
-        self._blocks: MessageBlocks[AnswerBlock] = MessageBlocks(names)
-        self._stop_reason = ""
+        super().__init__(names)
         self._usage: dict[str, Any] = {}
         self._container = ""
 
@@ -97,7 +94,7 @@ class AnthropicResponse(Response):
         if not data or self.is_done:
             return []
         if data == b"[DONE]":  # gateways end every stream so; it is the end where a stop reason came
-            self.is_done = self.is_whole = bool(self._stop_reason)
+            self.is_done = self.is_whole = bool(self._reason)
             return []
         return self._take(decode(data, _events))
 
@@ -114,40 +111,20 @@ class AnthropicResponse(Response):
             raise ModelResponseInvalid("The answer has no content.")
         self._count(whole.usage)
         self._take_container(whole.container)
-        self._stop_reason = text_or_nothing(whole.stop_reason)
-        parts = self._blocks.take_whole(map(AnswerBlock, whole.content))
-        if not self._stop_reason:
-            raise without_ending("stop_reason")
-        if self._is_cut:
-            self._blocks.doubt_last()
-        self.is_empty = False
-        self.is_done = self.is_whole = True
-        return parts + self._ready()
+        self._reason = text_or_nothing(whole.stop_reason)
+        return self._take_blocks(map(AnswerBlock, whole.content))
 
     def end(self) -> ModelEnd:
         """Return the whole message."""
-        gathered = self._blocks.gathered(is_cut=self._is_cut)
-        parts = gathered.parts
+        end = super().end()
         if self._container and (self._blocks.calls or self.is_paused):
-            parts = (*parts, container_marker(self._container))
-        return ModelEnd(
-            parts=parts,
-            finish=_FINISHES.get(self._stop_reason, Finish.UNKNOWN),
-            usage=self.counted,
-            cut_calls=gathered.cut,
-            unnamed_calls=gathered.unnamed,
-            is_retold=self._blocks.is_retold,
-            finish_reason=self._stop_reason or None,
-        )
+            return msgspec.structs.replace(end, parts=(*end.parts, container_marker(self._container)))
+        return end
 
     @property
     def is_paused(self) -> bool:
         """Whether the vendor paused a long turn of its own tools: sent back, it continues. Calls are answered first."""
-        return self._stop_reason == "pause_turn" and not self._blocks.calls
-
-    @property
-    def _is_cut(self) -> bool:
-        return _FINISHES.get(self._stop_reason) is Finish.LENGTH
+        return self._reason == "pause_turn" and not self._blocks.calls
 
     def _take(self, event: _Event) -> list[ModelPart]:
         match event.type:
@@ -177,7 +154,7 @@ class AnthropicResponse(Response):
             self._take_container(event.message.container)
         if event.delta is not None:
             self._take_container(event.delta.container)
-            self._stop_reason = text_or_nothing(event.delta.stop_reason) or self._stop_reason
+            self._reason = text_or_nothing(event.delta.stop_reason) or self._reason
         if event.type == "message_stop":
             self.is_done = self.is_whole = True
 
@@ -195,10 +172,6 @@ class AnthropicResponse(Response):
         if block is None or event.delta is None:
             raise ModelResponseInvalid("The server sent a piece of a block that it did not begin.")
         return self._blocks.shown(block, block.grow(event.delta))
-
-    def _ready(self) -> list[ModelPart]:
-        """Return the calls that have become complete, in call order."""
-        return self._blocks.ready(has_ended=bool(self._stop_reason) and not self._is_cut)
 
     def _count(self, usage: Any) -> None:
         """Take counts, which are reported twice: at the start, and at the end as they have become."""

@@ -12,9 +12,9 @@ from treadle.errors import ModelResponseInvalid
 from treadle.messages import Finish, Usage
 from treadle.ports import ModelEnd, ModelPart
 from treadle.providers.bedrock.parts import ConverseBlock, Delta
+from treadle.providers.http.block_response import BlockResponse
 from treadle.providers.http.event_stream import EventStreamReader, StreamException, exception_error
-from treadle.providers.http.reading import AnswerError, Response, without_ending
-from treadle.providers.payload.blocks import MessageBlocks
+from treadle.providers.http.reading import AnswerError
 from treadle.providers.payload.lenient import count, decode, text_or_nothing
 
 __all__ = ["ConverseResponse"]
@@ -77,19 +77,16 @@ _GARBLED = frozenset({"malformed_model_output", "malformed_tool_use"})
 """The model wrote what its own server could not read. The next attempt is likely better."""
 
 
-class ConverseResponse(Response):
-    """Takes each event of a stream, and gives the parts that it makes.
-
-    Args:
-        names: Our names of tools that were renamed for the wire.
-    """
+class ConverseResponse(BlockResponse[ConverseBlock]):
+    """One answer of the dialect, streamed or whole."""
 
     terminal = "messageStop"
+    finishes = _FINISHES
+    reason_field = "stopReason"
     frames = EventStreamReader
 
     def __init__(self, names: Mapping[str, str]) -> None:
-        self._blocks: MessageBlocks[ConverseBlock] = MessageBlocks(names)
-        self._stop_reason = ""
+        super().__init__(names)
         self._trace: Any = None
 
     def add(self, data: bytes) -> list[ModelPart]:
@@ -119,15 +116,8 @@ class ConverseResponse(Response):
             raise ModelResponseInvalid("The answer has no output.")
         self._count(whole.usage)
         self._trace = whole.trace
-        self._stop_reason = text_or_nothing(whole.stop_reason)
-        parts = self._blocks.take_whole(map(ConverseBlock, content))
-        if not self._stop_reason:
-            raise without_ending("stopReason")
-        if self._is_cut:
-            self._blocks.doubt_last()
-        self.is_empty = False
-        self.is_done = self.is_whole = True
-        return parts + self._ready()
+        self._reason = text_or_nothing(whole.stop_reason)
+        return self._take_blocks(map(ConverseBlock, content))
 
     def end(self) -> ModelEnd:
         """Return the whole message.
@@ -135,29 +125,15 @@ class ConverseResponse(Response):
         Raises:
             ModelResponseInvalid: The model wrote what its server could not read.
         """
-        if self._stop_reason in _GARBLED:
-            raise ModelResponseInvalid(f"The model's answer could not be read by its own server ({self._stop_reason}).")
-        gathered = self._blocks.gathered(is_cut=self._is_cut)
-        return ModelEnd(
-            parts=gathered.parts,
-            finish=_FINISHES.get(self._stop_reason, Finish.UNKNOWN),
-            usage=self.counted,
-            cut_calls=gathered.cut,
-            unnamed_calls=gathered.unnamed,
-            is_retold=self._blocks.is_retold,
-            finish_reason=self._stop_reason or None,
-            message=self._refusal,
-        )
-
-    @property
-    def _is_cut(self) -> bool:
-        return _FINISHES.get(self._stop_reason) is Finish.LENGTH
+        if self._reason in _GARBLED:
+            raise ModelResponseInvalid(f"The model's answer could not be read by its own server ({self._reason}).")
+        return msgspec.structs.replace(super().end(), message=self._refusal)
 
     @property
     def _refusal(self) -> str:
         """Return what the guardrail says that it did, where it intervened."""
         guardrail = self._trace.get("guardrail") if isinstance(self._trace, dict) else None
-        if self._stop_reason != "guardrail_intervened" or not isinstance(guardrail, dict):
+        if self._reason != "guardrail_intervened" or not isinstance(guardrail, dict):
             return ""
         return text_or_nothing(guardrail.get("actionReason"))
 
@@ -179,7 +155,7 @@ class ConverseResponse(Response):
         if event.message_start is not None:
             self._blocks.start()
         if event.message_stop is not None:
-            self._stop_reason = text_or_nothing(event.message_stop.stop_reason) or self._stop_reason
+            self._reason = text_or_nothing(event.message_stop.stop_reason) or self._reason
             self.is_whole, self.may_go_on = True, False  # nothing but the usage follows
         if event.metadata is not None:
             self._count(event.metadata.usage)
@@ -200,10 +176,6 @@ class ConverseResponse(Response):
             if event.delta.reasoning_content is not None:
                 block.kind = "thinking"
         return self._blocks.shown(block, block.grow(event.delta))
-
-    def _ready(self) -> list[ModelPart]:
-        """Return the calls that have become complete, in call order."""
-        return self._blocks.ready(has_ended=bool(self._stop_reason) and not self._is_cut)
 
     def _count(self, usage: Any) -> None:
         self.counted = _usage(usage) or self.counted

@@ -9,7 +9,7 @@ from treadle.providers.cohere.messages import CohereMessages
 from treadle.providers.payload.bodies import ToolSets, opening, server_tools
 from treadle.providers.payload.encoded import EncodedMessages, to_json
 from treadle.providers.payload.names import wire_name
-from treadle.providers.payload.schemas import object_schema
+from treadle.providers.payload.schemas import object_schema, with_schema
 
 __all__ = ["CohereRequests"]
 
@@ -90,14 +90,8 @@ class CohereRequests:
         return bool(request.tools or self._server_tools or self._has_documents or self._has_form)
 
     def _instructions_of(self, request: ModelRequest) -> str:
-        instructions = request.instructions or ""
-        if request.output_schema is None or not self._tells_schema(request):
-            return instructions
-        schema = to_json(request.output_schema).decode()
-        instruction = (
-            f"When you are done, answer with one JSON value and nothing else. It must fit this JSON Schema: {schema}"
-        )
-        return f"{instructions}\n\n{instruction}".lstrip()
+        told = request.output_schema if self._tells_schema(request) else None
+        return with_schema(request.instructions or "", told)
 
 
 def _tool(spec: ToolSpec) -> _Wire:

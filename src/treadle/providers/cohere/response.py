@@ -10,10 +10,10 @@ import msgspec
 
 from treadle.errors import ModelResponseInvalid
 from treadle.messages import Finish, Usage
-from treadle.ports import ModelEnd, ModelPart
+from treadle.ports import ModelPart
 from treadle.providers.cohere.parts import CohereBlock, Content, ToolCallPiece, call_block, content_block
-from treadle.providers.http.reading import AnswerError, Response, without_ending
-from treadle.providers.payload.blocks import MessageBlocks
+from treadle.providers.http.block_response import BlockResponse
+from treadle.providers.http.reading import AnswerError
 from treadle.providers.payload.lenient import count, decode, text_or_nothing
 
 __all__ = ["CohereResponse"]
@@ -83,21 +83,18 @@ def _place_of_call(index: int) -> int:
     return -2 - index
 
 
-class CohereResponse(Response):
-    """Takes the data of each event, and gives the parts that it makes.
-
-    Args:
-        names: Our names of tools that were renamed for the wire.
-    """
+class CohereResponse(BlockResponse[CohereBlock]):
+    """One answer of the dialect, streamed or whole."""
 
     terminal = "message-end"
+    finishes = _FINISHES
+    reason_field = "finish_reason"
 
     def __init__(self, names: Mapping[str, str]) -> None:
-        self._blocks: MessageBlocks[CohereBlock] = MessageBlocks(names)
+        super().__init__(names)
         self._content: dict[int, CohereBlock] = {}
         """The blocks of content by their index: what is cited may come when its block has ended."""
         self._last_text: CohereBlock | None = None
-        self._finish_reason = ""
 
     def add(self, data: bytes) -> list[ModelPart]:
         """Take one event of a stream.
@@ -125,33 +122,10 @@ class CohereResponse(Response):
         if whole.message is None:
             raise ModelResponseInvalid("The answer has no message.")
         self._finish(whole.finish_reason, whole.usage)
-        parts = self._blocks.take_whole(self._whole_blocks(whole.message, body))
+        parts = self._take_blocks(self._whole_blocks(whole.message, body))
         for cited in _listed(whole.message.citations):
             self._cite(cited)
-        if not self._finish_reason:
-            raise without_ending("finish_reason")
-        if self._is_cut:
-            self._blocks.doubt_last()
-        self.is_empty = False
-        self.is_done = self.is_whole = True
-        return parts + self._ready()
-
-    def end(self) -> ModelEnd:
-        """Return the whole message."""
-        gathered = self._blocks.gathered(is_cut=self._is_cut)
-        return ModelEnd(
-            parts=gathered.parts,
-            finish=_FINISHES.get(self._finish_reason, Finish.UNKNOWN),
-            usage=self.counted,
-            cut_calls=gathered.cut,
-            unnamed_calls=gathered.unnamed,
-            is_retold=self._blocks.is_retold,
-            finish_reason=self._finish_reason or None,
-        )
-
-    @property
-    def _is_cut(self) -> bool:
-        return _FINISHES.get(self._finish_reason) is Finish.LENGTH
+        return parts
 
     def _take(self, event: _Event, data: bytes) -> list[ModelPart]:
         delta = event.delta or _NO_DELTA
@@ -181,7 +155,7 @@ class CohereResponse(Response):
                     self._cite(cited)
             case "message-end":
                 self._finish(delta.finish_reason, delta.usage, delta.error)
-                self.is_done = self.is_whole = bool(self._finish_reason)
+                self.is_done = self.is_whole = bool(self._reason)
 
     def _take_content(self, event: _Event, content: Content, data: bytes) -> list[ModelPart]:
         index = _index(event)
@@ -238,16 +212,10 @@ class CohereResponse(Response):
 
     def _finish(self, reason: Any, usage: Any, error: Any = None) -> None:
         self.counted = _usage(usage) or self.counted
-        self._finish_reason = text_or_nothing(reason)
-        if error or self._finish_reason in _FAILURES:
-            words = (
-                error if isinstance(error, str) and error else _FAILURES.get(self._finish_reason, "it names an error")
-            )
+        self._reason = text_or_nothing(reason)
+        if error or self._reason in _FAILURES:
+            words = error if isinstance(error, str) and error else _FAILURES.get(self._reason, "it names an error")
             raise AnswerError({"message": words} if not isinstance(error, dict) else error)
-
-    def _ready(self) -> list[ModelPart]:
-        """Return the calls that have become complete, in call order."""
-        return self._blocks.ready(has_ended=bool(self._finish_reason) and not self._is_cut)
 
 
 _NO_DELTA = _Delta()

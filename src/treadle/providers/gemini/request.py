@@ -10,6 +10,7 @@ from treadle.providers.gemini.names import gemini_name, is_third_generation
 from treadle.providers.gemini.schema import gemini_parameters, gemini_schema
 from treadle.providers.payload.bodies import ToolSets, opening, server_tools
 from treadle.providers.payload.encoded import to_json
+from treadle.providers.payload.schemas import with_schema
 
 __all__ = ["GeminiRequests"]
 
@@ -86,14 +87,8 @@ class GeminiRequests:
         return not self._is_third_generation and bool(request.tools or self._server_tools)
 
     def _instructions_of(self, request: ModelRequest) -> str:
-        instructions = request.instructions or ""
-        if request.output_schema is None or not self._tells_schema(request):
-            return instructions
-        schema = to_json(request.output_schema).decode()
-        instruction = (
-            f"When you are done, answer with one JSON value and nothing else. It must fit this JSON Schema: {schema}"
-        )
-        return f"{instructions}\n\n{instruction}".lstrip()
+        told = request.output_schema if self._tells_schema(request) else None
+        return with_schema(request.instructions or "", told)
 
     def _tools_of(self, request: ModelRequest) -> bytes:
         ours = [b'{"functionDeclarations":' + self._tools.of(request.tools).encoded + b"}"] if request.tools else []

@@ -6,10 +6,11 @@ from typing import Any
 
 from treadle.errors import InvalidArguments
 from treadle.ports import ToolSpec
+from treadle.providers.payload.encoded import to_json
 from treadle.tools import JsonObject
 from treadle.validation import NotJson, parse_arguments
 
-__all__ = ["nullable_schemas", "object_schema", "strict_schema", "without_absent"]
+__all__ = ["nullable_schemas", "object_schema", "strict_schema", "with_schema", "without_absent"]
 
 _REFUSED_AT_ROOT = frozenset({"oneOf", "anyOf", "allOf", "enum", "not", "$ref"})
 _BRANCHES = ("oneOf", "anyOf", "allOf")
@@ -47,6 +48,17 @@ def object_schema(schema: Mapping[str, Any]) -> JsonObject:
     properties |= root.get("properties") or {}
     kept = {key: value for key, value in root.items() if key not in _REFUSED_AT_ROOT}
     return {**kept, "type": "object", "properties": properties}
+
+
+def with_schema(instructions: str, schema: Mapping[str, Any] | None) -> str:
+    """Return instructions that also ask for an answer of a schema, for where the vendor takes no form of answer; None for any answer."""
+    if schema is None:
+        return instructions
+    written = to_json(schema).decode()
+    instruction = (
+        f"When you are done, answer with one JSON value and nothing else. It must fit this JSON Schema: {written}"
+    )
+    return f"{instructions}\n\n{instruction}".lstrip()
 
 
 def strict_schema(schema: Mapping[str, Any], *, nullable: bool = False) -> JsonObject | None:

@@ -1,0 +1,63 @@
+"""Block responses: what dialects whose messages are blocks share of one answer: which calls are ready, and how it ends."""
+
+from collections.abc import Iterable, Mapping
+from typing import Generic, TypeVar
+
+from treadle.messages import Finish
+from treadle.ports import ModelEnd, ModelPart
+from treadle.providers.http.reading import Response, without_ending
+from treadle.providers.payload.blocks import ContentBlock, MessageBlocks
+
+__all__ = ["BlockResponse"]
+
+_Block = TypeVar("_Block", bound=ContentBlock)
+
+
+class BlockResponse(Response, Generic[_Block]):
+    """Takes the data of each event, and gives the parts that it makes. A dialect's own class reads the events.
+
+    Args:
+        names: Our names of tools that were renamed for the wire.
+    """
+
+    finishes: Mapping[str, Finish]
+    """What the dialect's reasons to stop mean."""
+    reason_field: str
+    """The field of a whole answer that has the reason, as the dialect spells it."""
+
+    def __init__(self, names: Mapping[str, str]) -> None:
+        self._blocks: MessageBlocks[_Block] = MessageBlocks(names)
+        self._reason = ""
+        """Why the model stopped, in the dialect's word; empty until it is known."""
+
+    def end(self) -> ModelEnd:
+        """Return the whole message."""
+        gathered = self._blocks.gathered(is_cut=self._is_cut)
+        return ModelEnd(
+            parts=gathered.parts,
+            finish=self.finishes.get(self._reason, Finish.UNKNOWN),
+            usage=self.counted,
+            cut_calls=gathered.cut,
+            unnamed_calls=gathered.unnamed,
+            is_retold=self._blocks.is_retold,
+            finish_reason=self._reason or None,
+        )
+
+    def _take_blocks(self, blocks: Iterable[_Block]) -> list[ModelPart]:
+        """Take the blocks of a whole answer, whose reason to stop is known. Raises `IncompleteStream` where it has none."""
+        parts = self._blocks.take_whole(blocks)
+        if not self._reason:
+            raise without_ending(self.reason_field)
+        if self._is_cut:
+            self._blocks.doubt_last()
+        self.is_empty = False
+        self.is_done = self.is_whole = True
+        return parts + self._ready()
+
+    def _ready(self) -> list[ModelPart]:
+        """Return the calls that have become complete, in call order."""
+        return self._blocks.ready(has_ended=bool(self._reason) and not self._is_cut)
+
+    @property
+    def _is_cut(self) -> bool:
+        return self.finishes.get(self._reason) is Finish.LENGTH
