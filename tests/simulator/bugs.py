@@ -89,8 +89,8 @@ BUGS = (
     Bug(
         "an action of a tool's own is allowed whatever policy says",
         "engine/tool_calls/actions.py",
-        "kind=DecisionKind(event.decision)",
-        "kind=DecisionKind.ALLOW",
+        "consent.decision_of(event) if is_recorded",
+        "msgspec.structs.replace(consent.decision_of(event), kind=DecisionKind.ALLOW) if is_recorded",
     ),
     Bug("the calls of one response may take for ever", "engine/tool_calls/limits.py", "return self.seconds is not None and self.left == 0.0", "return False"),
     Bug(

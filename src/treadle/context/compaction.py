@@ -21,10 +21,8 @@ __all__ = [
     "ClearResults",
     "Summarize",
     "Tiers",
-    "checked_keep",
-    "checked_share",
+    "WhenFull",
     "end_of_old",
-    "is_over",
     "plan_and_todos",
     "summary_of",
     "task_within",
@@ -55,7 +53,22 @@ _SUMMARY = (
 )
 
 
-class ClearResults:
+class WhenFull:
+    """What compactors share that keep the last exchanges and are due when a request fills too much of the window."""
+
+    def __init__(self, keep: int, share: float | None) -> None:
+        self._keep = _checked_keep(keep)
+        self._share = _checked_share(share)
+
+    @explained
+    def is_due(self, need: RequestNeed, tokens: int) -> bool:
+        """Whether the request fills more of the window than it may. Never, where nobody knows the window."""
+        if need.window is None:
+            return False
+        return tokens > (_room(need.window) if self._share is None else need.window * self._share)
+
+
+class ClearResults(WhenFull):
     """Replace the contents of old results by one line each. Calls, their arguments and all other words stay.
 
     Example:
@@ -69,13 +82,7 @@ class ClearResults:
 
     @checked
     def __init__(self, *, keep: int = 3, share: float | None = None) -> None:
-        self._keep = checked_keep(keep)
-        self._share = checked_share(share)
-
-    @explained
-    def is_due(self, need: RequestNeed, tokens: int) -> bool:
-        """Whether the request fills more of the window than it may. Never, where nobody knows the window."""
-        return is_over(need, tokens, self._share)
+        super().__init__(keep, share)
 
     @checked
     async def compact(self, context: Compactable) -> Compaction | None:
@@ -92,7 +99,7 @@ class ClearResults:
         return Compaction(tier="results", begin=0, end=end, results=results)
 
 
-class Summarize:
+class Summarize(WhenFull):
     """Have the run's own model write a summary, which stands in place of all but the first message and the last exchanges.
 
     Example:
@@ -106,14 +113,8 @@ class Summarize:
 
     @checked
     def __init__(self, *, keep: int = 3, share: float | None = None, instructions: str = _SUMMARY) -> None:
-        self._keep = checked_keep(keep)
-        self._share = checked_share(share)
+        super().__init__(keep, share)
         self._instructions = instructions
-
-    @explained
-    def is_due(self, need: RequestNeed, tokens: int) -> bool:
-        """Whether the request fills more of the window than it may. Never, where nobody knows the window."""
-        return is_over(need, tokens, self._share)
 
     @checked
     async def compact(self, context: Compactable) -> Compaction | None:
@@ -188,13 +189,6 @@ def _saved(old: Sequence[Message], results: Mapping[str, str]) -> int:
 
 def _tokens(messages: Sequence[Message]) -> int:
     return sum(sent_chars(part) for message in messages for part in message.parts) // 4
-
-
-def is_over(need: RequestNeed, tokens: int, share: float | None) -> bool:
-    """Whether a request fills more of the window than it may. Never, where nobody knows the window."""
-    if need.window is None:
-        return False
-    return tokens > (_room(need.window) if share is None else need.window * share)
 
 
 def _room(window: int) -> int:
@@ -278,13 +272,13 @@ def _media(part: Media) -> str:
     return f"[{part.media_type} {part.name or 'without a name'}]"
 
 
-def checked_keep(keep: object) -> int:
+def _checked_keep(keep: object) -> int:
     if type(keep) is not int or keep < 1:
         raise ConfigurationError(f"keep must be a whole number of at least 1; got {shown(keep)}.")
     return keep
 
 
-def checked_share(share: object) -> float | None:
+def _checked_share(share: object) -> float | None:
     if share is None:
         return None
     if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 1:

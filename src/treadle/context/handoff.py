@@ -12,10 +12,8 @@ import msgspec
 
 from treadle.context.compaction import (
     KEPT_BEFORE,
-    checked_keep,
-    checked_share,
+    WhenFull,
     end_of_old,
-    is_over,
     plan_and_todos,
     summary_of,
     task_within,
@@ -23,9 +21,9 @@ from treadle.context.compaction import (
 )
 from treadle.context.shortening import clipped
 from treadle.errors import ContextOverflow, ModelRejected
-from treadle.fields import checked, explained
+from treadle.fields import checked
 from treadle.messages import Media, user_message
-from treadle.ports import Compactable, Compaction, RequestNeed, SessionView
+from treadle.ports import Compactable, Compaction, SessionView
 from treadle.state import CallState, Deed
 
 __all__ = ["SECTIONS", "Handoff"]
@@ -75,7 +73,7 @@ _VALUE_CHARS = 80
 _HEADING = re.compile(r"^#{1,3}\s*(.+?)\s*#*\s*$", re.MULTILINE)
 
 
-class Handoff:
+class Handoff(WhenFull):
     """Have the run's own model write a handoff, which stands in place of all but the first message and the last exchanges.
 
     Example:
@@ -89,14 +87,8 @@ class Handoff:
 
     @checked
     def __init__(self, *, keep: int = 3, share: float | None = None, instructions: str = "") -> None:
-        self._keep = checked_keep(keep)
-        self._share = checked_share(share)
+        super().__init__(keep, share)
         self._instructions = f"{_INSTRUCTIONS}\n\n{instructions}".strip()
-
-    @explained
-    def is_due(self, need: RequestNeed, tokens: int) -> bool:
-        """Whether the request fills more of the window than it may. Never, where nobody knows the window."""
-        return is_over(need, tokens, self._share)
 
     @checked
     async def compact(self, context: Compactable) -> Compaction | None:

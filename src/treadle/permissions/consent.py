@@ -5,7 +5,7 @@ from typing import Literal
 import msgspec
 
 from treadle.canonical import copied, digest
-from treadle.events import ApprovalAnswered, ApprovalRequested
+from treadle.events import ActionDecided, ApprovalAnswered, ApprovalRequested, CallDecided
 from treadle.fields import explained
 from treadle.permissions.reviews import offered_rules, review_of
 from treadle.permissions.views import facts_in
@@ -126,16 +126,23 @@ def recorded_decision(state: CallState) -> Decision | None:
     decided = state.decision
     if decided is None or decided.decision not in set(DecisionKind):
         return None
-    return Decision(
-        kind=DecisionKind(decided.decision),
-        rule=decided.rule,
-        reason=decided.reason,
-        scope=decided.scope,
-        by=decided.by,
-        mode=decided.mode,
+    return msgspec.structs.replace(
+        decision_of(decided),
         arguments=copied(decided.arguments),
         message=decided.message,
         interrupt=decided.interrupt,
+    )
+
+
+def decision_of(event: ActionDecided | CallDecided) -> Decision:
+    """Return the decision that an event tells: what, by which rule and whom, in which mode."""
+    return Decision(
+        kind=DecisionKind(event.decision),
+        rule=event.rule,
+        reason=event.reason,
+        scope=event.scope,
+        by=event.by,
+        mode=event.mode,
     )
 
 

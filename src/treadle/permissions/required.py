@@ -16,26 +16,19 @@ def with_approval(decision: Decision, call: CheckedCall) -> Decision:
     A call that asks to leave the sandbox is asked about where it was decided to run in one: no mode and no rule answers for a person.
     """
     if _is_boxed(decision) and _is_true(call.tool.leaves_sandbox, call):
-        return msgspec.structs.replace(
-            decision,
-            kind=DecisionKind.ASK,
-            rule="asks to leave the sandbox",
-            reason="The call asks to run without the sandbox.",
-            scope="runtime",
-            by="runtime",
-            consent="allow",
+        return _asked(
+            decision, "asks to leave the sandbox", "The call asks to run without the sandbox.", by="runtime", to="allow"
         )
     if decision.kind not in (DecisionKind.ALLOW, DecisionKind.SANDBOX) or not _is_required(call):
         return decision
     consent = "sandbox" if decision.kind == DecisionKind.SANDBOX else decision.consent
+    return _asked(decision, "tool requires approval", "A person must allow this call.", by="tool", to=consent)
+
+
+def _asked(decision: Decision, rule: str, reason: str, *, by: str, to: str) -> Decision:
+    """Return the decision to ask a person, whose consent decides so."""
     return msgspec.structs.replace(
-        decision,
-        kind=DecisionKind.ASK,
-        rule="tool requires approval",
-        reason="A person must allow this call.",
-        scope="tool",
-        by="tool",
-        consent=consent,
+        decision, kind=DecisionKind.ASK, rule=rule, reason=reason, scope=by, by=by, consent=to
     )
 
 

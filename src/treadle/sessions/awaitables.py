@@ -1,7 +1,7 @@
 """Awaitables: what a session knows at once, and looks up in its journal where it is awaited."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Sequence
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from treadle.events import AnyEvent
 from treadle.ports import Journal
@@ -10,32 +10,29 @@ from treadle.state import Approval, Doubt
 __all__ = ["Approvals", "Doubts", "SessionEvents"]
 
 
-class Approvals(tuple[Approval, ...]):  # noqa: SLOT001 - it carries what looks into the journal again
+_One = TypeVar("_One")
+
+
+class _Found(tuple[_One, ...]):  # noqa: SLOT001 - it carries what looks into the journal again
+    """What a session knows of something. Await it to look into the journal again first."""
+
+    _look: Callable[[], Awaitable[Self]]
+
+    def __new__(cls, found: Iterable[_One], look: Callable[[], Awaitable[Self]]) -> Self:
+        made = super().__new__(cls, found)
+        made._look = look
+        return made
+
+    def __await__(self) -> Generator[Any, None, Self]:
+        return self._look().__await__()
+
+
+class Approvals(_Found[Approval]):
     """The requests for consent that wait for an answer. Await it to look into the journal again first."""
 
-    _look: "Callable[[], Awaitable[Approvals]]"
 
-    def __new__(cls, found: Iterable[Approval], look: "Callable[[], Awaitable[Approvals]]") -> Self:
-        made = super().__new__(cls, found)
-        made._look = look
-        return made
-
-    def __await__(self) -> Generator[Any, None, "Approvals"]:
-        return self._look().__await__()
-
-
-class Doubts(tuple[Doubt, ...]):  # noqa: SLOT001 - as above
+class Doubts(_Found[Doubt]):
     """The calls in doubt. Await it to look into the journal again first, and to leave out what another process carries out."""
-
-    _look: "Callable[[], Awaitable[Doubts]]"
-
-    def __new__(cls, found: Iterable[Doubt], look: "Callable[[], Awaitable[Doubts]]") -> Self:
-        made = super().__new__(cls, found)
-        made._look = look
-        return made
-
-    def __await__(self) -> Generator[Any, None, "Doubts"]:
-        return self._look().__await__()
 
 
 class SessionEvents:

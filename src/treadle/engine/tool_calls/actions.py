@@ -10,6 +10,7 @@ from treadle.engine.tool_calls.checking import Checker, Decided, Refused
 from treadle.errors import ConfigurationError, IntentNotStored, shown
 from treadle.events import ActionDecided
 from treadle.messages import ToolCall
+from treadle.permissions import consent
 from treadle.ports import Decision, DecisionKind
 from treadle.sessions.ledger import Ledger
 from treadle.tools import CheckedCall, Effect, JsonObject, Tool
@@ -53,16 +54,7 @@ class Actions:
             )
         except IntentNotStored:
             return _NOT_STORED
-        if not is_recorded:
-            return None
-        return Decision(
-            kind=DecisionKind(event.decision),
-            rule=event.rule,
-            reason=event.reason,
-            scope=event.scope,
-            by=event.by,
-            mode=event.mode,
-        )
+        return consent.decision_of(event) if is_recorded else None
 
     def _is_open(self, call: CheckedCall) -> bool:
         """Whether the call has no result yet: nothing is decided for one that has ended, or that the run has left behind."""

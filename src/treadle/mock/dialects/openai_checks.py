@@ -6,7 +6,7 @@ Knows neither dialect, and shares no code with what writes, compiles or repairs 
 import difflib
 import json
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sized
 from typing import Any, NoReturn, TypeAlias
 
 from treadle.mock.dialects.answers import Refusal
@@ -60,12 +60,7 @@ def items_of(value: Any, where: str, *, most: int | None = None) -> list[Any]:
     """Return a list of objects that must not be empty."""
     if not isinstance(value, list):
         refuse_type(where, "an array of objects", value)
-    if not value:
-        reason = "Expected an array with minimum length 1, but got an empty array instead."
-        refuse(f"Invalid '{where}': empty array. {reason}", where, "empty_array")
-    if most is not None and len(value) > most:
-        reason = f"Expected an array with maximum length {most}, but got an array with length {len(value)} instead."
-        refuse(f"Invalid '{where}': array too long. {reason}", where, "array_above_max_length")
+    _check_length(value, where, "an array", most)
     return value
 
 
@@ -77,13 +72,23 @@ def text_of(holder: JsonObject, key: str, where: str, *, longest: int | None = N
         refuse_missing(place)
     if not isinstance(value, str):
         refuse_type(place, "a string", value)
-    if not value:
-        reason = "Expected a string with minimum length 1, but got an empty string instead."
-        refuse(f"Invalid '{place}': empty string. {reason}", place, "empty_string")
-    if longest is not None and len(value) > longest:
-        reason = f"Expected a string with maximum length {longest}, but got a string with length {len(value)} instead."
-        refuse(f"Invalid '{place}': string too long. {reason}", place, "string_above_max_length")
+    _check_length(value, place, "a string", longest)
     return value
+
+
+def _check_length(value: Sized, where: str, kind: str, most: int | None) -> None:
+    """Refuse what is empty or too long.
+
+    Args:
+        kind: `an array` or `a string`.
+    """
+    noun = kind.split()[1]
+    if not value:
+        reason = f"Expected {kind} with minimum length 1, but got an empty {noun} instead."
+        refuse(f"Invalid '{where}': empty {noun}. {reason}", where, f"empty_{noun}")
+    if most is not None and len(value) > most:
+        reason = f"Expected {kind} with maximum length {most}, but got {kind} with length {len(value)} instead."
+        refuse(f"Invalid '{where}': {noun} too long. {reason}", where, f"{noun}_above_max_length")
 
 
 def name_of(holder: JsonObject, where: str, *, longest: int) -> str:

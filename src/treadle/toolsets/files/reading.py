@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import BinaryIO
 
 from treadle.tools import JsonObject, Tool, ToolContext, ToolOutput
+from treadle.toolsets.files.looking import looking
 from treadle.toolsets.files.root import Entry, Opened, Root, refusal, shown, spelled, split
-from treadle.toolsets.files.schemas import ERROR_SCHEMA, FOLDER_ROOTED, PATH_NAMES, listing_schema
+from treadle.toolsets.files.schemas import FOLDER_ROOTED, listing_schema
 from treadle.toolsets.files.search import grep_tool
 from treadle.toolsets.files.seats import give_way, seated
 from treadle.toolsets.files.seen import digest_of, fact_name
@@ -46,7 +47,8 @@ def file_tools(root: str | Path) -> tuple[Tool, ...]:
 
 def glob_tool(root: Root) -> Tool:
     """Return the `glob` tool over one folder. Its result is `{"output": "a.py\\nsrc/b.py", "count": 2}`."""
-    return Tool(
+    return looking(
+        root,
         name="glob",
         description=(
             "Find files by name pattern. Use it when you know what a file is called; use grep to search in files, and "
@@ -69,12 +71,7 @@ def glob_tool(root: Root) -> Tool:
             "additionalProperties": False,
         },
         output_schema=listing_schema(),
-        error_schema=ERROR_SCHEMA,
-        effect="read",
-        timeout=60.0,
         run=partial(_glob, root),
-        aliases=PATH_NAMES,
-        validate=lambda given: root.check(given.get("path", ".")),
         subjects=lambda given: {
             "path": root.subject(given.get("path", "."), extent="tree", below=literal_folders(given.get("pattern", "")))
         },
@@ -87,7 +84,8 @@ def read_tool(root: Root) -> Tool:
 
     While there is more, `next_offset` says where to continue.
     """
-    return Tool(
+    return looking(
+        root,
         name="read",
         description=(
             "Read a text file by lines. Use it when you know which file; use grep first to find the place in a large "
@@ -112,13 +110,8 @@ def read_tool(root: Root) -> Tool:
             "additionalProperties": False,
         },
         output_schema=listing_schema(next_offset={"type": "integer", "minimum": 2}),
-        error_schema=ERROR_SCHEMA,
-        effect="read",
-        timeout=60.0,
         run=partial(_read, root),
         resources=lambda given: {root.resource(given["path"]): "read"},
-        aliases=PATH_NAMES,
-        validate=lambda given: root.check(given.get("path", ".")),
         subjects=lambda given: {"path": root.subject(given["path"])},
         examples=({"path": "README.md"}, {"path": "src/main.c", "offset": 100, "limit": 50}),
     )
@@ -126,7 +119,8 @@ def read_tool(root: Root) -> Tool:
 
 def list_tool(root: Root) -> Tool:
     """Return the `list` tool over one folder. Its result is `{"output": "notes.txt (120 bytes)\\nsrc/", "count": 2}`."""
-    return Tool(
+    return looking(
+        root,
         name="list",
         description=(
             "List one folder, hidden names included. Use it to look around; use glob to find files at any depth.\n"
@@ -135,12 +129,7 @@ def list_tool(root: Root) -> Tool:
         ),
         parameters={"type": "object", "properties": {"path": _PATH}, "additionalProperties": False},
         output_schema=listing_schema(),
-        error_schema=ERROR_SCHEMA,
-        effect="read",
-        timeout=60.0,
         run=partial(_list, root),
-        aliases=PATH_NAMES,
-        validate=lambda given: root.check(given.get("path", ".")),
         subjects=lambda given: {"path": root.subject(given.get("path", "."), extent="children")},
     )
 

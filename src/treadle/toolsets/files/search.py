@@ -9,9 +9,10 @@ import msgspec
 
 from treadle.errors import Rejected
 from treadle.tools import JsonObject, Tool, ToolContext
+from treadle.toolsets.files.looking import looking
 from treadle.toolsets.files.matching import Matcher, matching, narrowed
 from treadle.toolsets.files.root import Opened, Root, spelled
-from treadle.toolsets.files.schemas import ERROR_SCHEMA, FOLDER_ROOTED, PATH_NAMES, listing_schema
+from treadle.toolsets.files.schemas import FOLDER_ROOTED, listing_schema
 from treadle.toolsets.files.seats import give_way, seated
 from treadle.toolsets.files.text import pieces, text_stream
 from treadle.toolsets.files.walk import Glob, literal_folders, walk
@@ -74,17 +75,13 @@ def grep_tool(root: Root) -> Tool:
 
     Its result is `{"output": "src/main.c:12: log_error();", "count": 1}`.
     """
-    return Tool(
+    return looking(
+        root,
         name="grep",
         description=_DESCRIPTION,
         parameters=_PARAMETERS,
         output_schema=listing_schema(skipped={"type": "integer", "minimum": 1}),
-        error_schema=ERROR_SCHEMA,
-        effect="read",
-        timeout=60.0,
         run=partial(_grep, root),
-        aliases=PATH_NAMES,
-        validate=lambda given: root.check(given.get("path", ".")),
         subjects=lambda given: {"path": root.subject(given.get("path", "."), extent="tree", below=_folders(given))},
         examples=({"pattern": "error", "path": "src/main.c"}, {"pattern": "TODO|FIXME", "include": "*.py"}),
     )

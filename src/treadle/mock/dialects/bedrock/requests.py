@@ -3,9 +3,9 @@
 import json
 import re
 from collections.abc import Mapping
-from typing import Any, NoReturn
+from typing import Any
 
-from treadle.mock.dialects.answers import Refusal
+from treadle.mock.dialects.bedrock.refusing import malformed, refuse
 from treadle.tools import JsonObject
 
 __all__ = ["check_converse_request"]
@@ -37,14 +37,14 @@ def check_converse_request(body: Any) -> JsonObject:  # Any: JSON of strangers
         Refusal: The vendor refuses it.
     """
     if not isinstance(body, dict):
-        _malformed("expected an object")
+        malformed("expected an object")
     for key, value in body.items():
         if key not in _KINDS:
-            _malformed(f"#: extraneous key [{key}] is not permitted")
+            malformed(f"#: extraneous key [{key}] is not permitted")
         if not isinstance(value, _KINDS[key]):
-            _malformed(f"#/{key}: expected type: {_KINDS[key].__name__}")
+            malformed(f"#/{key}: expected type: {_KINDS[key].__name__}")
     if "messages" not in body:
-        _refuse("The value at messages is missing: at least one message is required.")
+        refuse("The value at messages is missing: at least one message is required.")
     _check_inference(body.get("inferenceConfig", {}))
     points = _check_system(body.get("system", []))
     if "toolConfig" in body:
@@ -53,23 +53,23 @@ def check_converse_request(body: Any) -> JsonObject:  # Any: JSON of strangers
     _check_output(body.get("outputConfig", {}))
     points += _points_of(body["messages"])
     if points > _MAX_CACHE_POINTS:
-        _refuse(f"A maximum of {_MAX_CACHE_POINTS} cache points may be provided. Found {points}.")
+        refuse(f"A maximum of {_MAX_CACHE_POINTS} cache points may be provided. Found {points}.")
     return body
 
 
 def _check_inference(config: JsonObject) -> None:
     for key in config:
         if key not in ("maxTokens", "stopSequences", *_FRACTIONS):
-            _malformed(f"#/inferenceConfig: extraneous key [{key}] is not permitted")
+            malformed(f"#/inferenceConfig: extraneous key [{key}] is not permitted")
     limit = config.get("maxTokens", 1)
     if type(limit) is not int or limit < 1:
-        _refuse(
+        refuse(
             "Value at 'inferenceConfig.maxTokens' failed to satisfy constraint: Member must have value greater than or equal to 1"
         )
     for key in _FRACTIONS:
         value = config.get(key, 0)
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
-            _refuse(
+            refuse(
                 f"Value at 'inferenceConfig.{key}' failed to satisfy constraint: Member must have value less than or equal to 1"
             )
     sequences = config.get("stopSequences", [])
@@ -78,7 +78,7 @@ def _check_inference(config: JsonObject) -> None:
         or len(sequences) > _MAX_SEQUENCES
         or not all(isinstance(one, str) and one for one in sequences)
     ):
-        _refuse("Value at 'inferenceConfig.stopSequences' failed to satisfy constraint: Member must not be empty")
+        refuse("Value at 'inferenceConfig.stopSequences' failed to satisfy constraint: Member must not be empty")
 
 
 def _check_system(system: list[Any]) -> int:
@@ -87,14 +87,14 @@ def _check_system(system: list[Any]) -> int:
     for index, block in enumerate(system):
         kind, value = _union(block, ("text", "guardContent", "cachePoint"), f"system.{index}")
         if kind == "text" and (not isinstance(value, str) or not value.strip()):
-            _refuse(
+            refuse(
                 f"The text field in the SystemContentBlock object at system.{index} is blank. Add text to the text field, and try again."
             )
         if kind == "cachePoint":
             _check_point(value, f"system.{index}.cachePoint")
             points += 1
             if index == 0:
-                _refuse("system.0.cachePoint: a cache point must stand behind what is to be cached.")
+                refuse("system.0.cachePoint: a cache point must stand behind what is to be cached.")
     return points
 
 
@@ -102,10 +102,10 @@ def _check_tools(config: JsonObject) -> int:
     """Check the tools; return how many cache points stand among them."""
     for key in config:
         if key not in ("tools", "toolChoice"):
-            _malformed(f"#/toolConfig: extraneous key [{key}] is not permitted")
+            malformed(f"#/toolConfig: extraneous key [{key}] is not permitted")
     tools = config.get("tools")
     if not isinstance(tools, list) or not tools:
-        _refuse(
+        refuse(
             "Value at 'toolConfig.tools' failed to satisfy constraint: Member must have length greater than or equal to 1"
         )
     names: list[str] = []
@@ -119,7 +119,7 @@ def _check_tools(config: JsonObject) -> int:
             _check_point(value, f"{where}.cachePoint")
             points += 1
     if len(set(names)) < len(names):
-        _refuse("The toolConfig.tools contains duplicate tool names: every name must be unique.")
+        refuse("The toolConfig.tools contains duplicate tool names: every name must be unique.")
     if "toolChoice" in config:
         _check_choice(config["toolChoice"], names)
     return points
@@ -128,37 +128,37 @@ def _check_tools(config: JsonObject) -> int:
 def _check_choice(choice: Any, names: list[str]) -> None:
     kind, value = _union(choice, ("auto", "any", "tool"), "toolConfig.toolChoice")
     if not isinstance(value, dict):
-        _malformed(f"#/toolConfig/toolChoice/{kind}: expected type: JSONObject")
+        malformed(f"#/toolConfig/toolChoice/{kind}: expected type: JSONObject")
     if kind == "tool" and value.get("name") not in names:
-        _refuse(f"The toolChoice names the tool {value.get('name')!r}, which is not in toolConfig.tools.")
+        refuse(f"The toolChoice names the tool {value.get('name')!r}, which is not in toolConfig.tools.")
     if kind != "tool" and value:
-        _malformed(f"#/toolConfig/toolChoice/{kind}: extraneous key [{next(iter(value))}] is not permitted")
+        malformed(f"#/toolConfig/toolChoice/{kind}: extraneous key [{next(iter(value))}] is not permitted")
 
 
 def _tool_name(spec: Any, where: str) -> str:
     if not isinstance(spec, dict):
-        _malformed(f"#/{where}: expected type: JSONObject")
+        malformed(f"#/{where}: expected type: JSONObject")
     for key in spec:
         if key not in ("name", "description", "inputSchema", "strict"):
-            _malformed(f"#/{where}: extraneous key [{key}] is not permitted")
+            malformed(f"#/{where}: extraneous key [{key}] is not permitted")
     name = spec.get("name")
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        _refuse(
+        refuse(
             f"Value {name!r} at '{where}.name' failed to satisfy constraint: Member must satisfy regular expression pattern: [a-zA-Z0-9_-]+"
         )
     if "description" in spec and (not isinstance(spec["description"], str) or not spec["description"]):
-        _refuse(
+        refuse(
             f"Value at '{where}.description' failed to satisfy constraint: Member must have length greater than or equal to 1"
         )
     if not isinstance(spec.get("strict", False), bool):
-        _malformed(f"#/{where}/strict: expected type: Boolean")
+        malformed(f"#/{where}/strict: expected type: Boolean")
     held = spec.get("inputSchema")
     if not isinstance(held, dict) or list(held) != ["json"] or not isinstance(held["json"], dict):
-        _refuse(f"The {where}.inputSchema must hold the member json, an object.")
+        refuse(f"The {where}.inputSchema must hold the member json, an object.")
     if held["json"].get("type") != "object":
-        _refuse(f"The value at {where}.inputSchema.json.type must be one of the following: object.")
+        refuse(f"The value at {where}.inputSchema.json.type must be one of the following: object.")
     if any(word in held["json"] for word in ("oneOf", "allOf", "anyOf")):
-        _refuse(f"{where}.inputSchema.json: input_schema does not support oneOf, allOf, or anyOf at the top level")
+        refuse(f"{where}.inputSchema.json: input_schema does not support oneOf, allOf, or anyOf at the top level")
     return name
 
 
@@ -167,15 +167,13 @@ def _check_forced(body: JsonObject) -> None:
     thinking = (fields.get("thinking") or fields.get("reasoning_config")) if isinstance(fields, dict) else None
     is_on = isinstance(thinking, dict) and thinking.get("type") == "enabled"
     if is_on and ({"any", "tool"} & body["toolConfig"].get("toolChoice", {}).keys()):
-        _refuse(
-            "The model returned the following errors: Thinking may not be enabled when tool_choice forces tool use."
-        )
+        refuse("The model returned the following errors: Thinking may not be enabled when tool_choice forces tool use.")
 
 
 def _check_output(config: JsonObject) -> None:
     for key in config:
         if key not in ("textFormat", "effort"):
-            _malformed(f"#/outputConfig: extraneous key [{key}] is not permitted")
+            malformed(f"#/outputConfig: extraneous key [{key}] is not permitted")
     match config.get("textFormat"):
         case None:
             return
@@ -183,9 +181,9 @@ def _check_output(config: JsonObject) -> None:
             try:
                 json.loads(schema)
             except ValueError:
-                _refuse("outputConfig.textFormat.structure.jsonSchema.schema is not valid JSON.")
+                refuse("outputConfig.textFormat.structure.jsonSchema.schema is not valid JSON.")
         case _:
-            _refuse("outputConfig.textFormat must be of the type json_schema, with a schema as text.")
+            refuse("outputConfig.textFormat must be of the type json_schema, with a schema as text.")
 
 
 def _points_of(messages: list[Any]) -> int:
@@ -202,24 +200,16 @@ def _points_of(messages: list[Any]) -> int:
 def _check_point(point: Any, where: str) -> None:
     """Check one cache point."""
     if not isinstance(point, dict) or point.get("type") != "default" or point.get("ttl", "5m") not in ("5m", "1h"):
-        _refuse(f"Value at '{where}' failed to satisfy constraint: type must be default, and ttl 5m or 1h")
+        refuse(f"Value at '{where}' failed to satisfy constraint: type must be default, and ttl 5m or 1h")
 
 
 def _union(value: Any, members: tuple[str, ...], where: str) -> tuple[str, Any]:
     """Return the one member of a union that is set, and its value."""
     if not isinstance(value, dict):
-        _malformed(f"#/{where}: expected type: JSONObject")
+        malformed(f"#/{where}: expected type: JSONObject")
     for key in value:
         if key not in members:
-            _malformed(f"#/{where}: extraneous key [{key}] is not permitted")
+            malformed(f"#/{where}: extraneous key [{key}] is not permitted")
     if len(value) != 1:
-        _malformed(f"#/{where}: exactly one member of the union must be set, found {len(value)}")
+        malformed(f"#/{where}: exactly one member of the union must be set, found {len(value)}")
     return next(iter(value.items()))
-
-
-def _malformed(message: str) -> NoReturn:
-    raise Refusal(f"Malformed input request: {message}, please reformat your input and try again.")
-
-
-def _refuse(message: str) -> NoReturn:
-    raise Refusal(message)
