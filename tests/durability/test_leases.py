@@ -18,6 +18,7 @@ from treadle.errors import UnknownSession
 from treadle.events import AnyEvent
 from treadle.journals.memory import MemoryJournal
 from treadle.journals.sqlite import SqliteJournal
+from treadle.journals.sqlite.lease import _Counters
 from treadle.ports import Journal
 from treadle.testing import FakeClock, Gate, ScriptedModel, Turn, call, text
 from treadle.tools import JsonObject
@@ -285,3 +286,19 @@ async def test_the_start_of_an_act_is_synced_before_it_and_its_result_before_any
     at = log.index("act")
     assert log[at - 1] == "tool.started synced"
     assert log[at + 1 : at + 3] == ["tool.finished synced", "model.started"]
+
+
+@pytest.mark.row("SF5")
+def test_a_counter_stands_still_only_as_long_as_it_was_looked_at(tmp_path: Path) -> None:
+    path, counters = tmp_path / "lock", _Counters(2.0)
+    path.write_bytes(b"7")
+    looks = [(0.0, 0.0), (1.0, 1.0), (2.5, 2.5)]
+    assert [counters.look(str(path), now).still_seconds for now, _ in looks] == [still for _, still in looks]
+    assert counters.look(str(path), 4.6).still_seconds == 0.0, (
+        "more than a lease without a look: we may have slept ourselves"
+    )
+    assert counters.look(str(path), 6.6).still_seconds == 2.0
+    path.write_bytes(b"8")
+    assert counters.look(str(path), 7.0).still_seconds == 0.0
+    counters.forget(str(path))
+    assert counters.look(str(path), 8.0).still_seconds == 0.0

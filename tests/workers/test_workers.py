@@ -2,6 +2,8 @@
 
 import asyncio
 import os
+import signal
+import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -25,6 +27,8 @@ from treadle import (
 from treadle.errors import TaskCancelled, WorkerNameTaken
 from treadle.events import RunFinished, TaskSubmitted
 from treadle.journals.memory import MemoryJournal
+from treadle.journals.postgres import open_postgres
+from treadle.journals.sqlite import open_sqlite
 from treadle.ports import SessionFilter
 from treadle.resolve.system import SystemClock
 from treadle.testing import FakeClock, ScriptedModel, call, text
@@ -381,3 +385,55 @@ async def test_the_task_of_a_deleted_session_is_not_submitted_again(address: str
         await session.delete()
     with pytest.raises(SessionExists):
         await submit(address, "clerk", "Do it", key="k")
+
+
+ROOT = Path(__file__).parents[2]
+STOPPED = """
+import asyncio, sys
+from treadle import Agent, Worker, tool
+from tests.workers.test_workers import leased
+from treadle.testing import ScriptedModel, call, text
+
+@tool(effect="read", permission="allow")
+async def wait() -> str:
+    "Wait."
+    print("inside", flush=True)
+    await asyncio.Event().wait()
+
+async def main():
+    async with leased(sys.argv[1]) as journal:
+        make = lambda: Agent(ScriptedModel([call("wait"), text("done")], follows_history=True), tools=[wait])
+        await Worker(journal, agents={"clerk": make}).run()
+
+asyncio.run(main())
+"""
+
+
+@asynccontextmanager
+async def leased(address: str) -> AsyncIterator[Any]:
+    """A journal whose leases end soon."""
+    journal = await (open_postgres if "://" in address else open_sqlite)(address, lease_seconds=1.0)
+    try:
+        yield journal
+    finally:
+        await journal.close()
+
+
+async def test_a_worker_that_is_stopped_in_a_call_is_followed_by_another_when_its_lease_has_ended(address: str) -> None:
+    session_id = await submit(address, "clerk", "Wait")
+    stopped = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", STOPPED, address, stdout=asyncio.subprocess.PIPE, cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": f"{ROOT / 'tests'}"},
+    )  # fmt: skip
+    try:
+        assert stopped.stdout is not None
+        assert await stopped.stdout.readline() == b"inside\n"
+        os.kill(stopped.pid, signal.SIGSTOP)
+        make = Waiting()
+        make.go_on.set()
+        async with leased(address) as journal, working(journal, {"clerk": make}):
+            assert (await result(address, session_id, timeout=60)).completed
+        assert make.begun.is_set()
+    finally:
+        stopped.kill()
+        await stopped.wait()

@@ -24,6 +24,9 @@ __all__ = ["Claimed", "FileLease", "LeaseRows", "Leases"]
 
 logger = redacted_logger(__name__)
 
+_MOST_COUNTERS = 4096
+"""Counters of holders that are remembered before those not looked at for one lease are forgotten."""
+
 
 class Claimed(NamedTuple):
     """A session as it was when its lease was taken."""
@@ -123,6 +126,7 @@ class Leases:
         self._folder = f"{path}.locks"
         self._rows = rows
         self._lease_seconds = lease_seconds
+        self._counters = _Counters(lease_seconds)
         self._heart = _Heart(lease_seconds / BEATS_A_LEASE, rows.look)
 
     def look(self) -> None:
@@ -173,12 +177,20 @@ class Leases:
             lock.drop()  # another one came first: look again, and find it alive
 
     def is_held(self, session_id: str, epoch: int) -> bool:
-        """Whether the holder of this number has its lock. Does not wait for its counter to move.
+        """Whether the holder of this number has its lock, and its counter has not been seen to stand still for one lease.
+
+        Does not wait: it compares the counter with what earlier calls saw, so that a process which is stopped is told from one that
+        lives by whoever asks again and again.
 
         Raises:
             JournalError: The lock cannot be looked at.
         """
-        return is_locked(f"{self._files(session_id)}{epoch}")
+        path = f"{self._files(session_id)}{epoch}"
+        now = time.monotonic()  # before the look
+        if not is_locked(path):
+            self._counters.forget(path)
+            return False
+        return self._counters.look(path, now).still_seconds < self._lease_seconds
 
     def _checked(self, session_id: str, files: str, claimed: Claimed) -> Seen:
         """Return the file of what was seen of a session, once the journal is known to hold that.
@@ -220,22 +232,65 @@ class Leases:
 
     async def _is_alive(self, path: str) -> bool:
         """Watch a holder: alive once its counter moves, dead when its lock is free or it stood still for one lease."""
-        first, until = beat_of(path), time.monotonic() + self._lease_seconds
+        first = self._counters.look(path, time.monotonic())
         while True:
             await asyncio.sleep(look_seconds(self._lease_seconds))
-            # The time is taken before the look: had we slept long ourselves, the counter we see then is a newer one.
-            is_late = time.monotonic() >= until
+            now = time.monotonic()  # before the look
             if not is_locked(path):
                 return False
-            if beat_of(path) != first:
+            counter = self._counters.look(path, now)
+            if counter.beat != first.beat:
                 return True
-            if is_late:
+            if counter.still_seconds >= self._lease_seconds:
                 return False
 
     def _files(self, session_id: str) -> str:
         """Return what the paths of a session's lock files begin with; the number follows."""
         name = hashlib.sha256(session_id.encode()).hexdigest()[:32]
         return f"{self._folder}/{name}."
+
+
+class _Counter(NamedTuple):
+    """A holder's counter, as this process has seen it."""
+
+    beat: bytes
+    since: float
+    """When it was first seen to be this one."""
+    looked_at: float
+
+    @property
+    def still_seconds(self) -> float:
+        """For how long it has stood still."""
+        return self.looked_at - self.since
+
+
+class _Counters:
+    """The counters of holders, as this process has seen them. Times are those of `time.monotonic`."""
+
+    def __init__(self, lease_seconds: float) -> None:
+        self._lease_seconds = lease_seconds
+        self._seen: dict[str, _Counter] = {}
+
+    def look(self, path: str, now: float) -> _Counter:
+        """Look at a counter, and compare it with what was seen before.
+
+        Where more than one lease has passed since the last look, the watch begins anew: this process, or the whole machine, may have
+        slept.
+
+        Args:
+            now: Taken before the look: had we slept long in between, the counter that we see is a newer one.
+        """
+        beat, seen = beat_of(path), self._seen.get(path)
+        since = now
+        if seen is not None and seen.beat == beat and now - seen.looked_at <= self._lease_seconds:
+            since = seen.since
+        elif len(self._seen) >= _MOST_COUNTERS:
+            self._seen = {one: it for one, it in self._seen.items() if now - it.looked_at <= self._lease_seconds}
+        self._seen[path] = counter = _Counter(beat, since, now)
+        return counter
+
+    def forget(self, path: str) -> None:
+        self._seen.pop(path, None)
 
 
 class _Heart:
