@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from treadle.serve.acp_agent import Editor as Editor
     from treadle.serve.acp_agent import serve_acp as serve_acp
+    from treadle.serve.mcp_http import Address as Address
+    from treadle.serve.mcp_http import serve_mcp_http as serve_mcp_http
     from treadle.serve.mcp_service import Offer as Offer
     from treadle.serve.mcp_service import service_tools as service_tools
     from treadle.serve.mcp_stdio import serve_mcp as serve_mcp
@@ -17,12 +19,14 @@ if TYPE_CHECKING:
     from treadle.serve.work import Setup as Setup
 
 _HOMES = {
+    "Address": "mcp_http",
     "Editor": "acp_agent",
     "Offer": "mcp_service",
     "Setup": "work",
     "Wire": "wire",
     "serve_acp": "acp_agent",
     "serve_mcp": "mcp_stdio",
+    "serve_mcp_http": "mcp_http",
     "service_tools": "mcp_service",
     "standard_wire": "wire",
 }

@@ -36,7 +36,7 @@ _OUTCOME: dict[str, Any] = {
         "approvals": {"type": "array", "items": _WAITING, "description": "Calls that wait for a person."},
         "denied": {"type": "array", "items": {"type": "string"}, "description": "Tools whose calls were denied."},
         "steps": {"type": "integer"},
-        "cost": {"type": ["string", "null"]},
+        "cost": {"anyOf": [{"type": "string"}, {"type": "null"}]},
     },
     "required": ["session_id", "status", "reason", "answer", "message", "next_step", "approvals"],
 }

@@ -58,20 +58,25 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class McpService:
-    """Serves one client. `run` lasts as long as its connection; `finish` waits for what is under way."""
+    """Serves one client, or all of one address. `finish` waits for what is under way, and `leave` ends it first."""
 
     def __init__(self, offer: Offer, *, version: str, has_ended: Callable[[], bool]) -> None:
         self._offer = offer
         self._has_ended = has_ended
         self._tools = {tool.name: tool for tool in offer.tools}
         self._room = asyncio.Semaphore(_AT_ONCE)
-        self._tasks: set[asyncio.Task[_Result]] = set()
+        self._tasks: dict[asyncio.Task[_Result], Served] = {}
         self.server: Server[Any] = Server("treadle", version=version, on_list_tools=self._list, on_call_tool=self._call)
 
     async def finish(self) -> None:
         """Wait until all that was under way is recorded."""
         while self._tasks:
             await asyncio.wait(self._tasks)
+
+    def leave(self) -> None:
+        """End what is under way, as if its clients had gone."""
+        for served in list(self._tasks.values()):
+            served.stop(has_left=True)
 
     # --- what the client asks
 
@@ -83,8 +88,8 @@ class McpService:
         """Carry out a call in a task of its own: a cancellation ends the run, and the run is recorded before it ends."""
         served = Served(self._offer, ctx, self._tools)
         task: asyncio.Task[_Result] = asyncio.create_task(self._in_turn(served, params))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = served
+        task.add_done_callback(lambda _: self._tasks.pop(task))
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:

@@ -42,7 +42,7 @@ async def _serve(options: Options, settings: Settings, terminal: Terminal) -> in
         return _setup(msgspec.structs.replace(options, folder=str(folder)), servers)
 
     async with opened(settings.journal) as journal:
-        with standard_wire(terminal.out.fileno()) as wire, ending_on_signals(wire):
+        with standard_wire(terminal.out.fileno()) as wire, ending_on_signals(wire.end):
             terminal.progress("Serving ACP on standard input and output.")
             editor = Editor(
                 journal=journal,

@@ -1,9 +1,12 @@
-"""`treadle mcp serve`: an agent, or tools, for the MCP client that has started this program."""
+"""`treadle mcp serve`: an agent, or tools, for the MCP client that has started this program, or for those that come in over HTTP."""
 
 import asyncio
+import os
+import re
+import secrets
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from functools import partial
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -21,7 +24,15 @@ from treadle.cli.running import quiet_logs
 from treadle.cli.sessions import opened, person
 from treadle.cli.tool_sources import load_tools
 from treadle.ports import Journal
-from treadle.serve import Offer, Setup, Wire, serve_mcp, service_tools, standard_wire
+from treadle.serve import (
+    Address,
+    Offer,
+    Setup,
+    serve_mcp,
+    serve_mcp_http,
+    service_tools,
+    standard_wire,
+)
 from treadle.testing import ScriptedModel
 
 __all__ = ["ending_on_signals", "needs", "serve"]
@@ -31,6 +42,8 @@ def serve(options: Options, settings: Settings, terminal: Terminal) -> int:
     """Serve until the client leaves or a signal ends it."""
     quiet_logs()
     needs("mcp", "mcp")
+    if options.has_no_token and options.http_port is None:
+        raise UsageError("--no-token is about --http: a client on standard input needs no token.")
     for note in settings.notes:
         terminal.progress(f"note: {note}")
     offered = service_tools(load_tools(settings)) if options.offer in ("tools", "both") else ()
@@ -55,12 +68,12 @@ def needs(package: str, extra: str) -> None:
 
 
 @contextmanager
-def ending_on_signals(wire: Wire) -> Iterator[None]:
+def ending_on_signals(end: Callable[[], None]) -> Iterator[None]:
     """Let a signal end the service as a client that leaves does: what is under way is recorded first."""
     loop = asyncio.get_running_loop()
     numbers = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
     for number in numbers:
-        loop.add_signal_handler(number, wire.end)
+        loop.add_signal_handler(number, end)
     try:
         yield
     finally:
@@ -72,11 +85,42 @@ async def _serve(
     options: Options, settings: Settings, terminal: Terminal, agent: Setup | None, offered: tuple[Tool, ...]
 ) -> int:
     async with opened(settings.journal) as journal:
-        with standard_wire(terminal.out.fileno()) as wire, ending_on_signals(wire):
+        offer = _offer(options, settings, terminal, journal=journal, agent=agent, offered=offered)
+        if options.http_port is not None:
+            await _serve_http(offer, options.http_port, terminal, asks_token=not options.has_no_token)
+            return 0
+        with standard_wire(terminal.out.fileno()) as wire, ending_on_signals(wire.end):
             terminal.progress("Serving MCP on standard input and output.")
-            offer = _offer(options, settings, terminal, journal=journal, agent=agent, offered=offered)
             await serve_mcp(offer, wire, version=version("treadle"))
     return 0
+
+
+async def _serve_http(offer: Offer, port: int, terminal: Terminal, *, asks_token: bool) -> None:
+    given = os.environ.get("TREADLE_MCP_TOKEN") or None
+    if given is not None and not re.fullmatch(r"[\x21-\x7e]{16,}", given):
+        raise UsageError(
+            "TREADLE_MCP_TOKEN must have at least 16 characters: ASCII letters, digits and signs, no spaces."
+        )
+    token = (given or secrets.token_urlsafe(32)) if asks_token else None
+    with closing(_address(port)) as address:
+        terminal.progress(f"Serving MCP at {address.url} (this machine only). Ctrl+C ends it.")
+        if token is None:
+            terminal.progress("Every program of this machine may come in: no token is asked for.")
+        elif given is None:
+            terminal.reveal(f"Clients send: Authorization: Bearer {token}")
+            terminal.progress("To keep one token, set TREADLE_MCP_TOKEN.")
+        ended = asyncio.Event()
+        with ending_on_signals(ended.set):
+            await serve_mcp_http(offer, address, version=version("treadle"), token=token, ended=ended)
+
+
+def _address(port: int) -> Address:
+    try:
+        return Address(port)
+    except OSError as error:
+        raise UsageError(
+            f"Port {port} cannot be used: {error.strerror or error}. Choose another, or 0 for any that is free."
+        ) from error
 
 
 def _setup(options: Options, settings: Settings) -> Setup:

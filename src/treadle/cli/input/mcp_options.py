@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from treadle.cli.input.flags import Flags, add_running
+from treadle.cli.input.readers import port
 
 __all__ = ["add_acp", "add_mcp", "add_program", "split_program"]
 
@@ -59,6 +60,14 @@ def add_mcp(parser: Flags) -> None:
     parser.flag(
         "--description", metavar="TEXT", help="with serve: what the agent is for, as the client's model reads it"
     )
+    parser.flag(
+        "--http", dest="http_port", type=port, metavar="PORT",
+        help="with serve: over HTTP at this port of this machine (0 for a free one), for clients with the token of TREADLE_MCP_TOKEN",
+    )  # fmt: skip
+    parser.flag(
+        "--no-token", dest="has_no_token", action="store_true",
+        help="with serve --http: let in every program of this machine",
+    )  # fmt: skip
     parser.flag("--by", metavar="NAME", help="with serve: who answers approvals, for the record (default: your login)")
     add_running(parser)
 

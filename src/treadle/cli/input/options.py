@@ -173,6 +173,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """What an MCP client is offered: `agent`, `tools` or `both`."""
     description: str | None = None
     """Of the agent that is offered."""
+    http_port: int | None = None
+    """Of this machine, where MCP clients come in over HTTP; 0 for a free one."""
+    has_no_token: bool = False
+    """Whether every program of this machine may come in there."""
     model: str | None = None
     base_url: str | None = None
     offered: bool = False

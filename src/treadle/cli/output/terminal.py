@@ -166,6 +166,11 @@ class Terminal:
         self._begin_record()
         self._record(self._err, self.redactor.text(text))
 
+    def reveal(self, text: str) -> None:
+        """Write a record to standard error with a secret in it that was made for the person who reads it."""
+        self._begin_record()
+        self._record(self._err, text)
+
     def say_lines(self, texts: Iterable[str]) -> None:
         """Write several records to standard error."""
         for text in texts:
