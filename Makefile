@@ -106,6 +106,10 @@ else
 	$(BIN)/coverage report --skip-covered --fail-under=$(COVERAGE_MIN)
 endif
 
+.PHONY: conformance
+conformance: $(STAMP)  ## Run the MCP conformance suite and the protocol's inspector, both programs for Node, which npm fetches
+	$(BIN)/python scripts/conformance.py
+
 .PHONY: bench
 bench: $(STAMP)  ## Measure the overhead of the loop against a bare one
 	$(BIN)/python benchmarks/run.py

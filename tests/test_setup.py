@@ -88,6 +88,7 @@ def test_make_alone_lists_its_words(checkout):
             "docs",
             "picture",
             "test",
+            "conformance",
             "bench",
             "bench-record",
             "bench-rivals",

@@ -61,6 +61,7 @@ TOOLS = [
     tool("big", NUMBER),
     tool("report"),
     tool("ask"),
+    tool("ask_with", {"type": "object"}),
     tool("sample"),
     tool("roots"),
     tool("change"),
@@ -219,6 +220,9 @@ def call(key: Any, name: str, arguments: dict[str, Any], meta: dict[str, Any]) -
         result = texts(
             json.dumps(back("elicitation/create", {"message": "How large?", "requestedSchema": form})["result"])
         )
+    elif name == "ask_with":
+        asked = {"message": "How large?", "requestedSchema": {"type": "object", **arguments}}
+        result = texts(json.dumps(back("elicitation/create", asked)["result"]))
     elif name == "sample":
         message = {"messages": [{"role": "user", "content": {"type": "text", "text": "hi"}}], "maxTokens": 5}
         result = texts(json.dumps(back("sampling/createMessage", message)["error"]["message"]))

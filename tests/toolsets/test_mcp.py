@@ -170,6 +170,55 @@ async def test_a_question_of_the_server_waits_for_a_person_and_the_answer_reache
     assert json.loads(results(result)[0].content) == {"action": "accept", "content": {"size": 12}}
 
 
+DEFAULTS = {
+    "name": {"type": "string", "default": "tea"},
+    "age": {"type": "integer", "default": 30},
+    "size": {"type": "string", "enum": ["s", "m"], "default": "m"},
+    "flag": {"type": "boolean", "default": True},
+}
+
+
+@pytest.mark.row("E-MCP-CONFORM")
+@pytest.mark.parametrize(
+    ("given", "sent"),
+    [
+        ({}, {"name": "tea", "age": 30, "size": "m", "flag": True}),
+        ("yes", {"name": "tea", "age": 30, "size": "m", "flag": True}),
+        ('{"age": 7, "flag": "no"}', {"name": "tea", "age": 7, "size": "m", "flag": False}),
+    ],
+    ids=["nothing changed", "yes", "some changed"],
+)
+async def test_fields_that_a_person_leaves_out_have_the_forms_defaults(folder, given, sent):
+    shown = []
+
+    async def ask(question, schema):
+        shown.append(question)
+        return given
+
+    asked = call("mcp__raw__ask_with", properties=DEFAULTS, required=["name"])
+    result, _ = await run(raw(folder, ask=ask), asked)
+
+    assert json.loads(results(result)[0].content) == {"action": "accept", "content": sent}
+    assert "age (integer, by default 30)" in shown[0]
+    assert 'size (s | m, by default "m")' in shown[0]
+
+
+@pytest.mark.row("E-MCP-CONFORM")
+@pytest.mark.parametrize("default", ["many", True, None, [7]])
+async def test_a_default_that_does_not_fit_its_field_is_not_sent(folder, default):
+    asked, problems = [{}, {"age": 5}], []
+
+    async def ask(question, schema):
+        problems.append(question)
+        return asked.pop(0)
+
+    fields = {"age": {"type": "integer", "default": default}}
+    result, _ = await run(raw(folder, ask=ask), call("mcp__raw__ask_with", properties=fields, required=["age"]))
+
+    assert "age is missing" in problems[1]
+    assert json.loads(results(result)[0].content)["content"] == {"age": 5}
+
+
 async def test_a_person_knows_before_the_answer_what_the_first_call_of_a_tool_that_acts_came_to(folder):
     async with open_session(folder / "journal.db") as session:
         result, _ = await run(raw(folder), call("mcp__raw__ask", id="c1"), session=session)

@@ -3,16 +3,18 @@
 import asyncio
 import gzip
 import json
+import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import httpx2
 import pytest
 from aiohttp import web
 from test_mcp import results, run
 
-from treadle import mcp_server
+from treadle import ConfigurationError, mcp_server
 from treadle.testing import call
 
 OFFICIAL = str(Path(__file__).with_name("mcp_official_server.py"))
@@ -71,8 +73,50 @@ async def test_an_official_server_is_used_by_either_way(way):
     assert effects["mcp__official__report"] == "unsafe"
 
 
+class SignsIn(httpx2.Auth):
+    """What signs in as the official package's providers do: it is asked for a token when the server wants one."""
+
+    def __init__(self) -> None:
+        self.times = 0
+
+    async def async_auth_flow(self, request):
+        answer = yield request
+        if answer.status_code == 401:
+            self.times += 1
+            request.headers["Authorization"] = "Bearer fresh"
+            yield request
+
+
+@pytest.mark.row("E-MCP-CONFORM")
+async def test_a_server_that_asks_for_it_is_signed_in_to():
+    def answer(asked):
+        return respond(asked, result={"content": [{"type": "text", "text": "let in"}]})
+
+    @web.middleware
+    async def locked(request, handler):
+        known = request.headers.get("Authorization") == "Bearer fresh"
+        return await handler(request) if known else web.Response(status=401)
+
+    async with broken_server(answer, locked) as url:
+        signs_in = SignsIn()
+        let_in, _ = await run(mcp_server("broken", url=url, auth=signs_in), call("mcp__broken__go"))
+        refused, _ = await run(mcp_server("broken", url=url), call("mcp__broken__go"))
+
+    assert results(let_in)[0].content == "let in"
+    assert signs_in.times >= 1
+    assert results(refused)[0].is_error
+
+
+@pytest.mark.row("E-MCP-CONFORM")
+def test_what_signs_in_needs_an_address_and_must_be_able_to():
+    with pytest.raises(ConfigurationError, match="signs in at a url"):
+        mcp_server("one", ["program"], auth=SignsIn())
+    with pytest.raises(ConfigurationError, match=r"httpx2\.Auth"):
+        mcp_server("one", url="http://127.0.0.1:1/mcp", auth="Bearer x")
+
+
 @asynccontextmanager
-async def broken_server(answer) -> AsyncIterator[str]:
+async def broken_server(answer, *middlewares) -> AsyncIterator[str]:
     """Serve MCP by hand over HTTP; `answer(asked)` returns the response to a tool call."""
 
     async def handle(request: web.Request) -> web.StreamResponse:
@@ -93,7 +137,7 @@ async def broken_server(answer) -> AsyncIterator[str]:
             return answer(asked)
         return respond(asked, error={"code": -32601, "message": "unknown"})
 
-    app = web.Application()
+    app = web.Application(middlewares=middlewares)
     app.router.add_route("*", "/mcp", handle)
     runner = web.AppRunner(app)
     await runner.setup()
@@ -172,3 +216,19 @@ async def test_headers_are_sent_and_hidden():
         await run(server, call("mcp__b__go"), subscribers=[events.append])
 
     assert "canary" not in repr(server) + repr(events)
+
+
+@pytest.mark.row("E-MCP-CONFORM")
+def test_the_conformance_script_says_loudly_that_it_ran_nothing(tmp_path):
+    script = Path(__file__).parents[2] / "scripts" / "conformance.py"
+    done = subprocess.run(
+        [sys.executable, script, "--node", tmp_path],
+        capture_output=True,
+        text=True,
+        check=False,
+        stdin=subprocess.DEVNULL,
+    )
+
+    assert done.returncode == 3
+    assert done.stderr.startswith("NOT RUN: node 22 or newer")
+    assert "passed" not in done.stdout

@@ -29,7 +29,13 @@ class Traffic:
 
 @asynccontextmanager
 async def http(
-    url: str, *, headers: Mapping[str, str], max_bytes: int, seconds: float, traffic: Traffic
+    url: str,
+    *,
+    headers: Mapping[str, str],
+    max_bytes: int,
+    seconds: float,
+    traffic: Traffic,
+    auth: httpx2.Auth | None = None,
 ) -> AsyncGenerator["TransportStreams"]:
     """Connect to a server. No proxy credentials, cookies or redirects to another origin are used."""
     limit = httpx2.Timeout(_CONNECT_SECONDS, read=max(seconds, _CONNECT_SECONDS))
@@ -37,7 +43,7 @@ async def http(
     # A compressed answer could grow without bound once it is read: none is asked for, and none is taken.
     sent = {**headers, "accept-encoding": "identity"}
     async with (
-        httpx2.AsyncClient(transport=transport, headers=sent, timeout=limit) as client,
+        httpx2.AsyncClient(transport=transport, headers=sent, timeout=limit, auth=auth) as client,
         streamable_http_client(url, http_client=client, max_sse_event_size=max_bytes) as streams,
     ):
         yield streams

@@ -245,6 +245,7 @@ class Link:
                 max_bytes=server.max_message_bytes,
                 seconds=server.timeout,
                 traffic=self._traffic,
+                auth=server.auth,
             )
         return stdio(
             server.command,

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from treadle.toolsets.mcp.texts import shortened, visible
@@ -48,6 +49,8 @@ def answer_for(given: Any, schema: dict[str, Any]) -> Any:  # Any: what a person
             given = json.loads(given)
         except ValueError:
             raise Unfit("the answer begins like JSON and is not valid JSON") from None
+    if word in _YES and len(fields) > 1:
+        given = {}  # the form as it stands, with its defaults
     if isinstance(given, dict) and (fields or not given):
         return {name: _value(name, value, fields.get(name)) for name, value in _complete(given, fields, schema).items()}
     if not fields:
@@ -70,7 +73,10 @@ def _described(name: str, field: Any) -> str:
     choices = _choices(field)
     about = field.get("description") or field.get("title") or "" if isinstance(field, dict) else ""
     words = f": {shortened(visible(str(about)), 200)}" if about else ""
-    return f"{visible(name)} ({' | '.join(visible(str(one)) for one in choices) if choices else visible(str(kind))}{words})"
+    default = _defaults({name: field})
+    said = f", by default {shortened(visible(json.dumps(default[name], ensure_ascii=False)), 200)}" if default else ""
+    shown = " | ".join(visible(str(one)) for one in choices) if choices else visible(str(kind))
+    return f"{visible(name)} ({shown}{said}{words})"
 
 
 def _choices(field: Any) -> Sequence[Any]:
@@ -83,7 +89,18 @@ def _choices(field: Any) -> Sequence[Any]:
     return [one.get("const") for one in titled if isinstance(one, dict)] if isinstance(titled, list) else ()
 
 
+def _defaults(fields: dict[str, Any]) -> dict[str, Any]:
+    """Return the values that a form gives its fields, but for those that do not fit them."""
+    defaults = {}
+    for name, field in fields.items():
+        if isinstance(field, dict) and "default" in field:
+            with suppress(Unfit):
+                defaults[name] = _value(name, field["default"], field)
+    return defaults
+
+
 def _complete(given: dict[str, Any], fields: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
+    given = {**_defaults(fields), **given}
     unknown = [name for name in given if name not in fields]
     required = schema.get("required")
     missing = [name for name in required if name not in given] if isinstance(required, list) else []

@@ -35,6 +35,8 @@ class McpServer(msgspec.Struct, Documented, frozen=True, kw_only=True, eq=False,
     """Variables that the program gets beside path, home, user and locale of ours. Never recorded."""
     headers: Mapping[str, str] = msgspec.field(default_factory=dict)
     """Headers of each request to the URL, such as `Authorization`. Never recorded."""
+    auth: Any = None  # Any: an httpx2.Auth, whose package is an extra
+    """Signs in at the URL, as the official package's `OAuthClientProvider` does (an `httpx2.Auth`); None for headers alone."""
     cwd: str | None = None
     """The folder that the program starts in; None for ours."""
     roots: tuple[str, ...] = ()
@@ -55,7 +57,7 @@ class McpServer(msgspec.Struct, Documented, frozen=True, kw_only=True, eq=False,
 
     def __post_init__(self) -> None:
         _check_name(self.name)
-        _check_place(self.name, self.command, self.url)
+        _check_place(self.name, self.command, self.url, self.auth)
         for word, number in (
             ("timeout", self.timeout),
             ("connect_seconds", self.connect_seconds),
@@ -100,7 +102,7 @@ def _check_name(name: str) -> None:
         )
 
 
-def _check_place(name: str, command: tuple[str, ...], url: str | None) -> None:
+def _check_place(name: str, command: tuple[str, ...], url: str | None, auth: Any) -> None:
     if any(not isinstance(one, str) or "\0" in one for one in command):
         raise ConfigurationError(
             f"MCP server {name!r}: command must be a list of strings, such as ['npx', '-y', 'some-server']; got {shown(command)}."
@@ -109,6 +111,14 @@ def _check_place(name: str, command: tuple[str, ...], url: str | None) -> None:
         raise ConfigurationError(
             f"MCP server {name!r} needs either a command, such as ['npx', '-y', 'some-server'], or a url; "
             f"got {'both' if command else 'neither'}."
+        )
+    if auth is not None and url is None:
+        raise ConfigurationError(
+            f"MCP server {name!r}: auth signs in at a url, and this server is a command. Remove auth."
+        )
+    if auth is not None and not callable(getattr(auth, "async_auth_flow", None)):
+        raise ConfigurationError(
+            f"MCP server {name!r}: auth must be an httpx2.Auth, such as an OAuthClientProvider; got {shown(auth)}."
         )
     if command and not command[0].strip():
         raise ConfigurationError(f"MCP server {name!r}: the command begins with an empty program name.")

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
+from typing import Any
 
 from treadle.errors import ConfigurationError, check_kind, shown
 from treadle.fields import checked
@@ -56,6 +57,7 @@ def mcp_server(
     url: str | None = None,
     env: Mapping[str, str] | None = None,
     headers: Mapping[str, str] | None = None,
+    auth: Any = None,  # Any: an httpx2.Auth, whose package is an extra
     cwd: str | Path | None = None,
     roots: Sequence[str | Path] = (),
     trusted: bool = False,
@@ -78,6 +80,7 @@ def mcp_server(
         url: The address of a server that runs already, in place of a command.
         env: Variables that the program gets; of ours it gets no key.
         headers: Headers of each request to the URL.
+        auth: Signs in at the URL: an `httpx2.Auth`, such as the official package's `OAuthClientProvider`.
         cwd: The folder that the program starts in.
         roots: Folders that are reported to the server as those it may work in.
         trusted: Whether to believe what the server says its tools do. That decides what runs in parallel and what is
@@ -101,6 +104,7 @@ def mcp_server(
         url=url,
         env=dict(env or {}),
         headers=dict(headers or {}),
+        auth=auth,
         cwd=None if cwd is None else str(cwd),
         roots=tuple(str(Path(root).absolute()) for root in roots),
         trusted=trusted,
