@@ -7,7 +7,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
-__all__ = ["LONGEST_SECONDS", "count", "instant", "limit_reader", "number_reader", "port", "seconds"]
+__all__ = ["LONGEST_SECONDS", "count", "instant", "limit_reader", "number_reader", "port", "seconds", "whole_reader"]
 
 LONGEST_SECONDS = 100 * 366 * 86400.0
 """The longest time that a person may be given to answer: 100 years."""
@@ -30,11 +30,25 @@ def seconds(text: str) -> float:
     raise argparse.ArgumentTypeError(f"seconds are a number above 0, at most 100 years; got {text!r:.60}")
 
 
-def count(text: str) -> int:
-    """Read a whole number from 0."""
-    if re.fullmatch(r"\d{1,18}", text, re.ASCII):
-        return int(text)
-    raise argparse.ArgumentTypeError(f"a whole number; got {text!r:.60}")
+def whole_reader(least: int, most: int, what: str) -> Callable[[str], int]:
+    """Return the reader of a whole number between two.
+
+    Args:
+        what: What is written, for the error message.
+    """
+
+    def read(text: str) -> int:
+        if re.fullmatch(r"-?\d{1,18}", text, re.ASCII) and least <= int(text) <= most:
+            return int(text)
+        raise argparse.ArgumentTypeError(f"{what}; got {text!r:.60}")
+
+    return read
+
+
+count = whole_reader(0, 10**18, "a whole number")
+"""Reads a whole number from 0."""
+port = whole_reader(0, 65535, "a port is a number from 0 (any free one) to 65535")
+"""Reads the number of a port."""
 
 
 def number_reader(what: str) -> Callable[[str], float]:
@@ -50,13 +64,6 @@ def number_reader(what: str) -> Callable[[str], float]:
         raise argparse.ArgumentTypeError(f"{what}; got {text!r:.60}")
 
     return read
-
-
-def port(text: str) -> int:
-    """Read the number of a port."""
-    if re.fullmatch(r"\d{1,5}", text, re.ASCII) and int(text) < 65536:
-        return int(text)
-    raise argparse.ArgumentTypeError(f"a port is a number from 0 (any free one) to 65535; got {text!r:.60}")
 
 
 def _limit_of(text: str) -> int | Decimal | None:

@@ -1,12 +1,12 @@
 """What `treadle worker`, `submit` and `workers` take. Reads nothing and acts on nothing."""
 
-import argparse
-import re
-
 from treadle.cli.input.flags import Flags, add_listing, add_running
-from treadle.cli.input.readers import instant, number_reader
+from treadle.cli.input.readers import instant, number_reader, port, whole_reader
 
 __all__ = ["add_submit", "add_worker", "add_workers"]
+
+_COUNT = whole_reader(1, 99999, "a number from 1 to 99999")
+_PRIORITY = whole_reader(-999_999_999, 999_999_999, "a priority is a whole number such as 5")
 
 
 def add_worker(parser: Flags) -> None:
@@ -17,7 +17,7 @@ def add_worker(parser: Flags) -> None:
         "(else one agent `default`, of the model, tools and rules given here)",
     )  # fmt: skip
     parser.flag("--name", metavar="NAME", help="of the worker, unique on its journal (machine and process)")
-    parser.flag("--concurrency", type=_count, metavar="N", help="how many sessions it runs side by side (4)")
+    parser.flag("--concurrency", type=_COUNT, metavar="N", help="how many sessions it runs side by side (4)")
     parser.flag(
         "--tenant", dest="tenants", action="append", metavar="NAME", help="begin tasks of this tenant only; repeatable"
     )
@@ -35,7 +35,7 @@ def add_worker(parser: Flags) -> None:
         help="what spreads the sessions: the journal itself, or pgqueuer on its PostgreSQL (journal)",
     )  # fmt: skip
     parser.flag(
-        "--health", dest="health_port", type=_port, metavar="PORT",
+        "--health", dest="health_port", type=port, metavar="PORT",
         help="answer /live, /health and /metrics on this port of 127.0.0.1 (0: any free one)",
     )  # fmt: skip
     parser.flag(
@@ -50,7 +50,7 @@ def add_submit(parser: Flags) -> None:
     parser.add_argument("task", nargs="?", help="what to do; - reads it from standard input")
     parser.flag("--agent", metavar="NAME", help="which agent of the workers carries it out (default)")
     parser.flag("--tenant", metavar="NAME", help="whose task it is: tenants take turns")
-    parser.flag("--priority", type=_priority, metavar="N", help="higher begins first among a tenant's tasks (0)")
+    parser.flag("--priority", type=_PRIORITY, metavar="N", help="higher begins first among a tenant's tasks (0)")
     parser.flag("--at", dest="begins_at", type=instant, metavar="TIME", help="when it begins, as 2026-11-30T18:00")
     parser.flag("--key", metavar="KEY", help="submitting the same key twice makes one session")
     parser.flag("--by", metavar="NAME", help="who submits it, for the record (your login)")
@@ -62,21 +62,3 @@ def add_workers(parser: Flags) -> None:
     """Add what chooses the workers of a list."""
     parser.flag("--all", dest="shows_deleted", action="store_true", help="also those whose process has ended")
     add_listing(parser)
-
-
-def _count(text: str) -> int:
-    if re.fullmatch(r"[1-9]\d{0,4}", text, re.ASCII):
-        return int(text)
-    raise argparse.ArgumentTypeError(f"a number from 1 to 99999; got {text!r:.60}")
-
-
-def _port(text: str) -> int:
-    if re.fullmatch(r"\d{1,5}", text, re.ASCII) and int(text) < 1 << 16:
-        return int(text)
-    raise argparse.ArgumentTypeError(f"a port from 0 to 65535; got {text!r:.60}")
-
-
-def _priority(text: str) -> int:
-    if re.fullmatch(r"-?\d{1,9}", text, re.ASCII):
-        return int(text)
-    raise argparse.ArgumentTypeError(f"a priority is a whole number such as 5; got {text!r:.60}")

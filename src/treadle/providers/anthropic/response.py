@@ -18,7 +18,7 @@ from treadle.providers.anthropic.parts import AnswerBlock, BlockDelta
 from treadle.providers.http.block_response import BlockResponse
 from treadle.providers.http.event_stream import EventStreamReader, StreamException, exception_error
 from treadle.providers.http.reading import AnswerError
-from treadle.providers.payload.lenient import count, decode, text_or_nothing
+from treadle.providers.payload.lenient import count, counted, decode, text_or_nothing
 
 __all__ = ["AnthropicResponse", "InvokedResponse"]
 
@@ -209,16 +209,8 @@ def _usage(counts: dict[str, Any]) -> Usage | None:
     written = _written(counts)
     # The vendor's input_tokens are those that came from no cache and went to none.
     prompt = count(counts, "input_tokens") + written + cached
-    completion = count(counts, "output_tokens")
-    if not prompt and not completion:
-        return None
-    return Usage(
-        input_tokens=prompt,
-        output_tokens=completion,
-        cached_input_tokens=cached,
-        cache_written_tokens=written,
-        reasoning_tokens=count(counts.get("output_tokens_details"), "thinking_tokens"),
-    )
+    reasoning = count(counts.get("output_tokens_details"), "thinking_tokens")
+    return counted(prompt, count(counts, "output_tokens"), cached=cached, written=written, reasoning=reasoning)
 
 
 def _written(counts: dict[str, Any]) -> int:

@@ -15,7 +15,7 @@ from treadle.providers.bedrock.parts import ConverseBlock, Delta
 from treadle.providers.http.block_response import BlockResponse
 from treadle.providers.http.event_stream import EventStreamReader, StreamException, exception_error
 from treadle.providers.http.reading import AnswerError
-from treadle.providers.payload.lenient import count, decode, text_or_nothing
+from treadle.providers.payload.lenient import count, counted, decode, text_or_nothing
 
 __all__ = ["ConverseResponse"]
 
@@ -196,12 +196,4 @@ def _usage(counts: Any) -> Usage | None:
     written = count(counts, "cacheWriteInputTokens") or count(counts, "cacheWriteInputTokenCount")
     # The vendor's inputTokens are those that came from no cache and went to none.
     prompt = count(counts, "inputTokens") + cached + written
-    completion = count(counts, "outputTokens")
-    if not prompt and not completion:
-        return None
-    return Usage(
-        input_tokens=prompt,
-        output_tokens=completion,
-        cached_input_tokens=cached,
-        cache_written_tokens=written,
-    )
+    return counted(prompt, count(counts, "outputTokens"), cached=cached, written=written)

@@ -14,7 +14,7 @@ from treadle.ports import ModelPart
 from treadle.providers.cohere.parts import CohereBlock, Content, ToolCallPiece, call_block, content_block
 from treadle.providers.http.block_response import BlockResponse
 from treadle.providers.http.reading import AnswerError
-from treadle.providers.payload.lenient import count, decode, text_or_nothing
+from treadle.providers.payload.lenient import count, counted, decode, text_or_nothing
 
 __all__ = ["CohereResponse"]
 
@@ -242,11 +242,5 @@ def _usage(usage: Any) -> Usage | None:
     if not isinstance(usage, dict) or not (counts := counts or usage.get("billed_units")):
         return None
     prompt, completion = count(counts, "input_tokens"), count(counts, "output_tokens")
-    if not prompt and not completion:
-        return None
-    return Usage(
-        input_tokens=prompt,
-        output_tokens=completion,
-        cached_input_tokens=min(count(usage, "cached_tokens"), prompt),
-        reasoning_tokens=count(counts, "reasoning_tokens"),
-    )
+    cached = min(count(usage, "cached_tokens"), prompt)
+    return counted(prompt, completion, cached=cached, reasoning=count(counts, "reasoning_tokens"))

@@ -17,7 +17,7 @@ from treadle.providers.openai_responses.history import left_to_the_client, state
 from treadle.providers.openai_responses.items import Item, is_refusal, message_text, parts_of, read_item, thinking_text
 from treadle.providers.openai_responses.slots import NOTHING, Slot, Slots
 from treadle.providers.payload.arguments import ObjectEnd
-from treadle.providers.payload.lenient import count, decode, text_or_nothing
+from treadle.providers.payload.lenient import count, counted, decode, text_or_nothing
 from treadle.providers.payload.schemas import without_absent
 
 __all__ = ["ResponsesResponse"]
@@ -279,12 +279,9 @@ def _check_status(status: str, body: _Body) -> None:
 
 def _usage(value: Any) -> Usage | None:
     """Return the tokens, or None where the server counts nothing: no request has an empty prompt."""
-    taken, given = count(value, "input_tokens"), count(value, "output_tokens")
-    if not taken and not given:
+    if not isinstance(value, dict):
         return None
-    return Usage(
-        input_tokens=taken,
-        output_tokens=given,
-        cached_input_tokens=min(count(value.get("input_tokens_details"), "cached_tokens"), taken),
-        reasoning_tokens=count(value.get("output_tokens_details"), "reasoning_tokens"),
-    )
+    taken, given = count(value, "input_tokens"), count(value, "output_tokens")
+    cached = min(count(value.get("input_tokens_details"), "cached_tokens"), taken)
+    reasoning = count(value.get("output_tokens_details"), "reasoning_tokens")
+    return counted(taken, given, cached=cached, reasoning=reasoning)

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from treadle.errors import ModelResponseInvalid
-from treadle.messages import Finish, Media, Opaque, Part, Text, Thinking, ToolCall
+from treadle.messages import Finish, Media, Opaque, Part, Text, Thinking, ToolCall, Usage
 from treadle.ports import ModelEnd
 from treadle.validation.characters import (
     damaged_byte,
@@ -24,7 +24,16 @@ from treadle.validation.characters import (
     repaired_value,
 )
 
-__all__ = ["arguments_text", "call_arguments", "count", "decode", "is_worse", "repaired_end", "text_or_nothing"]
+__all__ = [
+    "arguments_text",
+    "call_arguments",
+    "count",
+    "counted",
+    "decode",
+    "is_worse",
+    "repaired_end",
+    "text_or_nothing",
+]
 
 _T = TypeVar("_T")
 
@@ -82,6 +91,19 @@ def count(counts: Any, name: str) -> int:
     if type(number) is not int and type(number) is not float:  # a boolean counts nothing
         return 0
     return int(number) if 0 < number < 2**53 else 0
+
+
+def counted(prompt: int, completion: int, *, cached: int, written: int = 0, reasoning: int = 0) -> Usage | None:
+    """Return the tokens, or None where the server counts nothing: no request has an empty prompt."""
+    if not prompt and not completion:
+        return None
+    return Usage(
+        input_tokens=prompt,
+        output_tokens=completion,
+        cached_input_tokens=cached,
+        cache_written_tokens=written,
+        reasoning_tokens=reasoning,
+    )
 
 
 def call_arguments(pieces: Iterable[str]) -> str:

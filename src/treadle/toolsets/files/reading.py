@@ -9,7 +9,7 @@ from typing import BinaryIO
 from treadle.tools import JsonObject, Tool, ToolContext, ToolOutput
 from treadle.toolsets.files.looking import looking
 from treadle.toolsets.files.root import Entry, Opened, Root, refusal, shown, spelled, split
-from treadle.toolsets.files.schemas import FOLDER_ROOTED, listing_schema
+from treadle.toolsets.files.schemas import FOLDER_ROOTED, PATTERN, listing_schema
 from treadle.toolsets.files.search import grep_tool
 from treadle.toolsets.files.seats import give_way, seated
 from treadle.toolsets.files.seen import digest_of, fact_name
@@ -60,9 +60,7 @@ def glob_tool(root: Root) -> Tool:
             "type": "object",
             "properties": {
                 "pattern": {
-                    "type": "string",
-                    "minLength": 1,
-                    "maxLength": 500,
+                    **PATTERN,
                     "description": "Such as *.md, src/**/*.py or **/*.{ts,tsx}. ** stands for any number of folders.",
                 },
                 "path": {**_PATH, "description": "Folder to which the pattern is relative."},

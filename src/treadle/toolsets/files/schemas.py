@@ -2,12 +2,14 @@
 
 from treadle.tools import JsonObject
 
-__all__ = ["ERROR_SCHEMA", "FOLDER_ROOTED", "PATH_NAMES", "listing_schema"]
+__all__ = ["ERROR_SCHEMA", "FOLDER_ROOTED", "PATH_NAMES", "PATTERN", "listing_schema"]
 
 FOLDER_ROOTED = "Paths are relative to the root folder and must stay in it; `~` and variables are not expanded."
 
 PATH_NAMES = {"file_path": "path"}
 """How other programs call the one parameter that names a file: models that have learned those names use them here, too."""
+
+PATTERN: JsonObject = {"type": "string", "minLength": 1, "maxLength": 500}
 
 ERROR_SCHEMA: JsonObject = {
     "type": "object",

@@ -12,7 +12,7 @@ from treadle.tools import JsonObject, Tool, ToolContext
 from treadle.toolsets.files.looking import looking
 from treadle.toolsets.files.matching import Matcher, matching, narrowed
 from treadle.toolsets.files.root import Opened, Root, spelled
-from treadle.toolsets.files.schemas import FOLDER_ROOTED, listing_schema
+from treadle.toolsets.files.schemas import FOLDER_ROOTED, PATTERN, listing_schema
 from treadle.toolsets.files.seats import give_way, seated
 from treadle.toolsets.files.text import pieces, text_stream
 from treadle.toolsets.files.walk import Glob, literal_folders, walk
@@ -40,16 +40,12 @@ _PARAMETERS: JsonObject = {
     "type": "object",
     "properties": {
         "pattern": {
-            "type": "string",
-            "minLength": 1,
-            "maxLength": 500,
+            **PATTERN,
             "description": "Regular expression. Escape . ( ) [ ] { } * + ? ^ $ | \\ to mean the character itself.",
         },
         "path": {"type": "string", "default": ".", "description": "File or folder to search."},
         "include": {
-            "type": "string",
-            "minLength": 1,
-            "maxLength": 500,
+            **PATTERN,
             "description": "Glob of the files to search in, relative to `path`, such as *.py or src/**/*.{ts,tsx}. "
             "Without a slash it is matched against the file's name alone.",
         },
