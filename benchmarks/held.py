@@ -193,8 +193,21 @@ def _report(rows: int) -> Any:
     return Report(rows=[Row(number=number) for number in range(rows)])
 
 
+def _directory(names: int) -> Any:
+    import pydantic
+
+    class Person(pydantic.BaseModel):
+        number: int
+
+    class Directory(pydantic.BaseModel):
+        people: dict[str, Person]
+
+    return Directory(people={str(number): Person(number=number) for number in range(names)})
+
+
 RESULTS: dict[str, Callable[[], Any]] = {
     "a model of 500,000 rows": lambda: _report(500_000),
+    "a model of 500,000 names": lambda: _directory(500_000),
     "a million integers": lambda: list(range(1_000_000)),
     "a million objects": lambda: [{"a": 1} for _ in range(1_000_000)],
     "a tree of a million": lambda: _tree(6),

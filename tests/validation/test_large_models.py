@@ -125,5 +125,19 @@ def test_no_step_dumps_more_than_a_part_of_a_large_model() -> None:
 
 
 @pytest.mark.row("H21")
+def test_what_a_large_model_holds_is_handed_over_in_slices() -> None:
+    model = Book(report=Report(rows=rows(), names={str(one.number): one for one in rows()}))
+    slices: list[tuple[Any, ...]] = []
+    for _ in Walk(model, keep=slices.append).steps():
+        pass
+
+    handed = {id(one) for group in slices for one in group}
+    named = {id(one[1]) for group in slices for one in group if isinstance(one, tuple)}
+    assert {id(row) for row in model.report.rows} <= handed
+    assert {id(row) for row in model.report.names.values()} <= named
+    assert max(map(len, slices)) <= MANY
+
+
+@pytest.mark.row("H21")
 def test_a_long_list_is_looked_at_in_slices() -> None:
     assert len([*values_of_model(Summed(rows=[1] * 100_000))]) >= 10

@@ -9,6 +9,7 @@ from itertools import islice
 from typing import Any, get_origin
 
 from treadle.validation.amounts import has_own_dump
+from treadle.validation.large import Keep
 
 __all__ = ["Rows", "dumped"]
 
@@ -21,33 +22,42 @@ class Rows:
 
     Args:
         part: A copy of the model, which is given one slice of the list after the other.
+        keep: Is given what each slice was made of, so that not all of it is freed at once.
     """
 
-    def __init__(self, part: Any, name: str, items: list[Any]) -> None:
+    def __init__(self, part: Any, name: str, items: list[Any], keep: Keep | None) -> None:
         self._part = part
         self._name = name
         self._items = items
+        self._keep = keep
 
     def __len__(self) -> int:
         return len(self._items)
 
     def __getitem__(self, place: slice) -> list[Any]:
-        self._part.__dict__[self._name] = self._items[place]
+        some = self._items[place]
+        if self._keep is not None:
+            self._keep(tuple(some))
+        self._part.__dict__[self._name] = some
         ((_, made),) = self._part.model_dump(by_alias=True, include={self._name}).items()
         return list(made)
 
 
-def dumped(model: Any) -> Generator[None, None, Any]:  # Any: a pydantic model, and its dump
-    """Return what `model_dump(by_alias=True)` makes of a pydantic model, with a pause after each part, and `Rows` for long lists."""
+def dumped(model: Any, keep: Keep | None = None) -> Generator[None, None, Any]:  # Any: a pydantic model, and its dump
+    """Return what `model_dump(by_alias=True)` makes of a pydantic model, with a pause after each part, and `Rows` for long lists.
+
+    Args:
+        keep: Is given what the long lists and dicts of the model hold, a part at a time, so that not all of it is freed at once.
+    """
     if not _has_plain_dump(model):
         return model.model_dump(by_alias=True)
     made: dict[str, Any] = {}
     for name, field in type(model).model_fields.items():
         value = model.__dict__.get(name)
         if _is_plain_collection(field, value):
-            made |= yield from _in_parts(model, name, value)
+            made |= yield from _in_parts(model, name, value, keep)
         elif _is_plain_model(field, value):
-            made[field.serialization_alias or name] = yield from dumped(value)
+            made[field.serialization_alias or name] = yield from dumped(value, keep)
         else:
             made |= model.model_dump(by_alias=True, include={name})
         yield
@@ -55,15 +65,17 @@ def dumped(model: Any) -> Generator[None, None, Any]:  # Any: a pydantic model, 
     return made | (model.model_dump(by_alias=True, include=set(extra)) if extra else {})
 
 
-def _in_parts(model: Any, name: str, value: Any) -> Generator[None, None, dict[str, Any]]:
+def _in_parts(model: Any, name: str, value: Any, keep: Keep | None) -> Generator[None, None, dict[str, Any]]:
     """Dump one field: a model that differs from this one by holding only a part of it, again and again."""
     part = sys.modules["pydantic"].BaseModel.__copy__(model)
     part.__dict__[name] = type(value)()
     made: dict[str, Any] = part.model_dump(by_alias=True, include={name})
     if isinstance(value, list):
-        return dict.fromkeys(made, Rows(part, name, value))
+        return dict.fromkeys(made, Rows(part, name, value, keep))
     items = iter(value.items())
     while made and (some := dict(islice(items, _PART))):
+        if keep is not None:
+            keep(tuple(some.items()))
         part.__dict__[name] = some
         for key, more in part.model_dump(by_alias=True, include={name}).items():
             made[key].update(more)

@@ -377,7 +377,7 @@ class Walk:
             yield
         begins_making = has_own_dump(value) and self._amounts.enter_made(self.values, self.chars)
         self._amounts.enter_new()
-        whole = (yield from dumped(value)) if is_large else value.model_dump(by_alias=True)
+        whole = (yield from dumped(value, self._keep)) if is_large else value.model_dump(by_alias=True)
         made = yield from self._plain(whole, depth - 1)
         self._amounts.leave_new()
         if begins_making:
