@@ -1,20 +1,19 @@
 """Configuration files: one TOML file in, one checked layer of settings out. Does not know which layer wins."""
 
-import difflib
 import os
-import re
 import stat
 import tomllib
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
-from typing import Any, Literal, NoReturn, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 import msgspec
 
 from treadle import Budget, ConfigurationError, Guards, ModelFacts, Price, Redactor, allow
 from treadle.cli.exits import UsageError
-from treadle.cli.input.options import LONGEST_SECONDS, Mode, OnApproval, OnLimit, Sandbox
+from treadle.cli.input.options import Mode, OnApproval, OnLimit, Sandbox
+from treadle.cli.input.page import Page
 
 __all__ = ["KEYS", "NOTIFY_WORDS", "SERVER_KEYS", "Layer", "Owner", "Profile", "read_layer"]
 
@@ -184,7 +183,7 @@ def read_layer(path: Path, owner: Owner, *, is_trusted: bool = False) -> Layer:
         raise UsageError(
             f"{path} is not valid TOML: {exc or 'it is nested too deeply'}. Fix it or move it away."
         ) from exc
-    page = _Page(path, text)
+    page = Page(path, text)
     page.check_names(values, _RULE_KEYS if owner == "managed" else KEYS, ())
     if owner == "project":
         _refuse_for_project(page, values, is_trusted=is_trusted)
@@ -214,7 +213,7 @@ def _text_of(path: Path, owner: Owner) -> str:
         raise UsageError(f"The configuration {path} is not UTF-8 text (byte {exc.start}): save it as UTF-8.") from exc
 
 
-def _refuse_for_project(page: "_Page", values: Any, where: tuple[str, ...] = (), *, is_trusted: bool) -> None:
+def _refuse_for_project(page: Page, values: Any, where: tuple[str, ...] = (), *, is_trusted: bool) -> None:
     for name, reason in _NOT_FOR_PROJECTS.items():
         if isinstance(values, dict) and name in values and not (is_trusted and name in _FOR_TRUSTED):
             way = ", or trust the folder: treadle trust approve" if name in _FOR_TRUSTED else ""
@@ -225,7 +224,7 @@ def _refuse_for_project(page: "_Page", values: Any, where: tuple[str, ...] = (),
             )
 
 
-def _layer(page: "_Page", values: Mapping[str, Any], owner: Owner) -> Layer:
+def _layer(page: Page, values: Mapping[str, Any], owner: Owner) -> Layer:
     return Layer(
         owner=owner,
         origin=str(page.path),
@@ -233,10 +232,10 @@ def _layer(page: "_Page", values: Mapping[str, Any], owner: Owner) -> Layer:
         model=page.text(values, "model"),
         base_url=page.text(values, "base_url"),
         system=_system(page, values, (), owner),
-        mode=page.word(values, "mode", ()),
-        sandbox=page.word(values, "sandbox", ()),
-        on_limit=page.word(values, "on_limit", ()),
-        on_approval=page.word(values, "on_approval", ()),
+        mode=page.word(values, "mode", _WORDS["mode"], ()),
+        sandbox=page.word(values, "sandbox", _WORDS["sandbox"], ()),
+        on_limit=page.word(values, "on_limit", _WORDS["on_limit"], ()),
+        on_approval=page.word(values, "on_approval", _WORDS["on_approval"], ()),
         approval_seconds=page.seconds(values, "approval_seconds"),
         notify=_notify(page, values),
         notify_after_seconds=page.seconds(values, "notify_after_seconds"),
@@ -256,7 +255,7 @@ def _layer(page: "_Page", values: Mapping[str, Any], owner: Owner) -> Layer:
     )
 
 
-def _notify(page: "_Page", values: Mapping[str, Any]) -> str | tuple[str, ...] | None:
+def _notify(page: Page, values: Mapping[str, Any]) -> str | tuple[str, ...] | None:
     given = values.get("notify")
     if isinstance(given, list) and given:
         return page.texts(values, "notify")
@@ -270,7 +269,7 @@ def _notify(page: "_Page", values: Mapping[str, Any]) -> str | tuple[str, ...] |
     return given
 
 
-def _servers(page: "_Page", values: Mapping[str, Any], owner: Owner) -> dict[str, dict[str, Any]]:
+def _servers(page: Page, values: Mapping[str, Any], owner: Owner) -> dict[str, dict[str, Any]]:
     """Return the MCP servers as `.mcp.json` would have them. What is wrong inside an entry is told when it is used."""
     page.check_names(values, ("servers",), ("mcp",))
     servers = page.table(values, "servers", ("mcp",))
@@ -296,7 +295,7 @@ def _plain(value: Any) -> Any:
     return float(value) if isinstance(value, Decimal) else value
 
 
-def _system(page: "_Page", values: Mapping[str, Any], where: tuple[str, ...], owner: Owner) -> str | None:
+def _system(page: Page, values: Mapping[str, Any], where: tuple[str, ...], owner: Owner) -> str | None:
     """Return instructions, a file of them by its whole path. That of a project stays in its folder, whose content is what is trusted."""
     given = page.text(values, "system", where)
     if given is None or not given.startswith("@"):
@@ -308,30 +307,30 @@ def _system(page: "_Page", values: Mapping[str, Any], where: tuple[str, ...], ow
     return f"@{path}"
 
 
-def _profile(page: "_Page", values: Any, name: str, owner: Owner) -> Profile:
+def _profile(page: Page, values: Any, name: str, owner: Owner) -> Profile:
     where = ("profiles", name)
     if not isinstance(values, dict):
         page.fail(f"profile {name!r} must be a table: write [profiles.{name}.budget].", ("profiles",), name)
     page.check_names(values, Profile.__struct_fields__, where)
     return Profile(
         budget=_limits(page, page.table(values, "budget", where), (*where, "budget")),
-        on_limit=page.word(values, "on_limit", where),
-        on_approval=page.word(values, "on_approval", where),
+        on_limit=page.word(values, "on_limit", _WORDS["on_limit"], where),
+        on_approval=page.word(values, "on_approval", _WORDS["on_approval"], where),
         model=page.text(values, "model", where),
         base_url=page.text(values, "base_url", where),
         price=_price(page, values, where),
         facts=_facts(page, values, where),
         system=_system(page, values, where, owner),
         tools=page.texts(values, "tools", where),
-        mode=page.word(values, "mode", where),
-        sandbox=page.word(values, "sandbox", where),
+        mode=page.word(values, "mode", _WORDS["mode"], where),
+        sandbox=page.word(values, "sandbox", _WORDS["sandbox"], where),
         allow=_rules(page, values, "allow", where),
         ask=_rules(page, values, "ask", where),
         deny=_rules(page, values, "deny", where),
     )
 
 
-def _limits(page: "_Page", values: Mapping[str, Any], where: tuple[str, ...]) -> dict[str, Any]:
+def _limits(page: Page, values: Mapping[str, Any], where: tuple[str, ...]) -> dict[str, Any]:
     """Return checked budgets. The word "none" stands for no limit, which TOML cannot say."""
     page.check_names(values, Budget.__struct_fields__, where, noun="budget")
     limits: dict[str, Any] = {}
@@ -344,7 +343,7 @@ def _limits(page: "_Page", values: Mapping[str, Any], where: tuple[str, ...]) ->
     return limits
 
 
-def _guards(page: "_Page", values: Mapping[str, Any]) -> dict[str, Any]:
+def _guards(page: Page, values: Mapping[str, Any]) -> dict[str, Any]:
     page.check_names(values, Guards.__struct_fields__, ("guards",), noun="guard")
     guards = {name: None if value == "none" else value for name, value in values.items()}
     for name, value in guards.items():
@@ -352,7 +351,7 @@ def _guards(page: "_Page", values: Mapping[str, Any]) -> dict[str, Any]:
     return guards
 
 
-def _redaction(page: "_Page", values: Mapping[str, Any]) -> Redaction:
+def _redaction(page: Page, values: Mapping[str, Any]) -> Redaction:
     page.check_names(values, Redaction.__struct_fields__, ("redaction",))
     enabled, patterns = values.get("enabled"), page.texts(values, "patterns") or ()
     if enabled is not None and not isinstance(enabled, bool):
@@ -364,7 +363,7 @@ def _redaction(page: "_Page", values: Mapping[str, Any]) -> Redaction:
     return Redaction(enabled=enabled, patterns=patterns)
 
 
-def _facts(page: "_Page", values: Mapping[str, Any], where: tuple[str, ...] = ()) -> ModelFacts | None:
+def _facts(page: Page, values: Mapping[str, Any], where: tuple[str, ...] = ()) -> ModelFacts | None:
     if "facts" not in values:
         return None
     table, here = page.table(values, "facts", where), (*where, "facts")
@@ -377,7 +376,7 @@ def _facts(page: "_Page", values: Mapping[str, Any], where: tuple[str, ...] = ()
     return ModelFacts(**table)
 
 
-def _price(page: "_Page", values: Mapping[str, Any], where: tuple[str, ...] = ()) -> Price | None:
+def _price(page: Page, values: Mapping[str, Any], where: tuple[str, ...] = ()) -> Price | None:
     if "price" not in values:
         return None
     table, here = page.table(values, "price", where), (*where, "price")
@@ -396,7 +395,7 @@ def _price(page: "_Page", values: Mapping[str, Any], where: tuple[str, ...] = ()
     return Price(**table)
 
 
-def _rules(page: "_Page", values: Mapping[str, Any], name: str, where: tuple[str, ...] = ()) -> tuple[str, ...]:
+def _rules(page: Page, values: Mapping[str, Any], name: str, where: tuple[str, ...] = ()) -> tuple[str, ...]:
     rules = page.texts(values, name, where) or ()
     for rule in rules:
         try:
@@ -404,81 +403,3 @@ def _rules(page: "_Page", values: Mapping[str, Any], name: str, where: tuple[str
         except ConfigurationError as exc:
             page.fail(str(exc), where, name)
     return rules
-
-
-class _Page:
-    """A file, for messages that say where in it something is wrong."""
-
-    def __init__(self, path: Path, text: str) -> None:
-        self.path = path
-        self._lines = text.splitlines()
-
-    def fail(self, problem: str, where: tuple[str, ...], key: str) -> NoReturn:
-        line = self._line_of(where, key)
-        raise UsageError(f"{self.path}{f', line {line}' if line else ''}: {problem}")
-
-    def check_names(
-        self, values: Mapping[str, Any], known: Collection[str], where: tuple[str, ...], *, noun: str = "key"
-    ) -> None:
-        for name in values:
-            if name not in known:
-                near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-                hint = f" Did you mean {near[0]}?" if near else ""
-                self.fail(f"unknown {noun} {name!r}.{hint} Known: {', '.join(known)}.", where, name)
-
-    def attempt(
-        self, kind: type[Budget] | type[Guards], values: dict[str, Any], where: tuple[str, ...], key: str
-    ) -> None:
-        try:
-            kind(**values)
-        except ConfigurationError as exc:
-            self.fail(str(exc).replace("None", '"none"'), where, key)
-
-    def text(self, values: Mapping[str, Any], name: str, where: tuple[str, ...] = ()) -> str | None:
-        value = values.get(name)
-        if value is not None and (not isinstance(value, str) or not value.strip()):
-            self.fail(f"{name!r} must be a string; got {value!r:.60}.", where, name)
-        return value
-
-    def texts(self, values: Mapping[str, Any], name: str, where: tuple[str, ...] = ()) -> tuple[str, ...] | None:
-        value = values.get(name)
-        if value is None:
-            return None
-        if not isinstance(value, list) or not all(isinstance(item, str) and item.strip() for item in value):
-            self.fail(f'{name!r} must be a list of strings, such as ["grep"]; got {value!r:.60}.', where, name)
-        return tuple(value)
-
-    def word(self, values: Mapping[str, Any], name: str, where: tuple[str, ...]) -> Any:
-        """Return one of the known words: Any, because each name has its own Literal."""
-        value = values.get(name)
-        if value is not None and value not in _WORDS[name]:
-            self.fail(f"{name!r} must be one of {', '.join(_WORDS[name])}; got {value!r:.60}.", where, name)
-        return value
-
-    def seconds(self, values: Mapping[str, Any], name: str) -> float | None:
-        value = values.get(name)
-        is_number = isinstance(value, int | Decimal) and not isinstance(value, bool)
-        is_finite = is_number and Decimal(value or 0).is_finite()  # a comparison with NaN raises
-        if value is not None and not (is_finite and 0 < value <= LONGEST_SECONDS):
-            self.fail(f"{name!r} must be a number of seconds above 0, at most 100 years; got {value!r:.60}.", (), name)
-        return None if value is None else float(value)
-
-    def table(self, values: Mapping[str, Any], name: str, where: tuple[str, ...]) -> dict[str, Any]:
-        value = values.get(name, {})
-        if not isinstance(value, dict):
-            self.fail(f"{name!r} must be a table: write [{'.'.join((*where, name))}]; got {value!r:.60}.", where, name)
-        return value
-
-    def _line_of(self, where: tuple[str, ...], key: str) -> int | None:
-        """Find a key by reading headers and assignments; good enough to point at, and silent where it is not sure."""
-        here: tuple[str, ...] = ()
-        for number, line in enumerate(self._lines, 1):
-            if header := re.match(r"\s*\[+\s*([^\[\]]+?)\s*\]+", line):
-                here = tuple(part.strip(" \"'") for part in header[1].split("."))
-                if here[: len(where) + 1] == (*where, key):
-                    return number
-            elif (said := re.match(r"\s*([^=#\[\]]+?)\s*=", line)) is not None:
-                path = (*here, *(part.strip(" \"'") for part in said[1].split(".")))
-                if path[: len(where) + 1] == (*where, key):
-                    return number
-        return None

@@ -15,25 +15,27 @@ from treadle.cli.input.flags import (
     OnApproval,
     OnLimit,
     Sandbox,
-    add_config,
     add_id,
-    add_journal,
     add_json,
     add_limits,
     add_listing,
     add_output,
     add_places,
-    add_profile,
-    add_rules,
     add_running,
-    add_tools_flag,
 )
 from treadle.cli.input.mcp_options import add_acp, add_mcp, add_program, split_program
 from treadle.cli.input.person_options import add_approve, add_resolve
 from treadle.cli.input.readers import LONGEST_SECONDS, port, seconds
 from treadle.cli.input.session_options import ACTIONS, add_actions, add_filters
+from treadle.cli.input.setup_options import (
+    add_completion,
+    add_config_command,
+    add_doctor,
+    add_models,
+    add_trust,
+)
 from treadle.cli.input.task_options import add_chat, add_goal, add_resume, add_run
-from treadle.cli.input.tool_options import add_checking
+from treadle.cli.input.tool_options import add_permissions, add_tools
 from treadle.cli.input.worker_options import add_submit, add_worker, add_workers
 
 __all__ = [
@@ -354,47 +356,6 @@ def _add_budgets(parser: Flags) -> None:
     add_json(parser)
 
 
-def _add_tools(parser: _Parser) -> None:
-    add_checking(parser)
-    add_tools_flag(parser)
-    add_profile(parser)
-    add_config(parser)
-    add_json(parser)
-
-
-def _add_permissions(parser: Flags) -> None:
-    parser.add_argument("name", nargs="?", default=None, metavar="TOOL", help="show what would happen to a call of it")
-    parser.add_argument(
-        "task", nargs="?", default=None, metavar="ARGUMENTS", help="one JSON object, or the text of its first parameter"
-    )
-    add_rules(parser)
-    add_tools_flag(parser)
-    add_profile(parser)
-    add_config(parser)
-    add_json(parser)
-
-
-def _add_models(parser: Flags) -> None:
-    parser.add_argument("name", nargs="?", default=None, metavar="NAME", help="a model or a vendor (default: all)")
-    parser.flag("--offered", dest="offered", action="store_true", help="ask the vendor's server which models it offers")
-    parser.flag("--base-url", dest="base_url", metavar="URL", help="with --offered: the server's address")
-    add_json(parser)
-
-
-def _add_config_command(parser: Flags) -> None:
-    parser.add_argument(
-        "action",
-        nargs="?",
-        default=None,
-        choices=("show", "schema"),
-        help="show: every value and its origin; schema: the JSON Schema of the file",
-    )
-    parser.flag(
-        "--origin", dest="shows_origin", action="store_true", help="say where each value comes from (always done)"
-    )
-    add_running(parser)
-
-
 def _add_replay(parser: Flags) -> None:
     parser.add_argument("id", nargs="?", metavar="ID", help="the session, or a file that `sessions export` wrote")
     parser.flag("--last", dest="is_last", action="store_true", help="the session that changed last")
@@ -407,32 +368,10 @@ def _add_replay(parser: Flags) -> None:
     add_listing(parser)
 
 
-def _add_trust(parser: Flags) -> None:
-    parser.add_argument(
-        "action", nargs="?", default=None, choices=("list", "approve", "revoke"), help="list (the default) or change"
-    )
-    parser.add_argument("name", nargs="?", default=None, metavar="FOLDER", help="the folder (this one)")
-    add_json(parser)
-
-
 def _add_demo(parser: Flags) -> None:
     add_limits(parser)
     add_places(parser)
     add_output(parser)
-
-
-def _add_doctor(parser: Flags) -> None:
-    add_places(parser)
-    add_json(parser)
-
-
-def _add_completion(parser: Flags) -> None:
-    parser.add_argument(
-        "action", choices=("bash", "zsh", "fish", "words"), help="the shell; `words` is for the completion scripts"
-    )
-    parser.add_argument("task", nargs="?", metavar="LINE", help="with `words`: the line that is completed")
-    add_config(parser)
-    add_journal(parser)
 
 
 def _add_mock(parser: Flags) -> None:
@@ -456,17 +395,17 @@ _FILLERS: dict[str, Callable[[_Parser], None]] = {
     "workers": add_workers,
     "cancel": _add_cancel,
     "budgets": _add_budgets,
-    "permissions": _add_permissions,
-    "tools": _add_tools,
+    "permissions": add_permissions,
+    "tools": add_tools,
     "describe": add_running,
     "mcp": add_mcp,
     "acp": add_acp,
-    "models": _add_models,
-    "config": _add_config_command,
+    "models": add_models,
+    "config": add_config_command,
     "replay": _add_replay,
-    "trust": _add_trust,
+    "trust": add_trust,
     "demo": _add_demo,
-    "doctor": _add_doctor,
-    "completion": _add_completion,
+    "doctor": add_doctor,
+    "completion": add_completion,
     "mock": _add_mock,
 }
