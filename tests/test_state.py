@@ -1,5 +1,7 @@
 """The fold on events that fit nothing: what names no known call or question changes no call. Records nothing."""
 
+import pytest
+
 from treadle.events import (
     AnyEvent,
     ApprovalAnswered,
@@ -14,6 +16,7 @@ from treadle.events import (
 )
 from treadle.messages import Finish, Message, ToolCall
 from treadle.state import SessionState
+from treadle.state.standing import sums
 from treadle.tools import CallStatus, Effect, ToolResult
 
 LOOK = ToolCall(id="c1", name="look", arguments="{}")
@@ -124,3 +127,11 @@ def test_a_call_that_has_its_result_waits_for_nothing_and_one_that_nobody_propos
     assert state.open["c2"].suspended == waits[2]
     state.apply(ToolResumed(call_id="c2", tool="look"))
     assert state.open["c2"].suspended is None
+
+
+@pytest.mark.row("R-DECAY")
+def test_a_session_has_no_dict_of_its_own_which_thousands_of_them_would_pay_for() -> None:
+    state = SessionState("s")
+
+    assert not hasattr(state, "__dict__")
+    assert sums(state)["id"] == "s"  # each slot has its first value

@@ -32,12 +32,13 @@ from treadle.ports import Journal
 from treadle.sessions.session import fold
 from treadle.sessions.transfer import Parcel, pack, unpack
 from treadle.state import inbox_message
+from treadle.state.standing import sums
 from treadle.testing import FaultyJournal, ScriptedModel, call, text
 from treadle.tools import JsonObject
 
 
 def value_of(events: Sequence[AnyEvent]) -> dict[str, Any]:
-    return vars(fold("s", events))
+    return sums(fold("s", events))
 
 
 async def exported(journal: Journal, name: str = "s") -> list[bytes]:
@@ -54,7 +55,7 @@ async def test_a_session_that_waits_for_a_person_goes_on_in_another_journal(jour
     paid: list[tuple[int, str]] = []
     assert await import_session(other, lines, take_open=True) == "s"
     async with open_session(other, id="s") as moved:
-        assert vars(moved.state) == vars(session.state)
+        assert sums(moved.state) == sums(session.state)
         assert [message.kind for message in await other.inbox("s")] == ["message", "answer"]
         model = ScriptedModel([text("Paid 7.")])
         result = await payer(model, paid, policy=ask("pay")).resume(moved)

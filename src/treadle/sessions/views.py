@@ -10,6 +10,7 @@ from treadle.events import RulesGranted
 from treadle.messages import Message, Opaque, Part, Thinking
 from treadle.ports import RequestNeed, SessionView
 from treadle.state import CallRecord, Consent, Deed, Denial, SessionState
+from treadle.state.standing import sums
 from treadle.tools import JsonObject, Mode
 
 __all__ = ["CompiledView", "ReadOnlyMessages", "ReadOnlyView"]
@@ -143,6 +144,8 @@ def _is(one: object, other: object) -> bool:
 
 
 def _fixed(message: Message) -> Message:
+    if _WITH_PAYLOAD.isdisjoint(map(type, message.parts)):  # nearly all
+        return message
     fixed = tuple([_fixed_part(part) for part in message.parts])
     return message if all(map(_is, fixed, message.parts)) else msgspec.structs.replace(message, parts=fixed)
 
@@ -153,11 +156,13 @@ def _fixed_part(part: Part) -> Part:
     return part
 
 
+_WITH_PAYLOAD = frozenset({Opaque, Thinking})
+
+
 def _copy_of(state: SessionState, messages: Sequence[Message]) -> SessionState:
     copy = SessionState(state.id)
-    vars(copy).update(
-        {name: list(messages) if name == "messages" else _own(value) for name, value in vars(state).items()}
-    )
+    for name, value in sums(state).items():
+        setattr(copy, name, list(messages) if name == "messages" else _own(value))
     return copy
 
 

@@ -2,6 +2,7 @@
 
 from bisect import bisect_right
 from collections.abc import Mapping
+from typing import Any
 
 from treadle.events import (
     ApprovalRequested,
@@ -21,13 +22,19 @@ from treadle.state.facts import Facts
 from treadle.state.runs import RunState
 from treadle.tools import DEFAULT_MODE, JsonObject, Mode
 
-__all__ = ["Standing"]
+__all__ = ["Standing", "sums"]
 
 
 class Standing:
     """How a session stands: what its events add up to, and what follows from that. Changes nothing."""
 
-    __slots__ = ("__dict__", "__weakref__", "_transcript")  # a copy is not a sum: it lies beside what `vars` shows
+    # A dict of so many names takes five times the memory, and a process may hold thousands of sessions.
+    __slots__ = (
+        "__weakref__", "_decided_early", "_missing", "_transcript", "answered", "approvals", "call_ids", "caller",
+        "compactions", "deeds", "doubts", "early", "facts", "granted", "has_empty_messages", "head", "id", "marks",
+        "message_ids", "message_seqs", "messages", "metadata", "mode", "moved_to", "open", "parent_id", "parent_seq",
+        "resolutions", "rewinds", "run", "salvaged", "status", "step", "submitted",
+    )  # fmt: skip
 
     def __init__(self, session_id: str) -> None:  # noqa: PLR0915 - a list of values, each with its first one
         self.id = session_id
@@ -187,3 +194,11 @@ class Standing:
 
     def _asked_below(self, ask: ApprovalRequested) -> Approval:
         return approval_of(ask, ask.session_id, self.root_id)
+
+
+_SUMS = tuple(name for name in Standing.__slots__ if name not in ("__weakref__", "_transcript"))  # that one is a copy
+
+
+def sums(standing: Standing) -> dict[str, Any]:
+    """Return all that the events of a session add up to, by name. Two sessions with equal sums stand alike."""
+    return {name: getattr(standing, name) for name in _SUMS}
