@@ -47,7 +47,7 @@ class Run(Generic[Output]):
 
     def __init__(self, life: Lifecycle) -> None:
         self._life = life
-        self._queue: deque[AnyEvent | Step] = deque()
+        self._queue: deque[AnyEvent | Step] | None = None  # made for who looks: it takes 700 bytes when it is empty
         self._waiting: list[asyncio.Future[None]] = []  # those who wait for the queue
         self._running: asyncio.Task[RunResult[Output]] | None = None
         self._shown: int | None = None  # steps that have been put into the queue; None until the run is recorded
@@ -76,6 +76,7 @@ class Run(Generic[Output]):
     # --- as a stream
 
     async def __aenter__(self) -> Self:
+        self._queue = deque()
         self._life.subscribers.append(self._show)
         self._running = self._life.begin()
         self._running.add_done_callback(lambda _: self._tell())
@@ -92,8 +93,7 @@ class Run(Generic[Output]):
             await wait_until_recorded(self._running, known=error)
 
     async def __aiter__(self) -> AsyncIterator[AnyEvent]:
-        queue = self._queue
-        while await self._has_more():
+        while queue := await self._filled():
             while queue:  # in here: a generator below this one would cost every event a pass through it
                 item = queue.popleft()
                 if type(item) is not Step:
@@ -101,8 +101,7 @@ class Run(Generic[Output]):
 
     async def steps(self) -> AsyncIterator[Step]:
         """Go through the run step by step."""
-        queue = self._queue
-        while await self._has_more():
+        while queue := await self._filled():
             while queue:
                 item = queue.popleft()
                 if isinstance(item, Step):
@@ -125,20 +124,21 @@ class Run(Generic[Output]):
             if isinstance(event, ModelStarted | ModelDelta | ModelFinished) and (piece := unshown.new_in(event)):
                 yield piece
 
-    async def _has_more(self) -> bool:
-        """Wait until there is something in the queue, or the run has ended. Raises then what the run raised."""
+    async def _filled(self) -> "deque[AnyEvent | Step] | None":
+        """Return the queue once there is something in it; None where the run has ended. Raises then what the run raised."""
         if self._running is None:
             raise RuntimeError("Enter the run first: `async with agent.stream(task) as run:`.")
         while not self._queue:
             if self._running.done():
                 await self._running
-                return False
+                return None
             wake: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.append(wake)
             await wake
-        return True
+        return self._queue
 
     def _put(self, item: AnyEvent | Step) -> None:
+        assert self._queue is not None  # nobody shows a run that was not entered
         self._queue.append(item)
         if self._waiting:
             self._tell()

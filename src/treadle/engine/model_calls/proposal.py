@@ -60,7 +60,7 @@ class Proposer:
         self._ledger = ledger
         self._driver = driver
         self._meter = meter = purse.meter
-        self._refused_as = frozenset(about.guards.finish_reasons)
+        self._refused_as = about.guards.finish_reasons
         self._model = model
         self._requests = requests
         self._zones = Zones()

@@ -79,7 +79,7 @@ class Tries:
 
     def repetition(self, keys: Collection[str]) -> Repetition | None:
         """Compare a response with those before it, by the keys of its calls; the order of the calls decides nothing."""
-        wanted, limit = frozenset(keys) - {""}, self._guards.repeats
+        wanted, limit = _distinct([key for key in keys if key]), self._guards.repeats
         if not wanted or limit is None:
             return None
         if limit > 1 and wanted not in [one.keys for one in self._last]:  # most responses
@@ -94,7 +94,7 @@ class Tries:
         expected = (one.keys for one in self._last if key in one.keys)
         return any((found := self.repetition(keys)) is not None and found.is_over for keys in expected)
 
-    def _after(self, period: int, keys: frozenset[str]) -> Repetition:
+    def _after(self, period: int, keys: tuple[str, ...]) -> Repetition:
         row, limit = self._rows[period], self._guards.repeats
         assert limit is not None
         is_next = len(self._last) >= period and self._last[-period].keys == keys
@@ -124,7 +124,7 @@ class Tries:
             self._in_trouble.clear()
         else:
             self._count_trouble(tried)
-        self._compare(_Try(keyed))
+        self._compare(_Try(tuple(keyed)))
 
     def _count_trouble(self, tried: Sequence[ToolResult]) -> None:
         statuses = {result.status for result in tried}
@@ -172,7 +172,7 @@ class _Try:
 
     def __init__(self, results: Sequence[tuple[str, ToolResult]]) -> None:
         self._results = results
-        self.keys = frozenset([key for key, _ in results])
+        self.keys = _distinct([key for key, _ in results])
 
     def has_results_of(self, other: "_Try") -> bool:
         return self.texts == other.texts or self.values == other.values
@@ -185,6 +185,11 @@ class _Try:
     def values(self) -> set[Any]:
         """What the texts mean: the order of an object's keys is not a difference, and neither is a time that was waited."""
         return {(key, *_meaning(result), result.artifact, result.media) for key, result in self._results}
+
+
+def _distinct(keys: Sequence[str]) -> tuple[str, ...]:
+    """Return the keys of one response, each once and in one order. A set would take four times the memory."""
+    return tuple(keys) if len(keys) < 2 else tuple(sorted(set(keys)))
 
 
 def _meaning(result: ToolResult) -> tuple[Any, ...]:

@@ -71,7 +71,7 @@ class Execution:
         self._finisher = Finisher(run_id="", step=0, last_id="", state=ledger.state)
         self._batch: Batch | None = None
         self._done: Stop | None = None
-        self._in_doubt: frozenset[str] = frozenset()
+        self._in_doubt: tuple[str, ...] = ()
         self._suspended: dict[str, CallState] = {}
 
     async def ended_before(self) -> Stop | None:
@@ -99,6 +99,7 @@ class Execution:
             plan = await self._planner.plan(rest, self._finisher)
             await self._run(rest, plan)
         self._batch_time.end()
+        self._batch = None  # it would be kept all the time that the next response takes
         stop = await self._conditions.after(batch, self._interrupt.stop, plan.stop, self._done)
         if stop is not None:  # nobody is asked any more: what waited for a person ends with the run
             await self._leave([state.call for state in self._ledger.state.unanswered])
@@ -117,7 +118,7 @@ class Execution:
         if self._has_siblings:
             self._siblings.begin()
         started = [state for state in batch.calls if state.started is not None]
-        self._in_doubt = frozenset([state.call.id for state in started if may_have_acted(state)])
+        self._in_doubt = tuple([state.call.id for state in started if may_have_acted(state)])
         self._suspended = {
             state.call.id: msgspec.structs.replace(state) for state in started if state.suspended is not None
         }
