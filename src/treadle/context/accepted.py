@@ -9,7 +9,7 @@ from collections.abc import Collection
 import msgspec
 
 from treadle.messages import Media, Message, Part, Result, Text
-from treadle.ports import Model, facts_of, input_of
+from treadle.ports import HasFacts, Model, input_of
 
 __all__ = ["Accepted"]
 
@@ -19,7 +19,7 @@ class Accepted:
 
     def __init__(self, model: Model) -> None:
         self.model = model
-        self._inputs = facts_of(model).inputs
+        self._inputs = model.facts.inputs if isinstance(model, HasFacts) else None
         self._whole: tuple[
             Message, ...
         ] = ()  # what was looked at and needs no change: a transcript that grows is looked at once

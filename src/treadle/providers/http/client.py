@@ -69,8 +69,10 @@ class _Connector(aiohttp.TCPConnector):
         timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 - the signature of the library
     ) -> Connection:
         connection = await super().connect(req, traces, timeout)
-        _is_reused.set(connection.protocol in self._used)
-        self._used.add(connection.protocol)
+        if connection.protocol in self._used:
+            _is_reused.set(True)
+        else:
+            self._used.add(connection.protocol)
         return connection
 
 
