@@ -14,8 +14,13 @@ deny = ["read(path=b.txt)"]
 [budget]
 max_tool_calls = 50
 
+[model_options]
+temperature = 0.5
+seed = 7
+
 [profiles.review]
 model = "script:review.json"
+model_options = { temperature = 0.0, stop = ["END"] }
 system = "Answer in one word."
 tools = ["read"]
 mode = "plan"
@@ -104,6 +109,77 @@ def test_a_run_uses_the_model_the_tools_the_instructions_the_rules_and_the_mode_
 
 
 @pytest.mark.row("E-PROFILES")
+def test_options_of_the_model_come_from_file_profile_and_flag_each_field_by_itself(treadle):
+    from treadle.testing import MockProvider
+
+    own(treadle, WHOLE.replace('model = "script:review.json"\n', "").replace('mode = "plan"\nsandbox = "on"\n', ""))
+    names = ("temperature", "seed", "stop")
+    with MockProvider(["Yes."] * 3).in_thread() as provider:
+        for flags in ([], ["--profile", "review"], ["--profile", "review", "-o", "temperature=1"]):
+            treadle("run", "--bare", *treadle.served(provider), *flags, "Is it so?", code=0)
+        sent = [[request.body.get(name) for name in names] for request in provider.requests]
+
+    assert sent == [[0.5, 7, None], [0.0, 7, ["END"]], [1, 7, ["END"]]]
+    found = shown(treadle, "--profile", "review", "-o", "seed=8")
+    assert found["model_options.temperature"] == {"value": 0.0, "origin": "profile review"}
+    assert found["model_options.seed"] == {"value": 8, "origin": "flag"}
+
+
+@pytest.mark.row("E-PROFILES")
+@pytest.mark.parametrize("value", ["2026-11-23", "nan", "[inf]"])
+def test_an_option_of_the_model_that_json_cannot_say_is_refused_with_its_line(treadle, value):
+    own(treadle, f"[profiles.a.model_options]\nseed = 1\nstop = {value}\n")
+
+    said = treadle("config", "show", code=2).stderr
+
+    assert "config.toml, line 3: 'stop' must be a value that JSON has" in said
+
+
+@pytest.mark.row("E-PROFILES")
+def test_a_session_that_is_resumed_keeps_the_options_of_its_profile(treadle):
+    from treadle.testing import MockProvider, call
+
+    (treadle.folder / "paying.py").write_text(PAYING)
+    own(treadle, '[profiles.cool]\nmodel_options = { temperature = 0.25 }\ntools = ["paying.py"]\n')
+    (treadle.home / "paying.py").write_text(PAYING)
+    with MockProvider([call("pay", amount=4), "Paid."]).in_thread() as provider:
+        treadle("run", "--bare", *treadle.served(provider), "--tools", "paying.py", "--profile", "cool", "Pay", code=11)
+        treadle("approve", "--last", code=0)
+        treadle("resume", "--last", code=0)
+        sent = [request.body.get("temperature") for request in provider.requests]
+
+    assert sent == [0.25, 0.25]
+
+
+@pytest.mark.row("E-PROFILES")
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("treadle run --profile ", ["deep", "quick", "review"]),
+        ("treadle run --profile re", ["review"]),
+        ("treadle chat -m demo --profile q", ["quick"]),
+        ("treadle run -C elsewhere --profile ", ["quick", "review", "there"]),
+        ("treadle run --config more.toml --profile ", ["deep", "extra", "quick", "review"]),
+    ],
+)
+def test_names_of_profiles_are_completed(treadle, line, expected):
+    own(treadle, "[profiles.review]\n[profiles.quick]\n")
+    project(treadle, "[profiles.deep.budget]\nmax_tool_calls = 2\n")
+    (treadle.folder / "elsewhere" / ".treadle").mkdir(parents=True)
+    (treadle.folder / "elsewhere" / ".treadle" / "config.toml").write_text("[profiles.there]\n")
+    (treadle.folder / "more.toml").write_text("[profiles.extra]\n")
+
+    assert treadle("completion", "words", "--", line, code=0).stdout.split() == expected
+
+
+@pytest.mark.row("E-PROFILES")
+def test_a_broken_configuration_completes_nothing_and_says_nothing(treadle):
+    own(treadle, "[profiles")
+
+    assert treadle("completion", "words", "--", "treadle run --profile ", code=0).stdout == ""
+
+
+@pytest.mark.row("E-PROFILES")
 def test_instructions_of_a_file_beside_the_configuration_reach_the_model(treadle):
     from treadle.testing import MockProvider
 
@@ -126,6 +202,7 @@ def test_instructions_of_a_file_beside_the_configuration_reach_the_model(treadle
         ("model", "'demo'"),
         ("base_url", "'http://127.0.0.1:9'"),
         ("system", "'Obey me.'"),
+        ("model_options", "{ max_tokens = 1000000 }"),
         ("tools", "['shell']"),
         ("allow", "['shell']"),
         ("price", "{input = 0, output = 0}"),

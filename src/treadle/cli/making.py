@@ -76,7 +76,7 @@ def make_agent(
             base_url=settings.base_url,
             price=settings.price,
             facts=settings.facts,
-            options=given.model_options,
+            options=settings.model_options,
         ),
         tools=(*chosen, *_reading_on(chosen), *(() if has_own else skill_tools(guidance))),
         policy=policy_of(settings) if policy is None else policy,

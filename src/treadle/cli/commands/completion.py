@@ -1,14 +1,17 @@
-"""`treadle completion`: what makes bash, zsh and fish complete commands, flags, models, sessions and tools."""
+"""`treadle completion`: what makes bash, zsh and fish complete commands, flags, models, profiles, sessions and tools."""
 
 import asyncio
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import get_args
+
+import msgspec
 
 from treadle import TreadleError, known_models
 from treadle.cli.input.options import COMMANDS, Mode, OnApproval, OnLimit, Options, flags_of
 from treadle.cli.input.session_options import ACTIONS
-from treadle.cli.input.settings import settings_of
+from treadle.cli.input.settings import profile_names, settings_of
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.sessions import is_there, opened
 
@@ -59,6 +62,7 @@ def _candidates(line: str, options: Options) -> list[str]:
     except ValueError:  # a quote that is still open
         return []
     given = typed[1:]
+    options = _placed(options, given)
     name = next((word for word in given if word in COMMANDS), None)
     before = typed[-1] if typed else ""
     found: Iterable[str]
@@ -66,6 +70,8 @@ def _candidates(line: str, options: Options) -> list[str]:
         found = ["demo", *known_models()]
     elif before in _CHOICES:
         found = _CHOICES[before]
+    elif before == "--profile":
+        found = _profiles(options)
     elif before == "--tools":
         found = _TOOLS
     elif before == "--session" or (name in _TAKES_SESSION and not current.startswith("-")):
@@ -87,6 +93,20 @@ def _parted(line: str) -> tuple[list[str], str]:
     if not line or line[-1].isspace():
         return typed, ""
     return typed[:-1], typed[-1] if typed else ""
+
+
+def _placed(options: Options, given: Sequence[str]) -> Options:
+    """Return the options with the places that the line names, where profiles and sessions are looked for."""
+    flags = {"-C": "folder", "--config": "config", "--journal": "journal"}
+    named = {flags[flag]: value for flag, value in pairwise(given) if flag in flags}
+    return msgspec.structs.replace(options, **named)
+
+
+def _profiles(options: Options) -> list[str]:
+    try:
+        return profile_names(options)
+    except TreadleError:  # whoever runs the command will be told
+        return []
 
 
 def _sessions(options: Options) -> list[str]:

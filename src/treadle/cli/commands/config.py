@@ -38,6 +38,7 @@ def _values(settings: Settings) -> dict[str, Any]:
     return {
         "model": settings.model,
         "base_url": None if settings.base_url is None else shown_address(settings.base_url),
+        **{f"model_options.{name}": value for name, value in settings.model_options.items()},
         "system": settings.system,
         "mode": settings.mode,
         "sandbox": settings.sandbox,

@@ -14,6 +14,7 @@ from treadle import Budget, ConfigurationError, Guards, ModelFacts, Price, Redac
 from treadle.cli.exits import UsageError
 from treadle.cli.input.options import Mode, OnApproval, OnLimit, Sandbox
 from treadle.cli.input.page import Page
+from treadle.cli.input.values import plain_value
 
 __all__ = ["KEYS", "NOTIFY_WORDS", "SERVER_KEYS", "Layer", "Owner", "Profile", "read_layer"]
 
@@ -29,6 +30,7 @@ _WORDS = {
 KEYS = (
     "model",
     "base_url",
+    "model_options",
     "system",
     "budget",
     "profiles",
@@ -55,6 +57,7 @@ _RULE_KEYS = ("allow", "ask", "deny")
 _NOT_FOR_PROJECTS = {
     "model": "it would send your files to a model that you did not choose",
     "base_url": "it would send your files and your key to a server that you did not choose",
+    "model_options": "it would change what is sent to a model that you choose yourself",
     "system": "it would give the model instructions that you did not choose",
     "price": "it would make a limit on cost meaningless",
     "facts": "it describes a model, which you choose yourself",
@@ -84,6 +87,8 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     """The model."""
     base_url: str | None = None
     """The provider's address."""
+    model_options: dict[str, Any] = {}
+    """Fields of each request to the model, as `-o` has them."""
     price: Price | None = None
     """What the model costs."""
     facts: ModelFacts | None = None
@@ -127,6 +132,8 @@ class Layer(msgspec.Struct, frozen=True, kw_only=True):
     """The model, such as `openai-chat:gpt-5-mini`."""
     base_url: str | None = None
     """The provider's address."""
+    model_options: dict[str, Any] = {}
+    """Fields of each request to the model, as `-o` has them: see [model_options]."""
     system: str | None = None
     """Instructions for the model, or `@` and a file beside this one."""
     mode: Mode | None = None
@@ -226,33 +233,36 @@ def _refuse_for_project(page: Page, values: Any, where: tuple[str, ...] = (), *,
 
 def _layer(page: Page, values: Mapping[str, Any], owner: Owner) -> Layer:
     return Layer(
+        **_common(page, values, (), owner),
         owner=owner,
         origin=str(page.path),
         folder=page.path.parent,
-        model=page.text(values, "model"),
-        base_url=page.text(values, "base_url"),
-        system=_system(page, values, (), owner),
-        mode=page.word(values, "mode", _WORDS["mode"], ()),
-        sandbox=page.word(values, "sandbox", _WORDS["sandbox"], ()),
-        on_limit=page.word(values, "on_limit", _WORDS["on_limit"], ()),
-        on_approval=page.word(values, "on_approval", _WORDS["on_approval"], ()),
         approval_seconds=page.seconds(values, "approval_seconds"),
         notify=_notify(page, values),
         notify_after_seconds=page.seconds(values, "notify_after_seconds"),
-        budget=_limits(page, page.table(values, "budget", ()), ("budget",)),
         profiles={
             name: _profile(page, profile, name, owner) for name, profile in page.table(values, "profiles", ()).items()
         },
         guards=_guards(page, page.table(values, "guards", ())),
-        price=_price(page, values),
-        facts=_facts(page, values),
-        tools=page.texts(values, "tools"),
-        allow=_rules(page, values, "allow"),
-        ask=_rules(page, values, "ask"),
-        deny=_rules(page, values, "deny"),
         redaction=_redaction(page, page.table(values, "redaction", ())),
         mcp=_servers(page, page.table(values, "mcp", ()), owner),
     )
+
+
+def _common(page: Page, values: Mapping[str, Any], where: tuple[str, ...], owner: Owner) -> dict[str, Any]:
+    """Return what a file and each of its profiles can say, by the names of both."""
+    return {
+        "budget": _limits(page, page.table(values, "budget", where), (*where, "budget")),
+        "model": page.text(values, "model", where),
+        "base_url": page.text(values, "base_url", where),
+        "model_options": _model_options(page, values, where),
+        "price": _price(page, values, where),
+        "facts": _facts(page, values, where),
+        "system": _system(page, values, where, owner),
+        "tools": page.texts(values, "tools", where),
+        **{name: page.word(values, name, known, where) for name, known in _WORDS.items()},
+        **{name: _rules(page, values, name, where) for name in _RULE_KEYS},
+    }
 
 
 def _notify(page: Page, values: Mapping[str, Any]) -> str | tuple[str, ...] | None:
@@ -312,22 +322,7 @@ def _profile(page: Page, values: Any, name: str, owner: Owner) -> Profile:
     if not isinstance(values, dict):
         page.fail(f"profile {name!r} must be a table: write [profiles.{name}.budget].", ("profiles",), name)
     page.check_names(values, Profile.__struct_fields__, where)
-    return Profile(
-        budget=_limits(page, page.table(values, "budget", where), (*where, "budget")),
-        on_limit=page.word(values, "on_limit", _WORDS["on_limit"], where),
-        on_approval=page.word(values, "on_approval", _WORDS["on_approval"], where),
-        model=page.text(values, "model", where),
-        base_url=page.text(values, "base_url", where),
-        price=_price(page, values, where),
-        facts=_facts(page, values, where),
-        system=_system(page, values, where, owner),
-        tools=page.texts(values, "tools", where),
-        mode=page.word(values, "mode", _WORDS["mode"], where),
-        sandbox=page.word(values, "sandbox", _WORDS["sandbox"], where),
-        allow=_rules(page, values, "allow", where),
-        ask=_rules(page, values, "ask", where),
-        deny=_rules(page, values, "deny", where),
-    )
+    return Profile(**_common(page, values, where, owner))
 
 
 def _limits(page: Page, values: Mapping[str, Any], where: tuple[str, ...]) -> dict[str, Any]:
@@ -363,7 +358,7 @@ def _redaction(page: Page, values: Mapping[str, Any]) -> Redaction:
     return Redaction(enabled=enabled, patterns=patterns)
 
 
-def _facts(page: Page, values: Mapping[str, Any], where: tuple[str, ...] = ()) -> ModelFacts | None:
+def _facts(page: Page, values: Mapping[str, Any], where: tuple[str, ...]) -> ModelFacts | None:
     if "facts" not in values:
         return None
     table, here = page.table(values, "facts", where), (*where, "facts")
@@ -376,7 +371,17 @@ def _facts(page: Page, values: Mapping[str, Any], where: tuple[str, ...] = ()) -
     return ModelFacts(**table)
 
 
-def _price(page: Page, values: Mapping[str, Any], where: tuple[str, ...] = ()) -> Price | None:
+def _model_options(page: Page, values: Mapping[str, Any], where: tuple[str, ...]) -> dict[str, Any]:
+    options: dict[str, Any] = {}
+    for name, value in page.table(values, "model_options", where).items():
+        try:
+            options[name] = plain_value(value)
+        except ValueError as exc:
+            page.fail(f"{name!r} {exc}", (*where, "model_options"), name)
+    return options
+
+
+def _price(page: Page, values: Mapping[str, Any], where: tuple[str, ...]) -> Price | None:
     if "price" not in values:
         return None
     table, here = page.table(values, "price", where), (*where, "price")
@@ -395,7 +400,7 @@ def _price(page: Page, values: Mapping[str, Any], where: tuple[str, ...] = ()) -
     return Price(**table)
 
 
-def _rules(page: Page, values: Mapping[str, Any], name: str, where: tuple[str, ...] = ()) -> tuple[str, ...]:
+def _rules(page: Page, values: Mapping[str, Any], name: str, where: tuple[str, ...]) -> tuple[str, ...]:
     rules = page.texts(values, name, where) or ()
     for rule in rules:
         try:

@@ -66,6 +66,7 @@ def _common() -> dict[str, Any]:
     return {
         "model": _TEXT | {"description": "The model, such as openai-chat:gpt-5-mini."},
         "base_url": _TEXT | {"description": "The provider's address."},
+        "model_options": {"type": "object", "description": "Fields of each request to the model, such as temperature."},
         "system": _TEXT | {"description": "Instructions for the model, or @ and a file beside this one."},
         "mode": {"enum": list(get_args(Mode)), "description": "How much happens without a question."},
         "sandbox": {"enum": list(get_args(Sandbox)), "description": "Whether commands are confined."},

@@ -31,7 +31,7 @@ from treadle.cli.input.rules import Kind, SourcedRule, all_rules
 from treadle.cli.input.saved_rules import folder_rules
 from treadle.cli.input.trust import brought_by, trusted_folders
 
-__all__ = ["Settings", "ToolSource", "settings_of"]
+__all__ = ["Settings", "ToolSource", "profile_names", "settings_of"]
 
 T = TypeVar("T")
 
@@ -61,6 +61,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Of a new session, and of any where `is_mode_asked`."""
     is_mode_asked: bool
     """Whether the mode was asked for with this very call."""
+    model_options: dict[str, Any]
+    """Fields of each request to the model."""
     sandbox: Sandbox
     """Whether commands are confined."""
     price: Price | None
@@ -130,6 +132,7 @@ def settings_of(options: Options, environment: Mapping[str, str] = os.environ) -
         base_url=choice.of("base_url", options.base_url, lambda one: one.base_url, None),
         system=choice.of("system", options.system, lambda one: one.system, None),
         mode=_tightened("mode", options, "ask", layers, choice, notes),
+        model_options=_model_options(options.model_options, layers, choice.origins),
         is_mode_asked=options.mode is not None or _is_own_profile(choice.origins["mode"], options),
         sandbox=_tightened("sandbox", options, "off", layers, choice, notes),
         price=choice.of("price", None, lambda one: one.price, None),
@@ -153,6 +156,17 @@ def settings_of(options: Options, environment: Mapping[str, str] = os.environ) -
         mcp=servers,
         notes=tuple(notes),
     )
+
+
+def profile_names(options: Options, environment: Mapping[str, str] = os.environ) -> list[str]:
+    """Return the profiles that `--profile` may name, in order.
+
+    Raises:
+        UsageError: A folder or a file is wrong.
+    """
+    root = _root(options.folder or ".")
+    layers = _layers(options, root, environment, is_trusted=_is_trusted(root, environment, []))
+    return sorted({name for layer in layers for name in layer.profiles})
 
 
 def _approval_seconds(options: Options, layers: Sequence[Layer], choice: "_Choice", notes: list[str]) -> float:
@@ -396,6 +410,15 @@ def _note_rules(rules: Sequence[SourcedRule], origins: dict[str, str]) -> None:
     for kind in get_args(Kind):
         found = {"flag" if rule.origin == _FLAG else "files" for rule in rules if rule.kind == kind}
         origins[kind] = " and ".join(sorted(found)) or _DEFAULT
+
+
+def _model_options(given: Mapping[str, Any], layers: Sequence[Layer], origins: dict[str, str]) -> dict[str, Any]:
+    """Return what each origin says, the strongest last: a flag replaces one field and leaves the others."""
+    options: dict[str, Any] = {}
+    for origin, said in (*((one.origin, one.model_options) for one in reversed(layers)), (_FLAG, given)):
+        options.update(said)
+        origins.update({f"model_options.{name}": origin for name in said})
+    return options
 
 
 def _tools(given: Sequence[str], layers: Sequence[Layer], origins: dict[str, str]) -> tuple[ToolSource, ...]:

@@ -2,11 +2,12 @@
 
 import json
 import os
+from decimal import Decimal
 from typing import Any, NoReturn
 
 from treadle.cli.exits import UsageError
 
-__all__ = ["instructions_of", "json_value", "schema_of"]
+__all__ = ["instructions_of", "json_value", "plain_value", "schema_of"]
 
 _MAX_BYTES = 10_000_000
 
@@ -23,6 +24,26 @@ def json_value(option: str, text: str) -> Any:  # Any: JSON
     except (ValueError, RecursionError) as exc:
         raise UsageError(f"{option} must be JSON: {exc}. Got {text[:80]!r}.") from exc
     return value
+
+
+def plain_value(value: Any) -> Any:  # Any: TOML, and JSON
+    """Return a value of TOML as JSON has it.
+
+    Raises:
+        ValueError: JSON has no such value: a date, or a number that is not finite.
+    """
+    match value:
+        case Decimal() if value.is_finite():
+            return float(value)
+        case bool() | int() | str():
+            return value
+        case list():
+            return [plain_value(one) for one in value]
+        case dict():
+            return {name: plain_value(one) for name, one in value.items()}
+    raise ValueError(
+        f"must be a value that JSON has: text, a number, true or false, a list or a table; got {value!r:.60}."
+    )
 
 
 def instructions_of(given: str) -> str:
