@@ -1,10 +1,10 @@
 """Anthropic Messages, and every server that speaks it. One request, one response; retries and budgets are the runtime's."""
 
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
@@ -14,8 +14,10 @@ from treadle.messages import Message, Usage
 from treadle.ports import ModelEnd, ModelPart, ModelRequest, Pricing
 from treadle.providers.anthropic.request import AnthropicRequests
 from treadle.providers.anthropic.response import AnthropicResponse, InvokedResponse
+from treadle.providers.http.answer import Answer
 from treadle.providers.http.door import Door
 from treadle.providers.http.endpoint import Timeouts
+from treadle.providers.http.model import DialectModel
 from treadle.providers.http.reading import read_response
 from treadle.providers.http.server import DEFAULT_TIMEOUTS, Key, Server, model_name
 
@@ -29,7 +31,7 @@ _MAX_PAUSES = 8
 """How often one response is let continue after the vendor paused it."""
 
 
-class Anthropic:
+class Anthropic(DialectModel):
     """A model behind the Anthropic Messages dialect.
 
     Example:
@@ -71,13 +73,10 @@ class Anthropic:
         door: Door | None = None,
     ) -> None:
         door = Door(name="anthropic") if door is None else door
-        self.name: Final = model_name(door.name, model)
-        """The dialect and model, such as `anthropic:claude-sonnet-4-5`."""
-        self.price: Final = price
-        """What it costs, or None when nobody knows."""
+        name = model_name(door.name, model)
         if door.is_framed:
             headers, options = _with_betas(headers or {}, options or {})
-        self._server = Server(
+        server = Server(
             base_url,
             _path(base_url),
             key=Key(value=api_key, header="x-api-key", variable="ANTHROPIC_API_KEY"),
@@ -86,13 +85,12 @@ class Anthropic:
             timeouts=timeouts,
             door=door,
         )
-        self._response = InvokedResponse if door.is_framed else AnthropicResponse
-        self._requests = AnthropicRequests(
-            model, origin=self.name, options=options or {}, stream=stream, fields=door.fields
-        )
+        super().__init__(name, price, server)
+        self._reader = InvokedResponse if door.is_framed else AnthropicResponse
+        self._requests = AnthropicRequests(model, origin=name, options=options or {}, stream=stream, fields=door.fields)
 
     @checked
-    async def stream(self, request: ModelRequest) -> AsyncIterator[ModelPart]:
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelPart]:
         """Send one request and yield the parts of the one response, `ModelEnd` last.
 
         Never retries. A long turn of the vendor's own tools comes in several answers, each asked for in turn; they are one response.
@@ -103,11 +101,10 @@ class Anthropic:
         """
         before: ModelEnd | None = None
         for pauses_left in reversed(range(_MAX_PAUSES + 1)):
-            response = self._response(self._requests.own_names(request))
-            ask = partial(self._server.ask, self._requests.body(request))
+            response = self._response(request)
             end = ModelEnd(parts=())
             try:
-                async with aclosing(read_response(ask, response)) as parts:
+                async with aclosing(read_response(self._asking(request), response)) as parts:
                     async for part in parts:
                         if isinstance(part, ModelEnd):
                             end = part
@@ -124,6 +121,12 @@ class Anthropic:
             said = Message(role="assistant", parts=end.parts, origin=self.name)
             request = msgspec.structs.replace(request, messages=(*request.messages, said))
             before = whole
+
+    def _asking(self, request: ModelRequest) -> Callable[[], Awaitable[Answer]]:
+        return partial(self._server.ask, self._requests.body(request))
+
+    def _response(self, request: ModelRequest) -> AnthropicResponse:
+        return self._reader(self._requests.own_names(request))
 
 
 def _joined(first: ModelEnd, second: ModelEnd) -> ModelEnd:

@@ -1,23 +1,25 @@
 """Bedrock's Converse and ConverseStream. One request, one response; retries and budgets are the runtime's."""
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import Any, Final
+from typing import Any
 from urllib.parse import quote
 
-from treadle.fields import checked, explained
-from treadle.ports import ModelPart, ModelRequest, Pricing
+from treadle.fields import checked
+from treadle.ports import ModelRequest, Pricing
 from treadle.providers.bedrock.request import BedrockRequests
 from treadle.providers.bedrock.response import ConverseResponse
+from treadle.providers.http.answer import Answer
 from treadle.providers.http.door import Door
 from treadle.providers.http.endpoint import Timeouts
-from treadle.providers.http.reading import read_response
+from treadle.providers.http.model import DialectModel
+from treadle.providers.http.reading import Response
 from treadle.providers.http.server import DEFAULT_TIMEOUTS, Key, Server, model_name
 
 __all__ = ["Bedrock", "Timeouts"]
 
 
-class Bedrock:
+class Bedrock(DialectModel):
     """A model behind Bedrock's Converse dialect.
 
     Example:
@@ -58,12 +60,9 @@ class Bedrock:
         door: Door | None = None,
     ) -> None:
         door = Door(name="bedrock") if door is None else door
-        self.name: Final = model_name(door.name, model)
-        """The dialect and model, such as `bedrock:us.amazon.nova-lite-v1:0`."""
-        self.price: Final = price
-        """What it costs, or None when nobody knows."""
+        name = model_name(door.name, model)
         path = f"model/{quote(model, safe='')}/{'converse-stream' if stream else 'converse'}"
-        self._server = Server(
+        server = Server(
             base_url,
             path,
             key=Key(value=api_key, header="Authorization", prefix="Bearer ", variable="AWS_BEARER_TOKEN_BEDROCK"),
@@ -71,16 +70,11 @@ class Bedrock:
             timeouts=timeouts,
             door=Door(name=door.name, path=path, credentials=door.credentials),
         )
-        self._requests = BedrockRequests(model, origin=self.name, options=options or {})
+        super().__init__(name, price, server)
+        self._requests = BedrockRequests(model, origin=name, options=options or {})
 
-    @explained
-    def stream(self, request: ModelRequest) -> AsyncGenerator[ModelPart]:
-        """Send one request and yield the parts of the one response, `ModelEnd` last.
+    def _asking(self, request: ModelRequest) -> Callable[[], Awaitable[Answer]]:
+        return partial(self._server.ask, self._requests.body(request))
 
-        Never retries. Closing the iterator closes the connection.
-
-        Raises:
-            ModelError: The call failed; the class says whether another attempt may help.
-        """
-        ask = partial(self._server.ask, self._requests.body(request))
-        return read_response(ask, ConverseResponse(self._requests.own_names(request)))
+    def _response(self, request: ModelRequest) -> Response:
+        return ConverseResponse(self._requests.own_names(request))

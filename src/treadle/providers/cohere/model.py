@@ -1,21 +1,23 @@
 """Cohere's Chat, version 2. One request, one response; retries and budgets are the runtime's."""
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
-from treadle.fields import checked, explained
-from treadle.ports import ModelPart, ModelRequest, Pricing
+from treadle.fields import checked
+from treadle.ports import ModelRequest, Pricing
 from treadle.providers.cohere.request import CohereRequests
 from treadle.providers.cohere.response import CohereResponse
+from treadle.providers.http.answer import Answer
 from treadle.providers.http.endpoint import Timeouts
-from treadle.providers.http.reading import read_response
+from treadle.providers.http.model import DialectModel
+from treadle.providers.http.reading import Response
 from treadle.providers.http.server import DEFAULT_TIMEOUTS, Key, Server, model_name
 
 __all__ = ["Cohere", "Timeouts"]
 
 
-class Cohere:
+class Cohere(DialectModel):
     """A model behind Cohere's Chat dialect, version 2.
 
     Example:
@@ -53,27 +55,19 @@ class Cohere:
         headers: Mapping[str, str] | None = None,
         timeouts: Timeouts = DEFAULT_TIMEOUTS,
     ) -> None:
-        self.name: Final = model_name("cohere", model)
-        """The dialect and model, such as `cohere:command-a-03-2025`."""
-        self.price: Final = price
-        """What it costs, or None when nobody knows."""
-        self._server = Server(
+        name = model_name("cohere", model)
+        server = Server(
             base_url,
             "chat",
             key=Key(value=api_key, header="Authorization", prefix="Bearer ", variable="COHERE_API_KEY"),
             headers=headers,
             timeouts=timeouts,
         )
-        self._requests = CohereRequests(model, origin=self.name, options=options or {}, stream=stream)
+        super().__init__(name, price, server)
+        self._requests = CohereRequests(model, origin=name, options=options or {}, stream=stream)
 
-    @explained
-    def stream(self, request: ModelRequest) -> AsyncGenerator[ModelPart]:
-        """Send one request and yield the parts of the one response, `ModelEnd` last.
+    def _asking(self, request: ModelRequest) -> Callable[[], Awaitable[Answer]]:
+        return partial(self._server.ask, self._requests.body(request))
 
-        Never retries. Closing the iterator closes the connection.
-
-        Raises:
-            ModelError: The call failed; the class says whether another attempt may help.
-        """
-        ask = partial(self._server.ask, self._requests.body(request))
-        return read_response(ask, CohereResponse(self._requests.own_names(request)))
+    def _response(self, request: ModelRequest) -> Response:
+        return CohereResponse(self._requests.own_names(request))

@@ -1,17 +1,19 @@
 """Gemini's generateContent and streamGenerateContent. One request, one response; retries and budgets are the runtime's."""
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import Any, Final
+from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
-from treadle.fields import checked, explained
-from treadle.ports import ModelPart, ModelRequest, Pricing
+from treadle.fields import checked
+from treadle.ports import ModelRequest, Pricing
 from treadle.providers.gemini.request import GeminiRequests
 from treadle.providers.gemini.response import GeminiResponse
+from treadle.providers.http.answer import Answer
 from treadle.providers.http.door import Door
 from treadle.providers.http.endpoint import Timeouts
-from treadle.providers.http.reading import read_response
+from treadle.providers.http.model import DialectModel
+from treadle.providers.http.reading import Response
 from treadle.providers.http.server import DEFAULT_TIMEOUTS, Key, Server, model_name
 
 __all__ = ["Gemini", "Timeouts"]
@@ -19,7 +21,7 @@ __all__ = ["Gemini", "Timeouts"]
 _VERSION = "/v1beta"
 
 
-class Gemini:
+class Gemini(DialectModel):
     """A model behind the Gemini dialect.
 
     Example:
@@ -57,11 +59,8 @@ class Gemini:
         door: Door | None = None,
     ) -> None:
         door = Door(name="gemini") if door is None else door
-        self.name: Final = model_name(door.name, model)
-        """The dialect and model, such as `gemini:gemini-2.5-flash`."""
-        self.price: Final = price
-        """What it costs, or None when nobody knows."""
-        self._server = Server(
+        name = model_name(door.name, model)
+        server = Server(
             _with_version(base_url) if door.path is None else base_url,
             _path(model, stream=stream),
             key=Key(value=api_key, header="x-goog-api-key", variable="GEMINI_API_KEY"),
@@ -69,22 +68,17 @@ class Gemini:
             timeouts=timeouts,
             door=door,
         )
+        super().__init__(name, price, server)
         if stream:
             # Without it the vendor sends one JSON list, which has no event to start early on.
             self._server.endpoint.url = self._server.endpoint.url.update_query(alt="sse")
-        self._requests = GeminiRequests(model, origin=self.name, options=options or {})
+        self._requests = GeminiRequests(model, origin=name, options=options or {})
 
-    @explained
-    def stream(self, request: ModelRequest) -> AsyncGenerator[ModelPart]:
-        """Send one request and yield the parts of the one response, `ModelEnd` last.
+    def _asking(self, request: ModelRequest) -> Callable[[], Awaitable[Answer]]:
+        return partial(self._server.ask, self._requests.body(request))
 
-        Never retries. Closing the iterator closes the connection.
-
-        Raises:
-            ModelError: The call failed; the class says whether another attempt may help.
-        """
-        ask = partial(self._server.ask, self._requests.body(request))
-        return read_response(ask, GeminiResponse(self._requests.own_names(request)))
+    def _response(self, request: ModelRequest) -> Response:
+        return GeminiResponse(self._requests.own_names(request))
 
 
 def _path(model: str, *, stream: bool) -> str:

@@ -1,17 +1,18 @@
 """OpenAI Chat Completions, and every server that speaks it. One request, one response; retries and budgets are the runtime's."""
 
 import re
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 from treadle.errors import ModelRejected
-from treadle.fields import checked, explained
-from treadle.ports import ModelPart, ModelRequest, Pricing
+from treadle.fields import checked
+from treadle.ports import ModelRequest, Pricing
 from treadle.providers.http.answer import Answer
 from treadle.providers.http.door import Door
 from treadle.providers.http.endpoint import Timeouts
-from treadle.providers.http.reading import read_response
+from treadle.providers.http.model import DialectModel
+from treadle.providers.http.reading import Response
 from treadle.providers.http.server import DEFAULT_TIMEOUTS, Key, Server, model_name
 from treadle.providers.openai_chat.request import ChatRequests
 from treadle.providers.openai_chat.response import ChatResponse
@@ -26,7 +27,7 @@ _NO_FORCED_CHOICE = re.compile(f"tool_choice.*({_REFUSED})|({_REFUSED}).*tool_ch
 """What DeepSeek, Moonshot and Alibaba say to a demanded call while the model thinks."""
 
 
-class OpenAIChat:
+class OpenAIChat(DialectModel):
     """A model behind the Chat Completions dialect.
 
     Example:
@@ -86,12 +87,9 @@ class OpenAIChat:
         dialect: str = "openai-chat",
         door: Door | None = None,
     ) -> None:
-        self.name: Final = model_name(dialect if door is None else door.name, model)
-        """The dialect and model, such as `openai-chat:gpt-5-mini`."""
-        self.price: Final = price
-        """What it costs, or None when nobody knows."""
+        name = model_name(dialect if door is None else door.name, model)
         prefix = "Bearer " if key_header.lower() == "authorization" else ""
-        self._server = Server(
+        server = Server(
             base_url,
             "chat/completions",
             key=Key(value=api_key, header=key_header, prefix=prefix, variable=key_variable),
@@ -99,9 +97,10 @@ class OpenAIChat:
             timeouts=timeouts,
             door=door,
         )
+        super().__init__(name, price, server)
         self._requests = ChatRequests(
             model,
-            origin=self.name,
+            origin=name,
             options=options or {},
             stream=stream,
             thinking_field=thinking_field,
@@ -111,17 +110,11 @@ class OpenAIChat:
             forced_choice=forced_choice,
         )
 
-    @explained
-    def stream(self, request: ModelRequest) -> AsyncGenerator[ModelPart]:
-        """Send one request and yield the parts of the one response, `ModelEnd` last.
+    def _asking(self, request: ModelRequest) -> Callable[[], Awaitable[Answer]]:
+        return partial(self._ask, request)
 
-        Never retries, but once where the server refuses to have a call demanded. Closing the iterator closes the connection.
-
-        Raises:
-            ModelError: The call failed; the class says whether another attempt may help.
-        """
-        response = ChatResponse(self._requests.own_names(request), schemas=self._requests.schemas(request))
-        return read_response(partial(self._ask, request), response)
+    def _response(self, request: ModelRequest) -> Response:
+        return ChatResponse(self._requests.own_names(request), schemas=self._requests.schemas(request))
 
     async def _ask(self, request: ModelRequest) -> Answer:
         """Return the answer. A request that was refused because it demands a call goes out again without the demand."""

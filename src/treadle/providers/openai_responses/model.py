@@ -1,17 +1,18 @@
 """OpenAI Responses, and every server that speaks it. One request, one response; retries and budgets are the runtime's."""
 
 import re
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 from treadle.errors import ModelError, ModelRejected
-from treadle.fields import checked, explained
-from treadle.ports import ModelPart, ModelRequest, Pricing
+from treadle.fields import checked
+from treadle.ports import ModelRequest, Pricing
 from treadle.providers.http.answer import Answer
 from treadle.providers.http.door import Door
 from treadle.providers.http.endpoint import Timeouts
-from treadle.providers.http.reading import read_response
+from treadle.providers.http.model import DialectModel
+from treadle.providers.http.reading import Response
 from treadle.providers.http.server import DEFAULT_TIMEOUTS, Key, Server, model_name
 from treadle.providers.openai_responses.request import ResponsesRequests
 from treadle.providers.openai_responses.response import ResponsesResponse
@@ -22,7 +23,7 @@ _NO_SEALED_REASONING = re.compile(r"encrypted content is not supported|reasoning
 _FORGOTTEN = frozenset({400, 404})
 
 
-class OpenAIResponses:
+class OpenAIResponses(DialectModel):
     """A model behind the Responses dialect.
 
     By default the server keeps nothing: each request carries all items, the model's own reasoning among them, sealed. With the option
@@ -64,11 +65,8 @@ class OpenAIResponses:
         door: Door | None = None,
     ) -> None:
         door = Door(name="openai") if door is None else door
-        self.name: Final = model_name(door.name, model)
-        """The dialect and model, such as `openai:gpt-5-mini`."""
-        self.price: Final = price
-        """What it costs, or None when nobody knows."""
-        self._server = Server(
+        name = model_name(door.name, model)
+        server = Server(
             base_url,
             "responses",
             key=Key(value=api_key, header="Authorization", prefix="Bearer ", variable="OPENAI_API_KEY"),
@@ -76,22 +74,17 @@ class OpenAIResponses:
             timeouts=timeouts,
             door=door,
         )
-        self._requests = ResponsesRequests(model, origin=self.name, options=options or {}, stream=stream)
+        super().__init__(name, price, server)
+        self._requests = ResponsesRequests(model, origin=name, options=options or {}, stream=stream)
 
-    @explained
-    def stream(self, request: ModelRequest) -> AsyncGenerator[ModelPart]:
-        """Send one request and yield the parts of the one response, `ModelEnd` last.
+    def _asking(self, request: ModelRequest) -> Callable[[], Awaitable[Answer]]:
+        return partial(self._ask, request)
 
-        Never retries. Closing the iterator closes the connection.
-
-        Raises:
-            ModelError: The call failed; the class says whether another attempt may help.
-        """
+    def _response(self, request: ModelRequest) -> Response:
         after = len(request.messages) if self._requests.is_stateful else None
-        response = ResponsesResponse(
+        return ResponsesResponse(
             self._requests.own_names(request), after=after, schemas=self._requests.schemas(request)
         )
-        return read_response(partial(self._ask, request), response)
 
     async def _ask(self, request: ModelRequest) -> Answer:
         """Return the answer. A request that was refused for what it can do without goes out again without it."""

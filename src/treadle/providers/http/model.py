@@ -1,0 +1,49 @@
+"""Model: what the models of all dialects are and do alike. A dialect's own class says how a request is written and an answer read."""
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import Final
+
+from treadle.fields import explained
+from treadle.ports import ModelPart, ModelRequest, Pricing
+from treadle.providers.http.answer import Answer
+from treadle.providers.http.reading import Response, read_response
+from treadle.providers.http.server import Server
+
+__all__ = ["DialectModel"]
+
+
+class DialectModel(ABC):
+    """A model behind a server that speaks a dialect.
+
+    Args:
+        name: With the dialect before it.
+        price: What it costs, or None when nobody knows.
+        server: Where it is asked.
+    """
+
+    def __init__(self, name: str, price: Pricing | None, server: Server) -> None:
+        self.name: Final = name
+        """The dialect and model, such as `openai:gpt-5-mini`."""
+        self.price: Final = price
+        """What it costs, or None when nobody knows."""
+        self._server = server
+
+    @explained
+    def stream(self, request: ModelRequest) -> AsyncGenerator[ModelPart]:
+        """Send one request and yield the parts of the one response, `ModelEnd` last.
+
+        Never retries, but once where the server refuses what the request can do without. Closing the iterator closes the connection.
+
+        Raises:
+            ModelError: The call failed; the class says whether another attempt may help.
+        """
+        return read_response(self._asking(request), self._response(request))
+
+    @abstractmethod
+    def _asking(self, request: ModelRequest) -> Callable[[], Awaitable[Answer]]:
+        """Return what sends the request."""
+
+    @abstractmethod
+    def _response(self, request: ModelRequest) -> Response:
+        """Return what reads the answer."""
