@@ -212,6 +212,8 @@ class MessageBlocks(Generic[_Block]):
             is_cut: Whether a limit cut it.
         """
         self.settle()
+        for block in self.calls:
+            block.break_off()
         parts: list[Part | None] = []
         cut: list[str] = []
         unnamed: list[str] = []
