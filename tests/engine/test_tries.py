@@ -304,9 +304,12 @@ async def test_a_polling_tool_goes_on_to_its_limits(effect: str) -> None:
 async def test_what_is_called_beside_or_between_polls_counts_by_itself() -> None:
     poll = read(counting(), "poll", polling=True)
     beside = await tried(*[[call("poll"), A]] * 9, tools=[poll, *tools()])
+    broken = await tried(*[[call("poll"), NOT_JSON]] * 9, tools=[poll, *tools()])
     between = await tried(*[A, call("poll")] * 9, tools=[poll, *tools()])
 
-    assert (beside.reason, beside.report()["details"]["tool"]) == ("repeated_tool_call", "look")
+    for repeated in (beside, broken):
+        assert (repeated.reason, repeated.report()["details"]["tool"]) == ("repeated_tool_call", "look")
+        assert repeated.steps == 3
     assert between.completed
 
 

@@ -15,7 +15,20 @@ from simulator.plan import PAIRS
 
 LIVES = 10_000
 CHUNKS = 8
-FOUND = (6004994, 6017032, 6027127, 6039039, 6550043, 6556865, 10220033, 10227185, 10091012, 10167428, 10686029)
+FOUND = (
+    6004994,
+    6017032,
+    6027127,
+    6039039,
+    6550043,
+    6556865,
+    10220033,
+    10227185,
+    10091012,
+    10167428,
+    10686029,
+    20511921,
+)
 """Seeds beyond the ten thousand that broke a promise, or that were judged wrongly, at some time."""
 TESTS = Path(__file__).resolve().parent.parent
 

@@ -300,8 +300,9 @@ class Planner:
 
     def _repetition(self, found: "Sequence[_Found]") -> Repetition | None:
         """Compare the response with those before it. Calls that are all invalid have a guard of their own."""
-        keys = [one.key for one in found if one.key and not one.is_invalid]
-        return self._tries.repetition([one.key for one in found]) if keys else None
+        if all(one.is_invalid or one.skipped is not None for one in found):
+            return None
+        return self._tries.repetition([one.key for one in found])
 
     def _is_once_too_often(self, decided: Decided, nth: int) -> bool:
         limit = self._tries.most_in_response
