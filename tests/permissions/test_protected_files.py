@@ -1,5 +1,7 @@
 """Protected files are written after a question only: in every mode, by every spelling, also where they do not exist yet."""
 
+import os
+
 import pytest
 
 from treadle import Agent, Tool, allow, file_tools, first_of, open_session, shell_tool, writing_tools
@@ -126,6 +128,28 @@ async def test_a_link_to_a_protected_file_is_one(tmp_path, mode):
     )
     assert found == "protected file"
     assert (tmp_path / ".git" / "config").read_text() == "old"
+
+
+@pytest.mark.row("D-PROTECTED")
+@pytest.mark.parametrize(
+    "line",
+    ["echo x >> notes.txt", "echo x > notes.txt", "tee -a d/../notes.txt", "dd of=notes.txt", "truncate -s0 notes.txt", "cp x notes.txt",
+     "any notes.txt", "cd d && tee ../notes.txt"],
+)  # fmt: skip
+async def test_another_name_of_a_protected_file_is_one_for_a_command_that_changes_it_in_its_place(tmp_path, line):
+    (tmp_path / "d").mkdir()
+    (tmp_path / ".git").mkdir()
+    for name in ("x", ".git/config", "plain.txt"):
+        (tmp_path / name).write_text("old")
+    os.link(tmp_path / ".git" / "config", tmp_path / "notes.txt")
+    os.link(tmp_path / "x", tmp_path / "y")
+    tools = [shell_tool(tmp_path)]
+
+    assert await outcome(call("shell", command=line), tools, policy=allow("*")) == "protected file"
+    assert (tmp_path / ".git" / "config").read_text() == "old"
+    for name in ("plain.txt", "y"):
+        harmless = line.replace("notes.txt", name).replace("any", "touch")
+        assert await outcome(call("shell", command=harmless), tools, policy=allow("*")) == "ok"
 
 
 LINES = [

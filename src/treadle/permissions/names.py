@@ -87,11 +87,17 @@ class NameIndex:
         return found
 
     def twins(self, subject: Subject) -> Iterable[str] | None:
-        """Return other names of the same file, below a folder or under a name of the rules; None where too many files had to be searched."""
+        """Return other names of the same file, or of the files that a search reaches, as far as rules may mean them.
+
+        None where too many files had to be searched.
+        """
         if subject.among is None or not self._globs:
             return ()
         path = next((name for name in reversed(subject.names) if name.startswith("/")), None)
-        return () if path is None else self._watch(subject.among).twins(path)
+        if path is None:
+            return ()
+        place = f"{path}/{subject.below}" if subject.below else path
+        return self._watch(subject.among).twins(place, subject.extent)
 
     def through_links(self, among: FileNames, moment: dict[str, Any]) -> tuple[int, ...]:
         """Return the rules whose names lead through a link now."""

@@ -41,7 +41,7 @@ APPROVAL_LIFETIME_SECONDS = 7 * 24 * 3600.0
 
 UNDECIDED = "cannot decide:"
 """How the rule of a decision begins that asks because a rule on lines of shell cannot say whether it applies."""
-_SEVERAL_NAMES = "The file has several names (hard links), and there are too many files to find them all."
+_SEVERAL_NAMES = "A file has several names (hard links), and there are too many files to find them all."
 _STRICTNESS = {kind: place for place, kind in enumerate(("allow", "sandbox", "ask", "draft", "deny"))}
 """A draft commits nothing: it overrides a question, and consent to the question does not lift it."""
 

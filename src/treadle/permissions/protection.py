@@ -65,10 +65,12 @@ def _protected(call: CheckedCall, facts: JsonObject) -> str | None:
 
 def _protected_in(line: JudgedLine) -> str | None:
     """Return what of a line of shell is protected, in words; None where nothing is."""
-    written = (one.subject for one in line.reached if one.access == "write")
+    written = [one.subject for one in line.reached if one.access == "write"]
     found = next((one for one in written if is_protected(one.names)), None)
     if found is not None:
         return f"The line may write the protected file {found.names[0]}"
+    if (linked := next(filter(None, map(_linked, written)), None)) is not None:
+        return linked
     inside = next((names for names in line.swept if is_protected(names)), None)
     if inside is not None:
         return f"The line changes or takes away a folder with the protected file {inside[0]}"
@@ -80,6 +82,18 @@ def _protected_in(line: JudgedLine) -> str | None:
         return "The line names a protected file, and nobody can say what it does with it"
     unknown = next((one.text for one in line.unknown), "")
     return f"The line may write a protected file: nobody can say what {unknown!r} becomes" if unknown else None
+
+
+def _linked(written: Subject) -> str | None:
+    """Say that a file which is written is a protected one by another name (a hard link); None where it surely is not."""
+    path = next((name for name in written.names if name.startswith("/")), None)
+    if written.among is None or path is None:
+        return None
+    names = written.among.all_names(path)
+    if names is None:
+        return f"{written.names[0]} has several names (hard links), and there are too many files to find them all"
+    found = next((name for name in names if is_protected([name])), None)
+    return None if found is None else f"{written.names[0]} is another name (hard link) of the protected file {found}"
 
 
 def _subjects(call: CheckedCall) -> list[Subject]:

@@ -1,7 +1,7 @@
 """Watches: what a folder of files says of the names in rules, kept true cheaply. Ports only: `toolsets/files` implements them."""
 
 from collections.abc import Collection, Sequence
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 __all__ = ["FileNames", "NameWatch"]
 
@@ -17,13 +17,14 @@ class NameWatch(Protocol):
         """
         ...
 
-    def twins(self, path: str) -> Collection[str] | None:
+    def twins(self, path: str, extent: Literal["itself", "children", "tree"] = "itself") -> Collection[str] | None:
         """Return the other names of a file, where it has several (hard links) and one of them is among those of the rules.
 
         None where there are too many files to search.
 
         Args:
             path: From `/`, links resolved.
+            extent: How much below it the call may reach: each file there may have other names.
         """
         ...
 
@@ -37,5 +38,15 @@ class FileNames(Protocol):
         Args:
             names: Paths that rules name, relative to the folder or from `/`.
             folders: Those in which a file may have another name to which a rule applies; "" for the folder itself.
+        """
+        ...
+
+    def all_names(self, path: str) -> Collection[str] | None:
+        """Return the names that a file has in this folder, relative to it, where it has several (hard links); nothing for any other.
+
+        None where there are too many files to search.
+
+        Args:
+            path: From `/`, links resolved.
         """
         ...

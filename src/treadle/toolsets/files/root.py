@@ -9,7 +9,7 @@ import difflib
 import errno
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
@@ -21,7 +21,7 @@ from treadle.canonical import find_unencodable
 from treadle.errors import ConfigurationError, Rejected
 from treadle.errors import shown as shown_value
 from treadle.tools import Subject
-from treadle.toolsets.files.watching import Watched
+from treadle.toolsets.files.watching import Watched, all_names
 
 __all__ = ["Entry", "Opened", "Root", "from_os_error", "refusal", "shown", "spelled", "split"]
 
@@ -174,6 +174,11 @@ class Root:
     def watch(self, names: Sequence[str], folders: Sequence[str]) -> Watched:
         """Return what is known of the names that rules have, kept true cheaply."""
         return Watched(self, names, folders)
+
+    def all_names(self, path: str) -> Collection[str] | None:
+        """Return the names below the root of a file that has several; None where there are too many files to search."""
+        found = all_names(path, self._path)
+        return None if found is None else [one.removeprefix(self._path).lstrip("/") for one in found]
 
     def begin(self, name: str) -> tuple[str, tuple[str, ...]]:
         """Return the folder at which the path of a rule begins, and its names from there: the root, or `/` for one outside of it."""

@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeAlias
 
 import msgspec
 
-__all__ = ["Watched"]
+__all__ = ["Watched", "all_names"]
 
 _FINE_NANOSECONDS = 100_000_000
 _COARSE_NANOSECONDS = 3_000_000_000
@@ -68,26 +68,20 @@ class Watched:
         """Return the names that lead through a link, or of which nobody can say."""
         return self._current({} if moment is None else moment).linked
 
-    def twins(self, path: str) -> Collection[str] | None:
-        """Return the other names of a file; None where there are too many files to search."""
-        try:
-            status = os.stat(path)  # noqa: PTH116 - before every decision, and Path takes ten times as long
-        except (OSError, ValueError):  # what does not exist has no other name
+    def twins(self, path: str, extent: str = "itself") -> Collection[str] | None:
+        """Return the other names of a file, or of what a folder holds; None where there are too many files to search."""
+        linked = _linked_files(path, extent)
+        if linked is not None and not linked:
             return ()
-        if status.st_nlink < 2 or not stat.S_ISREG(status.st_mode):
-            return ()
-        identity = (status.st_dev, status.st_ino)
         known = self._current({})
-        through_links = (os.path.realpath(self._spelled(name)) for name in known.linked)
-        found = [*known.files.get(identity, ()), *(one for one in through_links if _identity(one) == identity)]
-        searched = 0
-        for folder in self._folders:
-            for place, _, names in os.walk(self._place(folder)):
-                searched += len(names) + 1
-                if searched > _MAX_SEARCHED:
-                    return None
-                found += [one for name in names if _identity(one := f"{place}/{name}") == identity]
-        return [form for one in dict.fromkeys(found) if one != path for form in self._root.both_names(one)]
+        places = [one for name in known.linked if _exists(one := os.path.realpath(self._spelled(name)))]
+        places += [one for named in known.files.values() for one in named]
+        places += [self._place(folder) for folder in self._folders]
+        found = _linked_below(places)
+        if found is None or (linked is None and found):
+            return None
+        named = [name for identity, names in found.items() if identity in (linked or ()) for name in names]
+        return [form for one in dict.fromkeys(named) if one != path for form in self._root.both_names(one)]
 
     def _current(self, moment: dict[str, _Stamp | None]) -> _Known:
         known = self._known
@@ -147,6 +141,59 @@ class Watched:
         return "/".join((start, *names))
 
 
+def all_names(path: str, root: str) -> Collection[str] | None:
+    """Return the names that a file has below a folder, where it has several; None where there are too many files to search."""
+    linked = _linked_files(path, "itself")
+    found = _linked_below([root]) if linked else {}
+    return None if found is None else [name for identity in linked or () for name in found.get(identity, ())]
+
+
+def _linked_files(path: str, extent: str) -> frozenset[_Identity] | None:
+    """Return which files with several names a call may reach; None where there are too many to look at."""
+    try:
+        status = os.stat(path)  # noqa: PTH116 - before every decision, and Path takes ten times as long
+    except (OSError, ValueError):  # what does not exist has no other name
+        return frozenset()
+    if not stat.S_ISDIR(status.st_mode):
+        return frozenset([(status.st_dev, status.st_ino)] if _is_linked(status) else [])
+    if extent == "itself":
+        return frozenset()
+    found = _linked_below([path], is_deep=extent == "tree")
+    return None if found is None else frozenset(found)
+
+
+def _linked_below(places: Sequence[str], *, is_deep: bool = True) -> dict[_Identity, list[str]] | None:
+    """Return the files with several names that are, or lie below, these places; None where there are too many to look at."""
+    found: dict[_Identity, list[str]] = {}
+    searched = 0
+    for top in dict.fromkeys(places):
+        _note(found, top)
+        for folder, _, names in os.walk(top):
+            searched += len(names) + 1
+            if searched > _MAX_SEARCHED:
+                return None
+            for name in names:
+                _note(found, f"{folder}/{name}")
+            if not is_deep:
+                break
+    return found
+
+
+def _note(found: dict[_Identity, list[str]], place: str) -> None:
+    status = _status(place)
+    if not isinstance(status, OSError) and _is_linked(status):
+        found.setdefault((status.st_dev, status.st_ino), []).append(place)
+
+
+def _is_linked(status: os.stat_result) -> bool:
+    """Whether it is a file with several names."""
+    return status.st_nlink > 1 and stat.S_ISREG(status.st_mode)
+
+
+def _exists(path: str) -> bool:
+    return not isinstance(_status(path), OSError)
+
+
 def _status(path: str) -> "os.stat_result | OSError":
     try:
         return os.lstat(path)
@@ -154,11 +201,6 @@ def _status(path: str) -> "os.stat_result | OSError":
         return error
     except ValueError:
         return OSError()
-
-
-def _identity(path: str) -> _Identity | None:
-    status = _status(path)
-    return None if isinstance(status, OSError) else (status.st_dev, status.st_ino)
 
 
 def _stamp(folder: str) -> _Stamp | None:
