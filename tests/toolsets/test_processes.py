@@ -141,3 +141,21 @@ async def test_an_output_as_long_as_the_limit_is_whole() -> None:
     result = await run_process([sys.executable, "-c", "print('x' * 998, end='ää')"], max_bytes=1002)
 
     assert (result.stdout, result.is_shortened) == ("x" * 998 + "ää", False)
+
+
+@pytest.mark.row("E06")
+async def test_input_that_nobody_reads_keeps_no_pipe_open():
+    """A grandchild that has left the group holds the other end: until it ends, the pipe would stay open."""
+    body = (
+        "import os, time\nready, tell = os.pipe()\nif os.fork() == 0:\n  os.setsid()\n  os.close(1)\n  os.close(2)\n"
+        "  os.write(tell, b'x')\n  time.sleep(5)  # sleep: it holds the pipe\nelse: os.read(ready, 1); print('over')"
+    )
+    await run_process(["true"])  # opens what is kept open
+    before = len(list(Path("/proc/self/fd").iterdir()))
+
+    done = await run_process([sys.executable, "-c", body], stdin=b"x" * 1_000_000)
+
+    assert done.stdout == "over\n"
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert len(list(Path("/proc/self/fd").iterdir())) == before

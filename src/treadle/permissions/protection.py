@@ -66,11 +66,9 @@ def _protected(call: CheckedCall, facts: JsonObject) -> str | None:
 def _protected_in(line: JudgedLine) -> str | None:
     """Return what of a line of shell is protected, in words; None where nothing is."""
     written = [one.subject for one in line.reached if one.access == "write"]
-    found = next((one for one in written if is_protected(one.names)), None)
+    found = next(filter(None, map(_written, written)), None)
     if found is not None:
-        return f"The line may write the protected file {found.names[0]}"
-    if (linked := next(filter(None, map(_linked, written)), None)) is not None:
-        return linked
+        return found
     inside = next((names for names in line.swept if is_protected(names)), None)
     if inside is not None:
         return f"The line changes or takes away a folder with the protected file {inside[0]}"
@@ -84,8 +82,10 @@ def _protected_in(line: JudgedLine) -> str | None:
     return f"The line may write a protected file: nobody can say what {unknown!r} becomes" if unknown else None
 
 
-def _linked(written: Subject) -> str | None:
-    """Say that a file which is written is a protected one by another name (a hard link); None where it surely is not."""
+def _written(written: Subject) -> str | None:
+    """Say that a file which is written is a protected one, perhaps by another name (a hard link); None where it is not."""
+    if is_protected(written.names):
+        return f"The line may write the protected file {written.names[0]}"
     path = next((name for name in written.names if name.startswith("/")), None)
     if written.among is None or path is None:
         return None

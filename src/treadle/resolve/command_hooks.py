@@ -6,12 +6,13 @@ change and add. What it allows is not heard: rules and people decide.
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
+from pydantic_core import SchemaError, SchemaValidator, core_schema
 
 from treadle.errors import ConfigurationError, TreadleError, shown
 from treadle.fields import checked
@@ -31,6 +32,7 @@ _MAX_OUTPUT_BYTES = 1_000_000
 _MAX_WORDS = 10_000
 _BLOCKS = 2
 """The exit code by which a program blocks what it was told of."""
+_LOOKS_AROUND = re.compile(r"\(\?(?:[=!(]|<[=!]|P=)|\\[1-9]")
 _OWN_EVENTS = {moment.value: moment for moment in EVENTS.values()}
 
 
@@ -42,9 +44,12 @@ class _Entry(msgspec.Struct, frozen=True, kw_only=True):
     command: str
     event: str
     moment: Moment
-    matcher: re.Pattern[str] | None
+    matcher: Callable[[str], bool] | None
+    """Whether a name fits; None where every name does."""
     timeout: float
     folder: str
+    stopped: dict[str, str] = {}
+    """Why hooks after a tool have stopped runs, by their ids: none of them starts another call or asks the model again."""
 
 
 @checked
@@ -68,7 +73,12 @@ def command_hooks(
     if fails not in ("open", "closed"):
         raise ConfigurationError(f"Hooks fail 'open' or 'closed'; got {shown(fails)}.")
     root = str(Path(folder).absolute())
-    return tuple(_hook(entry, closes) for entry, closes in _entries(_table(settings), root, fails))
+    stopped: dict[str, str] = {}
+    entries = [
+        (msgspec.structs.replace(entry, stopped=stopped), closes)
+        for entry, closes in _entries(_table(settings), root, fails)
+    ]
+    return (*(_hook(*one) for one in entries), *_holding(entry for entry, _ in entries))
 
 
 def _table(settings: Mapping[str, Any] | str | Path) -> Mapping[str, Any]:
@@ -122,12 +132,16 @@ def _list(value: Any, event: str) -> Sequence[Mapping[str, Any]]:
     return value
 
 
-def _matcher(value: Any, event: str) -> re.Pattern[str] | None:
+def _matcher(value: Any, event: str) -> Callable[[str], bool] | None:
+    """Return what says whether a name fits. Rust's engine takes time in proportion to the name; it has no look-around, where Python's is used."""
     if value in (None, "", "*"):
         return None
     try:
-        return re.compile(value)
-    except (re.error, TypeError) as error:
+        pattern = re.compile(value)
+        if _LOOKS_AROUND.search(value):
+            return lambda name: pattern.fullmatch(name) is not None
+        return SchemaValidator(core_schema.str_schema(pattern=f"^(?:{value})$")).isinstance_python
+    except (re.error, TypeError, SchemaError) as error:
         raise ConfigurationError(
             f"The matcher {shown(value)} of a hook for {event} is not a regular expression: {error}."
         ) from error
@@ -142,6 +156,22 @@ def _hook(entry: _Entry, fails: str) -> Hook:
         timeout=entry.timeout + _GRACE_SECONDS,
         fails=closes,
     )
+
+
+def _holding(entries: Iterable[_Entry]) -> Iterator[Hook]:
+    """Return the hooks that hold a run which one after a tool has stopped."""
+    first = next((entry for entry in entries if entry.moment == Moment.AFTER_TOOL), None)
+    if first is not None:
+        for moment in (Moment.BEFORE_TOOL, Moment.BEFORE_REQUEST):
+            yield Hook(at=moment, run=partial(_held, first.stopped), name="hook that stopped the run", timeout=None)
+
+
+def _held(stopped: dict[str, str], context: HookContext) -> HookAnswer:
+    """Deny what comes after a stop. The request that is denied ends the run; a resume of it starts anew."""
+    reason = stopped.get(context.run_id)
+    if context.at == Moment.BEFORE_REQUEST:
+        stopped.pop(context.run_id, None)
+    return None if reason is None else _denied(reason)
 
 
 async def _run(entry: _Entry, context: HookContext) -> HookAnswer:
@@ -163,7 +193,7 @@ async def _run(entry: _Entry, context: HookContext) -> HookAnswer:
         return _blocked(done.stderr.strip() or "A hook blocked this.", context)
     if done.exit_code != 0:
         raise HookFailed(f"{entry.command[:200]} ended with status {done.exit_code}: {done.stderr.strip()[:500]}")
-    return _answered(_hook_output(done, entry), done.stdout, context)
+    return _answered(_hook_output(done, entry), done.stdout, context, entry.stopped)
 
 
 def _is_meant(entry: _Entry, context: HookContext) -> bool:
@@ -175,7 +205,7 @@ def _is_meant(entry: _Entry, context: HookContext) -> bool:
         names = {context.tool, TOOLS.get(context.tool, context.tool), there}
     else:
         names = {_SOURCES.get(context.source, context.source)}
-    return any(entry.matcher.fullmatch(name) for name in names)
+    return any(entry.matcher(name) for name in names)
 
 
 _SOURCES = {"start": "startup", "resume": "resume"}
@@ -218,30 +248,68 @@ def _response(result: ToolResult) -> Any:
 
 
 def _hook_output(done: ProcessResult, entry: _Entry) -> JsonObject:
-    """Return the decision that a program has written; an empty one where it has written words, or nothing."""
-    text = done.stdout.strip()
-    if not text.startswith("{"):
+    """Return the decision that a program has written; an empty one where it has written words, or nothing.
+
+    Raises:
+        HookFailed: It seems to have decided something, in a form that is not understood.
+    """
+    text = done.stdout.strip().lstrip("\ufeff")
+    is_words = entry.moment in _TAKES_WORDS and not text.startswith("{")
+    if is_words or not (text.startswith(("[", '"')) or _BEGINS_OBJECT.search(text)):
         return {}
     try:
-        value = json.loads(text)
-    except ValueError as error:
+        value = json.loads(text, object_pairs_hook=_once)
+    except (ValueError, RecursionError) as error:
         raise HookFailed(f"{entry.command[:200]} answered with what is not valid JSON: {error}") from error
+    _check(value, entry)
     if message := value.get("systemMessage"):
         logger.info("%s: %s", entry.command[:80], str(message)[:500])
     return dict(value)
 
 
-def _answered(said: JsonObject, stdout: str, context: HookContext) -> HookAnswer:
+_TAKES_WORDS = (Moment.PROMPT, Moment.SESSION_START)
+_BEGINS_OBJECT = re.compile(r"^\s*\{", re.MULTILINE)
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    names = [name for name, _ in pairs]
+    if len(set(names)) < len(names):
+        raise ValueError("a name stands in it twice")
+    return dict(pairs)
+
+
+def _check(value: Any, entry: _Entry) -> None:
+    """Refuse what decides nothing here, but was surely meant to: fields of wrong types, decisions in wrong places or with unknown names."""
+    if not isinstance(value, dict):
+        raise HookFailed(f"{entry.command[:200]} answered with JSON that is not an object: {shown(value)}")
+    more = value.get("hookSpecificOutput")
+    wrong = [name for name, kind in _KINDS.items() if value.get(name) is not None and not isinstance(value[name], kind)]
+    if isinstance(more, dict):
+        changed = more.get("updatedInput")
+        wrong += ["updatedInput"] if changed is not None and not isinstance(changed, dict) else []
+        wrong += ["hookEventName"] if more.get("hookEventName") not in (None, entry.event) else []
+    if value.get("decision") not in (None, "block", "approve"):
+        wrong.append("decision")
+    wrong += [name for name in ("permissionDecision", "updatedInput") if name in value]
+    if wrong:
+        fields = ", ".join(dict.fromkeys(wrong))
+        raise HookFailed(f"{entry.command[:200]} answered in a form that is not understood: {fields}.")
+
+
+_KINDS: Mapping[str, type] = {"hookSpecificOutput": dict, "continue": bool, "decision": str}
+
+
+def _answered(said: JsonObject, stdout: str, context: HookContext, stopped: dict[str, str]) -> HookAnswer:
     special = said.get("hookSpecificOutput")
     more: JsonObject = special if isinstance(special, dict) else {}
     reason = str(said.get("stopReason") or said.get("reason") or more.get("permissionDecisionReason") or "")[
         :_MAX_WORDS
     ]
     if said.get("continue") is False:
-        return _denied(reason or "A hook stopped the run.", interrupt=context.at == Moment.BEFORE_TOOL)
-    if said.get("decision") == "block":
-        return _blocked(reason or "A hook blocked this.", context)
+        return _stopped(reason or "A hook stopped the run.", context, stopped)
     added = str(more.get("additionalContext") or "")[:_MAX_WORDS]
+    if said.get("decision") == "block":
+        return _blocked("\n".join(filter(None, (reason or "A hook blocked this.", added))), context)
     match context.at:
         case Moment.BEFORE_TOOL:
             return _on_call(more, reason, context)
@@ -281,6 +349,16 @@ def _blocked(reason: str, context: HookContext) -> HookAnswer:
             return None
         case _:
             return _denied(reason)
+
+
+def _stopped(reason: str, context: HookContext, stopped: dict[str, str]) -> HookAnswer:
+    """Stop the run: here, or once the calls beside the one that has ended are done."""
+    if context.at == Moment.AFTER_TOOL:
+        stopped[context.run_id] = reason
+        return None
+    if context.at in (Moment.STOP, Moment.SESSION_END):
+        return None  # it ends anyway
+    return _denied(reason, interrupt=context.at == Moment.BEFORE_TOOL)
 
 
 def _denied(reason: str, *, interrupt: bool = False) -> Decision:

@@ -81,6 +81,7 @@ async def run_process(
         await asyncio.shield(_end(group, watch))
         raise
     finally:
+        _abandon(transport.get_pipe_transport(0))
         transport.close()
         process_guard.leave(group)
     return watch.result(transport.get_returncode(), timed_out=not ended)
@@ -230,6 +231,12 @@ def _write(pipe: asyncio.BaseTransport | None, content: bytes | None) -> None:
     if content is not None and isinstance(pipe, asyncio.WriteTransport):
         pipe.write(content)
         pipe.close()
+
+
+def _abandon(pipe: asyncio.BaseTransport | None) -> None:
+    """Close the input at once: what was not read of it would keep it open as long as a grandchild that has left holds its other end."""
+    if isinstance(pipe, asyncio.WriteTransport) and pipe.get_write_buffer_size():
+        pipe.abort()
 
 
 async def _end(group: int, watch: _Watch) -> None:

@@ -1,0 +1,198 @@
+"""Commands of hooks that fail, lie or never end: a call that one of them denies does not run, and the run goes on."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from treadle import Agent, ConfigurationError, Tool, allow, deny, tool
+from treadle.resolve.command_hooks import command_hooks
+from treadle.testing import ScriptedModel, call, text
+
+
+@tool(effect="unsafe")
+async def rm(path: str, force: bool = False) -> str:
+    """Remove."""
+    return f"removed {path[:20]} {force}"
+
+
+@pytest.fixture
+def run(tmp_path: Path):
+    """Run an agent whose one call passes a hook with this body."""
+
+    async def go(event: str, body: str, *calls: Any, fails: Any = "open", policy: Any = None, **more: Any) -> Any:
+        place = tmp_path / "hook.py"
+        place.write_text(f"import json, os, sys\n{body}\n")
+        group = {"matcher": more.pop("matcher")} if "matcher" in more else {}
+        entry = {"type": "command", "command": f"{sys.executable} {place}", **more}
+        hooks = command_hooks({"hooks": {event: [{**group, "hooks": [entry]}]}}, folder=tmp_path, fails=fails)
+        model = ScriptedModel([*(calls or (call("rm", path="x"),)), *(text("Done.") for _ in range(5))])
+        return await Agent(model, tools=[rm], policy=policy or allow("*"), hooks=hooks).run("go")
+
+    return go
+
+
+def status(result: Any) -> str:
+    return str(result.tool_calls[0].status)
+
+
+def says(value: Any) -> str:
+    return f"print({json.dumps(value)!r})"
+
+
+NOT_UNDERSTOOD = [
+    'print(\'[{"permissionDecision": "deny"}]\')',
+    "print('\"deny\"')",
+    says({"hookSpecificOutput": "deny"}),
+    says({"hookSpecificOutput": [{"permissionDecision": "deny"}]}),
+    says({"hookSpecificOutput": {"permissionDecision": "DENY"}}),
+    says({"hookSpecificOutput": {"permissionDecision": ["deny"]}}),
+    says({"hookSpecificOutput": {"permissionDecision": "defer"}}),
+    says({"hookSpecificOutput": {"hookEventName": "PostToolUse", "permissionDecision": "deny"}}),
+    says({"hookSpecificOutput": {"updatedInput": "rm y"}}),
+    says({"permissionDecision": "deny"}),
+    says({"updatedInput": {"path": "y"}}),
+    says({"decision": "denied"}),
+    says({"decision": {"block": True}}),
+    says({"continue": "false"}),
+    says({"continue": 0}),
+    'print(\'{"decision": "block", "decision": "approve"}\')',
+    "print('{\"a\": ' + '[' * 100_000 + ']' * 100_000 + '}')",
+    f"print('checking'); {says({'decision': 'block'})}",
+    f"{says({'decision': 'approve'})}; {says({'decision': 'block'})}",
+    "sys.stdout.write(json.dumps({'pad': 'x' * 50_000_000, 'hookSpecificOutput': {'permissionDecision': 'deny'}}))",
+    *(f"sys.exit({code})" for code in (1, 3, 126, 127, 255)),
+    *(f"os.kill(os.getpid(), {number})" for number in (1, 6, 9, 11, 15)),
+]
+
+
+@pytest.mark.row("E06")
+@pytest.mark.parametrize("body", NOT_UNDERSTOOD)
+async def test_an_answer_that_is_not_understood_denies_where_the_hook_fails_closed(run: Any, body: str):
+    assert status(await run("PreToolUse", body, fails="closed")) == "denied"
+    assert status(await run("PreToolUse", body)) == "ok"
+
+
+@pytest.mark.row("E06")
+@pytest.mark.parametrize(
+    "body", ["print('checked: [ok]')", "print('3 files')", "sys.stdout.write('x' * 50_000_000)", ""]
+)
+async def test_words_and_silence_decide_nothing(run: Any, body: str):
+    assert status(await run("PreToolUse", body, fails="closed")) == "ok"
+
+
+@pytest.mark.row("E06", "P13")
+@pytest.mark.parametrize(
+    "body",
+    [
+        says({"decision": "block", "reason": "no"}),
+        says({"continue": False, "decision": "approve", "stopReason": "no"}),
+        says({"hookSpecificOutput": {"permissionDecision": "deny", "updatedInput": {"path": "y"}}}),
+        f"sys.stdout.buffer.write(b'\\xef\\xbb\\xbf'); sys.stdout.flush(); {says({'decision': 'block'})}",
+        'print(\'{"decision": "block", "reason": "\\\\ud800 \\\\u0000"}\')',
+        f"os.close(0); {says({'decision': 'block'})}",
+        "sys.stderr.write('x' * 50_000_000); sys.exit(2)",
+        f"{says({'hookSpecificOutput': {'permissionDecision': 'allow'}})}; sys.stdout.flush(); sys.exit(2)",
+        f"import time\nif os.fork() == 0: time.sleep(100)  # sleep: it holds the pipe\n{says({'decision': 'block'})}",
+        f"import time\nif os.fork() == 0: os.setsid(); time.sleep(4); os._exit(0)  # sleep: as above\n{says({'decision': 'block'})}",
+    ],
+)
+async def test_a_denial_is_understood_whatever_comes_with_it(run: Any, body: str):
+    result = await run("PreToolUse", body, call("rm", path="y" * 900_000))
+
+    assert status(result) == "denied"
+
+
+@pytest.mark.row("E06")
+async def test_a_hook_that_never_ends_is_ended_with_all_that_it_has_started(run: Any, tmp_path: Path):
+    body = (
+        "import time\nos.fork()\nopen('pids', 'a').write(f'{os.getpid()}\\n')\ntime.sleep(100)  # sleep: it never ends"
+    )
+    result = await run("PreToolUse", body, fails="closed", timeout=1)
+
+    assert status(result) == "denied"
+    pids = (tmp_path / "pids").read_text().split()
+    assert len(pids) == 2
+    assert not any(Path(f"/proc/{pid}/cmdline").read_bytes() for pid in pids if Path(f"/proc/{pid}").exists())
+
+
+@pytest.mark.row("E06")
+@pytest.mark.parametrize("said", [{"path": "\ud800"}, {"path": "secret", "force": True}, {"path": 3}, {"other": 1}, {}])
+async def test_changed_arguments_are_held_to_schema_and_rules(run: Any, said: Any):
+    body = says({"hookSpecificOutput": {"permissionDecision": "allow", "updatedInput": said}})
+    result = await run("PreToolUse", body, policy=deny("rm(path=secret)", "rm(force=true)"))
+
+    assert status(result) in ("denied", "invalid_arguments")
+
+
+@pytest.mark.row("E06")
+@pytest.mark.parametrize("fails", ["open", "closed"])
+async def test_a_hook_after_a_tool_may_stop_the_run(run: Any, fails: str):
+    result = await run(
+        "PostToolUse",
+        says({"continue": False, "stopReason": "Enough."}),
+        call("rm", path="x"),
+        call("rm", path="y"),
+        fails=fails,
+    )
+
+    assert (str(result.reason), len(result.tool_calls), status(result)) == ("task_denied", 1, "ok")
+    assert "Enough." in result.stop.message
+    assert "removed x" in result.messages[-1].results[0].content
+
+
+@pytest.mark.row("E06")
+async def test_a_block_after_a_tool_brings_its_context_along(run: Any):
+    body = says({"decision": "block", "reason": "lint", "hookSpecificOutput": {"additionalContext": "line 3"}})
+    result = await run("PostToolUse", body)
+
+    (content,) = [one.content for message in result.messages for one in getattr(message, "results", ())]
+    assert content.endswith("[hook] lint\nline 3")
+
+
+@pytest.mark.row("E06")
+async def test_a_stop_at_the_end_of_a_run_is_stronger_than_a_block(run: Any):
+    result = await run("Stop", says({"continue": False, "decision": "block", "reason": "more"}))
+
+    assert (result.text, len(result.messages)) == ("Done.", 4)
+
+
+@pytest.mark.row("E06")
+@pytest.mark.parametrize("matcher", ["(r+)+m!", "((r|r)+)+!", "(\\w+)*!", ".*.*.*.*.*.*.*!", "(r|rr|rrr)*!"])
+async def test_a_hostile_expression_is_matched_in_bounded_time(tmp_path: Path, matcher: str):
+    async def act(arguments: Any, ctx: Any) -> str:
+        return "done"
+
+    name = "r" * 64
+    tools = [Tool(name=name, description="d", parameters={"type": "object"}, effect="unsafe", run=act)]
+    entry = {"matcher": matcher, "hooks": [{"type": "command", "command": "exit 2"}]}
+    hooks = command_hooks({"hooks": {"PreToolUse": [entry]}}, folder=tmp_path)
+    model = ScriptedModel([call(name), text("Done.")])
+
+    assert status(await Agent(model, tools=tools, policy=allow("*"), hooks=hooks).run("go")) == "ok"
+
+
+@pytest.mark.parametrize(
+    ("matcher", "fits"),
+    [
+        ("rm", True),
+        ("r", False),
+        ("rm|Bash", True),
+        ("(?!x).*", True),
+        ("(?!rm).*", False),
+        ("(?i)RM", True),
+        ("r.", True),
+        ("*", True),
+    ],
+)
+async def test_an_expression_must_fit_the_whole_name(run: Any, matcher: str, fits: bool):
+    assert status(await run("PreToolUse", "sys.exit(2)", matcher=matcher)) == ("denied" if fits else "ok")
+
+
+@pytest.mark.parametrize("matcher", ["(", "[", "a{1000}{1000}{1000}", 3, ["rm"], {}])
+def test_a_matcher_that_is_not_an_expression_is_refused(matcher: Any):
+    entry = {"matcher": matcher, "hooks": [{"type": "command", "command": "true"}]}
+    with pytest.raises(ConfigurationError, match="regular expression"):
+        command_hooks({"hooks": {"PreToolUse": [entry]}})
