@@ -1,7 +1,7 @@
 """Workers under load and under fire: `python benchmarks/workers.py SCENARIO [--spread file|postgres|pgqueuer] [--count N]`.
 
 Each scenario starts worker processes of its own, and a PostgreSQL server of its own where the spread needs one. It prints one JSON
-object. It ends with 1 where something was lost, done twice, or exceeded a limit; times are for you to judge, on a machine you know.
+object. It ends with 1 where something was lost, done twice, left to lie, or exceeded a limit; times are for you to judge, on a machine you know.
 """
 
 import argparse

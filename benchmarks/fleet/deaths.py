@@ -10,7 +10,7 @@ from fleet.fleet import Feeding, Fleet, fleet_of
 from fleet.member import Spread
 from fleet.verdict import verdict
 
-__all__ = ["is_clean", "kills", "restarts", "stops"]
+__all__ = ["are_followed", "is_clean", "kills", "restarts", "stops"]
 
 BACKLOG = 24
 
@@ -81,7 +81,7 @@ async def conclude(fleet: Fleet, feeding: Feeding, deaths: list[tuple[float, str
     except TimeoutError:
         pass  # the counts say what is missing
     found = await verdict(fleet, feeding.ids, deaths)
-    found["is_clean"] = is_clean(found)
+    found["is_clean"] = is_clean(found) and are_followed(len(deaths), found["takeovers"]["count"])
     return {**found, "seconds_to_finish": round(time.monotonic() - begun, 1)}
 
 
@@ -98,6 +98,11 @@ async def settled(fleet: Fleet) -> None:
             except JournalError:
                 pass
             await asyncio.sleep(0.2)
+
+
+def are_followed(deaths: int, takeovers: int) -> bool:
+    """Whether others continued what workers left that died or stood still. Of a few, none may have had a session."""
+    return takeovers >= deaths // 3
 
 
 def is_clean(found: dict[str, Any]) -> bool:
