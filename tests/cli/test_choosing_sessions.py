@@ -7,6 +7,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import pexpect
 import pytest
 
 from treadle import Agent, Tool, ToolContext, ToolOutput, ask, check_sessions, open_journal, open_session
@@ -65,6 +66,43 @@ def test_sessions_are_listed_by_tenant_parent_and_time(treadle: Any) -> None:
     assert "No session matches" in treadle("sessions", "--journal", "j.db", "--tenant", "green", code=0).stderr
     refused = treadle("sessions", "--journal", "j.db", "--since", "soon", code=2).stderr
     assert "a time such as 2026-11-30T18:00, or an age such as 90m" in refused
+
+
+@pytest.mark.row("E-LISTS")
+def test_a_list_is_read_page_by_page_and_says_how_it_continues(treadle: Any) -> None:
+    asyncio.run(fill(treadle.folder / "j.db"))
+    place = ("--journal", "j.db")
+
+    every = [one["id"] for one in treadle.json("sessions", "--json", *place, code=0)]
+    first = treadle("sessions", *place, "--limit", "2", code=0)
+    pages, last = [first.stdout.split("\n")[:-1]], every[1]
+    while len(pages[-1]) == 2:
+        pages.append(treadle("sessions", *place, "--limit", "2", "--after", last, code=0).stdout.split("\n")[:-1])
+        last = pages[-1][-1].split()[0]
+
+    assert [line.split()[0] for page in pages for line in page] == every
+    assert f"3 more are not shown: --after {every[1]} shows those that follow, --limit N shows more." in first.stderr
+    assert ids(treadle.json("sessions", "--json", *place, "--after", every[0], "--tenant", "blue")) <= {"one", "copy"}
+    assert "No session matches" in treadle("sessions", *place, "--after", every[-1], code=0).stderr
+    assert "'nobody'" in treadle("sessions", *place, "--after", "nobody", code=2).stderr
+
+
+@pytest.mark.row("E-LISTS")
+def test_a_list_that_is_longer_than_the_terminal_is_shown_in_the_pager(treadle: Any) -> None:
+    asyncio.run(fill(treadle.folder / "j.db"))
+
+    def seen(*flags: str, rows: int) -> str:
+        command = treadle.command("sessions", "--journal", "j.db", *flags)
+        environment = {**treadle.environment, "PAGER": "sed s/^/PAGED-/", "TERM": "xterm"}
+        child = pexpect.spawn(
+            command[0], command[1:], env=environment, cwd=str(treadle.folder), dimensions=(rows, 80), encoding="utf-8"
+        )
+        child.expect(pexpect.EOF, timeout=60)
+        return str(child.before)
+
+    assert seen(rows=4).count("PAGED-") == 5
+    assert "PAGED-" not in seen(rows=40)
+    assert "PAGED-" not in seen("--no-pager", rows=4)
 
 
 def test_inputs_facts_and_the_agents_name_are_told(treadle: Any) -> None:

@@ -10,7 +10,7 @@ from treadle.cli.input.options import Options
 from treadle.cli.input.settings import settings_of
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import counted, one_line, shown_time
-from treadle.cli.sessions import is_there, opened
+from treadle.cli.sessions import find_session, is_there, opened
 from treadle.events import SessionStatus
 from treadle.ports import Journal, SessionFilter, SessionInfo
 
@@ -53,7 +53,8 @@ async def list_sessions(options: Options, terminal: Terminal) -> int:
     limit = options.limit if options.limit is not None or options.as_json else _SHOWN
     if is_there(path):
         async with opened(path) as journal:
-            for info in await journal.sessions(_filter(options)):
+            after = "" if options.after_session is None else (await find_session(journal, options.after_session)).cursor
+            for info in await journal.sessions(_filter(options, after)):
                 if limit is not None and len(rows) == limit:
                     more += 1
                     continue
@@ -63,23 +64,26 @@ async def list_sessions(options: Options, terminal: Terminal) -> int:
     if options.as_json:
         terminal.data([row.data() for row in rows])
         return 0
-    for row in rows:
-        terminal.line(_line(row))
+    with terminal.paged(is_off=options.is_unpaged):
+        for row in rows:
+            terminal.line(_line(row))
     if rows:
         _tell_sums(rows, terminal)
     else:
         terminal.say("No session matches." if is_there(path) and _is_filtered(options) else "No sessions yet.")
     if more:
-        terminal.say(f"{more} more {'is' if more == 1 else 'are'} not shown: --limit N shows more.")
+        is_are = "is" if more == 1 else "are"
+        following = f"--after {rows[-1].info.id} shows those that follow, " if rows else ""
+        terminal.say(f"{more} more {is_are} not shown: {following}--limit N shows more.")
     return 0
 
 
 def _is_filtered(options: Options) -> bool:
-    chosen = (options.match, options.limit, options.tenant, options.parent, options.since)
+    chosen = (options.match, options.limit, options.tenant, options.parent, options.since, options.after_session)
     return bool(options.states) or any(one is not None for one in chosen)
 
 
-def _filter(options: Options) -> SessionFilter:
+def _filter(options: Options, after: str) -> SessionFilter:
     states = set(options.states) - {"in-doubt"}
     return SessionFilter(
         phases=tuple(sorted(states)),
@@ -89,6 +93,7 @@ def _filter(options: Options) -> SessionFilter:
         tenant=options.tenant,
         parent_id=options.parent,
         since=options.since,
+        after=after,
     )
 
 

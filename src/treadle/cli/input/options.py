@@ -175,6 +175,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """What an MCP client is offered: `agent`, `tools` or `both`."""
     description: str | None = None
     """Of the agent that is offered."""
+    after_session: str | None = None
+    """Of a list: the last session of the page before."""
     http_port: int | None = None
     """Of this machine, where MCP clients come in over HTTP; 0 for a free one."""
     has_no_token: bool = False

@@ -58,6 +58,8 @@ def add_filters(parser: Flags) -> None:
         help="only sessions changed since: 2026-11-30, 2026-11-30T18:00, or an age such as 90m, 12h or 7d",
     )  # fmt: skip
     parser.flag("--limit", type=count, metavar="N", help="at most N sessions, the last changed first")
+    parser.flag("--after", dest="after_session", metavar="ID", help="only sessions that follow this one in the list")
+    _add_pager(parser)
 
 
 _STATES = (
@@ -81,6 +83,10 @@ def _add_one(parser: Flags) -> None:
 
 def _add_shown(parser: Flags) -> None:
     _add_one(parser)
+    _add_pager(parser)
+
+
+def _add_pager(parser: Flags) -> None:
     parser.flag(
         "--no-pager", dest="is_unpaged", action="store_true",
         help="do not show a long text in PAGER, which happens at a terminal only",
