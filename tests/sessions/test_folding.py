@@ -138,6 +138,23 @@ def test_deaths_count_in_a_row_where_the_run_has_got_no_further() -> None:
     assert deaths(STOPPED, resumed) == (0, 1)
 
 
+def test_who_lost_a_run_is_known_and_a_person_who_activates_its_session_lets_it_be_tried_anew() -> None:
+    def lost(*events: AnyEvent) -> tuple[int, tuple[str, ...]]:
+        run = folded(msgspec.structs.replace(STARTED, worker="a"), *events).run
+        assert run is not None
+        return run.deaths_now, run.lost_now
+
+    by_b, by_c = RunResumed(worker="b"), RunResumed(worker="c")
+    assert lost() == (1, ("a",))
+    assert lost(by_b, by_c) == (3, ("a", "b", "c"))
+    assert lost(by_b, said("x"), by_c) == (2, ("b", "c"))
+    assert lost(*[by_b] * 70) == (71, ("b",) * 50)
+    suspended, activated = SessionChanged(status="suspended"), SessionChanged(status="active")
+    assert lost(by_b, suspended) == (2, ("a", "b"))
+    assert lost(by_b, suspended, activated) == (0, ())
+    assert lost(by_b, suspended, activated, by_c) == (1, ("c",))
+
+
 def test_a_run_adds_up_what_its_events_say() -> None:
     usage = Usage(input_tokens=3, output_tokens=2)
     run = folded(

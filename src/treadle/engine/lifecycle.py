@@ -78,6 +78,8 @@ class Lifecycle:
         """Looks at the session once it is leased, and raises where the run must not continue; None for no such look."""
         self.takes_submitted = False
         """Whether it carries out the task that waits in the session for a worker."""
+        self.worker = ""
+        """The worker that runs it, for the record; empty for another process."""
         self.meter: Meter | None = None
         """What the run has spent against what it may; None until it has begun."""
         self.session: Session | None = None
@@ -317,6 +319,7 @@ class Lifecycle:
             agent=self._spec.name,
             fingerprint=self._spec.fingerprint,
             single_turn=self.single_turn,
+            worker=self.worker,
         )
         denied, beside = await hooks.prompt(message, "task")
         given = [MessageAdded(message=message, source="task")] if denied is None else []
@@ -336,6 +339,7 @@ class Lifecycle:
             origin=self.origin,
             agent=self._spec.name,
             fingerprint=self._spec.fingerprint,
+            worker=self.worker,
         )
         await ledger.record(resumed, durable=True)
         await settle(ledger, session.state.salvaged)

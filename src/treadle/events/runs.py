@@ -52,6 +52,8 @@ class RunStarted(Event, frozen=True, kw_only=True, tag="run.started"):
     """What tells the agent from one that has changed since, by part: model, instructions, tools, answer."""
     single_turn: bool = False
     """Whether the model may call tools in one response only: its next one must be the answer."""
+    worker: str = ""
+    """The worker that runs it: its name, and when it began. Empty for another process."""
 
 
 class RunPaused(Event, frozen=True, kw_only=True, tag="run.paused"):
@@ -82,6 +84,8 @@ class RunResumed(Event, frozen=True, kw_only=True, tag="run.resumed"):
     """As in `run.started`; empty where it stays."""
     fingerprint: dict[str, str] = msgspec.field(default_factory=dict)
     """As in `run.started`; empty where it stays."""
+    worker: str = ""
+    """As in `run.started`: the one that runs it from here on."""
 
 
 class RunFinished(Event, frozen=True, kw_only=True, tag="run.finished"):

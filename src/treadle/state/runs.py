@@ -13,6 +13,9 @@ from treadle.tools import JsonObject
 
 __all__ = ["RunState"]
 
+_MOST_LOST = 50
+"""Of so many processes that lost a run is remembered which they were."""
+
 RunPhase = Literal["running", "paused", "stopped", "completed", "failed"]
 
 
@@ -78,7 +81,12 @@ class RunState(msgspec.Struct, Documented, kw_only=True):
     warned: dict[str, int | float | str] = msgspec.field(default_factory=dict)
     """The limits that it was warned of, by the name of the budget, each in its unit."""
     deaths: int = 0
-    """How often in a row the process of the run has died before it had got any further."""
+    """How often in a row the process of the run has died, or lost the run, before it had got any further; -1 where its next
+    beginning is not counted, because a person has let it continue."""
+    worker: str = ""
+    """The worker that runs it, or has run it last; empty for another process."""
+    lost_by: tuple[str, ...] = ()
+    """Whose deaths those were: workers, empty for other processes. The last ones, where there were many."""
     progress: int = 0
     """Responses and results that it had when it was last resumed."""
     segment_at: float = 0.0
@@ -101,6 +109,7 @@ class RunState(msgspec.Struct, Documented, kw_only=True):
             fingerprint=event.fingerprint,
             single_turn=event.single_turn,
             first_message=first_message,
+            worker=event.worker,
             segment_at=event.at,
             last_at=event.at,
         )
@@ -117,7 +126,8 @@ class RunState(msgspec.Struct, Documented, kw_only=True):
     @explained
     def resume(self, event: RunResumed) -> None:
         """Continue, with what the resumption brings."""
-        self.deaths, self.progress = self.deaths_now, self.steps + len(self.calls)
+        self.lost_by, self.deaths = self.lost_now, self.deaths_now
+        self.worker, self.progress = event.worker, self.steps + len(self.calls)
         if self.phase == "running":  # the process died: its last event says how long it surely ran
             lived = max(self.last_at - self.segment_at, 0.0)
             self.spent = msgspec.structs.replace(self.spent, wall_seconds=self.spent.wall_seconds + lived)
@@ -135,10 +145,25 @@ class RunState(msgspec.Struct, Documented, kw_only=True):
 
     @property
     def deaths_now(self) -> int:
-        """How often in a row its process has died before it had got any further, if nobody runs it at this moment."""
+        """How often in a row its process has died, or lost it, before it had got any further, if nobody runs it at this moment."""
         if self.phase != "running":
             return 0
-        return self.deaths + 1 if self.steps + len(self.calls) == self.progress else 1
+        return self.deaths + 1 if self._is_stuck else 1
+
+    @property
+    def lost_now(self) -> tuple[str, ...]:
+        """Whose deaths `deaths_now` counts: a worker may still live, where it has lost the run with its journal."""
+        if self.phase != "running" or self.deaths < 0:
+            return ()
+        return (*self.lost_by, self.worker)[-_MOST_LOST:] if self._is_stuck else (self.worker,)
+
+    @property
+    def _is_stuck(self) -> bool:
+        return self.steps + len(self.calls) == self.progress
+
+    def forgive(self) -> None:
+        """Count its deaths anew: a person lets it continue."""
+        self.lost_by, self.deaths, self.progress = (), -1, self.steps + len(self.calls)
 
     def uncharge(self) -> None:
         """Charge the budget no longer for a call that it did not cover, from the moment at which the call is refused."""

@@ -354,6 +354,8 @@ class SessionState(Standing):
     # --- the session itself
 
     def _session_changed(self, event: SessionChanged) -> None:
+        if event.status == "active" != self.status and self.run is not None:
+            self.run.forgive()
         self.status = event.status or self.status
         if event.status is not None:
             self.moved_to = event.moved_to

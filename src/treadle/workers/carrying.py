@@ -37,6 +37,7 @@ from treadle.workers.limits import Limits, Subject
 from treadle.workers.live import LiveTeller, live_line
 from treadle.workers.logs import TRACES, Traces
 from treadle.workers.metrics import Metrics
+from treadle.workers.presence import Presence
 
 __all__ = ["AgentMaker", "Carrier", "Leash"]
 
@@ -113,6 +114,8 @@ class Carrier:
         self._deps = deps
         self._failures: dict[str, int] = {}
         self._lives: dict[str, Lifecycle] = {}
+        self.presence: Presence | None = None
+        """The worker's place in the journal; None where it has none."""
 
     @property
     def sessions(self) -> tuple[str, ...]:
@@ -194,9 +197,26 @@ class Carrier:
         if state.caller is not None or run is None or run.phase not in ("running", "paused"):
             return None
         if run.deaths_now >= self._tries and not await _is_live(session):
-            await self._set_aside(session, f"Its worker died {run.deaths_now} times at the same place.")
-            return None
+            deaths = await self._deaths(run)
+            if deaths is None:
+                return None
+            if deaths >= self._tries:
+                await self._set_aside(session, f"Its worker died {deaths} times at the same place.")
+                return None
         return await self._continuing(session, run)
+
+    async def _deaths(self, run: RunState) -> int | None:
+        """Return how many processes died at the place where a run is; None while that is not known yet.
+
+        A worker that had handed the run over, or has lost it with its journal and lives, did not die.
+        """
+        if self.presence is None:
+            return run.deaths_now
+        if not self.presence.is_settled:
+            return None
+        workers = {worker for worker in run.lost_now if worker}
+        died = [await self.presence.died(worker) for worker in sorted(workers)]
+        return run.lost_now.count("") + sum(died)
 
     async def _beginning(self, session: Session) -> Lifecycle:
         task = session.state.submitted
@@ -209,7 +229,7 @@ class Carrier:
             budget=None if task.budget is None else budget_from(task.budget),
             deadline=task.deadline,
         )
-        life.takes_submitted, life.admit = True, _check_waits
+        life.takes_submitted, life.admit, life.worker = True, _check_waits, self._mark
         return life
 
     async def _continuing(self, session: Session, run: RunState) -> Lifecycle:
@@ -222,8 +242,12 @@ class Carrier:
                 raise SessionConflict(f"The run of session {session.id!r} has ended meanwhile.")
             check_agent(agent, session, accepts=False)
 
-        life.admit = admit
+        life.admit, life.worker = admit, self._mark
         return life
+
+    @property
+    def _mark(self) -> str:
+        return "" if self.presence is None else self.presence.mark
 
     async def _agent(self, name: str) -> Agent:
         """Return the agent of this name, made once.

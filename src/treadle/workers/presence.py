@@ -2,12 +2,13 @@
 
 import os
 import socket
+import time
 from collections.abc import Callable
 
 import msgspec
 
-from treadle.errors import ConfigurationError, JournalError, SessionHeld, WorkerNameTaken, shown
-from treadle.events import SessionChanged
+from treadle.errors import ConfigurationError, JournalError, SessionConflict, SessionHeld, WorkerNameTaken, shown
+from treadle.events import AnyEvent, SessionChanged
 from treadle.fields import Documented, checked
 from treadle.ports import Clock, HasOverview, Journal, Lease, SessionFilter
 from treadle.ports.journals import WORKER
@@ -19,6 +20,8 @@ __all__ = ["Presence", "WorkerInfo", "list_workers"]
 logger = redacted_logger(__name__)
 
 _PREFIX = "worker/"
+_SETTLING_SECONDS = 5.0
+"""A worker that had lost its place asks so long after it who else lives: the others take theirs again meanwhile."""
 
 
 class WorkerInfo(msgspec.Struct, Documented, frozen=True, kw_only=True):
@@ -63,9 +66,37 @@ class Presence:
         self._id = _PREFIX + info.name
         self._on_lost = on_lost
         self._lease: Lease | None = None
-        self._head = 0
+        self._head: int | None = None
+        self._lost_at = float("-inf")
+        self.mark = f"{info.name} {info.since:.6f}"
+        """Which worker it is, in the record of the runs that it carries out."""
         self.info = info
         """What the worker has said last."""
+
+    async def died(self, worker: str) -> bool:
+        """Say whether a worker has ended without having said so: it was killed, say.
+
+        Args:
+            worker: Its mark.
+        """
+        if worker == self.mark:
+            return False
+        name, _, since = worker.rpartition(" ")
+        infos = [info for event in await self._journal.read(_PREFIX + name) if (info := _told(event)) is not None]
+        own = [info for info in infos if f"{info.since:.6f}" == since]
+        if own and own[-1].is_draining and not own[-1].sessions:
+            return False
+        held = await self._journal.held([_PREFIX + name]) if isinstance(self._journal, HasOverview) else ()
+        return not (own and own[-1] is infos[-1] and held)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the place was not lost lately: only then is known who else has theirs."""
+        return self._lease is not None and time.monotonic() - self._lost_at >= _SETTLING_SECONDS
+
+    def _lose(self) -> None:
+        self._lost_at = time.monotonic()
+        self._on_lost()
 
     async def take(self) -> None:
         """Take the place, or take it again after it was lost.
@@ -77,13 +108,13 @@ class Presence:
         await self.leave()
         await self._journal.create(self._id)
         try:
-            self._lease = await self._journal.acquire(self._id, on_lost=self._on_lost, on_message=_pass)
+            self._lease = await self._journal.acquire(self._id, on_lost=self._lose, on_message=_pass)
         except SessionHeld as error:
             raise WorkerNameTaken(
                 f"A worker named {self.info.name!r} is at work on this journal already{await self._place_of_holder()}. "
                 "Give each worker a name of its own, or none: --name, or Worker(name=...)."
             ) from error
-        self._head = len(await self._journal.read(self._id))
+        self._head = None
         await self._store()
 
     async def _place_of_holder(self) -> str:
@@ -94,10 +125,11 @@ class Presence:
         """Write what the worker does, where it has changed."""
         if info == self.info or self._lease is None:
             return
-        self.info = info
+        before, self.info = self.info, info
         try:
             await self._store()
         except JournalError as error:
+            self.info = before
             logger.info("The status of worker %s could not be stored: %s", info.name, error)
 
     async def leave(self) -> None:
@@ -107,12 +139,23 @@ class Presence:
             await lease.release()
 
     async def _store(self) -> None:
+        """Store what the worker says.
+
+        Raises:
+            JournalError: The store failed, or the place is lost. What was to be stored may be stored anyway.
+        """
+        head, self._head = self._head, None
+        if head is None:
+            head = len(await self._journal.read(self._id))
         said = msgspec.to_builtins(self.info)
         event = SessionChanged(
-            session_id=self._id, seq=self._head + 1, at=self._clock.now(), metadata={"worker": said}, by=self.info.name
+            session_id=self._id, seq=head + 1, at=self._clock.now(), metadata={"worker": said}, by=self.info.name
         )
-        await self._journal.append(self._id, [event], state=WORKER, durable=False)
-        self._head += 1
+        try:
+            await self._journal.append(self._id, [event], state=WORKER, durable=False)
+        except SessionConflict as error:
+            raise JournalError(str(error)) from error
+        self._head = head + 1
 
 
 @checked
@@ -134,6 +177,12 @@ async def list_workers(journal: Journal, *, all: bool = False) -> tuple[WorkerIn
         if said is not None and (is_alive or all):
             found.append(msgspec.convert({**said, "is_alive": is_alive}, WorkerInfo))
     return tuple(found)
+
+
+def _told(event: AnyEvent) -> WorkerInfo | None:
+    """Return what a worker has said in an event of its place."""
+    said = (event.metadata or {}).get("worker") if isinstance(event, SessionChanged) else None
+    return msgspec.convert(said, WorkerInfo) if isinstance(said, dict) else None
 
 
 def checked_worker_name(name: str | None) -> str:

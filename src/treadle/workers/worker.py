@@ -149,7 +149,7 @@ class Worker:
             limits = Limits(journal, self._limits, self._clock)
             carrier = self._carrier_on(journal, limits)
             await carrier.check_agents()
-            presence = await self._present(journal)
+            carrier.presence = presence = await self._present(journal)
             stack.push_async_callback(presence.leave)
             dispatcher = self._dispatcher or JournalDispatcher(journal, clock=self._clock, tenants=self._tenants)
             self._carrier, self._queue = carrier, Queue(journal, self._clock)

@@ -1,0 +1,125 @@
+"""Which worker died, and which has only lost its run: a session is set aside for deaths, not for a database that was away."""
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.workers.test_workers import Waiting, suspended, until, working
+
+from postgres_server import PostgresServer, find_binaries
+from treadle import Agent, open_journal, open_session, submit
+from treadle.events import RunResumed
+from treadle.journals.postgres import open_postgres
+from treadle.testing import ScriptedModel, call, text
+from treadle.workers import Worker, result
+
+pytestmark = pytest.mark.row("N19")
+
+
+@asynccontextmanager
+async def own_server() -> AsyncIterator[PostgresServer]:
+    binaries = find_binaries()
+    if binaries is None:
+        pytest.skip("a journal in PostgreSQL needs its server: apt-get install postgresql")
+    server = PostgresServer(binaries)
+    try:
+        server.start()
+        yield server
+    finally:
+        server.end()
+
+
+class Asking(Waiting):
+    """The same, of a model that decides by the history alone: a database that crashes may have lost the last events."""
+
+    def __call__(self) -> Agent:
+        def answer(request: Any) -> Any:
+            return text("done") if any(message.role == "tool" for message in request.messages) else call("wait")
+
+        return Agent(ScriptedModel([answer]), tools=super().__call__().tools)
+
+
+async def resumed(address: Any, session_id: str, count: int) -> None:
+    """Return when a run was resumed so many times."""
+    async with open_journal(address) as journal:
+
+        async def is_so() -> bool:
+            return sum(isinstance(event, RunResumed) for event in await journal.read(session_id)) >= count
+
+        await until(is_so)
+
+
+async def test_a_database_that_was_away_three_times_is_no_death_of_a_worker() -> None:
+    async with own_server() as server:
+        address, waiting = server.new_url(), Asking()
+        session_id = await submit(address, "clerk", "Do it")
+        journal = await open_postgres(address, lease_seconds=1.0, patience_seconds=0.1, busy_seconds=0.5)
+        worker = Worker(journal, {"clerk": waiting}, tries=2, drain_seconds=0.01)
+        running = asyncio.create_task(worker.run())
+        await asyncio.wait_for(waiting.begun.wait(), 60)
+        for count in (1, 2, 3):
+            server.crash()
+            await until(lambda: gone(worker))
+            server.restart()
+            await resumed(address, session_id, count)
+        waiting.go_on.set()
+        assert (await result(address, session_id, timeout=60)).completed
+        worker.stop()
+        await running
+        await journal.close()
+
+
+async def gone(worker: Worker) -> bool:
+    """Say whether a worker runs nothing any more: it has lost its session with the journal."""
+    return worker._condition().sessions == 0  # noqa: SLF001 - what `/health` says
+
+
+async def test_a_run_that_was_handed_over_three_times_is_not_set_aside(address: str) -> None:
+    session_id = await submit(address, "clerk", "Do it")
+    for _ in range(3):
+        waiting = Waiting()
+        async with working(address, {"clerk": waiting}, drain_seconds=0.01):
+            await asyncio.wait_for(waiting.begun.wait(), 60)
+    waiting = Waiting()
+    waiting.go_on.set()
+    async with working(address, {"clerk": waiting}):
+        assert (await result(address, session_id, timeout=60)).completed
+
+
+KILLER = """
+import asyncio, os, sys
+
+from treadle import Agent, Worker, tool
+from treadle.testing import ScriptedModel, call, text
+
+@tool(effect="read", permission="allow")
+async def wait() -> str:
+    "Wait."
+    os._exit(9)
+
+def make() -> Agent:
+    return Agent(ScriptedModel([call("wait"), text("done")], follows_history=True), tools=[wait])
+
+asyncio.run(Worker(sys.argv[1], {"clerk": make}, name="one").run())
+"""
+
+
+async def test_a_session_that_killed_three_workers_of_one_name_is_set_aside_and_may_be_taken_up_again(
+    tmp_path: Path,
+) -> None:
+    address = str(tmp_path / "agent.db")
+    session_id = await submit(address, "clerk", "Do it")
+    for _ in range(3):
+        process = await asyncio.create_subprocess_exec(sys.executable, "-c", KILLER, address)
+        assert await process.wait() == 9
+    waiting = Waiting()
+    waiting.go_on.set()
+    async with open_journal(address) as journal, working(address, {"clerk": waiting}, name="one"):
+        await until(lambda: suspended(journal))
+        async with open_session(journal, id=session_id) as session:
+            await session.change(status="active", by="ada")
+        assert (await result(address, session_id, timeout=60)).completed
