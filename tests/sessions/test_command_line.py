@@ -174,7 +174,7 @@ def test_a_deadline_that_has_passed_asks_nothing(treadle: Program) -> None:
     report = treadle.json("run", *model, "--deadline", "2020-01-01T00:00:00Z", "Hi", code=10)
 
     assert (report["reason"], report["budget"], report["steps"]) == ("budget_exceeded", "max_wall_time_seconds", 0)
-    assert "a deadline is a time" in treadle("run", *model, "--deadline", "soon", "Hi", code=2).stderr
+    assert "write a time such as" in treadle("run", *model, "--deadline", "soon", "Hi", code=2).stderr
 
 
 @pytest.mark.row("B15")

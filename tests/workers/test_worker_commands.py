@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.workers.test_worker_limits import told
@@ -108,6 +109,59 @@ async def test_a_task_for_an_agent_that_no_worker_has_is_stored_and_reported(tmp
     assert process.returncode == 0
     assert output.decode().startswith("s_")
     assert "No worker at work has the agent 'nobody' (known: clerk): the task waits" in complaints.decode()
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("import nothing_like_this", "line 1: ModuleNotFoundError: No module named 'nothing_like_this'"),
+        ("def (:", "line 1: SyntaxError"),
+        ("x = 1", "holds no agent"),
+        ("def make():\n    raise OSError('no key')\nAGENTS = {'clerk': make}", "'clerk' failed: OSError: no key ("),
+        ("AGENTS = {'clerk': lambda: 5}", "'clerk' returned 5"),
+    ],
+)
+def test_a_worker_whose_agents_cannot_be_made_says_why_and_loses_no_task(
+    tmp_path: Path, content: str, says: str
+) -> None:
+    (tmp_path / "agents.py").write_text(content)
+    submitted = run("submit", "Do it", *at(tmp_path), "--agent", "clerk", folder=tmp_path)
+    assert submitted.returncode == 0
+    ended = run("worker", *at(tmp_path), "--agents", "agents.py", folder=tmp_path)
+    assert ended.returncode == 2
+    assert says in ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert "bug in Treadle" not in ended.stderr
+    assert "queued" in run("sessions", *at(tmp_path), folder=tmp_path).stdout
+
+
+def test_what_cannot_be_submitted_is_refused_and_a_key_with_another_task_is_told(tmp_path: Path) -> None:
+    for words, says in (
+        (["--agent", ""], "--agent is the name of an agent"),
+        (["--at", "soon"], "--at: write a time such as 2026-"),
+        (["--priority", "1.5"], "whole number"),
+        (["--tenant", b"\xff"], "tenant"),
+    ):
+        refused = run("submit", "Do it", *at(tmp_path), *words, folder=tmp_path)
+        assert (refused.returncode, refused.stdout) == (2, "")
+        assert says in refused.stderr
+    first = run("submit", "Pay", *at(tmp_path), "--key", "k", folder=tmp_path)
+    again = run("submit", "Pay", *at(tmp_path), "--key", "k", folder=tmp_path)
+    other = run("submit", "Refund", *at(tmp_path), "--key", "k", folder=tmp_path)
+    assert first.stdout == again.stdout == other.stdout
+    assert "another task" not in again.stderr
+    assert "The key 'k' was submitted before with another task, which counts: 'Pay'" in other.stderr
+
+
+def at(folder: Path) -> list[str]:
+    return ["--journal", str(folder / "agent.db")]
+
+
+def run(*words: Any, folder: Path) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-m", "treadle", *words],
+        cwd=folder, env=environment(folder), capture_output=True, text=True, timeout=100, check=False,
+    )  # fmt: skip
 
 
 def command(folder: Path) -> list[str]:

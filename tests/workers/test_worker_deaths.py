@@ -75,7 +75,7 @@ async def test_a_database_that_was_away_three_times_is_no_death_of_a_worker() ->
 
 async def gone(worker: Worker) -> bool:
     """Say whether a worker runs nothing any more: it has lost its session with the journal."""
-    return worker._condition().sessions == 0  # noqa: SLF001 - what `/health` says
+    return worker._condition().sessions == 0
 
 
 async def test_a_run_that_was_handed_over_three_times_is_not_set_aside(address: str) -> None:

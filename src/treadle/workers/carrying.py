@@ -2,6 +2,7 @@
 
 import copy
 import inspect
+import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
@@ -259,8 +260,7 @@ class Carrier:
         if name not in self._makers:
             raise UnknownAgent(f"This worker has no agent {shown(name)}.")
         if name not in self._made:
-            agent = self._makers[name]()
-            named = _named(await agent if inspect.isawaitable(agent) else agent, name)
+            named = _named(await _agent_of(self._makers[name], name), name)
             self._made[name] = _with_model(named, self._limits.limiting(named.model))
         return self._made[name]
 
@@ -292,6 +292,29 @@ class Carrier:
 
 def _trace_run(traces: Traces, event: AnyEvent) -> None:
     traces.run_id = event.run_id or traces.run_id
+
+
+async def _agent_of(make: AgentMaker, name: str) -> object:
+    """Call a function that makes an agent.
+
+    Raises:
+        ConfigurationError: It failed.
+    """
+    try:
+        agent = make()
+        return await agent if inspect.isawaitable(agent) else agent
+    except TreadleError:
+        raise
+    except Exception as error:
+        raise ConfigurationError(
+            f"The function for the agent {name!r} failed: {type(error).__name__}: {error} ({_place(error)})."
+        ) from error
+
+
+def _place(error: BaseException) -> str:
+    """Say where an exception was raised."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{last.filename}, line {last.lineno}"
 
 
 def _named(agent: object, name: str) -> Agent:

@@ -6,13 +6,15 @@ import msgspec
 
 from treadle import StopReason, list_workers, open_journal, result, submit
 from treadle.cli.commands.worker import DEFAULT, check_shared
-from treadle.cli.exits import exit_code
+from treadle.cli.exits import UsageError, exit_code
 from treadle.cli.input.options import Options
 from treadle.cli.input.places import same_journal
 from treadle.cli.input.settings import Settings, settings_of
 from treadle.cli.output.terminal import Terminal
+from treadle.cli.output.text import one_line
 from treadle.cli.sessions import person
 from treadle.cli.standard_input import check_given, read_task
+from treadle.events import TaskSubmitted
 from treadle.ports import Journal
 
 __all__ = ["command"]
@@ -23,6 +25,8 @@ def command(options: Options, terminal: Terminal) -> int:
     check_given(options.task)
     settings = settings_of(options)
     check_shared(settings)
+    if options.agent == "":
+        raise UsageError("--agent is the name of an agent, as workers have it; leave it out for `default`.")
     task = read_task(options.task, terminal)
     return asyncio.run(_submit(options, settings, task, terminal))
 
@@ -40,6 +44,8 @@ async def _submit(options: Options, settings: Settings, task: str, terminal: Ter
             by=person(options),
         )
         await _note_missing(journal, options.agent or DEFAULT, terminal)
+        if options.key is not None:
+            await _note_first(journal, session_id, options, task, terminal)
         if not options.is_waiting:
             if options.as_json:
                 terminal.data({"id": session_id})
@@ -66,3 +72,14 @@ async def _note_missing(journal: Journal, agent: str, terminal: Terminal) -> Non
     if workers and not any(agent in worker.agents for worker in workers):
         known = ", ".join(sorted({name for worker in workers for name in worker.agents}))
         terminal.say(f"No worker at work has the agent {agent!r} (known: {known}): the task waits until one has it.")
+
+
+async def _note_first(journal: Journal, session_id: str, options: Options, task: str, terminal: Terminal) -> None:
+    """Report that the key had named another task before: that one counts."""
+    submitted = [event for event in await journal.read(session_id) if isinstance(event, TaskSubmitted)]
+    if submitted and (submitted[0].message.text, submitted[0].agent) != (task, options.agent or DEFAULT):
+        first = one_line(submitted[0].message.text, 80)
+        terminal.say(
+            f"The key {options.key!r} was submitted before with another task, which counts: {first!r} for the agent "
+            f"{submitted[0].agent!r}. Give this one a key of its own."
+        )

@@ -19,7 +19,7 @@ def instant(text: str) -> float:
         return datetime.fromisoformat(text).astimezone().timestamp()
     except (ValueError, OverflowError, OSError):
         raise argparse.ArgumentTypeError(
-            f"a deadline is a time such as 2026-11-30T18:00 or 2026-11-30T17:00:00Z; got {text!r:.60}"
+            f"write a time such as 2026-11-30T18:00 or 2026-11-30T17:00:00Z; got {text!r:.60}"
         ) from None
 
 
