@@ -274,6 +274,10 @@ MAYBE = {
         "gemini",
         stream(Geminis.chunk(Geminis.call(None, {"sum": 1}), Geminis.call("a", {"sum": 1}), finish="STOP")),
     ),
+    "anthropic: one id, two actions, the first left open": (
+        "anthropic",
+        claude(*Anthropics.call(0, "a", ONE)[:-1], *Anthropics.call(0, "a", TWO)),
+    ),
     "anthropic: one id, two actions": ("anthropic", claude(*Anthropics.call(0, "a", ONE), *Anthropics.call(1, "a", TWO))),
     "gemini: one id, two actions": ("gemini", stream(Geminis.chunk(Geminis.call("a", {"sum": 1}), Geminis.call("a", {"sum": 2}), finish="STOP"))),
     "gemini: no ids": ("gemini", stream(Geminis.chunk(Geminis.call(None, {"sum": 1}), Geminis.call(None, {"sum": 1}), finish="STOP"))),

@@ -1,4 +1,4 @@
-"""Calls whose end the server never sends, in the dialects that send one: without arguments nobody knows whether some were lost."""
+"""Calls whose end the server never sends, in the dialects that send one, or whose start it sends again: no arguments are lost."""
 
 import json
 from collections.abc import Callable
@@ -7,32 +7,35 @@ import pytest
 from test_bedrock import events
 from wire import Anthropics, Till, outcome, sse
 
-from treadle import Agent, RunResult, resolve_model
+from treadle import Agent, RunResult, StopReason, resolve_model
 from treadle.testing import MockProvider, Turn
 from treadle.tools import JsonObject
 
 ONE = '{"sum": 1}'
 
 
-def anthropic(arguments: str, *, is_ended: bool) -> bytes:
-    begin, *rest = Anthropics.call(0, "a", *([arguments] if arguments else []))
-    pieces = rest if is_ended else rest[:-1]
-    return sse(Anthropics.start, begin, *pieces, Anthropics.reason("tool_use"), Anthropics.stop).encode()
+def anthropic(arguments: str, *, is_ended: bool, begins_again: bool = False) -> bytes:
+    begin, *pieces, end = Anthropics.call(0, "a", *([arguments] if arguments else []))
+    again, ending = [begin] * begins_again, [end] * is_ended
+    return sse(
+        Anthropics.start, begin, *pieces, *again, *ending, Anthropics.reason("tool_use"), Anthropics.stop
+    ).encode()
 
 
-def bedrock(arguments: str, *, is_ended: bool) -> bytes:
+def bedrock(arguments: str, *, is_ended: bool, begins_again: bool = False) -> bytes:
     begin: JsonObject = {"contentBlockIndex": 0, "start": {"toolUse": {"toolUseId": "a", "name": "pay"}}}
     piece: JsonObject = {"contentBlockIndex": 0, "delta": {"toolUse": {"input": arguments}}}
     return events(
         ("messageStart", {"role": "assistant"}),
         ("contentBlockStart", begin),
         *([("contentBlockDelta", piece)] if arguments else []),
+        *([("contentBlockStart", begin)] * begins_again),
         *([("contentBlockStop", {"contentBlockIndex": 0})] if is_ended else []),
         ("messageStop", {"stopReason": "tool_use"}),
     )
 
 
-def cohere(arguments: str, *, is_ended: bool) -> bytes:
+def cohere(arguments: str, *, is_ended: bool, begins_again: bool = False) -> bytes:
     def event(kind: str, **function: str) -> JsonObject:
         call = {"id": "a", "type": "function", "function": function}
         return {"type": kind, "index": 0, "delta": {"message": {"tool_calls": call}}}
@@ -41,6 +44,7 @@ def cohere(arguments: str, *, is_ended: bool) -> bytes:
         {"type": "message-start", "delta": {"message": {"role": "assistant"}}},
         event("tool-call-start", name="pay", arguments=""),
         *([event("tool-call-delta", arguments=arguments)] if arguments else []),
+        *([event("tool-call-start", name="pay", arguments="")] * begins_again),
         *([{"type": "tool-call-end", "index": 0}] if is_ended else []),
         {"type": "message-end", "delta": {"finish_reason": "TOOL_CALL", "usage": {}}},
     ).encode()
@@ -78,3 +82,17 @@ async def test_a_call_that_ended_or_has_whole_arguments_is_executed(
 
     assert outcome(result) == (True, ["ok"])
     assert till.paid == [json.loads(arguments or "{}")]
+
+
+@pytest.mark.row("N02", "PF21")
+@pytest.mark.parametrize("arguments", [ONE, '{"sum"'], ids=["whole", "half"])
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_a_call_that_begins_again_and_ends_at_once_does_not_lose_its_arguments(
+    dialect: str, arguments: str
+) -> None:
+    till = Till()
+
+    result = await ran(dialect, DIALECTS[dialect](arguments, is_ended=True, begins_again=True), till)
+
+    assert result.reason is StopReason.APPROVAL_REQUIRED
+    assert till.paid == ([{"sum": 1}] if arguments == ONE else [])

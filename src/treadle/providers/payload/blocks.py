@@ -90,7 +90,9 @@ class ContentBlock(ABC):
     def goes_on(self, other: "ContentBlock") -> bool:
         """Whether this block begins as the other one did, which was not closed, and so takes its place."""
         is_same = self.id == other.id and self.content[:2] == other.content[:2]
-        return is_same and not other.is_closed and self.said.startswith(other.said)
+        is_other_whole = other.is_closed or other.is_complete
+        loses_arguments = other.has_arguments and not self.has_arguments
+        return is_same and not is_other_whole and not loses_arguments and self.said.startswith(other.said)
 
     def rest(self, said_before: str = "") -> list[ModelPart]:
         """Return what of the words has not been said before."""
