@@ -8,6 +8,7 @@ from treadle.ports.hooks import Hook, HookAnswer, HookContext, Moment
 from treadle.ports.journals import (
     Degradation,
     DueItem,
+    HasBell,
     HasClock,
     HasInboxes,
     HasLive,
@@ -71,6 +72,7 @@ __all__ = [
     "Driver",
     "DueItem",
     "Executor",
+    "HasBell",
     "HasCapabilities",
     "HasClock",
     "HasFacts",

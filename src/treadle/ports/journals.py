@@ -13,6 +13,7 @@ from treadle.state import Approval, InboxMessage
 __all__ = [
     "Degradation",
     "DueItem",
+    "HasBell",
     "HasClock",
     "HasInboxes",
     "HasLive",
@@ -147,6 +148,19 @@ class Degradation(Protocol):
 
     def waiting(self, session_id: str) -> int:
         """Return how many events of a session are in memory only, because its store has failed."""
+        ...
+
+
+@runtime_checkable
+class HasBell(Protocol):
+    """A store that rings in every process that listens when a task or a message is left in it."""
+
+    def hear_bell(self, ring: Callable[[], None]) -> AbstractAsyncContextManager[None]:
+        """Listen as long as the context lasts. While the store is away, nothing rings; it rings once when it is back.
+
+        Args:
+            ring: Called on this event loop soon after something was left, and perhaps without a reason.
+        """
         ...
 
 

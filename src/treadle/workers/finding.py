@@ -7,14 +7,14 @@ import asyncio
 import random
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 
 import msgspec
 
 from treadle.errors import JournalError
 from treadle.fields import checked
-from treadle.ports import Clock, DueItem, HasInboxes, HasOverview, Journal, SessionFilter
+from treadle.ports import Clock, DueItem, HasBell, HasInboxes, HasOverview, Journal, SessionFilter
 from treadle.redaction import redacted_logger
 
 __all__ = ["Finder", "JournalDispatcher", "Work"]
@@ -24,7 +24,7 @@ logger = redacted_logger(__name__)
 GLANCE_SECONDS = 0.02
 """How often a look is taken at whether the journal's file has changed."""
 LOOK_SECONDS = 0.25
-"""How often the journal is asked, where nothing says that it has changed."""
+"""How often the journal is asked, where nothing says that it has changed: no file that grows, and no bell that rings."""
 SWEEP_SECONDS = 0.5
 """How often runs are looked for whose process has died."""
 _SHARE = 5
@@ -144,6 +144,8 @@ class JournalDispatcher:
         self._served: Counter[str] = Counter()
         self._resting: dict[str, float] = {}
         self._nudge = asyncio.Event()
+        self._bell = journal if isinstance(journal, HasBell) else None
+        self._listening = AsyncExitStack()
 
     @checked
     async def send(
@@ -153,6 +155,9 @@ class JournalDispatcher:
         self._nudge.set()
 
     async def next(self) -> "_Delivery":
+        if self._bell is not None:
+            bell, self._bell = self._bell, None
+            await self._listening.enter_async_context(bell.hear_bell(self._nudge.set))
         while True:
             if self._pile and asyncio.get_running_loop().time() >= self._look_again_at:
                 await self._look()  # others have taken some of it, and what came since may be more urgent
@@ -164,7 +169,8 @@ class JournalDispatcher:
             await self._look()
 
     async def close(self) -> None:
-        self._pile = _Pile()
+        self._pile, self._bell = _Pile(), None
+        await self._listening.aclose()
 
     @property
     def waiting(self) -> int:

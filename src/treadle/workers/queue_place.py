@@ -20,6 +20,7 @@ from psycopg.conninfo import make_conninfo
 
 from treadle.errors import JournalError
 from treadle.journals.postgres.address import Address, parse_address
+from treadle.journals.postgres.bell import bell_channels, hang_bell
 from treadle.journals.postgres.faults import describe, describe_unreachable
 
 __all__ = ["FAULTS", "Place", "take"]
@@ -42,20 +43,6 @@ ON CONFLICT (place) DO UPDATE SET owner = excluded.owner, until = excluded.until
 WHERE treadle_watch.owner = excluded.owner OR treadle_watch.until < clock_timestamp()
 RETURNING owner
 """
-
-# The journal rings when a message or a task is left in it. Whoever hears it looks; nobody has to.
-_BELL = (
-    """
-    CREATE OR REPLACE FUNCTION treadle_ring() RETURNS trigger LANGUAGE plpgsql AS $$
-    BEGIN
-        PERFORM pg_notify('treadle_bell_' || TG_RELID::text, '');
-        RETURN NULL;
-    END
-    $$
-    """,
-    "CREATE TRIGGER treadle_ring AFTER INSERT ON inbox FOR EACH STATEMENT EXECUTE FUNCTION treadle_ring()",
-    "CREATE TRIGGER treadle_ring AFTER INSERT ON due FOR EACH ROW WHEN (NEW.kind = 'task') EXECUTE FUNCTION treadle_ring()",
-)
 
 
 class Place(msgspec.Struct):
@@ -102,8 +89,7 @@ class Place(msgspec.Struct):
         try:
             async with await self._connect() as connection:
                 queue = f"treadle_queue_{await _schema_of(connection)}"
-                bells = [f"treadle_bell_{table}" for table in await _bell_tables(connection)]
-                for channel in (queue, *bells):
+                for channel in (queue, *await bell_channels(connection)):
                     await connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
 
                 async def notes() -> AsyncIterator[bool]:
@@ -139,14 +125,8 @@ class Place(msgspec.Struct):
     async def hang_bell(self) -> None:
         """Let the journal ring when something is left in it. The journal has its tables."""
         try:
-            async with await self._connect() as connection, connection.transaction():
-                await connection.execute("SELECT pg_advisory_xact_lock(%s)", (_BUILDING,))
-                found = await connection.execute(
-                    "SELECT FROM pg_trigger WHERE tgname = 'treadle_ring' AND tgrelid = 'inbox'::regclass"
-                )
-                if await found.fetchone() is None:
-                    for statement in _BELL:
-                        await connection.execute(statement)
+            async with await self._connect() as connection:
+                await hang_bell(connection)
         except FAULTS as error:
             raise self.failure(error) from error
 
@@ -172,14 +152,6 @@ async def _schema_of(connection: psycopg.AsyncConnection[Any]) -> int:
     found = await connection.execute("SELECT coalesce(current_schema()::regnamespace::oid::bigint, 0)")
     row = await found.fetchone()
     return 0 if row is None else int(row[0])
-
-
-async def _bell_tables(connection: psycopg.AsyncConnection[Any]) -> list[int]:
-    """Return the tables that ring, by the number that is part of their channel's name."""
-    found = await connection.execute(
-        "SELECT oid::bigint FROM pg_class WHERE relnamespace = current_schema()::regnamespace AND relname IN ('inbox', 'due')"
-    )
-    return [int(oid) for (oid,) in await found.fetchall()]
 
 
 async def _build(connection: psycopg.AsyncConnection[Any], queries: Queries) -> None:

@@ -17,6 +17,7 @@ from treadle.concurrency.patience import CURRENT, FIRST_SECONDS, NEXT_SECONDS, S
 from treadle.errors import JournalError
 from treadle.journals.postgres import queries, statements
 from treadle.journals.postgres.address import Address
+from treadle.journals.postgres.bell import hearing_bell
 from treadle.journals.postgres.engine import Limits, engine_for, give_back
 from treadle.journals.postgres.hands import Hands
 from treadle.journals.postgres.lease import LeaseActs, ServerLease, ServerLeases
@@ -110,6 +111,9 @@ class PostgresBackend(TableBackend[Connection]):
 
     def hear_live(self, session_id: str) -> AbstractAsyncContextManager[Callable[[], list[tuple[int, str]]]]:
         return hearing(self._address, session_id)
+
+    def hear_bell(self, ring: Callable[[], None]) -> AbstractAsyncContextManager[None]:
+        return hearing_bell(self._address, ring)
 
     async def put_blob(self, digest: str, content: bytes) -> None:
         await self._write(partial(statements.put_blob, digest=digest, content=content))

@@ -71,6 +71,10 @@ class PostgresJournal(StoreJournal[PostgresBackend]):
         """Receive the live texts of a session, over a connection of its own."""
         return self._store.hear_live(session_id)
 
+    def hear_bell(self, ring: Callable[[], None]) -> AbstractAsyncContextManager[None]:
+        """Ring soon after a task or a message was left, by NOTIFY, over a connection of its own."""
+        return self._store.hear_bell(ring)
+
     async def with_messages(self) -> Collection[str]:
         """Return the ids of the sessions in whose inbox a message waits."""
         return await self._store.with_messages()
