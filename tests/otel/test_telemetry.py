@@ -18,7 +18,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter, Sp
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
 
-from treadle import Agent, Price, ToolContext, open_session, run_process, tool
+from treadle import Agent, Price, ToolContext, allow, open_session, run_process, tool
 from treadle.otel import Telemetry
 from treadle.testing import MockProvider, ScriptedModel, call, text
 
@@ -175,6 +175,85 @@ async def test_a_run_that_waits_ends_its_span_and_links_to_it_when_it_continues(
     last = [one for one in seen.exporter.get_finished_spans() if one.name == "invoke_agent"][-1]
     assert [link.context.span_id for link in last.links] == [first.context.span_id]
     assert above(seen.spans["execute_tool pay"], last)
+
+
+def runs(seen: Seen, name: str = "invoke_agent") -> list[ReadableSpan]:
+    return [one for one in seen.exporter.get_finished_spans() if one.name == name]
+
+
+@pytest.mark.row("E-OTEL-LINKS")
+async def test_a_run_that_another_process_continues_links_to_the_trace_it_was_in(tmp_path: Any):
+    @tool(effect="unsafe")
+    async def pay() -> str:
+        """Pay."""
+        return "paid"
+
+    model = ScriptedModel([call("pay"), call("pay"), text("Done.")])
+    traces, links = [], []
+    for _ in range(3):  # each with a telemetry that knows nothing of the one before, as in another process
+        seen = Seen()
+        agent = Agent(model, tools=[pay], subscribers=[seen.telemetry])
+        async with open_session(tmp_path / "j.db", id="s") as session:
+            with trace.get_tracer("mine", tracer_provider=seen.tracers).start_as_current_span("service") as around:
+                result = await (agent.resume(session) if traces else agent.run("Pay.", session=session))
+            for approval in result.approvals:
+                await session.answer(approval.id, "allow")
+        (run,) = runs(seen)
+        links.append([link.context.span_id for link in run.links])
+        traces.append(around.get_span_context().span_id)
+
+    assert result.completed
+    assert links == [[], [traces[0]], [traces[1]]]
+
+
+@pytest.mark.row("E-OTEL-LINKS")
+async def test_an_agent_below_that_continues_in_another_process_links_to_the_call_that_had_asked_it(tmp_path: Any):
+    @tool(effect="unsafe")
+    async def pay() -> str:
+        """Pay."""
+        return "paid"
+
+    below, above_it = (
+        ScriptedModel([call("pay"), text("Paid.")]),
+        ScriptedModel([call("ask", task="Pay."), text("Done.")]),
+    )
+    first, second = Seen(), Seen()
+    for seen in (first, second):
+        child = Agent(below, name="child", tools=[pay], subscribers=[seen.telemetry])
+        lead = Agent(
+            above_it,
+            name="lead",
+            tools=[child.as_tool("ask", "Asks.")],
+            subscribers=[seen.telemetry],
+            policy=allow("ask"),
+        )
+        async with open_session(tmp_path / "j.db", id="s") as session:
+            result = await (lead.run("Go", session=session) if seen is first else lead.resume(session))
+            for approval in await session.approvals():
+                await session.answer(approval.id, "allow")
+
+    assert result.completed
+    (run,), (asking, *_) = runs(second, "invoke_agent child"), runs(first, "execute_tool ask")
+    assert [link.context.span_id for link in run.links] == [asking.context.span_id]
+
+
+@pytest.mark.row("E-OTEL-LINKS")
+async def test_a_tracer_of_runs_that_raises_changes_no_run(tmp_path: Any):
+    class Broken:
+        def __call__(self, event: Any) -> None: ...
+
+        def headers(self) -> dict[str, str]:
+            raise RuntimeError("no headers")
+
+        def link(self, run_id: str, headers: Any) -> None:
+            raise RuntimeError("no link")
+
+    seen = Seen()
+    agent = Agent(ScriptedModel([text("One."), text("Two.")]), subscribers=[Broken(), seen.telemetry])
+    with trace.get_tracer("mine", tracer_provider=seen.tracers).start_as_current_span("service"):
+        assert (await agent.run("Go")).completed
+
+    assert len(runs(seen)) == 1
 
 
 @pytest.mark.row("E10")

@@ -15,7 +15,6 @@ from treadle.cli.input.settings import Settings, ToolSource
 from treadle.cli.input.values import instructions_of
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import one_line, shown_name
-from treadle.cli.telemetry import trace_headers
 
 __all__ = ["absolute_model", "check_agent", "origin_of", "program_of", "restored", "tell_other_folder"]
 
@@ -36,7 +35,6 @@ def origin_of(settings: Settings, model: str | None, options: Options | None = N
         "model_options": None if options is None else options.model_options or None,
         "bare": True if settings.is_bare else None,
         "guidance": guidance_of(settings).record or None,
-        "trace": trace_headers() or None,
     }
     return {
         **{name: value for name, value in given.items() if value is not None},
@@ -104,7 +102,9 @@ def _literal(text: str | None) -> str | None:
 def program_of(session: Session) -> str:
     """Return the name of the agent of a program that began the session's run; empty where the command line did."""
     run = session.state.run
-    return "" if run is None or run.origin else run.agent
+    if run is None or (run.origin or {}).keys() - {"trace"}:  # the trace is of whoever measured it
+        return ""
+    return run.agent
 
 
 def check_agent(session: Session, *, accepts_change: bool) -> None:

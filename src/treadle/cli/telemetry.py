@@ -12,10 +12,9 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import TracerProvider
 
-    from treadle import Session
     from treadle.otel import Telemetry
 
-__all__ = ["link_earlier", "telemetry", "trace_headers", "traced"]
+__all__ = ["telemetry", "traced"]
 
 _CURRENT: "ContextVar[Telemetry | None]" = ContextVar("treadle_telemetry", default=None)
 _COMMANDS = frozenset({"acp", "chat", "demo", "goal", "mcp", "resume", "run", "worker"})
@@ -27,24 +26,6 @@ def telemetry() -> "list[Telemetry]":
     """Return the subscriber of every agent that the program makes; none where nothing is measured."""
     current = _CURRENT.get()
     return [] if current is None else [current]
-
-
-def trace_headers() -> dict[str, str]:
-    """Return the trace that is current, as headers; nothing where nothing is measured."""
-    headers: dict[str, str] = {}
-    if _CURRENT.get() is not None:
-        from opentelemetry.propagate import inject  # noqa: PLC0415 - the package is an extra
-
-        inject(headers)
-    return {name: value for name, value in headers.items() if name in ("traceparent", "tracestate")}
-
-
-def link_earlier(session: "Session") -> None:
-    """Have the next span of a session's run link to the one of the process that worked on it before."""
-    current, run = _CURRENT.get(), session.state.run
-    earlier = None if run is None else (run.origin or {}).get("trace")
-    if current is not None and run is not None and isinstance(earlier, dict):
-        current.link(run.id, {name: value for name, value in earlier.items() if isinstance(value, str)})
 
 
 @contextmanager

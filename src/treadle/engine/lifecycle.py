@@ -17,6 +17,7 @@ from treadle.engine.offering import Offering
 from treadle.engine.reports import RunResult, conclude
 from treadle.engine.rules.endings import time_stop
 from treadle.engine.spec import AgentSpec
+from treadle.engine.traces import link_runs, traced_origin
 from treadle.errors import ConfigurationError, JournalError, SessionConflict, shown
 from treadle.events import MessageAdded, RunResumed, RunStarted, Subscriber
 from treadle.messages import Message, user_message
@@ -315,7 +316,7 @@ class Lifecycle:
             tools=tuple(tool.name for tool in self._spec.toolbox.visible(ReadOnlyView(session))),
             instructions=self._spec.instructions_digest,
             deadline=self._deadline,
-            origin=self.origin,
+            origin=traced_origin(self.subscribers, self.origin, None),
             agent=self._spec.name,
             fingerprint=self._spec.fingerprint,
             single_turn=self.single_turn,
@@ -330,13 +331,14 @@ class Lifecycle:
         """Record that the session's run continues."""
         session.check_resumable()
         ledger = session.ledger
+        link_runs(self.subscribers, session.state.run)
         resumed = RunResumed(
             budget=self._recorded_budget,
             profile=self._spec.profile,
             model=self._model.name,
             instructions=self._spec.instructions_digest,
             deadline=self._deadline,
-            origin=self.origin,
+            origin=traced_origin(self.subscribers, self.origin, session.state.run),
             agent=self._spec.name,
             fingerprint=self._spec.fingerprint,
             worker=self.worker,

@@ -96,6 +96,12 @@ class Spans:
         while len(self._runs) > _MOST_RUNS:
             self._close(self._runs.popitem(last=False)[1], "interrupted")
 
+    def headers(self) -> dict[str, str]:
+        """Return the span that is current, as W3C headers; empty where there is none."""
+        carrier: dict[str, str] = {}
+        propagate.inject(carrier)
+        return {name: value for name, value in carrier.items() if name in ("traceparent", "tracestate")}
+
     def link_earlier(self, run_id: str, headers: Mapping[str, str]) -> None:
         """Have the run's next span link to one of another process. What this process knows of the run itself is closer."""
         found = trace.get_current_span(

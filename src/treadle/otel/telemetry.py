@@ -100,8 +100,18 @@ class Telemetry:
             self._failed(exc)
             return None
 
+    def headers(self) -> dict[str, str]:
+        """Return the span that is current, as W3C headers. Runs record it, so that one that continues in another process can link to it."""
+        try:
+            return self._spans.headers()
+        except Exception as exc:  # noqa: BLE001 - as above
+            self._failed(exc)
+            return {}
+
     def link(self, run_id: str, headers: Mapping[str, str]) -> None:
         """Have the next span of a run link to an earlier one of another process, named by its W3C headers. Invalid ones are passed over.
+
+        A run that continues is linked by itself, by what it has recorded. This is for traces of your own.
 
         Example:
             telemetry.link(session.state.run.id, {"traceparent": stored})

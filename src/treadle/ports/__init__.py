@@ -43,7 +43,7 @@ from treadle.ports.models import (
 )
 from treadle.ports.policies import Approver, Decision, DecisionKind, Interceptor, Policy, SessionView
 from treadle.ports.toolsets import OpenToolset, Toolset, ToolsetContext, is_toolset
-from treadle.ports.tracing import CallTracer
+from treadle.ports.tracing import CallTracer, RunTracer
 from treadle.ports.world import Clock, Randomness, Timer
 from treadle.state import InboxMessage as InboxMessage
 from treadle.tools import TRACE
@@ -101,6 +101,7 @@ __all__ = [
     "RequestNeed",
     "RequestView",
     "ResponseSetAside",
+    "RunTracer",
     "SessionFilter",
     "SessionInfo",
     "SessionView",

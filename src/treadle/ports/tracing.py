@@ -1,11 +1,12 @@
-"""The port to what traces calls: a subscriber that also gives each call the context in which it runs."""
+"""The ports to what traces runs and calls: subscribers that also know where a run belongs, and in which context a call runs."""
 
+from collections.abc import Mapping
 from contextvars import Context
 from typing import Protocol, runtime_checkable
 
 from treadle.events import AnyEvent
 
-__all__ = ["CallTracer"]
+__all__ = ["CallTracer", "RunTracer"]
 
 
 @runtime_checkable
@@ -30,5 +31,37 @@ class CallTracer(Protocol):
         Args:
             session_id: Id of the session.
             call_id: Id of the call.
+        """
+        ...
+
+
+@runtime_checkable
+class RunTracer(Protocol):
+    """A subscriber that ties a run to the trace of the process that worked on it before.
+
+    Example:
+        class Tracer:
+            def __call__(self, event: AnyEvent) -> None: ...
+
+            def headers(self) -> Mapping[str, str]:
+                return {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
+
+            def link(self, run_id: str, headers: Mapping[str, str]) -> None: ...
+    """
+
+    def __call__(self, event: AnyEvent) -> None:
+        """Take in one event, as every subscriber does."""
+        ...
+
+    def headers(self) -> Mapping[str, str]:
+        """Return what is current where a run begins, as W3C headers; empty where nothing is. It is recorded with the run. It must not raise."""
+        ...
+
+    def link(self, run_id: str, headers: Mapping[str, str]) -> None:
+        """Take in, before a run continues, what `headers` returned when it began or continued before. It must not raise.
+
+        Args:
+            run_id: Id of the run.
+            headers: `traceparent`, and perhaps `tracestate`.
         """
         ...

@@ -16,7 +16,6 @@ from treadle.cli.output.terminal import Terminal
 from treadle.cli.running import carry_out, quiet_logs
 from treadle.cli.sessions import apply_mode, find_session, last_model, opened, opened_session
 from treadle.cli.standard_input import check_given, read_task
-from treadle.cli.telemetry import link_earlier
 from treadle.events import CallDecided
 
 __all__ = ["command", "go_on", "start"]
@@ -88,7 +87,6 @@ async def go_on(options: Options, terminal: Terminal) -> int:
             _check_tools(agent, session)
             _tell_restored(session, terminal)
             await apply_mode(session, settings, options)
-            link_earlier(session)
             run = agent.stream_resume(session, budget=resumed_budget(session, settings), deadline=options.deadline)
             run.remember(origin_of(settings, model, options))
             return await carry_out(run, session, settings=settings, options=options, terminal=terminal)
