@@ -184,6 +184,7 @@ async def test_what_was_asked_beside_the_steps_is_explained_with_all_that_it_use
 
     assert result.completed
     assert [(one.act.partition(":")[0], one.requests) for one in acts] == [("check", 1), ("check", 1)]
+    assert [one.turns for one in events if one.act is not None] == [0, 0]  # none is a step of the run
     for act in acts:
         (used,) = (event for event in events if event.act == act.act)
         assert (act.input_tokens, act.output_tokens) == (used.usage.input_tokens, used.usage.output_tokens)

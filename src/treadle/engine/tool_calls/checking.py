@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from treadle.canonical import copied, digest, encoded, find_unencodable, idempotency_key
+from treadle.canonical import copied, digest, encoded, idempotency_key
 from treadle.engine.hooks import Hooks
 from treadle.engine.offering import Offering
 from treadle.engine.rules.failures import pass_interrupts
@@ -363,11 +363,5 @@ class _Unfit(Exception):
 
 
 def _edited(proposed: ToolCall, arguments: JsonObject) -> ToolCall:
-    """Put an approver's arguments in place of the model's."""
-    if (problem := find_unencodable(arguments)) is not None:
-        raise _Unfit(
-            refusals.invalid_arguments(
-                proposed, InvalidArguments(f"the approver's arguments are not valid JSON: {problem}.")
-            )
-        )
+    """Put an approver's arguments in place of the model's. Whoever gave them was refused what is not JSON."""
     return msgspec.structs.replace(proposed, arguments=msgspec.json.encode(arguments).decode())

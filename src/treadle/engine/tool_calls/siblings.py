@@ -66,8 +66,7 @@ class Siblings:
             except asyncio.CancelledError:
                 current = asyncio.current_task()
                 if self._culprit is None or (current is not None and current.cancelling()):
-                    task.cancel()
-                    raise
+                    raise  # the read is cancelled too: whoever is cancelled while it waits for a task cancels that
                 return refusals.sibling_failed(call, self._culprit)
 
     @contextmanager
