@@ -348,3 +348,35 @@ def test_a_program_does_not_start_without_its_limits_or_its_control_group(tmp_pa
     assert (done.returncode, done.stdout) == (FAILED, "")
     assert done.stderr.startswith(MARKS)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "script",
+    ["i=0; while [ $i -lt 1000 ]; do head -c 1000000 /dev/zero > f$i; i=$((i+1)); done",
+     "mkdir d; cd d; i=0; while [ $i -lt 1000 ]; do head -c 1000000 /dev/zero > ../f$i; ln ../f$i l$i; i=$((i+1)); done",
+     "exec 3>f; rm f; i=0; while [ $i -lt 1000 ]; do head -c 1000000 /dev/zero >&3; i=$((i+1)); done"],
+)  # fmt: skip
+def test_many_files_together_are_held_to_the_limit_of_the_disk(
+    run: Callable[..., ProcessResult], tmp_path: Path, script: str
+):
+    done = run(f"{script}; touch done", disk_bytes=30_000_000)
+
+    assert [(one.kind, one.target) for one in done.refused] == [("disk", "disk_bytes")]
+    assert (done.timed_out, done.exit_code != 0) == (False, True)
+    assert not (tmp_path / "w" / "done").exists()
+    assert sum(one.stat().st_blocks * 512 for one in (tmp_path / "w").glob("f*")) < 900_000_000
+
+
+def test_a_file_that_was_there_before_is_not_counted(run: Callable[..., ProcessResult], tmp_path: Path):
+    (tmp_path / "w" / "old").write_bytes(b"x" * 60_000_000)
+
+    done = run("head -c 1000000 /dev/zero > new && cat old > /dev/null", disk_bytes=300_000_000)
+
+    assert (done.exit_code, done.refused) == (0, ())
+
+
+@pytest.mark.parametrize("place", ["/dev/shm/x", "/tmp/x", "/dev/x", "/x", "/run/x", "/dev/pts/x", "/proc/x"])
+def test_what_is_outside_of_the_folders_takes_no_more_than_its_room(run: Callable[..., ProcessResult], place: str):
+    done = run(f"head -c 50000000 /dev/zero > {place}; wc -c < {place}", temporary_bytes=1_000_000, memory_bytes=None)
+
+    assert int(done.stdout.split()[-1] if done.stdout.strip() else 0) <= 1_100_000

@@ -4,16 +4,17 @@ import asyncio
 import codecs
 import os
 import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from treadle.errors import ConfigurationError, check_path, shown
 from treadle.fields import checked_but
 from treadle.sandboxes import process_guard
 from treadle.tools import TRACE, ProcessResult
 
-__all__ = ["Ends", "ProcessResult", "clean_environment", "run_process"]
+__all__ = ["Ends", "ProcessResult", "clean_environment", "run_process", "run_until"]
 
 _PIPE_SECONDS = 2.0
 """How long the output of a program that has ended is waited for, where somebody who left its process group still holds the pipes."""
@@ -57,6 +58,32 @@ async def run_process(
         OSError: The program cannot be started.
         ConfigurationError: One text was given, whose characters would be taken for a program and its arguments; or no program.
     """
+    return await run_until(
+        None,
+        arguments,
+        stdin=stdin,
+        cwd=cwd,
+        env=env,
+        timeout=timeout,
+        max_bytes=max_bytes,
+        on_output=on_output,
+        on_exit=on_exit,
+    )
+
+
+async def run_until(
+    over: "Coroutine[Any, Any, None] | None",  # Any: what is sent to it and yielded by it
+    arguments: Sequence[str],
+    *,
+    stdin: bytes | None,
+    cwd: str | Path | None,
+    env: Mapping[str, str] | None,
+    timeout: float | None,  # noqa: ASYNC109 - as above
+    max_bytes: int,
+    on_output: Callable[[bytes], None] | None,
+    on_exit: Callable[[], None] | None,
+) -> ProcessResult:
+    """Run a program as `run_process` does, and end it as at its time limit once `over` has returned."""
     _check_strings(arguments, cwd, env)
     transport, watch = await _started(
         arguments,
@@ -70,7 +97,7 @@ async def run_process(
     try:
         _write(transport.get_pipe_transport(0), stdin)
         # A grandchild may hold the pipes for ever: the end of the program itself is what we wait for, then we end the rest.
-        ended, _ = await asyncio.wait({watch.exited}, timeout=timeout)
+        ended = await _ended(watch, over, timeout)
         if not ended:
             await _end(group, watch)
         _signal_group(group, signal.SIGKILL)
@@ -231,6 +258,20 @@ def _write(pipe: asyncio.BaseTransport | None, content: bytes | None) -> None:
     if content is not None and isinstance(pipe, asyncio.WriteTransport):
         pipe.write(content)
         pipe.close()
+
+
+async def _ended(watch: _Watch, over: "Coroutine[Any, Any, None] | None", seconds: float | None) -> bool:
+    """Wait for the end of a program, or for what ends it. Return whether it has ended by itself."""
+    if over is None:
+        await asyncio.wait({watch.exited}, timeout=seconds)
+        return watch.exited.done()
+    other = asyncio.ensure_future(over)
+    try:
+        await asyncio.wait({watch.exited, other}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        return watch.exited.done()
+    finally:
+        other.cancel()
+        await asyncio.wait({other})
 
 
 def _abandon(pipe: asyncio.BaseTransport | None) -> None:

@@ -79,7 +79,7 @@ def refusals(result: ProcessResult, places: Places, *, cwd: str, counted: Mappin
 
     Args:
         cwd: The folder that relative paths of the program start from.
-        counted: Limits of its control group that it has reached, by kind.
+        counted: Limits that were counted from outside and that it has reached, by kind.
     """
     found = [Refusal(kind=_kind(kind), target=limit) for kind, limit in counted.items()]
     number = -result.exit_code if result.exit_code < 0 else result.exit_code - 128
@@ -99,8 +99,8 @@ def refusals(result: ProcessResult, places: Places, *, cwd: str, counted: Mappin
     return tuple(found[:_MOST])
 
 
-def _kind(word: str) -> Literal["processes", "memory"]:
-    return "processes" if word == "processes" else "memory"
+def _kind(word: str) -> Literal["processes", "memory", "disk"]:
+    return "disk" if word == "disk" else "processes" if word == "processes" else "memory"
 
 
 def _lines(result: ProcessResult) -> Iterator[str]:

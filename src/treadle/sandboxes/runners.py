@@ -16,14 +16,16 @@ from treadle.errors import SandboxUnavailable, check_kind
 from treadle.fields import checked
 from treadle.sandboxes import groups, launcher
 from treadle.sandboxes.confinement import Confinement
-from treadle.sandboxes.processes import clean_environment, run_process
+from treadle.sandboxes.processes import clean_environment, run_until
 from treadle.sandboxes.refusing import Places, refusals
+from treadle.sandboxes.room import Room
 from treadle.sandboxes.starting import FAILED, MARKS, started
 from treadle.tools import Command, Detached, ProcessResult, Runner
 
 __all__ = ["Bubblewrap", "Landlock", "find_sandbox"]
 
 _TMP, _HOME = "/tmp", "/tmp/home"  # noqa: S108 - the program's own, which nobody else sees
+_SHARED = "/dev/shm"  # noqa: S108 - as above
 _HANDED_DOWN = ("LANG", "LANGUAGE", "TERM", "TZ")
 _NAMESPACES = shlex.split(
     "--die-with-parent --new-session --unshare-user --uid 1000 --gid 1000 --unshare-pid --unshare-ipc --unshare-uts "
@@ -60,8 +62,10 @@ class _Confined:
             OSError: It cannot be run confined. It was not run at all then.
         """
         launch, about = self.launch(command), self.confinement
+        room = None if about.disk_bytes is None else Room(self._places.writable, about.disk_bytes)
         with self._groups() as joined:
-            result = await run_process(
+            result = await run_until(
+                None if room is None else room.wait_used_up(),
                 _arguments(launch, joined),
                 stdin=command.stdin,
                 cwd=launch.cwd,
@@ -72,6 +76,9 @@ class _Confined:
                 on_exit=partial(groups.end_all, joined.values()),
             )
             counted = groups.limits_reached(joined.values())
+        if room is not None and room.is_used_up:
+            counted["disk"] = "disk_bytes"
+            result = msgspec.structs.replace(result, timed_out=False)
         _raise_for(result.exit_code, result.stderr)
         found = refusals(result, self._places, cwd=_folder(command, self._places), counted=counted)
         return msgspec.structs.replace(result, refused=found) if found else result
@@ -160,7 +167,8 @@ class Bubblewrap(_Confined):
         found += ["--ro-bind-try", "/etc/resolv.conf", "/etc/resolv.conf"] if about.network else ["--unshare-net"]
         for place in places.readable:
             found += _bound(place)
-        found += shlex.split(f"--proc /proc --dev /dev --size {about.temporary_bytes} --tmpfs {_TMP} --dir {_HOME}")
+        size = f"--size {about.temporary_bytes} --tmpfs"
+        found += shlex.split(f"--proc /proc --dev /dev {size} {_SHARED} --remount-ro /dev {size} {_TMP} --dir {_HOME}")
         for place in places.writable:
             found += ["--bind", place, place]
         for place in places.protected:
