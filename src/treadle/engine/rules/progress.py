@@ -147,7 +147,9 @@ def _near(arguments: str) -> str:
     if len(arguments) > _LONG_ARGUMENTS:
         return arguments
     squeezed = "".join(arguments.casefold().split())
-    return squeezed.replace("\\n", "").replace("\\t", "") if "\\" in squeezed else squeezed
+    if "\\" in squeezed:
+        squeezed = squeezed.replace("\\n", "").replace("\\t", "")
+    return arguments if squeezed == arguments else squeezed  # most are: one text is kept and not two
 
 
 def _says_the_same(before: ToolResult, now: ToolResult) -> bool:

@@ -62,7 +62,7 @@ class Tries:
         self._guards = guards
         self._polling = polling
         self._last: list[_Try] = []  # at most as many as the longest cycle
-        self._rows = {period: _Row() for period in range(1, LONGEST_CYCLE + 1)}
+        self._rows = [_Row() for _ in range(LONGEST_CYCLE)]  # by period, from 1
         self._in_trouble: dict[str, _InTrouble] = {}
         """By guard: the responses that went wrong in a row. Empty after a good call."""
 
@@ -84,7 +84,7 @@ class Tries:
             return None
         if limit > 1 and wanted not in [one.keys for one in self._last]:  # most responses
             return None
-        found = [self._after(period, wanted) for period in self._rows]
+        found = [self._after(period, wanted) for period in range(1, LONGEST_CYCLE + 1)]
         return next((one for one in found if one.is_over), found[0] if found[0].count > 1 else None)
 
     def may_be_over(self, key: str) -> bool:
@@ -95,7 +95,7 @@ class Tries:
         return any((found := self.repetition(keys)) is not None and found.is_over for keys in expected)
 
     def _after(self, period: int, keys: tuple[str, ...]) -> Repetition:
-        row, limit = self._rows[period], self._guards.repeats
+        row, limit = self._rows[period - 1], self._guards.repeats
         assert limit is not None
         is_next = len(self._last) >= period and self._last[-period].keys == keys
         # A cycle counts when it is whole: this response would end it.
@@ -140,7 +140,7 @@ class Tries:
     def _compare(self, one: "_Try") -> None:
         if not one.keys:  # polled only: what comes after it is not a repetition of what was before
             self._last.clear()
-        for period, row in self._rows.items():
+        for period, row in enumerate(self._rows, 1):
             before = self._last[-period] if len(self._last) >= period else None
             is_equal = before is not None and before.keys == one.keys
             row.equal = row.equal + 1 if is_equal else 0
@@ -158,7 +158,7 @@ class Tries:
         return tuple(reached)
 
 
-class _Row(msgspec.Struct):
+class _Row(msgspec.Struct, gc=False):
     """How many responses in a row were equal to the one so many places before them."""
 
     equal: int = 0

@@ -33,12 +33,12 @@ class Approving:
         self, approver: Approver | None, *, ledger: Ledger, session: SessionView, interrupt: Interrupt
     ) -> None:
         self._approver = approver
-        self._answered: set[str] = set()
+        self._answered: list[str] = []  # a set takes 200 bytes in each run, of which few have an approver
         self._ledger = ledger
         self._session = session
         self._interrupt = interrupt
         self._calls: dict[str, CheckedCall] = {}
-        self._asked: set[str] = set()
+        self._asked: dict[str, None] = {}
 
     def waits(self, call: CheckedCall) -> None:
         """Note a call that waits for approval."""
@@ -52,7 +52,7 @@ class Approving:
             approval, call = state.approval, self._calls.get(state.call.id)
             if approval is None or call is None or approval.answer is not None or state.call.id in self._asked:
                 continue
-            self._asked.add(state.call.id)  # once: an edit that does not fit would come again
+            self._asked[state.call.id] = None  # once: an edit that does not fit would come again
             answer = await self._ask(approval, call)
             if answer is not None and self._interrupt.stop is None and await self._record(approval, answer):
                 found.append(self._ledger.state.open[state.call.id])
@@ -115,7 +115,7 @@ class Approving:
         )
         if not await journal.put(session_id, message):
             return False
-        self._answered.add(approval.id)
+        self._answered.append(approval.id)
         await self._ledger.record(*answer_events(message, [approval]), durable=True)
         await journal.consume(session_id, [message.id], self._ledger.state.head)
         return True

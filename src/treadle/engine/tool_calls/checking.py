@@ -3,6 +3,7 @@
 import asyncio
 import inspect
 from collections.abc import Sequence
+from sys import intern
 from typing import TypeAlias
 
 import msgspec
@@ -61,7 +62,7 @@ class Decided(msgspec.Struct, frozen=True, kw_only=True):
             call_id=self.call.id,
             step=step,
             tool=self.call.name,
-            decision=str(self.decision.kind),
+            decision=intern(str(self.decision.kind)),
             rule=self.decision.rule,
             reason=self.decision.reason,
             effect=self.call.effect,

@@ -3,6 +3,7 @@
 Added are the limit's notice, on the batch's last result, and what a decision has changed of a call or has to say to the model.
 """
 
+from sys import intern
 from typing import Any
 
 import msgspec
@@ -60,7 +61,7 @@ class Finisher(msgspec.Struct, frozen=True, kw_only=True):
             digest=call.digest,
             business_key="" if call.effect.is_read else business_key(call.tool, call.arguments) or "",
             timeout=None if call.effect.is_read else call.tool.timeout,
-            decision=str(decision.kind),
+            decision=intern(str(decision.kind)),
             rule=decision.rule,
             scope=decision.scope,
             by=decision.by,

@@ -21,7 +21,7 @@ class _Body(NamedTuple):
 
     whole: bytes
     head: bytes
-    first: ref[Message]
+    first: "_First"
     """Weak: it drops the body when the message dies."""
     rest: tuple[Message, ...]
     """The messages behind the first."""
@@ -38,6 +38,13 @@ class _Known(ref[Message]):
     __slots__ = ("encoded", "key")
     key: int
     encoded: bytes
+
+
+class _First(ref[Message]):
+    """The first message of a session whose last body is kept."""
+
+    __slots__ = ("session_id",)
+    session_id: str
 
 
 class EncodedMessages:
@@ -57,12 +64,15 @@ class EncodedMessages:
         self._encode = encode
         self._known: dict[int, _Known] = {}
         self._bodies: dict[str, _Body] = {}
-        known = self._known
+        known, bodies = self._known, self._bodies
 
         def forget(one: ref[Message]) -> None:
             known.pop(one.key, None)  # type: ignore[attr-defined]  # a _Known, as all of these
 
-        self._forget = forget
+        def drop(one: ref[Message]) -> None:
+            bodies.pop(one.session_id, None)  # type: ignore[attr-defined]  # a _First, as all of these
+
+        self._forget, self._drop = forget, drop
 
     def pieces(self, messages: Iterable[Message]) -> list[bytes]:
         """Return the bytes of each message, in order, without those that come to nothing."""
@@ -91,10 +101,11 @@ class EncodedMessages:
         self._bodies[session_id] = _Body(whole, head, first, tuple(messages[1:]))
         return whole
 
-    def _dropping(self, session_id: str, first: Message) -> ref[Message]:
+    def _dropping(self, session_id: str, first: Message) -> _First:
         """Return a reference that drops the session's body when its first message dies."""
-        bodies = self._bodies
-        return ref(first, lambda _: bodies.pop(session_id, None))
+        found = _First(first, self._drop)
+        found.session_id = session_id
+        return found
 
     def _add(self, message: Message) -> bytes:
         one = _Known(message, self._forget)
