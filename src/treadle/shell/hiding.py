@@ -38,6 +38,9 @@ _AWK_STARTS = re.compile(r"system|getline|ARGV|ARGC|print(?:[^>]|>=)*>(?!=)")
 """What starts a program, reads a file that no word names, or writes one."""
 LOADING = re.compile(r"\b(import|include)\b")
 """How a program of jq reads a file."""
+_STARTED_BY_GIT = re.compile(r"(--\w[\w-]*=)?([A-Za-z][\w+.-]*::|!)")
+"""A word by which git starts a program: an address with a helper for its transport, or a setting that is a line of shell."""
+_SET_FOR_MAKE = re.compile(r"(SHELL|\.SHELLFLAGS|MAKEFLAGS|MAKEFILES|GNUMAKEFLAGS)[:+?!]*=")
 _PLAIN_WORD = re.compile(r"[\w./:=@%+,^~-]*")
 
 
@@ -69,6 +72,8 @@ def _hides_as_program(one: Invocation, name: str, _: Callable[[str], bool]) -> s
         return f"`{name}` starts what its input, its settings or its joined words say."
     if name in TEXT_PROGRAMS:
         return _hides_in_text(one, name)
+    if name in ("make", "gmake") and any(map(_SET_FOR_MAKE.match, one.arguments)):
+        return f"`{name}` is given another shell."
     is_interpreter = name in INTERPRETERS and name not in SHELLS
     if is_interpreter and (_has_program(one.arguments) or not all(map(_PLAIN_WORD.fullmatch, one.arguments))):
         return f"`{name}` carries out a program that is not read here."
@@ -78,6 +83,8 @@ def _hides_as_program(one: Invocation, name: str, _: Callable[[str], bool]) -> s
 def _hides_as_git(one: Invocation, name: str, _: Callable[[str], bool]) -> str | None:
     """A subcommand that is not known may be an alias, or carry out a text: `git rebase -x`, `git bisect run`."""
     words = [word for word in one.arguments if not word.startswith("-")]
+    if name == "git" and any(_STARTED_BY_GIT.match(word) for word in one.arguments):
+        return "`git` starts what an address such as `ext::PROGRAM`, or a setting such as `!PROGRAM`, says."
     if name != "git" or not words or words[0] in PLAIN_GIT:
         return None
     return f"`git {words[0]}` may start what its settings or its arguments say."

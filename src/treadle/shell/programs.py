@@ -129,6 +129,7 @@ RUNNING_OPTIONS = frozenset(
     --to-command --checkpoint-action --use-compress-program --rsh --rsync-path -toolexec -vettool --script-shell --unzip-command
     -TT --pre --config-env --exec-path --pager --editor --shell-emulator --node-options --eval --config --tree-filter
     --index-filter --msg-filter --env-filter --info-script --new-volume-script --preview --sendmail-cmd --extcmd
+    --use-askpass
     """.split()
 )
 """Options that start a program, or read settings that may."""
@@ -315,7 +316,7 @@ _PLAIN = frozenset(
     touch mkdir rmdir rm chmod chown chgrp tee truncate mktemp shred date uname hostname id whoami groups who users uptime df free ps
     kill pkill killall gzip gunzip zcat bzip2 bunzip2 xz unxz zstd unzip unrar mkfifo mknod sync shuf csplit yes nproc arch logname tty
     clear unset set shopt umask exit return read wait jobs type ulimit times test [ export declare local readonly typeset pushd popd dirs
-    hg svn pip pip3 uv black isort flake8 pylint eslint prettier tsc lsof pgrep pidof cal base64 base32 iconv dos2unix unix2dos sudoedit
+    hg svn pip pip3 black isort flake8 pylint eslint prettier tsc lsof pgrep pidof cal base64 base32 iconv dos2unix unix2dos sudoedit
     """.split()
 )
 """Further programs that start no other one."""
