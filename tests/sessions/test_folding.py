@@ -1,5 +1,6 @@
 """The fold, event by event: what each adds to a session's state, and what follows from it."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -42,6 +43,7 @@ from treadle.events import (
     ToolSuspended,
 )
 from treadle.messages import Finish, Message, Text, ToolCall, Usage, user_message
+from treadle.permissions.views import facts_in, granted_in
 from treadle.state import BUDGET_EXCEEDED, SessionState
 from treadle.state.facts import Facts
 from treadle.tools import CallStatus, Effect, ToolResult
@@ -457,3 +459,23 @@ def test_facts_are_merged_and_taken_back_by_a_rewind(changes: Any, values: Any) 
     assert facts.values == {**values, "later": 1}
     facts.rewind(8)
     assert (facts.values, len(facts.changes)) == (values, len(changes))
+
+
+@pytest.mark.parametrize(
+    ("events", "may_act"),
+    [((), True), ((started(Effect.READ),), False), ((started(Effect.UNSAFE),), True), ((started(Effect.READ), result()), False)],
+    ids=["not decided", "a read", "an effect", "a read that ended"],
+)  # fmt: skip
+def test_an_open_call_may_act_unless_it_is_known_to_be_a_read(events: Any, may_act: bool) -> None:
+    state = folded(STARTED, proposed(), *events)
+
+    assert [one.call.id for one in state.open_effects()] == ["c1"] * may_act
+
+
+def test_what_is_granted_and_remembered_is_found_in_a_view_that_has_only_the_state() -> None:
+    state = folded(STARTED, RulesGranted(rules=("pay(*)",), by="ada"))
+    view: Any = SimpleNamespace(state=state)
+
+    assert granted_in(view) == state.granted
+    assert len(state.granted) == 1
+    assert facts_in(view) == {}

@@ -76,7 +76,9 @@ async def test_a_purged_session_says_why_nothing_is_left_of_it(journal: Any) -> 
         await session.delete(purge=True)
         events = await session.events()
 
-    assert [(event.seq, event.status, event.reason) for event in events] == [(1, "deleted", "Its events were removed.")]
+    assert [(event.session_id, event.seq, event.status, event.reason) for event in events] == [
+        ("s", 1, "deleted", "Its events were removed.")
+    ]
 
 
 def test_events_that_are_no_list_are_refused_by_the_name_of_the_parameter() -> None:
