@@ -13,6 +13,7 @@ PROGRAM = textwrap.dedent(
     from pathlib import Path
     from treadle.toolsets.files import file_tools, writing_tools
 
+    SIZE = 1_000_000
     root, kills = Path(sys.argv[1]), int(sys.argv[2])
     place, rng = root / "a.txt", random.Random(7)
     tools = {one.name: one for one in (*file_tools(root), *writing_tools(root))}
@@ -33,11 +34,11 @@ PROGRAM = textwrap.dedent(
             new = chr(ord("a") + (ord(old) - ord("a") + 1) % 26)
             os.write(tell, b".")
             if ord(new) % 2:
-                act("write", path="a.txt", content=new * 200_000)
+                act("write", path="a.txt", content=new * SIZE)
             else:
                 act("edit", path="a.txt", old_text=old, new_text=new, all=True)
 
-    place.write_text("a" * 200_000)
+    place.write_text("a" * SIZE)
     place.chmod(0o751)
     for _ in range(kills):
         heard, tell = os.pipe()
@@ -46,13 +47,13 @@ PROGRAM = textwrap.dedent(
             work(tell)
         os.close(tell)
         os.read(heard, 1)
-        for _ in range(rng.randrange(20_000)):  # the time of the kill: some part of a write
+        for _ in range(rng.randrange(150_000)):  # the time of the kill: some part of a write
             pass
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
         os.close(heard)
         found = place.read_text()
-        if len(found) != 200_000 or len(set(found)) != 1 or place.stat().st_mode & 0o777 != 0o751:
+        if len(found) != SIZE or len(set(found)) != 1 or place.stat().st_mode & 0o777 != 0o751:
             sys.exit(f"half a file: {len(found)} characters, {sorted(set(found))}, mode {place.stat().st_mode:o}")
     print("whole", sorted(set(place.read_text())))
     """
