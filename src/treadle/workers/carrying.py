@@ -67,14 +67,15 @@ class Leash:
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
-        self._is_cut = False
+        self.is_cut = False
+        """Whether it stores nothing any more."""
 
     def cut(self) -> None:
         """Refuse all further events."""
-        self._is_cut = True
+        self.is_cut = True
 
     async def append(self, *args: Any, **options: Any) -> None:  # Any: as the journal's own
-        if self._is_cut:
+        if self.is_cut:
             raise JournalError("The worker ends: it has handed its sessions over.")
         await self._journal.append(*args, **options)
 
@@ -146,6 +147,9 @@ class Carrier:
         except _NOT_OURS as error:
             logger.debug("Session %s is left to others: %s", session_id, error)
         except JournalError as error:
+            if self._leash.is_cut:
+                logger.info("Session %s is handed over: another worker resumes it.", session_id)
+                return None
             self._metrics.failed(whose, error)
             logger.warning("Session %s stopped, because its journal failed: %s It continues later.", session_id, error)
         except TreadleError as error:
