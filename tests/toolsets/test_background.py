@@ -17,7 +17,7 @@ from treadle import Agent, Confinement, ShellTools, allow, find_sandbox, first_o
 from treadle.errors import Rejected
 from treadle.sandboxes.keeper import started_at
 from treadle.testing import ScriptedModel, call, text
-from treadle.tools import Decision
+from treadle.tools import Command, Decision, Detached
 from treadle.toolsets.shell.keeping import Kept, Processes
 
 LIMIT = 30.0
@@ -33,7 +33,8 @@ def kept(tmp_path: Path):
 
 def start(processes: Processes, line: str, *, seconds: float = 60, keep: bool = False) -> str:
     env = {"PATH": os.environ["PATH"]}
-    return processes.start(("/bin/bash", "-c", line), command=line, cwd="/", env=env, seconds=seconds, keep=keep).id
+    launch = Detached(arguments=("/bin/bash", "-c", line), cwd="/", env=env)
+    return processes.start(launch, command=line, seconds=seconds, keep=keep).id
 
 
 def until(condition: Any) -> Any:
@@ -71,7 +72,7 @@ def test_it_says_how_it_ended(kept: Processes):
     assert ended(kept, start(kept, "exit 3")).exit_code == 3
     assert ended(kept, start(kept, "kill -9 $$")).exit_code == -9
     with pytest.raises(Rejected) as refused:
-        kept.start(("/no/such/program",), command="x", cwd="/", env={}, seconds=5, keep=False)
+        kept.start(Detached(arguments=("/no/such/program",), cwd="/", env={}), command="x", seconds=5, keep=False)
     assert refused.value.code == "cannot_start"
     assert [one.id for one in kept.all()] == ["p1", "p2"]
 
@@ -256,6 +257,29 @@ def test_in_a_sandbox_it_is_confined_too(tmp_path: Path):
     assert found[2]["status"] == "killed"
     assert (root / "inside").exists()
     assert not Path("/usr/evil").exists()
+
+
+def test_in_a_sandbox_many_files_together_are_held_to_the_limit_of_the_disk(kept: Processes, tmp_path: Path):
+    (tmp_path / "w").mkdir()
+    sandbox = find_sandbox(Confinement(writable=(str(tmp_path / "w"),), disk_bytes=30_000_000))
+    line = "i=0; while [ $i -lt 1000 ]; do head -c 1000000 /dev/zero > f$i; i=$((i+1)); done; touch done; sleep 99"
+    launch = sandbox.detached(Command(arguments=("/bin/bash", "-c", line)))
+
+    done = ended(kept, kept.start(launch, command=line, seconds=300, keep=False).id)
+
+    assert (done.status, done.exit_code) == ("over_limit", None)
+    assert not (tmp_path / "w" / "done").exists()
+
+
+def test_in_a_sandbox_one_with_room_left_runs_to_its_end(kept: Processes, tmp_path: Path):
+    (tmp_path / "w").mkdir()
+    (tmp_path / "w" / "old").write_bytes(b"x" * 60_000_000)
+    sandbox = find_sandbox(Confinement(writable=(str(tmp_path / "w"),), disk_bytes=50_000_000))
+    launch = sandbox.detached(Command(arguments=("/bin/bash", "-c", "head -c 1000000 /dev/zero > new; exit 3")))
+
+    done = ended(kept, kept.start(launch, command="head", seconds=300, keep=False).id)
+
+    assert (done.status, done.exit_code) == ("exited", 3)
 
 
 def test_the_count_of_the_kernel_tells_processes_of_one_number_apart():

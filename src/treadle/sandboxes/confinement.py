@@ -46,8 +46,7 @@ class Confinement(msgspec.Struct, Documented, frozen=True, kw_only=True, metacla
     max_file_bytes: int | None = 1 << 30
     """Size of each file that it writes; None for no limit."""
     disk_bytes: int | None = 8 << 30
-    """Bytes that all its files together may take in the writable folders; None for no limit. Looked at ten times a second while it runs; a
-    process in the background is not held to it."""
+    """Bytes that all its files together may take in the writable folders; None for no limit. Looked at ten times a second while it runs."""
     temporary_bytes: int = 256 << 20
     """Room in its own `/tmp`, and in its own `/dev/shm`; both end with it. Landlock has no folder of its own to offer: the limit holds for bubblewrap alone."""
     max_output_bytes: int = 1_000_000

@@ -16,12 +16,86 @@ import signal
 import sys
 import time
 
-__all__ = ["started_at"]
+__all__ = ["DiskUse", "started_at"]
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _TERM_SECONDS = 2.0
 _PIECE = 65536
 _ROUNDS = 200
+_LOOK_SECONDS = 0.1
+_BLOCK = 512
+"""What `st_blocks` counts in, whatever the file system."""
+_COARSE_NANOSECONDS = 10_000_000
+"""How far the clock of a file system may lag behind ours."""
+
+
+class DiskUse:
+    """What one program has taken of the file systems of its writable folders since this was made. It stands here because a keeper imports nothing.
+
+    A limit on each file does not bound many files, and quotas need an administrator. So the free space is looked at. Once it has shrunk by
+    the limit, the files that have changed since the start are added up: what others write meanwhile does not count, unless the space
+    shrinks by twice the limit, as it does where a program writes to files that it has deleted.
+
+    Args:
+        folders: From `/`, links resolved.
+        limit: Bytes that it may take.
+    """
+
+    def __init__(self, folders: "tuple[str, ...] | list[str]", limit: int) -> None:
+        self._folders = tuple(folders)
+        self._limit = limit
+        self._since = time.time_ns() - _COARSE_NANOSECONDS
+        self._free = self._free_now()
+
+    def taken(self) -> int:
+        """Return the bytes by which the free space has shrunk. Cheap."""
+        return self._free - self._free_now()
+
+    def is_used_up(self, taken: int) -> bool:
+        """Whether the program itself has reached its limit. Takes as long as the folders are large once others may have written."""
+        return taken >= 2 * self._limit or (taken >= self._limit and self._changed() >= self._limit)
+
+    def _free_now(self) -> int:
+        free: dict[int, int] = {}
+        for folder in self._folders:
+            found = os.statvfs(folder)
+            free[os.stat(folder).st_dev] = found.f_bfree * found.f_frsize  # noqa: PTH116 - ten times a second
+        return sum(free.values())
+
+    def _changed(self) -> int:
+        """Return the bytes of all files that have changed since the start. One with several names counts once."""
+        found: dict[tuple[int, int], int] = {}
+        for top in self._folders:
+            for folder, _, names in os.walk(top):
+                for name in names:
+                    try:
+                        status = os.lstat(f"{folder}/{name}")
+                    except OSError:  # gone meanwhile
+                        continue
+                    if status.st_ctime_ns >= self._since:
+                        found[status.st_dev, status.st_ino] = status.st_blocks * _BLOCK
+        return sum(found.values())
+
+
+class _Watch:
+    """Looks ten times a second whether the program has used up its room on the disk, and more seldom where a look takes long."""
+
+    def __init__(self, plan: dict) -> None:  # type: ignore[type-arg]  # JSON of ours
+        limit = plan.get("disk_bytes")
+        self._use = None if limit is None else DiskUse(plan["disk_folders"], limit)
+        self._next = 0.0
+
+    def is_used_up(self) -> bool:
+        began = time.monotonic()
+        if self._use is None or began < self._next:
+            return False
+        try:
+            return self._use.is_used_up(self._use.taken())
+        except OSError:  # a folder is gone: nobody can count in it any more
+            return True
+        finally:
+            now = time.monotonic()
+            self._next = now + max(_LOOK_SECONDS, 5 * (now - began))
 
 
 class _Asked:
@@ -57,6 +131,7 @@ def main() -> int:
     os.set_blocking(wake, False)
     signal.set_wakeup_fd(wake)
     try:
+        watch = _Watch(plan)
         child, output, feed = _start(folder, plan)
     except OSError as error:
         os.write(tell, f"{plan['arguments'][0]}: {error.strerror}".encode())
@@ -67,7 +142,7 @@ def main() -> int:
     os.write(tell, b"ok")
     os.close(tell)
     _silence()
-    status, code, left_out = _keep(folder, plan, child, output, feed, keep)
+    status, code, left_out = _keep(folder, plan, child, output, feed, keep, watch)
     _end_all(child, plan.get("groups", []))
     _write_state(
         folder, {**state, "status": status, "exit_code": code, "left_out_bytes": left_out, "ended": time.time()}
@@ -108,8 +183,16 @@ def _start(folder: str, plan: dict) -> tuple[int, int, int]:  # type: ignore[typ
     return child, output, feed
 
 
-def _keep(folder: str, plan: dict, child: int, output: int, feed: int, wake: int) -> tuple[str, int | None, int]:  # type: ignore[type-arg]  # as above
-    """Write down what the program writes until it ends, its time is over, or somebody asks for its end."""
+def _keep(
+    folder: str,
+    plan: dict,  # type: ignore[type-arg]  # as above
+    child: int,
+    output: int,
+    feed: int,
+    wake: int,
+    watch: _Watch,
+) -> tuple[str, int | None, int]:
+    """Write down what the program writes until it ends, its time or its room is used up, or somebody asks for its end."""
     deadline = time.monotonic() + plan["seconds"]
     room, left_out, open_pipe = plan["max_bytes"], 0, True
     kept = os.open(os.path.join(folder, "output"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -118,7 +201,7 @@ def _keep(folder: str, plan: dict, child: int, output: int, feed: int, wake: int
         code = _ended(child) if code is None else code
         left = deadline - time.monotonic()
         watched = [wake, output] if open_pipe else [wake]
-        ready = select.select(watched, [], [], 0 if code is not None else max(0.0, min(left, 0.2)))[0]
+        ready = select.select(watched, [], [], 0 if code is not None else max(0.0, min(left, _LOOK_SECONDS)))[0]
         if output in ready:
             piece = os.read(output, _PIECE)
             open_pipe = bool(piece)
@@ -136,6 +219,8 @@ def _keep(folder: str, plan: dict, child: int, output: int, feed: int, wake: int
             return "exited", code, left_out
         if code is None and left <= 0:
             return "timed_out", None, left_out
+        if code is None and watch.is_used_up():
+            return "over_limit", None, left_out
         if code is None and _Asked.end:
             return "killed", None, left_out
 

@@ -16,6 +16,7 @@ from treadle.errors import SandboxUnavailable, check_kind
 from treadle.fields import checked
 from treadle.sandboxes import groups, launcher
 from treadle.sandboxes.confinement import Confinement
+from treadle.sandboxes.keeper import DiskUse
 from treadle.sandboxes.processes import clean_environment, run_until
 from treadle.sandboxes.refusing import Places, refusals
 from treadle.sandboxes.room import Room
@@ -62,7 +63,7 @@ class _Confined:
             OSError: It cannot be run confined. It was not run at all then.
         """
         launch, about = self.launch(command), self.confinement
-        room = None if about.disk_bytes is None else Room(self._places.writable, about.disk_bytes)
+        room = None if about.disk_bytes is None else Room(DiskUse(self._places.writable, about.disk_bytes))
         with self._groups() as joined:
             result = await run_until(
                 None if room is None else room.wait_used_up(),
@@ -93,7 +94,12 @@ class _Confined:
         joined = groups.lasting_group(max_processes=about.max_processes, memory_bytes=about.memory_bytes)
         self._check_groups(joined)
         return Detached(
-            arguments=tuple(_arguments(launch, joined)), cwd=launch.cwd, env=launch.env, groups=tuple(joined.values())
+            arguments=tuple(_arguments(launch, joined)),
+            cwd=launch.cwd,
+            env=launch.env,
+            groups=tuple(joined.values()),
+            disk_folders=self._places.writable,
+            disk_bytes=None if about.disk_bytes is None else int(about.disk_bytes),
         )
 
     def launch(self, command: Command) -> Launch:

@@ -98,6 +98,10 @@ class Detached(msgspec.Struct, Documented, frozen=True, kw_only=True):
     """Its whole environment."""
     groups: tuple[str, ...] = ()
     """Folders of the control groups that it joins: whatever is in them has to be ended with it."""
+    disk_folders: tuple[str, ...] = ()
+    """Folders that it may write in, from `/`."""
+    disk_bytes: int | None = None
+    """Bytes that its files there may take together, after which it has to be ended; None for no limit."""
 
 
 class Runner(Protocol):

@@ -25,7 +25,7 @@ _POLL_SECONDS = 0.05
 _PROCESS: JsonObject = {"type": "string", "minLength": 2, "maxLength": 10, "description": "Its id, such as p1."}
 _STATUS: JsonObject = {
     "process": {"type": "string"},
-    "status": {"enum": ["running", "exited", "timed_out", "killed", "lost"]},
+    "status": {"enum": ["running", "exited", "timed_out", "over_limit", "killed", "lost"]},
     "exit_code": {"type": ["integer", "null"]},
     "seconds_left": {"type": "number"},
 }
@@ -110,8 +110,8 @@ def _reader(processes: Processes) -> Tool:
         name="read_process",
         description=(
             "Read what a background process has written, by lines; standard output and standard error come together.\nOutput: `output`, "
-            "`next_offset` to continue from, and `status`: running, exited (with `exit_code`), timed_out, killed or lost. With `wait`, it "
-            "waits for new lines or the end. A last line that has no end yet is shown, and read again by the next call."
+            "`next_offset` to continue from, and `status`: running, exited (with `exit_code`), timed_out, over_limit "
+            "(its files took too much of the disk), killed or lost. With `wait`, it waits for new lines or the end. A last line that has no end yet is shown, and read again by the next call."
         ),
         parameters={
             "type": "object",

@@ -23,6 +23,7 @@ import msgspec
 from treadle.errors import Rejected
 from treadle.sandboxes import keeper
 from treadle.sandboxes.keeper import started_at
+from treadle.tools import Detached
 from treadle.toolsets.files.root import refusal, shown
 
 __all__ = ["Kept", "Processes", "state_folder"]
@@ -44,8 +45,9 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
 
     id: str
     command: str
-    status: Literal["running", "exited", "timed_out", "killed", "lost"]
-    """`timed_out`: its time was over. `lost`: the machine or its keeper ended under it."""
+    status: Literal["running", "exited", "timed_out", "over_limit", "killed", "lost"]
+    """`timed_out`: its time was over. `over_limit`: its files took more of the disk than its sandbox allows. `lost`: the machine or its
+    keeper ended under it."""
     exit_code: int | None = None
     """Of one that has ended by itself; negative: the signal."""
     seconds_left: float = 0.0
@@ -54,7 +56,7 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _State(msgspec.Struct, kw_only=True):
-    status: Literal["running", "exited", "timed_out", "killed", "lost"]
+    status: Literal["running", "exited", "timed_out", "over_limit", "killed", "lost"]
     pid: int
     keeper: int
     began: float
@@ -72,6 +74,8 @@ class _Plan(msgspec.Struct, kw_only=True):
     keep: bool = False
     max_bytes: int = _MAX_OUTPUT_BYTES
     groups: list[str] = []
+    disk_folders: list[str] = []
+    disk_bytes: int | None = None
 
 
 def state_folder(environment: Mapping[str, str]) -> Path:
@@ -95,14 +99,11 @@ class Processes:
 
     def start(
         self,
-        arguments: tuple[str, ...],
+        launch: Detached,
         *,
         command: str,
-        cwd: str,
-        env: Mapping[str, str],
         seconds: float,
         keep: bool,
-        groups: tuple[str, ...] = (),
     ) -> Kept:
         """Start a program, and return once it runs.
 
@@ -112,7 +113,14 @@ class Processes:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         place = self._new_place()
         plan = _Plan(
-            arguments=list(arguments), cwd=cwd, seconds=seconds, command=command, keep=keep, groups=list(groups)
+            arguments=list(launch.arguments),
+            cwd=launch.cwd,
+            seconds=seconds,
+            command=command,
+            keep=keep,
+            groups=list(launch.groups),
+            disk_folders=list(launch.disk_folders),
+            disk_bytes=launch.disk_bytes,
         )
         os.mkfifo(place / "input", 0o600)
         _private(place / "output", b"")
@@ -120,7 +128,7 @@ class Processes:
         try:
             done = subprocess.run(  # noqa: S603 - our own program
                 [sys.executable, "-I", "-S", _KEEPER, str(place)],
-                env=dict(env),
+                env=dict(launch.env),
                 cwd="/",
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,

@@ -3,7 +3,6 @@
 import os
 import secrets
 import time
-from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from treadle.shell.programs import program_name
 from treadle.tools import (
     CheckedCall,
     Command,
+    Detached,
     Detaching,
     JsonObject,
     Place,
@@ -302,17 +302,12 @@ def _in_background(
     """Start a line and leave it to its keeper."""
     line, seconds = arguments["command"], float(arguments["lifetime"])
     words: tuple[str, ...] = ("/usr/bin/env", *_SETTINGS, "/bin/bash", "--norc", "--noprofile", "-c", line)
-    env: Mapping[str, str] = clean_environment()
-    cwd = folder
-    groups: tuple[str, ...] = ()
+    launch = Detached(arguments=words, cwd=folder, env=clean_environment())
     if runner is not None:
         if not isinstance(runner, Detaching):
             raise refusal(f"The sandbox {runner.name} cannot run a process in the background.", "sandbox_unavailable")
-        boxed = runner.detached(Command(arguments=words, cwd=folder))
-        words, cwd, env, groups = boxed.arguments, boxed.cwd, boxed.env, boxed.groups
-    kept = processes.start(
-        words, command=line, cwd=cwd, env=env, seconds=seconds, keep=arguments.get("keep", False), groups=groups
-    )
+        launch = runner.detached(Command(arguments=words, cwd=folder))
+    kept = processes.start(launch, command=line, seconds=seconds, keep=arguments.get("keep", False))
     return ToolOutput(
         data={
             "exit_code": None,
