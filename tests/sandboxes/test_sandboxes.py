@@ -30,6 +30,7 @@ KINDS = {
         Landlock, marks=pytest.mark.skipif(not launcher.landlock_abi(), reason="the kernel has no Landlock")
     ),
 }
+needs_bwrap = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bwrap is not installed")
 Kind = type[Bubblewrap] | type[Landlock]
 
 
@@ -97,6 +98,91 @@ def test_protected_files_in_a_writable_folder_stay_as_they_are(tmp_path: Path):
         ("write", str(tmp_path / ".git/hooks/pre-commit")),
         ("write", str(tmp_path / ".git/config")),
     ]
+
+
+@needs_bwrap
+@pytest.mark.row("D-PROTECTED")
+def test_another_name_of_a_protected_file_stays_as_it_is(tmp_path: Path):
+    for name in (".git/hooks/pre-commit", ".git/config", ".treadle/config.toml", "plain.txt"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("old")
+    sandbox = Bubblewrap(Confinement(writable=(str(tmp_path),)))
+    (tmp_path / "deep/er").mkdir(parents=True)
+    others = {
+        "hook": ".git/hooks/pre-commit",
+        "deep/er/x": ".git/config",
+        "z": ".treadle/config.toml",
+        ".git/y": ".git/config",
+    }
+    for other, name in others.items():
+        os.link(tmp_path / name, tmp_path / other)
+    os.link(tmp_path / "plain.txt", tmp_path / "free")
+    script = f"for f in {' '.join(others)}; do echo new >> $f; done; mv deep d; echo new >> d/er/x; ln .git/config w; echo new >> w; echo y > free"
+
+    done = asyncio.run(sandbox.run(Command(arguments=("/bin/sh", "-c", f"{script}; exit 1"))))
+
+    assert {name: (tmp_path / name).read_text() for name in others.values()} == dict.fromkeys(others.values(), "old")
+    assert (tmp_path / "plain.txt").read_text() == "y\n"
+    assert ("write", str(tmp_path / "hook")) in [(one.kind, one.target) for one in done.refused]
+
+
+@needs_bwrap
+@pytest.mark.row("D-PROTECTED")
+@pytest.mark.parametrize(
+    "away", ["mv .git g", "rm -rf .git", "mv .git/hooks .git/h", "mkdir x; mv .git x/", "rmdir .git/hooks .git"]
+)
+def test_the_folder_of_a_protected_one_cannot_be_moved_away_and_made_anew(tmp_path: Path, away: str):
+    (tmp_path / ".git/hooks").mkdir(parents=True)
+    sandbox = Bubblewrap(Confinement(writable=(str(tmp_path),)))
+    script = (
+        f"{away}; mkdir -p .git/hooks; echo evil > .git/hooks/pre-commit; touch .git/index && mv .git/index .git/index2"
+    )
+
+    asyncio.run(sandbox.run(Command(arguments=("/bin/sh", "-c", script))))
+
+    assert list((tmp_path / ".git/hooks").iterdir()) == []
+    assert (tmp_path / ".git/index2").exists()
+
+
+@needs_bwrap
+@pytest.mark.row("D-PROTECTED")
+def test_what_came_after_the_sandbox_was_made_is_protected_too(tmp_path: Path):
+    sandbox = Bubblewrap(Confinement(writable=(str(tmp_path),)))
+    (tmp_path / ".git/hooks").mkdir(parents=True)
+
+    asyncio.run(sandbox.run(Command(arguments=("/bin/sh", "-c", "echo evil > .git/hooks/pre-commit"))))
+
+    assert list((tmp_path / ".git/hooks").iterdir()) == []
+
+
+@pytest.mark.row("D-PROTECTED")
+def test_a_file_of_the_home_is_protected_in_a_writable_folder_too(kind: Kind, tmp_path: Path):
+    (tmp_path / "w/a").mkdir(parents=True)
+    (tmp_path / "home/.ssh").mkdir(parents=True)
+    for name in (".bashrc", ".ssh/id_rsa"):
+        (tmp_path / "home" / name).write_text("old")
+        os.link(tmp_path / "home" / name, tmp_path / "w/a" / name.strip("./").replace("/", "_"))
+    program = f"""
+        import asyncio
+        from treadle.sandboxes.confinement import Confinement
+        from treadle.sandboxes.runners import {kind.__name__}
+        from treadle.tools import Command
+        sandbox = {kind.__name__}(Confinement(writable=({str(tmp_path / "w")!r},)))
+        asyncio.run(sandbox.run(Command(arguments=("/bin/sh", "-c", "echo x > a/bashrc; echo x >> a/ssh_id_rsa; touch ran"))))
+    """
+    environment = {**os.environ, "HOME": str(tmp_path / "home")}
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+
+    assert [(tmp_path / "home" / name).read_text() for name in (".bashrc", ".ssh/id_rsa")] == ["old", "old"]
+    assert (tmp_path / "w/ran").exists() == (kind is Bubblewrap), done.stderr
+    assert ("another name (hard link)" in done.stderr) == (kind is Landlock)
 
 
 def test_landlock_says_that_it_cannot_protect_a_file_in_a_writable_folder(tmp_path: Path):

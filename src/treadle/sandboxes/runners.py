@@ -21,6 +21,7 @@ from treadle.sandboxes.processes import clean_environment, run_until
 from treadle.sandboxes.refusing import Places, refusals
 from treadle.sandboxes.room import Room
 from treadle.sandboxes.starting import FAILED, MARKS, started
+from treadle.sandboxes.twins import home_twins, linked_files, names_below
 from treadle.tools import Command, Detached, ProcessResult, Runner
 
 __all__ = ["Bubblewrap", "Landlock", "find_sandbox"]
@@ -42,6 +43,8 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     program: tuple[str, ...]
     cwd: str
     env: dict[str, str]
+    places: Places
+    """What is open to it."""
     plan: dict[str, object] = {}
     """What the launcher has to do beside the limits."""
 
@@ -81,7 +84,7 @@ class _Confined:
             counted["disk"] = "disk_bytes"
             result = msgspec.structs.replace(result, timed_out=False)
         _raise_for(result.exit_code, result.stderr)
-        found = refusals(result, self._places, cwd=_folder(command, self._places), counted=counted)
+        found = refusals(result, launch.places, cwd=_folder(command, self._places), counted=counted)
         return msgspec.structs.replace(result, refused=found) if found else result
 
     def detached(self, command: Command) -> Detached:
@@ -167,7 +170,8 @@ class Bubblewrap(_Confined):
     @checked
     def launch(self, command: Command) -> Launch:
         """Return what is started for a command."""
-        about, places = self.confinement, self._places
+        about, places = self.confinement, Places.of(self.confinement)
+        kept = [*places.protected, *(_other_names(places) if about.protected else ())]
         found = [self._program, *_NAMESPACES]
         found += self._options
         found += ["--ro-bind-try", "/etc/resolv.conf", "/etc/resolv.conf"] if about.network else ["--unshare-net"]
@@ -177,14 +181,24 @@ class Bubblewrap(_Confined):
         found += shlex.split(f"--proc /proc --dev /dev {size} {_SHARED} --remount-ro /dev {size} {_TMP} --dir {_HOME}")
         for place in places.writable:
             found += ["--bind", place, place]
-        for place in places.protected:
+        for place in _ways(
+            places
+        ):  # a folder on which something is mounted cannot be moved away, with what is protected in it
+            found += ["--bind", place, place]
+        for place in kept:
             found += ["--ro-bind", place, place]
         found += ["--remount-ro", "/"]  # the folders in between are its own, and nothing put there would last
         found += ["--chdir", _folder(command, places), "--clearenv"]
         for name, value in _environment(command, places, home=_HOME, temporary=_TMP).items():
             found += ["--setenv", name, value]
         program = (*found, "--", *command.arguments)
-        return Launch(limits=_limits(about), program=program, cwd="/", env={"PATH": os.defpath})
+        return Launch(
+            limits=_limits(about),
+            program=program,
+            cwd="/",
+            env={"PATH": os.defpath},
+            places=msgspec.structs.replace(places, protected=tuple(kept)),
+        )
 
 
 class Landlock(_Confined):
@@ -219,6 +233,10 @@ class Landlock(_Confined):
     def launch(self, command: Command) -> Launch:
         """Return what is started for a command."""
         about, places = self.confinement, self._places
+        if about.protected and (names := _other_names(places)):
+            raise OSError(
+                f"Landlock cannot keep {names[0]} read-only, which is another name (hard link) of a protected file."
+            )
         readable = [*places.readable, *(["/etc/resolv.conf"] if about.network else [])]
         landlock = {"readable": readable, "writable": places.writable, "devices": _DEVICES, "network": about.network}
         home = places.writable[0] if places.writable else "/"
@@ -228,6 +246,7 @@ class Landlock(_Confined):
             program=command.arguments,
             cwd=_folder(command, places),
             env=_environment(command, places, home=home, temporary=home),
+            places=places,
         )
 
 
@@ -272,6 +291,24 @@ def _bound(place: str) -> list[str]:
     return (
         ["--symlink", str(Path(place).readlink()), place] if Path(place).is_symlink() else ["--ro-bind", place, place]
     )
+
+
+def _ways(places: Places) -> list[str]:
+    """Return the folders between the writable ones and what is protected in them, the outer ones first."""
+    found = {
+        str(way)
+        for place in places.protected
+        for folder in places.writable
+        for way in Path(place).parents
+        if way.is_relative_to(folder) and str(way) != folder
+    }
+    return sorted(found)
+
+
+def _other_names(places: Places) -> list[str]:
+    """Return the other names (hard links), in the writable folders, of what is protected there and in the person's home."""
+    files = {**linked_files(places.protected), **home_twins()}
+    return sorted(names_below(places.writable, files, but=places.protected))
 
 
 def _folder(command: Command, places: Places) -> str:

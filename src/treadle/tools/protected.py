@@ -9,12 +9,18 @@ import re
 import unicodedata
 from collections.abc import Sequence
 
-__all__ = ["SEALED", "is_protected", "may_name_protected"]
+__all__ = ["HOME_FOLDERS", "SEALED", "is_protected", "may_name_protected"]
 
 SEALED = (
     ".git/config", ".git/hooks", ".gitmodules", ".treadle", ".mcp.json", ".agents", ".claude", ".vscode", ".husky",
 )  # fmt: skip
 """Names that stay read-only in a sandbox's writable folders, where they exist. The rest of `.git` is not: git itself writes there."""
+
+HOME_FOLDERS = (
+    ".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", ".treadle", ".claude", ".config", ".config/git", ".config/treadle", ".config/gh",
+    ".config/fish", ".config/autostart", ".config/systemd/user",
+)  # fmt: skip
+"""Folders of a person's home whose files are looked at where a file of a project may be another name of one of them."""
 
 _FOLDERS = frozenset(
     [
