@@ -162,6 +162,15 @@ def test_a_long_integer_hides_no_other_fault():
             parse_arguments(text)
 
 
+def test_an_unfinished_string_of_many_quotes_behind_a_long_integer_is_read_once():
+    """Read anew from each of its quotes, this text would take an hour."""
+    opening = f'{{"n": {"9" * 5000}, "a": "'
+    text = opening + '\\"' * ((1_000_000 - len(opening)) // 2)
+
+    with pytest.raises(NotJson, match="the text ends too early at line 1, column"):
+        parse_arguments(text)
+
+
 def test_nul_inside_a_string_is_text():
     assert parse_arguments('{"a": "\\u0000"}') == {"a": "\0"}
 

@@ -19,8 +19,9 @@ _MAX_VALUES = 100_000
 """Values in one call's arguments. A model that may write 128,000 tokens cannot write as many."""
 _MARK = "<HERE>"
 
-# Strings are matched as wholes first, so that what they hold is not taken for brackets or numbers.
-_STRING = r'"[^"\\]*(?:\\.[^"\\]*)*"'
+# Strings are matched as wholes first, so that what they hold is not taken for brackets or numbers. One that does not end goes on to the
+# end of the text: else it would be tried again from each quote in it.
+_STRING = r'"[^"\\]*(?:\\.[^"\\]*)*"?'
 _BRACKET = re.compile(rf"{_STRING}|([\[{{])|([\]}}])", re.DOTALL)
 _NUMBER = re.compile(rf"{_STRING}|(-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)", re.DOTALL | re.ASCII)
 _LARGE_EXPONENT = re.compile(r"[0-9][eE]\+?[0-9][0-9]")
