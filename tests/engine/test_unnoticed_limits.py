@@ -4,10 +4,11 @@ from typing import Any
 
 import pytest
 
-from pipeline_tools import act, checked_call, read, run_calls, statuses
-from treadle import Decision
+from pipeline_tools import Recorder, act, checked_call, read, run_calls, statuses, types
+from treadle import Agent, Budget, Decision, Guards, Price, open_session
+from treadle.messages import Usage
 from treadle.permissions.modes import in_mode
-from treadle.testing import call
+from treadle.testing import FakeClock, ScriptedModel, Turn, call, text
 from treadle.tools import DecisionKind
 
 
@@ -41,3 +42,58 @@ def test_what_is_denied_stays_denied_in_every_mode_by_the_rule_that_denied_it(mo
     decision = Decision(kind=DecisionKind.DENY, rule="mine", reason="Never on Sundays.")
 
     assert in_mode(mode, decision, checked_call(act(lambda arguments, ctx: "done"))) is decision
+
+
+@pytest.mark.row("B18")
+@pytest.mark.parametrize(("part", "tokens"), [(0.8, 800_000), (0.5, 500_000), (0.3, 300_000)])
+async def test_a_cost_of_exactly_the_part_of_its_limit_is_told(part: float, tokens: int) -> None:
+    turn = Turn(calls=(call("look"),), usage=Usage(input_tokens=tokens))
+    model = ScriptedModel([turn, text("Done.")], price=Price(input=1, output=0))
+    limited = Budget(max_total_cost=1)
+    agent = Agent(model, tools=[read(Recorder())], budget=limited, guards=Guards(budget_warning=part))
+    result = await agent.run("go")
+
+    (warned,) = await types(result, "budget.warned")
+    assert (warned.budget, float(warned.used), warned.limit) == ("max_total_cost", part, 1)
+
+
+@pytest.mark.row("B18")
+@pytest.mark.parametrize(
+    ("limit", "used"),
+    [("max_tool_calls", 1), ("max_input_tokens", 100), ("max_output_tokens", 40), ("max_wall_time_seconds", 8)],
+)
+async def test_a_limit_is_told_as_soon_as_exactly_its_part_is_used(limit: str, used: int) -> None:
+    clock = FakeClock()
+
+    async def look(arguments: Any, ctx: Any) -> str:
+        clock.advance(8)
+        return "seen"
+
+    turn = Turn(calls=(call("look"),), usage=Usage(input_tokens=100, output_tokens=40))
+    budget, guards = Budget(**{limit: 2 * used}), Guards(budget_warning=0.5)
+    async with open_session("memory:", clock=clock) as session:
+        agent = Agent(ScriptedModel([turn, text("Done.")]), tools=[read(look)], budget=budget, guards=guards)
+        result = await agent.run("go", session=session)
+        (warned,) = await types(result, "budget.warned")
+
+    assert (warned.budget, warned.used, warned.limit) == (limit, used, 2 * used)
+
+
+async def test_the_times_of_a_response_and_of_a_call_are_told_in_millionths_of_a_second() -> None:
+    clock = FakeClock()
+
+    def asks(request: Any) -> Any:
+        clock.advance(1.23456789)
+        return call("look")
+
+    async def look(arguments: Any, ctx: Any) -> str:
+        clock.advance(2.3456789)
+        return "seen"
+
+    async with open_session("memory:", clock=clock) as session:
+        model = ScriptedModel([asks, text("Done.")])
+        result = await Agent(model, tools=[read(look)]).run("go", session=session)
+        asked, _ = await types(result, "model.finished")
+
+    assert (asked.duration_seconds, asked.first_token_seconds) == (1.234568, 1.234568)
+    assert [one.duration_seconds for one in result.tool_calls] == [2.345679]

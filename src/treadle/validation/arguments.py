@@ -19,7 +19,7 @@ _MAX_VALUES = 100_000
 """Values in one call's arguments. A model that may write 128,000 tokens cannot write as many."""
 _MARK = "<HERE>"
 
-# Strings are matched as wholes first, so that what they hold is not taken for brackets or numbers. One that does not end goes on to the
+# Strings are matched as wholes first, so that what they hold is not taken for brackets or numbers. One without an end reaches to the
 # end of the text: else it would be tried again from each quote in it.
 _STRING = r'"[^"\\]*(?:\\.[^"\\]*)*"?'
 _BRACKET = re.compile(rf"{_STRING}|([\[{{])|([\]}}])", re.DOTALL)

@@ -71,7 +71,7 @@ class Reminders:
         seconds = self._seconds_before + self._ledger.clock.monotonic() - self._interrupt.begun
         spent, usage, (turns, calls, wall, given, written, cost) = run.spent, run.spent.usage, self._floors
         is_far = spent.model_turns < turns and spent.tool_calls < calls and seconds < wall
-        if is_far and usage.input_tokens < given and usage.output_tokens < written and (spent.cost or 0) < cost:
+        if is_far and usage.input_tokens < given and usage.output_tokens < written and float(spent.cost or 0) < cost:
             return []  # most steps
         near = self._meter.near(run.spent, seconds, self._warn_at)
         return [one for one in near if run.warned.get(one.budget) != one.limit]
