@@ -157,7 +157,10 @@ async def test_the_results_of_one_step_are_held_in_their_limit_over_every_dialec
     assert "3:line 0" in second
     for content in event.results.values():
         assert json.dumps(json.dumps(content)[1:-1])[1:-1] in third or json.dumps(content)[1:-1] in third
-    assert len(shown(result.session.messages[2])[1]) > 30_000  # the store is never changed
+    whole = shown(result.session.messages[2])
+    assert len(whole[1]) > 30_000  # the store is never changed
+    saved = sum(len(whole[at]) - len(event.results[ids[at]]) for at in (1, 2, 4))
+    assert event.tokens_before - event.tokens_after == saved // 4
 
 
 @pytest.mark.row("B11")

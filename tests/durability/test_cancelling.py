@@ -4,7 +4,7 @@ import asyncio
 import os
 import sys
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,10 @@ import pytest
 
 from invariants import check_session
 from treadle import Agent, Session, Tool, ToolContext, UnknownApproval, open_session
-from treadle.errors import ToolDefinitionError
+from treadle.errors import JournalError, ToolDefinitionError
+from treadle.journals.memory import MemoryJournal
 from treadle.testing import FakeClock, FaultyJournal, Gate, ScriptedModel, Turn, call, text
-from treadle.tools import JsonObject
+from treadle.tools import Done, JsonObject
 
 
 @pytest.fixture(params=["memory:", "sqlite"])
@@ -255,6 +256,51 @@ async def test_a_cancelled_run_goes_on_when_it_is_resumed(session: Session) -> N
 
     assert (done.reason, done.text) == ("completed", "after all")
     await check_session(session)
+
+
+@pytest.mark.row("L27")
+async def test_a_run_that_is_cancelled_asks_no_check_about_the_call_that_it_cut_off(session: Session) -> None:
+    entered, asked = Gate(), list[str]()
+
+    async def check(arguments: JsonObject, ctx: ToolContext) -> Any:
+        asked.append(ctx.call.id)
+        return Done("paid")
+
+    pay = msgspec.structs.replace(hanging(entered, effect="unsafe"), check=check, timeout=30.0)
+    running = asyncio.create_task(Agent(ScriptedModel([call("hang", id="h")]), tools=[pay]).run("go", session=session))
+    await entered.wait()
+    await session.cancel()
+
+    assert (statuses(await running), asked) == ([("h", "outcome_unknown")], [])
+
+
+class Keeping(MemoryJournal):
+    """A journal that removes nothing from inboxes while its `is_stuck`."""
+
+    is_stuck = True
+
+    async def consume(self, session_id: str, message_ids: Sequence[str], at: int) -> None:
+        if self.is_stuck:
+            raise JournalError("It is stuck.")
+        await super().consume(session_id, message_ids, at)
+
+
+@pytest.mark.row("L27", "TF9")
+async def test_a_cancellation_that_was_carried_out_and_not_removed_cancels_the_resumed_run_no_more() -> None:
+    entered, journal = Gate(), Keeping()
+    async with open_session(journal, id="s") as session:
+        agent = Agent(ScriptedModel([call("hang"), text("after all")]), tools=[hanging(entered)])
+        running = asyncio.create_task(agent.run("go", session=session))
+        await entered.wait()
+        await session.cancel()
+        assert (await running).reason == "cancelled"
+        assert len(await journal.inbox("s")) == 1
+        journal.is_stuck = False
+
+        done = await agent.resume(session)
+
+    assert (done.reason, done.text) == ("completed", "after all")
+    assert await journal.inbox("s") == ()
 
 
 @pytest.mark.row("TF10", "L27")

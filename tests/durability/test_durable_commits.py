@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
-from treadle import Agent, Tool, ToolContext, allow, ask, open_session
+import pytest
+
+from treadle import Agent, JournalError, Tool, ToolContext, allow, ask, open_session
 from treadle.events import AnyEvent
 from treadle.journals.memory import MemoryJournal
 from treadle.state import Suspended
@@ -107,3 +109,26 @@ async def test_what_a_person_does_to_a_session_survives_a_power_cut() -> None:
 
     for kind in ("session.marked", "session.rewound", "session.changed"):
         assert journal.is_synced(kind), kind
+
+
+class Breaking(Noting):
+    """A journal whose process ends before the result of a call is stored."""
+
+    is_broken = True
+
+    async def append(self, session_id: str, events: Sequence[AnyEvent], *, state: str, durable: bool) -> None:
+        if self.is_broken and any(event.type == "tool.finished" for event in events):
+            raise JournalError("gone")
+        await super().append(session_id, events, state=state, durable=durable)
+
+
+async def test_a_question_about_a_call_in_doubt_survives_a_power_cut() -> None:
+    journal = Breaking()
+    with pytest.raises(JournalError):
+        await run(journal, tool_of("unsafe"))
+    journal.is_broken = False
+    async with open_session(journal, id="s") as session:
+        agent = Agent(ScriptedModel([text("Done.")]), tools=[tool_of("unsafe")], in_doubt="ask")
+        assert (await agent.resume(session)).reason == "approval_required"
+
+    assert journal.is_synced("approval.requested")

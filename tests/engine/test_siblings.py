@@ -189,6 +189,7 @@ async def test_a_call_that_acts_and_fails_cancels_its_siblings_where_the_policy_
     for one in told[1:]:
         assert "Cancelled: parallel tool call act errored." in one
         assert '"type":"cancelled"' in one
+        assert '"code":"sibling_failed"' in one
         assert '"errored_call":"call_1"' in one
     assert ended == ["look"]
 

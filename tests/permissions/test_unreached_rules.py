@@ -13,6 +13,7 @@ from treadle.permissions.lines import judged
 from treadle.permissions.policies import held_to_port
 from treadle.permissions.rules import Rule
 from treadle.ports import Decision
+from treadle.resolve import memory_session
 from treadle.shell.judging import analyse
 from treadle.testing import call
 from treadle.tools import ShellLine
@@ -134,3 +135,11 @@ def test_a_denial_of_a_folder_covers_what_is_in_it(glob: str, forms: set[str]) -
 
 def test_an_analysis_has_a_bound_on_what_a_pattern_may_match() -> None:
     assert analyse("touch l*/config").patterns
+
+
+@pytest.mark.parametrize(("rule", "decided"), [("write(docs/*)", "deny"), ("write(path=docs/*)", None)])
+async def test_a_pattern_on_a_tool_that_names_no_path_forbids_every_call_of_it(rule: str, decided: str | None) -> None:
+    """Nobody is to rely on such a pattern in vain. A rule on an argument says nothing of a call without it."""
+    decision = deny(rule).decide(checked_call(act(Recorder(), "write"), to="docs/a"), await memory_session())
+
+    assert (None if decision is None else decision.kind) == decided

@@ -2,10 +2,12 @@
 
 from typing import Any
 
+import pydantic
 import pytest
 
 from treadle.errors import ToolDefinitionError
 from treadle.validation.defaults import Defaults
+from treadle.validation.plain import NotData, data_of
 from treadle.validation.schema import Schema
 
 
@@ -48,3 +50,22 @@ def test_a_missing_field_says_why_it_is_required(schema: Any, value: Any, why: s
     (found,) = Schema({"type": "object", **schema}, where="parameters").violations(value)
 
     assert found["constraint"] == why
+
+
+class Holder(pydantic.BaseModel):
+    """A model that holds anything."""
+
+    items: Any
+
+
+@pytest.mark.parametrize("make", [lambda items: {"items": items}, lambda items: Holder(items=items)])
+def test_a_model_is_as_deep_as_the_object_that_it_becomes(make: Any) -> None:
+    """A model itself counts as one level more."""
+    own = int(isinstance(make(0), Holder))
+    deep: Any = 0
+    for _ in range(200 - own):
+        deep = [deep]
+
+    assert data_of(make(deep)) == {"items": deep}
+    with pytest.raises(NotData, match="nested too deeply"):
+        data_of(make([deep]))

@@ -49,10 +49,10 @@ class Bounding:
     def _last_results(self) -> tuple[Message, int] | None:
         """Return the results that no request has held yet, and the number of their event."""
         state = self._ledger.state
-        for at in range(len(state.messages) - 1, -1, -1):
-            if state.messages[at].role == "tool":
-                return state.messages[at], state.message_seqs[at]
-            if state.messages[at].role == "assistant":
+        for message, seq in zip(reversed(state.messages), reversed(state.message_seqs), strict=True):
+            if message.role == "tool":
+                return message, seq
+            if message.role == "assistant":
                 return None
         return None
 
