@@ -113,10 +113,35 @@ def test_ctrl_c_clears_the_line_and_twice_at_an_empty_one_leaves(person: Person)
     person.see("> some words")
     person.press("ctrl-c")
     person.see("> ", without="some words")
-    person.press("ctrl-c")
-    person.see("Ctrl+C again ends the program")
-    person.press("ctrl-c")
+    person.press("ctrl-d")
     person.ends(0)
+    person.start("chat", *person.script(turn("Never.")))
+    person.see("> ")
+    person.press("ctrl-c", "ctrl-c")
+    seen = person.ends(0)
+    assert "Ctrl+C again within two seconds ends the program" in seen
+
+
+@pytest.mark.row("X05")
+def test_ctrl_c_twice_leaves_though_a_paste_stands_in_the_line_and_the_window_was_changed(person: Person) -> None:
+    person.start("chat", *person.script(turn("Never.")))
+    person.see("> ")
+    person.press("\x1b[200~one\ntwo\nthree\n\x1b[201~")
+    person.see("> one", "three")
+    person.resize(20, 5)
+    person.press("!")  # drawn anew
+    person.see("!")
+    person.resize(100, 40)
+    person.press("ctrl-c", "ctrl-c")
+    person.ends(0)
+
+
+def test_ctrl_c_with_text_in_the_line_never_ends_the_program(person: Person) -> None:
+    person.start("chat", *person.script(turn("Still here.")))
+    person.see("> ")
+    person.press("one", "ctrl-c", "two", "ctrl-c", "three", "enter")
+    seen = person.see("> three", "Still here.")
+    assert "> one\n" not in seen
 
 
 @pytest.mark.parametrize("key", ["ctrl-j", "shift-enter"])

@@ -36,7 +36,7 @@ def test_a_conversation_with_a_question_is_seen_through_at_any_size(sized: Any, 
     person.start("chat", *script, *person.tools(), "--tools", "read", NO_COLOR="1")
     person.see(">")
     person.say("Go")
-    person.see("Allow this call of pay?", "y yes, once")
+    person.see("Allow this call of pay?" if rows > 5 else "Allow pay?", "pay(amount=1)")
     person.press("y")
     person.wait_for_file("paid.txt")
     seen = person.see("before this change.")
@@ -47,6 +47,46 @@ def test_a_conversation_with_a_question_is_seen_through_at_any_size(sized: Any, 
     assert not COLOUR.search(person.raw)
     words = set(re.findall(r"\w+", seen))
     assert set(re.findall(r"\w+", LONG)) <= words  # no word is broken
+
+
+@pytest.mark.row("E-SIZES")
+@pytest.mark.parametrize(("columns", "rows", "is_short"), [(20, 5, True), (40, 10, True), (80, 24, False)])
+def test_every_key_of_a_question_stands_on_the_screen_at_any_size(
+    sized: Any, columns: int, rows: int, is_short: bool
+) -> None:
+    person = sized(columns, rows)
+    write = turn(write={"path": "n.txt", "content": "1\n"})
+    script = person.script(turn(pay={"amount": 1}), write, turn("Done."))
+    person.start("chat", *script, *person.tools(), "--tools", "write")
+    person.see(">")
+    person.say("Go")
+    asked = "Allow pay?" if is_short else "Allow this call of pay?"
+    person.see(asked, "[y/e/N/r/v/?]" if is_short else "v  show all of it")
+    shown = "\n".join(person.shown())
+    assert "pay(amount=1)" in shown  # what is asked about stands above its question
+    assert is_short or "n  no  (Enter)" in shown
+    person.press("?")
+    person.see("show all of it")  # the list, whatever the size
+    person.press("x")
+    person.see("Press one")
+    assert asked in "\n".join(person.shown())
+    assert ("[y/e/N/r/v/?]" if is_short else "r  no, with a reason") in "\n".join(person.shown())
+    person.press("r")
+    person.see("reason>", "Enter denies")
+    person.press("esc")
+    person.see(asked, without="reason>")
+    person.press("e")
+    person.see("json>", "Enter runs")
+    person.press("esc")
+    person.see(asked, without="json>")
+    person.press("n")
+    asked = "Allow write?" if is_short else "Allow this call of write?"
+    person.see(asked, "[Y/a/p/e/n/r/v/?]" if is_short else "a  yes, and in this session")
+    person.press("p")
+    person.see("rule>", "Enter saves", "Covers")
+    assert "Covers" in "\n".join(person.shown())
+    person.press("enter")
+    person.see("Done.")
 
 
 @pytest.mark.row("E-SIZES")

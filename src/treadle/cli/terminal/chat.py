@@ -34,7 +34,7 @@ from treadle.cli.output.text import counted, one_line, one_record
 from treadle.cli.sessions import apply_mode, person
 from treadle.cli.terminal.asking import Answer, Question
 from treadle.cli.terminal.board import Board, CallView, Group
-from treadle.cli.terminal.faces import Ended, Entry, Face, Interrupted, ModeCycled, Typed, Unfolded
+from treadle.cli.terminal.faces import Cleared, Ended, Entry, Face, Interrupted, ModeCycled, Typed, Unfolded
 from treadle.cli.terminal.grants import Grants
 from treadle.cli.terminal.own_shell import run_line
 from treadle.cli.terminal.slash import carry_out
@@ -204,6 +204,8 @@ class Chat:
                 self._interrupt()
             case Interrupted():
                 return self._insist()
+            case Cleared():
+                self._insisted_at = time.monotonic()
             case ModeCycled():
                 self._beside(self._cycle_mode())
             case Unfolded():
@@ -266,9 +268,9 @@ class Chat:
             return True
         if self.is_working:
             self._interrupt()
-            self.face.tell("The run stops. Ctrl+C again ends the program; what is recorded is safe.")
+            self.face.tell("The run stops. Ctrl+C again within two seconds ends the program; what is recorded is safe.")
         else:
-            self.face.tell("Ctrl+C again ends the program, as Ctrl+D does.")
+            self.face.tell("Ctrl+C again within two seconds ends the program, as Ctrl+D does.")
         return False
 
     async def _stop_work(self) -> None:

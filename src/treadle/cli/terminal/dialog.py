@@ -24,6 +24,11 @@ class Desk(Protocol):
 
     drawing: Drawing
 
+    @property
+    def room(self) -> int:
+        """How many lines a question may take, so that its call stays in sight."""
+        ...
+
     def fill(self, text: str) -> None:
         """Put a text into the input line, in place of what stands there."""
         ...
@@ -63,15 +68,17 @@ class Dialog:
         return "\n" + self._screen.drawing.lines([one_line(head, 2000)], style="bold yellow") + drawn
 
     def drawn(self) -> str:
-        """Return the choices, or what is being entered."""
+        """Return the choices, or what is being entered; in a small terminal a short form of it."""
+        whole = self._whole()
+        return self._short() if whole.count("\n") >= self._screen.room else whole
+
+    def _whole(self) -> str:
         drawing = self._screen.drawing
         lines = []
         match self._step:
             case "choose":
-                lines.append(
-                    drawing.lines([f"Allow this call of {one_line(self.question.approval.tool, 60)}?"], style="bold")
-                )
-                lines += [drawing.choice(key, says, is_default=key == self._default) for key, says in self._choices()]
+                lines.append(drawing.lines([f"Allow this call of {self._tool(60)}?"], style="bold"))
+                lines.append(self._listed())
             case "rule":
                 says = "Such calls are allowed from now on in this folder. Enter saves the rule, Esc goes back."
                 lines += [drawing.lines([says], style="bold"), drawing.lines([self._covers or " "], style="cyan")]
@@ -80,9 +87,32 @@ class Dialog:
                 lines.append(drawing.lines([says], style="bold"))
             case "reason":
                 lines.append(drawing.lines(["Why not? The model reads it. Enter denies, Esc goes back."], style="bold"))
-        if self._fault:
-            lines.append(drawing.lines([self._fault], style="red"))
-        return "".join(lines).rstrip("\n")
+        return self._with_fault("".join(lines))
+
+    def _short(self) -> str:
+        drawing = self._screen.drawing
+        match self._step:
+            case "choose":
+                keys = "/".join(key.upper() if key == self._default else key for key, _ in self._choices())
+                line = f"Allow {self._tool(max(drawing.width - 7, 10))}? [{keys}/?]"
+            case "rule":
+                line = f"Enter saves. {self._covers}"
+            case "arguments":
+                line = "Enter runs, Esc back"
+            case "reason":
+                line = "Why? Enter denies"
+        return self._with_fault(drawing.lines([line], style="bold"))
+
+    def _with_fault(self, drawn: str) -> str:
+        fault = self._screen.drawing.lines([self._fault], style="red") if self._fault else ""
+        return (drawn + fault).rstrip("\n")
+
+    def _listed(self) -> str:
+        drawing = self._screen.drawing
+        return "".join(drawing.choice(key, says, is_default=key == self._default) for key, says in self._choices())
+
+    def _tool(self, width: int) -> str:
+        return one_line(self.question.approval.tool, width)
 
     @property
     def sign(self) -> str:
@@ -130,6 +160,8 @@ class Dialog:
             case "v":
                 one = self.question.approval
                 self._screen.put(self._screen.drawing.entire(one.tool, one.arguments))
+            case "?":
+                self._screen.put(self._listed())
             case _:
                 self._fault = "Press one of " + ", ".join(key for key, _ in self._choices()) + "."
 

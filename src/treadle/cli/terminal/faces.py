@@ -8,7 +8,7 @@ from treadle.cli.terminal.asking import Answer, Question
 from treadle.cli.terminal.board import Board, CallView, Item
 from treadle.cli.terminal.standing import Standing
 
-__all__ = ["Ended", "Entry", "Face", "Interrupted", "ModeCycled", "Typed", "Unfolded"]
+__all__ = ["Cleared", "Ended", "Entry", "Face", "Interrupted", "ModeCycled", "Typed", "Unfolded"]
 
 
 class Typed(msgspec.Struct, frozen=True):
@@ -22,6 +22,10 @@ class Interrupted(msgspec.Struct, frozen=True):
 
     is_insistent: bool = False
     """Whether it was Ctrl+C, which ends the program when it is pressed twice."""
+
+
+class Cleared(msgspec.Struct, frozen=True):
+    """A person has cleared the line with Ctrl+C: another one soon after it ends the program."""
 
 
 class ModeCycled(msgspec.Struct, frozen=True):
@@ -38,7 +42,7 @@ class Ended(msgspec.Struct, frozen=True):
     code: int = 0
 
 
-Entry: TypeAlias = Typed | Interrupted | ModeCycled | Unfolded | Ended
+Entry: TypeAlias = Typed | Interrupted | Cleared | ModeCycled | Unfolded | Ended
 
 
 class Face(Protocol):

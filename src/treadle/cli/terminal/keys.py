@@ -11,7 +11,7 @@ from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.keys import Keys
 
 from treadle.cli.terminal.dialog import Dialog
-from treadle.cli.terminal.faces import Ended, Entry, Interrupted, ModeCycled, Unfolded
+from treadle.cli.terminal.faces import Cleared, Ended, Entry, Interrupted, ModeCycled, Unfolded
 
 __all__ = ["EXTENDED_KEYS_OFF", "EXTENDED_KEYS_ON", "bindings", "learn_shift_enter"]
 
@@ -94,6 +94,7 @@ def _acting(keys: KeyBindings, screen: Desk) -> None:  # noqa: C901 - one small 
             screen.dialog.interrupt()
         elif screen.buffer.text and not screen.is_busy:
             screen.buffer.reset()
+            screen.enter(Cleared())
         else:
             screen.enter(Interrupted(is_insistent=True))
 

@@ -243,6 +243,11 @@ class Screen:
         self.buffer.cursor_position = len(text)
 
     @property
+    def room(self) -> int:
+        """How many lines a question may take: below it are two, and above it its call is to be seen."""
+        return max(self._size() - 5, 1)
+
+    @property
     def dialog(self) -> Dialog | None:
         """The question that waits; None without one."""
         return self._dialog
