@@ -81,7 +81,7 @@ def test_a_server_is_added_tested_and_removed(treadle: Any):
     assert (treadle.home / "mcp.json").stat().st_mode & 0o077 == 0
 
     tested = treadle("mcp", "test", "raw", code=0).stdout
-    assert "works, 18 tools" in tested
+    assert "works, 19 tools" in tested
     assert "mcp__raw__echo" in tested
     assert "own" in treadle("mcp", "list", code=0).stdout
     assert "already" in treadle("mcp", "add", "raw", *command, code=2).stderr

@@ -115,8 +115,11 @@ def test_a_pause_says_what_waits_and_how_to_answer() -> None:
     )  # fmt: skip
     asks = endings.waiting_stop([approval, msgspec.structs.replace(approval, id="a2", tool="wire")], [SUSPENDED])
     waits = endings.waiting_stop([], [SUSPENDED])
+    sentence = msgspec.structs.replace(SUSPENDED.suspended, waits_for="a person. Or send no.")
+    waits_longer = endings.waiting_stop([], [msgspec.structs.replace(SUSPENDED, suspended=sentence)])
     nobody = endings.waiting_stop([])
 
+    assert waits_longer.message == "The run is paused: pay waits for a person. Or send no. Resume it then."
     assert asks.reason is nobody.reason is StopReason.APPROVAL_REQUIRED
     assert asks.message.startswith(
         "Waiting for approval of pay (a1), wire (a2). Allow it with session.answer('a1', 'allow')"
