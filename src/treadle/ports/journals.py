@@ -349,6 +349,7 @@ class Journal(Protocol):
         """Return what is due until an instant, in seconds since 1970, over all sessions: the earliest first; None for all.
 
         Sessions whose run has ended are not among them. An item stays listed until the session's run has continued.
+        A task that may begin at once is due at any instant: the clock of whoever submitted it may be ahead.
 
         Args:
             before: An instant, in seconds since 1970; None for all items.

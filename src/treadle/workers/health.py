@@ -72,10 +72,11 @@ class Queue:
     async def _ask(self) -> list[Sample]:
         now = self._clock.now()
         items = await self._journal.due()
+        ready = await self._journal.due(before=now)
         due_since: defaultdict[str, list[float]] = defaultdict(list)
-        for item in items:
-            if item.kind == "task" and item.at <= now:
-                due_since[item.tenant].append(item.at)
+        for item in ready:
+            if item.kind == "task":
+                due_since[item.tenant].append(min(item.at, now))
         samples = [
             Sample("treadle_queue_seen", 1),
             Sample("treadle_approvals_expiring", sum(item.kind == "approval" for item in items)),

@@ -18,6 +18,7 @@ from treadle.fields import checked_but
 from treadle.ports import Clock, Delivery, Dispatcher, Journal
 from treadle.redaction import redacted_logger
 from treadle.resolve.system import SystemClock
+from treadle.sessions.answering import store_time
 from treadle.workers.carrying import AgentMaker, Carrier
 from treadle.workers.finding import JournalDispatcher
 from treadle.workers.health import Condition, HealthServer, Queue, WorkerCondition, worker_samples
@@ -34,6 +35,8 @@ TELL_SECONDS = 1.0
 """How often a worker writes what it does, where that has changed."""
 _REMEMBERED_SECONDS = 10.0
 """How long a session that had to wait is counted."""
+_APART_SECONDS = 5.0
+"""A clock that differs by more from that of the database is reported."""
 _TRIES_TO_BEGIN = 10
 """How often it asks a journal that was opened, and is away since, for its place, a second apart."""
 
@@ -149,6 +152,7 @@ class Worker:
             limits = Limits(journal, self._limits, self._clock)
             carrier = self._carrier_on(journal, limits)
             await carrier.check_agents()
+            await _check_clock(journal, self._clock, self._name)
             carrier.presence = presence = await self._present(journal)
             stack.push_async_callback(presence.leave)
             dispatcher = self._dispatcher or JournalDispatcher(journal, clock=self._clock, tenants=self._tenants)
@@ -323,6 +327,22 @@ class Worker:
             await asyncio.wait(set(self._carries))
         with suppress(asyncio.CancelledError):
             await telling
+
+
+async def _check_clock(journal: Journal, clock: Clock, name: str) -> None:
+    """Warn where this machine's clock is not that of the database: what is due at a time is begun by the worker's clock."""
+    try:
+        told = await store_time(journal)
+    except JournalError:
+        return  # it is away: the worker waits for it when it takes its place
+    apart = 0.0 if told is None else clock.now() - told
+    if abs(apart) > _APART_SECONDS:
+        side, when = ("ahead of", "early") if apart > 0 else ("behind", "late")
+        logger.warning(
+            "The clock of worker %s is %.0f seconds %s the database's: what is due at a time begins so much too %s here. "
+            "Set the machine's clock.",
+            name, abs(apart), side, when,
+        )  # fmt: skip
 
 
 def _makers_of(agents: Mapping[str, AgentMaker] | Iterable[Agent]) -> dict[str, AgentMaker]:

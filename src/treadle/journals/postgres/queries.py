@@ -95,7 +95,7 @@ def select_due(connection: Connection, before: float | None) -> list[DueRow] | N
     rows = connection.execute(
         "SELECT due.session_id, due.key, due.kind, due.at, due.call_id FROM due JOIN session ON session.id = due.session_id "
         "WHERE session.state IN ('paused', 'queued', 'running') "
-        "AND (%(before)s::float8 IS NULL OR due.at <= %(before)s OR due.kind = 'unknown') "
+        "AND (%(before)s::float8 IS NULL OR due.at <= %(before)s OR due.kind = 'unknown' OR due.key = 'now') "
         "ORDER BY session.updated_at DESC, session.seat DESC, due.key",
         {"before": before},
     )

@@ -325,7 +325,8 @@ def select_due(connection: sqlite3.Connection, before: float | None) -> list[Due
         return None
     rows = connection.execute(
         "SELECT due.session_id, due.key, due.kind, due.at, due.call_id FROM due JOIN session ON session.id = due.session_id "
-        "WHERE session.state IN ('paused', 'queued', 'running') AND (:before IS NULL OR due.at <= :before OR due.kind = 'unknown') "
+        "WHERE session.state IN ('paused', 'queued', 'running') "
+        "AND (:before IS NULL OR due.at <= :before OR due.kind = 'unknown' OR due.key = 'now') "
         "ORDER BY session.updated_at DESC, session.seat DESC, due.key",
         {"before": before},
     )

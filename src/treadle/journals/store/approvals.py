@@ -5,7 +5,7 @@ from typing import TypeAlias
 
 from treadle.errors import JournalError
 from treadle.events import AnyEvent
-from treadle.journals.store.due import UNKNOWN, DueRow, due_rows
+from treadle.journals.store.due import AT_ONCE, UNKNOWN, DueRow, due_rows
 from treadle.ports import DueItem, Journal
 from treadle.redaction import redacted_logger
 from treadle.state import Approval, SessionState, add_up, is_cancelled, unreadable
@@ -47,8 +47,12 @@ async def waiting_approvals(journal: Journal, session_ids: Iterable[str] | None 
 
 def due_items(rows: Iterable[DueRow], *, before: float | None, limit: int | None) -> Sequence[DueItem]:
     """Return what is due until an instant, the earliest first."""
-    items = [_item(row, row.at) for row in rows if row.at is not None and (before is None or row.at <= before)]
+    items = [_item(row, row.at) for row in rows if row.at is not None and _is_due(row, row.at, before)]
     return tuple(sorted(items, key=lambda item: (item.at, item.session_id))[:limit])
+
+
+def _is_due(row: DueRow, at: float, before: float | None) -> bool:
+    return before is None or at <= before or row.key == AT_ONCE
 
 
 def _item(row: DueRow, at: float) -> DueItem:

@@ -96,7 +96,7 @@ class Backend(ABC):
     async def due(self, before: float | None = None) -> Sequence[DueRow] | None:
         """Return the rows of all sessions whose run is paused or under way, the sessions that changed last first.
 
-        With `before`, rows that are due later, or have no time, may be left out; those of kind `unknown` are not.
+        With `before`, rows that are due later, or have no time, may be left out; those of kind `unknown`, or with the key `now`, are not.
 
         None for a store without an index: the sessions that are paused or under way are then looked at one by one.
         """

@@ -28,6 +28,7 @@ from treadle.events import (
 )
 
 __all__ = [
+    "AT_ONCE",
     "LISTING",
     "UNKNOWN",
     "DueChanges",
@@ -41,6 +42,8 @@ __all__ = [
 
 IndexKind: TypeAlias = Literal["approval", "call", "deadline", "task", "unknown"]
 
+AT_ONCE = "now"
+"""The key of a task that begins at once: it is due whatever a clock says, for the clock that stamped it may be ahead."""
 UNKNOWN = "?"
 """The key of the row that says that a session has not been looked at."""
 
@@ -137,12 +140,11 @@ def _change(session_id: str, event: AnyEvent) -> DueChanges | None:
             deadline = event.deadline if isinstance(event, RunStarted) else None
             return DueChanges(drops_all=True, puts=tuple(_deadline(session_id, deadline)))
         case TaskSubmitted():
-            at = event.at if event.due_at is None else event.due_at
-            return DueChanges(
-                drops=(_TASK,), puts=(DueRow(session_id, _TASK, "task", at, f"{event.priority} {event.tenant}"),)
-            )
+            key, at = (AT_ONCE, event.at) if event.due_at is None else (_TASK, event.due_at)
+            row = DueRow(session_id, key, "task", at, f"{event.priority} {event.tenant}")
+            return DueChanges(drops=(_TASK, AT_ONCE), puts=(row,))
         case TaskWithdrawn() | SessionForked():  # a task is carried out once: a fork does not inherit it
-            return DueChanges(drops=(_TASK,))
+            return DueChanges(drops=(_TASK, AT_ONCE))
         case RunResumed(deadline=float(deadline)):
             return DueChanges(drops=(_DEADLINE,), puts=tuple(_deadline(session_id, deadline)))
         case _:
