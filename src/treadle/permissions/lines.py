@@ -16,7 +16,7 @@ from treadle.shell.judging import analyse
 from treadle.shell.parsed import Doubt, Invocation, Line, Touched
 from treadle.shell.rules import CommandPattern
 from treadle.shell.sweeping import checked_out, swept
-from treadle.tools import CheckedCall, JsonObject, Place, ShellLine, Subject
+from treadle.tools import CheckedCall, FileNames, JsonObject, Place, ShellLine, Subject
 
 __all__ = ["FILE_TOOLS", "JudgedLine", "Reached", "judged", "pattern_of"]
 
@@ -66,6 +66,8 @@ class JudgedLine(msgspec.Struct, frozen=True, kw_only=True):
     """Words that may name anything that a command writes."""
     swept: tuple[tuple[str, ...], ...] = ()
     """The canonical names of what lies in folders that a command takes away or changes as a whole, two levels deep."""
+    among: FileNames | None = None
+    """The folder of files in which it runs."""
     unseen: str = ""
     """Such a folder, or a pattern that names some, with more in it than is looked at; empty where there is none."""
 
@@ -123,6 +125,7 @@ def judged(call: CheckedCall, facts: JsonObject) -> JudgedLine | None:
         unknown=unknown,
         swept=below,
         unseen=unseen,
+        among=given.files,
     )
 
 

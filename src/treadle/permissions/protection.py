@@ -30,31 +30,53 @@ _PATHS = frozenset(
 
 
 def with_protection(decision: Decision, call: CheckedCall, facts: JsonObject) -> Decision:
-    """Return a question in place of a decision that lets a protected file be written.
+    """Return a question in place of a decision that lets a protected file be written, or one of the person's home be reached by another name.
 
     Args:
         facts: What tools have remembered in the session.
     """
-    if call.effect.is_read or decision.kind == DecisionKind.DENY:
+    if decision.kind == DecisionKind.DENY:
         return decision
-    found = _protected(call, facts)
-    if found is None:
+    line = judged(call, facts)
+    found = None if call.effect.is_read else _protected(call, line)
+    if found is not None:
+        reason: str | None = f"{found}: it decides what runs later, or holds keys. A person allows each change of it."
+    else:
+        reason = _of_the_home(call, line)
+    if reason is None:
         return decision
     is_boxed = decision.kind == DecisionKind.SANDBOX or decision.consent == "sandbox"
     return msgspec.structs.replace(
         decision,
         kind=DecisionKind.ASK,
         rule="protected file",
-        reason=f"{found}: it decides what runs later, or holds keys. A person allows each change of it.",
+        reason=reason,
         scope="runtime",
         by="runtime",
         consent="sandbox" if is_boxed else "allow",
     )
 
 
-def _protected(call: CheckedCall, facts: JsonObject) -> str | None:
+def _of_the_home(call: CheckedCall, line: JudgedLine | None) -> str | None:
+    """Say that a call reaches a protected file of the person's home by another name (a hard link); None where it surely does not."""
+    if line is None:
+        subjects = _subjects(call) if call.tool.subjects is not None else []
+    elif line.is_decided and not line.line.patterns:
+        subjects = [one.subject for one in line.reached]
+    else:  # it may reach anything in its folder
+        subjects = [one.subject for one in line.reached] + [Subject(names=(), extent="tree", among=line.among)]
+    for one in subjects:
+        path = next((name for name in one.names if name.startswith("/")), None)
+        names = () if one.among is None else one.among.home_names(path, one.extent)
+        if names is None:
+            return "The call reaches too many files to say whether one is another name (hard link) of a key or a start file of your home."
+        if names:
+            return f"The call reaches {min(names)} of your home by another name (hard link): it holds keys, or decides what runs later."
+    return None
+
+
+def _protected(call: CheckedCall, line: JudgedLine | None) -> str | None:
     """Return what of a call is protected, in words; None where nothing is."""
-    line = judged(call, facts)
     if line is not None:
         return _protected_in(line)
     for subject in _subjects(call):

@@ -50,3 +50,16 @@ class FileNames(Protocol):
             path: From `/`, links resolved.
         """
         ...
+
+    def home_names(
+        self, path: str | None, extent: Literal["itself", "children", "tree"] = "itself"
+    ) -> Collection[str] | None:
+        """Return the protected files of the person's home, outside of this folder, that a call reaches by other names (hard links).
+
+        None where there are too many files to search.
+
+        Args:
+            path: From `/`, links resolved; None for the folder itself.
+            extent: How much below it the call may reach.
+        """
+        ...

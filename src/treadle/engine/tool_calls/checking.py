@@ -178,7 +178,9 @@ class Checker:
             return unfit.refused(position)
         if call.tool.requires_approval or call.tool.leaves_sandbox:
             decision = with_approval(decision, call)
-        if not call.effect.is_read:
+        if not (
+            call.effect.is_read and call.tool.line is None and call.tool.subjects is None
+        ):  # such a one reaches no file
             decision = with_protection(decision, call, facts_in(self._session))
         mode = self._top.mode
         if mode != DEFAULT_MODE:

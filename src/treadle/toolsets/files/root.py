@@ -21,7 +21,7 @@ from treadle.canonical import find_unencodable
 from treadle.errors import ConfigurationError, Rejected
 from treadle.errors import shown as shown_value
 from treadle.tools import Subject
-from treadle.toolsets.files.watching import Watched, all_names
+from treadle.toolsets.files.watching import Watched, all_names, home_names
 
 __all__ = ["Entry", "Opened", "Root", "from_os_error", "refusal", "shown", "spelled", "split"]
 
@@ -179,6 +179,12 @@ class Root:
         """Return the names below the root of a file that has several; None where there are too many files to search."""
         found = all_names(path, self._path)
         return None if found is None else [one.removeprefix(self._path).lstrip("/") for one in found]
+
+    def home_names(
+        self, path: str | None, extent: Literal["itself", "children", "tree"] = "itself"
+    ) -> Collection[str] | None:
+        """Return the protected files of the person's home that a call reaches by other names; None where there are too many files to search."""
+        return home_names(path or self._path, "tree" if path is None else extent, self._path)
 
     def begin(self, name: str) -> tuple[str, tuple[str, ...]]:
         """Return the folder at which the path of a rule begins, and its names from there: the root, or `/` for one outside of it."""

@@ -12,7 +12,9 @@ from typing import Any, Protocol, TypeAlias
 
 import msgspec
 
-__all__ = ["Watched", "all_names"]
+from treadle.sandboxes.twins import home_twins, names_below
+
+__all__ = ["Watched", "all_names", "home_names"]
 
 _FINE_NANOSECONDS = 100_000_000
 _COARSE_NANOSECONDS = 3_000_000_000
@@ -146,6 +148,24 @@ def all_names(path: str, root: str) -> Collection[str] | None:
     linked = _linked_files(path, "itself")
     found = _linked_below([root]) if linked else {}
     return None if found is None else [name for identity in linked or () for name in found.get(identity, ())]
+
+
+def home_names(path: str, extent: str, root: str) -> Collection[str] | None:
+    """Return the protected files of the person's home, outside of a folder, that are reached by other names; None where too many had to be searched."""
+    try:
+        status = os.stat(path)  # noqa: PTH116 - before every decision
+    except (OSError, ValueError):
+        return ()
+    is_folder = stat.S_ISDIR(status.st_mode)
+    if not _is_linked(status) and not (is_folder and extent == "tree"):  # a listing shows names alone
+        return ()
+    try:
+        foreign = {one: name for one, name in home_twins().items() if not os.path.realpath(name).startswith(f"{root}/")}
+        if is_folder:
+            return sorted(set(names_below([path], foreign).values()))
+    except OSError:
+        return None
+    return [name for one, name in foreign.items() if one == (status.st_dev, status.st_ino)]
 
 
 def _linked_files(path: str, extent: str) -> frozenset[_Identity] | None:
