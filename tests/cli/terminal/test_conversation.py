@@ -144,6 +144,27 @@ def test_ctrl_c_with_text_in_the_line_never_ends_the_program(person: Person) -> 
     assert "> one\n" not in seen
 
 
+@pytest.mark.row("E-READ")
+@pytest.mark.parametrize("whole", ["x" * 1_000_000, "a line\n" * 200], ids=["one line", "many lines"])
+def test_a_long_paste_is_shown_as_a_note_and_sent_whole(person: Person, whole: str) -> None:
+    with MockProvider([Turn(text="Read.")]).in_thread() as provider:
+        person.start("chat", "-m", "openai-chat:mock", "--base-url", provider.base_url)
+        person.see("> ")
+        pasted = f"\x1b[200~{whole}\x1b[201~"
+        note = f"[pasted {len(whole):,} characters]"
+        person.press(pasted)
+        person.see(f"> {note}")
+        person.press("backspace")
+        person.see("> ", without="pasted")
+        person.press("Read ", pasted, " and say.", "enter")
+        seen = person.see(f"> Read {note} and say.", "Read.")
+        person.press("ctrl-d")
+        person.ends(0)
+    assert provider.requests[-1].body["messages"][-1]["content"] == f"Read {whole} and say."
+    assert whole[:200] not in person.raw.replace("\r\n", "\n")
+    assert seen.count(note) == 1
+
+
 @pytest.mark.parametrize("key", ["ctrl-j", "shift-enter"])
 def test_a_new_line_is_typed_without_sending(person: Person, key: str) -> None:
     person.start("chat", *person.script(turn("Read.")))

@@ -388,10 +388,20 @@ class Chat:
     # --- messages for a run under way
 
     def _steer(self, text: str) -> None:
-        self._held.append(text)
-        self.face.tell(f"Queued: {one_line(text, 200)}")
-        if self._board is not None and self._board.calls:
+        if self._run is not None and self._board is not None and self._board.calls:
             self._pass_on()
+            self._beside(self._left(self._run, text))
+        else:
+            self._held.append(text)
+            self._tell_queued(text)
+
+    async def _left(self, run: Run, text: str) -> None:
+        """Leave the run a message, and say so once it will be read with the results of this step."""
+        await run.steer(text)
+        self._tell_queued(text)
+
+    def _tell_queued(self, text: str) -> None:
+        self.face.tell(f"Queued: {one_line(text, 200)}")
 
     def _pass_on(self) -> None:
         """Leave the model what was entered: it is added after the results of the step that is under way."""

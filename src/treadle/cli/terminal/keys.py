@@ -12,6 +12,7 @@ from prompt_toolkit.keys import Keys
 
 from treadle.cli.terminal.dialog import Dialog
 from treadle.cli.terminal.faces import Cleared, Ended, Entry, Interrupted, ModeCycled, Unfolded
+from treadle.cli.terminal.pastes import Pastes
 
 __all__ = ["EXTENDED_KEYS_OFF", "EXTENDED_KEYS_ON", "bindings", "learn_shift_enter"]
 
@@ -25,6 +26,7 @@ class Desk(Protocol):
     """What keys act on: see `Screen`."""
 
     buffer: Buffer
+    pastes: Pastes
 
     @property
     def dialog(self) -> Dialog | None: ...
@@ -65,6 +67,19 @@ def _typing(keys: KeyBindings, screen: Desk) -> None:
     @keys.add("escape", "enter")
     def new_line(event: KeyPressEvent) -> None:
         screen.buffer.newline(copy_margin=False)
+
+    @keys.add(Keys.BracketedPaste)
+    def paste(event: KeyPressEvent) -> None:
+        text = event.data.replace("\r\n", "\n").replace("\r", "\n")
+        screen.buffer.insert_text(text if screen.dialog is not None else screen.pastes.note(text))
+
+    ends_with_note = Condition(lambda: bool(screen.pastes.note_before(screen.buffer.document.text_before_cursor)))
+
+    @keys.add("backspace", filter=ends_with_note & ~is_searching)
+    def delete_note(event: KeyPressEvent) -> None:
+        """Delete a note as a whole: half of one would be sent as it stands."""
+        buffer = screen.buffer
+        buffer.delete_before_cursor(len(screen.pastes.note_before(buffer.document.text_before_cursor)))
 
     @keys.add("tab")
     def complete(event: KeyPressEvent) -> None:

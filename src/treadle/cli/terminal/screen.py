@@ -37,6 +37,7 @@ from treadle.cli.terminal.dialog import Dialog
 from treadle.cli.terminal.drawing import Drawing
 from treadle.cli.terminal.faces import Ended, Entry, Typed
 from treadle.cli.terminal.keys import EXTENDED_KEYS_OFF, EXTENDED_KEYS_ON, bindings, learn_shift_enter
+from treadle.cli.terminal.pastes import Pastes
 from treadle.cli.terminal.standing import Standing
 from treadle.cli.terminal.typed_ahead import keep_enter, lines_typed_ahead, restore
 
@@ -78,6 +79,7 @@ class Screen:
             on_text_insert=lambda _: self._note_typing(),
             on_text_changed=lambda _: None if self._dialog is None else self._dialog.typed(self.buffer.text),
         )
+        self.pastes = Pastes()
         self._search = SearchToolbar()
         self.app: Application[int] = self._application()
 
@@ -182,7 +184,7 @@ class Screen:
                 self._put(self.drawing.note(item))
 
     def said(self, text: str) -> None:
-        self._put("\n" + self.drawing.said(text))
+        self._put("\n" + self.drawing.said(self.pastes.shown(text)))
 
     def tell(self, text: str, *, is_bad: bool = False) -> None:
         self._put(self.drawing.lines(text.split("\n"), style="red" if is_bad else ""))
@@ -262,7 +264,9 @@ class Screen:
             return
         if not text.strip():
             return
-        self.buffer.append_to_history()
+        text = self.pastes.whole(text)
+        if self.buffer.history.get_strings()[-1:] != [text]:
+            self.buffer.history.append_string(text)
         self.buffer.reset()
         self.typed_at = float("-inf")  # that sentence is whole
         self._entries.put_nowait(Typed(text))
