@@ -1,5 +1,6 @@
 """What becomes of a call that had started without a result: by its effect, its check, a person, and what has changed since."""
 
+import asyncio
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from treadle import (
     Done,
     JournalError,
     NothingToResume,
+    Rejected,
     Session,
     Tool,
     ToolContext,
@@ -280,6 +282,51 @@ async def test_a_wait_for_the_time_limit_is_bounded_by_the_run_and_then_nobody_k
         done = await agent.resume(session, budget=Budget(max_wall_time_seconds=60))
         await check_session(session)
     assert (done.reason, len(acts.keys), told(done)["type"]) == ("budget_exceeded", 1, "outcome_unknown")
+
+
+@pytest.mark.row("R05")
+async def test_a_call_that_its_check_finds_done_was_attempted_once(journal: Breaking, acts: Acts) -> None:
+    async def check(arguments: JsonObject, ctx: ToolContext) -> Any:
+        return Done("done")
+
+    await break_off(journal, acts.tool(check=check))
+    _, session = await go_on(journal, acts.tool(check=check), clock=FakeClock(auto=True))
+
+    [finished] = [event for event in await session.events() if isinstance(event, ToolFinished)]
+    assert (finished.result.status, finished.result.attempts, len(acts.keys)) == ("ok", 1, 1)
+
+
+@pytest.mark.row("R10", "F04")
+async def test_a_refusal_after_a_crash_says_that_the_attempt_before_it_may_have_acted(journal: Breaking) -> None:
+    async def refuses(arguments: JsonObject, ctx: ToolContext) -> Any:
+        raise Rejected({"why": "closed"})
+
+    keyed = Acts().tool("keyed", key=lambda arguments: "k")
+    await break_off(journal, keyed)
+    done, session = await go_on(journal, msgspec.structs.replace(keyed, run=refuses))
+
+    [finished] = [event for event in await session.events() if isinstance(event, ToolFinished)]
+    assert (finished.result.status, finished.result.may_have_acted) == ("rejected", True)
+    assert "An earlier attempt may have been carried out" in told(done)["message"]
+
+
+@pytest.mark.row("R05", "L27")
+async def test_a_run_that_is_cancelled_while_a_check_looks_asks_nobody(journal: Breaking, acts: Acts) -> None:
+    async with open_session(journal, id="s") as session:
+
+        async def check(arguments: JsonObject, ctx: ToolContext) -> Any:
+            await session.cancel()
+            await asyncio.Event().wait()
+
+        pay = acts.tool(check=check)
+        model = ScriptedModel([call("act", n=1, id="a")])
+        with pytest.raises(JournalError):
+            await Agent(model, tools=[pay]).run("go", session=session)
+        journal.call_id = ""
+        done = await Agent(ScriptedModel([text("done")]), tools=[pay], in_doubt="ask").resume(session)
+
+        assert (done.reason, told(done)["type"]) == ("cancelled", "outcome_unknown")
+        assert not [event for event in await session.events() if event.type == "approval.requested"]
 
 
 # --- a person

@@ -1,5 +1,6 @@
 """Spent is spent: attempts that broke off are counted, limits hold over them, and what nobody knows is null."""
 
+from collections.abc import AsyncGenerator
 from decimal import Decimal
 from typing import Any
 
@@ -8,10 +9,12 @@ import pytest
 from invariants import check_session
 from loop_tools import echo_tool
 from treadle import Agent, Budget, Price, Session, Tool, ToolContext, Transient, open_session, resolve_model
+from treadle.drivers.native import NativeDriver
 from treadle.drivers.react import ReActDriver
-from treadle.errors import ModelRejected, ModelUnavailable
+from treadle.errors import IncompleteStream, ModelRejected, ModelUnavailable
 from treadle.events import ModelFailed
-from treadle.messages import Usage
+from treadle.messages import ToolCall, Usage
+from treadle.ports import CallReady, Executor, Model, ModelRequest, ResponseSetAside, TextDelta
 from treadle.testing import FakeClock, FixedRandomness, MockProvider, ScriptedModel, Turn, call, text
 from treadle.tools import JsonObject
 
@@ -172,3 +175,30 @@ async def test_a_final_inference_that_fails_leaves_the_draft_as_the_answer() -> 
     result = await Agent(model, driver=ReActDriver(final_via_inference=True)).run("go")
 
     assert (result.reason, result.text) == ("completed", "draft")
+
+
+class RewordsTwice(NativeDriver):
+    """A driver that sets two responses aside, and whose third request breaks off before it says anything."""
+
+    def bind(self, model: Model, tools: object, executor: Executor) -> "RewordsTwice":
+        return self
+
+    async def propose(self, request: ModelRequest) -> AsyncGenerator[Any, None]:
+        for input_tokens in (100, 30):
+            yield TextDelta("word " * 100)
+            yield CallReady(ToolCall(id="a", name="look", arguments='{"why": "' + "word " * 100 + '"}'))
+            yield ResponseSetAside(reason="reworded", usage=Usage(input_tokens=input_tokens, output_tokens=1))
+        raise IncompleteStream("It broke off.")
+
+
+@pytest.mark.row("N08")
+async def test_what_a_response_had_said_that_was_set_aside_counts_once() -> None:
+    agent = Agent(ScriptedModel([text("x")]), driver=RewordsTwice(), budget=Budget(max_retries_per_model_call=0))
+    async with on_fake_clock() as session:
+        result = await agent.run("go", session=session)
+        [failed] = await failures(session)
+
+    assert result.reason == "incomplete_stream"
+    assert failed.usage is not None
+    assert failed.usage.input_tokens > 130
+    assert failed.usage.output_tokens == 3  # one of each that was set aside, and one for what broke off, as we estimate

@@ -157,9 +157,21 @@ def test_a_long_integer_hides_no_other_fault():
         f'{{"n": {long}, "a": 1e999}}',
         f'{{"n": 0{long}}}',
         f'{{"n": {long}.5}}',
+        f'{{"n": {long}, "m": 0{long}}}',
     ):
         with pytest.raises(NotJson):
             parse_arguments(text)
+
+
+def test_a_fault_behind_a_long_integer_is_told_at_its_own_place():
+    with pytest.raises(NotJson, match=r'at line 1, column 5014: 9+, "a": <HERE>True}'):
+        parse_arguments(f'{{"n": {"9" * 5000}, "a": True}}')
+
+
+@pytest.mark.parametrize("number", ["2" + "0" * 308 + ".0", "9" * 300 + "e9", "-" + "9" * 309 + ".5"])
+def test_a_float_of_very_many_digits_is_refused(number):
+    with pytest.raises(NotJson, match="a number too large for a float"):
+        parse_arguments(f'{{"a": {number}}}')
 
 
 def test_an_unfinished_string_of_many_quotes_behind_a_long_integer_is_read_once():
