@@ -4,11 +4,13 @@ from typing import Any
 
 import msgspec
 
+from treadle import Limit
 from treadle.cli.guidance import Guidance, guidance_of
 from treadle.cli.input.config_schema import config_schema
 from treadle.cli.input.options import Options
 from treadle.cli.input.places import shown_address, shown_journal
 from treadle.cli.input.settings import Settings, settings_of
+from treadle.cli.input.worker_limits import LIMIT_WORDS
 from treadle.cli.output.terminal import Terminal, json_line
 
 __all__ = ["command"]
@@ -55,10 +57,17 @@ def _values(settings: Settings) -> dict[str, Any]:
         "allow": settings.texts("allow"),
         "ask": settings.texts("ask"),
         "deny": settings.texts("deny"),
+        **{f"workers.limits.{one.name}": _limit(one) for one in settings.worker_limits},
         "redaction.enabled": settings.redaction.enabled,
         "redaction.patterns": settings.redaction.patterns,
         "tools": [source.text for source in settings.tools] or ["grep", "glob", "read", "list"],
     }
+
+
+def _limit(limit: Limit) -> dict[str, Any]:
+    """Return what is said of a limit, in the words of the file."""
+    said = {word: getattr(limit, field) for word, field in LIMIT_WORDS.items()}
+    return {word: value for word, value in said.items() if value}
 
 
 def _origins(guidance: Guidance) -> dict[str, str]:

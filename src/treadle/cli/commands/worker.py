@@ -14,6 +14,7 @@ from treadle.cli.exits import UsageError
 from treadle.cli.input.options import Options
 from treadle.cli.input.places import shown_journal
 from treadle.cli.input.settings import Settings, settings_of
+from treadle.cli.input.worker_limits import COUNTS, LIMIT_WORDS
 from treadle.cli.making import make_agent
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.worker_logs import log_to
@@ -22,14 +23,6 @@ __all__ = ["check_shared", "command"]
 
 logger = logging.getLogger("treadle.workers.command")
 
-_COUNTS = ("sessions", "requests_per_minute", "tokens_per_minute")
-_LIMIT_WORDS = {
-    "sessions": "sessions",
-    "requests": "requests_per_minute",
-    "tokens": "tokens_per_minute",
-    **{same: same for same in ("each", "tenants", "agents", "models")},
-}
-"""The words of `--limit`, and which field of a limit each is."""
 DEFAULT = "default"
 """The agent of a worker to which none was named."""
 
@@ -45,13 +38,15 @@ def command(options: Options, terminal: Terminal) -> int:
         concurrency=options.concurrency,
         tenants=tenants,
         name=options.name,
-        limits=[_limit(text) for text in options.worker_limits],
+        limits=_limits(options, settings),
         drain_seconds=options.drain_seconds,
         health_port=options.health_port,
         dispatcher=PgQueuerDispatcher(settings.journal, tenants=tenants) if options.queue == "pgqueuer" else None,
     )
     is_json = options.log_format == "json"
     log_to(terminal.say, as_json=is_json, worker=worker.name)
+    for note in settings.notes:
+        (logger.warning if is_json else terminal.say)(f"note: {note}")
     return asyncio.run(_work(worker, settings, logger.info if is_json else terminal.say))
 
 
@@ -89,6 +84,13 @@ def _agents(options: Options, settings: Settings) -> dict[str, AgentMaker]:
     return {DEFAULT: make}
 
 
+def _limits(options: Options, settings: Settings) -> list[Limit]:
+    """Return the limits of flags, and those of files that no flag names."""
+    given = [_limit(text) for text in options.worker_limits]
+    named = {limit.name for limit in given}
+    return [*(limit for limit in settings.worker_limits if limit.name not in named), *given]
+
+
 def _limit(text: str) -> Limit:
     """Read a limit over all workers: its name, then words such as sessions=20. The worker checks what they mean.
 
@@ -99,15 +101,15 @@ def _limit(text: str) -> Limit:
     said: dict[str, Any] = {}
     for word in words:
         key, _, value = word.partition("=")
-        field = _LIMIT_WORDS.get(key)
+        field = LIMIT_WORDS.get(key)
         if field is None or not value or field in said:
-            known = ", ".join(f"{one}=" for one in _LIMIT_WORDS)
+            known = ", ".join(f"{one}=" for one in LIMIT_WORDS)
             raise UsageError(
                 f"--limit {text!r}: {word!r} is invalid. After its name a limit has some of {known}, each once."
             )
-        if field in _COUNTS and not re.fullmatch(r"[1-9]\d{0,14}", value, re.ASCII):
+        if field in COUNTS and not re.fullmatch(r"[1-9]\d{0,14}", value, re.ASCII):
             raise UsageError(f"--limit {text!r}: {key}= is a whole number above 0; got {value!r}.")
-        said[field] = int(value) if field in _COUNTS else value if field == "each" else value.split(",")
+        said[field] = int(value) if field in COUNTS else value if field == "each" else value.split(",")
     return Limit(name=name, **said)
 
 

@@ -10,11 +10,12 @@ from typing import Any, Literal, TypeAlias, get_args
 
 import msgspec
 
-from treadle import Budget, ConfigurationError, Guards, ModelFacts, Price, Redactor, allow
+from treadle import Budget, ConfigurationError, Guards, Limit, ModelFacts, Price, Redactor, allow
 from treadle.cli.exits import UsageError
 from treadle.cli.input.options import Mode, OnApproval, OnLimit, Sandbox
 from treadle.cli.input.page import Page
 from treadle.cli.input.values import plain_value
+from treadle.cli.input.worker_limits import worker_limits
 
 __all__ = ["KEYS", "NOTIFY_WORDS", "SERVER_KEYS", "Layer", "Owner", "Profile", "read_layer"]
 
@@ -43,6 +44,7 @@ KEYS = (
     "deny",
     "redaction",
     "mcp",
+    "workers",
     "approval_seconds",
     "notify",
     "notify_after_seconds",
@@ -172,6 +174,8 @@ class Layer(msgspec.Struct, frozen=True, kw_only=True):
     """What is hidden in all that is shown: see [redaction]."""
     mcp: dict[str, dict[str, Any]] = {}
     """MCP servers by name: see [mcp.servers.NAME]. Those of a project wait until a person has approved them."""
+    worker_limits: dict[str, Limit] = {}
+    """Limits over all workers: see [workers.limits.NAME]. A project adds some, and changes none of the person's."""
 
 
 def read_layer(path: Path, owner: Owner, *, is_trusted: bool = False) -> Layer:
@@ -246,6 +250,7 @@ def _layer(page: Page, values: Mapping[str, Any], owner: Owner) -> Layer:
         guards=_guards(page, page.table(values, "guards", ())),
         redaction=_redaction(page, page.table(values, "redaction", ())),
         mcp=_servers(page, page.table(values, "mcp", ()), owner),
+        worker_limits=worker_limits(page, page.table(values, "workers", ())),
     )
 
 

@@ -8,6 +8,7 @@ import msgspec
 from treadle import Budget, Effect, Guards, ModelFacts, Price
 from treadle.cli.input.config import KEYS, NOTIFY_WORDS, SERVER_KEYS, Profile
 from treadle.cli.input.options import Mode, OnApproval, OnLimit, Sandbox
+from treadle.cli.input.worker_limits import EACH
 
 __all__ = ["config_schema"]
 
@@ -33,6 +34,7 @@ def config_schema() -> dict[str, Any]:
         "guards": _table(_limits(Guards)),
         "profiles": {"type": "object", "additionalProperties": _table(_profile(budget))},
         "mcp": _table({"servers": {"type": "object", "additionalProperties": _server()}}),
+        "workers": _table({"limits": {"type": "object", "additionalProperties": _worker_limit()}}),
         "redaction": _table({"enabled": {"type": "boolean"}, "patterns": _TEXTS}),
     }
     return {
@@ -40,6 +42,20 @@ def config_schema() -> dict[str, Any]:
         "title": "Configuration of Treadle (config.toml)",
         **_table({name: known[name] for name in KEYS}),
     }
+
+
+def _worker_limit() -> dict[str, Any]:
+    """Return what can be said of a limit over all workers."""
+    count = {"type": "integer", "minimum": 1}
+    known = {
+        "sessions": count | {"description": "How many sessions may be under way side by side."},
+        "requests": count | {"description": "How many requests to a model may begin in any 60 seconds."},
+        "tokens": count | {"description": "How many tokens may be counted in 60 seconds before the next request."},
+        "each": {"enum": list(EACH), "description": "What has this limit for itself; all share it without."},
+        **{name: _TEXTS | {"description": f"Only these {name}."} for name in ("tenants", "agents", "models")},
+    }
+    needs = [{"required": [name]} for name in ("sessions", "requests", "tokens")]
+    return {**_table(known), "anyOf": needs}
 
 
 def _server() -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeVar, get_args
 
 import msgspec
 
-from treadle import Budget, Guards, ModelFacts, Price, TreadleError
+from treadle import Budget, Guards, Limit, ModelFacts, Price, TreadleError
 from treadle.cli.exits import UsageError
 from treadle.cli.input.config import Layer, Owner, Profile, Redaction, read_layer
 from treadle.cli.input.mcp import ListedServer, listed_servers
@@ -30,6 +30,7 @@ from treadle.cli.input.profiles import check_profile, is_tighter, merged_profile
 from treadle.cli.input.rules import Kind, SourcedRule, all_rules
 from treadle.cli.input.saved_rules import folder_rules
 from treadle.cli.input.trust import brought_by, trusted_folders
+from treadle.cli.input.worker_limits import merged_limits
 
 __all__ = ["Settings", "ToolSource", "profile_names", "settings_of"]
 
@@ -95,6 +96,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Whether instruction files, skills and built-in instructions are left out."""
     mcp: tuple[ListedServer, ...] = ()
     """MCP servers, whether they are used or wait for approval."""
+    worker_limits: tuple[Limit, ...] = ()
+    """Limits over all workers, as the files have them."""
     notes: tuple[str, ...] = ()
     """What a project's file asks for and does not get: each a sentence."""
 
@@ -154,6 +157,7 @@ def settings_of(options: Options, environment: Mapping[str, str] = os.environ) -
         hooks=() if options.is_bare else _hook_files(root, environment, is_trusted=is_trusted),
         is_bare=options.is_bare,
         mcp=servers,
+        worker_limits=_worker_limits(files, choice.origins, notes),
         notes=tuple(notes),
     )
 
@@ -403,6 +407,15 @@ def _is_at_most(value: Any, holds: Any) -> bool:
         return set(holds) <= set(value)
     numbers = int | float | Decimal
     return isinstance(value, numbers) and isinstance(holds, numbers) and value <= holds
+
+
+def _worker_limits(layers: Sequence[Layer], origins: dict[str, str], notes: list[str]) -> tuple[Limit, ...]:
+    own = [(layer.origin, layer.worker_limits) for layer in reversed(layers) if layer.owner == "person"]
+    project = next(((one.origin, one.worker_limits) for one in layers if one.owner == "project"), None)
+    limits, found, refused = merged_limits(own, project)
+    notes += refused
+    origins.update({f"workers.limits.{name}": origin for name, origin in found.items()})
+    return tuple(limits.values())
 
 
 def _note_rules(rules: Sequence[SourcedRule], origins: dict[str, str]) -> None:
