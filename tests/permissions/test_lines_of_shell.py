@@ -145,10 +145,25 @@ async def test_what_a_rule_denies_is_denied_behind_each_wrapper(root: Path, comm
         "cd secrets && cat key",
         "cat < secrets/key",
         "find . -name key",
+        "cat secrets/*",
+        "grep canary alias/*",
     ],
 )
 async def test_a_rule_that_denies_a_path_holds_for_commands_too(root: Path, command: str):
     assert await outcome(command, root, rules=[*ALLOWED, "shell(grep:*)"], denied=["read(path=secrets/**)"]) == "denied"
+
+
+@pytest.mark.row("D-VARIANTS")
+@pytest.mark.parametrize(
+    "command",
+    ["cat s*/key", "cat s[a-e]crets/k?y", "cat {secrets,x}/key", "cat */*", "grep -r canary a*", "f=secrets; cat $f/key", "cat s?crets/key",
+     "grep -r canary ?lias/", "cat $(echo secrets)/key", "cat <(cat s*/key)"],
+)  # fmt: skip
+async def test_a_denied_path_that_a_pattern_or_a_variable_may_name_is_never_read_unasked(root: Path, command: str):
+    found = await outcome(
+        command, root, rules=[*ALLOWED, "shell(grep:*)", "shell(cat:*)"], denied=["read(path=secrets/**)"]
+    )
+    assert found in ("denied", "asked")
 
 
 async def test_a_path_is_never_allowed_by_its_text(root: Path):

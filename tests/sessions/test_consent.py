@@ -100,6 +100,28 @@ async def test_an_answer_to_another_request_is_told_and_uses_nothing_up(journal:
         assert [one.id for one in await session.approvals()] == [approval]
 
 
+@pytest.mark.row("HF1", "D-VARIANTS")
+@everywhere
+async def test_consent_holds_in_its_own_session_and_for_its_own_call_alone(journal: Journal) -> None:
+    approval = await asked(journal)
+    paid: list[tuple[int, str]] = []
+    async with open_session(journal, id="other") as session:
+        agent = payer(ScriptedModel([[call("pay", amount=7)]]), paid, policy=ask("pay"))
+        waiting = (await agent.run("Pay 7", session=session)).approvals[0].id
+        with pytest.raises(UnknownApproval):
+            await session.answer(approval, "allow")
+        again = await agent.resume(session)
+    assert ([one.id for one in again.approvals], paid) == ([waiting], [])
+
+    async with open_session(journal, id="w") as session:
+        await session.answer(approval, "allow")
+        model = ScriptedModel([[call("pay", amount=7)], [call("pay", amount=8)], text("Done.")])
+        result = await payer(model, paid, policy=ask("pay")).resume(session)
+        assert ([amount for amount, _ in paid], [one.id != approval for one in result.approvals]) == ([7], [True])
+        with pytest.raises(UnknownApproval):
+            await session.answer(approval, "allow")
+
+
 @pytest.mark.row("ST11")
 @everywhere
 async def test_the_sessions_list_and_the_journals_agree(journal: Journal) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from treadle import Agent, McpTools, allow, mcp_server, open_session
+from treadle import Agent, McpTools, Tool, allow, mcp_server, open_session
 from treadle.testing import ScriptedModel, call, text
 
 RAW = Path(__file__).with_name("mcp_raw_server.py")
@@ -45,6 +45,32 @@ async def test_tools_are_named_for_their_server_and_their_text_is_the_result(fol
     assert results(result)[0].content == "hello"
     assert "mcp__raw__double" in [spec.name for spec in model.requests[0].tools]
     assert log(folder)[-1] == "end of input"
+
+
+@pytest.mark.row("D-VARIANTS")
+async def test_a_servers_tool_takes_the_place_of_no_other_tool(folder):
+    def own(name: str) -> Tool:
+        async def answer(arguments, ctx):
+            return "ours"
+
+        return Tool(
+            name=name, description="Ours.", parameters={"type": "object", "properties": {}}, effect="read", run=answer
+        )
+
+    for place in ("one", "two"):
+        (folder / place).mkdir()
+    servers = [
+        mcp_server(name, [sys.executable, "-S", "-E", str(RAW), str(folder / name), ""]) for name in ("one", "two")
+    ]
+    model = ScriptedModel(
+        [call("mcp__one__echo", text="first"), call("echo"), call("mcp__two__echo", text="second"), text("Done.")]
+    )
+
+    result = await Agent(model, tools=[*servers, own("echo")], policy=allow("*")).run("Go")
+
+    assert [one.content for one in results(result)] == ["first", "ours", "second"]
+    names = [spec.name for spec in model.requests[0].tools]
+    assert len(set(names)) == len(names)
 
 
 async def test_structured_content_is_the_value_and_its_schema_is_enforced(folder):
