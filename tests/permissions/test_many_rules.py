@@ -151,6 +151,8 @@ async def test_a_file_with_more_names_than_can_be_searched_is_asked_about(root, 
 
     assert await asked("read", path="src/a.py") == "ask"
     assert await asked("read", path="src/b.py") is None
+    assert await asked("shell", command="cat src/a.py") == "ask"
+    assert await asked("shell", command="cat src/b.py") is None
 
 
 @pytest.mark.row("P16")

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pydantic
 import pytest
 
@@ -56,6 +57,22 @@ class Holder(pydantic.BaseModel):
     """A model that holds anything."""
 
     items: Any
+
+
+class Row(msgspec.Struct, array_like=True):
+    """A struct that becomes an array."""
+
+    items: Any
+
+
+def test_a_struct_that_becomes_an_array_is_as_deep_as_that() -> None:
+    deep: Any = 0
+    for _ in range(200):
+        deep = [deep]
+
+    assert data_of(Row(deep)) == [deep]
+    with pytest.raises(NotData, match="nested too deeply"):
+        data_of(Row([deep]))
 
 
 @pytest.mark.parametrize("make", [lambda items: {"items": items}, lambda items: Holder(items=items)])
