@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from pipeline_tools import Recorder, act, checked_call, read, run_calls, statuses, types
-from treadle import Agent, Budget, Decision, Guards, Price, open_session
+from treadle import Agent, Budget, Decision, Guards, Price, ask, open_session
 from treadle.messages import Usage
 from treadle.permissions.modes import in_mode
 from treadle.testing import FakeClock, ScriptedModel, Turn, call, text
@@ -97,3 +97,28 @@ async def test_the_times_of_a_response_and_of_a_call_are_told_in_millionths_of_a
 
     assert (asked.duration_seconds, asked.first_token_seconds) == (1.234568, 1.234568)
     assert [one.duration_seconds for one in result.tool_calls] == [2.345679]
+
+
+@pytest.mark.row("B18")
+async def test_the_seconds_of_a_run_before_its_pause_count_for_what_is_told() -> None:
+    clock = FakeClock()
+
+    async def takes_three(arguments: Any, ctx: Any) -> str:
+        clock.advance(3)
+        return "seen"
+
+    tools = [read(takes_three), act(Recorder())]
+    words: Any = {
+        "policy": ask("act"),
+        "budget": Budget(max_wall_time_seconds=10),
+        "guards": Guards(budget_warning=0.5),
+    }
+    async with open_session("memory:", clock=clock) as session:
+        paused = await Agent(ScriptedModel([call("look"), call("act")]), tools=tools, **words).run(
+            "go", session=session
+        )
+        await session.answer(paused.approvals[0].id, "allow")
+        result = await Agent(ScriptedModel([call("look"), text("Done.")]), tools=tools, **words).resume(session)
+        (warned,) = await types(result, "budget.warned")
+
+    assert (warned.budget, warned.used, warned.limit) == ("max_wall_time_seconds", 6, 10)
