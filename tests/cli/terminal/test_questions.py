@@ -174,6 +174,21 @@ def test_ctrl_c_at_a_question_ends_the_run_and_nothing_is_done(person: Person) -
     assert paid(person) == []
 
 
+def test_the_end_of_the_input_at_a_question_allows_nothing(person: Person) -> None:
+    start(person, turn(pay={"amount": 1}), turn("Next."))
+    person.press("ctrl-d")
+    person.see("Continue with: treadle chat --session", without="Allow this call")
+    assert "[tool] pay" not in person.look()
+    assert paid(person) == []
+
+
+def test_a_terminal_that_goes_away_at_a_question_allows_nothing(person: Person) -> None:
+    start(person, turn(pay={"amount": 1}), turn("Next."))
+    person.process.close(force=False)  # the terminal's end is closed, and the program is told of it
+    assert not person.process.isalive()
+    assert paid(person) == []
+
+
 def test_several_calls_are_asked_about_one_by_one(person: Person) -> None:
     turns = [Turn(calls=(call("pay", amount=1), call("pay", amount=2))), Turn(text="Both decided.")]
     with MockProvider(turns).in_thread() as provider:
