@@ -4,14 +4,17 @@ import asyncio
 import os
 import subprocess
 import sys
+from datetime import datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
+import psycopg
 import pytest
 from tests.workers.test_worker_limits import told
 from tests.workers.test_workers import until, working
 
-from treadle import Limit, submit
+from treadle import ConfigurationError, Limit, result, submit
 from treadle.cli.commands.worker import _limit  # the reader of one flag, without a process for each value
 from treadle.cli.exits import UsageError
 from treadle.mock import MockProvider, Turn
@@ -171,3 +174,69 @@ def command(folder: Path) -> list[str]:
 
 def environment(folder: Path) -> dict[str, str]:
     return {**os.environ, "TREADLE_HOME": str(folder), "OPENAI_API_KEY": "sk-mock"}
+
+
+async def test_who_waits_where_nobody_works_is_told_which_journal_has_no_worker(tmp_path: Path) -> None:
+    other = tmp_path / "other.db"
+    async with working(str(other)):
+        await until(lambda: told(str(other)))
+        words = ["submit", "Do it", "--wait", *at(tmp_path)]
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "treadle", *words, env=environment(tmp_path), stderr=asyncio.subprocess.PIPE
+        )
+        assert process.stderr is not None
+        said = b""
+        try:
+            async with asyncio.timeout(60):
+                while b"No worker is at work" not in said:
+                    line = await process.stderr.readline()
+                    assert line, said
+                    said += line
+        finally:
+            process.kill()
+            await process.communicate()
+    assert f"on the journal {tmp_path / 'agent.db'}: the task waits until one is".encode() in said
+
+
+async def test_a_task_whose_session_is_deleted_while_it_waits_is_not_carried_out(tmp_path: Path) -> None:
+    gone = run("submit", "Do it", *at(tmp_path), "--agent", "clerk", folder=tmp_path).stdout.strip()
+    deleted = run("sessions", "rm", gone, *at(tmp_path), folder=tmp_path)
+    assert deleted.returncode == 0, deleted.stderr
+    address = str(tmp_path / "agent.db")
+    async with working(address) as worker:
+        after = await submit(address, "clerk", "Do that")
+        await result(address, after, timeout=60)
+        assert worker.info is not None
+    assert worker.info.done == 1
+    resumed = run("resume", gone, *at(tmp_path), folder=tmp_path)
+    assert (resumed.returncode, "Traceback" in resumed.stderr) == (2, False)
+    assert "delete" in resumed.stderr
+
+
+def test_a_database_that_refuses_a_worker_is_told_in_a_sentence_without_its_password(
+    tmp_path: Path, postgres_url: str
+) -> None:
+    parts = urlsplit(postgres_url)
+    wrong = parts._replace(netloc=f"nobody:Hunter-2-secret@{parts.hostname}:{parts.port}").geturl()
+    ended = run("worker", "--journal", wrong, "-m", "openai-chat:mock", folder=tmp_path)
+    assert ended.returncode in (1, 2)
+    assert "nobody" in ended.stderr
+    assert "Hunter-2-secret" not in ended.stderr + ended.stdout
+    assert "Traceback" not in ended.stderr
+
+
+def test_a_worker_refuses_a_database_of_a_newer_treadle(tmp_path: Path, postgres_url: str) -> None:
+    assert run("submit", "Do it", "--journal", postgres_url, folder=tmp_path).returncode == 0
+    with psycopg.connect(postgres_url) as connection:
+        connection.execute("UPDATE treadle_journal SET version = 999")
+    ended = run("worker", "--journal", postgres_url, "-m", "openai-chat:mock", folder=tmp_path)
+    assert ended.returncode == 1
+    assert "was written by a newer Treadle (schema 999" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+async def test_a_time_without_a_zone_is_refused_in_the_library(tmp_path: Path) -> None:
+    address = tmp_path / "agent.db"
+    with pytest.raises(ConfigurationError, match="time zone"):
+        await submit(address, "clerk", "Do it", at=datetime(2026, 11, 30, 18))
+    assert not address.exists()

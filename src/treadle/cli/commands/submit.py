@@ -8,7 +8,7 @@ from treadle import StopReason, list_workers, open_journal, result, submit
 from treadle.cli.commands.worker import DEFAULT, check_shared
 from treadle.cli.exits import UsageError, exit_code
 from treadle.cli.input.options import Options
-from treadle.cli.input.places import same_journal
+from treadle.cli.input.places import same_journal, shown_journal
 from treadle.cli.input.settings import Settings, settings_of
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import one_line
@@ -43,7 +43,7 @@ async def _submit(options: Options, settings: Settings, task: str, terminal: Ter
             key=options.key,
             by=person(options),
         )
-        await _note_missing(journal, options.agent or DEFAULT, terminal)
+        await _note_missing(journal, options, terminal)
         if options.key is not None:
             await _note_first(journal, session_id, options, task, terminal)
         if not options.is_waiting:
@@ -66,9 +66,15 @@ async def _submit(options: Options, settings: Settings, task: str, terminal: Ter
     return exit_code(StopReason(end.reason))
 
 
-async def _note_missing(journal: Journal, agent: str, terminal: Terminal) -> None:
-    """Report that the task waits for a worker, where workers are at work and none of them has its agent."""
+async def _note_missing(journal: Journal, options: Options, terminal: Terminal) -> None:
+    """Report that the task waits for a worker: none of those at work has its agent, or nobody is at work and its end is waited for."""
+    agent = options.agent or DEFAULT
     workers = await list_workers(journal)
+    if not workers and options.is_waiting:
+        terminal.say(
+            f"No worker is at work on the journal {shown_journal(journal.location)}: the task waits until one is. "
+            f"To start one: treadle worker{same_journal(options)}"
+        )
     if workers and not any(agent in worker.agents for worker in workers):
         known = ", ".join(sorted({name for worker in workers for name in worker.agents}))
         terminal.say(f"No worker at work has the agent {agent!r} (known: {known}): the task waits until one has it.")
