@@ -284,3 +284,34 @@ async def look() -> str:
 
 agent = Agent(ScriptedModel([call("look"), text("done")]), tools=[look], name="clerk")
 '''
+
+
+@pytest.mark.parametrize("request_line", ["GET /" + "a" * 100_000, "GET /live HTTP/1.1\r\nX: " + "a" * 100_000])
+async def test_a_request_that_is_too_long_is_refused_without_a_traceback(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, request_line: str
+) -> None:
+    async with working(str(tmp_path / "agent.db"), {"clerk": paying(text("done"))}, health_port=0) as worker:
+        await ready(worker)
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(worker.health_address.rpartition(":")[2]))
+        writer.write(f"{request_line} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        assert b" 400 " in await reader.readline()
+        writer.close()
+        assert (await ask(worker, "/live"))[0] == 200
+    assert not [record for record in caplog.records if record.exc_info]
+
+
+async def test_a_session_that_a_drain_hands_over_is_no_error(tmp_path: Path) -> None:
+    began = asyncio.Event()
+
+    @tool(effect="read")
+    async def look() -> str:
+        """Look."""
+        began.set()
+        await asyncio.Event().wait()
+        return "seen"
+
+    address = str(tmp_path / "agent.db")
+    async with working(address, {"clerk": paying(call("look"), tools=(look,))}, drain_seconds=0) as worker:
+        await submit(address, "clerk", "Look")
+        await began.wait()
+    assert "treadle_errors_total{" not in worker._metrics.text([])  # its server has ended with it

@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import logging
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Literal, TypeAlias
@@ -123,7 +124,9 @@ class HealthServer:
         app.router.add_get("/health", self._health)
         app.router.add_get("/metrics", self._numbers)
         app.router.add_get("/", self._index)
-        self._runner = web.AppRunner(app, access_log=None, keepalive_timeout=_OPEN_SECONDS, shutdown_timeout=0.5)
+        self._runner = web.AppRunner(
+            app, access_log=None, logger=_request_log(), keepalive_timeout=_OPEN_SECONDS, shutdown_timeout=0.5
+        )
         await self._runner.setup()
         try:
             await web.TCPSite(self._runner, _HOST, self._port).start()
@@ -190,6 +193,19 @@ def worker_samples(info: WorkerInfo | None, condition: WorkerCondition) -> list[
             Sample("treadle_limit_waiting", count, (("reason", reason),)) for reason, count in info.waiting.items()
         ]
     return samples
+
+
+def _request_log() -> logging.Logger:
+    """Return where the server logs: its own faults, and not each request that is too long or no HTTP, which is answered with 400."""
+    log = logging.getLogger(f"{__name__}.requests")
+    log.addFilter(_is_own_fault)
+    return log
+
+
+def _is_own_fault(record: logging.LogRecord) -> bool:
+    from aiohttp.http_exceptions import HttpProcessingError  # noqa: PLC0415 - as above
+
+    return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
 
 
 def _refuse_strangers(request: "web.Request") -> None:
