@@ -134,6 +134,14 @@ async def test_what_a_rule_denies_is_denied_behind_each_wrapper(root: Path, comm
     assert await outcome(command, root, rules=[*ALLOWED, "shell"], denied=["shell(rm:*)"]) == "denied"
 
 
+@pytest.mark.row("D-VARIANTS")
+@pytest.mark.parametrize(
+    "command", ["echo 'x; rm x", 'echo "x; rm x', "echo `rm x", "echo $(rm x", "rm x; echo 'y", "cat <<E; rm x\n"]
+)
+async def test_a_line_without_its_closing_quote_is_never_run_unasked(root: Path, command: str):
+    assert await outcome(command, root, rules=[*ALLOWED, "shell"], denied=["shell(rm:*)"]) in ("denied", "asked")
+
+
 @pytest.mark.parametrize(
     "command",
     [
