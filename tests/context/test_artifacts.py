@@ -8,10 +8,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle import Agent, Budget, Rejected, Tool, ToolContext, ToolResult, artifact_tool, open_session, resolve_model
+from treadle import (
+    Agent,
+    Budget,
+    Rejected,
+    Session,
+    Tool,
+    ToolContext,
+    ToolResult,
+    artifact_tool,
+    open_session,
+    resolve_model,
+)
 from treadle.context.shortening import shares
 from treadle.drivers.react import ReActDriver
 from treadle.engine.rules.bounds import bound
+from treadle.errors import ModelRejected
 from treadle.events import ContextCompacted
 from treadle.messages import Message, ToolCall
 from treadle.sessions.checkpoints import artifacts_of
@@ -287,3 +299,23 @@ async def test_a_part_fits_into_the_result_whatever_it_holds() -> None:
         offset = found.get("next_offset")
 
     assert "".join(parts) == '"\n\\' * 5_000
+
+
+async def limited(session: Session, instructions: str) -> ContextCompacted:
+    """Run into a refused request behind a long result, resume, and return the one event of what was shortened."""
+    refused = [call("large", n=1, size=4_000), ModelRejected("no", status=400), text("Done.")]
+    agent = Agent(ScriptedModel(refused), tools=[large()], step_result_chars=20_000, instructions=instructions)
+    assert (await agent.run("Go", session=session)).reason == "model_error"
+    assert (await agent.resume(session)).completed
+    (event,) = [one for one in await session.events() if isinstance(one, ContextCompacted)]
+    return event
+
+
+@pytest.mark.row("B11")
+async def test_results_are_shortened_once_over_a_resume_and_what_is_sent_besides_is_counted() -> None:
+    async with open_session("memory:") as one, open_session("memory:") as other:
+        brief, long = await limited(one, "Go."), await limited(other, "word " * 4_000)
+
+    assert brief.results.keys() == long.results.keys()
+    assert long.tokens_before - brief.tokens_before > 3_000
+    assert long.tokens_after - brief.tokens_after == long.tokens_before - brief.tokens_before
