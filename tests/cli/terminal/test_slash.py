@@ -148,6 +148,26 @@ def test_a_file_is_attached_and_its_path_completed(person: Person) -> None:
     assert '# File "main.py"\n\nretries = 3\n' in told
 
 
+def test_paths_are_offered_while_they_are_typed_wherever_they_stand(person: Person) -> None:
+    person.start("chat", *person.script(turn("Never.")))
+    person.see("> ")
+    person.press("look at @")
+    person.see("a.txt", "b.txt", "main.py")
+    person.press("m")
+    person.see("> look at @m", "main.py", without="b.txt")
+    person.press("esc", " me@m")
+    person.see("me@m", without="main.py")
+
+
+@pytest.mark.parametrize("words", ["/rewind", "/rewind 1"])
+def test_rewind_says_that_there_is_no_message_yet(person: Person, words: str) -> None:
+    person.start("chat", *person.script(turn("Never.")))
+    person.see("> ")
+    person.say(words)
+    seen = person.see("There is no message to go back to yet.")
+    assert "Messages:" not in seen
+
+
 def test_commands_are_completed(person: Person) -> None:
     person.start("chat", *person.script(turn("Never.")))
     person.see("> ")

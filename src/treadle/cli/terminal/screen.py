@@ -4,6 +4,7 @@ question, the line where the person types, and the status. Decides nothing.
 
 import asyncio
 import os
+import re
 import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -75,7 +76,7 @@ class Screen:
             multiline=True,
             history=_history(history),
             completer=completer,
-            complete_while_typing=Condition(lambda: self._dialog is None and self.buffer.text[:1] in ("/", "@")),
+            complete_while_typing=Condition(self._completes),
             on_text_insert=lambda _: self._note_typing(),
             on_text_changed=lambda _: None if self._dialog is None else self._dialog.typed(self.buffer.text),
         )
@@ -270,6 +271,11 @@ class Screen:
         self.buffer.reset()
         self.typed_at = float("-inf")  # that sentence is whole
         self._entries.put_nowait(Typed(text))
+
+    def _completes(self) -> bool:
+        """Whether what may be meant is shown while a person types: a command, or a path in whatever place."""
+        before = self.buffer.document.text_before_cursor
+        return self._dialog is None and (before[:1] == "/" or re.search(r"(?<!\S)@\S*\Z", before[-300:]) is not None)
 
     def _note_typing(self) -> None:
         self.typed_at = self._loop.time()

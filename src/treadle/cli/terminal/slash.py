@@ -159,6 +159,9 @@ async def _rewind(chat: Conversation, rest: str) -> None:
     ]
     seen = set(chat.session.state.message_seqs)
     said = [event for event in said if event.seq in seen]
+    if not said:
+        chat.face.tell("There is no message to go back to yet.")
+        return
     if not rest:
         lines = [f"  {number}  {one_line(event.message.text, 80)}" for number, event in enumerate(said, 1)]
         chat.face.tell(
