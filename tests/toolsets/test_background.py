@@ -271,6 +271,23 @@ def test_in_a_sandbox_many_files_together_are_held_to_the_limit_of_the_disk(kept
     assert not (tmp_path / "w" / "done").exists()
 
 
+def test_in_a_sandbox_the_number_of_processes_is_bounded(kept: Processes, tmp_path: Path):
+    (tmp_path / "w").mkdir()
+    sandbox = find_sandbox(Confinement(writable=(str(tmp_path / "w"),), max_processes=20))
+    line = "i=0; while [ $i -lt 60 ]; do sleep 99 & i=$((i+1)); done; touch all; wait"
+    launch = sandbox.detached(Command(arguments=("/bin/bash", "-c", line)))
+
+    process = kept.start(launch, command=line, seconds=30, keep=False).id
+    until(
+        lambda: (
+            "fork" in "\n".join(kept.read(process, offset=1, limit=100)[0]) or kept.find(process).status != "running"
+        )
+    )
+
+    assert not (tmp_path / "w" / "all").exists()
+    assert kept.kill(process).status != "running"
+
+
 def test_in_a_sandbox_one_with_room_left_runs_to_its_end(kept: Processes, tmp_path: Path):
     (tmp_path / "w").mkdir()
     (tmp_path / "w" / "old").write_bytes(b"x" * 60_000_000)
