@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from pipeline_tools import Recorder, tool_of
+from pipeline_tools import Recorder, checked_call, read, tool_of
 from treadle.engine.rules import retries
 from treadle.engine.rules.scheduling import conflicts, group, named_resources
 from treadle.engine.rules.tries import Repetition
@@ -316,3 +316,19 @@ def test_a_long_unknown_name_is_cut_and_told_with_those_that_resemble_it() -> No
     assert f"'{'n' * 100}'. Call one of the listed tools." in short.content
     assert f"'{'n' * 100}...'. Did you mean pay or play?" in long.content
     assert msgspec.json.decode(long.content)["did_you_mean"] == ["pay", "play"]
+
+
+@pytest.mark.parametrize(
+    ("refuse", "code"),
+    [
+        (refusals.run_ended, "run_ended"),
+        (refusals.not_storable, "journal_unavailable"),
+        (lambda one: refusals.prerequisite_failed(one, one), "prerequisite_failed"),
+        (lambda one: refusals.batch_time_over(one, 3), "batch_deadline"),
+    ],
+)
+def test_a_call_that_others_keep_from_starting_is_skipped_with_a_code(refuse: Any, code: str) -> None:
+    result = refuse(checked_call(read(Recorder())))
+
+    assert (result.status, result.code, result.attempts) == ("skipped", code, 0)
+    assert msgspec.json.decode(result.content)["code"] == code
