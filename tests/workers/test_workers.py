@@ -437,3 +437,30 @@ async def test_a_worker_that_is_stopped_in_a_call_is_followed_by_another_when_it
     finally:
         stopped.kill()
         await stopped.wait()
+
+
+class Reads:
+    """A journal that counts the events that are read; everything else is the journal's own."""
+
+    def __init__(self, journal: Any) -> None:
+        self._journal = journal
+        self.count = 0
+
+    async def read(self, *args: Any, **options: Any) -> Any:
+        events = await self._journal.read(*args, **options)
+        self.count += len(events)
+        return events
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._journal, name)
+
+
+async def test_a_list_of_workers_reads_one_event_of_each_however_often_it_began(address: str) -> None:
+    for _ in range(3):
+        async with working(address, name="one"), open_journal(address) as journal:
+            await until(lambda: list_workers(journal))
+    async with open_journal(address) as journal:
+        assert len(await journal.read("worker/one")) >= 6
+        reads: Any = Reads(journal)
+        (info,) = await list_workers(reads, all=True)
+        assert (info.name, info.is_alive, info.is_draining, reads.count) == ("one", False, True, 1)

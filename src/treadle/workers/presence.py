@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 
 import msgspec
+from msgspec.structs import replace
 
 from treadle.errors import ConfigurationError, JournalError, SessionConflict, SessionHeld, WorkerNameTaken, shown
 from treadle.events import AnyEvent, SessionChanged
@@ -172,10 +173,12 @@ async def list_workers(journal: Journal, *, all: bool = False) -> tuple[WorkerIn
     rows = await journal.sessions(SessionFilter(phases=(WORKER,)))
     held = await journal.held([row.id for row in rows]) if isinstance(journal, HasOverview) else ()
     for row in rows:
-        said = fold(row.id, await journal.read(row.id)).metadata.get("worker")
         is_alive = row.id in held
-        if said is not None and (is_alive or all):
-            found.append(msgspec.convert({**said, "is_alive": is_alive}, WorkerInfo))
+        if not (is_alive or all):
+            continue
+        last = (await journal.read(row.id, after=row.head - 1))[-1:]  # each says all of it: no earlier one is asked
+        if last and (info := _told(last[0])) is not None:
+            found.append(replace(info, is_alive=is_alive))
     return tuple(found)
 
 
