@@ -72,18 +72,27 @@ class Watched:
 
     def twins(self, path: str, extent: str = "itself") -> Collection[str] | None:
         """Return the other names of a file, or of what a folder holds; None where there are too many files to search."""
+        is_search = extent != "itself" and os.path.isdir(path)  # noqa: PTH112 - as in _linked_files
+        if not is_search and not _linked_files(path, "itself"):
+            return ()
+        found = self._linked_of_rules()
+        if found is not None and not found:  # the usual case of a search, known without a look at all that it reaches
+            return ()
         linked = _linked_files(path, extent)
         if linked is not None and not linked:
             return ()
+        if found is None or linked is None:
+            return None
+        named = [name for identity, names in found.items() if identity in linked for name in names]
+        return [form for one in dict.fromkeys(named) if one != path for form in self._root.both_names(one)]
+
+    def _linked_of_rules(self) -> dict[_Identity, list[str]] | None:
+        """Return the files with several names to which a rule may apply; None where there are too many files to look at."""
         known = self._current({})
         places = [one for name in known.linked if _exists(one := os.path.realpath(self._spelled(name)))]
         places += [one for named in known.files.values() for one in named]
         places += [self._place(folder) for folder in self._folders]
-        found = _linked_below(places)
-        if found is None or (linked is None and found):
-            return None
-        named = [name for identity, names in found.items() if identity in (linked or ()) for name in names]
-        return [form for one in dict.fromkeys(named) if one != path for form in self._root.both_names(one)]
+        return _linked_below(places)
 
     def _current(self, moment: dict[str, _Stamp | None]) -> _Known:
         known = self._known
