@@ -37,7 +37,7 @@ from treadle.cli.terminal.board import Board, CallView, Group
 from treadle.cli.terminal.faces import Cleared, Ended, Entry, Face, Interrupted, ModeCycled, Typed, Unfolded
 from treadle.cli.terminal.grants import Grants
 from treadle.cli.terminal.own_shell import run_line
-from treadle.cli.terminal.slash import carry_out
+from treadle.cli.terminal.slash import carry_out, must_wait
 from treadle.cli.tool_sources import load_tools
 from treadle.events import AnyEvent, MessageAdded, ModelFinished, RunFinished, RunPaused, ToolFinished
 from treadle.ports import Journal
@@ -46,6 +46,8 @@ __all__ = ["Chat"]
 
 _MODES = ("ask", "accept-edits", "plan")
 """Those that Shift+Tab goes through."""
+_ENDING_SECONDS = 0.5
+"""A command that must wait for the end of the run is refused after so long."""
 _TWICE_SECONDS = 2.0
 """Ctrl+C twice within so many seconds ends the program."""
 _SHELL_CHARS = 20_000
@@ -231,9 +233,18 @@ class Chat:
 
     def _command(self, text: str) -> None:
         if self.is_working:
-            self._beside(carry_out(self, text, is_working=True))
+            self._beside(self._command_beside(text))
         else:
             self._begin(carry_out(self, text, is_working=False))
+
+    async def _command_beside(self, text: str) -> None:
+        """Carry out a command that was entered while a run was under way; it may end in this moment, its answer shown already."""
+        if self._work is not None and must_wait(text):
+            await asyncio.wait([self._work], timeout=_ENDING_SECONDS)
+        if self.is_working:
+            await carry_out(self, text, is_working=True)
+        else:
+            self._command(text)
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         self._work = asyncio.create_task(self._told(work))

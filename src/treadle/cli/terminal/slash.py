@@ -5,6 +5,7 @@ import os
 import subprocess
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -26,7 +27,7 @@ from treadle.cli.terminal.grants import Grants
 from treadle.events import MessageAdded, RunStarted
 from treadle.ports import Journal
 
-__all__ = ["COMMANDS", "carry_out"]
+__all__ = ["COMMANDS", "carry_out", "must_wait"]
 
 _LISTED = 12
 _RULES: tuple[tuple[str, Kind], ...] = (("allowed", "allow"), ("asked about", "ask"), ("denied", "deny"))
@@ -82,6 +83,13 @@ async def carry_out(chat: Conversation, text: str, *, is_working: bool) -> None:
     if is_working and not _COMMANDS[found].is_quiet:
         raise UsageError(f"/{found} waits for the end of the run: press Esc to interrupt it, or wait.")
     await _COMMANDS[found].work(chat, rest.strip())
+
+
+def must_wait(text: str) -> bool:
+    """Whether a command as it was entered is one that waits for the end of a run."""
+    with suppress(UsageError):
+        return not _COMMANDS[_find(text[1:].partition(" ")[0].strip())].is_quiet
+    return False
 
 
 def _find(name: str) -> str:
