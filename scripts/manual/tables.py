@@ -15,6 +15,7 @@ from manual.names import PROJECT, find, module_names, sentence
 from treadle.budgets import Budget, Guards, Price
 from treadle.cli.input import options
 from treadle.cli.input.config import _NOT_FOR_PROJECTS, KEYS, Layer, Profile, Redaction
+from treadle.cli.input.config_schema import worker_limit
 from treadle.events import AnyEvent
 from treadle.providers.vendors import VENDORS
 from treadle.stops import EXIT_IN_DOUBT, EXIT_NOT_STORED, EXIT_SESSION_HELD, EXIT_USAGE, Status, StopReason, exit_code
@@ -189,6 +190,10 @@ _VARIABLES = {
 }
 
 
+_FIELDS = {"workers": "worker_limits"}
+"""Fields of a file's layer that are not named as their keys are."""
+
+
 def configuration() -> str:
     """Return the page of keys and variables."""
     _check_variables()
@@ -196,8 +201,9 @@ def configuration() -> str:
     layer = find("treadle.cli.input.config.Layer")
     hints = get_type_hints(Layer)
     top = [
-        (_code(key), _kind(hints[key]), sentence(layer.members[key]), "no" if key in _NOT_FOR_PROJECTS else "yes")
+        (_code(key), _kind(hints[name]), sentence(layer.members[name]), "no" if key in _NOT_FOR_PROJECTS else "yes")
         for key in KEYS
+        for name in [_FIELDS.get(key, key)]
     ]
     parts = [
         "# Configuration keys\n\nThe files are TOML. [Configuration](../configuration.md) says where they are and which value holds.\n",
@@ -207,9 +213,16 @@ def configuration() -> str:
         "## [price]\n\nMoney per million tokens.\n\n" + _table(heads, _struct("treadle.budgets.Price", Price)),
         "## [profiles.NAME]\n\n" + _table(heads, _struct("treadle.cli.input.config.Profile", Profile)),
         "## [redaction]\n\n" + _table(heads, _struct("treadle.cli.input.config.Redaction", Redaction)),
+        "## [workers.limits.NAME]\n\n" + _table((*heads[:2], "Meaning"), _worker_limits()),
         "## Environment variables\n\n" + _table(("Variable", "Meaning"), _variables()),
     ]
     return "\n".join(parts)
+
+
+def _worker_limits() -> Iterator[Row]:
+    for name, said in worker_limit()["properties"].items():
+        values = " or ".join(map(_code, said.get("enum", ())))
+        yield _code(name), values or str(said["type"]), str(said["description"])
 
 
 def _struct(name: str, kind: type[msgspec.Struct]) -> Iterator[Row]:

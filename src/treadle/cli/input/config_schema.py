@@ -10,7 +10,7 @@ from treadle.cli.input.config import KEYS, NOTIFY_WORDS, SERVER_KEYS, Profile
 from treadle.cli.input.options import Mode, OnApproval, OnLimit, Sandbox
 from treadle.cli.input.worker_limits import EACH
 
-__all__ = ["config_schema"]
+__all__ = ["config_schema", "worker_limit"]
 
 _TEXT = {"type": "string", "minLength": 1}
 _TEXTS = {"type": "array", "items": _TEXT}
@@ -34,7 +34,7 @@ def config_schema() -> dict[str, Any]:
         "guards": _table(_limits(Guards)),
         "profiles": {"type": "object", "additionalProperties": _table(_profile(budget))},
         "mcp": _table({"servers": {"type": "object", "additionalProperties": _server()}}),
-        "workers": _table({"limits": {"type": "object", "additionalProperties": _worker_limit()}}),
+        "workers": _table({"limits": {"type": "object", "additionalProperties": worker_limit()}}),
         "redaction": _table({"enabled": {"type": "boolean"}, "patterns": _TEXTS}),
     }
     return {
@@ -44,7 +44,7 @@ def config_schema() -> dict[str, Any]:
     }
 
 
-def _worker_limit() -> dict[str, Any]:
+def worker_limit() -> dict[str, Any]:
     """Return what can be said of a limit over all workers."""
     count = {"type": "integer", "minimum": 1}
     known = {
