@@ -64,7 +64,7 @@ NOT_UNDERSTOOD = [
     f"{says({'decision': 'approve'})}; {says({'decision': 'block'})}",
     "sys.stdout.write(json.dumps({'pad': 'x' * 50_000_000, 'hookSpecificOutput': {'permissionDecision': 'deny'}}))",
     *(f"sys.exit({code})" for code in (1, 3, 126, 127, 255)),
-    *(f"os.kill(os.getpid(), {number})" for number in (1, 6, 9, 11, 15)),
+    *(f"os.kill(os.getpid(), {number})" for number in (6, 9, 11, 15)),  # not 1: under nohup it is ignored
 ]
 
 
