@@ -8,14 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from tests.workers.test_workers import Waiting, suspended, until, working
 
 from postgres_server import PostgresServer, find_binaries
 from treadle import Agent, open_journal, open_session, submit
 from treadle.events import RunResumed
 from treadle.journals.postgres import open_postgres
+from treadle.resolve.system import SystemClock
 from treadle.testing import ScriptedModel, call, text
-from treadle.workers import Worker, result
+from treadle.workers import Worker, list_workers, result
+from treadle.workers.presence import Presence, WorkerInfo
 
 pytestmark = pytest.mark.row("N19")
 
@@ -123,3 +126,32 @@ async def test_a_session_that_killed_three_workers_of_one_name_is_set_aside_and_
         async with open_session(journal, id=session_id) as session:
             await session.change(status="active", by="ada")
         assert (await result(address, session_id, timeout=60)).completed
+
+
+async def test_a_busy_workers_place_stays_small_and_tells_how_earlier_workers_of_its_name_ended(address: str) -> None:
+    async with open_journal(address) as journal:
+
+        def worker(since: float) -> Presence:
+            info = WorkerInfo(name="one", host="here", pid=1, agents=("clerk",), concurrency=1, since=since)
+            return Presence(journal, SystemClock(), info, on_lost=lambda: None)
+
+        left, killed, now = worker(1.0), worker(2.0), worker(3.0)
+        await left.take()
+        await left.tell(replace(left.info, is_draining=True))
+        await left.leave()
+        await killed.take()
+        await killed.tell(replace(killed.info, sessions=("s1",)))
+        await killed.leave()
+        await now.take()
+        for done in range(1, 1201):
+            await now.tell(replace(now.info, done=done))
+        events = await journal.read("worker/one")
+        assert len(events) < 600
+        assert [event.seq for event in events] == list(range(1, len(events) + 1))
+        (seen,) = await list_workers(journal)
+        assert (seen.done, seen.is_alive) == (1200, True)
+        other = Presence(journal, SystemClock(), replace(now.info, name="two"), on_lost=lambda: None)
+        assert [await other.died(each.mark) for each in (left, killed, now)] == [False, True, False]
+        await now.tell(replace(now.info, is_draining=True))
+        await now.leave()
+        assert not await other.died(now.mark)

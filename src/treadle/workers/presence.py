@@ -3,7 +3,7 @@
 import os
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 from msgspec.structs import replace
@@ -21,6 +21,10 @@ __all__ = ["Presence", "WorkerInfo", "list_workers"]
 logger = redacted_logger(__name__)
 
 _PREFIX = "worker/"
+_MOST_EVENTS = 500
+"""A place that has as many events is emptied but for its last one: each says all that the worker does."""
+_MOST_LEFT = 100
+"""So many ends of earlier workers of this name are remembered: a session may ask later how the one ended that had it."""
 _SETTLING_SECONDS = 5.0
 """A worker that had lost its place asks so long after it who else lives: the others take theirs again meanwhile."""
 
@@ -68,8 +72,9 @@ class Presence:
         self._on_lost = on_lost
         self._lease: Lease | None = None
         self._head: int | None = None
+        self._left: tuple[str, ...] = ()
         self._lost_at = float("-inf")
-        self.mark = f"{info.name} {info.since:.6f}"
+        self.mark = f"{info.name} {_since(info)}"
         """Which worker it is, in the record of the runs that it carries out."""
         self.info = info
         """What the worker has said last."""
@@ -83,12 +88,12 @@ class Presence:
         if worker == self.mark:
             return False
         name, _, since = worker.rpartition(" ")
-        infos = [info for event in await self._journal.read(_PREFIX + name) if (info := _told(event)) is not None]
-        own = [info for info in infos if f"{info.since:.6f}" == since]
-        if own and own[-1].is_draining and not own[-1].sessions:
+        events = await self._journal.read(_PREFIX + name)
+        last = _told(events[-1]) if events else None
+        if since in _left(events):
             return False
         held = await self._journal.held([_PREFIX + name]) if isinstance(self._journal, HasOverview) else ()
-        return not (own and own[-1] is infos[-1] and held)
+        return not (last is not None and _since(last) == since and held)
 
     @property
     def is_settled(self) -> bool:
@@ -147,16 +152,24 @@ class Presence:
         """
         head, self._head = self._head, None
         if head is None:
-            head = len(await self._journal.read(self._id))
-        said = msgspec.to_builtins(self.info)
-        event = SessionChanged(
-            session_id=self._id, seq=head + 1, at=self._clock.now(), metadata={"worker": said}, by=self.info.name
-        )
+            events = await self._journal.read(self._id)
+            head, self._left = len(events), _left(events)
         try:
-            await self._journal.append(self._id, [event], state=WORKER, durable=False)
+            await self._append(self._said(head + 1))
+            if head + 1 >= _MOST_EVENTS:
+                await self._journal.purge(self._id, self._said(1))
+                head = 1
+                await self._append(self._said(2))
         except SessionConflict as error:
             raise JournalError(str(error)) from error
         self._head = head + 1
+
+    def _said(self, seq: int) -> SessionChanged:
+        said = {"worker": msgspec.to_builtins(self.info), "left": self._left}
+        return SessionChanged(session_id=self._id, seq=seq, at=self._clock.now(), metadata=said, by=self.info.name)
+
+    async def _append(self, event: SessionChanged) -> None:
+        await self._journal.append(self._id, [event], state=WORKER, durable=False)
 
 
 @checked
@@ -186,6 +199,19 @@ def _told(event: AnyEvent) -> WorkerInfo | None:
     """Return what a worker has said in an event of its place."""
     said = (event.metadata or {}).get("worker") if isinstance(event, SessionChanged) else None
     return msgspec.convert(said, WorkerInfo) if isinstance(said, dict) else None
+
+
+def _since(info: WorkerInfo) -> str:
+    return f"{info.since:.6f}"
+
+
+def _left(events: Sequence[AnyEvent]) -> tuple[str, ...]:
+    """Return when those workers of a place began that have said that they leave, as in their marks: they did not die."""
+    known = (events[0].metadata or {}).get("left", ()) if events and isinstance(events[0], SessionChanged) else ()
+    infos = [info for event in events if (info := _told(event)) is not None]
+    last_said = {_since(info): info for info in infos}
+    left = [since for since, info in last_said.items() if info.is_draining and not info.sessions]
+    return tuple(dict.fromkeys((*known, *left)))[-_MOST_LEFT:]
 
 
 def checked_worker_name(name: str | None) -> str:
