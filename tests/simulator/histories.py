@@ -40,6 +40,7 @@ class Limits(NamedTuple):
     repeats: int
     with_progress: int
     failures: int
+    denials: int
 
 
 def faults_of(
@@ -245,14 +246,28 @@ def _of_repetition(stretch: Sequence[AnyEvent], limits: Limits) -> Iterator[str]
 def _of_end(event: RunFinished, responses: Sequence[_Response], limits: Limits) -> Iterator[str]:
     if event.reason == "repeated_tool_call" and not _is_over(responses, limits, is_exact=False):
         yield "the run ended as repetition although its responses do not repeat"
-    if event.reason == "repeated_failures" and not _has_failed(responses, limits.failures):
-        yield f"the run ended as repeated failures although {limits.failures} responses in a row did not fail"
+    if (
+        event.reason == "repeated_failures"
+        and not _has_failed(responses, limits.failures)
+        and not _was_denied(responses, limits.denials)
+    ):
+        yield (
+            f"the run ended as repeated failures although neither {limits.failures} responses in a row failed "
+            f"nor {limits.denials} were denied"
+        )
 
 
 def _has_failed(responses: Sequence[_Response], limit: int) -> bool:
     """Whether so many responses failed since the last good call. One of denied calls alone is neither a failure nor a good call."""
     tried = [{one.result.status for one in response.tried} for response in responses]
     last = [statuses for statuses in tried if statuses & {"ok", *_FAILED}][-limit:]
+    return len(last) == limit and not any("ok" in statuses for statuses in last)
+
+
+def _was_denied(responses: Sequence[_Response], limit: int) -> bool:
+    """Whether so many responses had denied calls since the last good call. One that was never tried counts as none of them."""
+    tried = [{one.result.status for one in response.tried} for response in responses]
+    last = [statuses for statuses in tried if statuses & {"ok", "denied"}][-limit:]
     return len(last) == limit and not any("ok" in statuses for statuses in last)
 
 

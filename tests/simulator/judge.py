@@ -384,7 +384,7 @@ class Judge:
         is_child = session_id.startswith("c_")
         words = {"has_tight_guards": False, "stuck": None} if is_child else {**plan.agent, "stuck": plan.stuck}
         guards = guards_of(has_tight_guards=words["has_tight_guards"], stuck=words["stuck"])
-        return Limits(guards.repeats or 0, guards.repeats_with_progress or 0, guards.failures or 0)
+        return Limits(guards.repeats or 0, guards.repeats_with_progress or 0, guards.failures or 0, guards.denials or 0)
 
     def _check_results(self, session_id: str, shelf: "Shelf") -> None:
         """Compare each result with what was really done."""
