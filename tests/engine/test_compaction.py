@@ -466,7 +466,7 @@ async def test_a_rewind_behind_a_compaction_brings_back_what_was_shown_there(tmp
             event.seq for event in await session.events() if event.seq > first.seq and event.type == "tool.finished"
         )
         await session.rewind(before)
-        assert session.state.compactions.made == [first]
+        assert session.state.compactions.made == (first,)
         assert session.state.shown[0].text == "Go"
         assert len(session.state.shown) == len(session.state.messages)
         await session.rewind(2)

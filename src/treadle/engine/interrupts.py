@@ -19,7 +19,7 @@ class Interrupt:
 
     def __init__(self, clock: Clock) -> None:
         self.stop: Stop | None = None
-        self.signals: list[Stop] = []
+        self.signals: tuple[Stop, ...] = ()
         """Everything that was to end the run, in order; the first is `stop`."""
         self.begun = clock.monotonic()
         """When the run's time began to count, by the monotonic clock."""
@@ -42,7 +42,7 @@ class Interrupt:
     def trip(self, stop: Stop, *, is_urgent: bool = False) -> None:
         """End the run for this reason. The first reason stays."""
         self._is_urgent = self._is_urgent or is_urgent
-        self.signals.append(stop)
+        self.signals = (*self.signals, stop)
         if self.stop is None:
             self.stop = stop
             for act in tuple(self._on_trip):

@@ -132,8 +132,11 @@ async def memory_session() -> Session:
     from treadle.journals.memory import MemoryJournal
     from treadle.state import SessionState
 
-    chance = SystemRandomness()
     journal = MemoryJournal()
-    session_id = "s_" + chance.token()
+    session_id = "s_" + _CHANCE.token()
     await journal.create(session_id)
-    return Session(state=SessionState(session_id), journal=journal, clock=SystemClock(), randomness=chance)
+    return Session(state=SessionState(session_id), journal=journal, clock=_CLOCK, randomness=_CHANCE)
+
+
+_CLOCK, _CHANCE = SystemClock(), SystemRandomness()
+"""Those of all sessions in memory: they hold nothing."""

@@ -53,7 +53,7 @@ class Inbox:
         self._prompt = prompt
         self._every = every_seconds
         self._next = ledger.clock.monotonic() + every_seconds if is_empty else 0.0
-        self._later: list[AnyEvent] = []
+        self._later: tuple[AnyEvent, ...] = ()
         self._taking = asyncio.Lock()  # a change of mode is taken in once, by whoever looks first
 
     def nudge(self) -> None:
@@ -62,7 +62,7 @@ class Inbox:
 
     def add_later(self, events: Sequence[AnyEvent]) -> None:
         """Record these once no call is open: nothing comes between calls and their results."""
-        self._later += events
+        self._later = (*self._later, *events)
 
     async def read(self, *, at_once: bool = False) -> bool:
         """Take in what has arrived. Return whether somebody asked to cancel this run.
@@ -73,7 +73,7 @@ class Inbox:
         if state.resolutions and not state.has_open_calls and (untold := state.untold_resolutions()):
             await self._ledger.record(*map(resolution_message, untold), durable=True)
         if self._later and not state.has_open_calls:
-            later, self._later = self._later, []
+            later, self._later = self._later, ()
             await self._ledger.record(*later)
         now = self._ledger.clock.monotonic()
         if not at_once and now < self._next:

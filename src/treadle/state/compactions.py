@@ -22,15 +22,15 @@ class ShownMessage(NamedTuple):
     """The same of the last one; equal to `first` for a message that stands for itself."""
 
 
-class Compactions(msgspec.Struct):
+class Compactions(msgspec.Struct, gc=False):
     """The compactions of a session, folded. What is shown follows from the events alone: the same in every process, for ever."""
 
-    made: list[ContextCompacted] = []
+    made: tuple[ContextCompacted, ...] = ()
     artifacts: dict[str, str] = {}
     """Digests of the stored wholes of which the model was shown a part, by the ids that it was told. A rewind takes none back."""
     asked: int = 0
     """Number of the event by which a person asked for one, until it is answered; 0 where nobody waits."""
-    shown: list[ShownMessage] = []
+    shown: Sequence[ShownMessage] = ()
     """The messages as they are shown, as far as they were asked for."""
     count: int = 0
     """How many of the session's messages `shown` holds."""
@@ -38,7 +38,7 @@ class Compactions(msgspec.Struct):
 
     def add(self, event: ContextCompacted) -> None:
         """Take in one compaction."""
-        self.made.append(event)
+        self.made = (*self.made, event)
         if event.reason != "step":  # that is about one step's results, and no answer to a person
             self.asked = 0
         if self.count:  # what is shown already is made shorter: a session of many compactions is not made anew for each
@@ -47,14 +47,14 @@ class Compactions(msgspec.Struct):
 
     def rewind(self, to: int) -> None:
         """Go back to what was shown at an event."""
-        self.made = [one for one in self.made if one.seq <= to]
+        self.made = tuple([one for one in self.made if one.seq <= to])
         self.asked = self.asked if self.asked <= to else 0
         self._forget()
 
     def _forget(self) -> None:
-        self.shown, self.count, self.messages = [], 0, ()
+        self.shown, self.count, self.messages = (), 0, ()
 
-    def entries(self, messages: Sequence[Message], seqs: Sequence[int]) -> list[ShownMessage]:
+    def entries(self, messages: Sequence[Message], seqs: Sequence[int]) -> Sequence[ShownMessage]:
         """Return the messages as they are shown. Those that are known already are not made again.
 
         Args:
@@ -64,7 +64,7 @@ class Compactions(msgspec.Struct):
             return self.shown
         new = [ShownMessage(messages[at], seqs[at], seqs[at]) for at in range(self.count, len(messages))]
         if self.count:
-            self.shown.extend(new)
+            self.shown = [*self.shown, *new]
         else:
             self.shown = new
             for one in self.made:

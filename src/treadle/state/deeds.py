@@ -41,11 +41,11 @@ class Consent(msgspec.Struct, Documented, frozen=True, kw_only=True):
     """Why; empty without one."""
 
 
-class Deeds(msgspec.Struct):
+class Deeds(msgspec.Struct, gc=False):
     """The deeds of a session, and what people have answered. A rewind takes none back: nothing is undone by it."""
 
     done: list[Deed] = []
-    consents: list[Consent] = []
+    consents: tuple[Consent, ...] = ()
 
     def add(self, state: CallState) -> None:
         """Take in a call that has its result."""
@@ -71,4 +71,4 @@ class Deeds(msgspec.Struct):
             by=answer.approved_by,
             reason=answer.reason,
         )
-        self.consents.append(said)
+        self.consents = (*self.consents, said)

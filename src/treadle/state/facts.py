@@ -10,7 +10,7 @@ from treadle.tools import JsonObject
 __all__ = ["Facts"]
 
 
-class Facts(msgspec.Struct):
+class Facts(msgspec.Struct, gc=False):
     """The facts of a session, folded from the results of its calls. `values` is replaced, never changed: threads may read it."""
 
     values: JsonObject = {}

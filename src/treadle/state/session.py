@@ -129,7 +129,7 @@ class SessionState(Standing):
     def _message_added(self, event: MessageAdded) -> None:
         self._add(event.message)
         if event.message_id:
-            self.message_ids.add(event.message_id)
+            self.message_ids[event.message_id] = None
 
     def _model_started(self, event: ModelStarted) -> None:
         run = self._running()
@@ -162,7 +162,7 @@ class SessionState(Standing):
             event.usage, event.cost, turns=0 if event.closing else event.turns, calls=0 if event.closing else len(calls)
         )
         for position, call in enumerate(calls):
-            self.call_ids.add(call.id)
+            self.call_ids[call.id] = None
             early = self.early.pop(call.id, None)
             self.open[call.id] = early or CallState(call=call, position=position)
         self._salvage()
@@ -241,7 +241,7 @@ class SessionState(Standing):
         if (started := self._find(event.call_id)) is not None:
             started.suspended = None
         if event.early and event.call is not None:
-            self.call_ids.add(event.call.id)
+            self.call_ids[event.call.id] = None
             decided = self._decided_early
             decision = decided if decided is not None and decided.call_id == event.call_id else None
             self.early[event.call.id] = CallState(
@@ -317,7 +317,7 @@ class SessionState(Standing):
         """The model is told that the outcome is unknown; where a person knows it already, it is told that as well."""
         resolved = state.resolution
         if resolved is not None and resolved.outcome != "unknown":
-            self.resolutions.append(resolved)
+            self.resolutions = (*self.resolutions, resolved)
             return
         stays = "" if resolved is None else resolved.outcome
         self.doubts[state.call.id] = msgspec.structs.replace(state.doubt(self.id), resolution=stays)
@@ -326,9 +326,9 @@ class SessionState(Standing):
         """Invariant: recorded between runs only. The next run gives an open call its result, or tells the model."""
         call_id = event.call_id or ""
         if event.child_id:
-            self.resolutions.append(event)
+            self.resolutions = (*self.resolutions, event)
         elif (reported := self.doubts.pop(call_id, None)) is not None:
-            self.resolutions.append(event)
+            self.resolutions = (*self.resolutions, event)
             if event.outcome == "unknown":
                 self.doubts[call_id] = msgspec.structs.replace(reported, resolution="unknown")
         elif (state := self.open.get(call_id)) is not None:
@@ -366,12 +366,12 @@ class SessionState(Standing):
     def _mode_changed(self, event: ModeChanged) -> None:
         self.mode = event.mode
         if event.message_id:
-            self.message_ids.add(event.message_id)
+            self.message_ids[event.message_id] = None
 
     def _compaction_asked(self, event: CompactionAsked) -> None:
         self.compactions.asked = event.seq
         if event.message_id:
-            self.message_ids.add(event.message_id)
+            self.message_ids[event.message_id] = None
 
     def _compaction_skipped(self, event: CompactionSkipped) -> None:
         self.compactions.asked = 0
@@ -402,7 +402,7 @@ class SessionState(Standing):
         self.early.clear()
         self.salvaged.clear()
         self.marks = {name: seq for name, seq in self.marks.items() if seq <= event.to}
-        self.rewinds.append((event.to, event.seq))
+        self.rewinds = (*self.rewinds, (event.to, event.seq))
         if self.run is not None:
             self._rewind_run(self.run, kept)
 

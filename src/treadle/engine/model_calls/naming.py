@@ -5,8 +5,7 @@ Where two calls may be meant, both are kept and the second is marked: one id wit
 id, and equal calls in a response that the server reported twice.
 """
 
-from collections.abc import Collection, Iterable
-from collections.abc import Set as AbstractSet
+from collections.abc import Collection, Container, Iterable
 from typing import TypeAlias
 
 import msgspec
@@ -38,7 +37,7 @@ class Collected(msgspec.Struct, frozen=True, kw_only=True):
 class ResponseCalls:
     """Collects the calls of one response, those that were ready early and those of its final message."""
 
-    def __init__(self, taken: AbstractSet[str], step: int) -> None:
+    def __init__(self, taken: Container[str], step: int) -> None:
         self._names = CallNames(taken, step)
         self._early: dict[_Identity, list[_Reported]] = {}
         self._keys: dict[str, bytes] = {}
@@ -137,15 +136,15 @@ class _Reported(msgspec.Struct, kw_only=True):
 class CallNames:
     """The ids of one response's calls. A usable id stays; a missing, repeated, overlong or strange one is replaced."""
 
-    def __init__(self, taken: AbstractSet[str], step: int) -> None:
+    def __init__(self, taken: Container[str], step: int) -> None:
         self._taken = taken
         self._step = step
-        self._given: set[str] = set()
+        self._given: dict[str, None] = {}  # a set takes 200 bytes while it is empty
 
     def give(self, position: int, raw: str) -> str:
         """Return the id of the call at this position."""
         name = raw if self._is_usable(raw) else self._new(position)
-        self._given.add(name)
+        self._given[name] = None
         return name
 
     def _is_usable(self, raw: str) -> bool:

@@ -170,6 +170,8 @@ class _Row(msgspec.Struct, gc=False):
 class _Try:
     """The calls of one response and what came of them."""
 
+    __slots__ = ("_results", "keys")
+
     def __init__(self, results: Sequence[tuple[str, ToolResult]]) -> None:
         self._results = results
         self.keys = _distinct([key for key, _ in results])

@@ -225,6 +225,8 @@ class EarlyCalls:
         Raises:
             JournalError: The end of one could not be recorded.
         """
+        if not (self._kept or self._current):  # most steps
+            return
         unwanted = [*self._kept, *(one for call_id, one in self._current.items() if call_id not in but)]
         self._kept.clear()
         self._current = {call_id: one for call_id, one in self._current.items() if call_id in but}

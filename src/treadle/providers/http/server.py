@@ -83,7 +83,8 @@ class Server:
             ModelError: There was no answer, or the server said no; the class says whether another attempt may help.
         """
         credentials = self._credentials
-        answer = await shared_client.send(self.endpoint, body, headers=await self._proof(credentials, body))
+        proof = None if credentials is None else await self._proof(credentials, body)
+        answer = await shared_client.send(self.endpoint, body, headers=proof)
         if answer.status == 401 and credentials is not None and credentials.renew():
             answer.close()
             answer = await shared_client.send(self.endpoint, body, headers=await self._proof(credentials, body))
@@ -92,10 +93,8 @@ class Server:
         with closing(answer):
             raise await read_failure(answer, key_advice=self._key_advice if credentials is None else credentials.advice)
 
-    async def _proof(self, credentials: Credentials | None, body: bytes) -> Mapping[str, str]:
+    async def _proof(self, credentials: Credentials, body: bytes) -> Mapping[str, str]:
         """Return the headers that prove who asks; none of those that the person set."""
-        if credentials is None:
-            return {}
         endpoint = self.endpoint
         content_type = endpoint.headers.get("Content-Type", "")
         proof = await credentials.proof(Outgoing(url=str(endpoint.url), content_type=content_type, body=body))

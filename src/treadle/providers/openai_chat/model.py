@@ -116,13 +116,17 @@ class OpenAIChat(DialectModel):
     def _response(self, request: ModelRequest) -> Response:
         return ChatResponse(self._requests.own_names(request), schemas=self._requests.schemas(request))
 
-    async def _ask(self, request: ModelRequest) -> Answer:
+    def _ask(self, request: ModelRequest) -> Awaitable[Answer]:
+        if self._requests.demands(request):
+            return self._ask_demanding(request)
+        return self._server.ask(self._requests.body(request))
+
+    async def _ask_demanding(self, request: ModelRequest) -> Answer:
         """Return the answer. A request that was refused because it demands a call goes out again without the demand."""
-        demands = self._requests.demands(request)
         try:
             return await self._server.ask(self._requests.body(request))
         except ModelRejected as failure:
-            if not demands or _NO_FORCED_CHOICE.search(str(failure)) is None:
+            if _NO_FORCED_CHOICE.search(str(failure)) is None:
                 raise
             logger.warning("%s: the server lets no call be demanded (%s); the model chooses.", self.name, failure)
             self._requests.forces_choice = False
