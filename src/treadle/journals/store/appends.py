@@ -10,7 +10,7 @@ from treadle.events import AnyEvent
 from treadle.fields import explained
 from treadle.journals.store.due import LISTING, DueChanges, due_changes, merged
 from treadle.journals.store.rows import EventRow, rows_of
-from treadle.journals.store.sequence import check_numbers, conflict, status_of, task_of, tenant_of
+from treadle.journals.store.sequence import DESCRIBING, check_numbers, conflict, status_of, task_of, tenant_of
 from treadle.journals.store.sums import MessageRow, SumRow, chain, message_sum
 from treadle.ports import InboxMessage, SessionInfo
 
@@ -95,13 +95,14 @@ def append_of(session_id: str, events: Sequence[AnyEvent], state: str, *, is_unl
     """
     check_numbers(events)
     is_still = is_unlisted and LISTING.isdisjoint(map(type, events))
+    describing = () if DESCRIBING.isdisjoint(map(type, events)) else events
     return Append(
         session_id=session_id,
         rows=rows_of(events),
         state=state,
-        task=task_of(events),
-        status=status_of(events),
-        tenant=tenant_of(events),
+        task=task_of(describing),
+        status=status_of(describing),
+        tenant=tenant_of(describing),
         due=None if is_still else due_changes(session_id, events),
     )
 

@@ -14,6 +14,7 @@ from treadle.events import (
 )
 
 __all__ = [
+    "DESCRIBING",
     "TASK_CHARS",
     "check_numbers",
     "check_session_id",
@@ -27,6 +28,9 @@ __all__ = [
     "tenant_of",
     "unknown",
 ]
+
+DESCRIBING = frozenset({RunStarted, SessionChanged, TaskSubmitted})
+"""Events that may say a session's task, its status or its tenant. Few commits hold one."""
 
 TASK_CHARS = 80
 """Length of the first words of a task in a list of sessions."""
