@@ -15,7 +15,7 @@ from treadle.engine.model_calls.texts import encodable_call, encodable_part
 from treadle.engine.model_calls.usage import add_costs, count_tokens, estimate
 from treadle.engine.tool_calls.approving import _as_answer
 from treadle.engine.tool_calls.conditions import DoneCondition
-from treadle.engine.tool_calls.limits import BatchTime
+from treadle.engine.tool_calls.invocation import BatchTime
 from treadle.errors import ModelRejected
 from treadle.events import ModelFinished
 from treadle.messages import Finish, Media, Message, Result, Text, ToolCall, user_message

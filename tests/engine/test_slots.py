@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from treadle.engine.tool_calls.limits import Slots
+from treadle.engine.tool_calls.invocation import Slots
 
 
 async def free(slots, most=10):

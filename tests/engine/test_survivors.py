@@ -11,7 +11,7 @@ from pipeline_tools import act, checked_call, read
 from treadle.budgets import Spent
 from treadle.engine.model_calls.response import ResponseCollector
 from treadle.engine.reports import _cached_share, _child, _usage
-from treadle.engine.tool_calls.invocation import Invoker, _shown
+from treadle.engine.tool_calls.late import LateCalls, _shown
 from treadle.engine.tool_calls.siblings import Siblings
 from treadle.events import ModelDelta
 from treadle.messages import ToolCall, Usage
@@ -33,9 +33,9 @@ def reading(name: str = "look", **resources: str) -> CheckedCall:
     return checked_call(read(nothing, name, resources=lambda _: resources))
 
 
-def invoker(**given_up: Any) -> Invoker:
-    words: Any = {"ledger": None, "interrupt": None, "deps": None, "batch_time": None, "decide": None}
-    return Invoker(**words, **given_up)
+def late(given_up: Any) -> LateCalls:
+    nobody: Any = None
+    return LateCalls(given_up, ledger=nobody)
 
 
 # --- calls that were given up
@@ -57,22 +57,22 @@ async def test_a_call_that_acts_waits_for_one_that_was_given_up_and_holds_the_sa
     holder: CheckedCall, calls: list[CheckedCall], waits: bool
 ) -> None:
     future = asyncio.get_running_loop().create_future()
-    assert invoker(abandoned={future: holder}).blocking(calls) == ([future] if waits else [])
+    assert late({future: holder}).blocking(calls) == ([future] if waits else [])
 
 
 async def test_nobody_waits_for_a_call_of_a_loop_that_has_ended() -> None:
     other = asyncio.new_event_loop()
     try:
         future = other.create_future()
-        assert invoker(abandoned={future: acting(a="write")}).blocking([acting(a="write")]) == []
+        assert late({future: acting(a="write")}).blocking([acting(a="write")]) == []
     finally:
         other.close()
 
 
 async def test_a_call_runs_on_where_this_very_call_was_given_up() -> None:
     one, other = acting(), acting()
-    found = invoker(abandoned={asyncio.get_running_loop().create_future(): one})
-    assert (found.is_running_on(one), found.is_running_on(other)) == (True, False)
+    found = late({asyncio.get_running_loop().create_future(): one})
+    assert (found.has(one), found.has(other)) == (True, False)
 
 
 class Shy:

@@ -92,7 +92,7 @@ BUGS = (
         "consent.decision_of(event) if is_recorded",
         "msgspec.structs.replace(consent.decision_of(event), kind=DecisionKind.ALLOW) if is_recorded",
     ),
-    Bug("the calls of one response may take for ever", "engine/tool_calls/limits.py", "return self.seconds is not None and self.left == 0.0", "return False"),
+    Bug("the calls of one response may take for ever", "engine/tool_calls/invocation.py", "return self.seconds is not None and self.left == 0.0", "return False"),
     Bug(
         "a resume ignores its smaller budget", "budgets/spending.py", "return self.calls_left(spent, wanted)", "return None"
     ),

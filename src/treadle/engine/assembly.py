@@ -25,8 +25,8 @@ from treadle.engine.tool_calls.checking import Checker
 from treadle.engine.tool_calls.conditions import Conditions, DoneCondition
 from treadle.engine.tool_calls.early import EarlyCalls
 from treadle.engine.tool_calls.execution import Execution
-from treadle.engine.tool_calls.invocation import Invoker
-from treadle.engine.tool_calls.limits import BatchTime
+from treadle.engine.tool_calls.invocation import BatchTime, Invoker
+from treadle.engine.tool_calls.late import LateCalls
 from treadle.engine.tool_calls.planning import Planner
 from treadle.engine.tool_calls.recovery import Recovery
 from treadle.engine.tool_calls.reminders import Reminders
@@ -230,7 +230,7 @@ def _attempts(about: AgentSpec, host: Host, offering: Offering, checker: Checker
         ledger=ledger,
         interrupt=host.interrupt,
         deps=deps,
-        abandoned=host.session.abandoned,
+        late=LateCalls(host.session.abandoned, ledger=ledger),
         batch_time=BatchTime(ledger.clock, about.batch_seconds),
         decide=Actions(ledger=ledger, checker=checker).decide,
         sandbox=about.sandbox,

@@ -55,7 +55,7 @@ class HeldSession:
         self._left: tuple[InboxMessage, ...] = ()
         """What lay in the inbox when this object last looked, or left something."""
         # Calls that a run gave up and that continue in this process: what they hold stays held in the next run.
-        self.abandoned: dict[Any, Any] = {}  # Any: futures and calls, known to invocation.py alone
+        self.abandoned: dict[Any, Any] = {}  # Any: futures and calls, known to late.py alone
         self.children: dict[str, Self] = {}
         """Sessions that carry out calls of this one, as far as this process has opened them, by id."""
 

@@ -23,8 +23,7 @@ from treadle.engine.rules.failures import (
 )
 from treadle.engine.rules.retries import LONGEST_WAIT_SECONDS, backoff_seconds, may_retry_call
 from treadle.engine.tool_calls.contract import Contract
-from treadle.engine.tool_calls.invocation import Invoker
-from treadle.engine.tool_calls.limits import Slots
+from treadle.engine.tool_calls.invocation import Invoker, Slots
 from treadle.errors import Rejected, Transient
 from treadle.events import ContractViolated, ToolAttemptFailed, ToolProgress
 from treadle.redaction import redacted_logger
@@ -190,7 +189,7 @@ class Attempts:
             allowed = call.tool.retries if allowed is None else min(allowed, call.tool.retries)
         if allowed is not None and attempt > allowed:
             return None
-        if self.invoker.is_running_on(call) and not call.effect.is_read:
+        if self.invoker.late.has(call) and not call.effect.is_read:
             return None  # the attempt before still runs: a second one beside it would act twice
         wait = backoff_seconds(attempt, self._ledger.randomness.random())
         asked, left = _retry_after_seconds(error) or 0.0, self.batch_time.within(self._interrupt.seconds_left)
@@ -212,11 +211,7 @@ class Attempts:
         if isinstance(error, Unfinished):
             return await self._contract.unfinished(call, error)
         status = self._status_of(call, error)
-        if (
-            status is CallStatus.OUTCOME_UNKNOWN
-            and call.tool.check is not None
-            and not self.invoker.is_running_on(call)
-        ):
+        if status is CallStatus.OUTCOME_UNKNOWN and call.tool.check is not None and not self.invoker.late.has(call):
             over_at = begun + (call.tool.timeout or 0.0)
             answer = await self.ask_until_sure(call, attempt, over_at=over_at)
             if isinstance(answer, ToolResult):

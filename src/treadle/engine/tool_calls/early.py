@@ -16,7 +16,7 @@ from treadle.engine.tool_calls import refusals
 from treadle.engine.tool_calls.attempts import Attempts
 from treadle.engine.tool_calls.checking import Checked, Checker, Decided
 from treadle.engine.tool_calls.finishing import Finisher
-from treadle.engine.tool_calls.limits import Held
+from treadle.engine.tool_calls.invocation import Held
 from treadle.events import AnyEvent, ModelDiscarded
 from treadle.messages import ToolCall
 from treadle.ports import DecisionKind

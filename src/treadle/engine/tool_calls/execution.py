@@ -17,7 +17,7 @@ from treadle.engine.tool_calls.batch import Batch, Plan
 from treadle.engine.tool_calls.conditions import Conditions
 from treadle.engine.tool_calls.early import EarlyCalls
 from treadle.engine.tool_calls.finishing import Finisher
-from treadle.engine.tool_calls.limits import Held
+from treadle.engine.tool_calls.invocation import Held
 from treadle.engine.tool_calls.planning import Planner
 from treadle.engine.tool_calls.recovery import Recovery
 from treadle.engine.tool_calls.siblings import Siblings
@@ -166,7 +166,9 @@ class Execution:
 
     def _may_start(self, calls: Sequence[CheckedCall]) -> bool:
         """Whether a group may start at once, in the commit of its decisions."""
-        return not self._has_ended and (not _acts(calls) or (self.early.is_idle and not self._invoker.blocking(calls)))
+        return not self._has_ended and (
+            not _acts(calls) or (self.early.is_idle and not self._invoker.late.blocking(calls))
+        )
 
     async def _run_group(self, calls: Sequence[CheckedCall], *before: AnyEvent) -> None:
         """Record what comes before, and run calls side by side: those that find a slot start in that commit, others in their turn."""
@@ -289,7 +291,7 @@ class Execution:
         if not _acts(calls):
             return
         await self.early.wait_idle()
-        while blocking := self._invoker.blocking(calls):
+        while blocking := self._invoker.late.blocking(calls):
             logger.info("Waiting for %d abandoned calls before the next one that acts", len(blocking))
             if not await self._interrupt.wait_for(blocking[0], self._batch_time.left):
                 return

@@ -1,26 +1,27 @@
-"""Invocation: start one attempt of one call, and wait for its end, its time limit or an interrupt.
+"""Invocation: start one attempt of one call in its slot, and wait for its end, its time limit or an interrupt.
 
-Knows which calls were given up and run on. Retries nothing and makes no result: that is `attempts.py`.
+Knows how many calls may be under way at once, and how long those of one response may take together. Retries nothing and makes no
+result: that is `attempts.py`.
 """
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextvars import Context
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from types import TracebackType
+from typing import Any, NamedTuple, Self, TypeAlias, TypeVar
 
 import msgspec
 
 from treadle.canonical import copied
 from treadle.concurrency.threads import Threads
 from treadle.engine.interrupts import Interrupt, wait_at_most
-from treadle.engine.rules.failures import Cut, contained, describe, kept_inside
-from treadle.engine.rules.scheduling import conflicts
-from treadle.engine.tool_calls.limits import BatchTime
+from treadle.engine.rules.failures import Cut, contained, kept_inside
+from treadle.engine.tool_calls.late import LateCalls
 from treadle.errors import SandboxUnavailable, TreadleError
-from treadle.events import ToolLate, ToolProgress
+from treadle.events import ToolProgress
 from treadle.messages import Message, ToolCall
-from treadle.ports import CallTracer
+from treadle.ports import CallTracer, Clock
 from treadle.redaction import redacted_logger
 from treadle.sessions.ledger import Ledger
 from treadle.sessions.views import ReadOnlyMessages
@@ -40,7 +41,7 @@ from treadle.tools import (
 )
 from treadle.tools.effects import effect_from
 
-__all__ = ["GRACE_SECONDS", "Abandoned", "CallContext", "Invoker"]
+__all__ = ["GRACE_SECONDS", "BatchTime", "CallContext", "Held", "Invoker", "Slots"]
 
 logger = redacted_logger(__name__)
 
@@ -50,12 +51,116 @@ GRACE_SECONDS = 0.2
 Decide: TypeAlias = Callable[[CheckedCall, str, JsonObject, Effect], Coroutine[Any, Any, Decision]]
 """Decides on an action of a call: the call, the action, its arguments, its effect."""
 
-Abandoned: TypeAlias = dict["asyncio.Future[Any]", CheckedCall]
-
 _T = TypeVar("_T")
+_NO_LIMIT = 1_000_000
+
 _threads = Threads()
-_background: set["asyncio.Task[None]"] = set()
-"""Recordings of late ends, held so that they are not collected while they run."""
+
+
+# --- how many at once, and how long together -------------------------------------------------------------------------
+
+
+class Held:
+    """Slots that somebody holds. As a context manager, it gives back at its end those that were not handed on.
+
+    Example:
+        with await slots.wait() as held:
+            await start(call)
+    """
+
+    def __init__(self, free: asyncio.Semaphore, count: int) -> None:
+        self._free = free
+        self._count = count
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.keep(0)
+
+    def transfer(self) -> "Held":
+        """Return one of them, which its new holder gives back."""
+        assert self._count > 0
+        self._count -= 1
+        return Held(self._free, 1)
+
+    def keep(self, count: int) -> None:
+        """Give back all but so many."""
+        while self._count > count:
+            self._count -= 1
+            self._free.release()
+
+
+class Slots:
+    """The slots of one run.
+
+    Args:
+        limit: How many calls may be under way at once; None for no limit.
+    """
+
+    def __init__(self, limit: int | None) -> None:
+        self._free = asyncio.Semaphore(limit or _NO_LIMIT)
+
+    async def wait(self) -> Held:
+        """Wait for one."""
+        await self._free.acquire()
+        return Held(self._free, 1)
+
+    async def take(self, most: int) -> Held:
+        """Take as many as are free, at most these, and wait for none."""
+        count = 0
+        while count < most and not self._free.locked():
+            await self._free.acquire()  # at once, as one is free
+            count += 1
+        return Held(self._free, count)
+
+
+class BatchTime:
+    """Runs from the first call of a response that starts until its last has ended. Waiting for a person does not count.
+
+    Args:
+        seconds: What the calls of one response may take together; None for no limit.
+    """
+
+    def __init__(self, clock: Clock, seconds: float | None) -> None:
+        self.seconds = seconds
+        self._clock = clock
+        self._begun: float | None = None
+
+    def begin(self) -> None:
+        """A call starts. Only the first of a response begins the time."""
+        if self.seconds is not None and self._begun is None:
+            self._begun = self._clock.monotonic()
+
+    def end(self) -> None:
+        """The calls of the response have ended, or its response is discarded: the next one has the whole time."""
+        self._begun = None
+
+    @property
+    def left(self) -> float | None:
+        """Seconds that the calls still have; None for no limit."""
+        if self.seconds is None:
+            return None
+        passed = 0.0 if self._begun is None else self._clock.monotonic() - self._begun
+        return max(self.seconds - passed, 0.0)
+
+    @property
+    def is_over(self) -> bool:
+        return self.seconds is not None and self.left == 0.0
+
+    def within(self, seconds: float | None) -> float | None:
+        """Return the shorter of a call's own limit and what the batch has left; None for neither."""
+        if self.seconds is None or (left := self.left) is None:
+            return seconds
+        return left if seconds is None else min(seconds, left)
+
+
+# --- one attempt -----------------------------------------------------------------------------------------------------
 
 
 class CallContext:
@@ -152,7 +257,7 @@ class Invoker:
     """Starts the calls of one run and watches them.
 
     Args:
-        abandoned: Calls that earlier runs of the session gave up.
+        late: Calls of the session that were given up and run on.
         host: The run itself, as a tool that is an agent sees it.
         batch_time: What the calls of one response may take together.
         decide: Decides on what a tool is about to do by itself.
@@ -165,7 +270,7 @@ class Invoker:
         ledger: Ledger,
         interrupt: Interrupt,
         deps: Any,
-        abandoned: Abandoned,
+        late: LateCalls,
         batch_time: BatchTime,
         decide: Decide,
         sandbox: Runner | None = None,
@@ -173,6 +278,7 @@ class Invoker:
     ) -> None:
         self.sandbox = sandbox
         self.batch_time = batch_time
+        self.late = late
         self._decide = decide
         self._host = host
         self._ledger = ledger
@@ -181,8 +287,6 @@ class Invoker:
         self._are_async: dict[str, bool] = {}
         self.limit: Callable[[CheckedCall], int | None] = lambda _: None
         """Returns how many characters of a call's result the model is shown."""
-        self.abandoned = abandoned
-        """Calls that were given up and have not ended: a non-read keeps its resource until it does."""
 
     async def call(self, call: CheckedCall, attempt: int) -> Any:
         """Start the tool once and wait for it, its time limit or an interrupt.
@@ -226,21 +330,6 @@ class Invoker:
             host=host,
             result_chars=self.limit(call),
         )
-
-    def is_running_on(self, call: CheckedCall) -> bool:
-        """Whether an earlier attempt of this call was given up and has not ended."""
-        return any(one is call for one in self.abandoned.values())
-
-    def blocking(self, calls: Sequence[CheckedCall]) -> "list[asyncio.Future[Any]]":
-        """Return the calls that were given up, run on, and hold what one of these needs: a non-read keeps its resource until it ends."""
-        acting = [call for call in calls if not call.effect.is_read]
-        loop = asyncio.get_running_loop()  # a session may outlive a loop, whose futures nobody completes any more
-        held = [
-            (future, call)
-            for future, call in self.abandoned.items()
-            if not call.effect.is_read and future.get_loop() is loop
-        ]
-        return [future for future, holder in held if any(conflicts(call, holder) for call in acting)]
 
     def _place_of(self, call: CheckedCall) -> Context | None:
         """Return the context that a subscriber which traces calls has made for this one; None where nobody does."""
@@ -303,36 +392,9 @@ class Invoker:
         if isinstance(one.future, asyncio.Task):
             await wait_at_most(self._ledger.clock, one.future, GRACE_SECONDS)
         if not one.future.done():
-            self._abandon(one)  # a thread cannot be stopped, only told
+            self.late.leave(one.call, one.future)  # a thread cannot be stopped, only told
         elif not one.future.cancelled():
-            await self._late(one)
-
-    def _abandon(self, one: "_Underway") -> None:
-        """Leave a call behind that has been told to stop. It is remembered until it ends."""
-        self.abandoned[one.future] = one.call
-        logger.info("Call %s of %s was told to stop, and is still running", one.call.id, one.call.name)
-
-        def ended(future: "asyncio.Future[Any]") -> None:
-            self.abandoned.pop(future, None)
-            if future.cancelled():
-                return
-            task = asyncio.ensure_future(self._late(one))
-            _background.add(task)
-            task.add_done_callback(_background.discard)
-
-        one.future.add_done_callback(ended)
-
-    async def _late(self, one: "_Underway") -> None:
-        """Record how a call that had been given up ended (TF11). It is never sent to the model."""
-        call, future = one.call, one.future
-        error = future.exception()
-        outcome, content = ("returned", _shown(future.result())) if error is None else ("raised", describe(error))
-        event = ToolLate(call_id=call.id, tool=call.name, outcome=outcome, content=content)
-        try:
-            await self._ledger.record(event)
-        except Exception:
-            # Nobody waits for this any more: a journal that has been closed since must not raise in the event loop.
-            logger.info("Late end of call %s of %s could not be recorded", call.id, call.name, exc_info=True)
+            await self.late.record(one.call, one.future)
 
 
 class _Underway(NamedTuple):
@@ -386,13 +448,3 @@ def _is_async(function: Callable[..., Any]) -> bool:
 
 async def _awaited(function: Callable[..., Awaitable[Any]], arguments: JsonObject, context: CallContext) -> Any:
     return await function(arguments, context)
-
-
-def _shown(value: Any) -> str:
-    """Return a late value for operators."""
-    try:
-        return repr(value)[:2000].encode("utf-8", "replace").decode()
-    except KeyboardInterrupt:
-        raise
-    except BaseException:  # noqa: BLE001 - a stranger's object may refuse to be shown
-        return type(value).__name__
