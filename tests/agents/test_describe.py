@@ -86,6 +86,7 @@ CHANGES: dict[str, Any] = {
     "policy": first_of(deny("pay(amount=9*)"), ask("pay")),
     "sandbox": Box(),
     "approver": allow("pay"),
+    "approver_seconds": 5.0,
     "driver": ReActDriver(),
     "budget": Budget(max_model_turns=3),
     "profile": "research",

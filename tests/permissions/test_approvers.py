@@ -1,7 +1,9 @@
 """Approvers answer before the run pauses; what they leave waits for a person."""
 
+import asyncio
 import json
 import sys
+import threading
 
 import pytest
 
@@ -20,7 +22,7 @@ from treadle import (
 )
 from treadle.events import ApprovalAnswered, ApprovalRequested, CallDecided, RunPaused
 from treadle.journals.memory import MemoryJournal
-from treadle.testing import ScriptedModel, call, text
+from treadle.testing import FakeClock, ScriptedModel, call, text
 
 
 class Acts:
@@ -127,6 +129,92 @@ async def test_one_that_raises_leaves_the_call_to_a_person_and_is_not_asked_agai
         assert asked == [result.approvals[0].id]
         await session.answer(result.approvals[0].id, "allow")
         assert (await agent.resume(session)).completed
+
+
+@pytest.mark.row("HF1")
+@pytest.mark.parametrize("form", ["async function", "function", "object", "policy"])
+async def test_one_that_never_answers_leaves_the_call_to_a_person_once_its_time_is_up(form):
+    clock, released, acts = FakeClock(), threading.Event(), Acts()
+
+    async def waits_for_ever(*_):
+        await asyncio.Event().wait()
+
+    class Asked:
+        approve = staticmethod(waits_for_ever)
+
+    class Slow:
+        decide = staticmethod(waits_for_ever)
+
+    def blocks(asked):
+        released.wait()  # sleep: a person who is asked in a function of one's own does not answer
+
+    approver = {"async function": waits_for_ever, "function": blocks, "object": Asked(), "policy": Slow()}[form]
+    async with open_session(MemoryJournal(), id="s", clock=clock) as session:
+        script = ScriptedModel([call("act", n=1), text("Done.")])
+        agent = Agent(script, tools=acts.tools, approver=approver, approver_seconds=7.0)
+        running = asyncio.ensure_future(agent.run("Go", session=session))
+        await clock.wait_waits(2)  # the run's wall time, and the approver's
+        clock.advance(7.0)
+        result = await running
+        released.set()
+        assert result.reason == "approval_required"
+        await session.answer(result.approvals[0].id, "allow")
+        assert (await agent.resume(session)).completed
+    assert acts.done == [1]
+
+
+async def test_a_plain_function_may_wait_while_the_run_goes_on():
+    acts, seen = Acts(), threading.Event()
+
+    def approver(request):
+        assert seen.wait(60)
+        return "allow"
+
+    agent = Agent(ScriptedModel([call("act", n=1), text("Done.")]), tools=acts.tools, approver=approver)
+    running = asyncio.ensure_future(agent.run("Go"))
+    await asyncio.sleep(0)
+    seen.set()  # the loop of the run is free meanwhile
+    assert (await running).completed
+
+
+async def test_a_run_that_is_cancelled_does_not_wait_for_its_approver():
+    acts, begun = Acts(), asyncio.Event()
+
+    async def approver(request):
+        begun.set()
+        await asyncio.Event().wait()
+
+    agent = Agent(ScriptedModel([call("act", n=1)]), tools=acts.tools, approver=approver, approver_seconds=None)
+    async with agent.stream("Go") as run:
+        await begun.wait()
+        run.cancel()
+    assert run.result.reason == "cancelled"
+    assert acts.done == []
+
+
+async def test_an_agent_below_asks_its_callers_approver_for_as_long_as_its_caller_says():
+    clock, acts, begun = FakeClock(), Acts(), asyncio.Event()
+
+    async def approver(request):
+        begun.set()
+        await asyncio.Event().wait()
+
+    inner = Agent(ScriptedModel([call("act", n=1), text("Inner.")]), tools=acts.tools, approver_seconds=None)
+    script = ScriptedModel([call("inner", task="x"), text("Done.")])
+    tools = [inner.as_tool("inner", "Does it.", effect="read")]
+    async with open_session(MemoryJournal(), id="s", clock=clock) as session:
+        running = asyncio.ensure_future(
+            Agent(script, tools=tools, approver=approver, approver_seconds=7.0).run("Go", session=session)
+        )
+        await begun.wait()
+        clock.advance(7.0)
+        assert (await running).reason == "approval_required"
+
+
+@pytest.mark.parametrize("seconds", [0, -1, float("nan"), True, "1"])
+def test_a_time_of_an_approver_that_is_none_is_refused(seconds):
+    with pytest.raises(ConfigurationError, match="approver_seconds"):
+        Agent("demo", approver_seconds=seconds)
 
 
 async def test_the_first_answer_wins_over_the_approvers():

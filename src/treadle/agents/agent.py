@@ -73,6 +73,8 @@ class Agent(Generic[Deps, Output]):
             one, or without a form, such a call is denied: it never runs bare.
         approver: Answers requests for consent before the run pauses: a function of the request, a policy, or an `Approver`. What it leaves
             waits for a person.
+        approver_seconds: How long the approver may take for one call, 10 minutes where nothing else is said; then the call waits for
+            a person. None for no limit but the run's.
         driver: How a step is obtained from the model; without one, what the model's capabilities ask for: native tool
             calling, or ReAct for a model that takes no tools.
         budget: The ten limits of one run.
@@ -131,6 +133,7 @@ class Agent(Generic[Deps, Output]):
         policy: Policy | None = None,
         sandbox: Runner | None = None,
         approver: Approver | Policy | Callable[[Approval], Any] | None = None,
+        approver_seconds: float | None = 600.0,
         driver: Driver | None = None,
         budget: Budget | None = None,
         profile: str | None = None,
@@ -164,10 +167,10 @@ class Agent(Generic[Deps, Output]):
             toolbox=self._toolbox,
             toolsets=toolsets,
             **checked_numbers(toolset_seconds, step_result_chars, approval_seconds, batch_seconds, max_depth),
+            **checked_approver(approver, approver_seconds),
             instructions=instructions,
             policy=policy,
             sandbox=sandbox,
-            approver=checked_approver(approver),
             driver=driver if driver is not None or isinstance(model, str) else driver_for(model),
             budget=budget or Budget(),
             profile=profile,

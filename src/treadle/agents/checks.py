@@ -95,20 +95,23 @@ def checked_numbers(
         "toolset_seconds": checked_seconds("toolset_seconds", toolset_seconds),
         "step_result_chars": checked_chars("step_result_chars", step_result_chars),
         "approval_seconds": checked_seconds("approval_seconds", approval_seconds),
-        "batch_seconds": None if batch_seconds is None else checked_seconds("batch_seconds", batch_seconds),
+        "batch_seconds": _checked_limit("batch_seconds", batch_seconds),
         "max_depth": _checked_depth(max_depth),
     }
 
 
-def checked_approver(approver: Any) -> Any:  # Any: one of three forms
-    """Return who answers requests for consent; raise ConfigurationError where it cannot be asked."""
-    if approver is None or callable(approver):
-        return approver
-    if not any(callable(getattr(approver, method, None)) for method in ("approve", "decide")):
+def checked_approver(approver: Any, seconds: object) -> dict[str, Any]:  # Any: one of three forms; fields, by name
+    """Return who answers requests for consent and for how long; raise ConfigurationError where it cannot be asked."""
+    is_asked = any(callable(getattr(approver, method, None)) for method in ("approve", "decide"))
+    if approver is not None and not callable(approver) and not is_asked:
         raise ConfigurationError(
             f"approver must be a function of the request, a policy, or an object with `approve`; got {shown(approver)}."
         )
-    return approver
+    return {"approver": approver, "approver_seconds": _checked_limit("approver_seconds", seconds)}
+
+
+def _checked_limit(option: str, seconds: object) -> float | None:
+    return None if seconds is None else checked_seconds(option, seconds)
 
 
 def checked_subscribers(subscribers: Sequence[Subscriber]) -> tuple[Subscriber, ...]:

@@ -84,6 +84,8 @@ class Host:
         self.policies: tuple[Policy, ...] = (*own, *(about.policies_above if above is None else above.policies))
         self.hooks: tuple[Hook, ...] = about.hooks + (() if above is None else above.hooks)
         self.approver: Approver | None = about.approver or (None if above is None else above.approver)
+        asks = about if above is None or about.approver is not None else above
+        self.approver_seconds: float | None = asks.approver_seconds
         self.sandbox: Runner | None = about.sandbox or (None if above is None else above.sandbox)
         self.in_doubt: InDoubt | None = about.in_doubt or (None if above is None else above.in_doubt)
         self.warns_of_price = about.unpriced == "warn"
@@ -113,6 +115,7 @@ class Host:
             hooks=in_order(about.hooks + tuple(hook for hook in self.hooks if hook.at in _INHERITED)),
             sandbox=about.sandbox or self.sandbox,
             approver=about.approver or self.approver,
+            approver_seconds=self.approver_seconds if about.approver is None else about.approver_seconds,
             in_doubt=about.in_doubt or self.in_doubt,
         )
 
@@ -203,7 +206,13 @@ def _execution(about: AgentSpec, host: Host, offering: Offering, asides: Asides,
         tries=tries,
         progress=progress,
         approval_seconds=about.approval_seconds,
-        approving=Approving(about.approver, ledger=ledger, session=checker.session, interrupt=interrupt),
+        approving=Approving(
+            about.approver,
+            seconds=about.approver_seconds,
+            ledger=ledger,
+            session=checker.session,
+            interrupt=interrupt,
+        ),
     )
     view = CheckView(host.session, asides)
     reminders = Reminders(

@@ -44,6 +44,8 @@ class AgentSpec(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     policy: Policy | None
     approver: Approver | None = None
     """Who is asked for consent before the run pauses for a person."""
+    approver_seconds: float | None = None
+    """How long the approver may take for one call; None for no limit."""
     sandbox: Runner | None
     """Where calls run that were decided to run in a sandbox; None where there is none."""
     driver: Driver | None

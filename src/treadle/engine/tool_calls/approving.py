@@ -3,11 +3,14 @@
 An approver's answer goes the way of everybody's: into the session's inbox first, so that the first answer wins, then into the journal.
 """
 
+import asyncio
 import inspect
+from collections.abc import Awaitable
 from typing import Any
 
+from treadle.concurrency.threads import Threads
 from treadle.engine.interrupts import Interrupt
-from treadle.engine.rules.failures import contained, pass_interrupts
+from treadle.engine.rules.failures import contained, kept_inside, pass_interrupts
 from treadle.errors import ConfigurationError
 from treadle.ports import Approver, SessionView
 from treadle.redaction import redacted_logger
@@ -21,19 +24,29 @@ __all__ = ["Approving"]
 
 logger = redacted_logger(__name__)
 
+_threads = Threads()
+
 
 class Approving:
     """Asks the approver of one run.
 
     Args:
         approver: None where only people answer.
+        seconds: How long it may take for one call; None for no limit.
     """
 
     def __init__(
-        self, approver: Approver | None, *, ledger: Ledger, session: SessionView, interrupt: Interrupt
+        self,
+        approver: Approver | None,
+        *,
+        seconds: float | None,
+        ledger: Ledger,
+        session: SessionView,
+        interrupt: Interrupt,
     ) -> None:
         self._approver = approver
         self._answered: tuple[str, ...] = ()
+        self._seconds = seconds
         self._ledger = ledger
         self._session = session
         self._interrupt = interrupt
@@ -60,10 +73,7 @@ class Approving:
 
     async def _ask(self, approval: Approval, call: CheckedCall) -> Answer | None:
         try:
-            said = None
-            with self._interrupt.cancel_scope():
-                said = await self._ask_approver(approval, call)
-            answer = _as_answer(said, self._name)
+            answer = _as_answer(await self._ask_approver(approval, call), self._name)
             if answer is not None:
                 check_answer(
                     answer.answer,
@@ -80,14 +90,33 @@ class Approving:
         return answer
 
     async def _ask_approver(self, approval: Approval, call: CheckedCall) -> Any:  # Any: whatever a stranger answers
+        """Return what the approver says; None once the run is to end. A plain function runs in a thread: it may wait for a person.
+
+        Raises:
+            TimeoutError: It has not answered in time. A thread cannot be stopped: its answer is not heard any more.
+        """
         approver: Any = self._approver
-        if hasattr(approver, "decide"):  # a policy is an approver, too
+        if hasattr(approver, "decide"):  # a policy is an approver, too: it is asked in the loop, as every policy is
             said = approver.decide(call, self._session)
-        elif hasattr(approver, "approve"):
-            said = approver.approve(approval)
         else:
-            said = approver(approval)
-        return await contained(said) if inspect.isawaitable(said) else said
+            function = getattr(approver, "approve", approver)
+            is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
+            said = function(approval) if is_async else _threads.submit(lambda: kept_inside(lambda: function(approval)))
+        said = await self._in_time(said) if inspect.isawaitable(said) else said
+        return (
+            await self._in_time(said) if inspect.isawaitable(said) else said
+        )  # a plain function that returns a coroutine
+
+    async def _in_time(self, said: Awaitable[Any]) -> Any:
+        waiting = said if isinstance(said, asyncio.Future) else asyncio.ensure_future(contained(said))
+        try:
+            if await self._interrupt.wait_for(waiting, self._seconds):
+                return waiting.result()
+        finally:
+            waiting.cancel()
+        if self._interrupt.stop is None:
+            raise TimeoutError(f"no answer within {self._seconds:g} seconds")
+        return None
 
     def has_answered(self, approval_id: str) -> bool:
         """Whether the program has answered a request in this run, in place of a person."""
