@@ -607,6 +607,18 @@ async def test_a_role_without_rights_is_told(server: PostgresServer, url: str):
         await open_postgres(guest)
 
 
+@pytest.mark.row("SF4")
+async def test_a_schema_that_the_role_may_not_use_is_told_apart_from_one_that_is_not_there(
+    server: PostgresServer, url: str
+):
+    with connect(url) as connection:
+        connection.execute("CREATE ROLE outsider LOGIN PASSWORD 'outsider'")
+        schema = connection.execute("SELECT current_schema()").fetchone()[0]
+    outsider = server.url(schema, password="outsider").replace("treadle:", "outsider:")
+    with pytest.raises(JournalError, match=r"or none that this role may use.*GRANT USAGE"):
+        await open_postgres(outsider)
+
+
 @pytest.mark.row("SF2")
 async def test_a_locked_table_is_told_after_a_bounded_wait_and_the_journal_goes_on(url: str):
     async with opened(url, busy_seconds=0.05) as journal:

@@ -130,7 +130,10 @@ class Link:
                     "nothing was changed."
                 )
             case Kind.NOWHERE:
-                return f"The search path of the journal {place} names no schema that exists. Create one: CREATE SCHEMA NAME."
+                return (
+                    f"The search path of the journal {place} names no schema that exists, or none that this role may use. "
+                    "Create one (CREATE SCHEMA NAME), or let the role use it (GRANT USAGE, CREATE ON SCHEMA NAME TO ROLE)."
+                )
             case _:
                 return (
                     f"{place} holds tables of another program where the journal's would be. Name another database, or "

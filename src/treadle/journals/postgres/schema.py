@@ -137,7 +137,7 @@ class Kind(Enum):
     DAMAGED = "damaged"
     """Ours, but not all tables are there."""
     NOWHERE = "nowhere"
-    """The search path names no schema that there is."""
+    """The search path names no schema that there is, or none that the role may use."""
 
 
 def kind_of(connection: Connection) -> tuple[Kind, int]:
