@@ -165,6 +165,25 @@ def test_a_long_paste_is_shown_as_a_note_and_sent_whole(person: Person, whole: s
     assert seen.count(note) == 1
 
 
+@pytest.mark.parametrize("ends", ["by itself", "interrupted"])
+def test_a_message_that_is_typed_while_a_line_of_shell_runs_is_the_next_task(person: Person, ends: str) -> None:
+    with MockProvider([Turn(text="Heard.")]).in_thread() as provider:
+        person.start("chat", "-m", "openai-chat:mock", "--base-url", provider.base_url, *person.tools())
+        person.see("> ")
+        person.say("!touch started; cat gate")
+        person.wait_for_file("started")
+        person.say("And now?")
+        person.see("Queued: And now?")
+        if ends == "by itself":
+            person.release("the output")
+        else:
+            person.press("ctrl-c")
+        person.see("Heard.")
+        person.press("ctrl-d")
+        person.ends(0)
+    assert "And now?" in provider.requests[-1].body["messages"][-1]["content"]
+
+
 @pytest.mark.parametrize("key", ["ctrl-j", "shift-enter"])
 def test_a_new_line_is_typed_without_sending(person: Person, key: str) -> None:
     person.start("chat", *person.script(turn("Read.")))

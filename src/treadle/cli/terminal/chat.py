@@ -3,7 +3,6 @@
 import asyncio
 import os
 import time
-from collections import deque
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack, suppress
 from functools import partial
@@ -37,6 +36,7 @@ from treadle.cli.terminal.board import Board, CallView, Group
 from treadle.cli.terminal.faces import Cleared, Ended, Entry, Face, Interrupted, ModeCycled, Typed, Unfolded
 from treadle.cli.terminal.grants import Grants
 from treadle.cli.terminal.own_shell import run_line
+from treadle.cli.terminal.queued import Queued
 from treadle.cli.terminal.slash import carry_out, must_wait
 from treadle.cli.tool_sources import load_tools
 from treadle.events import AnyEvent, MessageAdded, ModelFinished, RunFinished, RunPaused, ToolFinished
@@ -93,8 +93,8 @@ class Chat:
         self._board: Board | None = None
         self._run: Run | None = None
         self._work: asyncio.Task[None] | None = None
-        self._held: deque[str] = deque()
-        """What was entered while no calls were under way: it goes to the model with the next step, or as the next task."""
+        self._queued = Queued(face)
+        self._is_leaving = False
         self._attached = [Path(file) for file in options.attached]
         """Files that go along with the first message."""
         self._shell_output = ""
@@ -247,7 +247,13 @@ class Chat:
             self._command(text)
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
-        self._work = asyncio.create_task(self._told(work))
+        self._work = asyncio.create_task(self._told(self._in_a_row(work)))
+
+    async def _in_a_row(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do what was entered, then what was entered meanwhile: it is the next task. Where something fails it waits for the next message."""
+        await work
+        while not self._is_leaving and (text := await self._queued.taken(self.session, self.journal)) is not None:
+            await self._task(text)
 
     def _beside(self, work: Coroutine[Any, Any, None]) -> None:
         """Do something short while a run may be under way."""
@@ -286,6 +292,7 @@ class Chat:
 
     async def _stop_work(self) -> None:
         """End what is under way, recorded in full."""
+        self._is_leaving = True
         if self._work is None:
             return
         self._interrupt()
@@ -302,19 +309,16 @@ class Chat:
     # --- tasks
 
     async def _task(self, text: str) -> None:
-        """Give the model a task, and what was entered meanwhile as the next ones."""
-        next_text: str | None = text
-        while next_text is not None:
-            root = self.settings.root
-            files = [*mentioned(next_text, root), *self._attached]
-            self._attached = []
-            task = message_of(self._with_shell(next_text), files, root)
-            agent = self.agent
-            self.face.said(next_text)
-            run = agent.stream(task, session=self.session, budget=self.settings.budget, deadline=self.options.deadline)
-            run.remember(origin_of(self.settings, self.model, self.options))
-            await self._see_through(run)
-            next_text = await self._left_over()
+        """Give the model a task."""
+        root = self.settings.root
+        files = [*mentioned(text, root), *self._attached]
+        self._attached = []
+        task = message_of(self._with_shell(text), files, root)
+        agent = self.agent
+        self.face.said(text)
+        run = agent.stream(task, session=self.session, budget=self.settings.budget, deadline=self.options.deadline)
+        run.remember(origin_of(self.settings, self.model, self.options))
+        await self._see_through(run)
 
     async def go_on(self) -> None:
         """Resume the session's run, where one was paused, stopped or broke off."""
@@ -369,7 +373,8 @@ class Chat:
         else:
             self.face.refresh()
         if isinstance(event, ModelFinished) and event.act is None and event.message.calls:
-            self._pass_on()
+            assert self._run is not None
+            self._queued.pass_on(self._run)
 
     def _see_below(self, board: Board, event: AnyEvent) -> None:
         if board.on_any_event(event):
@@ -400,34 +405,9 @@ class Chat:
 
     def _steer(self, text: str) -> None:
         if self._run is not None and self._board is not None and self._board.calls:
-            self._pass_on()
-            self._beside(self._left(self._run, text))
+            self._queued.leave(self._run, text)
         else:
-            self._held.append(text)
-            self._tell_queued(text)
-
-    async def _left(self, run: Run, text: str) -> None:
-        """Leave the run a message, and say so once it will be read with the results of this step."""
-        await run.steer(text)
-        self._tell_queued(text)
-
-    def _tell_queued(self, text: str) -> None:
-        self.face.tell(f"Queued: {one_line(text, 200)}")
-
-    def _pass_on(self) -> None:
-        """Leave the model what was entered: it is added after the results of the step that is under way."""
-        while self._held and self._run is not None:
-            self._beside(_awaited(self._run.steer(self._held.popleft())))
-
-    async def _left_over(self) -> str | None:
-        """Return what was entered and no step took in: it is the next task."""
-        left = [one for one in await self.journal.inbox(self.session.id) if one.kind == "message"]
-        texts = [str(getattr(one, "text", "")) for one in left]
-        if left:
-            await self.journal.consume(self.session.id, [one.id for one in left], self.session.state.head)
-        texts += self._held
-        self._held.clear()
-        return "\n\n".join(text for text in texts if text) or None
+            self._queued.hold(text)
 
     # --- questions
 
@@ -483,7 +463,9 @@ class Chat:
             code, text = await run_line(command, self.settings.root)
         except asyncio.CancelledError:
             self.face.tell("Interrupted.")
-            raise
+            if (task := asyncio.current_task()) is not None:
+                task.uncancel()  # what was entered meanwhile goes on
+            return
         if text.strip():
             self.face.quote(text)
         self.face.tell(
@@ -491,7 +473,3 @@ class Chat:
         )
         kept = text if len(text) <= _SHELL_CHARS else f"{text[: _SHELL_CHARS // 2]}\n...\n{text[-_SHELL_CHARS // 2 :]}"
         self._shell_output += f"$ {command}\n{kept}\nexit code {code}\n"
-
-
-async def _awaited(waited: "asyncio.Future[None]") -> None:
-    await waited
