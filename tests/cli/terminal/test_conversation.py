@@ -1,5 +1,7 @@
 """A conversation at a real terminal: what streams, what runs, what is whole, and what each key does to it."""
 
+import shutil
+
 import pytest
 
 from conftest import Person, turn
@@ -182,6 +184,53 @@ def test_a_message_that_is_typed_while_a_line_of_shell_runs_is_the_next_task(per
         person.press("ctrl-d")
         person.ends(0)
     assert "And now?" in provider.requests[-1].body["messages"][-1]["content"]
+
+
+def test_a_long_paste_is_recalled_as_its_note_and_sent_whole_again(person: Person) -> None:
+    whole, note = "x" * 1_000_000, "[pasted 1,000,000 characters]"
+    with MockProvider([Turn(text="Once."), Turn(text="Twice.")]).in_thread() as provider:
+        person.start("chat", "-m", "openai-chat:mock", "--base-url", provider.base_url)
+        person.see("> ")
+        person.press(f"Read \x1b[200~{whole}\x1b[201~", "enter")
+        person.see("Once.")
+        person.press("up")
+        person.see(f"> Read {note}")
+        person.press("enter")
+        person.see("Twice.")
+        person.press("ctrl-d")
+        person.ends(0)
+    assert provider.requests[-1].body["messages"][-1]["content"] == f"Read {whole}"
+    assert "xxx" not in person.raw
+    assert (person.home / "history").stat().st_size < 1000
+
+
+def test_what_was_entered_in_earlier_conversations_is_recalled_from_a_file_that_stays_small(person: Person) -> None:
+    history = person.home / "history"
+    person.home.mkdir()
+    entries = [f"\n# 2026-11-24\n+question {n}\n" for n in range(60_000)]
+    history.write_text("".join([*entries, "\n# 2026-11-24\n", *["+a line\n"] * 200]))
+    with MockProvider([Turn(text="Once.")]).in_thread() as provider:
+        person.start("chat", "-m", "openai-chat:mock", "--base-url", provider.base_url)
+        person.see("> ")
+        person.press("up")
+        person.see("> [pasted 1,399 characters]")
+        person.press("up")
+        person.see("> question 59999")
+        person.press("\x1b[B", "enter")
+        person.see("Once.")
+        person.press("ctrl-d")
+        person.ends(0)
+    assert provider.requests[-1].body["messages"][-1]["content"] == "\n".join(["a line"] * 200)
+    assert history.stat().st_size < 510_000
+    assert history.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_folder_that_vanishes_costs_no_message(person: Person) -> None:
+    person.start("chat", *person.script(turn("Heard."), turn("Heard again.")), "--journal", "sessions.db")
+    person.see("> ")
+    shutil.rmtree(person.home)
+    person.say("Hello")
+    person.see("> Hello", "Heard.")
 
 
 @pytest.mark.parametrize("key", ["ctrl-j", "shift-enter"])

@@ -19,7 +19,6 @@ from prompt_toolkit.completion import Completer
 from prompt_toolkit.data_structures import Size
 from prompt_toolkit.filters import Condition
 from prompt_toolkit.formatted_text import ANSI, StyleAndTextTuples, to_formatted_text
-from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.input import create_input
 from prompt_toolkit.layout import BufferControl, ConditionalContainer, FormattedTextControl, HSplit, Layout, Window
 from prompt_toolkit.layout.containers import AnyContainer
@@ -36,6 +35,7 @@ from treadle.cli.terminal.asking import Answer, Question
 from treadle.cli.terminal.board import Board, CallView, Group, Item, Note, Said
 from treadle.cli.terminal.dialog import Dialog
 from treadle.cli.terminal.drawing import Drawing
+from treadle.cli.terminal.entered import entered_before
 from treadle.cli.terminal.faces import Ended, Entry, Typed
 from treadle.cli.terminal.keys import EXTENDED_KEYS_OFF, EXTENDED_KEYS_ON, bindings, learn_shift_enter
 from treadle.cli.terminal.pastes import Pastes
@@ -72,15 +72,15 @@ class Screen:
         """Whether calls were shown last: those of the next step follow without a blank line."""
         self.typed_at = float("-inf")
         """When the person last typed a character."""
+        self.pastes = Pastes()
         self.buffer = Buffer(
             multiline=True,
-            history=_history(history),
+            history=entered_before(history, self.pastes),
             completer=completer,
             complete_while_typing=Condition(self._completes),
             on_text_insert=lambda _: self._note_typing(),
             on_text_changed=lambda _: None if self._dialog is None else self._dialog.typed(self.buffer.text),
         )
-        self.pastes = Pastes()
         self._search = SearchToolbar()
         self.app: Application[int] = self._application()
 
@@ -265,12 +265,11 @@ class Screen:
             return
         if not text.strip():
             return
-        text = self.pastes.whole(text)
         if self.buffer.history.get_strings()[-1:] != [text]:
             self.buffer.history.append_string(text)
         self.buffer.reset()
         self.typed_at = float("-inf")  # that sentence is whole
-        self._entries.put_nowait(Typed(text))
+        self._entries.put_nowait(Typed(self.pastes.whole(text)))
 
     def _completes(self) -> bool:
         """Whether what may be meant is shown while a person types: a command, or a path in whatever place."""
@@ -398,14 +397,3 @@ def _size_of(out: TextIO) -> Size:
 
 async def _awaited(waited: Awaitable[None]) -> None:
     await waited
-
-
-def _history(path: Path | None) -> History:
-    if path is None:
-        return InMemoryHistory()
-    try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600))
-    except OSError:  # it is a comfort, and no reason to refuse
-        return InMemoryHistory()
-    return FileHistory(path)
