@@ -1,6 +1,9 @@
 """Questions about calls at a real terminal: each key once, what a rule covers, and what a key that was meant otherwise does not do."""
 
 import json
+import os
+import subprocess
+import sys
 
 import pytest
 
@@ -201,6 +204,27 @@ def test_several_calls_are_asked_about_one_by_one(person: Person) -> None:
         person.press("y")
         person.see("Both decided.", "┌ [tool] pay(amount=1)  denied", "└ [tool] pay(amount=2)  ok")
     assert paid(person) == ["2"]
+
+
+@pytest.mark.row("HF1")
+def test_an_answer_that_comes_too_late_is_told_so_and_the_person_is_asked_anew(person: Person) -> None:
+    start(person, turn(pay={"amount": 1}), turn("Done."), flags=("--approval-seconds", "0.001"))
+    person.press("y")
+    person.see("The request expired before you answered it: you are asked anew. [ask] A call waits for you.", "n no")
+    person.press("ctrl-c")
+    person.see("Interrupted.")
+    assert paid(person) == []
+
+
+@pytest.mark.row("HF1")
+def test_an_answer_from_another_process_comes_first_and_the_run_goes_on(person: Person) -> None:
+    start(person, turn(pay={"amount": 1}), turn("Not paid."))
+    environment = {**os.environ, "HOME": str(person.folder), "TREADLE_HOME": str(person.home)}
+    command = [sys.executable, "-m", "treadle", "approve", "--last", "--deny", "--by", "ada", "--reason", "too much"]
+    subprocess.run(command, cwd=person.folder, env=environment, check=True, timeout=60, capture_output=True)
+    person.press("y")
+    person.see("ada", "[tool] pay(amount=1)  denied", "Not paid.")
+    assert paid(person) == []
 
 
 def test_a_session_that_waits_is_taken_up_by_another_terminal(person: Person) -> None:

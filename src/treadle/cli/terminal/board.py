@@ -308,6 +308,8 @@ def _notes(event: AnyEvent) -> list[Item]:  # noqa: PLR0911 - one line for each 
             return [Note(f"Nothing could be made shorter: {one_line(event.message, 300)}")]
         case BudgetWarned():
             return [Note(f"{event.budget}: {event.used} of {event.limit} used.", "warn")]
+        case BudgetReached(limit=float(limit)) if limit <= 0:
+            return [Note("The deadline has passed.", "warn")]
         case BudgetReached():
             return [Note(f"{event.budget}: the limit of {event.limit} is reached.", "warn")]
         case ToolsetFailed():

@@ -11,11 +11,13 @@ from typing import Any, Literal
 
 from treadle import (
     Agent,
+    ApprovalExpired,
     Run,
     RunResult,
     Session,
     StopReason,
     TreadleError,
+    UnknownApproval,
     known_facts,
     open_session,
 )
@@ -431,7 +433,12 @@ class Chat:
             if answer is None:
                 await self.session.cancel()
                 return True
-            await self._record(question, answer)
+            try:
+                await self._record(question, answer)
+            except ApprovalExpired:
+                self.face.tell("The request expired before you answered it: you are asked anew.", is_bad=True)
+            except UnknownApproval as exc:  # somebody else was first
+                self.face.tell(one_record(str(exc)), is_bad=True)
         return True
 
     async def _record(self, question: Question, answer: Answer) -> None:
@@ -439,14 +446,14 @@ class Chat:
         scope: Literal["call", "session", "rule"] = "call"
         if answer.rules and answer.rules == one.rules:
             scope = "session" if answer.scope == "session" else "rule"
-        elif answer.rules:  # the person has written them otherwise than they were offered
+        await self.session.answer(
+            one.id, answer.answer, reason=answer.reason, arguments=answer.arguments, by=by, scope=scope
+        )
+        if answer.rules and scope == "call":  # the person has written them otherwise than they were offered
             self.grants.add(*answer.rules, scope="user")
         if answer.scope == "always":
             for rule in answer.rules:
                 save_rule(rules_file(os.environ), self.settings.root, rule)
-        await self.session.answer(
-            one.id, answer.answer, reason=answer.reason, arguments=answer.arguments, by=by, scope=scope
-        )
         says = {"allow": "Allowed", "deny": "Denied"}[answer.answer]
         rules = f", and from now on {', '.join(answer.rules)}" if answer.rules else ""
         self.face.tell(f"{says} by {by}{rules}.")
