@@ -413,7 +413,7 @@ asyncio.run(main())
 @asynccontextmanager
 async def leased(address: str) -> AsyncIterator[Any]:
     """A journal whose leases end soon."""
-    journal = await (open_postgres if "://" in address else open_sqlite)(address, lease_seconds=1.0)
+    journal = await (open_postgres if "://" in address else open_sqlite)(address, lease_seconds=3.0)
     try:
         yield journal
     finally:
