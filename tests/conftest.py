@@ -134,18 +134,11 @@ def recordings() -> Path:
 def postgres() -> "Iterator[PostgresServer]":
     """A PostgreSQL server of these tests alone."""
     try:
-        from postgres_server import PostgresServer, find_binaries
+        from postgres_server import running_server
     except ImportError as error:  # most tests need no driver
         pytest.skip(f"a journal in PostgreSQL needs the extra `postgres`: {error}")
-    binaries = find_binaries()
-    if binaries is None:
-        pytest.skip("a journal in PostgreSQL needs its server: apt-get install postgresql")
-    server = PostgresServer(binaries)
-    try:
-        server.start()
+    with running_server() as server:
         yield server
-    finally:
-        server.end()
 
 
 @pytest.fixture

@@ -6,11 +6,13 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
 import psycopg
+import pytest
 
 ROLE = "treadle"
 PASSWORD = "s3cret/p@ss word"
@@ -42,6 +44,20 @@ def find_binaries() -> Path | None:
     if found:
         return found[-1].parent
     return None if on_path is None else Path(on_path).resolve().parent
+
+
+@contextmanager
+def running_server() -> "Iterator[PostgresServer]":
+    """A server of the caller's own. Skips the test where none is installed."""
+    binaries = find_binaries()
+    if binaries is None:
+        pytest.skip("a journal in PostgreSQL needs its server: apt-get install postgresql")
+    server = PostgresServer(binaries)
+    try:
+        server.start()
+        yield server
+    finally:
+        server.end()
 
 
 class PostgresServer:

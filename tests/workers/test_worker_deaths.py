@@ -2,8 +2,6 @@
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 from tests.workers.test_workers import Waiting, suspended, until, working
 
-from postgres_server import PostgresServer, find_binaries
+from postgres_server import running_server
 from treadle import Agent, open_journal, open_session, submit
 from treadle.events import RunResumed
 from treadle.journals.postgres import open_postgres
@@ -21,19 +19,6 @@ from treadle.workers import Worker, list_workers, result
 from treadle.workers.presence import Presence, WorkerInfo
 
 pytestmark = pytest.mark.row("N19")
-
-
-@asynccontextmanager
-async def own_server() -> AsyncIterator[PostgresServer]:
-    binaries = find_binaries()
-    if binaries is None:
-        pytest.skip("a journal in PostgreSQL needs its server: apt-get install postgresql")
-    server = PostgresServer(binaries)
-    try:
-        server.start()
-        yield server
-    finally:
-        server.end()
 
 
 class Asking(Waiting):
@@ -57,7 +42,7 @@ async def resumed(address: Any, session_id: str, count: int) -> None:
 
 
 async def test_a_database_that_was_away_three_times_is_no_death_of_a_worker() -> None:
-    async with own_server() as server:
+    with running_server() as server:
         address, waiting = server.new_url(), Asking()
         session_id = await submit(address, "clerk", "Do it")
         journal = await open_postgres(address, lease_seconds=1.0, patience_seconds=0.1, busy_seconds=0.5)

@@ -1,6 +1,7 @@
 """Origins: how a session's run was set up, so that `resume` sets it up again from any folder. Runs nothing."""
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -134,21 +135,19 @@ def tell_other_folder(options: Options, session: Session, terminal: Terminal) ->
 
 
 def _folder(origin: dict[str, Any], session_id: str) -> str | None:
-    folder = origin.get("folder")
-    if folder is not None and not Path(folder).is_dir():
-        raise UsageError(
-            f"Session {session_id} worked in {folder!r:.200}, which does not exist here. Name its folder with -C."
-        )
-    return folder
+    return _existing(origin.get("folder"), Path.is_dir, f"Session {session_id} worked in", "Name its folder with -C.")
 
 
 def _config(origin: dict[str, Any], session_id: str) -> str | None:
-    config = origin.get("config")
-    if config is not None and not Path(config).is_file():
-        raise UsageError(
-            f"Session {session_id} ran with the configuration {config!r:.200}, which does not exist here. Name one with --config."
-        )
-    return config
+    ran_with = f"Session {session_id} ran with the configuration"
+    return _existing(origin.get("config"), Path.is_file, ran_with, "Name one with --config.")
+
+
+def _existing(path: str | None, exists: Callable[[Path], bool], what: str, advice: str) -> str | None:
+    """Return a path that a session has recorded. Raises UsageError where it does not exist here."""
+    if path is not None and not exists(Path(path)):
+        raise UsageError(f"{what} {path!r:.200}, which does not exist here. {advice}")
+    return path
 
 
 def _tools(origin: dict[str, Any], session_id: str) -> list[str]:
