@@ -252,3 +252,31 @@ async def test_the_lookup_finds_exactly_the_rules_that_mean_a_call(data, tmp_pat
     assert set(plain) <= set(alone)
     if decision is not None:
         assert decision.rule == f"deny {alone[0].text}"
+
+
+PROGRAMS = [
+    "python",
+    "python3.11",
+    "/usr/bin/python3.11",
+    "./python",
+    "Python3",
+    "rm",
+    "/bin/rm",
+    "RM",
+    "env",
+    "g++-12",
+]
+
+
+@pytest.mark.row("P07")
+@pytest.mark.parametrize("program", PROGRAMS)
+async def test_the_lookup_by_program_finds_exactly_the_rules_that_mean_a_command(root, program):
+    call = checked_call(shell_tool(root), command=f"{program} x")
+    line, session = judged(call, {}), await memory_session()
+    assert line is not None
+    together = deny(*(f"shell({name}:*)" for name in PROGRAMS))
+
+    found = [rule.text for rule in together.rules if rule.finds(line, call)]
+    alone = [rule.text for rule in together.rules if deny(rule.text).decide(call, session) is not None]
+
+    assert found == alone != []

@@ -5,8 +5,8 @@ from typing import Annotated, Any, Generic, TypeVar
 import pydantic
 import pytest
 
-from treadle.validation.amounts import values_of_model
-from treadle.validation.plain import Walk
+from treadle.validation.amounts import NotData, values_of_model
+from treadle.validation.plain import Walk, data_of
 
 MANY = 5_000
 
@@ -141,3 +141,18 @@ def test_what_a_large_model_holds_is_handed_over_in_slices() -> None:
 @pytest.mark.row("H21")
 def test_a_long_list_is_looked_at_in_slices() -> None:
     assert len([*values_of_model(Summed(rows=[1] * 100_000))]) >= 10
+
+
+@pytest.mark.row("H21")
+def test_models_of_many_values_are_not_taken_for_one_that_stands_in_many_places() -> None:
+    many = [Row(number=number, name="x" * 20_000) for number in range(1_000)]
+
+    assert [one["No"] for one in data_of(many)] == [*range(1_000)]
+
+
+@pytest.mark.row("H21")
+def test_a_list_that_stands_in_many_places_is_refused_behind_a_model_too() -> None:
+    shared = [1] * 1000
+
+    with pytest.raises(NotData, match="same lists or objects so often"):
+        data_of([Summed(rows=[1] * 100), *[shared] * 502])
