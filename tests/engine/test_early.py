@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from invariants import check_session
-from pipeline_tools import Recorder, act, on_fake_clock, read, statuses, types
-from treadle import Agent, ToolContext, open_session, resolve_model
+from pipeline_tools import Recorder, act, on_fake_clock, read, results, statuses, types
+from treadle import Agent, Budget, Hook, Suspended, ToolContext, open_session, resolve_model
 from treadle.errors import JournalError, ModelRejected
 from treadle.events import AnyEvent
 from treadle.journals.memory import MemoryJournal
@@ -266,3 +266,90 @@ class CrashingJournal:
             raise JournalError("It has died.")
         await self._journal.append(session_id, events, **words)
         self._is_dead = any(event.type == self._after for event in events)
+
+
+# --- a read whose response must be whole before
+
+
+@pytest.mark.row("S07", "R-HOOKS")
+@pytest.mark.parametrize(
+    "words", [{"hooks": [Hook(at="after_response", run=lambda _: None)]}, {"budget": Budget(max_tool_calls=1)}, {}]
+)
+async def test_no_read_starts_early_where_a_hook_looks_at_the_response_or_a_limit_comes_with_the_call(
+    words: Any,
+) -> None:
+    gate = Gate()
+
+    def watch(event: AnyEvent) -> None:
+        if event.type == "model.delta" and event.call is not None and not tasks:
+            tasks.append(asyncio.ensure_future(opened_later()))
+
+    async def opened_later() -> None:
+        for _ in range(100):
+            await asyncio.sleep(0)
+        gate.open()
+
+    tasks: list[asyncio.Future[None]] = []
+    turn = Turn(calls=(call("look"),), gate=gate, hold_after_call=0)
+    agent = Agent(ScriptedModel([turn, text("Done.")]), tools=[read(Recorder())], subscribers=[watch], **words)
+    run = await agent.run("go")
+
+    (started,) = await types(run, "tool.started")
+    assert started.early is not bool(words)
+    assert statuses(run) == ["ok"]
+
+
+# --- a read that waits for something
+
+
+async def letter(arguments: JsonObject, ctx: ToolContext) -> Any:
+    if not ctx.inputs:
+        raise Suspended("a letter")
+    return ctx.inputs[-1]
+
+
+def when_started(gate: Gate) -> Any:
+    """Open the gate once the call before it has been carried out."""
+
+    def watch(event: AnyEvent) -> None:
+        if event.type == "tool.started":
+            loop = asyncio.get_running_loop()
+            loop.call_soon(loop.call_soon, loop.call_soon, gate.open)
+
+    return watch
+
+
+@pytest.mark.row("S07", "SF11")
+@pytest.mark.parametrize(
+    ("follows", "said"),
+    [
+        ("the rest", ["Dear Ada", "done"]),
+        ("an equal call", ["Dear Ada"]),
+        ("another call", ["done"]),
+        ("an answer", []),
+    ],
+)
+async def test_a_read_that_waits_for_something_may_have_started_while_its_response_streamed(
+    follows: str, said: list[str]
+) -> None:
+    gate, recorder = Gate(), Recorder()
+    calls = (call("letter", n=1), call("look", n=2))
+    first = Turn(calls=calls, gate=gate, hold_after_call=0, cut=None if follows == "the rest" else "before-terminal")
+    again = {"an equal call": [call("letter", n=1)], "another call": [call("look", n=3)]}
+    turns = [first, *([again[follows]] if follows in again else []), text("Done.")]
+    tools = [read(letter, "letter"), read(recorder)]
+    async with on_fake_clock() as session:
+        run = await Agent(ScriptedModel(turns), tools=tools, subscribers=[when_started(gate)]).run(
+            "go", session=session
+        )
+        waits = run.reason == "input_required"
+        for state in session.state.suspended:
+            await session.input(state.call.id, "Dear Ada")
+        if waits:
+            run = await Agent(ScriptedModel([text("Done.")]), tools=tools).resume(session)
+
+    started = [event.call_id for event in await types(run, "tool.started") if event.early]
+    assert started[0] == "call_1"
+    assert (run.completed, waits) == (True, "Dear Ada" in said)
+    assert results(run) == said
+    await check_session(run.session)

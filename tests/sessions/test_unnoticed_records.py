@@ -24,16 +24,17 @@ from treadle import (
     open_session,
 )
 from treadle.context.compaction import Compaction
-from treadle.events import ApprovalRequested, ToolResolved
+from treadle.events import ApprovalRequested, MessageAdded, ModelFinished, ToolFinished, ToolResolved
 from treadle.journals.memory import MemoryJournal
 from treadle.messages import Message, Text, Thinking, ToolCall, user_message
 from treadle.sessions.checkpoints import fold
-from treadle.sessions.reading import explained
+from treadle.sessions.reading import _is_long, explained
 from treadle.sessions.transfer import unpack
 from treadle.state.adding_up import add_up
 from treadle.state.doubts import resolution_message
 from treadle.state.inbox import LeftAnswer
 from treadle.testing import ScriptedModel, call, text
+from treadle.tools import CallStatus, ToolResult
 from treadle.validation.characters import joined, repaired
 
 # --- records are whole
@@ -47,7 +48,7 @@ def test_what_a_suspended_call_asks_is_recorded_with_every_field_of_the_request(
         rollback="Ask for it.", scope="session", rules=("pay(n=1)",), path=("clerk",),
     )  # fmt: skip
 
-    (asked,) = Suspended("a person", approvals=[approval]).event(call_id="top", tool="clerk", step=2).asks
+    (asked,) = Suspended("a person", approvals=[approval]).event(call_id="top", tool="clerk").asks
 
     renamed = {"id": "approval_id", "requested_at": "at"}
     not_recorded = {"answer", "root_id"}
@@ -215,3 +216,20 @@ def test_a_compaction_is_stored_with_words_that_every_journal_can_hold() -> None
     assert msgspec.json.decode(msgspec.json.encode(stored), type=Message) == stored
     assert (stored.role, stored.origin, stored.parts[0]) == ("assistant", "m", Text("a\ufffdb"))
     assert Compaction(tier="x", begin=0, end=1, messages=(stored,)).messages == (stored,)
+
+
+@pytest.mark.row("H17")
+@pytest.mark.parametrize(
+    "said",
+    [
+        lambda words: MessageAdded(message=user_message(words)),
+        lambda words: ModelFinished(message=Message(role="assistant", parts=(Text(text=words),))),
+        lambda words: ToolFinished(
+            call_id="c", result=ToolResult(call_id="c", name="t", status=CallStatus.OK, content=words)
+        ),
+    ],
+    ids=["a message", "a response", "a result"],
+)
+def test_long_words_of_any_kind_are_looked_at_in_a_thread(said: Any) -> None:
+    assert _is_long([said("x" * 150_000), said("x" * 50_001)])
+    assert not _is_long([said("x" * 150_000), said("x" * 50_000)])

@@ -29,10 +29,9 @@ class Suspended(Exception):
         self.approvals = tuple(approvals)
         self.due_at = due_at
 
-    def event(self, *, call_id: str, tool: str, step: int) -> ToolSuspended:
+    def event(self, *, call_id: str, tool: str) -> ToolSuspended:
         """Return what the session of the call records."""
         return ToolSuspended(
-            step=step,
             call_id=call_id,
             tool=tool,
             reason="approval_required" if self.approvals else "input_required",

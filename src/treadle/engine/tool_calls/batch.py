@@ -7,7 +7,6 @@ import msgspec
 
 from treadle.engine.tool_calls.finishing import Finisher
 from treadle.events import AnyEvent, ModelFinished
-from treadle.messages import ToolCall
 from treadle.ports import DecisionFailure
 from treadle.state import CallState
 from treadle.stops import Stop
@@ -56,7 +55,7 @@ class Plan(msgspec.Struct, kw_only=True):
     events: list[AnyEvent] = msgspec.field(default_factory=list)
     """To be recorded before a call starts: the decisions, and the results of calls that do not run."""
     ready: list[CheckedCall] = msgspec.field(default_factory=list)
-    adopted: list[tuple[ToolCall, CheckedCall]] = msgspec.field(default_factory=list)
+    adopted: list[tuple[CheckedCall, CheckedCall]] = msgspec.field(default_factory=list)
     """Calls that have started early, and the early calls whose results they get."""
     stop: Stop | None = None
     acts: bool = False

@@ -22,6 +22,7 @@ from treadle.messages import ToolCall
 from treadle.ports import DecisionKind
 from treadle.redaction import redacted_logger
 from treadle.sessions.ledger import Ledger
+from treadle.state import Suspended
 from treadle.tools import CheckedCall, ToolResult
 
 __all__ = ["EarlyCalls", "Offers"]
@@ -30,15 +31,17 @@ logger = redacted_logger(__name__)
 
 
 class _Running:
-    """One early call. `end` is the whole of it, done when its `tool.finished` is recorded; it is never cancelled."""
+    """One early call. `end` is the whole of it, done when its `tool.finished` is recorded, or when it waits for something; it is
+    never cancelled."""
 
-    def __init__(self, *, proposed: ToolCall, call: CheckedCall) -> None:
+    def __init__(self, *, proposed: ToolCall, call: CheckedCall, finisher: Finisher) -> None:
         self.proposed = proposed  # an interceptor may have changed the arguments of what runs
         self.call = call
+        self.finisher = finisher
         self.begun = asyncio.Event()  # set when its `tool.started` is recorded, or could not be
         self.is_wanted = True
         self.task: asyncio.Task[ToolResult] | None = None  # once the start is recorded
-        self.end: asyncio.Task[ToolResult]
+        self.end: asyncio.Task[ToolResult | Suspended]
 
     def stop(self) -> None:
         self.is_wanted = False
@@ -125,17 +128,15 @@ class EarlyCalls:
         call = decided.may_run
         finisher = Finisher(run_id=self._ledger.run_id, step=step, last_id="", state=self._ledger.state)
         started = finisher.started(call, early=proposed, attempt=attempt)
-        running = _Running(proposed=proposed, call=call)
+        running = _Running(proposed=proposed, call=call, finisher=finisher)
         self._current[proposed.id] = running
         record = (decided.event(early=True, step=step), started)
-        running.end = asyncio.create_task(self._carry_out(running, record, finisher, slot))
+        running.end = asyncio.create_task(self._carry_out(running, record, slot))
         await running.begun.wait()
         if running.end.done():
             running.end.result()  # it could not be recorded: raise that here
 
-    async def _carry_out(
-        self, running: _Running, events: Sequence[AnyEvent], finisher: Finisher, slot: Held
-    ) -> ToolResult:
+    async def _carry_out(self, running: _Running, events: Sequence[AnyEvent], slot: Held) -> ToolResult | Suspended:
         with slot:
             try:
                 if not await self._ledger.record(*events, holds=partial(self._is_of_now, running.call)):
@@ -149,9 +150,11 @@ class EarlyCalls:
                 result = await running.task
             except asyncio.CancelledError:
                 result = refusals.discarded(running.proposed)
+            except Suspended as suspended:
+                return suspended  # recorded once its response is known to need it
             finally:
                 running.begun.set()
-        await self._ledger.record(finisher.finished(result))
+        await self._ledger.record(running.finisher.finished(result))
         return result
 
     def _is_of_now(self, call: CheckedCall) -> bool:
@@ -205,9 +208,22 @@ class EarlyCalls:
         if ends := [one.end for one in (*self._current.values(), *self._kept)]:
             await asyncio.wait(ends)
 
-    async def result_of(self, call: CheckedCall) -> ToolResult:
-        """Wait for an early call's result. Its `tool.finished` is recorded by itself."""
-        return await self._current.pop(call.id).end
+    async def result_of(self, call: CheckedCall, *, is_own: bool) -> ToolResult | Suspended:
+        """Wait for an early call's result, whose `tool.finished` is recorded by itself, or for why it waits.
+
+        Args:
+            is_own: Whether it is the call itself that is answered, not an equal one of a retry: nothing waits for that any more.
+        """
+        running = self._current.pop(call.id)
+        result = await running.end
+        if not is_own:
+            await self._end(running)
+        return result
+
+    async def _end(self, running: _Running) -> None:
+        """Give a call that waits its `tool.finished`: nobody wants it any more. Raises what the call's end has raised."""
+        if isinstance(running.end.result(), Suspended):
+            await self._ledger.record(running.finisher.finished(refusals.discarded(running.proposed)))
 
     async def discard(self, *, attempt: int, step: int, reason: str) -> None:
         """The response broke off: keep what it started for equal calls of the retry."""
@@ -235,7 +251,7 @@ class EarlyCalls:
         if unwanted:
             await asyncio.wait([running.end for running in unwanted])
         for running in unwanted:
-            running.end.result()
+            await self._end(running)
 
 
 class Offers:

@@ -251,8 +251,7 @@ class Execution:
                 is_cut = self._has_siblings and self._siblings.may_cut(call)
                 result = await (self._siblings.watched(call, asyncio.create_task(running)) if is_cut else running)
             except Suspended as suspended:
-                event = suspended.event(call_id=call.id, tool=call.name, step=self._finisher.step)
-                await self._ledger.record(event, durable=True)
+                await self._suspend(call, suspended)
                 return
         # What was done to the world is known to have been done, whatever happens next: else a crash would leave it in doubt.
         await self._ledger.record(self._finisher.finished(result), durable=not call.effect.is_read)
@@ -260,6 +259,10 @@ class Execution:
             self._siblings.finished(call, result)
         if self._done is None:
             self._done = self._conditions.ended_by([result])
+
+    async def _suspend(self, call: CheckedCall, suspended: Suspended) -> None:
+        event = suspended.event(call_id=call.id, tool=call.name)
+        await self._ledger.record(event, durable=True)
 
     async def _leave(self, calls: Sequence[ToolCall | CheckedCall]) -> None:
         """Answer calls that will not start."""
@@ -297,12 +300,15 @@ class Execution:
                 return
             await asyncio.sleep(0)  # let the future's own callback take it off the list
 
-    async def _adopt(self, adopted: Sequence[tuple[ToolCall, CheckedCall]]) -> None:
+    async def _adopt(self, adopted: Sequence[tuple[CheckedCall, CheckedCall]]) -> None:
         """Wait for calls that started while the response streamed; give theirs to equal calls of a retry."""
-        for proposed, early in adopted:
-            result = await self.early.result_of(early)
-            if proposed.id != early.id:
-                reused = msgspec.structs.replace(result, call_id=proposed.id)
+        for call, early in adopted:
+            is_own = call.id == early.id
+            result = await self.early.result_of(early, is_own=is_own)
+            if isinstance(result, Suspended):
+                await (self._suspend(call, result) if is_own else self._run_group([call]))
+            elif not is_own:
+                reused = msgspec.structs.replace(result, call_id=call.id)
                 await self._ledger.record(self._finisher.finished(reused, reused_from=early.id))
 
 

@@ -240,7 +240,7 @@ class Planner:
             return self._refuse(plan, found.skipped, state.position)
         self._notice_repeat(plan, found, count)
         if found.early is not None:
-            plan.adopted.append((state.call, found.early))
+            plan.adopted.append((found.early, found.early))
         elif isinstance(checked, Refused):
             self._refuse(plan, checked.result, state.position)
         elif checked is not None:
@@ -259,7 +259,7 @@ class Planner:
                 is_taken = decided.decision.kind == DecisionKind.ALLOW and not (plan.acts or self._early.is_unused)
                 kept = self._early.take(decided.call) if is_taken else None
                 if kept is not None:
-                    plan.adopted.append((state.call, kept))
+                    plan.adopted.append((decided.may_run, kept))
                 else:
                     plan.ready.append(decided.may_run)
                     plan.acts = plan.acts or not decided.call.effect.is_read
@@ -319,7 +319,7 @@ class Planner:
         message = refusals.repeated_message({one.state.call.name for one in found if one.key}, repetition)
         for one in found:
             if one.early is not None:
-                plan.adopted.append((one.state.call, one.early))
+                plan.adopted.append((one.early, one.early))
             elif one.skipped is not None:
                 self._route(plan, one, 1, 1)
             else:
