@@ -165,6 +165,7 @@ async def test_the_results_of_one_step_are_held_in_their_limit_over_every_dialec
     (event,) = [one for one in await result.session.events() if isinstance(one, ContextCompacted)]
     ids = [one.id for one in result.tool_calls]
     assert (event.tier, event.reason, set(event.results)) == ("limits", "step", {ids[1], ids[2], ids[4]})
+    assert event.step == 2  # the step whose request was made shorter, as a summary's event has it
     assert len(second) < 50_000
     assert "3:line 0" in second
     for content in event.results.values():

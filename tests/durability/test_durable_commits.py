@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from treadle import Agent, JournalError, Tool, ToolContext, allow, ask, open_session
-from treadle.events import AnyEvent
+from treadle import Agent, Done, JournalError, Summarize, Tool, ToolContext, allow, ask, open_session
+from treadle.events import AnyEvent, ContextCompacted
 from treadle.journals.memory import MemoryJournal
 from treadle.state import Suspended
 from treadle.testing import ScriptedModel, call, text
@@ -132,3 +132,74 @@ async def test_a_question_about_a_call_in_doubt_survives_a_power_cut() -> None:
         assert (await agent.resume(session)).reason == "approval_required"
 
     assert journal.is_synced("approval.requested")
+
+
+class Clerk:
+    """An approver that allows everything."""
+
+    def approve(self, approval: Any) -> str:
+        return "allow"
+
+
+async def test_what_a_program_answers_survives_a_power_cut() -> None:
+    journal = Noting()
+    assert (await run(journal, tool_of("unsafe"), policy=ask("act"), approver=Clerk())).completed
+
+    assert journal.is_synced("approval.answered")
+
+
+@pytest.mark.parametrize(("effect", "is_synced"), [("unsafe", True), ("keyed", True), ("read", False)])
+async def test_what_is_decided_on_an_action_of_a_tool_survives_a_power_cut_where_it_acts(
+    effect: str, is_synced: bool
+) -> None:
+    async def acts(arguments: JsonObject, ctx: ToolContext) -> str:
+        await ctx.decide("delete", {"path": "a"}, effect=effect)
+        return "done"
+
+    journal = Noting()
+    assert (await run(journal, tool_of("unsafe", acts), policy=allow("*"))).completed
+
+    assert journal.is_synced("action.decided") == is_synced
+
+
+async def test_how_a_call_in_doubt_ended_survives_a_power_cut() -> None:
+    journal = Breaking()
+    with pytest.raises(JournalError):
+        await run(journal, tool_of("unsafe"))
+    journal.is_broken = False
+    async with open_session(journal, id="s") as session:
+        await session.resolve("a", Done("done"), by="ada", reason="Seen.")
+        journal.loose.clear()
+        done = await Agent(ScriptedModel([text("Done.")]), tools=[tool_of("unsafe")]).resume(session)
+
+    assert done.completed
+    for kind in ("tool.resolved", "tool.finished", "run.resumed"):
+        assert journal.is_synced(kind), kind
+
+
+async def test_what_was_made_shorter_survives_a_power_cut_with_what_that_cost() -> None:
+    async def large(arguments: JsonObject, ctx: ToolContext) -> str:
+        return "x" * 9_000
+
+    journal, model = Noting(), ScriptedModel([call("act"), text("Well."), text("A summary."), text("Done.")])
+    agent = Agent(model, tools=[tool_of("read", large)], step_result_chars=5_000, compactor=Summarize(keep=1))
+    async with open_session(journal, id="s") as session:
+        assert (await agent.run("go", session=session)).completed
+        await session.compact()
+        assert (await agent.run("And now?", session=session)).completed
+        events = await session.events()
+
+    tiers = [event.tier for event in events if isinstance(event, ContextCompacted)]
+    assert (tiers[0], len(tiers)) == ("limits", 2)
+    assert journal.is_synced("context.compacted")
+    assert [kinds for kinds in journal.synced if kinds == ["model.finished"]] == [["model.finished"]]
+
+
+async def test_that_nothing_could_be_made_shorter_survives_a_power_cut() -> None:
+    journal = Noting()
+    agent = Agent(ScriptedModel([text("Done.")]), compactor=Summarize(keep=1))
+    async with open_session(journal, id="s") as session:
+        await session.compact()
+        assert (await agent.run("go", session=session)).completed
+
+    assert journal.is_synced("context.compaction_skipped")

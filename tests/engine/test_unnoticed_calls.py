@@ -140,6 +140,23 @@ class Bare:
         raise AssertionError("nothing was to run here")
 
 
+class Boxing(Bare):
+    async def run(self, command: Command) -> ProcessResult:
+        return ProcessResult(exit_code=0, stdout="", stderr="")
+
+
+async def test_a_call_that_runs_in_the_sandbox_names_it() -> None:
+    class Says:
+        def decide(self, call: Any, session: Any) -> Decision:
+            return Decision(kind="sandbox")
+
+    tools = [act(Recorder(), sandbox=lambda arguments: Command(arguments=("true",)))]
+    result = await run_calls(call("act"), tools=tools, policy=Says(), sandbox=Boxing())
+
+    (started,) = await types(result, "tool.started")
+    assert (started.sandbox, statuses(result)) == ("bare", ["ok"])
+
+
 @pytest.mark.parametrize("kind", ["allow", "ask"])
 async def test_a_call_that_runs_outside_of_the_sandbox_names_none(kind: Any) -> None:
     class Says:

@@ -254,6 +254,16 @@ async def test_the_lookup_finds_exactly_the_rules_that_mean_a_call(data, tmp_pat
         assert decision.rule == f"deny {alone[0].text}"
 
 
+@pytest.mark.row("P16")
+@pytest.mark.parametrize("rule", ["src/deep/key", "src/deep/*.pem", "src/z/**", "{root}/src/a/b/c"])
+@pytest.mark.parametrize("others", [[], ["read(path=src/a.py)", "grep(path=sr)", "grep(path=srd/x)"]])
+async def test_a_rule_far_below_the_folder_of_a_search_is_found_among_others(root, rule, others):
+    asked = Asked(root, deny(*OTHERS, *others, f"grep(path={rule.format(root=root)})"))
+
+    assert await asked("grep", pattern="x", path="src") == "deny"
+    assert await asked("grep", pattern="x", path="docs") is None
+
+
 PROGRAMS = [
     "python",
     "python3.11",

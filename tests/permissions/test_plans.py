@@ -52,6 +52,10 @@ async def test_a_plan_that_a_person_allows_ends_plan_mode_and_is_carried_out(cha
 
         assert result.completed
         assert (acted, session.mode) == (["it"], "ask")
+        kinds = [event.type for event in await session.events()]
+        assert (
+            kinds[kinds.index("approval.answered") + 1] == "mode.changed"
+        )  # with the answer, before anything is decided
         plan = session.state.facts.values["plan"]
         assert (plan["text"], plan["state"]) == ("1. Change it.", "allowed")
         assert plan["version"] in session.messages[-4].results[0].content

@@ -277,6 +277,27 @@ async def test_a_value_that_cannot_be_shown_is_refused_with_a_sentence(journal: 
         assert [one.id for one in await again.approvals()] == [asked]
 
 
+@pytest.mark.row("ST07")
+@pytest.mark.parametrize(
+    ("option", "ask"),
+    [
+        ("to", lambda session: session.move("\ud800")),
+        ("by", lambda session: session.move("b", by="\ud800")),
+        ("reason", lambda session: session.move("b", reason="\ud800")),
+        ("by", lambda session: session.change(by="\ud800")),
+        ("reason", lambda session: session.change(reason="\ud800")),
+        ("by", lambda session: session.set_mode("plan", by="\ud800")),
+        ("by", lambda session: session.compact(by="\ud800")),
+    ],
+)
+async def test_a_text_that_cannot_be_stored_is_refused_by_the_name_of_its_option(option: str, ask: Any) -> None:
+    async with open_session("memory:") as session:
+        with pytest.raises(ConfigurationError, match=f"^{option} cannot be stored"):
+            await ask(session)
+
+        assert not await session.events()
+
+
 async def _events(session: Session, after: Any) -> None:
     await session.events(after)
 

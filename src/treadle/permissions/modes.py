@@ -14,7 +14,7 @@ def in_mode(mode: Mode, decision: Decision, call: CheckedCall) -> Decision:
     runtime itself asks (about a call that may act a second time, a protected file, a line of which a rule that denies cannot say whether it
     applies) or a hook. `accept-edits` lets calls run that change files of the working folder, where only a default asks. `ask` changes nothing.
     """
-    if decision.kind == DecisionKind.DENY or mode == "ask":
+    if decision.kind == DecisionKind.DENY:
         return decision
     match mode:
         case "accept-edits" if decision.kind == DecisionKind.ASK and _is_edit(decision, call):
