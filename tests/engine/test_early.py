@@ -273,7 +273,13 @@ class CrashingJournal:
 
 @pytest.mark.row("S07", "R-HOOKS")
 @pytest.mark.parametrize(
-    "words", [{"hooks": [Hook(at="after_response", run=lambda _: None)]}, {"budget": Budget(max_tool_calls=1)}, {}]
+    "words",
+    [
+        {"hooks": [Hook(at="after_response", run=lambda _: None)]},
+        {"budget": Budget(max_tool_calls=1)},
+        {"budget": Budget(max_model_turns=1)},
+        {},
+    ],
 )
 async def test_no_read_starts_early_where_a_hook_looks_at_the_response_or_a_limit_comes_with_the_call(
     words: Any,
