@@ -417,6 +417,50 @@ async def test_a_call_is_in_doubt_when_either_word_on_it_says_so(
     assert (told(done)["type"], len(acts.keys)) == ("outcome_unknown", 1)
 
 
+@pytest.mark.row("R05")
+@pytest.mark.parametrize("effect", ["keyed", "unsafe"])
+async def test_a_started_call_that_means_another_one_by_now_is_told_as_unknown(
+    journal: Breaking, acts: Acts, effect: str
+) -> None:
+    await break_off(journal, acts.tool(effect))
+    wider: JsonObject = {"type": "object", "properties": {"n": {"type": "integer"}, "to": {"default": "bob"}}}
+    done, session = await go_on(journal, msgspec.structs.replace(acts.tool(effect), parameters=wider))
+    assert (done.reason, told(done)["type"], len(acts.keys)) == ("completed", "outcome_unknown", 1)
+    assert await doubts(session) == [(None, None)]
+
+
+@pytest.mark.row("R05", "ST02")
+@pytest.mark.parametrize(("before", "after"), [(10.0, 60.0), (60.0, 10.0)])
+async def test_not_done_is_believed_after_the_longer_of_the_time_limits_then_and_now(
+    journal: Breaking, acts: Acts, before: float, after: float
+) -> None:
+    asked: list[float] = []
+
+    async def check(arguments: JsonObject, ctx: ToolContext) -> Any:
+        asked.append(clock.monotonic())
+        return NotDone
+
+    await break_off(journal, acts.tool(check=check, timeout=before))
+    clock = FakeClock(auto=True)
+    done, _ = await go_on(journal, acts.tool(check=check, timeout=after), clock=clock)
+    assert (done.reason, len(acts.keys)) == ("completed", 2)
+    assert asked == pytest.approx([asked[0], asked[0] + 60.0], abs=0.3)
+
+
+@pytest.mark.row("ST04", "R05")
+@pytest.mark.parametrize(("outcome", "status"), [(Done("paid"), "ok"), (NotDone, "outcome_unknown")])
+async def test_what_a_person_has_said_of_a_doubt_holds_though_the_run_is_cancelled(
+    journal: Breaking, acts: Acts, outcome: Any, status: str
+) -> None:
+    await break_off(journal, acts.tool())
+    async with open_session(journal, id="s") as session:
+        await session.resolve("a", outcome, by="ada", reason="Seen.")
+        await session.cancel()
+    done, _ = await go_on(journal, acts.tool())
+    assert (done.reason, len(acts.keys)) == ("cancelled", 1)
+    assert [one.status for one in done.tool_calls] == [status]
+
+
 async def test_a_new_task_in_place_of_a_resume_leaves_no_call_open_and_runs_none(journal: Breaking, acts: Acts) -> None:
     await break_off(journal, acts.tool())
     async with open_session(journal, id="s") as session:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from invariants import check_session
+from pipeline_tools import on_fake_clock
 from treadle import (
     Agent,
     Budget,
@@ -135,6 +136,7 @@ async def test_without_anything_shorter_the_run_ends_after_one_request() -> None
 
     assert result.reason == "context_overflow"
     assert len(model.requests) == 2
+    assert skipped(await result.session.events()) == []  # nobody has asked
 
 
 @pytest.mark.row("R-ATTEMPT")
@@ -301,6 +303,23 @@ async def test_what_a_compactor_used_by_itself_is_charged_once() -> None:
     assert run is not None
     assert run.spent.usage.input_tokens == sum(one.usage.input_tokens for one in finished) + 7
     assert run.spent.cost == sum((Decimal(one.cost or 0) for one in finished), Decimal("0.5"))
+
+
+@pytest.mark.row("R-PURSE", "H11")
+async def test_what_a_summary_that_broke_off_had_cost_is_charged_with_the_one_that_follows() -> None:
+    broken = Turn(text="Half a", cut="before-terminal", usage=Usage(input_tokens=100, output_tokens=10))
+    whole = Turn(text="S", usage=Usage(input_tokens=100, output_tokens=10))
+    model = ScriptedModel([*looks(5), TOO_LONG, broken, whole, text("done")], price=PRICE)
+    async with on_fake_clock() as session:
+        result = await Agent(model, tools=[look()], compactor=Summarize(keep=1)).run("Go", session=session)
+        events = await session.events()
+
+    (event,) = compactions(events)
+    [failed] = [one for one in events if isinstance(one, ModelFailed) and one.act == event.act]
+    assert result.completed
+    assert failed.usage is not None
+    assert event.usage.input_tokens == 100 + failed.usage.input_tokens > 100
+    assert Decimal(event.cost or 0) == Decimal("0.00012") + Decimal(failed.cost or 0) > Decimal("0.00012")
 
 
 @pytest.mark.row("R-STABLE")

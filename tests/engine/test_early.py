@@ -268,6 +268,36 @@ class CrashingJournal:
         self._is_dead = any(event.type == self._after for event in events)
 
 
+def when_started(gate: Gate) -> Any:
+    """Open the gate once the call before it has been carried out."""
+
+    def watch(event: AnyEvent) -> None:
+        if event.type == "tool.started":
+            loop = asyncio.get_running_loop()
+            loop.call_soon(loop.call_soon, loop.call_soon, gate.open)
+
+    return watch
+
+
+async def test_a_start_names_the_attempt_whose_response_streamed() -> None:
+    gate, other = Gate(), Gate()
+    turns = [
+        Turn(calls=(call("look", n=1),), gate=gate, hold_after_call=0, cut="before-terminal"),
+        Turn(calls=(call("look", n=2),), gate=other, hold_after_call=0),
+        text("Done."),
+    ]
+    both = [when_started(gate), when_started(other)]
+    async with on_fake_clock() as session:
+        agent = Agent(ScriptedModel(turns), tools=[read(Recorder())])
+        async with agent.stream("go", session=session) as run:
+            async for event in run:
+                if event.type == "tool.started":
+                    both.pop(0)(event)
+        started = [event for event in await session.events() if event.type == "tool.started"]
+
+    assert [(one.early, one.attempt) for one in started] == [(True, 1), (True, 2)]
+
+
 # --- a read whose response must be whole before
 
 
@@ -312,17 +342,6 @@ async def letter(arguments: JsonObject, ctx: ToolContext) -> Any:
     if not ctx.inputs:
         raise Suspended("a letter")
     return ctx.inputs[-1]
-
-
-def when_started(gate: Gate) -> Any:
-    """Open the gate once the call before it has been carried out."""
-
-    def watch(event: AnyEvent) -> None:
-        if event.type == "tool.started":
-            loop = asyncio.get_running_loop()
-            loop.call_soon(loop.call_soon, loop.call_soon, gate.open)
-
-    return watch
 
 
 @pytest.mark.row("S07", "SF11")

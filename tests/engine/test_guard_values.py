@@ -7,6 +7,7 @@ import pytest
 from treadle.budgets import Guards
 from treadle.engine.rules.progress import Progress
 from treadle.engine.rules.tries import NOT_STARTED, Tries
+from treadle.events import CallDecided, ToolStarted
 from treadle.messages import ToolCall
 from treadle.state import CallState
 from treadle.stops import StopReason
@@ -262,3 +263,15 @@ def test_arguments_that_only_look_different_are_nearly_the_same(one: str, other:
     progress = brought(ended(arguments=one), ended(arguments=other), limit=1)
 
     assert (progress.stop() is not None) is near_enough
+
+
+def test_the_digest_of_a_call_is_of_its_decision_else_of_its_start_and_empty_without_either() -> None:
+    made = ToolCall(id="c", name="act", arguments="{}")
+    decided = CallDecided(call_id="c", tool="act", decision="allow", rule="", digest="decided")
+    started = ToolStarted(call_id="c", tool="act", digest="started")
+
+    found = [
+        CallState(call=made, position=0, decision=decision, started=start).digest
+        for decision, start in ((decided, started), (None, started), (None, None))
+    ]
+    assert found == ["decided", "started", ""]

@@ -35,7 +35,9 @@ async def test_the_notice_of_a_limit_stands_with_the_last_result_before_it_and_w
 @pytest.mark.row("L10", "N08")
 async def test_the_limit_stays_the_reason_where_the_answer_to_its_closing_request_is_refused() -> None:
     model = ScriptedModel([call("echo", x=1), Turn(text="I will not.", finish="recitation")])
-    result = await Agent(model, tools=[echo_tool()], budget=ONE, guards=Guards(finish_reasons=("recitation",))).run("go")
+    result = await Agent(model, tools=[echo_tool()], budget=ONE, guards=Guards(finish_reasons=("recitation",))).run(
+        "go"
+    )
 
     assert result.reason == "step_limit_reached"
 

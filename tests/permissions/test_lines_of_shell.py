@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from pipeline_tools import checked_call
 from treadle import Agent, allow, ask, deny, first_of
 from treadle.errors import ConfigurationError
+from treadle.permissions.lines import judged
 from treadle.testing import ScriptedModel, call, text
 from treadle.toolsets.files import file_tools, writing_tools
 from treadle.toolsets.shell import shell_tool
@@ -237,3 +239,14 @@ async def test_a_reader_with_an_option_that_writes_may_write_every_path_that_it_
 ) -> None:
     assert await outcome(command, root, rules=["shell"], denied=["write(path=secrets/*)"]) == becomes
     assert (root / "secrets/key").read_text() == "canary"
+
+
+@pytest.mark.row("P07")
+def test_the_words_of_an_undecided_line_are_looked_at_in_each_folder_that_it_may_be_in(root: Path) -> None:
+    command = "cd secrets && cd / && python3 -c \"open('key')\""
+    line = judged(checked_call(shell_tool(root), command=command), {})
+
+    assert line is not None
+    named = {name for names in line.mentioned for name in names}
+    assert {"key", "secrets/key"} <= named
+    assert "cd/key" not in named

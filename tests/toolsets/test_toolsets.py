@@ -592,3 +592,45 @@ async def test_a_run_needs_the_toolsets_and_the_tools_that_its_agent_requires(re
 
     assert result.completed is is_there
     assert is_there or "There is no tool and no toolset of this name." in result.message
+
+
+class Dying(Set):
+    """A toolset that ends in the middle of a run, once it is told to."""
+
+    def __init__(self, name: str, tools: Tools = ()) -> None:
+        super().__init__(name, tools)
+        self.dies = asyncio.Event()
+
+    @asynccontextmanager
+    async def open(self, ctx: ToolsetContext) -> AsyncIterator[OpenToolset]:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._die())
+            yield self
+
+    async def _die(self) -> None:
+        await self.dies.wait()
+        raise OSError("the server is gone")
+
+
+@pytest.mark.row("R-TOOLSET-FAILS")
+async def test_a_call_whose_toolset_has_ended_did_not_run_and_one_that_was_under_way_may_have_acted():
+    ran: list[str] = []
+
+    async def dies() -> str:
+        ran.append("first")
+        server.dies.set()
+        return await asyncio.Event().wait()
+
+    words = {"effect": "unsafe", "permission": "allow"}
+    tools = [named("first", dies, **words), named("second", lambda: ran.append("second"), **words)]
+    server = Dying("server", tools)
+
+    result = await Agent(
+        ScriptedModel([[call("first"), call("second")], text("Done.")]), tools=[server], cancel_siblings="never"
+    ).run("go")
+
+    told = [json.loads(one) for one in results(result)]
+    assert [one.status for one in result.tool_calls] == ["outcome_unknown", "failed"]
+    assert (told[1]["code"], told[1]["may_have_acted"]) == ("toolset_unavailable", False)
+    assert "the server is gone" in told[1]["message"]
+    assert ran == ["first"]

@@ -7,6 +7,7 @@ import pydantic
 import pytest
 
 from treadle.errors import ToolDefinitionError
+from treadle.validation.compiling import compiled
 from treadle.validation.defaults import Defaults
 from treadle.validation.plain import NotData, data_of
 from treadle.validation.schema import Schema
@@ -86,3 +87,18 @@ def test_a_model_is_as_deep_as_the_object_that_it_becomes(make: Any) -> None:
     assert data_of(make(deep)) == {"items": deep}
     with pytest.raises(NotData, match="nested too deeply"):
         data_of(make([deep]))
+
+
+@pytest.mark.parametrize(
+    ("schema", "why"),
+    [
+        ({"properties": {1: {}}}, "Dict key must be str or str enum. Got 'int'"),
+        ({"enum": [{1, 2}]}, "Unsupported type: 'set'"),
+        ({"minimum": "x"}, 'the value is not of type "number" (at minimum)'),
+    ],
+)
+def test_a_schema_that_is_none_is_refused_with_the_reason(schema: Any, why: str) -> None:
+    with pytest.raises(ToolDefinitionError) as refused:
+        compiled(schema, where="schema")
+
+    assert str(refused.value) == f"The schema cannot be used: it is not a valid JSON Schema: {why}."

@@ -142,8 +142,9 @@ def _swept(line: Line, given: ShellLine) -> tuple[tuple[tuple[str, ...], ...], s
 
 def _below(named: Sequence[tuple[Invocation, str]], given: ShellLine) -> tuple[list[str], str]:
     """Return what lies two levels deep in the folders that commands name, and one that holds too much to look at each."""
-    if not named or given.expand is None:
+    if not named:
         return [], ""
+    assert given.expand is not None
     words = [posixpath.join(at, word) for one, word in named for at in one.folders]
     matched, unseen = _expanded([word for word in words if _WILD.search(word)], given.expand)
     folders = [one for one in dict.fromkeys([*words, *matched]) if "\0" not in one and given.look(one).is_folder]
