@@ -107,3 +107,11 @@ def test_a_persons_own_hooks_need_no_trust(treadle: Any, project: Path):
     (treadle.folder / "mine.json").rename(treadle.home / "hooks.json")
 
     assert run(treadle)[0]
+
+
+@pytest.mark.row("D-TRUST")
+def test_what_is_too_long_to_be_shown_is_said_so(treadle: Any, project: Path):
+    (project / "long.py").write_text("# harmless\n" * 3000 + "print('the end')\n")
+    shown = treadle("trust", "approve", code=0).stdout
+    assert "the end" not in shown
+    assert "13,017 more bytes of .treadle/long.py are not shown: read them before you rely on this folder" in shown

@@ -1,7 +1,8 @@
 """A program as an approver: it reads a request for consent as JSON, and says yes, no, or nothing. Runs that one program."""
 
+import json
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -65,10 +66,32 @@ class ProgramApprover:
         if result.exit_code != 0:
             return self._nothing(f"{self.name} ended with exit code {result.exit_code}.")
         try:
-            said = msgspec.json.decode(result.stdout, type=Answer)
-        except msgspec.MsgspecError as error:
+            said = _read_answer(result.stdout)
+        except (ValueError, RecursionError) as error:
             return self._nothing(f"{self.name} did not print an answer: {error}")
         return msgspec.structs.replace(said, by=f"program:{said.by or self.name}")
 
     def _nothing(self, why: str) -> Answer | None:
         return None if self._otherwise == "pause" else Answer(answer="deny", reason=why, by=f"program:{self.name}")
+
+
+def _read_answer(text: str) -> Answer:
+    """Read an answer strictly: one that says two things, or what is not understood, is none.
+
+    Raises:
+        ValueError: It is not an answer.
+    """
+    said = json.loads(text, object_pairs_hook=_once)
+    unknown = [name for name in said if name not in Answer.__struct_fields__] if isinstance(said, dict) else []
+    if unknown:
+        raise ValueError(f"unknown field `{unknown[0]}`")
+    return msgspec.convert(said, Answer)
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"`{twice}` stands in it twice")
+    return found

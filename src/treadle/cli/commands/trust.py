@@ -80,12 +80,20 @@ def _approve(folder: Path, terminal: Terminal) -> int:
 
 
 def _show(brought: Brought, terminal: Terminal) -> None:
-    for name in brought.files:
-        terminal.line(f"--- {one_line(name, 300)}")
-        with (Path(brought.folder) / name).open("rb") as file:
-            text = file.read(_LONGEST_FILE).decode("utf-8", "replace")
-        for line in text.splitlines():
-            terminal.line(f"  {line}")
+    for name, content in zip(brought.files, brought.contents, strict=True):
+        _show_file(name, content, terminal)
+
+
+def _show_file(name: str, content: bytes, terminal: Terminal) -> None:
+    """Show the beginning of a file, and say how much more there is."""
+    shown_name = one_line(name, 300)
+    terminal.line(f"--- {shown_name}")
+    for line in content[:_LONGEST_FILE].decode("utf-8", "replace").splitlines():
+        terminal.line(f"  {line}")
+    if left := len(content[_LONGEST_FILE:]):
+        terminal.line(
+            f"--- {left:,} more bytes of {shown_name} are not shown: read them before you rely on this folder"
+        )
 
 
 def _show_guidance(guidance: Guidance, terminal: Terminal) -> None:
@@ -96,10 +104,7 @@ def _show_guidance(guidance: Guidance, terminal: Terminal) -> None:
             terminal.line(f"  {line}")
     for skill in guidance.skills:
         if skill.name not in guidance.own:
-            terminal.line(f"--- {one_line(skill.folder, 300)}/SKILL.md")
-            with Path(skill.folder, "SKILL.md").open("rb") as file:
-                for line in file.read(_LONGEST_FILE).decode("utf-8", "replace").splitlines():
-                    terminal.line(f"  {line}")
+            _show_file(f"{skill.folder}/SKILL.md", Path(skill.folder, "SKILL.md").read_bytes(), terminal)
 
 
 def _revoke(folder: Path, terminal: Terminal) -> int:

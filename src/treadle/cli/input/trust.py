@@ -42,6 +42,8 @@ class Brought(msgspec.Struct, frozen=True, kw_only=True):
     """Of all its files: their names, their content and whether they can be run. Empty where it brings nothing."""
     files: tuple[str, ...] = ()
     """Their names, relative to the folder."""
+    contents: tuple[bytes, ...] = ()
+    """What each held when the digest was made: what is shown of it is what is approved."""
 
 
 class Trusted(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,12 +71,13 @@ def brought_by(folder: Path) -> Brought:
     place = root / _FOLDER
     if not os.path.lexists(place):
         return Brought(folder=str(root), digest="")
-    found, whole, size = [], hashlib.sha256(), 0
+    found, contents, whole, size = [], list[bytes](), hashlib.sha256(), 0
     for path in _files(place):
         name = str(path.relative_to(root))
         content = _content(path)
         size += len(content)
         found.append(name)
+        contents.append(content)
         if len(found) > _MAX_FILES or size > _MAX_BYTES:
             raise UsageError(
                 f"{place} holds more than {_MAX_FILES} files or {_MAX_BYTES:,} bytes: it cannot be trusted as a whole."
@@ -82,7 +85,8 @@ def brought_by(folder: Path) -> Brought:
         is_program = bool(path.lstat().st_mode & 0o111)
         for part in (os.fsencode(name), str(is_program).encode(), content):
             whole.update(len(part).to_bytes(8, "big") + part)
-    return Brought(folder=str(root), digest=f"sha256:{whole.hexdigest()}" if found else "", files=tuple(found))
+    digest = f"sha256:{whole.hexdigest()}" if found else ""
+    return Brought(folder=str(root), digest=digest, files=tuple(found), contents=tuple(contents))
 
 
 def _files(place: Path) -> Iterator[Path]:
