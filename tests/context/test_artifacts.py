@@ -24,8 +24,9 @@ from treadle.context.shortening import shares
 from treadle.drivers.react import ReActDriver
 from treadle.engine.rules.bounds import bound
 from treadle.errors import ModelRejected
-from treadle.events import ContextCompacted
+from treadle.events import ContextCompacted, ContractViolated, ToolFinished
 from treadle.messages import Message, ToolCall
+from treadle.redaction import remember
 from treadle.sessions.checkpoints import artifacts_of
 from treadle.testing import MockProvider, ScriptedModel, call, text, tool_context
 from treadle.tools import JsonObject
@@ -320,3 +321,32 @@ async def test_results_are_shortened_once_over_a_resume_and_what_is_sent_besides
     assert brief.results.keys() == long.results.keys()
     assert long.tokens_before - brief.tokens_before > 3_000
     assert long.tokens_after - brief.tokens_after == long.tokens_before - brief.tokens_before
+
+
+@pytest.mark.row("E09")
+@pytest.mark.parametrize("has_schema", [False, True])
+async def test_what_is_kept_of_a_long_result_is_without_the_keys_that_are_in_use_here(has_schema: bool) -> None:
+    key = "key-in-use-of-a-long-result"
+    remember([key])
+
+    async def run(arguments: JsonObject, ctx: ToolContext) -> Any:
+        return {"token": key, "rest": "x" * 5_000}
+
+    schema: JsonObject = {"type": "object", "required": ["paid"]}
+    tool = Tool(
+        name="leak", description="Leak.", parameters={}, effect="read", run=run,
+        output_schema=schema if has_schema else None,
+    )  # fmt: skip
+    async with open_session("memory:") as session:
+        model = ScriptedModel([call("leak"), text("done")])
+        result = await Agent(model, tools=[tool], budget=Budget(max_tool_result_chars=1_000)).run("Go", session=session)
+        kept = [one.artifact for one in await session.events() if isinstance(one, ContractViolated)]
+        kept += [one.result.artifact for one in await session.events() if isinstance(one, ToolFinished)]
+        wholes = [await session.journal.blob(one) for one in kept if one is not None]
+
+    assert result.completed
+    assert wholes
+    for whole in wholes:
+        assert whole is not None
+        assert b"[redacted]" in whole
+        assert key.encode() not in whole

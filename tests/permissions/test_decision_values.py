@@ -11,6 +11,7 @@ from treadle.messages import ToolCall
 from treadle.permissions import consent
 from treadle.permissions.globs import cleaned, covering_globs, fits, folded, lexical, reaches
 from treadle.permissions.modes import in_mode
+from treadle.permissions.policies import stricter
 from treadle.permissions.required import with_approval
 from treadle.ports import Decision
 from treadle.state import IN_DOUBT, Approval, CallState, Doubt
@@ -339,3 +340,33 @@ def test_a_glob_reaches_below_a_folder_where_it_can_continue(
     glob: str, folder: str, deep: bool, is_reached: bool
 ) -> None:
     assert reaches(glob, folder, is_deep=deep) is is_reached
+
+
+KINDS = ("allow", "sandbox", "ask", "draft", "deny")
+"""From the loosest to the strictest."""
+DECISIONS = [
+    Decision(kind=kind, rule=kind, consent=bound, message=message, interrupt=cuts)
+    for kind in KINDS
+    for bound in ("allow", "sandbox")
+    for message in ("", "said")
+    for cuts in ((False, True) if kind == "deny" else (False,))
+]
+
+
+@pytest.mark.row("P02")
+@pytest.mark.parametrize("one", DECISIONS, ids=lambda one: f"{one.kind}-{one.consent}-{one.message}-{one.interrupt}")
+def test_of_two_decisions_nothing_that_either_forbids_is_lifted(one: Decision) -> None:
+    for other in DECISIONS:
+        found = stricter(one, other)
+        kinds = [str(one.kind), str(other.kind)]
+
+        assert found.kind == max(kinds, key=KINDS.index)
+        assert found.interrupt == (one.interrupt or other.interrupt)
+        if found.kind != "deny":
+            lower = other if found.rule == one.rule else one
+            boxed = "sandbox" in (one.consent, other.consent) or lower.kind == "sandbox"
+            assert found.consent == ("sandbox" if boxed else "allow")
+            assert found.message == (one.message or other.message)
+        if one.kind == other.kind and one.interrupt >= other.interrupt:
+            assert found.reason == one.reason
+            assert found.rule == one.rule
