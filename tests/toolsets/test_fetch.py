@@ -16,6 +16,13 @@ from treadle.testing import ScriptedModel, call, text
 from treadle.toolsets.addresses import is_allowed, networks, target_of
 from treadle.toolsets.fetch import fetch_tool
 
+HOSTILE = {
+    "declarations": "<p>seen</p>" + "<!" * 1_000_000,
+    "tags": "<p>seen</p>" + "<a " * 500_000,
+    "sections": "<p>seen</p>" + "<![a<" * 300_000,
+    "section": "<p>seen</p><![if x]><p>also</p><![endif]>",
+    "unended": "<p>seen &amp; <b",
+}
 LOOPBACK = ["127.0.0.0/8", "::1/128"]
 
 
@@ -24,7 +31,7 @@ class Site(http.server.BaseHTTPRequestHandler):
 
     asked: list[tuple[str, dict[str, str]]]
 
-    def do_GET(self) -> None:  # noqa: C901 - one page a case
+    def do_GET(self) -> None:  # noqa: C901, PLR0912 - one page a case
         self.asked.append((self.path, {name.lower(): value for name, value in self.headers.items()}))
         port = self.server.server_address[1]
         kind, body, more = "text/html; charset=utf-8", b"", {}
@@ -32,6 +39,8 @@ class Site(http.server.BaseHTTPRequestHandler):
         match self.path.partition("?")[0]:
             case "/page":
                 body = "<head><title>T</title><script>x()</script></head><body><h1>Gr\u00fc\u00dfe</h1><p>one  two</p></body>".encode()
+            case "/hostile":
+                body = HOSTILE[self.path.partition("?")[2]].encode()
             case "/long":
                 kind, body = "text/plain", b"x" * 50_000
             case "/bomb":
@@ -111,6 +120,13 @@ def test_a_page_becomes_text(site: Any):
     assert get(f"{site.base}/missing")["status"] == 404
     assert refused(f"{site.base}/binary") == "not_text"
     assert not {"cookie", "authorization", "referer"} & site.asked[0][1].keys()
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_a_page_that_is_made_to_be_read_slowly_becomes_text_in_its_time(site: Any, kind: str):
+    found = get(f"{site.base}/hostile?{kind}")
+    assert found["output"].startswith("seen")
+    assert ("also" in found["output"]) == (kind == "section")
 
 
 def test_a_long_page_goes_on_and_a_large_one_is_cut(site: Any):

@@ -5,12 +5,14 @@ import re
 import zlib
 from collections.abc import Sequence
 from functools import partial
+from html import unescape
 from html.parser import HTMLParser
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urljoin
 
 import msgspec
 
+from treadle.concurrency.threads import Threads
 from treadle.errors import ConfigurationError, InvalidArguments, Rejected, shown
 from treadle.fields import checked
 from treadle.tools import JsonObject, Subject, Tool, ToolContext
@@ -29,6 +31,9 @@ _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _TEXTUAL = re.compile(r"^(text/|application/(.*\+)?(json|xml|javascript|yaml|toml|x-sh)\b|image/svg)")
 _SPACE = re.compile(r"[ \t\r\f\v]+")
 _LINES = re.compile(r"\n{3,}")
+
+_threads = Threads()
+"""Where pages become text: a large one takes seconds, in which the run goes on."""
 
 
 class _Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -151,7 +156,8 @@ async def _followed(limits: _Limits, arguments: JsonObject, ctx: ToolContext) ->
     for _ in range(_MAX_REDIRECTS + 1):
         answer = await _asked(target, limits)
         if answer.status not in _REDIRECTS or not answer.location:
-            return _page(answer, target, arguments)
+            page: JsonObject = await _threads.submit(partial(_page, answer, target, arguments))
+            return page
         try:
             following = target_of(urljoin(target.url, answer.location).partition("#")[0])
         except ValueError as error:
@@ -368,8 +374,9 @@ class _Text(HTMLParser):
 
 def _plain(html: str) -> str:
     reader = _Text()
-    reader.feed(html)
-    reader.close()
+    reader.feed(html.replace("<![", "<! ["))  # a comment to its ">", as browsers read it; the parser fails at others
+    # Not close(): where tags never end, it goes through the rest again for each of them.
+    reader.handle_data(unescape(reader.rawdata))
     lines = (_SPACE.sub(" ", line).strip() for line in "".join(reader.found).splitlines())
     return _LINES.sub("\n\n", "\n".join(lines)).strip()
 
