@@ -2,6 +2,7 @@
 
 import time
 
+import msgspec
 import pytest
 from session_tools import pay_tool, payer, waiting_session
 
@@ -209,3 +210,16 @@ async def test_the_servers_clock_says_when_an_answer_was_given_whatever_the_pers
     assert before is not None
     assert after is not None
     assert before <= answered.given_at <= after
+
+
+@pytest.mark.row("P06")
+async def test_a_denial_holds_though_the_call_is_not_what_it_was_when_a_person_denied_it() -> None:
+    paid: list[tuple[int, str]] = []
+    async with open_session("memory:", id="w") as session:
+        paused = await payer(ScriptedModel([[call("pay", amount=7)]]), policy=ask("pay")).run("Pay 7", session=session)
+        await session.answer(paused.approvals[0].id, "deny", reason="Not this month.", by="ada")
+        changed = msgspec.structs.replace(pay_tool(paid), output_schema={"type": "string"})
+        done = await Agent(ScriptedModel([text("Well.")]), tools=[changed], policy=ask("pay")).resume(session)
+
+    assert (done.completed, [one.status for one in done.tool_calls], paid) == (True, ["denied"], [])
+    assert "Not this month." in done.messages[-2].results[0].content
