@@ -172,6 +172,10 @@ def test_public_addresses_are_told_from_others():
     assert is_allowed("93.184.216.34")
     assert is_allowed("2606:4700::1111")
     assert not is_allowed("fe80::1%eth0")
+    # Metadata services, relays and networks of a site, which some versions of Python take for public.
+    own = ["192.0.0.192", "192.0.0.8", "192.88.99.1", "168.63.129.16", "fec0::1", "3fff::1", "64:ff9b::a83f:8110"]
+    assert [one for one in own if is_allowed(one)] == []
+    assert is_allowed("168.63.129.16", networks(["168.63.129.16/32"]))
     assert is_allowed("10.1.2.3", networks(["10.1.0.0/16"]))
     assert not is_allowed("10.2.2.3", networks(["10.1.0.0/16"]))
     with pytest.raises(ConfigurationError, match="not a network"):

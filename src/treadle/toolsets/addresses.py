@@ -28,6 +28,11 @@ _HIDDEN_WAY_UP = re.compile(r"(^|/|%2F|%5C)\.\.?(%2F|%5C)|(%2F|%5C)\.\.?(/|$)")
 _TRANSLATING = tuple(map(ipaddress.ip_network, ("64:ff9b::/96", "64:ff9b:1::/48", "::/96", "::ffff:0:0:0/96")))
 """Networks whose addresses hold one of IPv4 in their last four bytes, beside those that Python knows."""
 
+_NOT_PUBLIC = tuple(
+    map(ipaddress.ip_network, ("192.0.0.0/24", "192.88.99.0/24", "168.63.129.16/32", "fec0::/10", "3fff::/20"))
+)
+"""What some versions of Python take for public: special networks, with Oracle's metadata service in the first, and Azure's own address."""
+
 
 class NotPublic(Exception):
     """An address that may not be reached."""
@@ -160,6 +165,7 @@ def _is_public(one: _Address) -> bool:
         or one.is_loopback
         or one.is_link_local
         or one.is_unspecified
+        or any(one in network for network in _NOT_PUBLIC)
     )
 
 
