@@ -102,6 +102,13 @@ class Vandal:
 
         return run
 
+    def approver(self) -> Callable[..., Any]:
+        async def run(approval: Any) -> str:
+            self.at("approver", approval)
+            return "allow"
+
+        return run
+
     def hook(self, moment: Moment) -> Hook:
         return Hook(at=moment, run=self.function(f"hook {moment.value}", None), timeout=None)
 
@@ -157,7 +164,7 @@ async def lived(place: str | None) -> tuple[Any, set[str]]:
         model,
         tools=tools,
         policy=vandal,
-        approver=vandal.function("approver", "allow"),
+        approver=vandal.approver(),
         interceptors=[vandal],
         compiler=vandal,
         compactor=vandal,

@@ -9,7 +9,7 @@ import pytest
 
 from invariants import check_session
 from pipeline_tools import Recorder, act, raising, read, statuses, tool_of, types
-from treadle import Agent, Guards, Rejected, RunResult, StopReason, Tool, ToolOutput, deny, open_session, tool
+from treadle import Agent, Budget, Guards, Rejected, RunResult, StopReason, Tool, ToolOutput, deny, open_session, tool
 from treadle.drivers.react import ReActDriver
 from treadle.errors import ToolDefinitionError
 from treadle.messages import Media
@@ -374,6 +374,15 @@ async def test_calls_that_were_cut_off_and_never_started_are_no_tries() -> None:
     result = await tried(cut, cut, A, tools=tools(recorder))
 
     assert (result.completed, recorder.runs) == (True, 1)
+
+
+@pytest.mark.row("N06")
+async def test_a_response_is_compared_with_its_calls_that_the_budget_does_not_cover() -> None:
+    other = call("look", n=2)
+
+    result = await tried(call("lok"), call("lok"), (call("lok"), other), tools=tools(), budget=Budget(max_tool_calls=3))
+
+    assert (result.stop.reason, result.text) == (StopReason.BUDGET_EXCEEDED, "Done.")
 
 
 @pytest.mark.row("N06")

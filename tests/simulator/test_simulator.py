@@ -29,6 +29,7 @@ FOUND = (
     10686029,
     20511921,
     30059804,
+    30151697,
 )
 """Seeds beyond the ten thousand that broke a promise, or that were judged wrongly, at some time."""
 TESTS = Path(__file__).resolve().parent.parent

@@ -11,7 +11,7 @@ import msgspec
 from treadle.engine.interrupts import Interrupt
 from treadle.engine.rules.endings import interrupted_stop
 from treadle.engine.rules.progress import Progress
-from treadle.engine.rules.tries import Repetition, Tries
+from treadle.engine.rules.tries import NOT_STARTED, Repetition, Tries
 from treadle.engine.tool_calls import refusals
 from treadle.engine.tool_calls.approving import Approving
 from treadle.engine.tool_calls.batch import Batch, Plan
@@ -100,7 +100,10 @@ class Planner:
         skipped = self._skipped(batch, before, state)
         checked = None if skipped is not None else await self._check(state, batch)
         if checked is None:
-            return _Found(state=state, skipped=skipped or refusals.stopped(state))
+            skipped = skipped or refusals.stopped(state)
+            return _Found(
+                state=state, skipped=skipped, key="" if skipped.code == NOT_STARTED else self._tries.key(call, "")
+            )
         return _Found(
             state=state,
             checked=checked,
