@@ -1,6 +1,7 @@
 """Sandboxes: what a confined program cannot reach or use up, on the real kernel, as root and as another user."""
 
 import asyncio
+import gc
 import json
 import os
 import shutil
@@ -8,6 +9,7 @@ import socket
 import subprocess
 import sys
 import textwrap
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -168,7 +170,9 @@ def test_a_file_of_the_home_is_protected_in_a_writable_folder_too(kind: Kind, tm
         from treadle.sandboxes.runners import {kind.__name__}
         from treadle.tools import Command
         sandbox = {kind.__name__}(Confinement(writable=({str(tmp_path / "w")!r},)))
-        asyncio.run(sandbox.run(Command(arguments=("/bin/sh", "-c", "echo x > a/bashrc; echo x >> a/ssh_id_rsa; touch ran"))))
+        line = "cat a/ssh_id_rsa; echo x > a/bashrc; echo x >> a/ssh_id_rsa; touch ran; exit 1"
+        done = asyncio.run(sandbox.run(Command(arguments=("/bin/sh", "-c", line))))
+        print(done.stdout, [(one.kind, one.target) for one in done.refused])
     """
     environment = {**os.environ, "HOME": str(tmp_path / "home")}
     done = subprocess.run(
@@ -183,6 +187,8 @@ def test_a_file_of_the_home_is_protected_in_a_writable_folder_too(kind: Kind, tm
     assert [(tmp_path / "home" / name).read_text() for name in (".bashrc", ".ssh/id_rsa")] == ["old", "old"]
     assert (tmp_path / "w/ran").exists() == (kind is Bubblewrap), done.stderr
     assert ("another name (hard link)" in done.stderr) == (kind is Landlock)
+    assert "old" not in done.stdout
+    assert (f"('read', '{tmp_path / 'w/a/ssh_id_rsa'}')" in done.stdout) == (kind is Bubblewrap)
 
 
 def test_landlock_says_that_it_cannot_protect_a_file_in_a_writable_folder(tmp_path: Path):
@@ -291,6 +297,20 @@ def test_nothing_of_a_program_outlives_it(run: Callable[..., ProcessResult], tmp
     while os.read(reader, 10):
         pass
     os.close(reader)
+
+
+@pytest.mark.skipif(not launcher.landlock_abi(), reason="the kernel has no Landlock")
+def test_a_command_that_cannot_start_leaves_nothing_that_waits(tmp_path: Path):
+    sandbox = Landlock(Confinement(writable=(str(tmp_path),)))
+    command = Command(arguments=("true",), cwd=str(tmp_path / "missing"))
+
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        with pytest.raises(FileNotFoundError):
+            asyncio.run(sandbox.run(command))
+        gc.collect()  # a coroutine that nobody awaited says so now
+
+    assert [str(one.message) for one in found] == []
 
 
 def test_being_cancelled_ends_the_program(kind: Kind, tmp_path: Path):

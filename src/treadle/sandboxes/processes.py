@@ -72,7 +72,7 @@ async def run_process(
 
 
 async def run_until(
-    over: "Coroutine[Any, Any, None] | None",  # Any: what is sent to it and yielded by it
+    over: "Callable[[], Coroutine[Any, Any, None]] | None",  # Any: what is sent to it and yielded by it
     arguments: Sequence[str],
     *,
     stdin: bytes | None,
@@ -83,7 +83,7 @@ async def run_until(
     on_output: Callable[[bytes], None] | None,
     on_exit: Callable[[], None] | None,
 ) -> ProcessResult:
-    """Run a program as `run_process` does, and end it as at its time limit once `over` has returned."""
+    """Run a program as `run_process` does, and end it as at its time limit once `over`, which is called when it runs, has returned."""
     _check_strings(arguments, cwd, env)
     transport, watch = await _started(
         arguments,
@@ -260,12 +260,12 @@ def _write(pipe: asyncio.BaseTransport | None, content: bytes | None) -> None:
         pipe.close()
 
 
-async def _ended(watch: _Watch, over: "Coroutine[Any, Any, None] | None", seconds: float | None) -> bool:
+async def _ended(watch: _Watch, over: "Callable[[], Coroutine[Any, Any, None]] | None", seconds: float | None) -> bool:
     """Wait for the end of a program, or for what ends it. Return whether it has ended by itself."""
     if over is None:
         await asyncio.wait({watch.exited}, timeout=seconds)
         return watch.exited.done()
-    other = asyncio.ensure_future(over)
+    other = asyncio.ensure_future(over())
     try:
         await asyncio.wait({watch.exited, other}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         return watch.exited.done()

@@ -48,6 +48,8 @@ class Places(msgspec.Struct, frozen=True):
     readable: tuple[str, ...]
     writable: tuple[str, ...]
     protected: tuple[str, ...]
+    hidden: tuple[str, ...] = ()
+    """Files in these folders that cannot be read all the same."""
 
     @staticmethod
     def of(about: Confinement) -> "Places":
@@ -57,12 +59,14 @@ class Places(msgspec.Struct, frozen=True):
     def hold(self, path: str) -> bool:
         """Whether a path can be read inside."""
         real = _real(path)
+        if real in self.hidden:
+            return False
         return any(real == one or real.startswith(f"{one.rstrip('/')}/") for one in (*self.readable, *self.writable))
 
     def takes(self, path: str) -> bool:
         """Whether a path can be written inside."""
         real = _real(path)
-        if any(real == one or real.startswith(f"{one}/") for one in self.protected):
+        if real in self.hidden or any(real == one or real.startswith(f"{one}/") for one in self.protected):
             return False
         return any(real == one or real.startswith(f"{one.rstrip('/')}/") for one in (*self.writable, *_OWN))
 

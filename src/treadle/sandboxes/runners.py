@@ -69,7 +69,7 @@ class _Confined:
         room = None if about.disk_bytes is None else Room(DiskUse(self._places.writable, about.disk_bytes))
         with self._groups() as joined:
             result = await run_until(
-                None if room is None else room.wait_used_up(),
+                None if room is None else room.wait_used_up,
                 _arguments(launch, joined),
                 stdin=command.stdin,
                 cwd=launch.cwd,
@@ -171,7 +171,9 @@ class Bubblewrap(_Confined):
     def launch(self, command: Command) -> Launch:
         """Return what is started for a command."""
         about, places = self.confinement, Places.of(self.confinement)
-        kept = [*places.protected, *(_other_names(places) if about.protected else ())]
+        others = _other_names(places) if about.protected else {}
+        masked = [name for name, is_of_the_home in others.items() if is_of_the_home]
+        kept = [*places.protected, *(name for name in others if name not in masked)]
         found = [self._program, *_NAMESPACES]
         found += self._options
         found += ["--ro-bind-try", "/etc/resolv.conf", "/etc/resolv.conf"] if about.network else ["--unshare-net"]
@@ -187,6 +189,8 @@ class Bubblewrap(_Confined):
             found += ["--bind", place, place]
         for place in kept:
             found += ["--ro-bind", place, place]
+        for place in masked:  # the program could read a key by this name
+            found += ["--ro-bind", "/dev/null", place]
         found += ["--remount-ro", "/"]  # the folders in between are its own, and nothing put there would last
         found += ["--chdir", _folder(command, places), "--clearenv"]
         for name, value in _environment(command, places, home=_HOME, temporary=_TMP).items():
@@ -197,7 +201,7 @@ class Bubblewrap(_Confined):
             program=program,
             cwd="/",
             env={"PATH": os.defpath},
-            places=msgspec.structs.replace(places, protected=tuple(kept)),
+            places=msgspec.structs.replace(places, protected=tuple(kept), hidden=tuple(masked)),
         )
 
 
@@ -235,7 +239,7 @@ class Landlock(_Confined):
         about, places = self.confinement, self._places
         if about.protected and (names := _other_names(places)):
             raise OSError(
-                f"Landlock cannot keep {names[0]} read-only, which is another name (hard link) of a protected file."
+                f"Landlock cannot keep {next(iter(names))} read-only, which is another name (hard link) of a protected file."
             )
         readable = [*places.readable, *(["/etc/resolv.conf"] if about.network else [])]
         landlock = {"readable": readable, "writable": places.writable, "devices": _DEVICES, "network": about.network}
@@ -305,10 +309,11 @@ def _ways(places: Places) -> list[str]:
     return sorted(found)
 
 
-def _other_names(places: Places) -> list[str]:
-    """Return the other names (hard links), in the writable folders, of what is protected there and in the person's home."""
-    files = {**linked_files(places.protected), **home_twins()}
-    return sorted(names_below(places.writable, files, but=places.protected))
+def _other_names(places: Places) -> dict[str, bool]:
+    """Return the other names (hard links), in the writable folders, of what is protected, and whether it is so in the person's home."""
+    of_the_home = home_twins()
+    found = names_below(places.writable, {**linked_files(places.protected), **of_the_home}, but=places.protected)
+    return {name: found[name] in of_the_home.values() for name in sorted(found)}
 
 
 def _folder(command: Command, places: Places) -> str:
