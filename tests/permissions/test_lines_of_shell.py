@@ -250,3 +250,10 @@ def test_the_words_of_an_undecided_line_are_looked_at_in_each_folder_that_it_may
     named = {name for names in line.mentioned for name in names}
     assert {"key", "secrets/key"} <= named
     assert "cd/key" not in named
+
+
+@pytest.mark.row("P16")
+@pytest.mark.parametrize("command", ["uniq a.txt out.txt", "cat a.txt | uniq - out.txt", "xxd a.txt out.txt"])
+async def test_a_reader_that_is_given_a_file_to_write_is_asked_about_without_a_rule(root: Path, command: str):
+    assert await outcome(command, root, rules=()) == "asked"
+    assert not (root / "out.txt").exists()

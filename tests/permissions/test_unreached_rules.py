@@ -50,6 +50,16 @@ def test_what_is_not_a_policy_or_a_name_is_refused_where_it_is_given(make: Any, 
             "shell(git log:*)",
             "`git log` with any arguments, but no option that writes a file or starts a program, and no redirection to a file",
         ),
+        ("shell(my-linter *)", "`my-linter` with any arguments, whatever its options do, and no redirection to a file"),
+        ("shell(touch:*)", "`touch` with any arguments, whatever its options do, and no redirection to a file"),
+        (
+            "shell(python:*)",
+            "nothing: `python` starts or carries out what its arguments say; a rule has to name the whole command",
+        ),
+        (
+            "shell(sudo ls *)",
+            "nothing: `sudo` starts or carries out what its arguments say; a rule has to name the whole command",
+        ),
     ],
 )
 def test_a_rule_says_in_one_sentence_what_it_covers(rule: str, covers: str) -> None:

@@ -16,12 +16,13 @@ from treadle.shell.programs import (
     PLAIN_GIT,
     READABLE_SHELLS,
     RUNNING_OPTIONS,
+    SETTING,
     SHELLS,
     TEXT_PROGRAMS,
     is_known,
 )
 
-__all__ = ["LOADING", "hides"]
+__all__ = ["LOADING", "STARTED_BY_GIT", "hides", "sets_variables"]
 
 _INLINE = frozenset(
     "-c -e -E -p -r -x -i -m -S -s --eval --print --exec --execute --command --run --source --expression".split()
@@ -38,10 +39,13 @@ _AWK_STARTS = re.compile(r"system|getline|ARGV|ARGC|print(?:[^>]|>=)*>(?!=)")
 """What starts a program, reads a file that no word names, or writes one."""
 LOADING = re.compile(r"\b(import|include)\b")
 """How a program of jq reads a file."""
-_STARTED_BY_GIT = re.compile(r"(--\w[\w-]*=)?([A-Za-z][\w+.-]*::|!)")
+STARTED_BY_GIT = re.compile(r"(--\w[\w-]*=)?([A-Za-z][\w+.-]*::|!)")
 """A word by which git starts a program: an address with a helper for its transport, or a setting that is a line of shell."""
 _SET_FOR_MAKE = re.compile(r"(SHELL|\.SHELLFLAGS|MAKEFLAGS|MAKEFILES|GNUMAKEFLAGS)[:+?!]*=")
 _PLAIN_WORD = re.compile(r"[\w./:=@%+,^~-]*")
+_LETTERS_THAT_SET = {"printf": "v", "wait": "p", "set": "kH"}
+"""Options with which builtins set a variable, or have later words of the line read as settings or as history."""
+_SHELL_OPTIONS = frozenset({"keyword", "history", "histexpand"})
 
 
 def hides(one: Invocation, name: str, is_decided: Callable[[str], bool]) -> str | None:
@@ -54,6 +58,15 @@ def hides(one: Invocation, name: str, is_decided: Callable[[str], bool]) -> str 
     for look in (_hides_as_shell, _hides_as_program, _hides_as_git, _hides_files, _hides_in_options, _hides_in_words):
         if (reason := look(one, name, is_decided)) is not None:
             return reason
+    return sets_variables(one, name)
+
+
+def sets_variables(one: Invocation, name: str) -> str | None:
+    """Return why the commands after one may run something else than their words say; None where they do not."""
+    letters = set(_LETTERS_THAT_SET.get(name, ""))
+    is_set = name == "set" and bool(_SHELL_OPTIONS & set(one.arguments))
+    if name in SETTING or is_set or any(word.startswith("-") and letters & set(word) for word in one.arguments):
+        return f"`{name}` sets what can change which programs later commands start."
     return None
 
 
@@ -83,7 +96,7 @@ def _hides_as_program(one: Invocation, name: str, _: Callable[[str], bool]) -> s
 def _hides_as_git(one: Invocation, name: str, _: Callable[[str], bool]) -> str | None:
     """A subcommand that is not known may be an alias, or carry out a text: `git rebase -x`, `git bisect run`."""
     words = [word for word in one.arguments if not word.startswith("-")]
-    if name == "git" and any(_STARTED_BY_GIT.match(word) for word in one.arguments):
+    if name == "git" and any(STARTED_BY_GIT.match(word) for word in one.arguments):
         return "`git` starts what an address such as `ext::PROGRAM`, or a setting such as `!PROGRAM`, says."
     if name != "git" or not words or words[0] in PLAIN_GIT:
         return None
@@ -118,7 +131,7 @@ def _hides_in_words(one: Invocation, name: str, is_decided: Callable[[str], bool
 
 
 def _hides_in_options(one: Invocation, name: str, _: Callable[[str], bool]) -> str | None:
-    if name == "env" and any(argument.startswith(("-S", "--s")) for argument in one.arguments):
+    if name == "env" and any(argument.startswith("--s") or _is_inline(argument, "-S") for argument in one.arguments):
         return "`env -S` takes a text apart."
     if name in ("git", "hg", "svn") and any(one.startswith(("-c", "-O")) for one in one.arguments[:4]):
         return f"`{name} -c` changes which programs it starts."

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from itertools import islice
 
-from treadle.shell.hiding import LOADING, hides
+from treadle.shell.hiding import LOADING, STARTED_BY_GIT, hides, sets_variables
 from treadle.shell.parsed import Doubt, Invocation, Line, Redirection, Touched
 from treadle.shell.programs import (
     EVALUATING,
@@ -33,6 +33,12 @@ _MOVES = ("-C", "-D", "--chdir", "--cwd", "--directory", "--wd", "--work-tree", 
 _MAX_FOLDERS = 16
 _UNKNOWN = Program()
 _ASSIGNMENT = re.compile(r"^\w+=")
+_NAMES = re.compile(r"[\w./+-]*\w")
+_MAX_NAMES = 3000
+_MAX_LETTERS = 6
+"""How far into joined short options one may stand that takes a value."""
+_ELSEWHERE = re.compile(r"/|\.{1,2}/|\.\.$|~|file:", re.IGNORECASE)
+"""How the address of a repository on this machine begins."""
 
 
 def analyse(source: str) -> Line:
@@ -56,6 +62,8 @@ def reads_only(line: Line) -> bool:
     """Whether a line certainly changes nothing: every command of it is known to read, with no option that does more."""
     if not line.is_understood or any(one.writes for one in line.redirections):
         return False
+    if any(one.access == "write" for one in line.touched):
+        return False
     return all(not one.risks and not one.via and _known(one)[1].reads_only for one in line.invocations)
 
 
@@ -72,6 +80,7 @@ def _judged(line: Line, *, depth: int) -> Line:
         invocations += [judged, *inner]
         within += reached
         possible += [] if is_known(one.program) else _inner(judged, depth=depth)[0]
+        possible += _named_in(judged)
     joined = next(
         (word for one in invocations for word in one.words if sum(map(word.count, _JOINING)) > _MAX_TAILS), None
     )
@@ -80,12 +89,12 @@ def _judged(line: Line, *, depth: int) -> Line:
     if len(invocations) > MAX_COMMANDS * MAX_COMMANDS:
         doubts.append(Doubt(reason="The line starts too many commands to be judged.", text=line.source[:80]))
         invocations = invocations[: MAX_COMMANDS * MAX_COMMANDS]
-    if len(possible) > MAX_COMMANDS * MAX_COMMANDS:
-        doubts.append(Doubt(reason="The line names too much that may be started to be judged.", text=line.source[:80]))
     outer = [one for one in invocations if not one.via]
     is_decided = partial(_is_decided, depth=depth)
     found = ((one, hides(one, program_name(one.program), is_decided)) for one in invocations)
     hidden = [Doubt(reason=reason, text=one.text[:80]) for one, reason in found if reason is not None]
+    if len(possible) > MAX_COMMANDS * MAX_COMMANDS:
+        hidden.append(Doubt(reason="The line names too much that may be started to be judged.", text=line.source[:80]))
     touched = [
         *(path for one in outer for path in _paths(one)),
         *(_target(one, at) for one in line.redirections for at in one.folders),
@@ -127,13 +136,41 @@ def _risks(one: Invocation) -> list[str]:
         for argument in _options(one)
         if _is_risky(argument, known)
     ]
-    if name in ("git", "hg", "svn") and any("%G" in argument for argument in one.arguments):
-        found.append("A format with `%G` starts the program that checks signatures.")
+    found += _risks_of_git(one, command) if name == "git" else []
+    if known.reads_only and len(_operands(one, known)) > (known.max_operands or len(one.words)):
+        found.append(f"`{command}` writes the file that its last operand names.")
+    if (reason := sets_variables(one, name)) is not None:
+        found.append(reason)
     if name in EVALUATING and any("[" in argument and set(argument) & set("$`") for argument in one.arguments):
         found.append(f"`{name}` evaluates a subscript, which may start programs.")
     if name == "jq" and any(LOADING.search(argument) for argument in one.arguments):
         found.append("`import` and `include` of jq read files that no word names.")
     return found
+
+
+def _risks_of_git(one: Invocation, command: str) -> list[str]:
+    """Say why a command of git may start programs that are not git's: those of a signature, or those of another repository."""
+    found: list[str] = []
+    if any("%G" in argument or "%(signature" in argument for argument in one.arguments):
+        found.append("A format with `%G` or `%(signature)` starts the program that checks signatures.")
+    if command in ("git push", "git fetch", "git pull"):
+        values = [argument.partition("=")[2] if argument.startswith("--") else argument for argument in one.arguments]
+        first = next((word for word in one.arguments[1:] if not word.startswith("-")), "").partition("/")
+        if any(_ELSEWHERE.match(value) or STARTED_BY_GIT.match(value) for value in values) or (
+            first[1] and ":" not in first[0]
+        ):
+            found.append(f"`{command}` starts the hooks and the settings of a repository that is named by its path.")
+    return found
+
+
+def _operands(one: Invocation, known: Program) -> list[str]:
+    """Return the arguments that are neither options nor surely their values."""
+    before = ("", *one.arguments)
+    return [
+        word
+        for last, word in zip(before, one.arguments, strict=False)
+        if (word == "-" or not word.startswith("-")) and last not in known.texts
+    ]
 
 
 def _known(one: Invocation) -> tuple[str, Program]:
@@ -150,13 +187,15 @@ def _options(one: Invocation) -> list[str]:
     for argument in one.arguments:
         if argument == "--":
             break
-        if argument.startswith("-") and argument != "-":
+        if argument.startswith(("-", "@")) and argument != "-":
             found.append(argument)
     return found
 
 
 def _is_risky(argument: str, known: Program) -> bool:
     name = argument.partition("=")[0]
+    if argument.startswith("@"):
+        return "@" in known.risky
     if known.style == "words":
         return name in known.risky or f"-{name.lstrip('-')}" in known.risky
     if name.startswith("--"):
@@ -182,6 +221,21 @@ def _inner(one: Invocation, *, depth: int) -> tuple[list[Invocation], list[Touch
                 found += started
                 touched += reached
     return found, touched
+
+
+def _named_in(one: Invocation) -> list[Invocation]:
+    """Return what the texts and the values of options name, of a command that may start it: `--hook=rm`, `-Xrm`, `--run='x("rm")'`."""
+    name = program_name(one.program)
+    if name in WRAPPERS or name in INTERPRETERS or (is_known(one.program) and not one.risks):
+        return []
+    found: dict[tuple[str, ...], None] = {}
+    for at, argument in enumerate(one.arguments):
+        is_short = argument.startswith("-") and not argument.startswith("--")
+        for text in (argument, *(argument[start:] for start in range(2, _MAX_LETTERS) if is_short)):
+            names = _NAMES.findall(text)
+            for place in range(min(len(names), _MAX_NAMES)):
+                found[(*names[place : place + MAX_COMMANDS], *one.arguments[at + 1 :][:MAX_COMMANDS])] = None
+    return [Invocation(words=words, text=one.text, via=(*one.via, name), folders=one.folders) for words in found]
 
 
 def _within(

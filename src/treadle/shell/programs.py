@@ -21,6 +21,7 @@ __all__ = [
     "PROGRAMS",
     "READABLE_SHELLS",
     "RUNNING_OPTIONS",
+    "SETTING",
     "SHELLS",
     "SHOWING_GIT",
     "SUBCOMMANDS",
@@ -46,7 +47,8 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
     reads_only: bool = False
     """Whether it changes nothing as long as none of its `risky` options is given."""
     risky: frozenset[str] = frozenset()
-    """Options that write a file, start a program or read settings from one: `--output`, `-o`. A long one also counts by its beginnings."""
+    """Options that write a file, start a program or read settings from one: `--output`, `-o`. A long one also counts by its beginnings.
+    `@`: it takes more options from a file `@FILE`."""
     style: str = "gnu"
     """`gnu`: short options may be joined (`-xo`), long ones cut short. `words`: an option is one whole word (`-exec`)."""
     max_operands: int | None = None
@@ -54,7 +56,7 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
     operands: str = "paths"
     """`paths`: each operand may be a path. `first_text`: the first is a pattern or script. `text`: none is a path."""
     texts: frozenset[str] = frozenset()
-    """Options whose value is text and no path: `-n`, `--format`."""
+    """Options whose value is text and no path or operand: `-n`, `--format`."""
     recursive: frozenset[str] | None = frozenset()
     """Options with which it goes through whole folders, and where no path is given through the one it is in; None if it always does."""
     revisions: bool = False
@@ -84,7 +86,7 @@ def _searcher(risky: str = "", *, texts: str = "", **settings: Any) -> Program:
 WRAPPERS = frozenset(
     """
     ash bwrap builtin busybox chpst chroot chrt chronic command conda coproc daemonize dbus-run-session devcontainer direnv
-    distrobox docker doas dumb-init entr env eval exec fakeroot firejail flatpak flock git-shell hatch ionice kubectl ld.so
+    distrobox docker doas dumb-init entr env eval exec fakeroot firejail flatpak flock git-shell hatch history ionice kubectl ld.so
     ld-linux-x86-64.so linux32 linux64 ltrace machinectl mise nerdctl newgrp nice nix nix-shell nohup npx nsenter numactl
     parallel pdm pipenv pipx pkexec podman poetry prlimit proot pueue rlwrap rtx runcon runuser s6-setuidgid schroot script
     sem setarch setpriv setsid sg source sshpass ssh start-stop-daemon stdbuf strace su sudo systemd-nspawn systemd-run
@@ -114,13 +116,15 @@ SHELLS = READABLE_SHELLS | frozenset("zsh fish csh tcsh pwsh powershell nu xonsh
 OPAQUE = frozenset(
     """
     xargs parallel sem trap bind complete compgen enable alias hash mapfile readarray source . script at batch crontab screen tmux
-    entr watch watchexec ssh sshpass su sg runuser newgrp pueue nc ncat socat telnet expect gdb lldb m4 dc ed ex vi vim nvim view
+    entr watch watchexec history ssh sshpass su sg runuser newgrp pueue nc ncat socat telnet expect gdb lldb m4 dc ed ex vi vim nvim view
     vimdiff emacs emacsclient sqlite fc let
     """.split()
 )
 """Programs that start what their input, their settings or their joined words say: their words do not name it."""
 EVALUATING = frozenset("test [ unset read wait printf getopts declare typeset local readonly export".split())
 """Builtins that take names of variables: they carry out what stands in a subscript of one, such as `a[$(id)]`, in single quotes too."""
+SETTING = frozenset("export declare typeset readonly local read getopts".split())
+"""Builtins that set variables, such as `PATH`, for the commands after them. The reader knows most of them by their form, but not in quotes."""
 TEXT_PROGRAMS = frozenset("sed gsed awk gawk mawk nawk original-awk".split())
 """Interpreters whose programs are short and stand in the line."""
 RUNNING_OPTIONS = frozenset(
@@ -231,9 +235,10 @@ PROGRAMS = MappingProxyType(
         **dict.fromkeys("echo basename dirname seq expr sleep".split(), _reader(operands="text")),
         **dict.fromkeys(
             "cat tac head tail cut fold nl rev comm cmp paste column stat readlink realpath "
-            "sum od hexdump strings expand unexpand join pr fmt tsort numfmt".split(),
+            "sum od hexdump expand unexpand join pr fmt tsort numfmt".split(),
             _reader(),
         ),
+        "strings": _reader("@"),
         **dict.fromkeys(
             "md5sum sha1sum sha224sum sha256sum sha384sum sha512sum b2sum cksum".split(), _reader("-c --check")
         ),
@@ -276,26 +281,67 @@ PROGRAMS = MappingProxyType(
             "-o --fromfile --fromtabfile --gitfile --infofile -R",
             flags="-a -d -f -i -l -x -p -s -h -D -C -n -F -u -g -r -t",
         ),
-        "uniq": _reader(max_operands=1),
+        "uniq": _reader(max_operands=1, texts="-f -s -w --skip-fields --skip-chars --check-chars"),
         "wc": _reader("--files0-from"),
-        "xxd": _reader("-r -revert --revert", max_operands=1),
+        "xxd": _reader("-r -revert --revert", max_operands=1, texts="-c -g -l -o -s -n -R"),
         "cp": _program("-t --target-directory --backup -S --suffix"),
         "mv": _program("-t --target-directory --backup -S --suffix"),
         "ln": _program("-t --target-directory --backup -S --suffix"),
         "install": _program("-t --target-directory --strip-program --backup -S --suffix"),
         "split": _program("--filter"),
         "dd": _program(style="words"),
-        "go": _program("-exec -toolexec -vettool -overlay -modfile -C -o", style="words"),
+        "go": _program(
+            "-exec -toolexec -vettool -overlay -modfile -C -o -w -ldflags -gcflags -asmflags -gccgoflags -compiler",
+            style="words",
+        ),
         "cargo": _program("--config --manifest-path -Z -C --target-dir"),
-        "npm": _program("--prefix --script-shell --node-options --userconfig --globalconfig -C"),
+        "npm": _program(
+            "--prefix --script-shell --node-options --userconfig --globalconfig -C --git --shell --editor --viewer --node-gyp --python "
+            "--init-module --onload-script"
+        ),
         "pnpm": _program("--prefix --script-shell --node-options -C --dir --shell-emulator"),
         "yarn": _program("--cwd --use-yarnrc --script-shell"),
         "pytest": _program(
-            "-p -c --config-file --rootdir --confcutdir -o --override-ini --basetemp --junitxml --junit-xml --pdbcls"
+            "-p -c --config-file --rootdir --confcutdir -o --override-ini --basetemp --junitxml --junit-xml --pdbcls --pastebin --debug "
+            "--tx --px --rsyncdir --report-log @"
         ),
-        "ruff": _program("--config --cache-dir --output-file -o"),
-        "mypy": _program("--config-file --python-executable --cache-dir --junit-xml"),
-        "zip": _program("-T -TT --unzip-command", style="words"),
+        "ruff": _program("--config --cache-dir --output-file -o @"),
+        "mypy": _program(
+            "--config-file --python-executable --cache-dir --junit-xml --install-types --any-exprs-report --cobertura-xml-report --html-report "
+            "--linecount-report --linecoverage-report --lineprecision-report --txt-report --xml-report --xslt-html-report --xslt-txt-report @"
+        ),
+        "black": _program("--config"),
+        "isort": _program("--settings-path --settings-file --sp"),
+        "pylint": _program("--init-hook --load-plugins --rcfile --output"),
+        "flake8": _program("--config --append-config --output-file"),
+        **dict.fromkeys(
+            ["pip", "pip3"],
+            _program(
+                "--python --log -t --target --root --src --report --cache-dir -d --dest -w --wheel-dir --global-option --build-option -C "
+                "--config-settings"
+            ),
+        ),
+        "eslint": _program(
+            "-c --config --rulesdir --plugin --parser --resolve-plugins-relative-to -f --format -o --output-file --fix --fix-dry-run "
+            "--cache-location --init"
+        ),
+        "prettier": _program("-w --write --plugin --config --plugin-search-dir --cache-location"),
+        "tsc": _program("-p -project -b -build -outDir -outFile -declarationDir -init @", style="words"),
+        "jest": _program(
+            "-c --config --globalSetup --globalTeardown --setupFiles --setupFilesAfterEnv --runner --reporters --rootDir --roots --resolver "
+            "--transform --testRunner --testEnvironment --testSequencer --testResultsProcessor --outputFile --preset --prettierPath --filter "
+            "--snapshotResolver --watchPlugins --projects --env"
+        ),
+        "vitest": _program("-c --config -r --root --globalSetup --reporter --outputFile --environment --runner --pool"),
+        "mocha": _program(
+            "-r --require --config --package --file -R --reporter -u --ui -n --node-option --loader --import"
+        ),
+        "svn": _program("--diff-cmd --diff3-cmd --editor-cmd --config-option --config-dir -F --file --targets"),
+        "hg": _program("--config --config-file -R --repository --cwd -t --tool -e --ssh --remotecmd -o --output"),
+        "jobs": _program("-x", operands="text"),
+        "wait": _program("-p", operands="text"),
+        "set": _program("-k -H", operands="text"),
+        "zip": _program("-T --test --unzip-command"),
         "gh": _program("--jq -R --repo"),
     }
 )
@@ -316,7 +362,7 @@ _PLAIN = frozenset(
     touch mkdir rmdir rm chmod chown chgrp tee truncate mktemp shred date uname hostname id whoami groups who users uptime df free ps
     kill pkill killall gzip gunzip zcat bzip2 bunzip2 xz unxz zstd unzip unrar mkfifo mknod sync shuf csplit yes nproc arch logname tty
     clear unset set shopt umask exit return read wait jobs type ulimit times test [ export declare local readonly typeset pushd popd dirs
-    hg svn pip pip3 black isort flake8 pylint eslint prettier tsc lsof pgrep pidof cal base64 base32 iconv dos2unix unix2dos sudoedit
+    lsof pgrep pidof cal base64 base32 iconv dos2unix unix2dos sudoedit
     """.split()
 )
 """Further programs that start no other one."""

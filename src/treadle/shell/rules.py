@@ -8,7 +8,7 @@ import msgspec
 
 from treadle.errors import ConfigurationError
 from treadle.shell.parsed import Invocation, Line
-from treadle.shell.programs import SUBCOMMANDS, program_name
+from treadle.shell.programs import INTERPRETERS, PROGRAMS, SUBCOMMANDS, WRAPPERS, program_name
 
 __all__ = ["FOREIGN_NAMES", "CommandPattern", "own_path", "own_tool", "suggested"]
 
@@ -62,6 +62,13 @@ class CommandPattern(msgspec.Struct, frozen=True, kw_only=True):
         words = shlex.join(self.words)
         if not self.is_prefix:
             return f"the command `{words}`, and no other"
+        name = program_name(self.words[0]) if self.words else ""
+        if name in WRAPPERS or name in INTERPRETERS:
+            return (
+                f"nothing: `{name}` starts or carries out what its arguments say; a rule has to name the whole command"
+            )
+        if name and name not in PROGRAMS and name not in SUBCOMMANDS:
+            return f"`{words}` with any arguments, whatever its options do, and no redirection to a file"
         what = f"`{words}` with any arguments" if words else "every command"
         return f"{what}, but no option that writes a file or starts a program, and no redirection to a file"
 
