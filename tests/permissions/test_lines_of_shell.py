@@ -257,3 +257,14 @@ def test_the_words_of_an_undecided_line_are_looked_at_in_each_folder_that_it_may
 async def test_a_reader_that_is_given_a_file_to_write_is_asked_about_without_a_rule(root: Path, command: str):
     assert await outcome(command, root, rules=()) == "asked"
     assert not (root / "out.txt").exists()
+
+
+@pytest.mark.row("P15")
+@pytest.mark.parametrize(
+    "command",
+    ["git push secrets x", "git -q push secrets", "git fetch secrets", "git pull ./secrets", "cd out; git push W"],
+)
+async def test_git_is_not_given_a_folder_as_the_other_repository_by_a_rule(root: Path, command: str):
+    rules = ["shell(git push:*)", "shell(git fetch:*)", "shell(git pull:*)", "shell(cd:*)"]
+    assert await outcome(command, root, rules=rules) == "asked"
+    assert await outcome("git fetch origin", root, rules=rules) == "ran"

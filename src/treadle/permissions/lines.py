@@ -68,13 +68,17 @@ class JudgedLine(msgspec.Struct, frozen=True, kw_only=True):
     """The canonical names of what lies in folders that a command takes away or changes as a whole, two levels deep."""
     among: FileNames | None = None
     """The folder of files in which it runs."""
+    is_elsewhere: bool = False
+    """Whether git is given a folder as the other repository: its hooks and settings would run."""
     unseen: str = ""
     """Such a folder, or a pattern that names some, with more in it than is looked at; empty where there is none."""
 
     @property
     def is_certain(self) -> bool:
         """Whether rules may allow it: it is understood, stays in the root folder, and no redirection of it writes a file."""
-        return self.line.is_understood and not self.redirects and not any(one.is_outside for one in self.reached)
+        if self.redirects or self.is_elsewhere or any(one.is_outside for one in self.reached):
+            return False
+        return self.line.is_understood
 
     @property
     def is_decided(self) -> bool:
@@ -125,8 +129,16 @@ def judged(call: CheckedCall, facts: JsonObject) -> JudgedLine | None:
         unknown=unknown,
         swept=below,
         unseen=unseen,
+        is_elsewhere=any(_is_repository(one, given) for one in line.invocations),
         among=given.files,
     )
+
+
+def _is_repository(one: Invocation, given: ShellLine) -> bool:
+    if one.words[0] != "git" or one.words[1:2] not in (("push",), ("fetch",), ("pull",)):
+        return False
+    named = next((word for word in one.words[2:] if not word.startswith("-")), None)
+    return named is not None and any(given.look(posixpath.join(at, named)).is_folder for at in one.folders)
 
 
 def _swept(line: Line, given: ShellLine) -> tuple[tuple[tuple[str, ...], ...], str]:
