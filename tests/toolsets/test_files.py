@@ -167,6 +167,16 @@ def test_one_line_of_100_megabytes_is_never_held(box, put):
     assert box("read", path="big.txt")["output"] == "x" * 2000 + f"… [{(100 << 20) - 2000} more bytes]"
 
 
+@pytest.mark.row("TF2")
+def test_a_cancelled_read_ends_in_the_middle_of_a_line(box, put, context):
+    os.truncate(put("big.txt", "x" * 8192), 1 << 40)
+    looks = iter(range(1000))
+
+    box("read", path="big.txt", ctx=context(lambda: next(looks) >= 10))
+
+    assert next(looks) < 20
+
+
 @pytest.mark.row("K04")
 def test_list_shows_folders_sizes_and_links(box, put, root):
     put("notes.txt", "hello")

@@ -96,6 +96,61 @@ def test_mixed_line_ends_are_left_as_they_are(box: Any, root: Path):
     assert (root / "a.txt").read_bytes() == b"one\r\ntwo\n3"
 
 
+@pytest.mark.row("K02")
+def test_places_that_differ_in_their_line_ends_alone_are_equal(box: Any, root: Path):
+    mixed = b"x\r\ny\r\nmiddle\nx\ny\nx\ry"
+    (root / "a.txt").write_bytes(mixed)
+    box("read", path="a.txt")
+
+    refused = box.refusal("edit", path="a.txt", old_text="x\ny", new_text="x\nz")
+    assert (refused.code, (root / "a.txt").read_bytes()) == ("text_not_unique", mixed)
+    assert "occurs 3 times" in refused.body["error"]
+
+    box("edit", path="a.txt", old_text="x\ny", new_text="x\nz", all=True)
+    assert (root / "a.txt").read_bytes() == b"x\r\nz\r\nmiddle\nx\nz\nx\rz"
+
+
+def test_a_line_end_that_is_written_out_is_changed_as_it_is_written(box: Any, root: Path):
+    (root / "a.txt").write_bytes(b"one\r\ntwo\nthree\n")
+    box("read", path="a.txt")
+    box("edit", path="a.txt", old_text="one\r\n", new_text="one\n")
+
+    assert (root / "a.txt").read_bytes() == b"one\ntwo\nthree\n"
+    assert box.refusal("edit", path="a.txt", old_text="two\n\nthree", new_text="x").code == "text_not_found"
+
+
+@pytest.mark.row("K02")
+def test_an_edit_that_would_make_a_huge_file_is_refused_before_it_is_made(box: Any, root: Path):
+    (root / "a.txt").write_text("a\n" * 200_000)
+    box("read", path="a.txt")
+    huge = {"path": "a.txt", "old_text": "a", "new_text": "b" * 1_000_000, "all": True}
+
+    assert box.refusal("edit", **huge).code == "too_large"
+    shown = box.tools["edit"].review(huge, box.facts).preview.text
+    assert shown.startswith("The call would be refused: ")
+    assert "more than 20,000,000" in shown
+
+
+@pytest.mark.row("K02")
+def test_very_many_places_are_replaced_in_a_time_that_grows_with_the_file(box: Any, root: Path):
+    (root / "a.txt").write_text("a\n" * 1_000_000)
+    box("read", path="a.txt")
+    done = box("edit", path="a.txt", old_text="a", new_text="b", all=True)  # quadratic work would take minutes
+
+    assert done["output"] == "Edited a.txt in 1000000 places."
+    assert done["lines"] == list(range(1, 101))
+    assert (root / "a.txt").read_text() == "b\n" * 1_000_000
+
+
+def test_a_preview_says_that_line_ends_change(box: Any, root: Path):
+    (root / "a.txt").write_bytes(b"one\r\ntwo\n")
+    call = {"path": "a.txt", "content": "one\ntwo\n"}
+
+    assert box.tools["write"].review(call, {}).preview.text == "Only the ends of lines change."
+    (root / "a.txt").write_bytes(b"one\r\ntwo\r\n")
+    assert box.tools["write"].review(call, {}).preview.text == "The file has this content already."
+
+
 def test_bytes_of_another_encoding_are_kept(box: Any, root: Path):
     (root / "a.txt").write_bytes("größe = 1\n".encode("latin-1"))
     box("read", path="a.txt")

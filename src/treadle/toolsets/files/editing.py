@@ -1,6 +1,7 @@
 """Edit a text: replace what stands there, once or everywhere, with its line ends and encoding kept. Opens nothing."""
 
 import difflib
+import re
 from collections.abc import Sequence
 from itertools import islice
 
@@ -12,6 +13,9 @@ __all__ = ["Edit", "TextFile", "edited", "reverted"]
 
 _MARKS = {"utf-8": b"\xef\xbb\xbf", "utf-16-le": b"\xff\xfe", "utf-16-be": b"\xfe\xff"}
 _LINE_ENDS = ("\r\n", "\r")
+_LINE_END = r"(?:\r\n|\r(?!\n)|(?<!\r)\n)"
+_MAX_CHARACTERS = 20_000_000
+"""Of an edited text. A larger file could not be edited again, and might not fit into memory."""
 _MAX_PLACES = 10
 _MAX_TRIES = 100
 _MAX_NEAR_LINES = 5000
@@ -101,17 +105,17 @@ def edited(file: TextFile, edits: Sequence[Edit], path: str) -> tuple[str, list[
     """Return the text after all edits, each on the result of the one before, and the lines at which they were made.
 
     Raises:
-        Rejected: A text does not occur, occurs more often than once without `all`, or is not changed. Nothing is edited then.
+        Rejected: A text does not occur, occurs more often than once without `all`, is not changed, or would become too large. Nothing is
+            edited then.
     """
     text = file.text
     lines: list[int] = []
     for number, edit in enumerate(edits, 1):
         which = f"Edit {number} of {len(edits)}: " if len(edits) > 1 else ""
-        old, new = _in_line_ends(text, edit)
-        places = _places(text, old)
-        _check(text, edit, places, f"{which}{shown(path)}")
-        lines += [text.count("\n", 0, at) + 1 for at in (places if edit.all else places[:1])]
-        text = text.replace(old, new) if edit.all else text.replace(old, new, 1)
+        places = _places(text, edit.old_text)
+        _check(text, edit, [start for start, _ in places], f"{which}{shown(path)}")
+        lines += _lines_of(text, [start for start, _ in places])
+        text = _replaced(text, places, edit, f"{which}{shown(path)}")
     return text, lines
 
 
@@ -130,18 +134,9 @@ def _before(text: str, edit: Edit) -> list[str]:
         if edit.all:
             found.append(text.replace(new, old) if new else text)
         elif new:
-            found += [text[:at] + old + text[at + len(new) :] for at in islice(_places(text, new), _MAX_TRIES)]
+            at = [one.start() for one in islice(re.finditer(re.escape(new), text), _MAX_TRIES)]
+            found += [text[:start] + old + text[start + len(new) :] for start in at]
     return found
-
-
-def _in_line_ends(text: str, edit: Edit) -> tuple[str, str]:
-    """Return an edit in the line ends of the text: a model writes `\\n` whatever the file has."""
-    if edit.old_text not in text:
-        for line_end in _LINE_ENDS:
-            old, new = _with_line_ends(edit, line_end)
-            if old in text:
-                return old, new
-    return edit.old_text, edit.new_text
 
 
 def _with_line_ends(edit: Edit, line_end: str) -> tuple[str, str]:
@@ -149,13 +144,43 @@ def _with_line_ends(edit: Edit, line_end: str) -> tuple[str, str]:
     return old, new
 
 
-def _places(text: str, wanted: str) -> list[int]:
+def _places(text: str, wanted: str) -> list[tuple[int, int]]:
+    """Return where a text stands, whatever its lines end with there: a model sees no line ends, and writes `\\n`."""
+    pattern = _LINE_END.join(map(re.escape, wanted.replace("\r\n", "\n").split("\n")))
+    return [one.span() for one in re.finditer(pattern, text)]
+
+
+def _lines_of(text: str, places: Sequence[int]) -> list[int]:
     found: list[int] = []
-    at = text.find(wanted)
-    while at >= 0:
-        found.append(at)
-        at = text.find(wanted, at + len(wanted))
+    line, last = 1, 0
+    for at in places:
+        line += text.count("\n", last, at)
+        last = at
+        found.append(line)
     return found
+
+
+def _replaced(text: str, places: Sequence[tuple[int, int]], edit: Edit, where: str) -> str:
+    size = len(text) + len(places) * (len(edit.new_text) - len(edit.old_text))
+    if size > _MAX_CHARACTERS:
+        raise refusal(
+            f"{where}: the file would have {size:,} characters, more than {_MAX_CHARACTERS:,}. Nothing was changed.",
+            "too_large",
+        )
+    parts: list[str] = []
+    last = 0
+    for start, end in places:
+        parts += (text[last:start], _in_line_ends_of(text[start:end], edit))
+        last = end
+    return "".join((*parts, text[last:]))
+
+
+def _in_line_ends_of(place: str, edit: Edit) -> str:
+    """Return the new text with the line end of the place where the old one stands."""
+    if place == edit.old_text:
+        return edit.new_text
+    found = re.search(_LINE_END, place)
+    return edit.new_text if found is None else _with_line_ends(edit, found[0])[1]
 
 
 def _check(text: str, edit: Edit, places: Sequence[int], where: str) -> None:

@@ -170,11 +170,14 @@ def _read(root: Root, arguments: JsonObject, ctx: ToolContext) -> ToolOutput:
 def _read_lines(stream: BinaryIO, offset: int, limit: int, ctx: ToolContext) -> JsonObject:
     found: list[str] = []
     chars, total = 0, 0
-    for total, line in enumerate(lines(stream, keep_bytes=_MAX_LINE_BYTES), start=1):
-        if total % _LINES_BETWEEN_LOOKS == 0:
-            if ctx.cancelled:
-                break
-            give_way()
+
+    def is_over() -> bool:
+        give_way()
+        return ctx.cancelled
+
+    for total, line in enumerate(lines(stream, keep_bytes=_MAX_LINE_BYTES, is_over=is_over), start=1):
+        if total % _LINES_BETWEEN_LOOKS == 0 and is_over():
+            break
         if total < offset:
             continue
         text = _marked(line)

@@ -83,11 +83,12 @@ def _preview(arguments: JsonObject, old: bytes | None, path: str) -> Preview:
             if old is None:
                 return _text("The file does not exist: the edit would be refused.")
             new_text, _ = edited(file, edits_of(arguments), path)
+        is_same = old is not None and file.content(new_text, path) == old
     except Rejected as refused:
         return _text(f"The call would be refused: {refused}")
-    before, after = (text.replace("\r\n", "\n") for text in (file.text, new_text))
-    if before == after:
-        return _text("The file has this content already.")
+    before, after = (text.replace("\r\n", "\n").replace("\r", "\n") for text in (file.text, new_text))
+    if before == after and old is not None:
+        return _text("The file has this content already." if is_same else "Only the ends of lines change.")
     return Preview(kind="diff", text=diff(before, after, path))
 
 

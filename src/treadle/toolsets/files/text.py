@@ -2,7 +2,8 @@
 
 import io
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import count
 from typing import BinaryIO
 
 import msgspec
@@ -17,6 +18,9 @@ _SNIFFED_BYTES = 8192
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _WIDE_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _MAX_WIDE_BYTES = 20_000_000
+_SKIPPED_BYTES = 1 << 16
+_BETWEEN_LOOKS = 64
+"""Pieces of a long line that are skipped between two looks at whether to go on."""
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,11 +54,17 @@ def _narrowed(content: bytes) -> BinaryIO | None:
         return None
 
 
-def lines(stream: BinaryIO, *, keep_bytes: int) -> Iterator[Line]:
-    """Yield the lines, each cut to so many bytes. A longer line is read to its end, but never held."""
+def lines(stream: BinaryIO, *, keep_bytes: int, is_over: Callable[[], bool]) -> Iterator[Line]:
+    """Yield the lines, each cut to so many bytes. A longer line is read to its end, but never held.
+
+    Args:
+        is_over: Whether to end within a long line. Asked now and then.
+    """
     while start := stream.readline(keep_bytes):
-        dropped = 0 if start.endswith(b"\n") else _skip_line(stream)
+        dropped, is_whole = (0, True) if start.endswith(b"\n") else _skip_line(stream, is_over)
         yield Line(text=_decode(start), dropped_bytes=dropped)
+        if not is_whole:
+            return
 
 
 def pieces(stream: BinaryIO) -> Iterator[tuple[int, str]]:
@@ -66,13 +76,17 @@ def pieces(stream: BinaryIO) -> Iterator[tuple[int, str]]:
         number, tail = (number + 1, b"") if is_whole else (number, piece[-OVERLAP_BYTES:])
 
 
-def _skip_line(stream: BinaryIO) -> int:
+def _skip_line(stream: BinaryIO, is_over: Callable[[], bool]) -> tuple[int, bool]:
+    """Return how many bytes were skipped, and whether the line was skipped to its end."""
     dropped = 0
-    while rest := stream.readline(1 << 16):
+    for number in count(1):
+        rest = stream.readline(_SKIPPED_BYTES)
         dropped += len(rest.rstrip(b"\r\n"))
-        if rest.endswith(b"\n"):
+        if not rest or rest.endswith(b"\n"):
+            return dropped, True
+        if number % _BETWEEN_LOOKS == 0 and is_over():
             break
-    return dropped
+    return dropped, False
 
 
 def _decode(line: bytes) -> str:
