@@ -258,6 +258,21 @@ def test_what_the_person_may_not_read_is_refused_and_skipped(make_box):
         assert box("glob", pattern="**/*") == {"output": "locked.txt", "count": 1}
 
 
+def test_a_file_that_the_person_has_made_read_only_is_not_replaced(make_box):
+    with ordinary_person(), tempfile.TemporaryDirectory() as folder:
+        box, file = make_box(Path(folder)), Path(folder) / "kept.txt"
+        file.write_text("x")
+        file.chmod(0o444)
+        box("read", path="kept.txt")
+
+        assert box.refusal("edit", path="kept.txt", old_text="x", new_text="y").code == "permission_denied"
+        assert box.refusal("write", path="kept.txt", content="y").code == "permission_denied"
+        assert (file.read_text(), list(Path(folder).iterdir())) == ("x", [file])
+        file.chmod(0o644)
+        box("edit", path="kept.txt", old_text="x", new_text="y")
+        assert file.read_text() == "y"
+
+
 def test_a_root_that_is_no_folder_is_an_error_of_the_programmer(put, tmp_path):
     for path in (tmp_path / "none", put("file.txt", "x")):
         with pytest.raises(ConfigurationError, match="not a folder"):

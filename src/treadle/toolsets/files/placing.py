@@ -151,17 +151,17 @@ def _keep(descriptor: int, at: Place) -> None:
     """Give the new file the owner, the attributes and the mode of the old one, in this order: a change of owner clears mode bits."""
     if at.status is None:
         return
-    own = os.fstat(descriptor)
-    if (own.st_uid, own.st_gid) != (at.status.st_uid, at.status.st_gid):
-        os.fchown(descriptor, at.status.st_uid, at.status.st_gid)
-    if hasattr(os, "listxattr"):
-        old = os.open(at.name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, dir_fd=at.folder)
-        try:
-            for name in os.listxattr(old):
-                with contextlib.suppress(OSError):  # such as one of the system's own
-                    os.setxattr(descriptor, name, os.getxattr(old, name))
-        finally:
-            os.close(old)
+    # Opened for writing: a file that is read-only for this person is not replaced by way of its folder.
+    old = os.open(at.name, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, dir_fd=at.folder)
+    try:
+        own = os.fstat(descriptor)
+        if (own.st_uid, own.st_gid) != (at.status.st_uid, at.status.st_gid):
+            os.fchown(descriptor, at.status.st_uid, at.status.st_gid)
+        for name in os.listxattr(old) if hasattr(os, "listxattr") else ():
+            with contextlib.suppress(OSError):  # such as one of the system's own
+                os.setxattr(descriptor, name, os.getxattr(old, name))
+    finally:
+        os.close(old)
     os.fchmod(descriptor, stat.S_IMODE(at.status.st_mode))
 
 
