@@ -268,3 +268,22 @@ async def test_git_is_not_given_a_folder_as_the_other_repository_by_a_rule(root:
     rules = ["shell(git push:*)", "shell(git fetch:*)", "shell(git pull:*)", "shell(cd:*)"]
     assert await outcome(command, root, rules=rules) == "asked"
     assert await outcome("git fetch origin", root, rules=rules) == "ran"
+
+
+@pytest.mark.row("P14")
+@pytest.mark.parametrize(
+    ("command", "offered"),
+    [
+        ("mytool 'a|b'", ("shell(mytool 'a|b')",)),
+        ("mytool 'x; y'", ("shell(mytool 'x; y')",)),
+        ("rm '*'", ()),
+        ("npm run 'te?t*'", ()),
+    ],
+)
+async def test_a_question_about_quoted_signs_pauses_the_run_and_offers_no_wider_rule(
+    root: Path, command: str, offered: tuple[str, ...]
+):
+    agent = Agent(ScriptedModel([call("shell", command=command), text("ok")]), tools=[shell_tool(root)])
+    result = await agent.run("go")
+
+    assert [one.rules for one in result.approvals] == [offered]

@@ -92,6 +92,11 @@ def test_a_rule_that_forbids_does_not_find_what_is_only_named(source: str, patte
         ("python x.py", ()),
         ("git log --output=x", ()),
         ("echo $(id)", ()),
+        ("mytool 'a|b' 'c; d' '$(x)' '`y`' \"z & a\"", ("mytool 'a|b' 'c; d' '$(x)' '`y`' 'z & a'",)),
+        ("touch 'a(b)' 'c<d'", ("touch 'a(b)' 'c<d'",)),
+        ("rm '*'", ()),
+        ("npm run 'te?t'", ()),
+        ("git log '*'", ("git log:*",)),
     ],
 )
 def test_only_a_rule_that_is_proven_to_match_is_offered(source: str, patterns: tuple[str, ...]):
@@ -99,7 +104,33 @@ def test_only_a_rule_that_is_proven_to_match_is_offered(source: str, patterns: t
     assert not patterns or allowed(source, *patterns)
 
 
-@pytest.mark.parametrize("text", ["", "  ", "git log; id", "git 'log", "a && b", "a $(b)"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "  ", "git log; id", "git 'log", "a && b", "a $(b)", 'a "$(b)"', "a `b`", "rm:*)", "git log)", "git diff > x", "cat <x", "rm\u200b:*",
+     "git\u00a0log:*", "a\rb", "a 'b\x00'", "ls:*foo", "'ls", "a \\"],
+)  # fmt: skip
 def test_a_pattern_that_is_no_single_command_is_refused(text: str):
     with pytest.raises(ConfigurationError, match="command pattern"):
         CommandPattern.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "source"),
+    [
+        ("grep 'a|b' f", "grep 'a|b' f"),
+        ('grep "a;b"', "grep a\\;b"),
+        ("echo \\(", "echo '('"),
+        ("ls '<x>'", "ls \\<x\\>"),
+    ],
+)
+def test_signs_of_the_shell_in_quotes_are_text_in_a_pattern_too(text: str, source: str):
+    assert allowed(source, text)
+    assert forbidden(source, text)
+
+
+def test_a_pattern_with_wildcards_says_so():
+    assert (
+        CommandPattern.parse("rm 'd*'").covers
+        == "the command `rm 'd*'`, where `*`, `?` and `[` stand for any text of their word"
+    )
+    assert CommandPattern.parse("rm d").covers == "the command `rm d`, and no other"

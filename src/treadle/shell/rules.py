@@ -3,6 +3,7 @@
 import fnmatch
 import re
 import shlex
+import unicodedata
 
 import msgspec
 
@@ -18,6 +19,8 @@ FOREIGN_NAMES = {
 }  # fmt: skip
 """The names of Claude Code's tools, so that rules which people have written for it are understood."""
 
+_WILD = re.compile(r"[*?\[]")
+_SEVERAL = "holds more than one simple command. Write one rule for each: every command of a line is judged by itself."
 _SERVER = re.compile(r"mcp__(?:(?!__)[^*?\[])+")
 _SAME = {"r": "recursive", "R": "recursive", "f": "force", "v": "verbose", "n": "dry-run", "a": "all"}
 """Short options that a rule which forbids finds in their long form too."""
@@ -49,17 +52,16 @@ class CommandPattern(msgspec.Struct, frozen=True, kw_only=True):
             raise ConfigurationError(f"The command pattern {text!r} is invalid: {exc}.") from exc
         if not words and not is_prefix:
             raise ConfigurationError("A command pattern is empty. Write the command, as in `shell(git log:*)`.")
-        if any(sign in body for sign in (";", "|", "&", "\n", "`", "$(")):
-            raise ConfigurationError(
-                f"The command pattern {text!r} holds more than one simple command. Write one rule for each: "
-                "every command of a line is judged by itself."
-            )
+        if (problem := _problem(body)) is not None:
+            raise ConfigurationError(f"The command pattern {text!r} {problem}")
         return CommandPattern(text=text, words=words, is_prefix=is_prefix)
 
     @property
     def covers(self) -> str:
         """Which commands it vouches for, in one sentence for a person."""
         words = shlex.join(self.words)
+        if not self.is_prefix and any(map(_WILD.search, self.words)):
+            return f"the command `{words}`, where `*`, `?` and `[` stand for any text of their word"
         if not self.is_prefix:
             return f"the command `{words}`, and no other"
         name = program_name(self.words[0]) if self.words else ""
@@ -104,6 +106,37 @@ class CommandPattern(msgspec.Struct, frozen=True, kw_only=True):
         return len(operands) == len(wanted[1]) and all(map(fnmatch.fnmatchcase, operands, wanted[1]))
 
 
+def _problem(body: str) -> str | None:
+    """Say what is wrong with the text of a pattern; None for a simple command. Signs of the shell in quotes are text."""
+    if any(unicodedata.category(one)[0] in "CZ" and one not in " \t\n" for one in body):
+        return "holds an invisible character, which no command that is judged has."
+    bare, in_double = _unquoted(body)
+    if "`" in bare + in_double or "$(" in bare or "$(" in in_double:
+        return _SEVERAL
+    if set(bare) & set(";|&\n"):
+        return _SEVERAL
+    if set(bare) & set("<>()"):
+        return "holds a sign of the shell that is no part of a command, such as `>` or `)`. Put it in quotes if it is text."
+    return "has `:*` before its end. It stands for any arguments, at the end: `git log:*`." if ":*" in bare else None
+
+
+def _unquoted(body: str) -> tuple[str, str]:
+    """Return what stands outside of quotes, and in double ones, where the shell expands it still. Escaped signs are in neither."""
+    found = {"": "", '"': "", "'": ""}
+    quote, is_escaped = "", False
+    for one in body:
+        if is_escaped:
+            is_escaped = False
+        elif one == "\\" and quote != "'":
+            is_escaped = True
+        elif one == quote or (one in "'\"" and not quote):
+            quote = "" if quote else one
+            found[""] += " "
+        else:
+            found[quote] += one
+    return found[""], found['"']
+
+
 def suggested(line: Line) -> tuple[str, ...]:
     """Return the narrow patterns that would cover a line the next time; none where a rule cannot vouch for it.
 
@@ -112,7 +145,12 @@ def suggested(line: Line) -> tuple[str, ...]:
     if not line.is_understood or any(one.risks or one.via for one in line.invocations):
         return ()
     patterns = tuple(dict.fromkeys(_pattern(one) for one in line.invocations))
-    proven = [CommandPattern.parse(pattern) for pattern in patterns]
+    try:
+        proven = [CommandPattern.parse(pattern) for pattern in patterns]
+    except ConfigurationError:
+        return ()
+    if any(_WILD.search(word) for one in proven for word in one.words):
+        return ()
     is_covered = all(any(one.allows(invocation) for one in proven) for invocation in line.invocations)
     return patterns if is_covered else ()
 
