@@ -113,6 +113,36 @@ def test_a_tool_whose_shape_changed_since_its_calls_were_recorded_fails_the_chec
     assert "tools check" in treadle("tools", "--run", code=2).stderr
 
 
+@pytest.mark.row("F07")
+@pytest.mark.parametrize(
+    "line",
+    [
+        "os._exit(0)",
+        "os.kill(os.getpid(), 9)",
+        "os.execv('/bin/true', ['true'])",
+        "atexit.register(os._exit, 0); sys.exit(0)",
+        "threading.Thread(target=os._exit, args=(0,)).start()\nthreading.Event().wait()",
+    ],
+)
+def test_a_file_of_tools_that_ends_its_process_does_not_pass_the_check(treadle, line: str):
+    (treadle.folder / "prices.py").write_text(f"import atexit, os, sys, threading\n{PRICES}\n{line}\n")
+
+    checked = treadle("tools", "check", "--tools", "prices.py", code=2)
+
+    assert checked.stdout == ""
+    assert checked.stderr.count("treadle: ") == 1
+
+
+@pytest.mark.row("F07")
+def test_a_tool_that_ends_its_process_when_it_is_run_again_does_not_pass_the_check(treadle):
+    (treadle.folder / "prices.py").write_text(PRICES.replace("    return 24.5", "    import os\n    os._exit(0)"))
+    (treadle.folder / "calls.jsonl").write_text('{"tool": "price", "arguments": {"product": "cup"}, "result": 3.5}\n')
+
+    checked = treadle("tools", "check", "--tools", "prices.py", "--examples", "calls.jsonl", "--run", code=2)
+
+    assert "ended with exit code 0 before it had a result" in checked.stderr
+
+
 TOOLSETS = """
 from contextlib import asynccontextmanager
 from pathlib import Path

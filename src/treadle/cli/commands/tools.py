@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, NamedTuple
 
+import msgspec
+
 from treadle import (
     ConfigurationError,
     Tool,
@@ -18,6 +20,7 @@ from treadle import (
     load_tool_examples,
     open_session,
 )
+from treadle.cli.apart import carried_out_apart
 from treadle.cli.exits import UsageError
 from treadle.cli.input.options import Options
 from treadle.cli.input.settings import settings_of
@@ -41,11 +44,20 @@ class _Opened(NamedTuple):
     """Why it cannot be opened or listed; empty where it can."""
 
 
+class _Checked(NamedTuple):
+    """What a check has come to."""
+
+    names: tuple[str, ...]
+    results: int
+    """Recorded results that were compared."""
+    findings: tuple[ToolFinding, ...]
+
+
 def command(options: Options, terminal: Terminal) -> int:
     """List the tools, or check them. Toolsets are opened for that, and closed again."""
     quiet_logs()
     if options.action == "check":
-        return asyncio.run(_check(options, terminal))
+        return _check(options, terminal)
     if options.recorded or options.runs_again:
         raise UsageError("--examples and --run belong to a check. Write `treadle tools check --examples FILE`.")
     found = load_tools(settings_of(options))
@@ -120,20 +132,26 @@ def _effect(tool: Tool) -> str:
     return "by call" if callable(tool.effect) else str(tool.effect)
 
 
-async def _check(options: Options, terminal: Terminal) -> int:
+def _check(options: Options, terminal: Terminal) -> int:
     """Hold the tools to their contracts and their recorded calls. Exit code 1 where one breaks them; advice changes nothing.
+
+    In a process of its own: a file of tools that ends its process must not pass for tools without a fault.
 
     Raises:
         ConfigurationError: A toolset cannot be opened, or a recording cannot be read.
     """
+    found = carried_out_apart(lambda: msgspec.to_builtins(asyncio.run(_checked(options))), "checks the tools")
+    return _report(msgspec.convert(found, _Checked), options, terminal)
+
+
+async def _checked(options: Options) -> _Checked:
     try:
         found = load_tools(settings_of(options))
     except UsageError as error:
         broken = error.__cause__
         if not isinstance(broken, ToolDefinitionError):
             raise
-        finding = ToolFinding(tool="", level="error", where="definition", message=str(error))
-        return _report((), 0, (finding,), options, terminal)
+        return _Checked((), 0, (ToolFinding(tool="", level="error", where="definition", message=str(error)),))
     recorded = _recorded(options.recorded)
     own = tuple(one for one in found if isinstance(one, Tool))
     async with _opened([one for one in found if not isinstance(one, Tool)]) as opened:
@@ -146,7 +164,7 @@ async def _check(options: Options, terminal: Terminal) -> int:
         findings = await check_tools(every, recorded=recorded, run=options.runs_again)
     in_code = sum(example.has_result for tool in every for example in tool.recorded)
     results = in_code + sum(example.has_result for examples in recorded.values() for example in examples)
-    return _report([tool.name for tool in every], results, findings, options, terminal)
+    return _Checked(tuple(tool.name for tool in every), results, findings)
 
 
 def _recorded(paths: Sequence[str]) -> dict[str, tuple[ToolExample, ...]]:
@@ -157,16 +175,15 @@ def _recorded(paths: Sequence[str]) -> dict[str, tuple[ToolExample, ...]]:
     return found
 
 
-def _report(
-    checked: Sequence[str], results: int, findings: Sequence[ToolFinding], options: Options, terminal: Terminal
-) -> int:
+def _report(done: _Checked, options: Options, terminal: Terminal) -> int:
+    checked, results, findings = done
     errors = [one for one in findings if one.level == "error"]
     if options.as_json:
         rows = [
             {"tool": one.tool, "level": one.level, "where": one.where, "field": one.field, "message": one.message}
             for one in findings
         ]
-        terminal.data({"checked": list(checked), "recorded_results": results, "findings": rows})
+        terminal.data({"checked": checked, "recorded_results": results, "findings": rows})
         return 1 if errors else 0
     for one in sorted(findings, key=lambda one: one.level != "error"):
         name = f"{shown_name(one.tool)}: " if one.tool else ""
