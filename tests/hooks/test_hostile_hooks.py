@@ -63,6 +63,8 @@ NOT_UNDERSTOOD = [
     f"print('checking'); {says({'decision': 'block'})}",
     f"{says({'decision': 'approve'})}; {says({'decision': 'block'})}",
     "sys.stdout.write(json.dumps({'pad': 'x' * 50_000_000, 'hookSpecificOutput': {'permissionDecision': 'deny'}}))",
+    f"print('x' * 600_000); {says({'decision': 'block'})}; print('x' * 600_000)",
+    "sys.stdout.write('x' * 1_000_001)",
     *(f"sys.exit({code})" for code in (1, 3, 126, 127, 255)),
     *(f"os.kill(os.getpid(), {number})" for number in (6, 9, 11, 15)),  # not 1: under nohup it is ignored
 ]
@@ -77,7 +79,14 @@ async def test_an_answer_that_is_not_understood_denies_where_the_hook_fails_clos
 
 @pytest.mark.row("E06")
 @pytest.mark.parametrize(
-    "body", ["print('checked: [ok]')", "print('3 files')", "sys.stdout.write('x' * 50_000_000)", ""]
+    "body",
+    [
+        "print('checked: [ok]')",
+        "print('3 files')",
+        "sys.stdout.write('x' * 1_000_000)",
+        "sys.stderr.write('x' * 50_000_000)",
+        "",
+    ],
 )
 async def test_words_and_silence_decide_nothing(run: Any, body: str):
     assert status(await run("PreToolUse", body, fails="closed")) == "ok"

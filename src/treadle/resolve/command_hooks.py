@@ -254,8 +254,13 @@ def _hook_output(done: ProcessResult, entry: _Entry) -> JsonObject:
         HookFailed: It seems to have decided something, in a form that is not understood.
     """
     text = done.stdout.strip().lstrip("\ufeff")
-    is_words = entry.moment in _TAKES_WORDS and not text.startswith("{")
-    if is_words or not (text.startswith(("[", '"')) or _BEGINS_OBJECT.search(text)):
+    if entry.moment in _TAKES_WORDS and not text.startswith("{"):
+        return {}
+    if done.is_shortened and len(done.stdout.encode()) >= _MAX_OUTPUT_BYTES:
+        raise HookFailed(
+            f"{entry.command[:200]} wrote more than {_MAX_OUTPUT_BYTES:,} bytes: its decision may be in what was not kept."
+        )
+    if not (text.startswith(("[", '"')) or _BEGINS_OBJECT.search(text)):
         return {}
     try:
         value = json.loads(text, object_pairs_hook=_once)
