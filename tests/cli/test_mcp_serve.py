@@ -181,6 +181,25 @@ async def test_a_client_of_the_newest_protocol_is_asked_by_a_result(paying: Any,
 
 
 @pytest.mark.row("E-MCP-SERVE")
+async def test_an_answer_that_comes_too_late_is_asked_for_anew(paying: Any):
+    asked: list[str] = []
+
+    async def elicit(_: Any, params: Any) -> ElicitResult:
+        asked.append(params.message)
+        return ALLOW
+
+    paying.home.mkdir()
+    (paying.home / "config.toml").write_text("approval_seconds = 0.001\n")
+    transport = stdio_client(parameters(paying, *served(paying)))
+    async with Client(transport, elicitation_callback=elicit, mode="2026-07-28") as session:
+        with pytest.raises(RuntimeError, match="rounds"):
+            await session.call_tool("run_task", {"task": "Pay."})
+
+    assert len(asked) > 1
+    assert paid(paying) == 0
+
+
+@pytest.mark.row("E-MCP-SERVE")
 async def test_a_conversation_continues_in_its_session(treadle: Any):
     treadle.script("two.json", [{"text": "One."}])
     async with client(treadle, "-m", "script:two.json") as session:

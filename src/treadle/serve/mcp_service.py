@@ -11,7 +11,7 @@ from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from treadle import Answer, Approval, RunResult, Session, Tool, ToolResult, TreadleError, open_session
+from treadle import Answer, Approval, RunResult, Session, Tool, ToolResult, TreadleError, UnknownApproval, open_session
 from treadle.events import AnyEvent, ModelStarted, ToolFinished, ToolStarted
 from treadle.ports import Journal
 from treadle.serve.mcp_answers import (
@@ -193,7 +193,8 @@ class Served:
             given = responses.get(approval.id)
             answer = answer_of(given) if isinstance(given, types.ElicitResult) else None
             if answer is not None:
-                await session.answer(approval.id, answer.answer, reason=answer.reason, by=self._offer.by)
+                with suppress(UnknownApproval):  # it expired and is asked anew, or somebody else was first
+                    await session.answer(approval.id, answer.answer, reason=answer.reason, by=self._offer.by)
 
     async def _ask(self, approval: Approval) -> Answer | None:
         """Ask the client's person; None where the client shows no forms, or has gone."""
