@@ -59,6 +59,8 @@ class Site(http.server.BaseHTTPRequestHandler):
                 status, more = 302, {"Location": "file:///etc/passwd"}
             case "/round":
                 status, more = 302, {"Location": "/round"}
+            case "/upgrade":
+                status, more = 101, {"Connection": "Upgrade", "Upgrade": "websocket"}
             case "/never":
                 self.server.held.wait(60)
         self.send_response(status)
@@ -136,6 +138,11 @@ def test_a_long_page_goes_on_and_a_large_one_is_cut(site: Any):
     bomb = get(f"{site.base}/bomb", tool=fetch_tool(allowed_networks=LOOPBACK, max_bytes=10_000), raw=True)
     assert (len(bomb["output"]), bomb["truncated"]) == (10_000, True)
     assert refused(f"{site.base}/never", tool=fetch_tool(allowed_networks=LOOPBACK, timeout=0.2)) == "timeout"
+
+
+@pytest.mark.row("D-FETCH")
+def test_a_server_that_wants_another_protocol_sends_no_page(site: Any):
+    assert refused(f"{site.base}/upgrade") == "unreachable"
 
 
 @pytest.mark.row("D-FETCH")

@@ -155,6 +155,9 @@ async def _followed(limits: _Limits, arguments: JsonObject, ctx: ToolContext) ->
     target = target_of(arguments["url"])
     for _ in range(_MAX_REDIRECTS + 1):
         answer = await _asked(target, limits)
+        if answer.status < 200:
+            message = f"{target.url} answered with the status {answer.status}: it would go on in another protocol, and sends no page."
+            raise _refusal(message, "unreachable")
         if answer.status not in _REDIRECTS or not answer.location:
             page: JsonObject = await _threads.submit(partial(_page, answer, target, arguments))
             return page
