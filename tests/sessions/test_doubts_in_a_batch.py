@@ -1,13 +1,16 @@
 """A call that equals another one of its own response: the first ends unknown, so the second does not start unasked."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from invariants import check_session
+from pipeline_tools import act
 from treadle import Agent, Budget, Session, Tool, ToolContext, allow, ask, open_session
 from treadle.events import ApprovalRequested
+from treadle.journals.memory import MemoryJournal
 from treadle.ports import Interceptor
 from treadle.testing import ScriptedModel, call, text
 from treadle.tools import JsonObject, ToolResult
@@ -135,6 +138,41 @@ async def test_a_call_that_waits_for_a_slot_is_looked_at_when_it_gets_one() -> N
     tool = office.tool("keyed", resources=lambda arguments: {f"ref:{arguments['ref']}": "write"})
 
     result = await agent_of(tool, *PAIR[:2], budget=Budget(max_parallel_tool_calls=1)).run("Pay")
+
+    assert [ref for _, ref in office.paid] == [1]
+    assert [one.arguments["ref"] for one in result.approvals] == [2]
+
+
+class LosesBehind(MemoryJournal):
+    """A store in which the slot of another call becomes free while the lost end of the call `a` is being stored."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.storing = asyncio.Event()
+
+    async def append(self, session_id: str, events: Any, **words: Any) -> None:
+        if any(event.type == "tool.finished" and event.call_id == "a" for event in events):
+            self.storing.set()
+            for _ in range(50):
+                await asyncio.sleep(0)
+        await super().append(session_id, events, **words)
+
+
+@pytest.mark.row("ST13")
+async def test_a_call_does_not_start_behind_the_doubt_that_is_being_stored_before_it() -> None:
+    office, journal = Office("ann"), LosesBehind()
+
+    async def wait(arguments: JsonObject, ctx: ToolContext) -> None:
+        await journal.storing.wait()
+
+    words: Any = {"resources": lambda arguments: {f"ref:{arguments.get('ref')}": "write"}}
+    tools = [office.tool("keyed", **words), act(wait, "wait", permission=None, **words)]
+    calls = [call("wait"), call("pay", to="ann", ref=1, id="a"), call("pay", to="ann", ref=2)]
+    async with open_session(journal) as session:
+        budget = Budget(max_parallel_tool_calls=2)
+        agent = Agent(ScriptedModel([calls, text("Paid.")]), tools=tools, policy=allow("*"), budget=budget)
+        result = await agent.run("Pay", session=session)
+        await check_session(session)
 
     assert [ref for _, ref in office.paid] == [1]
     assert [one.arguments["ref"] for one in result.approvals] == [2]

@@ -9,7 +9,7 @@ import pytest
 
 from invariants import check_session
 from pipeline_tools import Recorder, act, content, read, statuses, tool_of, types
-from treadle import Agent, ConfigurationError, Decision, JournalError, allow, ask, deny, open_session
+from treadle import Agent, Budget, ConfigurationError, Decision, JournalError, allow, ask, deny, open_session
 from treadle.errors import SessionNotActive
 from treadle.journals.memory import MemoryJournal
 from treadle.sessions.session import Session
@@ -244,6 +244,35 @@ async def test_a_policy_that_interrupts_in_the_new_mode_stops_the_run() -> None:
 
     assert (result.reason, recorder.runs) == ("cancelled", 0)
     assert statuses(result) == ["ok", "denied"]
+
+
+@pytest.mark.row("R-MODE")
+@pytest.mark.parametrize("interrupt", [False, True])
+async def test_a_call_that_does_not_start_in_the_new_mode_keeps_no_slot_from_those_that_wait(interrupt: bool) -> None:
+    recorder, changed = Recorder(), asyncio.Event()
+
+    async def slow(arguments: Any, ctx: Any) -> None:
+        await session.set_mode("plan")
+        await changed.wait()
+
+    class Denies:
+        def decide(self, call: Any, session: Any) -> Decision:
+            is_plan = session.mode == "plan"
+            return Decision(kind="deny" if is_plan else "allow", reason="Look.", interrupt=is_plan and interrupt)
+
+    own = {"permission": None, "resources": lambda arguments: {arguments["to"]: "write"}}
+    tools = [act(slow, "send", permission=None), act(recorder, "pay", **own)]
+    script = [[call("send"), call("pay", to="ann"), call("pay", to="bob")], text("Done.")]
+    async with open_session(MemoryJournal()) as session:
+        watch = lambda event: changed.set() if event.type == "mode.changed" else None
+        words = {"budget": Budget(max_parallel_tool_calls=1), "policy": Denies(), "subscribers": [watch]}
+        result = await asyncio.wait_for(
+            Agent(ScriptedModel(script), tools=tools, **words).run("go", session=session), 30
+        )
+        await check_session(session)
+
+    assert recorder.runs == 0
+    assert statuses(result) == ["ok", "denied", "skipped" if interrupt else "denied"]
 
 
 class ChangesBehind(MemoryJournal):

@@ -94,7 +94,7 @@ class Execution:
         await self._run(batch, plan)
         if plan.adopted:
             await self._adopt(plan.adopted)
-        while self._may_ask(plan) and (answered := await self._planner.approving.answered()):
+        while self._may_ask and (answered := await self._planner.approving.answered()):
             rest = msgspec.structs.replace(batch, calls=answered, proposal=None, allowance=None)
             plan = await self._planner.plan(rest, self._finisher)
             await self._run(rest, plan)
@@ -106,9 +106,10 @@ class Execution:
         await end_children(self._ledger)  # nothing that carries out a call outlives it
         return stop
 
-    def _may_ask(self, plan: Plan) -> bool:
-        """Whether the run continues, so that an answer to what it asks may still matter."""
-        return plan.stop is None and self._done is None and self._interrupt.stop is None
+    @property
+    def _may_ask(self) -> bool:
+        """Whether the run continues, so that an answer to what it asks may still matter. A plan that ends it asks nothing."""
+        return self._done is None and self._interrupt.stop is None
 
     def _begin(self, batch: Batch) -> None:
         # Of a response that was just received, nothing can have a result yet.
