@@ -4,6 +4,7 @@ import asyncio
 import gc
 import json
 import os
+import shlex
 import shutil
 import socket
 import subprocess
@@ -21,6 +22,7 @@ from treadle.sandboxes.confinement import Confinement
 from treadle.sandboxes.runners import Bubblewrap, Landlock, find_sandbox
 from treadle.sandboxes.starting import FAILED, MARKS, started
 from treadle.tools import Command, ProcessResult
+from treadle.tools.protected import SEALED
 
 PYTHON = "/usr/bin/python3" if Path("/usr/bin/python3").exists() else sys.executable
 
@@ -100,6 +102,105 @@ def test_protected_files_in_a_writable_folder_stay_as_they_are(tmp_path: Path):
         ("write", str(tmp_path / ".git/hooks/pre-commit")),
         ("write", str(tmp_path / ".git/config")),
     ]
+
+
+PLANTS = [
+    "mkdir -p .git/hooks && echo evil > .git/hooks/pre-commit",
+    "mkdir -p .git/refs .git/objects && echo ref: refs/heads/main > .git/HEAD && echo '[core]' > .git/config",
+    "echo '{}' > .mcp.json; exit 3",
+    "mkdir .vscode .treadle && echo evil > .vscode/tasks.json",
+    "mkdir real real/hooks && ln -s real .git",
+    "mkdir real && ln -s real .claude",
+    "mkdir -p .git/hooks && chmod 000 .git",
+    "echo gitdir: real > .git; mkdir -p real/hooks",
+]
+
+
+@pytest.mark.row("D-PROTECTED")
+@pytest.mark.parametrize("script", PLANTS)
+def test_a_protected_name_that_did_not_exist_is_not_left_behind(
+    run: Callable[..., ProcessResult], tmp_path: Path, script: str
+):
+    done = run(script)
+
+    folder = tmp_path / "w"
+    assert [name for name in SEALED if os.path.lexists(folder / name)] == []
+    assert not (folder / ".git").is_file()
+    assert not (folder / ".git").is_symlink()
+    refused = [one for one in done.refused if one.kind == "write"]
+    assert refused
+    for one in refused:
+        moved = one.line.removeprefix("Moved aside to ").removesuffix(".")
+        assert one.target.startswith(f"{folder}/")
+        assert os.path.lexists(moved)
+    assert run("echo more > plain.txt").refused == ()
+
+
+@pytest.mark.row("D-PROTECTED")
+def test_what_a_replaced_link_had_led_to_is_followed_by_nothing_else(run: Callable[..., ProcessResult], tmp_path: Path):
+    folder = tmp_path / "w"
+    (folder / "real").mkdir()
+    (folder / ".git").symlink_to("real")
+    (folder / ".mcp.json").symlink_to("servers.json")
+
+    done = run(
+        "rm .git .mcp.json; mkdir -p .git/hooks; echo evil > .mcp.json; mkdir real/hooks; echo evil > servers.json"
+    )
+
+    assert (folder / ".git").readlink() == Path("real")
+    assert (folder / ".mcp.json").readlink() == Path("servers.json")
+    assert list((folder / "real").glob("hooks")) == []
+    assert not (folder / "servers.json").exists()
+    assert len([one for one in done.refused if one.kind == "write"]) >= 4
+
+
+@needs_bwrap
+@pytest.mark.row("D-PROTECTED")
+def test_hooks_of_a_repository_without_any_are_not_left_behind_and_git_works(tmp_path: Path):
+    git = ("git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b.c")
+    subprocess.run([*git, "init", "-q"], check=True)
+    shutil.rmtree(tmp_path / ".git/hooks")
+    (tmp_path / "a.txt").write_text("one")
+    sandbox = Bubblewrap(Confinement(writable=(str(tmp_path),)))
+    script = f"{shlex.join(git)} add -A && {shlex.join(git)} commit -qm one && mkdir .git/hooks && echo 'x' > .git/hooks/post-commit"
+    done = asyncio.run(sandbox.run(Command(arguments=("/bin/sh", "-c", script))))
+
+    assert (done.exit_code, [one.target for one in done.refused]) == (0, [str(tmp_path / ".git/hooks")])
+    assert not (tmp_path / ".git/hooks").exists()
+    assert (tmp_path / ".git/config").exists()
+    log = subprocess.run([*git, "log", "--format=%s"], capture_output=True, text=True, check=True)
+    assert log.stdout == "one\n"
+
+
+@needs_bwrap
+@pytest.mark.row("D-PROTECTED")
+def test_a_file_that_names_the_repository_stays_as_it_is(tmp_path: Path):
+    (tmp_path / ".git").write_text("gitdir: elsewhere")
+    sandbox = Bubblewrap(Confinement(writable=(str(tmp_path),)))
+    script = "mkdir -p real/hooks; echo gitdir: real > .git; rm .git; mv .git g"
+    asyncio.run(sandbox.run(Command(arguments=("/bin/sh", "-c", script))))
+
+    assert (tmp_path / ".git").read_text() == "gitdir: elsewhere"
+
+
+@needs_bwrap
+@pytest.mark.row("D-PROTECTED")
+def test_what_git_runs_for_submodules_and_worktrees_stays_as_it_is(tmp_path: Path):
+    kept = [
+        ".git/modules/a/b/config",
+        ".git/modules/a/b/hooks/post-commit",
+        ".git/worktrees/w/commondir",
+        ".git/modules/a/b/modules/c/config",
+    ]
+    for name in (*kept, ".git/modules/a/b/HEAD", ".git/modules/a/b/modules/c/HEAD", ".git/worktrees/w/HEAD"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("old")
+    sandbox = Bubblewrap(Confinement(writable=(str(tmp_path),)))
+    script = f"for f in {' '.join(kept)}; do rm $f; mv $f x; echo evil > $f; done; mv .git/modules g; echo new > .git/modules/a/b/HEAD"
+    asyncio.run(sandbox.run(Command(arguments=("/bin/sh", "-c", script))))
+
+    assert [(tmp_path / name).read_text() for name in kept] == ["old"] * len(kept)
+    assert (tmp_path / ".git/modules/a/b/HEAD").read_text() == "new\n"
 
 
 @needs_bwrap

@@ -288,6 +288,29 @@ def test_in_a_sandbox_the_number_of_processes_is_bounded(kept: Processes, tmp_pa
     assert kept.kill(process).status != "running"
 
 
+@pytest.mark.row("D-PROTECTED")
+def test_in_a_sandbox_a_protected_name_that_did_not_exist_is_taken_away_while_the_process_runs(
+    kept: Processes, tmp_path: Path
+):
+    (tmp_path / "w").mkdir()
+    sandbox = find_sandbox(Confinement(writable=(str(tmp_path / "w"),)))
+    line = "mkdir -p .git/hooks; echo evil > .git/hooks/pre-commit; while test -e .git/hooks; do :; done; echo gone; cat; echo {} > .mcp.json"
+    launch = sandbox.detached(Command(arguments=("/bin/bash", "-c", line)))
+
+    process = kept.start(launch, command=line, seconds=300, keep=False).id
+    until(
+        lambda: "gone" in (said := "\n".join(kept.read(process, offset=1, limit=100)[0])) and "keeps programs" in said
+    )
+    assert kept.find(process).status == "running"
+    kept.write(process, b"\n", ends_input=True)
+    ended(kept, process)
+
+    said = "\n".join(kept.read(process, offset=1, limit=100)[0])
+    assert f"The sandbox keeps programs from making {tmp_path / 'w/.mcp.json'}. It is " in said
+    assert not (tmp_path / "w/.git/hooks").exists()
+    assert not (tmp_path / "w/.mcp.json").exists()
+
+
 def test_in_a_sandbox_one_with_room_left_runs_to_its_end(kept: Processes, tmp_path: Path):
     (tmp_path / "w").mkdir()
     (tmp_path / "w" / "old").write_bytes(b"x" * 60_000_000)

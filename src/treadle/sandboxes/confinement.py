@@ -96,9 +96,28 @@ class Confinement(msgspec.Struct, Documented, frozen=True, kw_only=True, metacla
         return tuple(one for one in found if not any(_lies_below(one, other) for other in found))
 
     def protected_places(self) -> tuple[str, ...]:
-        """Return what stays read-only in the writable folders, as far as it exists."""
-        found = (f"{folder}/{name}" for folder in self.writable_folders() for name in self.protected)
+        """Return what stays read-only in the writable folders, as far as it exists.
+
+        Where `.git` is a file, it says which folder is the repository, and with it whose hooks run: it stays as it is.
+        """
+        folders, names = self.writable_folders(), self.protected
+        found = [f"{folder}/{name}" for folder in folders for name in names]
+        ways = dict.fromkeys(str(way) for name in names for way in Path(name).parents if str(way) != ".")
+        found += [place for folder in folders for way in ways if Path(place := f"{folder}/{way}").is_file()]
+        own = [name.removeprefix(".git/") for name in names if name.startswith(".git/")]
+        found += [f"{place}/{name}" for folder in folders for place in _inner_repositories(folder) for name in own]
         return tuple(one for one in found if Path(one).exists())
+
+
+def _inner_repositories(folder: str) -> list[str]:
+    """Return the folders of submodules and worktrees in a repository: each has a configuration, and a submodule has hooks."""
+    found = []
+    for kind in ("modules", "worktrees") if Path(folder, ".git").is_dir() else ():
+        for at, inner, files in os.walk(f"{folder}/.git/{kind}"):
+            if "HEAD" in files:
+                found.append(at)
+                inner[:] = [one for one in inner if one in ("modules", "worktrees")]
+    return found
 
 
 def _lies_below(path: str, folder: str) -> bool:

@@ -13,10 +13,11 @@ import json
 import os
 import select
 import signal
+import stat
 import sys
 import time
 
-__all__ = ["DiskUse", "started_at"]
+__all__ = ["ClosedNames", "DiskUse", "started_at"]
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _TERM_SECONDS = 2.0
@@ -77,13 +78,104 @@ class DiskUse:
         return sum(found.values())
 
 
+class ClosedNames:
+    """Protected names that nothing had when this was made, and that one program may not give to anything. It stands here as `DiskUse` does.
+
+    Nothing can be mounted on a name that does not exist yet without leaving something there. So what has such a name is renamed, in its own
+    folder, to a name that no other program looks for, with all that is in it. A link that has or leads to such a name is made anew where
+    it was replaced.
+
+    Args:
+        folders: The writable ones, from `/`, links resolved.
+        names: Below each of them.
+    """
+
+    def __init__(self, folders: "tuple[str, ...] | list[str]", names: "tuple[str, ...] | list[str]") -> None:
+        self.moved: dict[str, str] = {}
+        """The new path of each thing that was renamed, by its old one."""
+        self._missing: list[tuple[str, list[str]]] = []
+        self._links: dict[str, str] = {}
+        for folder, name in ((folder, name) for folder in folders for name in names):
+            self._note_links(folder, name.split("/"))
+            real = os.path.realpath(f"{folder}/{name}")  # a link on the way may lead to another folder
+            top = next((one for one in folders if real.startswith(f"{one}/")), None)
+            if top is not None and not os.path.lexists(real) and _may_hold(os.path.dirname(real)):  # noqa: PTH120 - as below
+                self._missing.append((top, real[len(top) + 1 :].split("/")))
+
+    def _note_links(self, folder: str, parts: "list[str]") -> None:
+        for length in range(1, len(parts) + 1):
+            path = "/".join([folder, *parts[:length]])
+            with contextlib.suppress(OSError):  # no link
+                self._links[path] = os.readlink(path)  # noqa: PTH115 - no heavy imports, as above
+
+    def __enter__(self) -> "ClosedNames":  # noqa: PYI034 - a program that is started often imports no typing
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.set_aside()
+
+    def set_aside(self) -> "dict[str, str]":
+        """Rename what has a closed name now, and return it. Cheap where there is nothing."""
+        moved: dict[str, str] = {}
+        for folder, parts in self._missing:
+            with contextlib.suppress(OSError):  # nothing is there
+                _set_aside(folder, parts, moved)
+        for path, target in self._links.items():
+            with contextlib.suppress(OSError):
+                if os.readlink(path) == target:  # noqa: PTH115 - as above
+                    continue
+            folder, name = os.path.split(path)
+            with contextlib.suppress(OSError):
+                _set_aside(folder, [name], moved)
+            with contextlib.suppress(OSError):
+                os.symlink(target, path)  # noqa: PTH211 - as above
+        self.moved |= moved
+        return moved
+
+
+def _may_hold(path: str) -> bool:
+    """Whether something can come to be in a folder, which may not exist yet: no file is in its place."""
+    while not os.path.lexists(path):
+        path = os.path.dirname(path)  # noqa: PTH120 - no heavy imports, as above
+    return os.path.isdir(path)  # noqa: PTH112 - as above
+
+
+def _set_aside(folder: str, parts: "list[str]", moved: "dict[str, str]") -> None:
+    """Rename the thing of a path, or the link or file that stands on its way. No link is followed."""
+    at = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for place, part in enumerate(parts, 1):
+            mode = os.stat(part, dir_fd=at, follow_symlinks=False).st_mode
+            if place == len(parts) or not stat.S_ISDIR(mode):
+                other = f"{part}.refused-{os.urandom(4).hex()}"
+                os.rename(part, other, src_dir_fd=at, dst_dir_fd=at)
+                path = "/".join([folder, *parts[:place]])
+                moved[path] = f"{path[: -len(part)]}{other}"
+                return
+            if mode & stat.S_IRWXU != stat.S_IRWXU:  # closed to us, lest we look
+                os.chmod(part, stat.S_IMODE(mode) | stat.S_IRWXU, dir_fd=at)
+            deeper = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
+            os.close(at)
+            at = deeper
+    finally:
+        os.close(at)
+
+
 class _Watch:
     """Looks ten times a second whether the program has used up its room on the disk, and more seldom where a look takes long."""
 
-    def __init__(self, plan: dict) -> None:  # type: ignore[type-arg]  # JSON of ours
+    def __init__(self, folder: str, plan: dict) -> None:  # type: ignore[type-arg]  # JSON of ours
+        self._output = os.path.join(folder, "output")
+        self._closed = ClosedNames(plan["disk_folders"], plan.get("closed_names", []))
         limit = plan.get("disk_bytes")
         self._use = None if limit is None else DiskUse(plan["disk_folders"], limit)
         self._next = 0.0
+
+    def set_aside(self) -> None:
+        """Rename what has a closed name, and say so in the program's output: whoever reads it asks for another way."""
+        for old, new in self._closed.set_aside().items():
+            with contextlib.suppress(OSError), open(self._output, "a", encoding="utf-8", errors="replace") as file:
+                file.write(f"\n[The sandbox keeps programs from making {old}. It is {new} now.]\n")
 
     def is_used_up(self) -> bool:
         began = time.monotonic()
@@ -131,7 +223,7 @@ def main() -> int:
     os.set_blocking(wake, False)
     signal.set_wakeup_fd(wake)
     try:
-        watch = _Watch(plan)
+        watch = _Watch(folder, plan)
         child, output, feed = _start(folder, plan)
     except OSError as error:
         os.write(tell, f"{plan['arguments'][0]}: {error.strerror}".encode())
@@ -144,6 +236,7 @@ def main() -> int:
     _silence()
     status, code, left_out = _keep(folder, plan, child, output, feed, keep, watch)
     _end_all(child, plan.get("groups", []))
+    watch.set_aside()
     _write_state(
         folder, {**state, "status": status, "exit_code": code, "left_out_bytes": left_out, "ended": time.time()}
     )
@@ -219,6 +312,7 @@ def _keep(
             return "exited", code, left_out
         if code is None and left <= 0:
             return "timed_out", None, left_out
+        watch.set_aside()
         if code is None and watch.is_used_up():
             return "over_limit", None, left_out
         if code is None and _Asked.end:

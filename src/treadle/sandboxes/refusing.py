@@ -78,14 +78,18 @@ def _real(path: str) -> str:
         return os.path.normpath(path)
 
 
-def refusals(result: ProcessResult, places: Places, *, cwd: str, counted: Mapping[str, str]) -> tuple[Refusal, ...]:
+def refusals(
+    result: ProcessResult, places: Places, *, cwd: str, counted: Mapping[str, str], moved: Mapping[str, str]
+) -> tuple[Refusal, ...]:
     """Return what the sandbox kept from a program; nothing where the program ended well, or failed by itself.
 
     Args:
         cwd: The folder that relative paths of the program start from.
         counted: Limits that were counted from outside and that it has reached, by kind.
+        moved: What it gave a protected name, with the path that this has now.
     """
     found = [Refusal(kind=_kind(kind), target=limit) for kind, limit in counted.items()]
+    found += [Refusal(kind="write", target=path, line=f"Moved aside to {new}.") for path, new in moved.items()]
     number = -result.exit_code if result.exit_code < 0 else result.exit_code - 128
     if number in _SIGNALS:
         kind, limit = _SIGNALS[number]

@@ -16,7 +16,7 @@ from treadle.errors import SandboxUnavailable, check_kind
 from treadle.fields import checked
 from treadle.sandboxes import groups, launcher
 from treadle.sandboxes.confinement import Confinement
-from treadle.sandboxes.keeper import DiskUse
+from treadle.sandboxes.keeper import ClosedNames, DiskUse
 from treadle.sandboxes.processes import clean_environment, run_until
 from treadle.sandboxes.refusing import Places, refusals
 from treadle.sandboxes.room import Room
@@ -67,7 +67,7 @@ class _Confined:
         """
         launch, about = self.launch(command), self.confinement
         room = None if about.disk_bytes is None else Room(DiskUse(self._places.writable, about.disk_bytes))
-        with self._groups() as joined:
+        with ClosedNames(self._places.writable, about.protected) as closed, self._groups() as joined:
             result = await run_until(
                 None if room is None else room.wait_used_up,
                 _arguments(launch, joined),
@@ -84,7 +84,7 @@ class _Confined:
             counted["disk"] = "disk_bytes"
             result = msgspec.structs.replace(result, timed_out=False)
         _raise_for(result.exit_code, result.stderr)
-        found = refusals(result, launch.places, cwd=_folder(command, self._places), counted=counted)
+        found = refusals(result, launch.places, cwd=_folder(command, self._places), counted=counted, moved=closed.moved)
         return msgspec.structs.replace(result, refused=found) if found else result
 
     def detached(self, command: Command) -> Detached:
@@ -102,6 +102,7 @@ class _Confined:
             env=launch.env,
             groups=tuple(joined.values()),
             disk_folders=self._places.writable,
+            closed_names=about.protected,
             disk_bytes=None if about.disk_bytes is None else int(about.disk_bytes),
         )
 
@@ -228,15 +229,14 @@ class Landlock(_Confined):
                 "This system has no Landlock: it needs Linux 5.13 or newer, with Landlock enabled."
             )
         if self._places.protected:
-            raise SandboxUnavailable(
-                f"Landlock cannot keep {self._places.protected[0]} read-only in a writable folder. Install the package bubblewrap, "
-                "make another folder writable, or pass Confinement(protected=())."
-            )
+            raise SandboxUnavailable(_unprotected(self._places))
 
     @checked
     def launch(self, command: Command) -> Launch:
         """Return what is started for a command."""
-        about, places = self.confinement, self._places
+        about, places = self.confinement, Places.of(self.confinement)
+        if places.protected:  # it came after the sandbox was made
+            raise OSError(_unprotected(places))
         if about.protected and (names := _other_names(places)):
             raise OSError(
                 f"Landlock cannot keep {next(iter(names))} read-only, which is another name (hard link) of a protected file."
@@ -252,6 +252,13 @@ class Landlock(_Confined):
             env=_environment(command, places, home=home, temporary=home),
             places=places,
         )
+
+
+def _unprotected(places: Places) -> str:
+    return (
+        f"Landlock cannot keep {places.protected[0]} read-only in a writable folder. Install the package bubblewrap, "
+        "make another folder writable, or pass Confinement(protected=())."
+    )
 
 
 def find_sandbox(confinement: Confinement | None = None) -> Runner:

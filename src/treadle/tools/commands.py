@@ -100,6 +100,8 @@ class Detached(msgspec.Struct, Documented, frozen=True, kw_only=True):
     """Folders of the control groups that it joins: whatever is in them has to be ended with it."""
     disk_folders: tuple[str, ...] = ()
     """Folders that it may write in, from `/`."""
+    closed_names: tuple[str, ...] = ()
+    """Names below each of these folders that it may give to nothing: what has one is renamed while it runs."""
     disk_bytes: int | None = None
     """Bytes that its files there may take together, after which it has to be ended; None for no limit."""
 

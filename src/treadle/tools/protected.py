@@ -12,9 +12,9 @@ from collections.abc import Sequence
 __all__ = ["HOME_FOLDERS", "SEALED", "is_protected", "may_name_protected"]
 
 SEALED = (
-    ".git/config", ".git/hooks", ".gitmodules", ".treadle", ".mcp.json", ".agents", ".claude", ".vscode", ".husky",
+    ".git/config", ".git/config.worktree", ".git/commondir", ".git/hooks", ".gitmodules", ".treadle", ".mcp.json", ".agents", ".claude", ".vscode", ".husky",
 )  # fmt: skip
-"""Names that stay read-only in a sandbox's writable folders, where they exist. The rest of `.git` is not: git itself writes there."""
+"""Names that stay as they are in a sandbox's writable folders, also where they do not exist. The rest of `.git` is not: git itself writes there."""
 
 HOME_FOLDERS = (
     ".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", ".treadle", ".claude", ".config", ".config/git", ".config/treadle", ".config/gh",

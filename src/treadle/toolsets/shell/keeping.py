@@ -75,6 +75,7 @@ class _Plan(msgspec.Struct, kw_only=True):
     max_bytes: int = _MAX_OUTPUT_BYTES
     groups: list[str] = []
     disk_folders: list[str] = []
+    closed_names: list[str] = []
     disk_bytes: int | None = None
 
 
@@ -120,6 +121,7 @@ class Processes:
             keep=keep,
             groups=list(launch.groups),
             disk_folders=list(launch.disk_folders),
+            closed_names=list(launch.closed_names),
             disk_bytes=launch.disk_bytes,
         )
         os.mkfifo(place / "input", 0o600)
