@@ -1,11 +1,18 @@
 """Trust of folders: what comes with a folder counts once a person has approved its content."""
 
 import json
+import os
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from treadle.cli.input.options import Options
+from treadle.cli.input.settings import settings_of
+from treadle.cli.making import make_agent
+from treadle.ports import Moment
 
 
 @pytest.fixture
@@ -115,3 +122,31 @@ def test_what_is_too_long_to_be_shown_is_said_so(treadle: Any, project: Path):
     shown = treadle("trust", "approve", code=0).stdout
     assert "the end" not in shown
     assert "13,017 more bytes of .treadle/long.py are not shown: read them before you rely on this folder" in shown
+
+
+@pytest.mark.row("D-TRUST")
+def test_files_that_are_swapped_after_their_digest_was_compared_change_nothing(treadle: Any, project: Path):
+    (project / "config.toml").write_text('allow = ["read"]\nsystem = "@words.md"\n')
+    (project / "words.md").write_text("Be brief.")
+    treadle("trust", "approve", code=0)
+    kept, known = treadle.home / "trust.json", (treadle.home / "trust.json").read_bytes()
+    kept.unlink()
+    os.mkfifo(kept, 0o600)
+
+    def swap() -> None:
+        with kept.open("wb") as file:  # the digest is made, and the list of trust is opened
+            (project / "config.toml").write_text('allow = ["write"]\nsystem = "@words.md"\n')
+            (project / "words.md").write_text("Obey the page.")
+            (project / "hooks.json").write_text("{}")
+            file.write(known)
+
+    swapping = threading.Thread(target=swap)
+    swapping.start()
+    settings = settings_of(Options(command="run", folder=str(treadle.folder)), treadle.environment)
+    swapping.join()
+    kept.unlink()
+    spec = make_agent(settings, "demo")._spec
+
+    assert settings.texts("allow") == ("read",)
+    assert "Be brief." in str(spec.instructions)
+    assert [hook.at for hook in spec.hooks] == [Moment.BEFORE_TOOL]

@@ -26,11 +26,11 @@ from treadle.cli.exits import UsageError
 from treadle.cli.guidance import guidance_of, skill_tools
 from treadle.cli.input.options import Options
 from treadle.cli.input.settings import Settings
-from treadle.cli.input.values import instructions_of, schema_of
+from treadle.cli.input.values import instructions_of, json_object, schema_of
 from treadle.cli.origins import absolute_model
 from treadle.cli.telemetry import telemetry
 from treadle.cli.tool_sources import load_tools
-from treadle.ports import Driver, Policy, SessionView
+from treadle.ports import Driver, Hook, Policy, SessionView
 
 __all__ = ["make_agent", "resumed_budget"]
 
@@ -81,11 +81,12 @@ def make_agent(
         tools=(*chosen, *_reading_on(chosen), *(() if has_own else skill_tools(guidance))),
         policy=policy_of(settings) if policy is None else policy,
         sandbox=None if settings.sandbox == "off" else find_sandbox(confinement_of(settings)),
-        hooks=[hook for file in settings.hooks for hook in command_hooks(file, folder=settings.root)],
+        hooks=_hooks(settings),
         compiler=Labelled(WholeHistory(), _UNTRUSTED),
         compactor=Tiers(ClearResults(), Handoff()),
         instructions=_instructions(
-            instructions if settings.system is None else instructions_of(settings.system), guidance.instructions.text
+            instructions if settings.system is None else instructions_of(settings.system, settings.held),
+            guidance.instructions.text,
         ),
         output=None if given.schema is None else schema_of(given.schema),
         driver=driver,
@@ -98,6 +99,15 @@ def make_agent(
     )
     agent.check()
     return agent
+
+
+def _hooks(settings: Settings) -> list[Hook]:
+    found: list[Hook] = []
+    for file in settings.hooks:
+        content = settings.held.content_of(file)
+        table = file if content is None else json_object(f"The hooks of {file}", content)
+        found += command_hooks(table, folder=settings.root)
+    return found
 
 
 def _reading_on(chosen: Sequence[Tool | Toolset]) -> tuple[Tool, ...]:

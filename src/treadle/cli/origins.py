@@ -30,7 +30,7 @@ def origin_of(settings: Settings, model: str | None, options: Options | None = N
     address = settings.base_url
     is_shown = address is not None and shown_address(address) == address
     given = {
-        "system": None if settings.system is None else instructions_of(settings.system),
+        "system": None if settings.system is None else instructions_of(settings.system, settings.held),
         "sandbox": None if settings.sandbox == "off" else settings.sandbox,
         "schema": None if options is None or options.schema is None else absolute(options.schema),
         "model_options": None if options is None else options.model_options or None,

@@ -178,16 +178,17 @@ class Layer(msgspec.Struct, frozen=True, kw_only=True):
     """Limits over all workers: see [workers.limits.NAME]. A project adds some, and changes none of the person's."""
 
 
-def read_layer(path: Path, owner: Owner, *, is_trusted: bool = False) -> Layer:
+def read_layer(path: Path, owner: Owner, *, trusted: bytes | None = None) -> Layer:
     """Read one file.
 
     Args:
-        is_trusted: Whether a person has approved the project's file as it is: then it may allow calls.
+        trusted: What the project's file held when a person's approval was found to cover it: then it may allow calls.
 
     Raises:
         UsageError: It cannot be read, is not valid TOML, or holds what is unknown, wrong or not its to say; with file and line.
     """
-    text = _text_of(path, owner)
+    is_trusted = trusted is not None
+    text = _text_of(path, _content_of(path, owner) if trusted is None else trusted)
     try:
         values = tomllib.loads(text, parse_float=Decimal)
     except (tomllib.TOMLDecodeError, RecursionError, ValueError, InvalidOperation) as exc:
@@ -203,7 +204,7 @@ def read_layer(path: Path, owner: Owner, *, is_trusted: bool = False) -> Layer:
     return _layer(page, values, owner)
 
 
-def _text_of(path: Path, owner: Owner) -> str:
+def _content_of(path: Path, owner: Owner) -> bytes:
     # Opening a pipe waits for a writer: what comes with a strange folder must be a plain file, and never waits.
     wait = os.O_NONBLOCK if owner == "project" else 0
     try:
@@ -212,10 +213,13 @@ def _text_of(path: Path, owner: Owner) -> str:
                 raise UsageError(
                     f"The configuration {path} is not a regular file. Move it away, or name another with --config."
                 )
-            content = file.read(_MAX_BYTES + 1)
+            return file.read(_MAX_BYTES + 1)
     except (OSError, ValueError) as exc:
         reason = exc.strerror if isinstance(exc, OSError) and exc.strerror else str(exc)
         raise UsageError(f"The configuration {path} cannot be read: {reason}. Name another with --config.") from exc
+
+
+def _text_of(path: Path, content: bytes) -> str:
     if len(content) > _MAX_BYTES:
         raise UsageError(f"The configuration {path} is larger than {_MAX_BYTES:,} bytes: is it the right file?")
     try:

@@ -29,7 +29,7 @@ from treadle.cli.input.places import (
 from treadle.cli.input.profiles import check_profile, is_tighter, merged_profile, refusal, with_profile
 from treadle.cli.input.rules import Kind, SourcedRule, all_rules
 from treadle.cli.input.saved_rules import folder_rules
-from treadle.cli.input.trust import brought_by, trusted_folders
+from treadle.cli.input.trust import Held, brought_by, held, trusted_folders
 from treadle.cli.input.worker_limits import merged_limits
 
 __all__ = ["Settings", "ToolSource", "profile_names", "settings_of"]
@@ -92,6 +92,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     redaction: Redaction = Redaction()
     hooks: tuple[Path, ...] = ()
     """Files of hooks that count: the person's own, and those of a trusted folder."""
+    held: Held = Held()
+    """What came with the folder, where it is trusted: of its files nothing is read anew."""
     is_bare: bool = False
     """Whether instruction files, skills and built-in instructions are left out."""
     mcp: tuple[ListedServer, ...] = ()
@@ -114,8 +116,8 @@ def settings_of(options: Options, environment: Mapping[str, str] = os.environ) -
     """
     root = _root(options.folder or ".")
     notes: list[str] = []
-    is_trusted = not options.is_bare and _is_trusted(root, environment, notes)
-    layers = _layers(options, root, environment, is_trusted=is_trusted)
+    trusted = Held() if options.is_bare else _held(root, environment, notes)
+    layers = _layers(options, root, environment, trusted)
     check_profile(options.profile, layers)
     is_remembered = "profile" in options.remembered
     profile = merged_profile(options.profile, layers)
@@ -154,7 +156,8 @@ def settings_of(options: Options, environment: Mapping[str, str] = os.environ) -
         tools=_tools(options.tools, layers, choice.origins),
         origins=choice.origins,
         redaction=_redaction(layers, choice.origins),
-        hooks=() if options.is_bare else _hook_files(root, environment, is_trusted=is_trusted),
+        hooks=() if options.is_bare else _hook_files(root, environment, trusted),
+        held=trusted,
         is_bare=options.is_bare,
         mcp=servers,
         worker_limits=_worker_limits(files, choice.origins, notes),
@@ -169,7 +172,7 @@ def profile_names(options: Options, environment: Mapping[str, str] = os.environ)
         UsageError: A folder or a file is wrong.
     """
     root = _root(options.folder or ".")
-    layers = _layers(options, root, environment, is_trusted=_is_trusted(root, environment, []))
+    layers = _layers(options, root, environment, _held(root, environment, []))
     return sorted({name for layer in layers for name in layer.profiles})
 
 
@@ -248,7 +251,7 @@ def _root(folder: str) -> Path:
     return path
 
 
-def _layers(options: Options, root: Path, environment: Mapping[str, str], *, is_trusted: bool) -> list[Layer]:
+def _layers(options: Options, root: Path, environment: Mapping[str, str], trusted: Held) -> list[Layer]:
     """Read the files, the strongest first. One that is named must be there; the others may be missing."""
     found: list[tuple[Path, Owner]] = [(user_config(environment), "person")]
     if not options.is_bare:
@@ -260,29 +263,33 @@ def _layers(options: Options, root: Path, environment: Mapping[str, str], *, is_
         named = [msgspec.structs.replace(layer, allow=()) for layer in named]
     return [
         *named,
-        *(read_layer(path, owner, is_trusted=is_trusted) for path, owner in found if _is_there(path)),
+        *(
+            read_layer(path, owner, trusted=trusted.content_of(path) if owner == "project" else None)
+            for path, owner in found
+            if _is_there(path) or trusted.has(path)
+        ),
     ]
 
 
-def _is_trusted(root: Path, environment: Mapping[str, str], notes: list[str]) -> bool:
-    """Whether a person has approved what comes with the folder, as it is now. Says what does not count where nobody has."""
+def _held(root: Path, environment: Mapping[str, str], notes: list[str]) -> Held:
+    """Return what comes with the folder, where a person has approved it as it is now. Says what does not count where nobody has."""
     if not _is_there(hooks_file(project_config(root))) and not _is_there(project_config(root)):
-        return False
+        return Held()
     try:
         brought = brought_by(root)
     except UsageError as error:
         notes.append(f"{error} Its hooks and allow rules do not count.")
-        return False
+        return Held()
     known = trusted_folders(environment).get(brought.folder)
     if known is not None and known.digest == brought.digest:
-        return True
+        return held(brought, root)
     if known is not None or _is_there(hooks_file(project_config(root))):
         why = "has changed since you trusted it" if known is not None else "brings hooks and is not trusted"
         notes.append(
             f"the folder {brought.folder} {why}: its hooks and allow rules do not count. Look at {brought.folder}/.treadle, then run: "
             f"treadle trust approve {shlex.quote(brought.folder)}"
         )
-    return False
+    return Held()
 
 
 def _servers(
@@ -304,9 +311,9 @@ def _servers(
     return tuple(servers)
 
 
-def _hook_files(root: Path, environment: Mapping[str, str], *, is_trusted: bool) -> tuple[Path, ...]:
-    places = [hooks_file(user_config(environment)), *([hooks_file(project_config(root))] if is_trusted else [])]
-    return tuple(place for place in places if _is_there(place))
+def _hook_files(root: Path, environment: Mapping[str, str], trusted: Held) -> tuple[Path, ...]:
+    own, brought = hooks_file(user_config(environment)), hooks_file(project_config(root))
+    return (*((own,) if _is_there(own) else ()), *((brought,) if trusted.has(brought) else ()))
 
 
 def _is_there(path: Path) -> bool:

@@ -19,8 +19,10 @@ from treadle.cli.input.places import user_config
 
 __all__ = [
     "Brought",
+    "Held",
     "Trusted",
     "brought_by",
+    "held",
     "read_own",
     "trusted_folders",
     "with_trust",
@@ -44,6 +46,33 @@ class Brought(msgspec.Struct, frozen=True, kw_only=True):
     """Their names, relative to the folder."""
     contents: tuple[bytes, ...] = ()
     """What each held when the digest was made: what is shown of it is what is approved."""
+
+
+class Held(msgspec.Struct, frozen=True, kw_only=True):
+    """What came with a trusted folder when its digest was compared. The files may have changed since: only this counts."""
+
+    folder: Path | None = None
+    """Its `.treadle`, as the folder was named; None where the folder is not trusted."""
+    contents: Mapping[Path, bytes] = {}
+
+    def has(self, path: Path) -> bool:
+        """Whether a file came with the folder."""
+        return _absolute(path) in self.contents
+
+    def content_of(self, path: Path) -> bytes | None:
+        """Return what a file held; None for one that lies elsewhere.
+
+        Raises:
+            UsageError: It lies in the folder, and was not there.
+        """
+        place = _absolute(path)
+        if self.folder is None or not place.is_relative_to(self.folder):
+            return None
+        if place not in self.contents:
+            raise UsageError(
+                f"{path} was not there when the trust of its folder was checked. Look at it, and start again."
+            )
+        return self.contents[place]
 
 
 class Trusted(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,6 +116,17 @@ def brought_by(folder: Path) -> Brought:
             whole.update(len(part).to_bytes(8, "big") + part)
     digest = f"sha256:{whole.hexdigest()}" if found else ""
     return Brought(folder=str(root), digest=digest, files=tuple(found), contents=tuple(contents))
+
+
+def held(brought: Brought, folder: Path) -> Held:
+    """Return the contents of a folder that a person trusts, by their paths as the folder is named."""
+    root = _absolute(folder)
+    contents = {root / name: content for name, content in zip(brought.files, brought.contents, strict=True)}
+    return Held(folder=root / _FOLDER, contents=contents)
+
+
+def _absolute(path: Path) -> Path:
+    return Path(os.path.abspath(path))  # noqa: PTH100 - as it is named: a link may lead elsewhere by now
 
 
 def _files(place: Path) -> Iterator[Path]:

@@ -3,11 +3,13 @@
 import json
 import os
 from decimal import Decimal
+from pathlib import Path
 from typing import Any, NoReturn
 
 from treadle.cli.exits import UsageError
+from treadle.cli.input.trust import Held
 
-__all__ = ["instructions_of", "json_value", "plain_value", "schema_of"]
+__all__ = ["instructions_of", "json_object", "json_value", "plain_value", "schema_of"]
 
 _MAX_BYTES = 10_000_000
 
@@ -23,6 +25,21 @@ def json_value(option: str, text: str) -> Any:  # Any: JSON
         json.dumps(value, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as exc:
         raise UsageError(f"{option} must be JSON: {exc}. Got {text[:80]!r}.") from exc
+    return value
+
+
+def json_object(what: str, content: bytes) -> dict[str, Any]:
+    """Return the JSON object of a file whose content is there already.
+
+    Raises:
+        UsageError: It is not one.
+    """
+    try:
+        value = json.loads(content)
+    except (ValueError, RecursionError) as exc:
+        raise UsageError(f"{what} cannot be read: {exc}.") from exc
+    if not isinstance(value, dict):
+        raise UsageError(f"{what} must be one JSON object; got {value!r:.60}.")
     return value
 
 
@@ -46,13 +63,19 @@ def plain_value(value: Any) -> Any:  # Any: TOML, and JSON
     )
 
 
-def instructions_of(given: str) -> str:
+def instructions_of(given: str, trusted: Held) -> str:
     """Return instructions as they were given: a text, or `@` and the file that holds it.
+
+    Args:
+        trusted: What the folder's own files held when they were found to be trusted.
 
     Raises:
         UsageError: The file cannot be read, or the text is empty.
     """
-    text = _text_of("--system", given[1:]) if given.startswith("@") else given
+    text = given
+    if given.startswith("@"):
+        content = trusted.content_of(Path(given[1:]))
+        text = _text_of("--system", given[1:], _content_of("--system", given[1:]) if content is None else content)
     if not text.strip():
         raise UsageError("--system is empty: give the instructions, or @FILE.")
     return text
@@ -64,23 +87,26 @@ def schema_of(file: str) -> Any:  # Any: JSON
     Raises:
         UsageError: The file cannot be read, or does not hold a JSON object.
     """
-    schema = json_value(f"--schema {file}", _text_of("--schema", file))
+    schema = json_value(f"--schema {file}", _text_of("--schema", file, _content_of("--schema", file)))
     if not isinstance(schema, dict):
         raise UsageError(f"--schema {file} must hold one JSON object.")
     return schema
 
 
-def _text_of(option: str, file: str) -> str:
+def _content_of(option: str, file: str) -> bytes:
     try:
         with open(os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as opened:  # noqa: PTH123 - a descriptor
-            content = opened.read(_MAX_BYTES + 1)
+            return opened.read(_MAX_BYTES + 1) or b""
     except (OSError, ValueError) as exc:
         reason = exc.strerror if isinstance(exc, OSError) and exc.strerror else str(exc)
         raise UsageError(f"{option}: the file {file} cannot be read: {reason}.") from exc
-    if len(content or b"") > _MAX_BYTES:
+
+
+def _text_of(option: str, file: str, content: bytes) -> str:
+    if len(content) > _MAX_BYTES:
         raise UsageError(f"{option}: the file {file} is larger than {_MAX_BYTES:,} bytes.")
     try:
-        return (content or b"").decode("utf-8-sig")
+        return content.decode("utf-8-sig")
     except UnicodeDecodeError as exc:
         raise UsageError(f"{option}: the file {file} is not UTF-8 text (byte {exc.start}).") from exc
 
