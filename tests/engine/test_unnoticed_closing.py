@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from loop_tools import echo_tool
-from pipeline_tools import results
+from pipeline_tools import Recorder, read, results
 from treadle import Agent, Budget, Guards, open_session
 from treadle.events import AnyEvent
 from treadle.journals.memory import MemoryJournal
@@ -65,3 +65,24 @@ async def test_an_answer_is_stored_with_what_the_model_is_told_that_it_lacks_or_
         ["model.finished", "message.added"],
         ["model.finished", "run.finished"],
     ]
+
+
+@pytest.mark.row("L10")
+async def test_a_closing_request_that_is_answered_with_more_of_the_same_is_no_reason_for_another() -> None:
+    calls = [call("look", q=q) for q in ("errors", "Errors", "ERRORS", "errors ", " errors")]
+    result = await Agent(ScriptedModel(calls), tools=[read(Recorder())], guards=Guards(no_progress=2)).run("go")
+
+    assert (result.reason, result.steps) == ("repeated_failures", 4)
+    assert result.stop.details == {
+        "guard": "no_progress",
+        "count": 2,
+        "limit": 2,
+        "tool": "look",
+        "closing_request": {
+            "reason": "repeated_failures",
+            "guard": "no_progress",
+            "count": 3,
+            "limit": 2,
+            "tool": "look",
+        },
+    }
