@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from invariants import check_session
-from treadle import Agent, JournalError, Tool, ToolContext, allow, open_session
+from treadle import Agent, Budget, JournalError, Tool, ToolContext, allow, open_session
 from treadle.events import AnyEvent
 from treadle.journals.memory import MemoryJournal
 from treadle.testing import ScriptedModel, call, text
@@ -66,3 +66,25 @@ async def test_a_started_call_that_the_end_of_the_run_overtakes_is_in_doubt_wher
 
     assert [(one.id, one.status) for one in result.tool_calls] == [("p", status), ("f", "ok")]
     assert ran == ["p"]
+
+
+async def test_a_call_that_had_started_takes_no_place_of_those_that_a_smaller_budget_still_covers() -> None:
+    ran = []
+
+    async def pay(arguments: JsonObject, ctx: ToolContext) -> str:
+        ran.append(ctx.call.id)
+        return "paid"
+
+    tools = [Tool(name="pay", description="Pay.", parameters={"type": "object"}, effect="keyed", run=pay)]
+    journal = DiesBefore()
+    async with open_session(journal, id="s") as session:
+        model = ScriptedModel([[call("pay", id="p"), call("pay", id="q", n=1), call("pay", id="r", n=2)]])
+        with pytest.raises(JournalError):
+            await Agent(model, tools=tools, policy=allow("*")).run("go", session=session)
+    journal.is_mortal = False
+    async with open_session(journal, id="s") as session:
+        agent = Agent(ScriptedModel([text("x")]), tools=tools, policy=allow("*"))
+        await agent.resume(session, budget=Budget(max_tool_calls=2))
+        await check_session(session)
+
+    assert ran == ["p", "p", "q"]

@@ -275,6 +275,31 @@ async def test_a_call_that_does_not_start_in_the_new_mode_keeps_no_slot_from_tho
     assert statuses(result) == ["ok", "denied", "skipped" if interrupt else "denied"]
 
 
+@pytest.mark.row("R-MODE")
+async def test_a_call_beside_one_that_interrupts_in_the_new_mode_does_not_start_either() -> None:
+    paid, changed = Recorder(), asyncio.Event()
+
+    async def slow(arguments: Any, ctx: Any) -> None:
+        await session.set_mode("deny-unlisted")
+        await changed.wait()
+
+    class StopsForAnn:
+        def decide(self, call: Any, session: Any) -> Decision:
+            stops = session.mode != "ask" and call.arguments.get("to") == "ann"
+            return Decision(kind="deny" if stops else "allow", reason="Look.", interrupt=stops)
+
+    own: Any = {"permission": None, "resources": lambda arguments: {arguments["to"]: "write"}}
+    tools = [act(slow, "send", permission=None), act(paid, "pay", **own)]
+    script = [[call("send"), call("pay", to="bob"), call("pay", to="ann")], text("Done.")]
+    async with open_session(MemoryJournal()) as session:
+        watch = lambda event: changed.set() if event.type == "mode.changed" else None
+        agent = Agent(ScriptedModel(script), tools=tools, policy=StopsForAnn(), subscribers=[watch])
+        result = await agent.run("go", session=session)
+        await check_session(session)
+
+    assert (result.reason, statuses(result), paid.runs) == ("cancelled", ["ok", "skipped", "denied"], 0)
+
+
 class ChangesBehind(MemoryJournal):
     """A store in which a change of mode is stored right behind an event of one type, of the call `a`."""
 
