@@ -52,7 +52,7 @@ class Interceptor(Protocol):
 class Approver(Protocol):
     """Answers requests for consent before the run pauses for a person: a program, a queue, a person at a terminal.
 
-    A plain function of the request will do, and so will a `Policy`. What is no coroutine function runs in a thread, but a policy's `decide`.
+    A plain function of the request will do, and so will a `Policy`. A plain function runs in a thread; a policy's `decide` runs in the event loop.
     """
 
     def approve(self, asked: Approval) -> "Answer | str | Awaitable[Answer | str | None] | None":

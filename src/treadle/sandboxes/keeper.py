@@ -134,7 +134,7 @@ class ClosedNames:
 
 
 def _may_hold(path: str) -> bool:
-    """Whether something can come to be in a folder, which may not exist yet: no file is in its place."""
+    """Whether something can be made in a folder, which may not exist yet: no file has its name."""
     while not os.path.lexists(path):
         path = os.path.dirname(path)  # noqa: PTH120 - no heavy imports, as above
     return os.path.isdir(path)  # noqa: PTH112 - as above

@@ -49,7 +49,7 @@ class Places(msgspec.Struct, frozen=True):
     writable: tuple[str, ...]
     protected: tuple[str, ...]
     hidden: tuple[str, ...] = ()
-    """Files in these folders that cannot be read all the same."""
+    """Files in these folders that cannot be read."""
 
     @staticmethod
     def of(about: Confinement) -> "Places":

@@ -76,7 +76,7 @@ class ProgramApprover:
 
 
 def _read_answer(text: str) -> Answer:
-    """Read an answer strictly: one that says two things, or what is not understood, is none.
+    """Read an answer strictly: one that says two things, or that is not understood, does not count.
 
     Raises:
         ValueError: It is not an answer.

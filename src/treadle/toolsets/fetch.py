@@ -33,7 +33,7 @@ _SPACE = re.compile(r"[ \t\r\f\v]+")
 _LINES = re.compile(r"\n{3,}")
 
 _threads = Threads()
-"""Where pages become text: a large one takes seconds, in which the run goes on."""
+"""Where pages become text: a large one takes seconds, and the run continues meanwhile."""
 
 
 class _Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -156,7 +156,9 @@ async def _followed(limits: _Limits, arguments: JsonObject, ctx: ToolContext) ->
     for _ in range(_MAX_REDIRECTS + 1):
         answer = await _asked(target, limits)
         if answer.status < 200:
-            message = f"{target.url} answered with the status {answer.status}: it would go on in another protocol, and sends no page."
+            message = (
+                f"{target.url} answered with the status {answer.status}: it changes the protocol, and sends no page."
+            )
             raise _refusal(message, "unreachable")
         if answer.status not in _REDIRECTS or not answer.location:
             page: JsonObject = await _threads.submit(partial(_page, answer, target, arguments))

@@ -63,14 +63,14 @@ class Held(msgspec.Struct, frozen=True, kw_only=True):
         """Return what a file held; None for one that lies elsewhere.
 
         Raises:
-            UsageError: It lies in the folder, and was not there.
+            UsageError: It lies in the folder, and did not exist then.
         """
         place = _absolute(path)
         if self.folder is None or not place.is_relative_to(self.folder):
             return None
         if place not in self.contents:
             raise UsageError(
-                f"{path} was not there when the trust of its folder was checked. Look at it, and start again."
+                f"{path} did not exist when the trust of its folder was checked. Look at it, and start again."
             )
         return self.contents[place]
 

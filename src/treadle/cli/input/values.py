@@ -29,7 +29,7 @@ def json_value(option: str, text: str) -> Any:  # Any: JSON
 
 
 def json_object(what: str, content: bytes) -> dict[str, Any]:
-    """Return the JSON object of a file whose content is there already.
+    """Return the JSON object of a file whose content was read before.
 
     Raises:
         UsageError: It is not one.

@@ -471,7 +471,7 @@ class Chat:
         except asyncio.CancelledError:
             self.face.tell("Interrupted.")
             if (task := asyncio.current_task()) is not None:
-                task.uncancel()  # what was entered meanwhile goes on
+                task.uncancel()  # what was entered meanwhile continues
             return
         if text.strip():
             self.face.quote(text)

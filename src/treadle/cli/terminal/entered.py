@@ -49,7 +49,7 @@ class _Entered(FileHistory):
     def store_string(self, string: str) -> None:
         whole = self._pastes.whole(string)
         if len(whole) <= _KEPT_CHARS:
-            with suppress(OSError):  # the disk is full, or the folder gone: the message is sent all the same
+            with suppress(OSError):  # the disk is full, or the folder gone: the message is sent anyway
                 super().store_string(whole)
 
 

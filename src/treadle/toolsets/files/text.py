@@ -20,7 +20,7 @@ _WIDE_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _MAX_WIDE_BYTES = 20_000_000
 _SKIPPED_BYTES = 1 << 16
 _BETWEEN_LOOKS = 64
-"""Pieces of a long line that are skipped between two looks at whether to go on."""
+"""Pieces of a long line that are skipped between two looks at whether to stop."""
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True):
