@@ -4,6 +4,7 @@ import asyncio
 import gzip
 import http.server
 import json
+import socket
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -289,3 +290,28 @@ async def test_letters_and_dots_do_not_hide_a_host_from_its_rule(host: str, rule
     result = await Agent(script, tools=[fetch_tool()], policy=first_of(deny(rule), allow("fetch"))).run("Go")
 
     assert [one.status for one in result.tool_calls] == ["denied"]
+
+
+class Rebinding(asyncio.SelectorEventLoop):
+    """Resolves a name to another address each time, as a hostile server of names does."""
+
+    def __init__(self, *answers: str) -> None:
+        super().__init__()
+        self.answers = list(answers)
+
+    async def getaddrinfo(self, host: Any, port: Any, **_: Any) -> Any:
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (self.answers.pop(0), port))]
+
+
+@pytest.mark.row("D-FETCH")
+def test_a_name_that_leads_elsewhere_after_it_was_judged_is_not_resolved_again(site: Any):
+    tool = fetch_tool(allowed_networks=["127.0.0.1/32"])
+    url = site.base.replace("127.0.0.1", "rebinding.test") + "/page"
+    with asyncio.Runner(loop_factory=lambda: Rebinding("127.0.0.1", "127.0.0.2")) as runner:
+        page = runner.run(tool.run({"url": url}, Context()))
+        assert runner.get_loop().answers == ["127.0.0.2"]
+        with pytest.raises(Rejected):
+            runner.run(tool.run({"url": url}, Context()))
+
+    assert "one two" in page["output"]
+    assert [path for path, _ in site.asked] == ["/page"]
