@@ -218,3 +218,14 @@ def test_no_rule_is_offered_for_a_tool_that_requires_approval() -> None:
 def test_a_rule_on_the_program_and_its_first_words_is_offered_for_a_line(tmp_path: Any) -> None:
     assert offered(checked_call(shell_tool(tmp_path), command="git status")) != ()
     assert offered(checked_call(shell_tool(tmp_path), command="bash -c 'git status'")) == ()
+
+
+@pytest.mark.parametrize("name", ["a\nb", "a\tb", "a  b", "a b ", "a\u2028b"])
+def test_the_target_shows_what_tells_one_name_from_another(name: str) -> None:
+    shown = {
+        one: review_of(of(subjects=lambda _, one=one: {"path": Subject(names=(one,))}), {}).target
+        for one in (name, "a b")
+    }
+
+    assert shown[name] != shown["a b"] == "a b"
+    assert len(shown[name].splitlines()) == 1

@@ -43,7 +43,7 @@ def review_of(call: CheckedCall, facts: JsonObject) -> Review:
     preview = own.preview or (_arguments(call) if line is None else _command(line))
     return Review(
         action=_words(own.action) or ("Run a line of shell" if line is not None else f"Call {_words(call.name)}"),
-        target=_words(own.target) or _target(call, line),
+        target=_names(own.target) or _target(call, line),
         preview=_bounded(preview),
         expected_result=_words(own.expected_result) or _EXPECTED[call.effect],
         rollback=_words(own.rollback) or ("Not needed." if call.effect.is_read else _UNKNOWN_ROLLBACK),
@@ -107,7 +107,7 @@ def _target(call: CheckedCall, line: JudgedLine | None) -> str:
     if line is not None:
         programs = dict.fromkeys(one.program for one in line.line.invocations if not one.via)
         return _words(", ".join(programs))
-    return _words(", ".join(subject.names[0] for subject in _subjects(call).values() if subject.names))
+    return _names(", ".join(subject.names[0] for subject in _subjects(call).values() if subject.names))
 
 
 def _subjects(call: CheckedCall) -> dict[str, Subject]:
@@ -152,6 +152,11 @@ def _bounded(preview: Preview) -> Preview:
 def _words(text: str) -> str:
     """Return words on one line."""
     return " ".join(escaped(text[:_MAX_WORDS]).split())
+
+
+def _names(text: str) -> str:
+    """Return names on one line: spaces, tabs and line feeds are part of a file's name, and tell it from another."""
+    return escaped(text[:_MAX_WORDS]).replace("\n", "\\n").replace("\t", "\\t")
 
 
 def _is_visible(character: str) -> bool:
