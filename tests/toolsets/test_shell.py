@@ -76,6 +76,18 @@ def test_the_next_command_starts_where_this_one_ended(shell: Shell, tmp_path: Pa
     assert shell("cd ..")["folder"] == "."
 
 
+def test_a_folder_that_is_gone_is_not_kept_and_said_so(shell: Shell, tmp_path: Path):
+    shell("mkdir -p a/b; cd a/b")
+
+    gone = shell("rm -r ../../a")
+
+    assert gone["folder"] == "."
+    assert gone["hint"] == f"The folder that it ended in is gone: the next command starts in {tmp_path}."
+    shell("mkdir c; cd c")
+    killed = shell("rmdir ../c; kill -9 $$")
+    assert (killed["folder"], killed["hint"]) == (".", gone["hint"])
+
+
 @pytest.mark.parametrize(
     "way_out", ["cd /", "cd ..", "ln -s / l; cd l", "rm -r ../gone; mkdir gone; cd gone; rmdir ../gone"]
 )

@@ -333,6 +333,19 @@ def _is_within(root: Root, folder: str) -> bool:
     return real == root.path or real.startswith(f"{root.path.rstrip('/')}/")
 
 
+def _next_folder(root: Root, ended_in: str | None, folder: str) -> tuple[str, str]:
+    """Return where the next command starts, and what to say where that is not where this one ended."""
+    if ended_in and _is_within(root, ended_in):
+        return ended_in, ""
+    start = folder if Path(folder).is_dir() else root.path
+    if ended_in is None and start == folder:  # it was killed, or became another program
+        return folder, ""
+    how = (
+        f"It ended in {shown(ended_in)}, outside the root folder" if ended_in else "The folder that it ended in is gone"
+    )
+    return start, f"{how}: the next command starts in {shown(start)}."
+
+
 def _output(
     root: Root, ctx: ToolContext, result: ProcessResult, *, mark: str, folder: str, seconds: float | None
 ) -> ToolOutput:
@@ -340,12 +353,9 @@ def _output(
     hints: list[str] = []
     if result.timed_out:
         hints.append(f"It was ended after {seconds:g} seconds. Give a larger `timeout`, up to {_MAX_SECONDS:g}.")
-    if ended_in is not None and not _is_within(root, ended_in):
-        hints.append(
-            f"It ended in {shown(ended_in)}, outside the root folder: the next command starts in {shown(folder)} again."
-        )
-        ended_in = None
-    now = ended_in or folder
+    now, hint = _next_folder(root, ended_in, folder)
+    if hint:
+        hints.append(hint)
     stdout, is_cut = _shortened(result.stdout)
     errors, are_cut = _shortened(stderr)
     data: JsonObject = {
