@@ -323,6 +323,16 @@ async def test_results_are_shortened_once_over_a_resume_and_what_is_sent_besides
     assert long.tokens_after - brief.tokens_after == long.tokens_before - brief.tokens_before
 
 
+@pytest.mark.row("B11")
+@pytest.mark.parametrize(("left", "made"), [(0, 0), (1, 1)])
+async def test_results_that_fill_their_limit_exactly_are_shown_whole(left: int, made: int) -> None:
+    tools, batch = [large(value="x" * 500)], [call("large", n=1), call("large", n=2)]
+    model = ScriptedModel([batch, text("Done.")])
+    result = await Agent(model, tools=tools, step_result_chars=1_000 - left).run("Go")
+
+    assert len([one for one in await result.session.events() if isinstance(one, ContextCompacted)]) == made
+
+
 @pytest.mark.row("E09")
 @pytest.mark.parametrize("has_schema", [False, True])
 async def test_what_is_kept_of_a_long_result_is_without_the_keys_that_are_in_use_here(has_schema: bool) -> None:

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from treadle import Agent, Done, JournalError, Summarize, Tool, ToolContext, allow, ask, open_session
+from treadle import Agent, Decision, Done, Hook, JournalError, Summarize, Tool, ToolContext, allow, ask, open_session
+from treadle.errors import ModelRejected
 from treadle.events import AnyEvent, ContextCompacted
 from treadle.journals.memory import MemoryJournal
 from treadle.state import Suspended
@@ -203,3 +204,33 @@ async def test_that_nothing_could_be_made_shorter_survives_a_power_cut() -> None
         assert (await agent.run("go", session=session)).completed
 
     assert journal.is_synced("context.compaction_skipped")
+
+
+async def test_a_task_that_a_hook_lets_in_after_all_survives_a_power_cut() -> None:
+    journal, is_closed = Noting(), True
+
+    async def guard(context: Any) -> Decision | None:
+        return Decision(kind="deny", reason="not today") if is_closed else None
+
+    agent = Agent(ScriptedModel([text("Done.")]), hooks=[Hook(at="prompt", run=guard)])
+    async with open_session(journal, id="s") as session:
+        assert (await agent.run("go", session=session)).reason == "task_denied"
+        is_closed = False
+        assert (await agent.resume(session)).completed
+
+    assert journal.is_synced("message.added")
+
+
+async def test_how_a_doubt_ended_that_the_model_knows_of_is_told_durably_when_its_run_continues() -> None:
+    journal = Breaking()
+    with pytest.raises(JournalError):
+        await run(journal, tool_of("unsafe"))
+    journal.is_broken = False
+    async with open_session(journal, id="s") as session:
+        refused = Agent(ScriptedModel([ModelRejected("no", status=400)]), tools=[tool_of("unsafe")])
+        assert (await refused.resume(session)).reason == "model_error"
+        await session.resolve("a", Done("done"), by="ada", reason="Seen.")
+        journal.loose.clear()
+        assert (await Agent(ScriptedModel([text("Done.")]), tools=[tool_of("unsafe")]).resume(session)).completed
+
+    assert journal.is_synced("message.added")

@@ -78,3 +78,19 @@ async def test_an_agent_as_a_tool_does_not_start_while_the_response_that_calls_i
         ("clerk", False),
         ("see", False),
     ]
+
+
+@pytest.mark.row("T11")
+async def test_progress_says_how_much_is_done_and_of_how_much() -> None:
+    heard = []
+
+    async def look(arguments: JsonObject, ctx: ToolContext) -> None:
+        ctx.progress("half", done=1, total=2)
+
+    def hear(event: AnyEvent) -> None:
+        if event.type == "tool.progress":
+            heard.append((event.message, event.done, event.total))
+
+    await run_calls(call("look"), tools=[read(look)], subscribers=[hear])
+
+    assert heard == [("half", 1, 2)]

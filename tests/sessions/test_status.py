@@ -180,6 +180,8 @@ async def test_a_deleted_session_can_be_read_and_nothing_more(journal: Journal) 
     async with open_session(journal, id="s") as session:
         lines = await session.export()
         await session.delete()
+        (deleted,) = [event for event in await session.events() if event.type == "session.changed"]
+        assert (deleted.status, deleted.by) == ("deleted", "person")
         for act in (
             payer(ScriptedModel([text("x")])).run("go", session=session),
             session.fork(),
