@@ -210,6 +210,11 @@ def test_rules_are_offered_only_for_a_question_that_they_would_spare(words: Any,
     assert bool(offered(naming("a"), **words)) == are_offered
 
 
+@pytest.mark.parametrize("name", ["a\nb", "a\tb", "a  b", "a ", " a", "a\u200b"])
+def test_no_rule_is_offered_that_would_look_like_one_for_another_name(name: str) -> None:
+    assert offered(naming(name)) == ()
+
+
 def test_no_rule_is_offered_for_a_tool_that_requires_approval() -> None:
     call = of("write", {"path": "a"}, subjects=subjects(path=Subject(names=("a",))), requires_approval=True)
     assert offered(call) == ()

@@ -126,8 +126,8 @@ def _path_rules(call: CheckedCall) -> list[str]:
     if len(subjects) != 1:
         return []
     ((key, subject),) = subjects.items()
-    if not subject.names or subject.extent != "itself" or escaped(subject.names[0]) != subject.names[0]:
-        return []
+    if not subject.names or subject.extent != "itself" or _words(subject.names[0]) != subject.names[0]:
+        return []  # a name that is not what a person would read, were it shown on one line
     rule = f"{call.name}({key}={_GLOB_SIGNS.sub(_bracketed, subject.names[0])})"
     try:
         Rule.parse(rule)
