@@ -30,6 +30,7 @@ FOUND = (
     20511921,
     30059804,
     30151697,
+    40008214,
 )
 """Seeds beyond the ten thousand that broke a promise, or that were judged wrongly, at some time."""
 TESTS = Path(__file__).resolve().parent.parent

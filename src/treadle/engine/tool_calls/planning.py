@@ -169,13 +169,15 @@ class Planner:
         return None if doubt is None else consent.equals_doubt(doubt)
 
     def is_stale(self, call: CheckedCall) -> bool:
-        """Whether a call that has not started was decided on in a mode that a person has changed since."""
+        """Whether a call that is to start, also once more, was decided on in a mode that a person has changed since."""
         state = self._ledger.state.open.get(call.id)
-        is_new = state is None or state.started is None
-        return is_new and call.decision is not None and call.decision.mode != self._checker.mode
+        has_begun = (
+            state is not None and state.started is not None and (state.suspended is not None or call.tool.resumes)
+        )
+        return not has_begun and call.decision is not None and call.decision.mode != self._checker.mode
 
     async def decide_anew(self, calls: Sequence[CheckedCall], batch: Batch, finisher: Finisher) -> Plan:
-        """Return the plan of calls that have not started, each decided on in the mode that holds now."""
+        """Return the plan of calls that are to start, each decided on in the mode that holds now."""
         plan = Plan(finisher=finisher, acts=True)
         proposed = {state.call.id: state for state in batch.calls}
         for call in calls:
