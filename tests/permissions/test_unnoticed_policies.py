@@ -6,6 +6,7 @@ import pytest
 
 from pipeline_tools import Recorder, act, checked_call, run_calls, statuses, types
 from treadle import Decision, allow, can_use_tool, deny, first_of, shell_tool
+from treadle.permissions.names import _MAX_KEPT, NameIndex
 from treadle.permissions.policies import UNDECIDED
 from treadle.testing import call
 
@@ -126,3 +127,13 @@ async def test_a_policy_that_breaks_its_contract_denies_the_call_in_the_name_of_
     assert (found.scope, found.by) == ("runtime", "runtime")
     assert statuses(result) == ["denied"]
     assert ran.runs == 0
+
+
+def test_what_is_kept_of_searched_folders_does_not_grow_for_ever() -> None:
+    index = NameIndex({0: ("src/*",)})
+
+    for number in range(_MAX_KEPT + 10):
+        assert index._reached(frozenset({f"folder{number}"}), is_deep=True) == ()
+
+    assert len(index._below) <= _MAX_KEPT
+    assert index._reached(frozenset({"src"}), is_deep=True) == (0,)
