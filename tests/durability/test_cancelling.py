@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 import sys
 import threading
 from collections.abc import AsyncIterator, Sequence
@@ -221,6 +222,30 @@ async def test_a_cancellation_holds_over_a_crash_of_the_run_that_took_it_in(tmp_
             if session.state.run.phase == "stopped":
                 break
         assert (session.state.run.reason, fail_at > 5) == ("cancelled", True)
+
+
+@pytest.mark.row("ST04")
+async def test_a_cancellation_holds_over_a_crash_of_the_new_task_that_follows_its_run(tmp_path: Path) -> None:
+    await crash(tmp_path / "a" / "a.db", "unsafe", "inside")
+    acting, cancelled = Acting(), 0
+    for fail_at in range(1, 60):
+        shutil.copytree(tmp_path / "a", tmp_path / str(fail_at))
+        async with open_session(tmp_path / str(fail_at) / "a.db", id="s") as session:
+            broken = session.state.run
+            assert broken is not None
+            await session.cancel()
+            store = FaultyJournal(session.journal, fail_at=fail_at, error=RuntimeError("killed"))
+            with suppress(RuntimeError):
+                async with open_session(store, id="s") as dying:
+                    await Agent(ScriptedModel([text("new")]), tools=[acting.tool()]).run("new", session=dying)
+            await session.refresh()
+            assert session.state.run is not None
+            if session.state.run.id != broken.id:
+                break
+            done = await Agent(ScriptedModel([text("never")]), tools=[acting.tool()]).resume(session)
+            assert (done.reason, acting.runs) == ("cancelled", 0)
+            cancelled += 1
+    assert cancelled > 3
 
 
 @pytest.mark.row("ST04")

@@ -116,9 +116,24 @@ async def test_cancellations_are_dropped_but_those_of_a_run_that_has_not_ended(
     async with open_session(journal, id="s", clock=FakeClock()) as session:
         for message in (cancelling("c1", "r1"), cancelling("c2", "r2"), cancelling("c0"), said("m1")):
             await journal.put("s", message)
-        await Inbox(session.ledger).drop_cancels(but_of=but_of)
+        await Inbox(session.ledger).drop_cancels(but_of=but_of, continues=True)
 
     assert [message.id for message in await journal.inbox("s")] == left
+
+
+async def test_cancellations_of_a_run_that_a_new_one_follows_stay_until_that_is_recorded_and_do_not_cancel_it() -> None:
+    journal = MemoryJournal()
+    async with open_session(journal, id="s", clock=FakeClock()) as session:
+        for message in (cancelling("c1", "r1"), cancelling("c2", "r2"), cancelling("c0"), said("m1")):
+            await journal.put("s", message)
+        inbox = Inbox(session.ledger)
+        await inbox.drop_cancels(but_of="r1")
+        session.ledger.run_id = "r1"  # until the new run has its id
+        assert [message.id for message in await journal.inbox("s")] == ["c1", "m1"]
+        assert not await inbox.look()
+        await inbox.drop_superseded()
+
+    assert [message.id for message in await journal.inbox("s")] == ["m1"]
 
 
 async def test_looking_for_a_cancellation_consumes_nothing_and_has_the_rest_read_at_once() -> None:

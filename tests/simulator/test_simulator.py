@@ -31,6 +31,7 @@ FOUND = (
     30059804,
     30151697,
     40008214,
+    40046758,
 )
 """Seeds beyond the ten thousand that broke a promise, or that were judged wrongly, at some time."""
 TESTS = Path(__file__).resolve().parent.parent

@@ -144,8 +144,9 @@ class Lifecycle:
             hooks = self._hooks(session, interrupt)
             self._inbox = inbox = Inbox(session.ledger, is_empty=not may_have_messages, prompt=hooks.prompt)
             if may_have_messages:
-                await inbox.drop_cancels(but_of=self._cancelled_run(session))
+                await inbox.drop_cancels(but_of=_open_run(session), continues=self._task is None)
             await (self._resume(session, hooks) if self._task is None else self._start(session, self._task, hooks))
+            await inbox.drop_superseded()
             self._begin_time(session, interrupt, self._narrowed(session, budget))
             async with self._offering(session, interrupt) as offering:
                 stop = await self._loop(session, inbox, interrupt, offering).run()
@@ -239,11 +240,6 @@ class Lifecycle:
     async def _end_looks(self) -> None:
         for look in tuple(self._looks):
             await asyncio.wait({look})
-
-    def _cancelled_run(self, session: Session) -> str | None:
-        """Return the run whose cancellation still holds: one that continues, and was paused or broke off; else None."""
-        run = session.state.run
-        return run.id if self._task is None and run is not None and run.phase in ("running", "paused") else None
 
     # --- what it may spend
 
@@ -411,6 +407,12 @@ async def _ask_on(session: Session) -> None:
     if messages and messages[-1].role == "assistant" and not session.state.has_open_calls:
         message = user_message("Please continue.")
         await session.ledger.record(MessageAdded(message=message, source="runtime"))
+
+
+def _open_run(session: Session) -> str | None:
+    """Return the run that was paused or broke off; None where there is none."""
+    run = session.state.run
+    return run.id if run is not None and run.phase in ("running", "paused") else None
 
 
 def _resolutions(session: Session) -> list[MessageAdded]:

@@ -54,6 +54,7 @@ class Inbox:
         self._every = every_seconds
         self._next = ledger.clock.monotonic() + every_seconds if is_empty else 0.0
         self._later: tuple[AnyEvent, ...] = ()
+        self._superseded: frozenset[str] = frozenset()
         self._taking = asyncio.Lock()  # a change of mode is taken in once, by whoever looks first
 
     def nudge(self) -> None:
@@ -88,7 +89,7 @@ class Inbox:
             self.nudge()
         if not waiting:
             return False
-        cancels = {message.id for message in waiting if applies_to(message, self._ledger.run_id)}
+        cancels = {message.id for message in waiting if self._cancels(message)}
         facts = [fact for message in waiting for fact in await self._facts(message)]
         # Also where there are no facts: a run whose session was taken over is refused here, and must consume nothing. What it
         # takes for an answer to no question may answer one that it has not seen.
@@ -103,7 +104,7 @@ class Inbox:
         """
         waiting = await self._ledger.journal.inbox(self._ledger.state.id)
         await self._take_modes(waiting)
-        cancels = [message for message in waiting if applies_to(message, self._ledger.run_id)]
+        cancels = [message for message in waiting if self._cancels(message)]
         if any(not isinstance(message, LeftMode) and message not in cancels for message in waiting):
             self.nudge()
         return bool(cancels)
@@ -124,18 +125,30 @@ class Inbox:
             await self._ledger.record(*events, durable=True)
         await self._consume(message.id for message in known)
 
-    async def drop_cancels(self, *, but_of: str | None = None) -> None:
-        """Consume the cancellations: their runs have ended. A cancellation holds until then, over crashes and pauses.
+    async def drop_cancels(self, *, but_of: str | None = None, continues: bool = False) -> None:
+        """Consume the cancellations whose runs have ended. A cancellation holds until then, over crashes and pauses.
 
         Args:
             but_of: A run that has not ended: what cancels it stays.
+            continues: Whether that run continues now. Else a new one follows it: its cancellations mean nothing to the new one, and
+                `drop_superseded` consumes them.
         """
         waiting = await self._ledger.journal.inbox(self._ledger.state.id)
-        await self._consume(
-            message.id
-            for message in waiting
-            if isinstance(message, LeftCancellation) and (but_of is None or not applies_to(message, but_of))
-        )
+        cancels = [message for message in waiting if isinstance(message, LeftCancellation)]
+        if continues:
+            kept = {message.id for message in cancels if but_of is not None and applies_to(message, but_of)}
+        else:
+            kept = {message.id for message in cancels if message.run_id == but_of}
+            self._superseded = frozenset(kept)
+        await self._consume(message.id for message in cancels if message.id not in kept)
+
+    async def drop_superseded(self) -> None:
+        """Consume the cancellations of the run that the new one has ended, which is durable now."""
+        superseded, self._superseded = self._superseded, frozenset()
+        await self._consume(superseded)
+
+    def _cancels(self, message: InboxMessage) -> bool:
+        return applies_to(message, self._ledger.run_id) and message.id not in self._superseded
 
     async def _consume(self, message_ids: Iterable[str]) -> None:
         ids = list(message_ids)
