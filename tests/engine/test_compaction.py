@@ -305,7 +305,7 @@ async def test_what_a_compactor_used_by_itself_is_charged_once() -> None:
     assert run.spent.cost == sum((Decimal(one.cost or 0) for one in finished), Decimal("0.5"))
 
 
-@pytest.mark.row("R-PURSE", "H11")
+@pytest.mark.row("R-PURSE")
 async def test_what_a_summary_that_broke_off_had_cost_is_charged_with_the_one_that_follows() -> None:
     broken = Turn(text="Half a", cut="before-terminal", usage=Usage(input_tokens=100, output_tokens=10))
     whole = Turn(text="S", usage=Usage(input_tokens=100, output_tokens=10))

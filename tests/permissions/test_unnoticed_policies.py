@@ -130,7 +130,7 @@ async def test_a_policy_that_breaks_its_contract_denies_the_call_in_the_name_of_
 
 
 def test_what_is_kept_of_searched_folders_does_not_grow_for_ever() -> None:
-    index = NameIndex({0: ("src/*",)})
+    index = NameIndex({0: "src/*"})
 
     for number in range(_MAX_KEPT + 10):
         assert index._reached(frozenset({f"folder{number}"}), is_deep=True) == ()

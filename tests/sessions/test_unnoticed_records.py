@@ -218,7 +218,6 @@ def test_a_compaction_is_stored_with_words_that_every_journal_can_hold() -> None
     assert Compaction(tier="x", begin=0, end=1, messages=(stored,)).messages == (stored,)
 
 
-@pytest.mark.row("H17")
 @pytest.mark.parametrize(
     "said",
     [

@@ -3,8 +3,8 @@
 import asyncio
 
 import pytest
-from tests.workers.test_worker_deaths import own_server
 
+from postgres_server import running_server
 from treadle import open_journal, open_session, submit
 from treadle.ports import HasBell
 
@@ -27,14 +27,15 @@ async def test_a_task_and_a_message_ring_in_another_connection(postgres_url: str
 
 async def test_a_bell_rings_again_after_its_database_was_away() -> None:
     rang = asyncio.Event()
-    async with own_server() as server, open_journal(server.new_url()) as journal:
-        await journal.sessions()
-        assert isinstance(journal, HasBell)
-        async with journal.hear_bell(rang.set):
-            await heard(rang)
-            server.crash()
-            server.restart()
-            await heard(rang)
+    with running_server() as server:
+        async with open_journal(server.new_url()) as journal:
+            await journal.sessions()
+            assert isinstance(journal, HasBell)
+            async with journal.hear_bell(rang.set):
+                await heard(rang)
+                server.crash()
+                server.restart()
+                await heard(rang)
 
 
 async def heard(rang: asyncio.Event) -> None:

@@ -169,7 +169,7 @@ class Planner:
         return None if doubt is None else consent.equals_doubt(doubt)
 
     def is_stale(self, call: CheckedCall) -> bool:
-        """Whether a call that is to start, also once more, was decided on in a mode that a person has changed since."""
+        """Whether a call that is to start, also for the second time, was decided on in a mode that a person has changed since."""
         state = self._ledger.state.open.get(call.id)
         has_begun = (
             state is not None and state.started is not None and (state.suspended is not None or call.tool.resumes)
