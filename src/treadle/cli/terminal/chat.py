@@ -107,6 +107,7 @@ class Chat:
         self._last: tuple[CallView, ...] = ()
         """The calls that were shown last."""
         self._insisted_at = float("-inf")
+        self._has_cut = False  # whether the last Ctrl+C stopped something
 
     # --- its life
 
@@ -283,8 +284,9 @@ class Chat:
         now, before = time.monotonic(), self._insisted_at
         self._insisted_at = now
         if now - before < _TWICE_SECONDS:
-            self.code = 130 if self.is_working else 0
+            self.code = 130 if self.is_working or self._has_cut else 0
             return True
+        self._has_cut = self.is_working
         if self.is_working:
             self._interrupt()
             self.face.tell("The run stops. Ctrl+C again within two seconds ends the program; what is recorded is safe.")
