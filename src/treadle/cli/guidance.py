@@ -2,14 +2,13 @@
 
 import hashlib
 import os
-from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from treadle import FolderInstructions, Skill, Tool, find_skills, folder_instructions, skill_tool
+from treadle import FolderInstructions, Skill, SkillsFound, Tool, find_skills, folder_instructions, skill_tool
 from treadle.cli.input.places import user_config
 from treadle.cli.input.settings import Settings
 from treadle.cli.input.trust import trusted_folders
@@ -28,6 +27,8 @@ class Guidance(msgspec.Struct, frozen=True, kw_only=True):
     """The person's own, and those of the folder."""
     own: tuple[str, ...] = ()
     """Names of the skills that are the person's own."""
+    brought: tuple[Skill, ...] = ()
+    """All skills of the folder, also where one of the person's own has the name: they are approved with it."""
     digest: str = ""
     """Of what comes with the folder; empty where it brings nothing."""
     is_trusted: bool = False
@@ -52,7 +53,7 @@ def guidance_of(settings: Settings) -> Guidance:
 
 @lru_cache(maxsize=16)
 def guidance_in(folder: str) -> Guidance:
-    """Return what guides the model in a folder."""
+    """Return what guides the model in a folder. Each file is read once: what is compared with the approval is what the model is told."""
     theirs = find_skills(Path(folder, _SKILLS))
     instructions = folder_instructions(folder)
     digest = _digest(instructions, theirs.skills)
@@ -64,22 +65,26 @@ def guidance_in(folder: str) -> Guidance:
             f"the instruction files or skills of {folder} have changed since you approved them: the model takes them as information. "
             "Look at them, then run: treadle trust approve"
         )
-    both = find_skills(_own_skills(os.environ), Path(folder, _SKILLS))
+    own = _own_skills(folder)
+    names = {one.name: one for one in own.skills}
+    hidden = [one for one in theirs.skills if one.name in names]
+    notes += [f"{one.folder} is left out: {names[one.name].folder} has the same name." for one in hidden]
+    both = [*own.skills, *(one for one in theirs.skills if one not in hidden)]
     return Guidance(
         instructions=instructions if is_trusted else folder_instructions(folder, is_trusted=False),
-        skills=both.skills,
-        own=tuple(one.name for one in both.skills if not one.folder.startswith(f"{folder}/{_SKILLS}/")),
+        skills=tuple(sorted(both, key=lambda one: one.name)),
+        own=tuple(names),
+        brought=theirs.skills,
         digest=digest,
         is_trusted=is_trusted,
-        notes=tuple(dict.fromkeys([*notes, *both.notes])),
+        notes=tuple(dict.fromkeys([*notes, *own.notes])),
     )
 
 
-def _own_skills(environment: Mapping[str, str]) -> Path:
-    """Return the place of the person's own skills: all state is in TREADLE_HOME where that is set."""
-    if environment.get("TREADLE_HOME"):
-        return user_config(environment).with_name("skills")
-    return Path.home() / _SKILLS
+def _own_skills(folder: str) -> SkillsFound:
+    """Return the person's own skills: those of TREADLE_HOME where it is set, else of their home. A folder's skills are never their own."""
+    place = user_config(os.environ).with_name("skills") if os.environ.get("TREADLE_HOME") else Path.home() / _SKILLS
+    return SkillsFound() if os.path.realpath(place) == os.path.realpath(Path(folder, _SKILLS)) else find_skills(place)
 
 
 def _digest(instructions: FolderInstructions, skills: tuple[Skill, ...]) -> str:

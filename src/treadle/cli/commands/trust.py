@@ -97,14 +97,14 @@ def _show_file(name: str, content: bytes, terminal: Terminal) -> None:
 
 
 def _show_guidance(guidance: Guidance, terminal: Terminal) -> None:
-    """Show what the model is told, as it is told: what includes what has its place there."""
+    """Show what the model is told, as it is told: what includes what has its place there. Nothing is read a second time."""
     if guidance.instructions.files:
         terminal.line("--- what instruction files tell the model")
         for line in guidance.instructions.text.splitlines():
             terminal.line(f"  {line}")
-    for skill in guidance.skills:
-        if skill.name not in guidance.own:
-            _show_file(f"{skill.folder}/SKILL.md", Path(skill.folder, "SKILL.md").read_bytes(), terminal)
+    for skill in guidance.brought:
+        told = f"{skill.description}\n\n{skill.text}"
+        _show_file(f"{skill.folder}/SKILL.md", told.encode(), terminal)
 
 
 def _revoke(folder: Path, terminal: Terminal) -> int:

@@ -102,10 +102,9 @@ class Approving:
             function = getattr(approver, "approve", approver)
             is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
             said = function(approval) if is_async else _threads.submit(lambda: kept_inside(lambda: function(approval)))
-        said = await self._in_time(said) if inspect.isawaitable(said) else said
-        return (
-            await self._in_time(said) if inspect.isawaitable(said) else said
-        )  # a plain function that returns a coroutine
+        for _ in range(2):  # a plain function may return a coroutine
+            said = await self._in_time(said) if inspect.isawaitable(said) else said
+        return said
 
     async def _in_time(self, said: Awaitable[Any]) -> Any:
         waiting = said if isinstance(said, asyncio.Future) else asyncio.ensure_future(contained(said))

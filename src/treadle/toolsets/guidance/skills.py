@@ -16,7 +16,7 @@ from treadle.errors import shown as shown_value
 from treadle.fields import Documented, checked
 from treadle.tools import JsonObject, Tool, ToolContext
 from treadle.toolsets.files.root import Root, shown, spelled
-from treadle.toolsets.guidance.documents import read_document, reason_of
+from treadle.toolsets.guidance.documents import Document, read_document, reason_of
 
 __all__ = ["Skill", "SkillsFound", "find_skills", "skill_tool"]
 
@@ -39,7 +39,7 @@ _threads = Threads()
 
 
 class Skill(msgspec.Struct, Documented, frozen=True, kw_only=True):
-    """One skill, as it is listed: its text is read when the model asks for it."""
+    """One skill, as it was found. The model sees its name and description; its text when it asks for it."""
 
     name: str
     """Lower-case letters, digits and `-`; the name of its folder."""
@@ -47,6 +47,10 @@ class Skill(msgspec.Struct, Documented, frozen=True, kw_only=True):
     """What it is for, on one line."""
     folder: str
     """From `/`."""
+    text: str
+    """What its SKILL.md said below its head when it was found: a later change of the file does not count."""
+    is_cut: bool = False
+    """Whether SKILL.md is longer than the 200,000 bytes that are read."""
     digest: str
     """Of its SKILL.md."""
 
@@ -95,8 +99,9 @@ def find_skills(*folders: str | Path) -> SkillsFound:
 def skill_tool(skills: Sequence[Skill], *, name: str = "skill") -> Tool:
     """Return the tool by which a model reads a skill. Names and descriptions stand in the instructions; the text is read on demand.
 
-    It reads the skills' own folders and nothing else. It permits nothing: what a skill tells the model to do is decided as ever, and
-    `allowed-tools` in its head has no effect.
+    The text of a SKILL.md is the one that was found, so that what a person approved is what the model reads; other files are read when
+    they are asked for, in the skill's own folder and nowhere else. The tool permits nothing: what a skill tells the model to do is
+    decided as ever, and `allowed-tools` in its head has no effect.
 
     Args:
         skills: What `find_skills` found.
@@ -168,18 +173,23 @@ def _opened(skills: dict[str, Skill], name: str, file: str) -> JsonObject:
         raise Rejected(
             {"error": f"There is no skill {name!r:.100}.", "skills": list(skills)[:_MOST_FILES]}, code="not_found"
         )
-    try:
-        document = read_document(Root(skill.folder), file, most_bytes=_MOST_BYTES)
-    except OSError as error:
-        raise Rejected({"error": f"{shown(file)} cannot be read: {reason_of(error)}"}, code="not_found") from error
-    is_main = document.path == _FILE
-    text = _body(document.text) if is_main else document.text
-    answer: JsonObject = {"skill": name, "file": document.path, "folder": skill.folder, "text": text}
-    if document.is_cut:
+    document = None if os.path.normpath(file) == _FILE else _other(skill, file)
+    if document is not None and document.path != _FILE:
+        answer: JsonObject = {"skill": name, "file": document.path, "folder": skill.folder, "text": document.text}
+        return {**answer, "truncated": True} if document.is_cut else answer
+    answer = {"skill": name, "file": _FILE, "folder": skill.folder, "text": skill.text}
+    if skill.is_cut:
         answer["truncated"] = True
-    if is_main and (files := _files(skill.folder)):
+    if files := _files(skill.folder):
         answer["files"] = files
     return answer
+
+
+def _other(skill: Skill, file: str) -> Document:
+    try:
+        return read_document(Root(skill.folder), file, most_bytes=_MOST_BYTES)
+    except OSError as error:
+        raise Rejected({"error": f"{shown(file)} cannot be read: {reason_of(error)}"}, code="not_found") from error
 
 
 def _files(folder: str) -> list[str]:
@@ -236,6 +246,8 @@ def _read(folder: str, name: str, notes: list[str]) -> Skill | None:
             name=name,
             description=_cut(description, _MOST_DESCRIPTION),
             folder=f"{folder}/{name}",
+            text=_body(document.text),
+            is_cut=document.is_cut,
             digest=document.digest,
         )
     return None
