@@ -187,6 +187,7 @@ _VARIABLES = {
     "TREADLE_HOME": "One directory for all state and configuration.",
     "TREADLE_MANAGED": "A file of an organisation's rules, beside `/etc/treadle/managed.toml`.",
     "TREADLE_DEBUG": "`1` shows tracebacks and all logs.",
+    "TREADLE_CALL": "Set for the programs that are started, on Linux: by it is found what one leaves running.",
 }
 
 

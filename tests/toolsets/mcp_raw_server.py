@@ -6,6 +6,7 @@ package that we use is on both sides.
 
 import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,10 @@ def receive() -> dict[str, Any]:
 def tool(name: str, schema: dict[str, Any] = NOTHING, **more: Any) -> dict[str, Any]:
     return {"name": name, "description": f"Does {name}.", "inputSchema": schema, **more}
 
+
+if MODE == "daemon":  # what leaves the server's session
+    held = subprocess.Popen(["sleep", "99"], start_new_session=True, env={"PATH": os.defpath})
+    note(f"daemon {held.pid}")
 
 TOOLS = [
     tool("echo", TEXT, annotations={"readOnlyHint": True}),

@@ -19,7 +19,8 @@ import signal, subprocess, sys
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 held = open(sys.argv[1], "w")
 waits = [sys.executable, "-c", "import signal; signal.pause()"]
-children = [subprocess.Popen(waits, pass_fds=[held.fileno()]) for _ in range(2)]
+ways = [{}, {"start_new_session": True}, {"start_new_session": True, "env": {}}] if sys.platform == "linux" else [{}, {}]
+children = [subprocess.Popen(waits, pass_fds=[held.fileno()], **one) for one in ways]
 held.write("x"); held.flush()
 signal.pause()
 """
@@ -128,4 +129,4 @@ def test_the_process_of_a_heavy_search_ends_with_a_process_that_is_killed() -> N
 @pytest.mark.row("ST12")
 async def test_a_guard_is_told_of_no_group_that_has_ended() -> None:
     await run_process(["true"])
-    assert process_guard._guard.groups == set()
+    assert process_guard._guard.groups == {}

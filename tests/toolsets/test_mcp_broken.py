@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import sys
 from contextlib import suppress
 from pathlib import Path
 
@@ -90,6 +91,16 @@ async def test_a_cancelled_run_leaves_no_server_behind(folder):
     with suppress(ProcessLookupError):
         os.kill(pid, 0)
         pytest.fail("the server is still there")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere only the process group is ended")
+async def test_what_has_left_the_session_of_a_server_ends_with_it(folder):
+    result, _ = await run(raw(folder, "daemon"), call("mcp__raw__echo", text="hello"))
+
+    assert results(result)[0].content == "hello"
+    (pid,) = [int(line.split()[1]) for line in log(folder) if line.startswith("daemon")]
+    with suppress(FileNotFoundError, ProcessLookupError):
+        assert Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
 
 
 async def test_a_server_that_fails_takes_no_other_server_with_it(folder, tmp_path_factory):

@@ -82,6 +82,7 @@ async def test_a_line_is_not_taken_for_a_list_of_one_letter_words(arguments: Any
         await run_process(arguments)
 
 
+ADDED = {"TREADLE_CALL", "LC_CTYPE", "__CF_USER_TEXT_ENCODING"}
 PRINTS = "import os, json; print(json.dumps(dict(os.environ)))"
 
 
@@ -101,7 +102,7 @@ async def test_a_program_sees_no_key_of_ours_unless_it_is_given() -> None:
 
     assert not keys.keys() & seen.keys()
     assert seen["PATH"] == os.environ["PATH"]
-    assert set(seen) <= set(clean_environment()) | {"LC_CTYPE", "__CF_USER_TEXT_ENCODING"}
+    assert set(seen) <= set(clean_environment()) | ADDED
 
 
 async def test_an_environment_that_is_given_is_the_whole_one() -> None:
@@ -109,7 +110,7 @@ async def test_an_environment_that_is_given_is_the_whole_one() -> None:
     seen = json.loads((await run_process([sys.executable, "-c", PRINTS], env=env)).stdout)
 
     assert seen["NAME"] == "value"
-    assert set(seen) <= set(env) | {"LC_CTYPE", "__CF_USER_TEXT_ENCODING"}
+    assert set(seen) <= set(env) | ADDED
 
 
 @pytest.mark.parametrize("pieces", [1, 1000])
@@ -159,3 +160,111 @@ async def test_input_that_nobody_reads_keeps_no_pipe_open():
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+DAEMON = """
+import os, signal, sys, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        for one in range(1000):
+            try: os.close(one)
+            except OSError: pass
+        open(sys.argv[1] + ".new", "w").write(str(os.getpid()))
+        os.rename(sys.argv[1] + ".new", sys.argv[1])
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+            signal.signal(number, signal.SIG_IGN)
+        time.sleep(999)  # sleep: it is to be ended
+    os._exit(0)
+while "stay" in sys.argv or not os.path.exists(sys.argv[1]):
+    time.sleep(0.01)  # sleep: until the other process runs
+"""
+LEAVE = {
+    "a session of its own": "setsid --fork sh -c 'echo $$ > pid; exec sleep 999'; until [ -s pid ]; do :; done",
+    "without its environment": "env -i setsid --fork sh -c 'echo $$ > pid; exec sleep 999'; until [ -s pid ]; do :; done",
+    "with another limit": "ulimit -R 99; setsid --fork sh -c 'echo $$ > pid; exec sleep 999'; until [ -s pid ]; do :; done",
+    "stopped": "setsid --fork sh -c 'echo $$ > pid; kill -STOP $$'; until [ -s pid ]; do :; done",
+    "a daemon": f"exec {sys.executable} daemon.py pid",
+}
+needs_marks = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere only the process group is ended")
+
+
+def is_over(pid: int) -> bool:
+    """Whether a process is no more, or only its entry is left."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+@needs_marks
+@pytest.mark.row("S16")
+@pytest.mark.parametrize("way", LEAVE)
+async def test_what_leaves_its_process_group_ends_with_the_program(tmp_path: Path, way: str):
+    (tmp_path / "daemon.py").write_text(DAEMON)
+
+    done = await run_process(["bash", "-c", LEAVE[way]], cwd=tmp_path)
+
+    assert done.exit_code == 0, done.stderr
+    assert is_over(int((tmp_path / "pid").read_text()))
+
+
+@needs_marks
+@pytest.mark.row("S16")
+async def test_a_program_that_leaves_its_group_as_its_first_act_is_ended(tmp_path: Path):
+    done = await run_process(["setsid", "--fork", "sh", "-c", "echo $$ > pid; exec sleep 999 > held"], cwd=tmp_path)
+
+    assert done.exit_code == 0
+    assert not (tmp_path / "pid").exists() or is_over(int((tmp_path / "pid").read_text() or 0))
+
+
+@needs_marks
+@pytest.mark.parametrize("end", ["cancelled", "timed out"])
+async def test_what_leaves_its_process_group_ends_with_a_call_that_is_cut(tmp_path: Path, end: str):
+    (tmp_path / "daemon.py").write_text(DAEMON)
+    words = [sys.executable, "daemon.py", "pid", "stay"]
+    running = asyncio.ensure_future(run_process(words, cwd=tmp_path, timeout=5 if end == "timed out" else None))
+    while not (tmp_path / "pid").exists():
+        await asyncio.sleep(0.01)  # sleep: another process makes it
+
+    if end == "cancelled":
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+    else:
+        assert (await running).timed_out
+
+    assert is_over(int((tmp_path / "pid").read_text()))
+
+
+@needs_marks
+async def test_what_another_call_has_started_is_left_alone(tmp_path: Path):
+    (tmp_path / "daemon.py").write_text(DAEMON)
+    running = asyncio.ensure_future(run_process([sys.executable, "daemon.py", "pid", "stay"], cwd=tmp_path))
+    while not (tmp_path / "pid").exists():
+        await asyncio.sleep(0.01)  # sleep: another process makes it
+
+    await run_process(["bash", "-c", "setsid --fork sleep 99"])
+
+    pid = int((tmp_path / "pid").read_text())
+    assert not is_over(pid)
+    running.cancel()
+    await asyncio.wait({running})
+    assert is_over(pid)
+
+
+@needs_marks
+async def test_what_a_treadle_within_a_command_has_started_ends_with_the_command(tmp_path: Path):
+    (tmp_path / "daemon.py").write_text(DAEMON)
+    inner = (
+        "import asyncio, os, sys\nfrom treadle import run_process\n"
+        "async def main():\n"
+        " running = asyncio.ensure_future(run_process([sys.executable, 'daemon.py', 'pid', 'stay']))\n"
+        " while not os.path.exists('pid'): await asyncio.sleep(0.01)\n"
+        " os._exit(0)\n"
+        "asyncio.run(main())"
+    )
+    done = await run_process([sys.executable, "-c", inner], cwd=tmp_path)
+
+    assert done.exit_code == 0, done.stderr
+    assert is_over(int((tmp_path / "pid").read_text()))

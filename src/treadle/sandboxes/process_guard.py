@@ -1,8 +1,8 @@
 """The guard: ends the programs of this process when it dies without a word, as `kill -9` makes it. Starts no program but itself.
 
-The guard is a shell that reads the groups of the programs under way from a pipe, whose other end only this process holds. When this
-process ends, however it does, the pipe ends too, and the guard kills the groups that it was told last. So it needs nothing of one
-kernel: `PR_SET_PDEATHSIG` of Linux ends only the direct child, and ends it when the thread ends that started it.
+The guard is a shell that reads the groups of the programs under way, and their marks (`lineage`), from a pipe, whose other end only this
+process holds. When this process ends, however it does, the pipe ends too, and the guard kills the groups that it was told last, and what
+has their marks. So it needs nothing of one kernel for the groups: `PR_SET_PDEATHSIG` of Linux ends only the direct child, and ends it when the thread ends that started it.
 """
 
 import os
@@ -18,9 +18,14 @@ logger = redacted_logger(__name__)
 
 _SHELL = "/bin/sh"
 _SCRIPT = (
-    'trap "" HUP INT TERM; while read -r now; do groups=$now; done; '
-    'for group in $groups; do kill -s KILL -- "-$group"; done'
+    'trap "" HUP INT TERM; while read -r now; do programs=$now; done; marks=; '
+    'for one in $programs; do kill -s KILL -- "-${one%:*}"; [ -z "${one#*:}" ] || marks="$marks -e ${one#*:}"; done; '
+    '[ -n "$marks" ] && [ -r /proc/self/limits ] || exit 0; '
+    "for signal in STOP STOP STOP KILL KILL KILL KILL; do "
+    "for file in $(grep -lsaF $marks /proc/[0-9]*/limits /proc/[0-9]*/environ); do "
+    'file=${file#/proc/}; kill -s "$signal" -- "${file%/*}"; done; done'
 )
+"""Stopped first, as in `lineage`: one that forks faster than it is killed would stay ahead."""
 
 
 class _Guard:
@@ -28,12 +33,12 @@ class _Guard:
 
     def __init__(self) -> None:
         self.gate = threading.Lock()
-        self.groups: set[int] = set()
+        self.groups: dict[int, str] = {}
         self.pipe: int | None = None
         self._is_missing = False
 
     def tell(self) -> None:
-        """Tell the guard which groups there are now. Never raises: a program runs without a guard, too."""
+        """Tell the guard which programs there are now. Never raises: a program runs without a guard, too."""
         if self.pipe is None:
             self._start()
         try:
@@ -48,7 +53,8 @@ class _Guard:
 
     def _write(self) -> None:
         if self.pipe is not None:
-            os.write(self.pipe, " ".join(map(str, sorted(self.groups))).encode() + b"\n")
+            programs = " ".join(f"{group}:{mark}" for group, mark in sorted(self.groups.items()))
+            os.write(self.pipe, f"{programs}\n".encode())
 
     def _close(self) -> None:
         if self.pipe is not None:
@@ -110,11 +116,11 @@ def _begin_anew() -> None:
     _guard = _Guard()
 
 
-def keep(group: int) -> None:
-    """Have a process group killed when this process ends before `leave`."""
+def keep(group: int, mark: str = "") -> None:
+    """Have a process group, and what has the mark, killed when this process ends before `leave`."""
     guard = _guard
     with guard.gate:
-        guard.groups.add(group)
+        guard.groups[group] = mark
         guard.tell()
 
 
@@ -122,5 +128,5 @@ def leave(group: int) -> None:
     """Forget a process group: it has ended, and its number may become another one's."""
     guard = _guard
     with guard.gate:
-        guard.groups.discard(group)
+        guard.groups.pop(group, None)
         guard.tell()

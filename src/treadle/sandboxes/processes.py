@@ -9,15 +9,22 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from treadle.concurrency.threads import Threads
 from treadle.errors import ConfigurationError, check_path, shown
 from treadle.fields import checked_but
+from treadle.redaction import redacted_logger
 from treadle.sandboxes import process_guard
+from treadle.sandboxes.lineage import Lineage
 from treadle.tools import TRACE, ProcessResult
+
+logger = redacted_logger(__name__)
 
 __all__ = ["Ends", "ProcessResult", "clean_environment", "run_process", "run_until"]
 
+_threads = Threads()
+
 _PIPE_SECONDS = 2.0
-"""How long the output of a program that has ended is waited for, where somebody who left its process group still holds the pipes."""
+"""How long the output of a program that has ended is waited for, where somebody who could not be ended still holds the pipes."""
 _TERM_SECONDS = 0.1
 """How long a program that was told to end may take before it is killed: a call that was cut has 0.2 seconds in all."""
 
@@ -34,9 +41,9 @@ async def run_process(
     on_output: Callable[[bytes], None] | None = None,
     on_exit: Callable[[], None] | None = None,
 ) -> ProcessResult:
-    """Run a program to its end, in a process group of its own. Being cancelled kills the whole group, grandchildren too.
+    """Run a program to its end. What it has started is ended with it; on Linux what has left its process group, too.
 
-    The group is killed as well when this process ends without a word, as `kill -9` makes it.
+    The same happens where the call is cancelled, and where this process ends without a word, as `kill -9` makes it.
 
     Call it from an async tool: the tool's time limit, a person's cancel and the wall-time budget then end the program.
 
@@ -48,7 +55,8 @@ async def run_process(
         stdin: What the program reads from its standard input; None for nothing.
         cwd: The folder that it starts in; None for ours.
         env: Its whole environment; None for a clean one: path, home, user, locale, time zone and temporary directory of
-            ours, and nothing that may hold a key. Pass `{**clean_environment(), "NAME": value}` to add to it.
+            ours, and nothing that may hold a key. Pass `{**clean_environment(), "NAME": value}` to add to it. `TREADLE_CALL` is added
+            on Linux: by it is found what the program leaves running.
         timeout: Seconds after which the program is ended, and what it has written so far is returned; None for no limit.
         on_output: Called with each piece of output, as it comes. It must not raise.
         on_exit: Called once the program has ended, before its pipes are read to their end. It must not raise.
@@ -85,22 +93,24 @@ async def run_until(
 ) -> ProcessResult:
     """Run a program as `run_process` does, and end it as at its time limit once `over`, which is called when it runs, has returned."""
     _check_strings(arguments, cwd, env)
+    lineage = Lineage()
+    env = lineage.marked(clean_environment() if env is None else env)
     transport, watch = await _started(
-        arguments,
-        watch=lambda: _Watch(max_bytes, on_output),
+        lineage.starting(arguments, env, cwd),
+        watch=lambda: _Watch(max_bytes, on_output, lineage),
         has_input=stdin is not None,
         cwd=cwd,
-        env=clean_environment() if env is None else env,
+        env=env,
     )
     group = transport.get_pid()
-    process_guard.keep(group)
+    process_guard.keep(group, lineage.mark)
     try:
         _write(transport.get_pipe_transport(0), stdin)
         # A grandchild may hold the pipes for ever: the end of the program itself is what we wait for, then we end the rest.
         ended = await _ended(watch, over, timeout)
         if not ended:
             await _end(group, watch)
-        _signal_group(group, signal.SIGKILL)
+        await _kill_all(group, watch)
         if on_exit is not None:
             on_exit()
         await asyncio.wait({watch.closed}, timeout=_PIPE_SECONDS)
@@ -183,12 +193,18 @@ def clean_environment() -> dict[str, str]:
 class _Watch(asyncio.SubprocessProtocol):
     """Keeps what a program writes, and tells when it has ended and when nobody holds its pipes any more."""
 
-    def __init__(self, limit: int, on_output: Callable[[bytes], None] | None) -> None:
+    def __init__(self, limit: int, on_output: Callable[[bytes], None] | None, lineage: Lineage) -> None:
         loop = asyncio.get_running_loop()
         self._on_output = on_output
+        self.lineage = lineage
         self.exited: asyncio.Future[None] = loop.create_future()
         self.closed: asyncio.Future[None] = loop.create_future()
         self._kept = {1: Ends(limit), 2: Ends(limit)}
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Mark the program as soon as it has been started."""
+        if isinstance(transport, asyncio.SubprocessTransport):
+            self.lineage.begin(transport.get_pid())
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
         """Read on to the end, so that the program never waits for us."""
@@ -281,11 +297,19 @@ def _abandon(pipe: asyncio.BaseTransport | None) -> None:
 
 
 async def _end(group: int, watch: _Watch) -> None:
-    """End the group: asked first, then killed."""
+    """End the group: asked first, then killed with all else that the program has started."""
     _signal_group(group, signal.SIGTERM)
     await asyncio.wait({watch.exited}, timeout=_TERM_SECONDS)
-    _signal_group(group, signal.SIGKILL)
+    await _kill_all(group, watch)
     await asyncio.wait({watch.exited})
+
+
+async def _kill_all(group: int, watch: _Watch) -> None:
+    _signal_group(group, signal.SIGKILL)
+    if left := await _threads.submit(watch.lineage.end):
+        logger.warning(
+            "%d processes of a program that has ended run on: they cannot be killed (%s).", len(left), sorted(left)
+        )
 
 
 def _signal_group(group: int, number: signal.Signals) -> None:

@@ -16,6 +16,7 @@ from mcp_types import ErrorData, JSONRPCError
 from mcp_types.jsonrpc import INTERNAL_ERROR, jsonrpc_message_adapter
 
 from treadle.sandboxes import process_guard
+from treadle.sandboxes.lineage import Lineage
 from treadle.toolsets.mcp.lines import Lines, TooLong
 
 if TYPE_CHECKING:
@@ -88,16 +89,19 @@ async def stdio(
     Raises:
         OSError: The program cannot be started.
     """
+    lineage = Lineage()
+    env = lineage.marked(env)
     process = await asyncio.create_subprocess_exec(
-        *command,
+        *lineage.starting(command, env, cwd),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
-        env=dict(env),
+        env=env,
         cwd=cwd,
         start_new_session=True,
     )
-    process_guard.keep(process.pid)
+    lineage.begin(process.pid)
+    process_guard.keep(process.pid, lineage.mark)
     received_in, received = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     sent, sent_out = anyio.create_memory_object_stream[SessionMessage](0)
     tasks = [
@@ -114,6 +118,7 @@ async def stdio(
             await _end(process)
         finally:
             _kill(process)
+            lineage.end()
             for task in tasks:
                 task.cancel()
             process_guard.leave(process.pid)
