@@ -25,6 +25,7 @@ async def status(rule: str, made: Any, root: Path, *, kind: str = "deny") -> str
         shell_tool(root),
         named("mcp__git__log"),
         named("mcp__github__log"),
+        *map(named, ("spawn_agent", "skill", "kill_process")),
     ]
     policy = first_of(deny(rule), allow("*")) if kind == "deny" else allow(rule)
     result = await Agent(ScriptedModel([made, text("Done.")]), tools=tools, policy=policy).run("Go")
@@ -56,6 +57,12 @@ def root(tmp_path: Path) -> Path:
         ("mcp__git__log", call("mcp__git__log")),
         ("mcp__git", call("mcp__git__log")),
         ("mcp__git__*", call("mcp__git__log")),
+        ("mcp__git(repo=a*)", call("mcp__git__log", repo="abc")),
+        ("Task", call("spawn_agent", agent="Explore")),
+        ("Task(Explore)", call("spawn_agent", agent="Explore")),
+        ("Agent(Explore)", call("spawn_agent", agent="Explore")),
+        ("Skill(deploy)", call("skill", name="deploy")),
+        ("KillShell", call("kill_process")),
     ],
 )
 async def test_a_rule_that_denies_holds_here(root: Path, rule: str, made: Any):
@@ -69,6 +76,8 @@ async def test_a_rule_that_denies_holds_here(root: Path, rule: str, made: Any):
         ("mcp__git", call("mcp__github__log")),
         ("Bash(git * main)", call("shell", command="echo git push main")),
         ("Read(src/**)", call("read", path="src2")),
+        ("mcp__git(repo=a*)", call("mcp__github__log", repo="abc")),
+        ("Task(Explore)", call("spawn_agent", agent="Plan")),
     ],
 )
 async def test_it_holds_for_no_more(root: Path, rule: str, made: Any):
@@ -92,9 +101,29 @@ async def test_a_star_in_the_middle_of_a_rule_that_allows_is_one_word(root: Path
         ("write(path=~/x)", "from `/`"),
         ("NotebookEdit(a.ipynb)", "NotebookEdit(path="),
         ("Bash(git log; id)", "one rule for each"),
+        ("Bash(FOO=1 rm:*)", "Write `shell(rm:*)`"),
+        ("shell(FOO=1 BAR=$X rm -r)", "Write `shell(rm -r)`"),
+        ("shell(FOO=1)", "is no part of a command"),
+        ("bash(ls)", "write `shell(ls)`"),
+        ("READ(src/*)", "write `read(src/*)`"),
+        ("task(Explore)", "write `spawn_agent(Explore)`"),
+        ("webfetch(domain:example.com)", "write `fetch(domain:example.com)`"),
+        ("WebFetch(domain:)", "its host is empty"),
+        ("fetch(host=)", "its host is empty"),
+        ("WebFetch(domain:https://ann@example.com/a)", "Write `fetch(example.com)`"),
+        ("fetch(https://*.example.com/docs/*)", "Write `fetch(*.example.com)`"),
+        ("fetch(example.com:8080)", "Write `fetch(example.com)`"),
+        ("read(path=)", "Write `read` for every path"),
+        ("Read()", "for 'read', write `read`"),
     ],
 )
 def test_what_would_mean_something_else_is_refused_with_what_to_write(rule: str, instead: str):
     with pytest.raises(ConfigurationError) as error:
         deny(rule)
     assert instead in str(error.value)
+
+
+@pytest.mark.row("P11")
+@pytest.mark.parametrize("host", ["example.com", "*.example.com", "::1", "[::1]", "fe80:*", "127.0.0.1", "*"])
+def test_what_is_a_host_is_not_refused(host: str):
+    assert deny(f"fetch(host={host})").rules[0].key == "host"

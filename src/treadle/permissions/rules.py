@@ -20,14 +20,18 @@ from treadle.permissions.globs import (
     resolved_globs,
 )
 from treadle.permissions.lines import FILE_TOOLS, JudgedLine, pattern_of
-from treadle.shell.rules import FOREIGN_NAMES, CommandPattern, own_path, own_tool
+from treadle.shell.rules import FOREIGN_NAMES, CommandPattern, own_path, own_tool, same_tool
 from treadle.tools import CheckedCall, Subject
 from treadle.tools.hosts import canonical_host_glob
 
 __all__ = ["Rule", "Subjects", "Unresolved", "as_text", "beginnings", "spellings"]
 
-_PATTERNED = frozenset({*FOREIGN_NAMES, *FOREIGN_NAMES.values()})
+_KEYS = {"fetch": "host", "skill": "name", "spawn_agent": "agent"}
+"""What a pattern without a key means for tools that have no path: `fetch(example.com)`."""
+_PATTERNED = frozenset({*FILE_TOOLS, "shell", *_KEYS})
 """Tools whose rules may leave out the key: `shell(git log:*)`, `write(src/*)`."""
+_SETTINGS = re.compile(r"(?:[A-Za-z_]\w*=\S*\s*)+")
+_NO_HOST = re.compile(r"[\s/@]|^[^:]+:[0-9]+$")
 
 _RULE = re.compile(r"^(?P<tool>[^()]+?)(?:\((?P<pattern>.*)\))?$", re.DOTALL)
 
@@ -56,21 +60,15 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
         tool, pattern = match["tool"].strip(), match["pattern"]
         if pattern is None or pattern == "*":
             return Rule(text=text, tool=own_tool(tool))
+        own = FOREIGN_NAMES.get(tool, tool)
         key, sign, glob = pattern.partition("=")
         if sign and key.strip().isidentifier():
-            is_host = key.strip() == "host" and FOREIGN_NAMES.get(tool, tool) == "fetch"
-            if key.strip() == "path" and FOREIGN_NAMES.get(tool, tool) in FILE_TOOLS:
-                own_path(text, "", glob.strip())
-            return Rule(text=text, tool=tool, key=key.strip(), glob=canonical_host_glob(glob) if is_host else glob)
-        if not pattern.strip() or tool not in _PATTERNED:
-            raise ConfigurationError(
-                f"Rule {text!r} is invalid: for {tool!r}, write `{tool}` or `{tool}(key=glob)`, such as `{tool}(path=src/*)`."
-            )
-        own = FOREIGN_NAMES.get(tool, tool)
-        if own == "fetch":
-            return Rule(
-                text=text, tool=tool, key="host", glob=canonical_host_glob(pattern.strip().removeprefix("domain:"))
-            )
+            return _keyed(text, tool, key.strip(), glob)
+        if not pattern.strip() or own not in _PATTERNED:
+            raise ConfigurationError(_no_rule(text, tool, pattern.strip()))
+        if own in _KEYS:
+            glob = pattern.strip().removeprefix("domain:") if own == "fetch" else pattern.strip()
+            return _keyed(text, tool, _KEYS[own], glob)
         if own == "shell":
             CommandPattern.parse(pattern)
             return Rule(text=text, tool=tool, pattern=pattern.strip())
@@ -144,6 +142,54 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
         return glob is not None and any(
             any(map(self.names, one.tools)) and _is_covered(glob, None, one.subject) for one in line.reached
         )
+
+
+def _keyed(text: str, tool: str, key: str, glob: str) -> Rule:
+    """Return a rule on one argument. What no argument of our own tools can ever be is refused."""
+    own = FOREIGN_NAMES.get(tool, tool)
+    if own == "shell" and key.isupper():
+        command = _SETTINGS.sub("", f"{key}={glob}", count=1).strip() or "git log:*"
+        raise ConfigurationError(
+            f"Rule {text!r} is invalid: `{key}=` sets a variable, and is no part of a command. Write `shell({command})`. In a rule that denies "
+            "or asks, it finds the command whatever is set before it; a line that sets a variable is always asked about."
+        )
+    if own == "fetch" and key == "host":
+        return Rule(text=text, tool=tool, key=key, glob=_host(text, glob))
+    if own in FILE_TOOLS and key == "path":
+        if not glob.strip():
+            raise ConfigurationError(f"Rule {text!r} is invalid: its path is empty. Write `{own}` for every path.")
+        own_path(text, "", glob.strip())
+    return Rule(text=text, tool=own_tool(tool), key=key, glob=glob)
+
+
+def _host(text: str, glob: str) -> str:
+    """Return the host of a rule as calls have it."""
+    host = canonical_host_glob(glob)
+    if not host:
+        raise ConfigurationError(
+            f"Rule {text!r} is invalid: its host is empty. Write `fetch(example.com)`, or `fetch` for every host."
+        )
+    if _NO_HOST.search(host):
+        plain = host.rpartition("://")[2].partition("/")[0].rpartition("@")[2].partition(":")[0].strip()
+        raise ConfigurationError(
+            f"Rule {text!r} is invalid: {glob.strip()!r} is more than a host. Write `fetch({plain or 'example.com'})`: a rule on `fetch` names a "
+            "host, without scheme, port and path."
+        )
+    return host
+
+
+def _no_rule(text: str, tool: str, pattern: str) -> str:
+    """Say what to write instead of a pattern without a key."""
+    same = same_tool(tool)
+    if same is not None and same != tool and same in _PATTERNED and pattern:
+        return (
+            f"Rule {text!r} is invalid: write `{same}({pattern})`; or, for a tool of your own named {tool!r}, `{tool}(key=glob)`, such as "
+            f"`{tool}(path=src/*)`."
+        )
+    name = FOREIGN_NAMES.get(tool, tool)
+    return (
+        f"Rule {text!r} is invalid: for {name!r}, write `{name}` or `{name}(key=glob)`, such as `{name}(path=src/*)`."
+    )
 
 
 class Unresolved:

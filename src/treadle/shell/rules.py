@@ -11,11 +11,12 @@ from treadle.errors import ConfigurationError
 from treadle.shell.parsed import Invocation, Line
 from treadle.shell.programs import INTERPRETERS, PROGRAMS, SUBCOMMANDS, WRAPPERS, program_name
 
-__all__ = ["FOREIGN_NAMES", "CommandPattern", "own_path", "own_tool", "suggested"]
+__all__ = ["FOREIGN_NAMES", "CommandPattern", "own_path", "own_tool", "same_tool", "suggested"]
 
 FOREIGN_NAMES = {
-    "Bash": "shell", "Edit": "edit", "Glob": "glob", "Grep": "grep", "LS": "list", "MultiEdit": "edit", "Read": "read", "WebFetch": "fetch",
-    "Write": "write",
+    "Agent": "spawn_agent", "AskUserQuestion": "ask_user", "Bash": "shell", "BashOutput": "read_process", "Edit": "edit",
+    "ExitPlanMode": "exit_plan", "Glob": "glob", "Grep": "grep", "KillShell": "kill_process", "LS": "list", "MultiEdit": "edit",
+    "Read": "read", "Skill": "skill", "Task": "spawn_agent", "TodoWrite": "todo", "WebFetch": "fetch", "Write": "write",
 }  # fmt: skip
 """The names of Claude Code's tools, so that rules which people have written for it are understood."""
 
@@ -158,6 +159,12 @@ def suggested(line: Line) -> tuple[str, ...]:
 def own_tool(tool: str) -> str:
     """Return the tools that a rule means: `mcp__server` is every tool of that server."""
     return f"{tool}__*" if _SERVER.fullmatch(tool) else tool
+
+
+def same_tool(tool: str) -> str | None:
+    """Return our tool that a name means in another case: `bash` and `BASH` are `shell`. None for any other name."""
+    known = {name.casefold(): own for name, own in FOREIGN_NAMES.items()} | {own: own for own in FOREIGN_NAMES.values()}
+    return known.get(tool.casefold())
 
 
 def own_path(text: str, tool: str, glob: str) -> str:
