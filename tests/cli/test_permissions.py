@@ -134,3 +134,44 @@ def test_what_no_rule_can_vouch_for_is_allowed_once_only(treadle):
     )
     assert json.loads(treadle("permissions", "--json", code=0).stdout) == []
     assert "--scope" not in treadle("approvals", code=0).stdout
+
+
+@pytest.fixture
+def misspelt(treadle):
+    """Rules of a person's file that match no call, and what is said of each."""
+    (treadle.folder / "own.toml").write_text('deny = ["raed", "read(pat=x)"]\nallow = ["deploy"]\n')
+    return treadle
+
+
+RAED = "The rule `deny raed` of own.toml denies nothing: there is no tool `raed`. Did you mean `read`?"
+PAT = "The rule `deny read(pat=x)` of own.toml denies nothing: `read` has no argument `pat`. Did you mean `path`?"
+DEPLOY = "The rule `allow deploy` of own.toml allows nothing: there is no tool `deploy`."
+
+
+@pytest.mark.row("P11")
+def test_rules_that_match_no_call_are_told_before_a_run_but_no_permission_for_tools_that_are_elsewhere(misspelt):
+    ran = misspelt(
+        "run", "-q", "-m", "demo", "--config", "own.toml", "--deny", "bash", "--allow", "deplyo", "hello", code=0
+    )
+
+    assert [line for line in ran.stderr.splitlines() if line.startswith("warning: The rule")] == [
+        f"warning: {RAED}",
+        f"warning: {PAT}",
+        "warning: The rule `deny bash` denies nothing: there is no tool `bash`. Did you mean `shell`?",
+        "warning: The rule `allow deplyo` allows nothing: there is no tool `deplyo`.",
+    ]
+
+
+@pytest.mark.row("P11")
+def test_permissions_and_doctor_list_all_rules_that_match_no_call(misspelt):
+    listed = misspelt("permissions", "--config", "own.toml", code=0).stdout.splitlines()
+    rules = misspelt.json("permissions", "--json", "--config", "own.toml", code=0)
+    checks = misspelt.json("doctor", "--json", "--config", "own.toml", code=0)["checks"]
+
+    assert listed[-3:] == [f"warning: {one}" for one in (RAED, PAT, DEPLOY)]
+    assert [one["unmatched"] for one in rules] == [RAED, PAT, DEPLOY]
+    assert [(one["level"], one["message"]) for one in checks if one["name"] == "rules"] == [
+        ("warn", RAED),
+        ("warn", PAT),
+        ("warn", DEPLOY),
+    ]

@@ -34,7 +34,19 @@ from treadle.errors import ConfigurationError, check_kind, check_options, parame
 from treadle.events import Subscriber
 from treadle.messages import Message
 from treadle.permissions.policies import APPROVAL_LIFETIME_SECONDS
-from treadle.ports import Approver, Compactor, Compiler, Driver, Hook, Interceptor, Model, Policy, Toolset
+from treadle.permissions.unmatched import unmatched
+from treadle.ports import (
+    Approver,
+    Compactor,
+    Compiler,
+    Driver,
+    Hook,
+    Interceptor,
+    Model,
+    Policy,
+    Toolset,
+    UnmatchedRule,
+)
 from treadle.resolve import driver_for, memory_session, resolve_model
 from treadle.sessions.session import Session
 from treadle.state import Approval
@@ -412,6 +424,19 @@ class Agent(Generic[Deps, Output]):
             ConfigurationError: The model's name or key is missing or wrong.
         """
         return description_of(self._whole(), self.model)
+
+    def unmatched_rules(self) -> tuple[UnmatchedRule, ...]:
+        """Return the rules of its policy that match no call of its tools, those that deny first: mostly names that were misspelt.
+
+        Of toolsets, and of agents that are tools, it knows no tools: where it has one, only names are returned that resemble another.
+        Its first run says the same in the log, once its toolsets are open.
+
+        Example:
+            assert not agent.unmatched_rules()
+        """
+        are_all = not self.toolsets and not self._toolbox.calls_agents
+        servers = [toolset.name for toolset in self.toolsets]
+        return unmatched(self._spec.policy, self.tools, are_all=are_all, servers=servers)
 
     def check(self) -> None:
         """Compile every tool's contracts and find the model, without any request.

@@ -54,6 +54,7 @@ class Confined:
 
     def __init__(self, policy: Policy | None) -> None:
         self._policy = policy
+        self.policies = (policy,)
 
     async def decide(self, call: CheckedCall, session: SessionView) -> Decision | None:
         answer = self._policy.decide(call, session) if self._policy else None
@@ -71,6 +72,7 @@ class Unattended:
 
     def __init__(self, policy: Policy | None, rule: str) -> None:
         self._policy = policy
+        self.policies = (policy,)
         self._rule = rule
 
     async def decide(self, call: CheckedCall, session: SessionView) -> Decision | None:

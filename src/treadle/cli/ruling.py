@@ -6,13 +6,16 @@ from typing import Any
 import msgspec
 
 from treadle import Agent, Tool, allow, open_session
+from treadle.cli.consent import policy_of
 from treadle.cli.exits import UsageError
 from treadle.cli.input.flags import Mode
+from treadle.cli.input.settings import Settings
+from treadle.cli.tool_sources import load_tools
 from treadle.events import ApprovalRequested, CallDecided
-from treadle.ports import Policy
+from treadle.ports import Policy, UnmatchedRule
 from treadle.testing import ScriptedModel, call, text
 
-__all__ = ["Ruling", "arguments_of", "covered_by", "ruling_of"]
+__all__ = ["Ruling", "arguments_of", "covered_by", "idle_rules", "ruling_of", "unmatched_in"]
 
 _KINDS = ("allow", "ask", "deny", "sandbox", "draft")
 
@@ -27,6 +30,24 @@ class Ruling(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
     rules: tuple[str, ...] = ()
     """Rules that would spare the question."""
+
+
+def idle_rules(agent: Agent) -> list[str]:
+    """Return what a person is told, before a run, of the rules that match no call of its tools: those that deny first.
+
+    Not of a permission of their own file for a tool that is not here: it harms nobody, and is listed by `treadle permissions`.
+    """
+    return [
+        f"warning: {one.message}"
+        for one in agent.unmatched_rules()
+        if one.kind != "allow" or one.near or one.scope in ("session", "project")
+    ]
+
+
+def unmatched_in(settings: Settings) -> tuple[UnmatchedRule, ...]:
+    """Return the rules of the settings that match no call of the tools that a conversation has."""
+    agent = Agent(ScriptedModel([text("")]), tools=load_tools(settings, may_write=True), policy=policy_of(settings))
+    return agent.unmatched_rules()
 
 
 def covered_by(rule: str) -> str:

@@ -372,7 +372,14 @@ class Lifecycle:
         """Return the tools of the run, whose toolsets are yet to be opened."""
         top = session.state if self._above is None else self._above.top
         view = ReadOnlyView(session, mode=lambda: top.mode)
-        return Offering(self._spec, ledger=session.ledger, session=view, interrupt=interrupt, deps=self._deps)
+        return Offering(
+            self._spec,
+            ledger=session.ledger,
+            session=view,
+            interrupt=interrupt,
+            deps=self._deps,
+            is_called=self._above is not None,
+        )
 
     def _loop(self, session: Session, inbox: Inbox, interrupt: Interrupt, offering: Offering) -> Loop:
         assert self.meter is not None

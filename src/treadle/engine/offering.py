@@ -18,6 +18,7 @@ from treadle.engine.rules.failures import contained, is_being_cancelled, pass_in
 from treadle.engine.spec import AgentSpec
 from treadle.errors import ToolDefinitionError, shown
 from treadle.events import AnyEvent, ToolsetFailed, ToolsetListed
+from treadle.permissions.unmatched import unmatched
 from treadle.ports import OpenToolset, SessionView, Toolset, ToolsetContext, ToolSpec
 from treadle.redaction import redacted_logger, shown_error
 from treadle.sessions.ledger import Ledger
@@ -44,12 +45,21 @@ class Offering:
     Args:
         session: What toolsets and `visible=` are shown of the session.
         deps: What the application gave to the run.
+        is_called: Whether it is the run of an agent that another one calls: its rules may be its caller's, who has other tools.
     """
 
     def __init__(
-        self, about: AgentSpec, *, ledger: Ledger, session: ReadOnlyView, interrupt: Interrupt, deps: Any
+        self,
+        about: AgentSpec,
+        *,
+        ledger: Ledger,
+        session: ReadOnlyView,
+        interrupt: Interrupt,
+        deps: Any,
+        is_called: bool = False,
     ) -> None:
         self._toolbox = about.toolbox
+        self._policy = None if is_called else about.policy
         self._ledger = ledger
         self.session = session
         """The session as policies, conditions, drivers and toolsets are shown it."""
@@ -82,6 +92,7 @@ class Offering:
             await self._list()
             self._is_fresh = not self._ledger.state.has_open_calls
             self.current = self._made(tool for tool in self._there() if is_visible(tool, self.session))
+        self._tell_unmatched()
         state = self._ledger.state
         asked = None if state.run is None else state.run.offered
         if state.has_open_calls and asked is not None:
@@ -170,6 +181,19 @@ class Offering:
         """The toolset that each tool has belonged to in this run."""
         run = self._ledger.state.run
         return {} if run is None else run.tool_owners
+
+    def _tell_unmatched(self) -> None:
+        """Warn of each rule that matches no call of these tools, once for an agent: somebody relies on it."""
+        if self._policy is None:
+            return
+        tools, told = self._there(), self._toolbox.told
+        if told.of == (names := tuple(tool.name for tool in tools)):
+            return
+        told.of, are_all = names, not self._unavailable and not self._toolbox.calls_agents
+        for one in unmatched(self._policy, tools, are_all=are_all):
+            if one not in told.rules:
+                told.rules.add(one)
+                logger.warning("%s", one.message)
 
     # --- opening and closing
 

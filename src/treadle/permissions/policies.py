@@ -53,6 +53,8 @@ class NamedPolicy(msgspec.Struct, frozen=True, kw_only=True):
     rules: tuple[Rule, ...]
     reason: str = ""
     scope: str = "agent"
+    origin: str = ""
+    """Where the rules are written, for those who read of one; empty where nobody said."""
     index: RuleIndex | None = None
     """The rules by what they name. Made of them."""
 

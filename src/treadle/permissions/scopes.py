@@ -37,6 +37,8 @@ class RuleSet(msgspec.Struct, Documented, frozen=True, kw_only=True, metaclass=N
     """What does not run, whatever another rule says."""
     reason: str = ""
     """Why it is denied; the model reads it."""
+    origin: str = ""
+    """Where they are written, such as a file, for messages about one of them."""
 
     def __post_init__(self) -> None:
         if self.scope not in _ORDER:
@@ -55,6 +57,11 @@ class Scoped(msgspec.Struct, frozen=True, kw_only=True):
     allows: tuple[NamedPolicy, ...]
     together: tuple[NamedPolicy, ...]
     """All that is allowed as one: the commands of a line may be allowed by rules of different scopes."""
+
+    @property
+    def policies(self) -> tuple[NamedPolicy, ...]:
+        """What it is made of."""
+        return (*self.denies, *self.asks, *self.allows)
 
     def decide(self, call: CheckedCall, session: SessionView) -> Decision | None:
         """Return what the rules say together: what any scope denies is denied, and what any asks is asked about."""
@@ -89,11 +96,15 @@ def scoped(*sets: RuleSet) -> Scoped:
     together = [rule for one in allowing for rule in one.allow]
     named = "+".join(dict.fromkeys(one.scope for one in allowing))
     return Scoped(
-        denies=tuple(deny(*one.deny, reason=one.reason, scope=one.scope) for one in ordered if one.deny),
-        asks=tuple(ask(*one.ask, scope=one.scope) for one in ordered if one.ask),
-        allows=tuple(allow(*one.allow, scope=one.scope) for one in allowing),
+        denies=tuple(_from(one, deny(*one.deny, reason=one.reason, scope=one.scope)) for one in ordered if one.deny),
+        asks=tuple(_from(one, ask(*one.ask, scope=one.scope)) for one in ordered if one.ask),
+        allows=tuple(_from(one, allow(*one.allow, scope=one.scope)) for one in allowing),
         together=(allow(*together, scope=named),) if len(allowing) > 1 else (),
     )
+
+
+def _from(rules: RuleSet, policy: NamedPolicy) -> NamedPolicy:
+    return msgspec.structs.replace(policy, origin=rules.origin) if rules.origin else policy
 
 
 def _asked(one: Decision, other: Decision) -> Decision:

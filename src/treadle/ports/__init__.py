@@ -41,7 +41,15 @@ from treadle.ports.models import (
     told_counted,
     window_of,
 )
-from treadle.ports.policies import Approver, Decision, DecisionKind, Interceptor, Policy, SessionView
+from treadle.ports.policies import (
+    Approver,
+    Decision,
+    DecisionKind,
+    Interceptor,
+    Policy,
+    SessionView,
+    UnmatchedRule,
+)
 from treadle.ports.toolsets import OpenToolset, Toolset, ToolsetContext, is_toolset
 from treadle.ports.tracing import CallTracer, RunTracer
 from treadle.ports.world import Clock, Randomness, Timer
@@ -112,6 +120,7 @@ __all__ = [
     "ToolSpec",
     "Toolset",
     "ToolsetContext",
+    "UnmatchedRule",
     "asked_model",
     "facts_of",
     "input_of",

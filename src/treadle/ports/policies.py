@@ -3,11 +3,14 @@
 from collections.abc import Awaitable
 from typing import Protocol
 
+import msgspec
+
+from treadle.fields import Documented
 from treadle.messages import Message, ToolCall
 from treadle.state import Approval, SessionState
 from treadle.tools import Answer, CheckedCall, Decision, DecisionKind, Mode, ToolResult
 
-__all__ = ["Approver", "Decision", "DecisionKind", "Interceptor", "Policy", "SessionView"]
+__all__ = ["Approver", "Decision", "DecisionKind", "Interceptor", "Policy", "SessionView", "UnmatchedRule"]
 
 
 class SessionView(Protocol):
@@ -58,3 +61,19 @@ class Approver(Protocol):
     def approve(self, asked: Approval) -> "Answer | str | Awaitable[Answer | str | None] | None":
         """Return the answer, `"allow"` or `"deny"`, or None to leave it to a person. One that raises leaves it, too."""
         ...
+
+
+class UnmatchedRule(msgspec.Struct, Documented, frozen=True, kw_only=True):
+    """A rule that matches no call of the tools that there are: mostly a name that was misspelt."""
+
+    kind: DecisionKind
+    rule: str
+    """As the person wrote it."""
+    scope: str
+    """Where it holds, such as `user`."""
+    origin: str = ""
+    """Where it is written, such as a file; empty where nobody said."""
+    near: str = ""
+    """The name that may be meant; empty for none."""
+    message: str
+    """What it does not do, and why, in a sentence."""

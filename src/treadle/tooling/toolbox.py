@@ -13,7 +13,7 @@ from msgspec.structs import force_setattr, replace
 from treadle.canonical import find_unencodable, read_only
 from treadle.concurrency.turns import Keep, in_turns
 from treadle.errors import InvalidArguments, InvalidJson, ToolDefinitionError, ToolNameConflict
-from treadle.ports import SessionView, ToolSpec
+from treadle.ports import SessionView, ToolSpec, UnmatchedRule
 from treadle.redaction import redacted_logger
 from treadle.tools import Effect, JsonObject, Tool, ToolExample
 
@@ -262,6 +262,15 @@ def _named(given: JsonObject, aliases: Mapping[str, str]) -> JsonObject:
 _KINDS = ("parameters", "output_schema", "error_schema")
 
 
+class Told:
+    """Which rules an agent's operator was told of that match none of its tools."""
+
+    def __init__(self) -> None:
+        self.of: tuple[str, ...] | None = None
+        """The names of the tools that the rules were compared with last."""
+        self.rules: set[UnmatchedRule] = set()
+
+
 class Toolbox:
     """The tools that an agent has by itself. Immutable after construction; shared by all runs of the agent."""
 
@@ -284,6 +293,9 @@ class Toolbox:
         """Names of tools whose success ends the run."""
         self.validates = any(tool.validate is not None for tool in self._sorted)
         """Whether a tool checks its arguments by code of its own."""
+        self.calls_agents = any(tool.resumes for tool in self._sorted)
+        """Whether a tool may carry out its calls by other agents, whose tools are not known here."""
+        self.told = Told()
 
     def __iter__(self) -> Iterator[Tool]:
         return iter(self._sorted)

@@ -32,6 +32,7 @@ from treadle.cli.input.settings import Settings, settings_of
 from treadle.cli.local_servers import find_models
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import one_line
+from treadle.cli.ruling import unmatched_in
 from treadle.cli.running import quiet_logs
 from treadle.cli.sessions import opened
 
@@ -80,6 +81,7 @@ def _checks(options: Options) -> Iterator[Check]:
         yield Check(name="config", level="ok", message="every configuration file is valid, or there is none")
         for note in settings.notes:
             yield Check(name="config", level="warn", message=note)
+        yield from _rules(settings)
         yield _attempted("journal", lambda: _journal(settings.journal))
         yield _attempted("model", lambda: _model(settings))
     yield _keys()
@@ -110,6 +112,17 @@ def _attempted(name: str, check: Callable[[], Check]) -> Check:
         return check()
     except (TreadleError, OSError) as exc:
         return Check(name=name, level="fail", message=str(exc))
+
+
+def _rules(settings: Settings) -> Iterator[Check]:
+    """Say which rules match nothing: somebody relies on them."""
+    try:
+        found = unmatched_in(settings)
+    except TreadleError as exc:
+        yield Check(name="tools", level="fail", message=str(exc))
+        return
+    for one in found:
+        yield Check(name="rules", level="warn", message=one_line(one.message, 500))
 
 
 def _python() -> Check:

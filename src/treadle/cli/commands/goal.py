@@ -9,6 +9,7 @@ from treadle.cli.input.options import Options
 from treadle.cli.input.settings import Settings, settings_of
 from treadle.cli.making import make_agent
 from treadle.cli.output.terminal import Terminal
+from treadle.cli.ruling import idle_rules
 from treadle.cli.running import carry_out, quiet_logs
 from treadle.cli.sessions import opened
 
@@ -25,6 +26,8 @@ def command(options: Options, terminal: Terminal) -> int:
 
 async def _work_on(goal: Goal, options: Options, settings: Settings, terminal: Terminal) -> int:
     agent = make_agent(settings, settings.model, options=options)
+    for warning in idle_rules(agent):
+        terminal.say(warning)
     session_id = options.id or f"goal-{goal.digest[:12]}"
     async with opened(settings.journal) as journal, open_session(journal, id=session_id) as session:
         terminal.progress(f"session: {session.id}")

@@ -10,7 +10,7 @@ from treadle.cli.input.options import Options
 from treadle.cli.input.settings import Settings, settings_of
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import one_line, shown_name
-from treadle.cli.ruling import arguments_of, covered_by, ruling_of
+from treadle.cli.ruling import arguments_of, covered_by, ruling_of, unmatched_in
 from treadle.cli.running import quiet_logs
 from treadle.cli.tool_sources import load_tools
 
@@ -27,6 +27,7 @@ def command(options: Options, terminal: Terminal) -> int:
 
 
 def _list(settings: Settings, options: Options, terminal: Terminal) -> int:
+    idle = unmatched_in(settings)
     if options.as_json:
         terminal.data(
             [
@@ -36,6 +37,9 @@ def _list(settings: Settings, options: Options, terminal: Terminal) -> int:
                     "scope": one.scope,
                     "origin": one.origin,
                     "covers": covered_by(one.text),
+                    "unmatched": next(
+                        (each.message for each in idle if (each.kind, each.rule) == (one.kind, one.text)), None
+                    ),
                 }
                 for one in settings.rules
             ]
@@ -43,6 +47,8 @@ def _list(settings: Settings, options: Options, terminal: Terminal) -> int:
         return 0
     for one in settings.rules:
         terminal.line(f"{one.kind:<6} {one_line(one.text, 200):<36} {one.scope:<8} ({one_line(one.origin, 300)})")
+    for each in idle:
+        terminal.line(f"warning: {one_line(each.message, 500)}")
     if not settings.rules:
         terminal.say("No rule holds here: reads run, and a person is asked about every other call.")
     return 0

@@ -13,6 +13,7 @@ from treadle.cli.input.settings import Settings, settings_of
 from treadle.cli.making import make_agent, resumed_budget
 from treadle.cli.origins import check_agent, origin_of, restored, tell_other_folder
 from treadle.cli.output.terminal import Terminal
+from treadle.cli.ruling import idle_rules
 from treadle.cli.running import carry_out, quiet_logs
 from treadle.cli.sessions import apply_mode, find_session, last_model, opened, opened_session
 from treadle.cli.standard_input import check_given, read_task
@@ -31,6 +32,8 @@ def command(options: Options, terminal: Terminal) -> int:
     if options.is_last and options.id is not None:
         raise UsageError("Name one session: --session ID, or --last for the one that changed last.")
     agent = make_agent(settings, settings.model, options=options)
+    for warning in idle_rules(agent):
+        terminal.say(warning)
     attached = [Path(file) for file in options.attached]
     task = message_of(read_task(options.task, terminal), attached, settings.root)
     return asyncio.run(start(agent, task, settings=settings, options=options, terminal=terminal))
@@ -84,6 +87,8 @@ async def go_on(options: Options, terminal: Terminal) -> int:
             settings = settings_of(options)
             model = options.model or await last_model(session) or settings.model
             agent = make_agent(settings, model, options=options)
+            for warning in idle_rules(agent):
+                terminal.say(warning)
             _check_tools(agent, session)
             _tell_restored(session, terminal)
             await apply_mode(session, settings, options)

@@ -74,14 +74,13 @@ def all_rules(
 
 
 def rule_sets(rules: Sequence[SourcedRule], *kinds: Kind) -> list[RuleSet]:
-    """Return rules of some kinds as sets, one for each scope that has any."""
+    """Return rules of some kinds as sets, one for each place that has any."""
     found: list[RuleSet] = []
-    for scope in get_args(Scope):
-        own = [rule for rule in rules if rule.scope == scope and rule.kind in kinds]
-        if own:
-            texts = {kind: tuple(rule.text for rule in own if rule.kind == kind) for kind in get_args(Kind)}
-            reason = _REASON.get(scope, "A rule of this session denies it.")
-            found.append(RuleSet(scope=scope, reason=reason, **texts))
+    for scope, origin in dict.fromkeys((rule.scope, rule.origin) for rule in rules if rule.kind in kinds):
+        own = [rule for rule in rules if (rule.scope, rule.origin) == (scope, origin) and rule.kind in kinds]
+        texts = {kind: tuple(rule.text for rule in own if rule.kind == kind) for kind in get_args(Kind)}
+        reason = _REASON.get(scope, "A rule of this session denies it.")
+        found.append(RuleSet(scope=scope, origin="" if origin == "flag" else origin, reason=reason, **texts))
     return found
 
 

@@ -4,6 +4,7 @@ from importlib.metadata import version
 
 from treadle.cli.guidance import guidance_of
 from treadle.cli.output.text import counted, one_line
+from treadle.cli.ruling import idle_rules
 from treadle.cli.terminal.chat import Chat
 from treadle.cli.terminal.faces import Face
 
@@ -19,6 +20,8 @@ async def greet(chat: Chat, face: Face) -> None:
     )
     for note in (*settings.notes, *guidance_of(settings).notes):
         face.tell(f"note: {note}")
+    for warning in idle_rules(chat.agent) if chat.model else ():
+        face.tell(warning)
     if not chat.session.messages:
         return
     face.tell(f"Session {chat.session.id}: {counted(len(chat.session.messages), 'message')}.")
