@@ -37,7 +37,7 @@ _HARMLESS_SED = re.compile(
 _HARMLESS_AWK = re.compile(r"[^|&`@]*(?:&&[^|&`@]+)*")
 _AWK_STARTS = re.compile(r"system|getline|ARGV|ARGC|print(?:[^>]|>=)*>(?!=)")
 """What starts a program, reads a file that no word names, or writes one."""
-LOADING = re.compile(r"\b(import|include)\b")
+LOADING = re.compile(r"\b(import|include|modulemeta)\b")
 """How a program of jq reads a file."""
 STARTED_BY_GIT = re.compile(r"(--\w[\w-]*=)?([A-Za-z][\w+.-]*::|!)")
 """A word by which git starts a program: an address with a helper for its transport, or a setting that is a line of shell."""

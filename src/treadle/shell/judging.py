@@ -9,9 +9,11 @@ from itertools import islice
 from treadle.shell.hiding import LOADING, STARTED_BY_GIT, hides, sets_variables
 from treadle.shell.parsed import Doubt, Invocation, Line, Redirection, Touched
 from treadle.shell.programs import (
+    AMBIGUOUS_OPTIONS,
     EVALUATING,
     INTERPRETERS,
     PROGRAMS,
+    RUNNING_OPTIONS,
     SHOWING_GIT,
     SUBCOMMANDS,
     WRAPPERS,
@@ -37,6 +39,8 @@ _NAMES = re.compile(r"[\w./+-]*\w")
 _MAX_NAMES = 3000
 _MAX_LETTERS = 6
 """How far into joined short options one may stand that takes a value."""
+_SHOWS_ENVIRONMENT = re.compile(r"\$ENV\b|(?<![.\w$])env\b")
+"""How a program of jq shows what stands in the environment. `.env` is a field of its input."""
 _ELSEWHERE = re.compile(r"/|\.{1,2}/|\.\.$|~|file:", re.IGNORECASE)
 """How the address of a repository on this machine begins."""
 
@@ -141,11 +145,30 @@ def _risks(one: Invocation) -> list[str]:
         found.append(f"`{command}` writes the file that its last operand names.")
     if (reason := sets_variables(one, name)) is not None:
         found.append(reason)
+    return found + _risks_of_words(one, name, known)
+
+
+def _risks_of_words(one: Invocation, name: str, known: Program) -> list[str]:
+    """Say why a command does more than it seems to, by words that are not options."""
+    found: list[str] = []
     if name in EVALUATING and any("[" in argument and set(argument) & set("$`") for argument in one.arguments):
         found.append(f"`{name}` evaluates a subscript, which may start programs.")
     if name == "jq" and any(LOADING.search(argument) for argument in one.arguments):
-        found.append("`import` and `include` of jq read files that no word names.")
+        found.append("`import`, `include` and `modulemeta` of jq read files that no word names.")
+    if name == "jq" and any(_SHOWS_ENVIRONMENT.search(argument) for argument in one.arguments):
+        found.append("`env` and `$ENV` of jq show the environment.")
+    if name == "ps" and _shows_environments(one, known):
+        found.append("`ps` with an `e` that has no sign before it shows the environments of other programs.")
+    if name in ("date", "hostname") and any(not word.startswith("+") for word in _operands(one, known)):
+        found.append(f"`{name}` with an operand changes a setting of this machine.")
     return found
+
+
+def _shows_environments(one: Invocation, known: Program) -> bool:
+    """Whether `ps` shows more than commands: `ps axe`. With `x` among its options, a sign before the `e` changes nothing."""
+    bare = "".join(word for word in _operands(one, known) if word.isalpha())
+    signed = "".join(word for word in one.arguments if word.startswith("-") and not word.startswith("--"))
+    return "e" in bare or ("e" in signed and "x" in signed)
 
 
 def _risks_of_git(one: Invocation, command: str) -> list[str]:
@@ -155,12 +178,27 @@ def _risks_of_git(one: Invocation, command: str) -> list[str]:
         found.append("A format with `%G` or `%(signature)` starts the program that checks signatures.")
     if command in ("git push", "git fetch", "git pull"):
         values = [argument.partition("=")[2] if argument.startswith("--") else argument for argument in one.arguments]
-        first = next((word for word in one.arguments[1:] if not word.startswith("-")), "").partition("/")
+        first = _repository(one).partition("/")
         if any(_ELSEWHERE.match(value) or STARTED_BY_GIT.match(value) for value in values) or (
             first[1] and ":" not in first[0]
         ):
             found.append(f"`{command}` starts the hooks and the settings of a repository that is named by its path.")
+        if ":" in first[0]:
+            found.append(
+                f"`{command}` reaches a repository by an address that stands in the line, not in the settings."
+            )
     return found
+
+
+def _repository(one: Invocation) -> str:
+    """Return the operand by which git is told the other repository: the first that is not the value of an option."""
+    texts = _known(one)[1].texts
+    for last, word in zip(one.arguments, one.arguments[1:], strict=False):
+        is_long = last.startswith("--") and last != "--" and "=" not in last
+        takes = _has_option(last, texts) if is_long else last.startswith("-") and f"-{last[-1]}" in texts
+        if not word.startswith("-") and not takes:
+            return word
+    return ""
 
 
 def _operands(one: Invocation, known: Program) -> list[str]:
@@ -183,17 +221,20 @@ def _known(one: Invocation) -> tuple[str, Program]:
 
 def _options(one: Invocation) -> list[str]:
     """Return the arguments that may be options. Those behind `--` are not, but some programs take them so: only GNU's rule counts."""
+    risky = _known(one)[1].risky
     found: list[str] = []
     for argument in one.arguments:
         if argument == "--":
             break
-        if argument.startswith(("-", "@")) and argument != "-":
+        if (argument.startswith(("-", "@")) and argument != "-") or argument in risky:
             found.append(argument)
     return found
 
 
 def _is_risky(argument: str, known: Program) -> bool:
     name = argument.partition("=")[0]
+    if known is _UNKNOWN:
+        return name in RUNNING_OPTIONS and name not in AMBIGUOUS_OPTIONS
     if argument.startswith("@"):
         return "@" in known.risky
     if known.style == "words":
@@ -360,13 +401,13 @@ def _operand(argument: str) -> list[str]:
 
 
 def _values(argument: str, known: Program) -> list[str]:
-    """Return the paths that an option may carry: `--to=../x`, `--to=x`, `-I/usr`, `-o../x`, and `-ox` of a program that is not known.
+    """Return the paths that an option may carry: `--to=../x`, `--to=x`, `-I/usr`, `-o../x`, and `-ox` of a program that may write.
 
     Behind a letter that may write, in a group too (`-no.git/x`), what follows is one in any case.
     """
     starts = [at for at in (argument.find("/"), argument.find("..")) if at > 0]
     is_short = not argument.startswith("--")
-    found = [argument[2:]] if is_short and (starts or known is _UNKNOWN) else []
+    found = [argument[2:]] if is_short and (starts or not known.reads_only) else []
     found += [argument[min(starts) :]] if starts else []
     if is_short and known.style == "gnu":
         letters = {risky[1] for risky in known.risky if len(risky) == len("-x")}

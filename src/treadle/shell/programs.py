@@ -12,6 +12,7 @@ from typing import Any, Literal
 import msgspec
 
 __all__ = [
+    "AMBIGUOUS_OPTIONS",
     "EVALUATING",
     "INTERPRETERS",
     "LISTED",
@@ -48,7 +49,7 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it changes nothing as long as none of its `risky` options is given."""
     risky: frozenset[str] = frozenset()
     """Options that write a file, start a program or read settings from one: `--output`, `-o`. A long one also counts by its beginnings.
-    `@`: it takes more options from a file `@FILE`."""
+    `@`: it takes more options from a file `@FILE`. One without a sign is a word that does so: `run`."""
     style: str = "gnu"
     """`gnu`: short options may be joined (`-xo`), long ones cut short. `words`: an option is one whole word (`-exec`)."""
     max_operands: int | None = None
@@ -92,6 +93,9 @@ WRAPPERS = frozenset(
     sem setarch setpriv setsid sg source sshpass ssh start-stop-daemon stdbuf strace su sudo systemd-nspawn systemd-run
     taskset tee-exec time timeout tini tmux toybox trap tsp unbuffer unshare uvx valgrind watch watchexec xargs xvfb-run yarnpkg
     zsh-exec bunx at batch crontab screen nc ncat socat telnet . bind complete compgen enable hash alias mapfile readarray fc let
+    uv rye rbenv pyenv asdf volta corepack bundle nyc c8 cross-env dotenv doppler aws-vault envdir nodemon concurrently honcho foreman
+    pm2 pnpx ldd gtimeout gnice genv gxargs ccache sccache distcc bear caffeinate systemd-inhibit cgexec run0 torsocks proxychains mono
+    wine oc k3s lxc incus buildah vagrant minikube
     """.split()
 )
 """Programs and builtins that start what their arguments name, here or elsewhere."""
@@ -103,7 +107,8 @@ INTERPRETERS = frozenset(
     ghci runghc runhaskell scala groovy jshell java kotlin clojure bb guile racket sbcl ocaml swipl gdb lldb sqlite psql mysql
     mariadb mongosh redis-cli ed ex vi vim nvim view vimdiff emacs emacsclient nano pico joe less more most man info m4 dc bc
     make gmake just task ninja cmake gcc cc clang sed gsed tar rsync scp sftp curl wget rename prename file-rename perl-rename gnuplot
-    octave lftp ftp fzf pandoc
+    octave lftp ftp fzf pandoc rake ant sbt lein scons waf mage earthly inv fab ansible ansible-playbook exiftool magick convert mogrify
+    identify montage composite rustc g++ c++ clang++ tcc ld
     """.split()
 )
 """Programs that carry out a text of their own: a script, a configuration, a program in an argument, or a transfer that these rules
@@ -133,10 +138,13 @@ RUNNING_OPTIONS = frozenset(
     --to-command --checkpoint-action --use-compress-program --rsh --rsync-path -toolexec -vettool --script-shell --unzip-command
     -TT --pre --config-env --exec-path --pager --editor --shell-emulator --node-options --eval --config --tree-filter
     --index-filter --msg-filter --env-filter --info-script --new-volume-script --preview --sendmail-cmd --extcmd
-    --use-askpass
+    --use-askpass --plugin --run-under --run_under --post-renderer --init-script --photo-viewer --extract-with --pre-invoke
+    --post-invoke --init-hook --shell-command --on-change
     """.split()
 )
 """Options that start a program, or read settings that may."""
+AMBIGUOUS_OPTIONS = frozenset("--config --filter".split())
+"""Those of them that mean something harmless to most programs that are not known here."""
 
 _GREP_RECURSES = ["-r", "-R", "-d", "--recursive", "--dereference-recursive", "--directories"]
 _GREP_FLAGS = """
@@ -169,6 +177,8 @@ _PATCH = """
 """Options with which git shows what stands in files, beside who changed them when."""
 _SIGNING = "-S --gpg-sign --verify-signatures"
 """Options with which git starts the program that signs, or checks signatures."""
+_FETCHING = "--depth --deepen --shallow-since --shallow-exclude -j --jobs --refmap"
+"""Options with which git fetches, whose value is not a repository."""
 _GIT_READERS = {
     "blame": _reader("--contents --textconv --help --ignore-revs-file -S"),
     "cat-file": _reader("--textconv --filters --help", recursive=None, revisions=True),
@@ -197,17 +207,22 @@ _GIT_READERS = {
     "whatchanged": _reader(_DIFF, folder="tree", recursive=_PATCH, revisions=True),
 }
 _GIT_WRITERS = {
-    **dict.fromkeys("add checkout mv reset restore rm switch".split(), _program("--pathspec-from-file --help")),
+    "add": _program("--pathspec-from-file --help -e --edit"),
+    **dict.fromkeys("checkout mv reset restore rm switch".split(), _program("--pathspec-from-file --help")),
     "stash": _program("--pathspec-from-file --help", recursive=["-p", "--patch"], revisions=True),
     **dict.fromkeys(
         "branch notes reflog worktree symbolic-ref update-ref".split(), _program("--edit-description -e --help -F")
     ),
     "tag": _program("--edit -e --help -F --file -s --sign -u --local-user -v --verify"),
     "commit": _program(f"-F --file -t --template --help -c -C -e --edit --pathspec-from-file {_SIGNING}"),
-    "fetch": _program("--upload-pack -u --negotiation-tip --recurse-submodules --help --server-option -o"),
+    "fetch": _program(
+        "--upload-pack -u --negotiation-tip --recurse-submodules --help --server-option -o", texts=_FETCHING
+    ),
     "merge": _program(f"-s --strategy -X --help -F --file {_SIGNING}"),
-    "pull": _program(f"--upload-pack -s --strategy -X --rebase --help --recurse-submodules {_SIGNING}"),
-    "push": _program("--receive-pack --exec --help --recurse-submodules -o --signed"),
+    "pull": _program(
+        f"--upload-pack -s --strategy -X --rebase --help --recurse-submodules {_SIGNING}", texts=_FETCHING
+    ),
+    "push": _program("--receive-pack --exec --help --recurse-submodules -o --push-option --signed --repo"),
     "cherry-pick": _program(f"-e --edit -s --strategy -X --help {_SIGNING}"),
     "revert": _program(f"-e --edit -s --strategy -X --help {_SIGNING}"),
 }
@@ -342,7 +357,84 @@ PROGRAMS = MappingProxyType(
         "wait": _program("-p", operands="text"),
         "set": _program("-k -H", operands="text"),
         "zip": _program("-T --test --unzip-command"),
-        "gh": _program("--jq -R --repo"),
+        "gh": _program("--jq -q -R --repo -w --web alias auth codespace cs config extension extensions ext"),
+        "date": _program("-s --set", texts="-d --date -r --reference"),
+        "hostname": _program("-F --file -b --boot"),
+        "ps": _program(
+            texts="-o -O -C -p -q -s -t -u -U -G -g --format --sort --pid --ppid --user --group --tty --cols"
+        ),
+        "ip": _program("-b -batch --batch netns vrf", style="words"),
+        **dict.fromkeys(
+            "systemctl journalctl loginctl timedatectl hostnamectl localectl busctl".split(),
+            _program(
+                "-H --host -M --machine --root --image --rotate --vacuum-size --vacuum-time --vacuum-files --flush edit"
+            ),
+        ),
+        **dict.fromkeys(
+            "nm objdump readelf size strip ar ranlib objcopy addr2line c++filt gprof".split(), _program("@ --plugin")
+        ),
+        "coverage": _program("run debug --rcfile --source-pkgs --debug"),
+        "tox": _program("-c --conf -x --override --workdir --root --installpkg --result-json exec e devenv d"),
+        "nox": _program("-f --noxfile --envdir --report --python -P --extra-pythons"),
+        **dict.fromkeys(["bat", "batcat", "delta"], _program("--pager --config-file --diff-args --features --config")),
+        "ag": _program("--pager -p --path-to-ignore"),
+        "ack": _program("--pager --ackrc --output --files-from -x"),
+        "cloc": _program(
+            "--extract-with --vcs --config --list-file --exclude-list-file --report-file --out --sql --read-lang-def --force-lang-def "
+            "--write-lang-def --diff-list-file --strip-comments --strip-code --write-stats --git"
+        ),
+        **dict.fromkeys(
+            ["gradle", "gradlew"],
+            _program(
+                "-I --init-script -b --build-file -c --settings-file -p --project-dir -g --gradle-user-home -D --system-prop "
+                "--include-build --project-cache-dir"
+            ),
+        ),
+        "mvn": _program(
+            "-f --file -s --settings -gs --global-settings -t --toolchains -l --log-file -Dmaven.ext.class.path -Dexec.executable -Djvm "
+            "-DargLine -Dmaven.repo.local",
+            style="words",
+        ),
+        **dict.fromkeys(
+            ["bazel", "bazelisk"],
+            _program(
+                "--run_under --workspace_status_command --bazelrc --shell_executable --override_repository --override_module "
+                "--credential_helper --action_env --test_env --repo_env run"
+            ),
+        ),
+        "ctest": _program(
+            "-S -SP -SV -D -T -O --script --dashboard --build-and-test --build-command --test-command --output-log",
+            style="words",
+        ),
+        "meson": _program("--wrapper --gdb --gdb-path --native-file --cross-file devenv"),
+        "helm": _program(
+            "--post-renderer --kubeconfig --registry-config --repository-config --repository-cache --output-dir plugin"
+        ),
+        "protoc": _program("--plugin @"),
+        **dict.fromkeys(
+            ["gpg", "gpg2"],
+            _program(
+                "--photo-viewer --exec-path --options --homedir --agent-program --dirmngr-program --keyboxd-program --load-extension -o "
+                "--output --log-file --show-photos --status-file --logger-file --attribute-file"
+            ),
+        ),
+        "rpm": _program("--eval -E --pipe --define -D --undefine --load --rcfile --macros --root -r --dbpath"),
+        **dict.fromkeys(["apt", "apt-get", "apt-cache"], _program("-o --option -c --config-file")),
+        "dpkg": _program("--pre-invoke --post-invoke --status-logger --root --admindir --instdir"),
+        "openssl": _program("-engine -provider -provider-path -config -out -writerand", style="words"),
+        "rspec": _program("-r --require -I -O --options -o --out"),
+        "rubocop": _program(
+            "-r --require -c --config -f --format -o --out --plugin --cache-root -a -A -x --autocorrect --auto-gen-config"
+        ),
+        "phpunit": _program(
+            "-c --configuration --bootstrap --prepend --printer --extension -d --include-path --log-junit --cache-directory --cache-result-file"
+        ),
+        "dotnet": _program(
+            "@ -s --settings --test-adapter-path -a --logger -l -p --property exec run tool nuget msbuild script"
+        ),
+        "xmllint": _program(
+            "-noent -xinclude -loaddtd -dtdattr -path -catalogs -output -o -shell -dtdvalid", style="words"
+        ),
     }
 )
 """What is known of a program, by its name."""
@@ -366,7 +458,11 @@ _PLAIN = frozenset(
     """.split()
 )
 """Further programs that start no other one."""
-_STARTING = frozenset("go cargo npm pnpm yarn gh".split())
+_STARTING = frozenset(
+    """
+    go cargo npm pnpm yarn gh coverage tox nox gradle gradlew mvn bazel bazelisk ctest meson dotnet ip systemctl rpm dpkg rspec phpunit helm
+    """.split()
+)
 """Programs that are known, and start others with some of their subcommands."""
 
 

@@ -240,8 +240,8 @@ class _Reader:
         operator, targets = "", []
         for child in node.children:
             if child.type == "file_descriptor":
-                continue
-            if not child.is_named:
+                self._descriptor(child)
+            elif not child.is_named:
                 operator += child.type
             else:
                 targets.append(child)
@@ -256,9 +256,19 @@ class _Reader:
                 Redirection(operator=operator, target=target, text=self._text(node), folders=self._folders)
             )
 
+    def _descriptor(self, node: Any) -> None:
+        """Doubt what the grammar takes for the number before a redirection, and bash for a word: `-o1>x`."""
+        text, before = self._text(node), self._bytes[max(node.start_byte - 1, 0) : node.start_byte]
+        if not (
+            text.isascii() and text.isdigit() and before in (b"", b" ", b"\t", b"\n", b";", b"|", b"&", b"(", b")")
+        ):
+            self._doubt(_ADJACENT, text)
+
     def _herestring(self, node: Any) -> None:
         for child in node.children:
-            if child.is_named:
+            if child.type == "file_descriptor":
+                self._descriptor(child)
+            elif child.is_named:
                 self._word(child)
 
     def _heredoc(self, node: Any, *, depth: int) -> None:
@@ -275,7 +285,9 @@ class _Reader:
                     end = child
                 case "file_redirect":
                     self._redirection(child)
-                case "<<" | "<<-" | "&&" | "||" | "|" | ";" | "file_descriptor":
+                case "file_descriptor":
+                    self._descriptor(child)
+                case "<<" | "<<-" | "&&" | "||" | "|" | ";":
                     pass
                 case _:
                     self.statement(child, depth=depth + 1)
