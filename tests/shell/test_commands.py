@@ -41,7 +41,7 @@ def test_each_simple_command_of_a_line_is_found_with_its_words(source: str, foun
         "f() { rm x; }; f", "function f { rm x; }", "[[ -f x ]]", "[ -f x ]", "case x in x) rm x;; esac", "((x=1))",
         "X=1", "X=1 ls", "X+=1 ls", "a=(1 2)", "ls &", "nohup sleep 999 &", "echo 'open", 'echo "open', "echo a{b,c}", "{ls,-l}",
         "ls *.py", "ls [ab]", "ls ?", "ls ~", "ls --to=~/x", "ls 2>x -l", "sort f -o1>x", "sort f -o1>/dev/null", "git grep x -Oid2>/dev/null",
-        "cat -n2<f", "cat -n2<<<f", "cat -n2<<'E'\nx\nE\n", "sort f -o1>&2", "sort f -o1>>x", "sort f -o1>|x", "ls -l22>/dev/null", "ls <>x", "ls >&x", "ls > $X", "cat <<E\n$(id)\nE\n",
+        "cat -n2<f", "cat -n2<<<f", "cat -n2<<'E'\nx\nE\n", "sort f -o1>&2", "sort f -o1>>x", "sort f -o1>|x", "npm publish 0<x", "npm publish 0>&1", "ls 0>x", "ls -l22>/dev/null", "ls <>x", "ls >&x", "ls > $X", "cat <<E\n$(id)\nE\n",
         "cat <<E\nhi\n E\nrm x\n", "ls;;id", "", "   ", "ls\rid", "ls\u00a0x", "ls\u200bx", "ls\x00", "ls \ud800", "{}",
         "r\\\nm x", "ls \u202ex", "cd", "cd -", "cd a b", "'if' true", "ls 'a'b\\\nc",
     ],

@@ -36,6 +36,9 @@ _RESERVED = frozenset(
 )
 _NO_FILES = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr", "/dev/stdin"})
 
+_NUMBER_BEFORE = re.compile(rb"(?:^|[\s;|&()])[0-9]+\Z")
+"""A number that bash takes for a redirection's, and the grammar for a word: `0<x`."""
+_LONGEST_NUMBER = 20
 _ADJACENT = "Two words without a blank between them are not analysed."
 _DISAGREEMENT = "Two readers do not agree on this word."
 _MISSING = (
@@ -238,6 +241,8 @@ class _Reader:
 
     def _redirection(self, node: Any) -> None:
         operator, targets = "", []
+        if _NUMBER_BEFORE.search(self._bytes[max(node.start_byte - _LONGEST_NUMBER, 0) : node.start_byte]):
+            self._doubt(_ADJACENT, self._text(node))
         for child in node.children:
             if child.type == "file_descriptor":
                 self._descriptor(child)
