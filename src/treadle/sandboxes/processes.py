@@ -174,7 +174,11 @@ async def _started(
 
 
 _HANDED_DOWN = frozenset(
-    {"HOME", "LANG", "LANGUAGE", "LOGNAME", "PATH", "SHELL", "TEMP", "TERM", "TMP", "TMPDIR", "TZ", "USER"}
+    {
+        *("HOME", "LANG", "LANGUAGE", "LOGNAME", "PATH", "SHELL", "TEMP", "TERM", "TMP", "TMPDIR", "TZ", "USER"),
+        *("LC_ADDRESS", "LC_ALL", "LC_COLLATE", "LC_CTYPE", "LC_IDENTIFICATION", "LC_MEASUREMENT", "LC_MESSAGES"),
+        *("LC_MONETARY", "LC_NAME", "LC_NUMERIC", "LC_PAPER", "LC_TELEPHONE", "LC_TIME"),
+    }
 )
 
 
@@ -186,7 +190,7 @@ def clean_environment() -> dict[str, str]:
     Example:
         await run_process(["make"], env={**clean_environment(), "CC": "clang"})
     """
-    ours = {name: value for name, value in os.environ.items() if name in _HANDED_DOWN or name.startswith("LC_")}
+    ours = {name: value for name, value in os.environ.items() if name in _HANDED_DOWN}
     return ours | {name.upper(): value for name, value in TRACE.get({}).items()}
 
 

@@ -16,11 +16,12 @@ from treadle.errors import SandboxUnavailable, check_kind
 from treadle.fields import checked
 from treadle.sandboxes import groups, launcher
 from treadle.sandboxes.confinement import Confinement
+from treadle.sandboxes.filtering import call_filter, closed_for_age
 from treadle.sandboxes.keeper import ClosedNames, DiskUse
 from treadle.sandboxes.processes import clean_environment, run_until
 from treadle.sandboxes.refusing import Places, refusals
 from treadle.sandboxes.room import Room
-from treadle.sandboxes.starting import FAILED, MARKS, started
+from treadle.sandboxes.starting import FAILED, FILTER, MARKS, started, with_filter
 from treadle.sandboxes.twins import home_twins, linked_files, names_below
 from treadle.tools import Command, Detached, ProcessResult, Runner
 
@@ -112,8 +113,8 @@ class _Confined:
 
     def problem(self) -> str | None:
         """Say why this sandbox cannot run even `true` here; None if it can. Takes some 50 ms."""
-        launch = self.launch(Command(arguments=("true",)))
         try:
+            launch = self.launch(Command(arguments=("true",)))
             with self._groups() as joined:
                 done = subprocess.run(  # noqa: S603 - our own arguments
                     _arguments(launch, joined),
@@ -175,13 +176,16 @@ class Bubblewrap(_Confined):
         others = _other_names(places) if about.protected else {}
         masked = [name for name, is_of_the_home in others.items() if is_of_the_home]
         kept = [*places.protected, *(name for name in others if name not in masked)]
-        found = [self._program, *_NAMESPACES]
+        found = [self._program, *_NAMESPACES, "--seccomp", str(FILTER)]
         found += self._options
         found += ["--ro-bind-try", "/etc/resolv.conf", "/etc/resolv.conf"] if about.network else ["--unshare-net"]
         for place in places.readable:
             found += _bound(place)
         size = f"--size {about.temporary_bytes} --tmpfs"
-        found += shlex.split(f"--proc /proc --dev /dev {size} {_SHARED} --remount-ro /dev {size} {_TMP} --dir {_HOME}")
+        # Settings of the kernel stand in /proc, and root's number is root's for them in every namespace.
+        found += shlex.split(
+            f"--proc /proc --remount-ro /proc --dev /dev {size} {_SHARED} --remount-ro /dev {size} {_TMP} --dir {_HOME}"
+        )
         for place in places.writable:
             found += ["--bind", place, place]
         for place in _ways(
@@ -199,7 +203,7 @@ class Bubblewrap(_Confined):
         program = (*found, "--", *command.arguments)
         return Launch(
             limits=_limits(about),
-            program=program,
+            program=with_filter(program, call_filter("namespaces", has_network=about.network)),
             cwd="/",
             env={"PATH": os.defpath},
             places=msgspec.structs.replace(places, protected=tuple(kept), hidden=tuple(masked)),
@@ -222,6 +226,11 @@ class Landlock(_Confined):
 
     name = "landlock"
 
+    @staticmethod
+    def closed_for_age() -> tuple[str, ...]:
+        """Return what programs cannot do because this kernel's Landlock is older than Linux 6.12: a filter closes it for all of them."""
+        return closed_for_age(launcher.landlock_abi())
+
     def __init__(self, confinement: Confinement | None = None) -> None:
         super().__init__(confinement)
         if sys.platform != "linux" or not launcher.landlock_abi():
@@ -242,7 +251,14 @@ class Landlock(_Confined):
                 f"Landlock cannot keep {next(iter(names))} read-only, which is another name (hard link) of a protected file."
             )
         readable = [*places.readable, *(["/etc/resolv.conf"] if about.network else [])]
-        landlock = {"readable": readable, "writable": places.writable, "devices": _DEVICES, "network": about.network}
+        calls = call_filter("files", has_network=about.network, landlock_abi=launcher.landlock_abi())
+        landlock = {
+            "readable": readable,
+            "writable": places.writable,
+            "devices": _DEVICES,
+            "network": about.network,
+            "filter": calls,
+        }
         home = places.writable[0] if places.writable else "/"
         return Launch(
             plan={"landlock": landlock},

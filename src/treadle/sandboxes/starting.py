@@ -14,12 +14,15 @@ from pathlib import Path
 
 from treadle.sandboxes import launcher
 
-__all__ = ["FAILED", "MARKS", "started"]
+__all__ = ["FAILED", "FILTER", "MARKS", "started", "with_filter"]
 
 FAILED = launcher.FAILED
 """The exit status of a start that could not set a limit."""
 MARKS = (launcher.MARK, "prlimit: ")
 """What the line begins with that says why."""
+
+FILTER = 9
+"""The descriptor from which a program of `with_filter` reads its filter: one digit, as every shell takes it."""
 
 _LAUNCHER = str(Path(launcher.__file__).resolve())
 _SYSTEM_PYTHON = "/usr/bin/python3"
@@ -31,6 +34,12 @@ _JOIN = (
 )
 """Joins the control groups that it is given, and becomes the program behind `--`. A single thread that moves itself (`0` to `tasks`, which
 version 1 has) needs no lock over all processes, for which the kernel waits up to 20 ms."""
+_HAND_OVER = (
+    f'exec {FILTER}<<E\nx\nE\nread -r x <&{FILTER} && printf "$1" >> /proc/self/fd/{FILTER} '
+    f"|| {{ echo '{launcher.MARK}the filter of system calls cannot be handed over' >&2; exit {FAILED}; }}; shift; exec \"$@\""
+)
+"""Writes its first argument into a pipe, which takes no file and no process, and becomes the program behind it. The pipe is that of a
+here-document, which the shell has made; the document itself is read away."""
 _RUN_CODE = "import marshal, sys; exec(marshal.loads(bytes.fromhex(sys.argv.pop(1))))"
 """Runs the launcher as the code that we have compiled already."""
 
@@ -53,6 +62,11 @@ def started(
         return [sys.executable, "-I", "-S", "-c", _RUN_CODE, _launcher_code(), whole, *program]
     set_limits = [setter, "--core=0:0", *(_option(name, value) for name, value in limits.items()), "--", *program]
     return [_SHELL, "-c", _JOIN, "sh", *groups, "--", *set_limits] if groups else set_limits
+
+
+def with_filter(program: Sequence[str], code: bytes) -> tuple[str, ...]:
+    """Return the arguments that start a program with a filter of system calls to read from the descriptor `FILTER`."""
+    return (_SHELL, "-c", _HAND_OVER, "sh", "".join(f"\\{one:03o}" for one in code), *program)
 
 
 @cache

@@ -19,6 +19,7 @@ import msgspec
 
 from treadle import (
     Agent,
+    Landlock,
     SandboxUnavailable,
     TreadleError,
     file_tools,
@@ -214,14 +215,15 @@ def _some(models: Sequence[str]) -> str:
 def _sandbox() -> Check:
     """Run a program in the best sandbox of this machine."""
     try:
-        found = find_sandbox().name
+        found = find_sandbox()
     except SandboxUnavailable as exc:
         return Check(name="sandbox", level="warn", message=str(exc))
-    if found == "bubblewrap":
-        return Check(name="sandbox", level="ok", message="bubblewrap")
-    return Check(
-        name="sandbox", level="ok", message=f"{found}; install bubblewrap to hide more and to protect single files"
-    )
+    if not isinstance(found, Landlock):
+        return Check(name="sandbox", level="ok", message=found.name)
+    text = f"{found.name}; install bubblewrap to hide more and to protect single files"
+    if closed := found.closed_for_age():
+        text += f"; this kernel is old: its programs do not {', '.join(closed)}"
+    return Check(name="sandbox", level="ok", message=text)
 
 
 def _shell() -> Check:
