@@ -150,3 +150,85 @@ def test_files_that_are_swapped_after_their_digest_was_compared_change_nothing(t
     assert settings.texts("allow") == ("read",)
     assert "Be brief." in str(spec.instructions)
     assert [hook.at for hook in spec.hooks] == [Moment.BEFORE_TOOL]
+
+
+CHANGED = "(changed .treadle/deny.py, new .treadle/more, gone .treadle/old)"
+
+
+@pytest.mark.row("D-TRUST")
+def test_a_person_is_told_which_files_of_a_trusted_folder_have_changed(treadle: Any, project: Path):
+    (project / "old").write_text("x")
+    (project / "config.toml").write_text('allow = ["write"]\n')
+    (treadle.folder / "AGENTS.md").write_text("Be brief.\n")
+    treadle("trust", "approve", code=0)
+    (project / "old").rename(project / "more")
+    (project / "deny.py").write_text("import sys; sys.exit(2)  # changed\n")
+    (treadle.folder / "AGENTS.md").write_text("Be long.\n")
+
+    refused = treadle("run", "-m", "script:s.json", "go", code=2).stderr
+    assert refused.startswith(f"treadle: The folder {treadle.folder} has changed since you trusted it {CHANGED}")
+    assert "cannot set 'allow'" in refused
+
+    (project / "config.toml").unlink()
+    words = run(treadle)[1]
+    assert f"has changed since you trusted it {CHANGED}" in words.replace(", gone .treadle/config.toml", "")
+    assert "have changed since you approved them (changed AGENTS.md)" in words
+    assert words.count(f"run: treadle trust approve {treadle.folder}") == 2
+    assert treadle.json("trust", "--json", code=0)[0]["changes"] == [
+        "changed .treadle/deny.py",
+        "changed AGENTS.md",
+        "new .treadle/more",
+        "gone .treadle/config.toml",
+        "gone .treadle/old",
+    ]
+    assert "            new .treadle/more" in treadle("trust", code=0).stdout.splitlines()
+
+
+@pytest.mark.row("D-TRUST")
+def test_a_trusted_folder_whose_files_are_gone_is_told_of_until_it_is_approved_as_it_is(treadle: Any, project: Path):
+    treadle("trust", "approve", code=0)
+    for file in project.iterdir():
+        file.unlink()
+    project.rmdir()
+
+    assert "(gone .treadle/deny.py, gone .treadle/hooks.json)" in run(treadle)[1]
+
+    assert "what was trusted is forgotten" in treadle("trust", "approve", code=0).stdout
+    assert "trust" not in run(treadle)[1]
+
+
+@pytest.mark.row("D-TRUST")
+def test_a_list_of_trust_of_an_earlier_version_says_that_something_has_changed(treadle: Any, project: Path):
+    treadle("trust", "approve", code=0)
+    place = treadle.home / "trust.json"
+    page = json.loads(place.read_text())
+    for one in page["folders"].values():
+        del one["digests"]
+    place.write_text(json.dumps(page))
+    assert run(treadle)[0]
+
+    (project / "more").write_text("x")
+    assert "has changed since you trusted it: its hooks" in run(treadle)[1]
+
+
+@pytest.mark.row("D-TRUST")
+def test_of_many_changes_the_first_are_named(treadle: Any, project: Path):
+    treadle("trust", "approve", code=0)
+    for number in range(10):
+        (project / f"n{number}").write_text("x")
+
+    assert "new .treadle/n7 and 2 more): its hooks" in run(treadle)[1]
+
+
+@pytest.mark.row("D-TRUST")
+def test_a_changed_server_of_the_folder_is_told_apart_from_a_new_one(treadle: Any):
+    def serve(**servers: str) -> None:
+        entries = {name: {"command": command} for name, command in servers.items()}
+        (treadle.folder / ".mcp.json").write_text(json.dumps({"mcpServers": entries}))
+
+    (treadle.folder / "s.json").write_text(json.dumps([{"text": "Done."}]))
+    serve(git="true")
+    treadle("mcp", "approve", "git", code=0)
+    serve(git="false", more="true")
+
+    assert "not used before you approve them: git (changed since you approved it), more." in run(treadle)[1]

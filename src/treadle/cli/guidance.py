@@ -2,6 +2,8 @@
 
 import hashlib
 import os
+import shlex
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,7 @@ import msgspec
 from treadle import FolderInstructions, Skill, SkillsFound, Tool, find_skills, folder_instructions, skill_tool
 from treadle.cli.input.places import user_config
 from treadle.cli.input.settings import Settings
-from treadle.cli.input.trust import trusted_folders
+from treadle.cli.input.trust import changes, in_words, trusted_folders
 
 __all__ = ["Guidance", "guidance_in", "guidance_of", "skill_tools"]
 
@@ -31,6 +33,8 @@ class Guidance(msgspec.Struct, frozen=True, kw_only=True):
     """All skills of the folder, also where one of the person's own has the name: they are approved with it."""
     digest: str = ""
     """Of what comes with the folder; empty where it brings nothing."""
+    digests: Mapping[str, str] = {}
+    """Of each file and skill that comes with the folder, by its name."""
     is_trusted: bool = False
     """Whether the person has approved what comes with the folder, as it is now."""
     notes: tuple[str, ...] = ()
@@ -60,10 +64,13 @@ def guidance_in(folder: str) -> Guidance:
     known = trusted_folders(os.environ).get(folder)
     is_trusted = known is not None and known.guidance == digest
     notes = [*instructions.notes, *theirs.notes]
-    if digest and known is not None and known.guidance and not is_trusted:
+    digests = _digests(folder, instructions, theirs.skills)
+    if known is not None and known.guidance and not is_trusted:
+        before = {name: one for name, one in known.digests.items() if name not in known.files}
+        which = in_words(changes(before, digests))
         notes.append(
-            f"the instruction files or skills of {folder} have changed since you approved them: the model takes them as information. "
-            "Look at them, then run: treadle trust approve"
+            f"the instruction files or skills of {folder} have changed since you approved them{which}: the model takes them as information. "
+            f"To look at them and approve them, run: treadle trust approve {shlex.quote(folder)}"
         )
     own = _own_skills(folder)
     names = {one.name: one for one in own.skills}
@@ -76,6 +83,7 @@ def guidance_in(folder: str) -> Guidance:
         own=tuple(names),
         brought=theirs.skills,
         digest=digest,
+        digests=digests,
         is_trusted=is_trusted,
         notes=tuple(dict.fromkeys([*notes, *own.notes])),
     )
@@ -85,6 +93,12 @@ def _own_skills(folder: str) -> SkillsFound:
     """Return the person's own skills: those of TREADLE_HOME where it is set, else of their home. A folder's skills are never their own."""
     place = user_config(os.environ).with_name("skills") if os.environ.get("TREADLE_HOME") else Path.home() / _SKILLS
     return SkillsFound() if os.path.realpath(place) == os.path.realpath(Path(folder, _SKILLS)) else find_skills(place)
+
+
+def _digests(folder: str, instructions: FolderInstructions, skills: tuple[Skill, ...]) -> dict[str, str]:
+    files = {one.path: one.digest for one in instructions.files}
+    found = {**files, **{str(Path(one.folder, "SKILL.md")): one.digest for one in skills}}
+    return {os.path.relpath(path, folder): digest for path, digest in found.items()}
 
 
 def _digest(instructions: FolderInstructions, skills: tuple[Skill, ...]) -> str:

@@ -117,3 +117,25 @@ def test_a_terminal_that_obeys_nothing_gets_plain_lines(person: Person) -> None:
     person.press("ctrl-d")
     person.ends(0)
     assert "\x1b" not in person.raw
+
+
+@pytest.mark.row("D-TRUST")
+@pytest.mark.parametrize("variables", [{}, {"TERM": "dumb"}], ids=["terminal", "plain"])
+def test_a_conversation_begins_with_what_has_changed_in_a_trusted_folder(
+    person: Person, variables: dict[str, str]
+) -> None:
+    place = person.folder / ".treadle"
+    place.mkdir()
+    (place / "hooks.json").write_text('{"hooks": {}}')
+    script = person.script(turn("Done."))
+    person.start("trust", "approve", **variables)
+    person.see("Trusted:")
+    person.ends(0)
+    (place / "hooks.json").write_text('{"hooks": {"Stop": []}}')
+
+    person.start("chat", *script, **variables)
+
+    seen = "".join(person.see("> ", "approve it").split())
+    assert "haschangedsinceyoutrustedit(changed.treadle/hooks.json)" in seen
+    person.press("ctrl-d")
+    person.ends(0)

@@ -3,11 +3,12 @@
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 from treadle.cli.exits import UsageError
 from treadle.cli.guidance import Guidance, guidance_in
 from treadle.cli.input.options import Options
-from treadle.cli.input.trust import Brought, Trusted, brought_by, trusted_folders, with_trust, without_trust
+from treadle.cli.input.trust import Brought, Trusted, brought_by, changes, trusted_folders, with_trust, without_trust
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import one_line
 
@@ -37,7 +38,7 @@ def _folder(options: Options) -> Path:
 def _list(options: Options, terminal: Terminal) -> int:
     folders = trusted_folders(os.environ)
     rows = [
-        {"folder": folder, "state": _state(folder, one), "at": one.at, "files": list(one.files)}
+        {"folder": folder, "at": one.at, "files": list(one.files), **_state(folder, one)}
         for folder, one in sorted(folders.items())
     ]
     if options.as_json:
@@ -46,18 +47,23 @@ def _list(options: Options, terminal: Terminal) -> int:
     for row in rows:
         when = time.strftime("%Y-%m-%d", time.localtime(folders[str(row["folder"])].at))
         terminal.line(f"{row['state']:<9} {when}  {one_line(str(row['folder']), 300)}")
+        for change in row["changes"]:
+            terminal.line(f"            {one_line(change, 300)}")
     if not rows:
         terminal.line("No folder is trusted. To trust this one: treadle trust approve")
     return 0
 
 
-def _state(folder: str, trusted: Trusted) -> str:
+def _state(folder: str, trusted: Trusted) -> dict[str, Any]:
+    """Return whether a folder is as it was approved, and which files are not."""
     try:
         now = brought_by(Path(folder))
-    except UsageError:
-        return "changed"
-    guidance = guidance_in(folder).digest if Path(folder).is_dir() else ""
-    return "trusted" if (now.digest, guidance) == (trusted.digest, trusted.guidance) else "changed"
+    except UsageError as error:
+        return {"state": "changed", "changes": [str(error)]}
+    guidance = guidance_in(folder) if Path(folder).is_dir() else Guidance()
+    is_same = (now.digest, guidance.digest) == (trusted.digest, trusted.guidance)
+    found = changes(trusted.digests, {**now.digests, **guidance.digests})
+    return {"state": "trusted" if is_same else "changed", "changes": [] if is_same else list(found)}
 
 
 def _approve(folder: Path, terminal: Terminal) -> int:
@@ -65,13 +71,15 @@ def _approve(folder: Path, terminal: Terminal) -> int:
     brought = brought_by(folder)
     guidance = guidance_in(brought.folder)
     if not brought.digest and not guidance.digest:
+        was_trusted = without_trust(brought.folder, os.environ)
         terminal.line(
-            f"{one_line(brought.folder, 300)} has no .treadle, no AGENTS.md and no skills: there is nothing to trust."
+            f"{one_line(brought.folder, 300)} has no .treadle, no AGENTS.md and no skills: there is nothing to trust"
+            f"{', and what was trusted is forgotten' if was_trusted else ''}."
         )
         return 0
     _show(brought, terminal)
     _show_guidance(guidance, terminal)
-    with_trust(brought, os.environ, guidance=guidance.digest)
+    with_trust(brought, os.environ, guidance=guidance.digest, guides=guidance.digests)
     terminal.line(
         f"Trusted: {one_line(brought.folder, 300)} ({(brought.digest or guidance.digest)[:19]}). "
         "A change of these files asks again."

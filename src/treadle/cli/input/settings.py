@@ -29,7 +29,7 @@ from treadle.cli.input.places import (
 from treadle.cli.input.profiles import check_profile, is_tighter, merged_profile, refusal, with_profile
 from treadle.cli.input.rules import Kind, SourcedRule, all_rules
 from treadle.cli.input.saved_rules import folder_rules
-from treadle.cli.input.trust import Held, brought_by, held, trusted_folders
+from treadle.cli.input.trust import Held, brought_by, changes, held, in_words, trusted_folders
 from treadle.cli.input.worker_limits import merged_limits
 
 __all__ = ["Settings", "ToolSource", "profile_names", "settings_of"]
@@ -117,7 +117,7 @@ def settings_of(options: Options, environment: Mapping[str, str] = os.environ) -
     root = _root(options.folder or ".")
     notes: list[str] = []
     trusted = Held() if options.is_bare else _held(root, environment, notes)
-    layers = _layers(options, root, environment, trusted)
+    layers = _read_layers(options, root, environment, trusted, notes)
     check_profile(options.profile, layers)
     is_remembered = "profile" in options.remembered
     profile = merged_profile(options.profile, layers)
@@ -271,9 +271,23 @@ def _layers(options: Options, root: Path, environment: Mapping[str, str], truste
     ]
 
 
+def _read_layers(
+    options: Options, root: Path, environment: Mapping[str, str], trusted: Held, notes: Sequence[str]
+) -> list[Layer]:
+    """Read the files. Where the project's may not say what it says, because it is not trusted any more, that is told too."""
+    try:
+        return _layers(options, root, environment, trusted)
+    except UsageError as error:
+        if not notes or str(project_config(root)) not in str(error):
+            raise
+        told = " ".join(notes)
+        raise UsageError(f"{told[:1].upper()}{told[1:]}. Until then: {error}") from error
+
+
 def _held(root: Path, environment: Mapping[str, str], notes: list[str]) -> Held:
     """Return what comes with the folder, where a person has approved it as it is now. Says what does not count where nobody has."""
-    if not _is_there(hooks_file(project_config(root))) and not _is_there(project_config(root)):
+    has_files = _is_there(hooks_file(project_config(root))) or _is_there(project_config(root))
+    if not has_files and not _was_trusted(root, environment):
         return Held()
     try:
         brought = brought_by(root)
@@ -283,13 +297,24 @@ def _held(root: Path, environment: Mapping[str, str], notes: list[str]) -> Held:
     known = trusted_folders(environment).get(brought.folder)
     if known is not None and known.digest == brought.digest:
         return held(brought, root)
-    if known is not None or _is_there(hooks_file(project_config(root))):
-        why = "has changed since you trusted it" if known is not None else "brings hooks and is not trusted"
+    if known is not None:
+        before = {name: known.digests[name] for name in known.files if name in known.digests}
         notes.append(
-            f"the folder {brought.folder} {why}: its hooks and allow rules do not count. Look at {brought.folder}/.treadle, then run: "
-            f"treadle trust approve {shlex.quote(brought.folder)}"
+            f"the folder {brought.folder} has changed since you trusted it{in_words(changes(before, brought.digests))}: its hooks, and what it "
+            f"allows or tells the model, do not count. To look at it and approve it, run: treadle trust approve {shlex.quote(brought.folder)}"
+        )
+    elif _is_there(hooks_file(project_config(root))):
+        notes.append(
+            f"the folder {brought.folder} brings hooks and is not trusted: its hooks and allow rules do not count. Look at "
+            f"{brought.folder}/.treadle, then run: treadle trust approve {shlex.quote(brought.folder)}"
         )
     return Held()
+
+
+def _was_trusted(root: Path, environment: Mapping[str, str]) -> bool:
+    """Whether a person has approved files of a folder: that all of them are gone is a change too."""
+    known = trusted_folders(environment).get(os.path.realpath(root))
+    return known is not None and bool(known.files)
 
 
 def _servers(
@@ -303,7 +328,10 @@ def _servers(
         return ()
     waiting = [one for one in servers if not one.is_used]
     if waiting:
-        names = ", ".join(one.entry.name for one in waiting)
+        names = ", ".join(
+            f"{one.entry.name} (changed since you approved it)" if one.state == "changed" else one.entry.name
+            for one in waiting
+        )
         notes.append(
             f"MCP servers of {waiting[0].origin} are not used before you approve them: {names}. To see what each would start, run: "
             f"treadle mcp -C {shlex.quote(str(root.absolute()))}"

@@ -9,7 +9,7 @@ import os
 import secrets
 import stat
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -22,7 +22,9 @@ __all__ = [
     "Held",
     "Trusted",
     "brought_by",
+    "changes",
     "held",
+    "in_words",
     "read_own",
     "trusted_folders",
     "with_trust",
@@ -33,6 +35,7 @@ __all__ = [
 _FOLDER = ".treadle"
 _MAX_FILES = 500
 _MAX_BYTES = 5_000_000
+_MOST_NAMED = 8
 
 
 class Brought(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,6 +49,8 @@ class Brought(msgspec.Struct, frozen=True, kw_only=True):
     """Their names, relative to the folder."""
     contents: tuple[bytes, ...] = ()
     """What each held when the digest was made: what is shown of it is what is approved."""
+    digests: Mapping[str, str] = {}
+    """Of each file by its name, so that a person is told which has changed."""
 
 
 class Held(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,6 +89,8 @@ class Trusted(msgspec.Struct, frozen=True, kw_only=True):
     files: tuple[str, ...] = ()
     guidance: str = ""
     """Digest of its instruction files and skills, as they were approved; empty where there were none."""
+    digests: dict[str, str] = {}
+    """Of each file by its name, and of each instruction file and skill. Empty in a list of an earlier version."""
 
 
 class _Page(msgspec.Struct, kw_only=True):
@@ -100,7 +107,7 @@ def brought_by(folder: Path) -> Brought:
     place = root / _FOLDER
     if not os.path.lexists(place):
         return Brought(folder=str(root), digest="")
-    found, contents, whole, size = [], list[bytes](), hashlib.sha256(), 0
+    found, contents, digests, whole, size = [], list[bytes](), dict[str, str](), hashlib.sha256(), 0
     for path in _files(place):
         name = str(path.relative_to(root))
         content = _content(path)
@@ -114,8 +121,25 @@ def brought_by(folder: Path) -> Brought:
         is_program = bool(path.lstat().st_mode & 0o111)
         for part in (os.fsencode(name), str(is_program).encode(), content):
             whole.update(len(part).to_bytes(8, "big") + part)
+        digests[name] = f"{hashlib.sha256(content).hexdigest()}{' runs' if is_program else ''}"
     digest = f"sha256:{whole.hexdigest()}" if found else ""
-    return Brought(folder=str(root), digest=digest, files=tuple(found), contents=tuple(contents))
+    return Brought(folder=str(root), digest=digest, files=tuple(found), contents=tuple(contents), digests=digests)
+
+
+def changes(before: Mapping[str, str], now: Mapping[str, str]) -> tuple[str, ...]:
+    """Say which files are not as they were approved: `changed x`, `new y`, `gone z`; none where nobody knows how they were."""
+    if not before:
+        return ()
+    changed = [f"changed {name}" for name in sorted(before.keys() & now.keys()) if before[name] != now[name]]
+    new = [f"new {name}" for name in sorted(now.keys() - before.keys())]
+    return (*changed, *new, *(f"gone {name}" for name in sorted(before.keys() - now.keys())))
+
+
+def in_words(found: Sequence[str]) -> str:
+    """Return changes for the middle of a sentence; nothing for none."""
+    more = len(found) - _MOST_NAMED
+    named = ", ".join(found[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+    return f" ({named})" if named else ""
 
 
 def held(brought: Brought, folder: Path) -> Held:
@@ -191,10 +215,23 @@ def trusted_folders(environment: Mapping[str, str]) -> dict[str, Trusted]:
         raise UsageError(f"{place} is damaged: {error}. Move it away, and trust your folders again.") from error
 
 
-def with_trust(brought: Brought, environment: Mapping[str, str], *, guidance: str = "") -> None:
-    """Remember that a person trusts a folder as it is now."""
+def with_trust(
+    brought: Brought, environment: Mapping[str, str], *, guidance: str = "", guides: Mapping[str, str] | None = None
+) -> None:
+    """Remember that a person trusts a folder as it is now.
+
+    Args:
+        guidance: The digest of its instruction files and skills.
+        guides: The digest of each of these, by its name.
+    """
     folders = trusted_folders(environment)
-    folders[brought.folder] = Trusted(digest=brought.digest, at=time.time(), files=brought.files, guidance=guidance)
+    folders[brought.folder] = Trusted(
+        digest=brought.digest,
+        at=time.time(),
+        files=brought.files,
+        guidance=guidance,
+        digests={**brought.digests, **(guides or {})},
+    )
     _write(folders, environment)
 
 
