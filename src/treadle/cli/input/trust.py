@@ -127,7 +127,7 @@ def brought_by(folder: Path) -> Brought:
 
 
 def changes(before: Mapping[str, str], now: Mapping[str, str]) -> tuple[str, ...]:
-    """Say which files are not as they were approved: `changed x`, `new y`, `gone z`; none where nobody knows how they were."""
+    """Say which files are not as they were approved: `changed x`, `new y`, `gone z`; none where the list does not say how they were."""
     if not before:
         return ()
     changed = [f"changed {name}" for name in sorted(before.keys() & now.keys()) if before[name] != now[name]]
