@@ -164,6 +164,7 @@ def test_on_approval_fail_denies_what_a_paused_run_waits_for_unless_a_person_has
     assert (paying.folder / "paid.txt").read_text() == "40\n"
 
 
+@pytest.mark.row("AT-APPROVAL-NOBODY")
 def test_it_never_prompts_even_at_a_terminal(paying):
     ours, theirs = pty.openpty()
 

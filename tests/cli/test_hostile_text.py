@@ -111,7 +111,7 @@ def test_every_error_is_one_line_whatever_was_given(hostile):
         assert len(ran.stderr.splitlines()) == 1, ran.stderr
 
 
-@pytest.mark.row("N11")
+@pytest.mark.row("N11", "AT-INJECTION-DATA")
 def test_json_of_every_command_shows_what_is_invisible_and_is_equal_once_parsed(hostile):
     (report,) = check_json(hostile("run", "--json", *hostile.flags, "--session", "s", "Look", code=11).stdout)
     assert report["approvals"][0]["arguments"]["note"] == HOSTILE
@@ -173,6 +173,7 @@ def test_a_name_is_quoted_where_it_is_more_than_one_plain_word(given, shown):
     assert shown_name(given) == shown
 
 
+@pytest.mark.row("AT-INJECTION-DATA")
 def test_blanks_and_marks_that_nobody_sees_are_shown_and_an_emoji_keeps_its_style():
     assert one_record("a\u00a0b\nc") == "a\\xa0b\\nc"
     assert printable("❤️ a\ufe0f \U000e0041") == "❤️ a\\ufe0f \\U000e0041"
@@ -188,7 +189,7 @@ def test_blanks_and_marks_that_nobody_sees_are_shown_and_an_emoji_keeps_its_styl
 MANY = {**{f"field_{number}": number for number in range(12)}, "note": "long " * 40, "amount": 999999}
 
 
-@pytest.mark.row("H14")
+@pytest.mark.row("H14", "AT-APPROVAL-SHOWN")
 def test_a_call_that_waits_is_shown_whole_at_every_prompt(treadle):
     (treadle.folder / "paying.py").write_text(
         "from treadle import Tool\n"

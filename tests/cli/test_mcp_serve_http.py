@@ -82,7 +82,7 @@ async def test_a_client_without_forms_leaves_the_run_waiting_and_continues_it_la
     assert paid(paying) == 1
 
 
-@pytest.mark.row("E-MCP-HTTP")
+@pytest.mark.row("E-MCP-HTTP", "AT-WEB")
 @pytest.mark.parametrize(
     ("headers", "status"),
     [

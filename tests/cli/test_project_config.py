@@ -88,7 +88,7 @@ def test_a_resumed_run_is_not_lifted_by_a_project_s_profile(treadle):
     assert [row["limit"] for row in rows if row["name"] == "max_tool_calls"] == [1]
 
 
-@pytest.mark.row("H20")
+@pytest.mark.row("H20", "AT-SECRETS-PROJECT")
 @pytest.mark.parametrize(
     "line",
     [

@@ -217,6 +217,7 @@ def test_an_answer_that_follows_failed_calls_comes_with_a_warning(treadle):
     assert '[failed] grep(pattern="x", max_matches="9"): invalid_arguments:' in ran.stderr
 
 
+@pytest.mark.row("AT-TERMINAL")
 def test_control_characters_of_model_and_tools_are_shown_not_obeyed(treadle):
     (treadle.folder / "evil.txt").write_bytes(b"error \x1b]0;owned\x07 \xc2\x9b31m\n")
     model = treadle.script(

@@ -67,7 +67,7 @@ def searched(*ran: Any) -> None:
         assert CANARY not in one.stderr, one.args
 
 
-@pytest.mark.row("H15", "E09")
+@pytest.mark.row("H15", "E09", "AT-SECRETS-ARTEFACTS")
 @pytest.mark.parametrize("secret", SECRETS.values(), ids=SECRETS)
 def test_a_secret_of_a_model_or_a_tool_is_in_no_artifact_and_what_runs_is_exact(acting, secret):
     arguments = {"note": secret, "password": CANARY}
@@ -160,7 +160,7 @@ def _echo(how: str, head: str) -> bytes:
     return f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode()
 
 
-@pytest.mark.row("PF28", "H15")
+@pytest.mark.row("PF28", "H15", "AT-SECRETS-ARTEFACTS")
 @pytest.mark.parametrize("how", ["error", "failure", "text", "redirect", "garbage", "answer"])
 @pytest.mark.parametrize("place", ["http://user-canary1:pass-canary2@{}/v1", "http://{}/v1?x=1&plain=query-canary3"])
 async def test_what_a_server_echoes_of_address_or_key_is_not_in_the_journal(echoing, how, place, tmp_path):

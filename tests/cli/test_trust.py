@@ -35,7 +35,7 @@ def run(treadle: Any) -> tuple[bool, str]:
     return (treadle.folder / "ran").exists(), done.stderr
 
 
-@pytest.mark.row("D-TRUST")
+@pytest.mark.row("D-TRUST", "AT-SECRETS-PROJECT")
 def test_hooks_of_a_folder_run_once_their_content_is_trusted(treadle: Any, project: Path):
     ran, words = run(treadle)
     assert not ran

@@ -43,7 +43,7 @@ def labelled(**trust: Any) -> Labelled:
     return Labelled(WholeHistory(), trust or {"fetch": "untrusted"})
 
 
-@pytest.mark.row("C11")
+@pytest.mark.row("C11", "AT-INJECTION-DATA")
 async def test_a_result_stands_in_a_frame_that_it_cannot_end_and_the_store_holds_what_came() -> None:
     model = ScriptedModel([call("fetch"), text("ok")])
     result = await Agent(model, tools=[page()], compiler=labelled()).run("Read it")

@@ -39,6 +39,23 @@ async def test_an_id_that_cannot_be_listed_is_refused(journal: Journal, session_
     assert await journal.sessions() == ()
 
 
+@pytest.mark.row("AT-DATA-SQL")
+@pytest.mark.parametrize(
+    "name",
+    ["s'; DROP TABLE event; --", "' OR '1'='1", '"', "%", "_", "\\", "s\\'", "$1", "?", ":id", "%s", "{x}", "/*", "s;"],
+)
+async def test_an_id_is_a_name_whatever_signs_of_sql_it_holds(journal: Journal, name: str):
+    assert await journal.create("s")
+    assert await journal.create(name)
+    await journal.append("s", notes(1, 2), state="active", durable=True)
+    await journal.append(name, notes(1, 3), state="active", durable=True)
+    await journal.put(name, message("m'; --"))
+
+    assert (await journal.read("s"), await journal.read(name)) == (notes(1, 2), notes(1, 3))
+    assert ([one.id for one in await journal.inbox(name)], await journal.inbox("s")) == (["m'; --"], ())
+    assert {one.id for one in await journal.sessions()} == {"s", name}
+
+
 async def test_every_kind_of_event_is_read_back_as_it_was(journal: Journal):
     await journal.create("s")
     await journal.append("s", one_of_each(), state="completed", durable=True)

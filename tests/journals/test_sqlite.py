@@ -606,6 +606,7 @@ async def test_damaged_bytes_are_told(path: Path):
 # --- rights, locks, full disks ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.row("AT-SECRETS-MODES")
 @pytest.mark.parametrize("umask", ["000", "022", "077", "777"])
 def test_all_files_are_private_whatever_the_umask(tmp_path: Path, run_child: RunChild, umask: str):
     rights = run_child("make", tmp_path / "state" / "treadle" / "journal.db", umask)

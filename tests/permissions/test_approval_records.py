@@ -92,6 +92,7 @@ async def test_what_a_tool_does_not_say_is_filled_in_and_what_it_raises_is_no_an
 HIDING = "a\x1b[2Jb\u202ec\u200bd\u3164e\ufe0ff\U000e0041g\rh\u2028i\x9bj\x00k"
 
 
+@pytest.mark.row("AT-APPROVAL-SHOWN")
 async def test_nothing_in_a_request_hides_or_repaints(tmp_path):
     @tool(
         review=lambda arguments, facts: Review(
@@ -112,7 +113,7 @@ async def test_nothing_in_a_request_hides_or_repaints(tmp_path):
     assert asked.target.isprintable()
 
 
-@pytest.mark.row("P14")
+@pytest.mark.row("P14", "AT-APPROVAL-BOUND")
 async def test_an_answer_for_the_session_holds_for_just_this_call(tmp_path):
     ran = tmp_path / "seen"
     tools = writing_tools(tmp_path)

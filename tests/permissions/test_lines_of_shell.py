@@ -101,6 +101,7 @@ async def test_what_the_rules_cover_runs(root: Path, command: str):
     assert await outcome(command, root) == "ran"
 
 
+@pytest.mark.row("AT-SHELL-LINES")
 @pytest.mark.parametrize(
     "command",
     [
@@ -117,6 +118,7 @@ async def test_what_they_do_not_cover_is_asked_about(root: Path, command: str):
     assert await outcome(command, root) == "asked"
 
 
+@pytest.mark.row("AT-SHELL-DENIED")
 @pytest.mark.parametrize(
     "command",
     [
@@ -136,7 +138,7 @@ async def test_what_a_rule_denies_is_denied_behind_each_wrapper(root: Path, comm
     assert await outcome(command, root, rules=[*ALLOWED, "shell"], denied=["shell(rm:*)"]) == "denied"
 
 
-@pytest.mark.row("D-VARIANTS")
+@pytest.mark.row("D-VARIANTS", "AT-SHELL-LINES")
 @pytest.mark.parametrize(
     "command", ["echo 'x; rm x", 'echo "x; rm x', "echo `rm x", "echo $(rm x", "rm x; echo 'y", "cat <<E; rm x\n"]
 )
@@ -144,6 +146,7 @@ async def test_a_line_without_its_closing_quote_is_never_run_unasked(root: Path,
     assert await outcome(command, root, rules=[*ALLOWED, "shell"], denied=["shell(rm:*)"]) in ("denied", "asked")
 
 
+@pytest.mark.row("AT-PATHS-DENIED")
 @pytest.mark.parametrize(
     "command",
     [

@@ -296,7 +296,7 @@ async def test_hidden_and_denied_are_two_switches():
         assert result.tool_calls[0].status == "unknown_tool"
 
 
-@pytest.mark.row("P09", "P10")
+@pytest.mark.row("P09", "P10", "AT-APPROVAL-WORDS")
 @pytest.mark.parametrize(
     "words",
     [

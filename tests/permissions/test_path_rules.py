@@ -37,7 +37,7 @@ SPELLINGS = [
 ]  # fmt: skip
 
 
-@pytest.mark.row("H20")
+@pytest.mark.row("H20", "AT-PATHS-DENIED")
 @pytest.mark.parametrize("path", SPELLINGS)
 @pytest.mark.parametrize("rule", ["secret/*", "./secret/*", "secret//**", "{root}/secret/*", "**/secret/*"])
 async def test_no_spelling_of_a_path_passes_a_denial(root, path, rule):
@@ -59,7 +59,7 @@ async def test_composed_and_decomposed_characters_are_one_path(root):
     assert await status_of(root, policy, "read", {"path": "Caf\u00e9/x"}) == "denied"
 
 
-@pytest.mark.row("H20")
+@pytest.mark.row("H20", "AT-PATHS-DENIED")
 @pytest.mark.parametrize(
     ("tool", "arguments", "status"),
     [

@@ -78,7 +78,7 @@ async def outcome(calls, tools, *, mode="ask", policy=None) -> str:
     return result.tool_calls[0].status
 
 
-@pytest.mark.row("D-PROTECTED")
+@pytest.mark.row("D-PROTECTED", "AT-PATHS-PROTECTED")
 @pytest.mark.parametrize("name", NAMES)
 async def test_a_write_of_a_protected_file_asks_in_every_mode(tmp_path, name):
     (tmp_path / "a").mkdir()
@@ -191,7 +191,7 @@ LINES = [
 ]
 
 
-@pytest.mark.row("D-PROTECTED")
+@pytest.mark.row("D-PROTECTED", "AT-PATHS-PROTECTED")
 @pytest.mark.parametrize("command", LINES)
 async def test_a_line_that_may_write_a_protected_file_asks_in_every_mode(tmp_path, command):
     (tmp_path / ".git").mkdir()

@@ -287,7 +287,7 @@ async def test_an_endless_body_is_cut_at_the_limit():
     assert isinstance(await failure(endless), ModelResponseInvalid)
 
 
-@pytest.mark.row("PF16")
+@pytest.mark.row("PF16", "AT-DATA-BODIES")
 async def test_a_small_body_that_unpacks_to_a_huge_one_is_cut_at_the_limit():
     bomb = gzip.compress(b"\0" * 20_000_000)
     assert len(bomb) < 100_000

@@ -320,6 +320,7 @@ except OSError as error:
 """
 
 
+@pytest.mark.row("AT-INJECTION-NETWORK")
 def test_there_is_no_network_and_no_socket_of_the_machine(run: Callable[..., ProcessResult], tmp_path: Path):
     (tmp_path / "w/connects.py").write_text(CONNECTS)
     with socket.create_server(("127.0.0.1", 0)) as server, socket.socket(socket.AF_UNIX) as local:
@@ -344,6 +345,7 @@ def test_a_network_that_is_allowed_works(kind: Kind, tmp_path: Path):
     assert "sent 2 1" in done.stdout
 
 
+@pytest.mark.row("AT-SHELL-BOMBS")
 def test_memory_files_and_processes_are_bounded(run: Callable[..., ProcessResult]):
     memory = run(f"{PYTHON} -c 'bytearray(2_000_000_000)'")
     file = run("head -c 3000000 /dev/zero > big", max_file_bytes=1_000_000)
@@ -557,6 +559,7 @@ def test_a_program_does_not_start_without_its_limits_or_its_control_group(tmp_pa
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.row("AT-SHELL-BOMBS")
 @pytest.mark.parametrize(
     "script",
     ["i=0; while [ $i -lt 1000 ]; do head -c 1000000 /dev/zero > f$i; i=$((i+1)); done",

@@ -61,7 +61,7 @@ async def test_an_answer_that_an_older_version_left_counts_from_when_it_was_take
     assert again.reason == "approval_required"
 
 
-@pytest.mark.row("ST11", "HF1")
+@pytest.mark.row("ST11", "HF1", "AT-APPROVAL-NOBODY")
 async def test_answering_an_expired_request_says_so_and_the_resume_asks_anew(journal: Journal) -> None:
     clock, paid = FakeClock(), list[tuple[int, str]]()
     approval = await asked(journal, clock)
@@ -101,7 +101,7 @@ async def test_an_answer_to_another_request_is_told_and_uses_nothing_up(journal:
         assert [one.id for one in await session.approvals()] == [approval]
 
 
-@pytest.mark.row("HF1", "D-VARIANTS")
+@pytest.mark.row("HF1", "D-VARIANTS", "AT-APPROVAL-BOUND")
 @everywhere
 async def test_consent_holds_in_its_own_session_and_for_its_own_call_alone(journal: Journal) -> None:
     approval = await asked(journal)

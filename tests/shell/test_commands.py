@@ -88,6 +88,7 @@ def test_paths_are_taken_out_of_arguments_options_and_redirections(source: str, 
     assert touched <= {(one.path, one.access) for one in analyse(source).touched}
 
 
+@pytest.mark.row("AT-SHELL-LINES")
 @pytest.mark.parametrize(
     "source",
     [

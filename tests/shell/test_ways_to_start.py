@@ -19,7 +19,7 @@ ODD = [
 ALLOWED = "git ls cat echo tee time env tar zip rsync find less man rg fd test [ printf sort make true sed xargs curl trap read mapfile exec timeout"
 
 
-@pytest.mark.row("D-VARIANTS")
+@pytest.mark.row("D-VARIANTS", "AT-SHELL-DENIED")
 @pytest.mark.parametrize("line", [*LINES, *ODD])
 async def test_no_way_to_start_a_denied_program_is_allowed(tmp_path: Path, line: str):
     (tmp_path / "d").mkdir()

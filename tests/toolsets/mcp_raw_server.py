@@ -126,6 +126,9 @@ def answer(asked: dict[str, Any]) -> None:
         else:
             send({"id": key, "result": {"tools": TOOLS}})
     elif method == "tools/call":
+        if MODE == "other_ids":
+            for other in (f"x{key}", key + 1000, None, [key], key + 0.5, -key):
+                send({"id": other, "result": texts("a lie")})
         call(key, asked["params"]["name"], asked["params"].get("arguments") or {}, asked["params"].get("_meta") or {})
     elif MODE == "strict" and key is not None:
         sys.exit(4)

@@ -160,7 +160,7 @@ def test_each_redirection_is_judged_anew(site: Any):
     assert refused(f"{site.base}/round") == "too_many_redirects"
 
 
-@pytest.mark.row("D-FETCH")
+@pytest.mark.row("D-FETCH", "AT-INJECTION-NETWORK")
 @pytest.mark.parametrize(
     "host",
     [
@@ -190,6 +190,7 @@ def test_public_addresses_are_told_from_others():
         fetch_tool(allowed_networks=["nowhere"])
 
 
+@pytest.mark.row("AT-INJECTION-NETWORK")
 @pytest.mark.parametrize(
     "url",
     ["file:///etc/passwd", "ftp://a/b", "http://a@b/", "http://a:b@c/", "http://a\\@b/", "http://a b/", "http://a\n/", "http:///x",

@@ -47,7 +47,7 @@ async def test_tools_are_named_for_their_server_and_their_text_is_the_result(fol
     assert log(folder)[-1] == "end of input"
 
 
-@pytest.mark.row("D-VARIANTS")
+@pytest.mark.row("D-VARIANTS", "AT-APPROVAL-SERVERS")
 async def test_a_servers_tool_takes_the_place_of_no_other_tool(folder):
     def own(name: str) -> Tool:
         async def answer(arguments, ctx):
@@ -114,7 +114,7 @@ async def test_an_error_of_the_tool_is_a_failure_in_its_own_words(folder):
     assert odd["type"] == "unexpected_result_shape"
 
 
-@pytest.mark.row("I02")
+@pytest.mark.row("I02", "AT-APPROVAL-SERVERS")
 async def test_no_call_is_allowed_by_what_a_server_says_of_itself(folder):
     model = ScriptedModel([call("mcp__raw__echo", text="hello"), text("Done.")])
     for trusted in (False, True):
@@ -141,6 +141,7 @@ async def test_hints_that_contradict_each_other_are_not_believed(folder):
     assert result.approvals[0].effect == "unsafe"
 
 
+@pytest.mark.row("AT-DATA-SERVERS")
 async def test_a_server_that_dies_in_a_call_leaves_its_outcome_unknown_and_is_started_again(folder):
     result, _ = await run(raw(folder), call("mcp__raw__die"), call("mcp__raw__echo", text="still here"))
 
@@ -157,6 +158,7 @@ async def test_a_read_whose_server_died_is_tried_again_at_the_new_one(folder):
     assert results(result)[0].content == "alive again"
 
 
+@pytest.mark.row("AT-DATA-SERVERS")
 async def test_a_call_that_runs_out_of_time_is_cancelled_at_the_server_which_stays(folder):
     result, _ = await run(raw(folder, timeout=0.5), call("mcp__raw__hang"))
 
@@ -164,6 +166,7 @@ async def test_a_call_that_runs_out_of_time_is_cancelled_at_the_server_which_sta
     assert [line.split()[0] for line in log(folder)] == ["started", "called", "cancelled", "end"]
 
 
+@pytest.mark.row("AT-DATA-SERVERS")
 async def test_an_answer_of_60_million_bytes_fails_its_call_and_no_other(folder):
     result, _ = await run(raw(folder), call("mcp__raw__big", n=60_000_000), call("mcp__raw__echo", text="next"))
 

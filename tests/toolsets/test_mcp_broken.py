@@ -27,6 +27,7 @@ async def failure_of(server) -> str:
     return event.message
 
 
+@pytest.mark.row("AT-DATA-SERVERS")
 async def test_a_server_that_never_introduces_itself_is_given_up(folder):
     assert "did not answer `initialize` within 1 seconds" in await failure_of(raw(folder, "mute", connect_seconds=1))
 
@@ -50,6 +51,16 @@ async def test_lines_that_are_not_messages_are_passed_over(folder):
     assert results(result)[0].content == "hello"
 
 
+@pytest.mark.row("AT-DATA-SERVERS")
+async def test_an_answer_to_another_id_answers_no_call(folder):
+    result, _ = await run(
+        raw(folder, "other_ids"), call("mcp__raw__echo", text="hello"), call("mcp__raw__echo", text="2")
+    )
+
+    assert [one.content for one in results(result)] == ["hello", "2"]
+
+
+@pytest.mark.row("AT-DATA-SERVERS")
 async def test_a_server_that_only_babbles_is_given_up(folder):
     assert "not a message of the protocol" in await failure_of(raw(folder, "babble", max_message_bytes=100_000))
 

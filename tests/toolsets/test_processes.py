@@ -86,6 +86,7 @@ ADDED = {"TREADLE_CALL", "LC_CTYPE", "__CF_USER_TEXT_ENCODING"}
 PRINTS = "import os, json; print(json.dumps(dict(os.environ)))"
 
 
+@pytest.mark.row("AT-SECRETS-CHILDREN")
 async def test_a_program_sees_no_key_of_ours_unless_it_is_given() -> None:
     keys = {
         "OPENAI_API_KEY": "sk-1",
@@ -113,6 +114,7 @@ async def test_an_environment_that_is_given_is_the_whole_one() -> None:
     assert set(seen) <= set(env) | ADDED
 
 
+@pytest.mark.row("AT-SHELL-BOMBS")
 @pytest.mark.parametrize("pieces", [1, 1000])
 async def test_of_a_long_output_the_beginning_and_the_end_are_kept(pieces: int) -> None:
     code = (
@@ -198,7 +200,7 @@ def is_over(pid: int) -> bool:
 
 
 @needs_marks
-@pytest.mark.row("S16")
+@pytest.mark.row("S16", "AT-SHELL-ORPHANS")
 @pytest.mark.parametrize("way", LEAVE)
 async def test_what_leaves_its_process_group_ends_with_the_program(tmp_path: Path, way: str):
     (tmp_path / "daemon.py").write_text(DAEMON)

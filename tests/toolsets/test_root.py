@@ -26,7 +26,7 @@ def outside(tmp_path):
     return tmp_path
 
 
-@pytest.mark.row("K04")
+@pytest.mark.row("K04", "AT-PATHS-OUTSIDE")
 @pytest.mark.parametrize(
     "path",
     [
@@ -66,6 +66,7 @@ def test_what_lies_outside_is_refused_and_not_read(box, put, outside, path, name
     assert SECRET not in str(refused.body)
 
 
+@pytest.mark.row("AT-PATHS-PLAIN")
 @pytest.mark.parametrize(
     "path", ["~/.ssh/id_rsa", "$HOME/x", "${HOME}/x", "file:///etc/passwd", "%2e%2e/secret.txt", "..\\x"]
 )
@@ -75,6 +76,7 @@ def test_nothing_in_a_path_is_expanded(box, put, path):
     assert box("read", path=path)["output"] == "by that very name"
 
 
+@pytest.mark.row("AT-PATHS-PLAIN")
 @pytest.mark.parametrize("path", ["a\0b", "\0", "\ud800", "x" * 5000, "x" * 300])
 def test_what_can_be_no_path_is_refused_in_words_that_any_encoder_takes(box, path):
     refused = box.refusal("read", path=path)
@@ -183,6 +185,7 @@ def test_with_the_whole_machine_as_root_the_kernels_folders_stay_shut():
         assert refused.value.code == "outside_root"
 
 
+@pytest.mark.row("AT-PATHS-SWAPPED")
 def test_a_folder_that_turns_into_a_link_while_it_is_read_never_leads_outside(box, put, outside, root):
     """Open what was checked, not what has its name later."""
     put("victim/secret.txt", "harmless")

@@ -123,6 +123,7 @@ def test_a_command_that_takes_too_long_is_ended_with_what_it_has_written(shell: 
     wait_for_end(int((tmp_path / "pid").read_text()))
 
 
+@pytest.mark.row("AT-SHELL-ORPHANS")
 def test_nothing_keeps_running(shell: Shell, tmp_path: Path):
     shell("nohup sleep 100 >/dev/null 2>&1 & echo $! > pid")
 
@@ -145,6 +146,7 @@ def test_a_long_output_keeps_its_beginning_and_its_end(shell: Shell):
     assert done["shortened"] is True
 
 
+@pytest.mark.row("AT-SECRETS-CHILDREN")
 def test_the_environment_holds_no_keys():
     program = (
         "import asyncio, sys; sys.path.insert(0, sys.argv[1])\n"

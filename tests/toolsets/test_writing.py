@@ -224,6 +224,7 @@ def outside(root: Path) -> Path:
     return place
 
 
+@pytest.mark.row("AT-PATHS-OUTSIDE")
 @pytest.mark.parametrize(
     "path", ["../W_evil/new", "../W_evil/secret", "/etc/treadle-new", "link", "folder/new", "folder/secret", "fifo", "here", ".", "..", "a\0b",
              "here/..", "missing/../../W_evil/new", "dangling", "x" * 300]
@@ -262,6 +263,7 @@ def test_another_name_of_the_same_file_elsewhere_keeps_its_content(box: Any, roo
     assert (evil / "secret").read_text() == "secret"
 
 
+@pytest.mark.row("AT-PATHS-SWAPPED")
 def test_a_folder_that_becomes_a_link_at_any_moment_lets_nothing_out(box: Any, root: Path):
     evil = outside(root)
     (root / "real").mkdir()

@@ -382,6 +382,7 @@ def test_formats_are_enforced(name, good, bad):
     assert schema.violations(bad) == [{"field": "", "constraint": f"string, format {name}", "value": bad}]
 
 
+@pytest.mark.row("AT-DATA-REFERENCES")
 @pytest.mark.parametrize(
     ("schema", "words"),
     [

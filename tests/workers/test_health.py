@@ -204,6 +204,7 @@ def test_an_invalid_port_is_refused(port: Any) -> None:
         Worker("agent.db", {"clerk": paying()}, health_port=port)
 
 
+@pytest.mark.row("AT-WEB")
 async def test_a_web_page_with_a_name_for_this_machine_reads_nothing(tmp_path: Path) -> None:
     async with working(tmp_path / "a.db", health_port=0) as worker:
         await ready(worker)

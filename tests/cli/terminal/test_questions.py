@@ -185,6 +185,7 @@ def test_the_end_of_the_input_at_a_question_allows_nothing(person: Person) -> No
     assert paid(person) == []
 
 
+@pytest.mark.row("AT-APPROVAL-NOBODY")
 def test_a_terminal_that_goes_away_at_a_question_allows_nothing(person: Person) -> None:
     start(person, turn(pay={"amount": 1}), turn("Next."))
     person.process.close(force=False)  # the terminal's end is closed, and the program is told of it

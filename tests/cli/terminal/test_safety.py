@@ -19,6 +19,7 @@ def foreign(raw: str) -> list[str]:
     return re.findall(r"\x1b.{0,6}|[\x07\x08\x9b\u202e]", rest)
 
 
+@pytest.mark.row("AT-TERMINAL")
 def test_what_a_model_says_and_calls_is_shown_and_not_obeyed(person: Person) -> None:
     script = person.script(
         turn(HOSTILE, read={"path": HOSTILE}),
@@ -42,6 +43,7 @@ def test_what_a_tool_prints_by_itself_stands_above_the_line_and_is_not_obeyed(pe
     assert foreign(person.raw) == []
 
 
+@pytest.mark.row("AT-TERMINAL")
 def test_what_stands_in_a_file_is_not_obeyed_and_its_secret_not_shown(person: Person) -> None:
     (person.folder / "evil.txt").write_text(f"{HOSTILE}\nkey {SECRET}\n")
     person.start("chat", *person.script(turn(read={"path": "evil.txt"}), turn("Read.")))
