@@ -15,6 +15,7 @@ import pytest
 
 from treadle import Agent, Confinement, ShellTools, allow, find_sandbox, first_of, open_session
 from treadle.errors import Rejected
+from treadle.sandboxes import keeper
 from treadle.sandboxes.keeper import started_at
 from treadle.testing import ScriptedModel, call, text
 from treadle.tools import Command, Decision, Detached
@@ -309,6 +310,18 @@ def test_in_a_sandbox_a_protected_name_that_did_not_exist_is_taken_away_while_th
     assert f"The sandbox keeps programs from making {tmp_path / 'w/.mcp.json'}. It is " in said
     assert not (tmp_path / "w/.git/hooks").exists()
     assert not (tmp_path / "w/.mcp.json").exists()
+
+
+def test_a_keeper_looks_for_protected_names_ten_times_a_second_and_not_at_each_piece_of_output(tmp_path: Path):
+    (tmp_path / "w").mkdir()
+    watch = keeper._Watch(str(tmp_path), {"disk_folders": [str(tmp_path / "w")], "closed_names": [".mcp.json"]})
+    seen = []
+    for now in (100.0, 100.01, 200.0):
+        (tmp_path / "w/.mcp.json").touch()
+        watch.look(now)
+        seen.append((tmp_path / "w/.mcp.json").exists())
+
+    assert seen == [False, True, False]
 
 
 def test_in_a_sandbox_one_with_room_left_runs_to_its_end(kept: Processes, tmp_path: Path):

@@ -162,32 +162,36 @@ def _set_aside(folder: str, parts: "list[str]", moved: "dict[str, str]") -> None
 
 
 class _Watch:
-    """Looks ten times a second whether the program has used up its room on the disk, and more seldom where a look takes long."""
+    """Looks ten times a second at what the program has made in its folders; at their size more seldom where that takes long."""
 
     def __init__(self, folder: str, plan: dict) -> None:  # type: ignore[type-arg]  # JSON of ours
         self._output = os.path.join(folder, "output")
         self._closed = ClosedNames(plan["disk_folders"], plan.get("closed_names", []))
         limit = plan.get("disk_bytes")
         self._use = None if limit is None else DiskUse(plan["disk_folders"], limit)
-        self._next = 0.0
+        self._next, self._next_sum = 0.0, 0.0
 
-    def set_aside(self) -> None:
-        """Rename what has a closed name, and say so in the program's output: whoever reads it asks for another way."""
-        for old, new in self._closed.set_aside().items():
-            with contextlib.suppress(OSError), open(self._output, "a", encoding="utf-8", errors="replace") as file:
-                file.write(f"\n[The sandbox keeps programs from making {old}. It is {new} now.]\n")
-
-    def is_used_up(self) -> bool:
-        began = time.monotonic()
-        if self._use is None or began < self._next:
+    def look(self, now: float) -> bool:
+        """Rename what has a closed name, and return whether the room on the disk is used up. Does nothing before it is time."""
+        if now < self._next:
             return False
+        self._next = now + _LOOK_SECONDS
+        self.set_aside()
+        if self._use is None or now < self._next_sum:
+            return False
+        began = time.monotonic()
         try:
             return self._use.is_used_up(self._use.taken())
         except OSError:  # a folder is gone: nobody can count in it any more
             return True
         finally:
-            now = time.monotonic()
-            self._next = now + max(_LOOK_SECONDS, 5 * (now - began))
+            self._next_sum = now + 5 * (time.monotonic() - began)
+
+    def set_aside(self) -> None:
+        """Rename what has a closed name now, and say so in the program's output: whoever reads it asks for another way."""
+        for old, new in self._closed.set_aside().items():
+            with contextlib.suppress(OSError), open(self._output, "a", encoding="utf-8", errors="replace") as file:
+                file.write(f"\n[The sandbox keeps programs from making {old}. It is {new} now.]\n")
 
 
 class _Asked:
@@ -308,12 +312,12 @@ def _keep(
         if _Asked.close_input and feed >= 0:
             os.close(feed)
             feed = -1
-        if code is not None and output not in ready:
+        # What it has started may write on for ever: its time is over all the same.
+        if code is not None and (output not in ready or left <= 0 or _Asked.end):
             return "exited", code, left_out
         if code is None and left <= 0:
             return "timed_out", None, left_out
-        watch.set_aside()
-        if code is None and watch.is_used_up():
+        if code is None and watch.look(time.monotonic()):
             return "over_limit", None, left_out
         if code is None and _Asked.end:
             return "killed", None, left_out
