@@ -69,6 +69,15 @@ def test_its_time_ends_it_and_all_that_it_has_started(kept: Processes, tmp_path:
         assert is_over(int((tmp_path / name).read_text()))
 
 
+def test_a_program_whose_reader_has_ended_is_ended_by_its_signal(kept: Processes):
+    line = "yes | head -1; echo ${PIPESTATUS[0]}; ulimit -f 1; head -c 9999 /dev/zero > /dev/shm/treadle-$$; echo $?; rm /dev/shm/treadle-$$"
+    process = start(kept, line)
+    ended(kept, process)
+
+    assert kept.read(process, offset=1, limit=9)[0][:2] == ["y", "141"]
+    assert kept.read(process, offset=1, limit=9)[0][-1] == "153"
+
+
 def test_it_says_how_it_ended(kept: Processes):
     assert ended(kept, start(kept, "exit 3")).exit_code == 3
     assert ended(kept, start(kept, "kill -9 $$")).exit_code == -9

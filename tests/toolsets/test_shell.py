@@ -13,11 +13,11 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from treadle import Agent, Confinement, find_sandbox, open_session
+from treadle import Agent, Bubblewrap, Confinement, Landlock, find_sandbox, open_session
 from treadle.events import ToolFinished
 from treadle.sandboxes import launcher
 from treadle.testing import ScriptedModel, call, text
-from treadle.tools import Effect, ToolOutput
+from treadle.tools import Command, Effect, ProcessResult, ToolOutput
 from treadle.toolsets.shell import shell_tool
 
 
@@ -88,6 +88,22 @@ def test_a_folder_that_is_gone_is_not_kept_and_said_so(shell: Shell, tmp_path: P
     assert (killed["folder"], killed["hint"]) == (".", gone["hint"])
 
 
+class Noisy:
+    """A runner in which something that the command has started writes on when the command has ended."""
+
+    name = "noisy"
+
+    async def run(self, command: Command) -> ProcessResult:
+        mark = next(one.removeprefix("_MARK=") for one in command.arguments if one.startswith("_MARK="))
+        return ProcessResult(exit_code=0, stdout="", stderr=f"begun\n{mark}{command.cwd}{mark}and more\n")
+
+
+def test_what_is_written_behind_the_end_is_not_taken_for_the_folder(tmp_path: Path):
+    done = Shell(tmp_path, Noisy())("true")
+
+    assert (done["folder"], done["stderr"], done.get("hint")) == (".", "begun\nand more\n", None)
+
+
 @pytest.mark.parametrize(
     "way_out", ["cd /", "cd ..", "ln -s / l; cd l", "rm -r ../gone; mkdir gone; cd gone; rmdir ../gone"]
 )
@@ -128,6 +144,31 @@ def test_nothing_keeps_running(shell: Shell, tmp_path: Path):
     shell("nohup sleep 100 >/dev/null 2>&1 & echo $! > pid")
 
     wait_for_end(int((tmp_path / "pid").read_text()))
+
+
+RUNNERS = {
+    "bare": None,
+    "bubblewrap": pytest.param(
+        Bubblewrap, marks=pytest.mark.skipif(shutil.which("bwrap") is None, reason="bwrap is not installed")
+    ),
+    "landlock": pytest.param(
+        Landlock, marks=pytest.mark.skipif(not launcher.landlock_abi(), reason="the kernel has no Landlock")
+    ),
+}
+
+
+@pytest.fixture(params=list(RUNNERS.values()), ids=list(RUNNERS))
+def anywhere(request: pytest.FixtureRequest, tmp_path: Path) -> Shell:
+    """The tool without a sandbox, and in each."""
+    kind, about = request.param, Confinement(writable=(str(tmp_path),), memory_bytes=600_000_000)
+    return Shell(tmp_path, None if kind is None else kind(about))
+
+
+def test_a_program_whose_reader_has_ended_is_ended_by_its_signal(anywhere: Shell):
+    done = anywhere("yes | head -1; echo ${PIPESTATUS[0]}; ulimit -f 1; head -c 9999 /dev/zero > f; echo $?")
+
+    assert done["stdout"].split() == ["y", "141", "153"]
+    assert "yes:" not in done["stderr"]
 
 
 def wait_for_end(pid: int) -> None:

@@ -20,6 +20,16 @@ import time
 __all__ = ["ClosedNames", "DiskUse", "started_at"]
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+_CHANGED_SIGNALS = (
+    signal.SIGHUP,
+    signal.SIGINT,
+    signal.SIGTERM,
+    signal.SIGUSR1,
+    signal.SIGCHLD,
+    signal.SIGPIPE,
+    signal.SIGXFSZ,
+)
+"""Python itself ignores the last two, and a program inherits that: it is told of an error where its reader has ended."""
 _TERM_SECONDS = 2.0
 _PIECE = 65536
 _ROUNDS = 200
@@ -258,7 +268,7 @@ def _start(folder: str, plan: dict) -> tuple[int, int, int]:  # type: ignore[typ
         os.setsid()
         with contextlib.suppress(AttributeError, OSError):
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGCHLD):
+        for number in _CHANGED_SIGNALS:
             signal.signal(number, signal.SIG_DFL)
         try:
             os.dup2(given, 0)

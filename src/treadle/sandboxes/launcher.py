@@ -29,6 +29,8 @@ _NET_ABI, _SCOPE_ABI = 4, 6
 _DEVICES_MADE = 1 << 6 | 1 << 11 | 1 << 15  # make_char, make_block, ioctl_dev: a device reaches past every file
 _PR_CAPBSET_READ, _PR_CAPBSET_DROP = 23, 24
 _CAPABILITIES_3, _MOST_CAPABILITIES = 0x20080522, 64
+_SIGPIPE, _SIGXFSZ = 13, 25
+"""Python ignores these two, and a program inherits that: it is told of an error where its reader has ended."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -48,6 +50,8 @@ def main() -> None:
     except OSError as error:
         sys.stderr.write(f"{MARK}{error}\n")
         os._exit(FAILED)
+    for number in (_SIGPIPE, _SIGXFSZ):
+        _libc.signal(number, None)
     try:
         os.execvp(program[0], program)  # noqa: S606 - the point of it
     except OSError as error:

@@ -310,10 +310,15 @@ async def _end(group: int, watch: _Watch) -> None:
 
 async def _kill_all(group: int, watch: _Watch) -> None:
     _signal_group(group, signal.SIGKILL)
-    if left := await _threads.submit(watch.lineage.end):
-        logger.warning(
-            "%d processes of a program that has ended run on: they cannot be killed (%s).", len(left), sorted(left)
-        )
+    try:
+        ending = _threads.submit(watch.lineage.end)
+    except RuntimeError:  # a fork bomb has left no room for a thread
+        left = watch.lineage.end()
+    else:
+        left = await ending
+    if left:
+        words = "%d processes of a program that has ended run on: they cannot be killed (%s)."
+        logger.warning(words, len(left), sorted(left))
 
 
 def _signal_group(group: int, number: signal.Signals) -> None:

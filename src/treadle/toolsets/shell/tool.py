@@ -56,8 +56,9 @@ _SETTINGS = (
 )  # fmt: skip
 """No program waits for a key or a password, and one that only reads takes no lock. Git takes no folder for a repository because it holds
 `HEAD`, `objects` and `refs`: the `config` beside them, which anybody may write, would say what `git status` starts."""
-_SCRIPT = 'trap \'printf "%s%s" "$_MARK" "$(pwd -P)" >&2\' EXIT; eval "$1"'
-"""Carries out the line, and says at its end in which folder it is. The mark is new in each call."""
+_SCRIPT = 'trap \'builtin cd -Pe . 2>/dev/null || PWD=; builtin printf "%s%s%s" "$_MARK" "$PWD" "$_MARK" >&2\' EXIT; eval "$1"'
+"""Carries out the line, and says at its end in which folder it is, between two marks that are new in each call: what it has started may write
+behind them. It starts no process for that, which a fork bomb would not let it do."""
 
 
 _MAX_LIFETIME_SECONDS = 24 * 3600
@@ -403,11 +404,9 @@ def _described(refusal: Refusal) -> JsonObject:
 
 def _without_mark(stderr: str, mark: str) -> tuple[str, str | None]:
     """Part what the command wrote from the folder that we had written behind it; None where it never came to its end."""
-    before, found, after = stderr.rpartition(mark)
-    if not found:
-        return stderr, None
-    folder, line_end, rest = after.partition("\n")
-    return before + line_end * bool(rest) + rest, folder
+    whole, found, rest = stderr.rpartition(mark)
+    before, begun, folder = whole.rpartition(mark)
+    return (before + rest, folder) if found and begun else (stderr, None)
 
 
 class _Progress:
