@@ -322,7 +322,7 @@ def _keep(
         if _Asked.close_input and feed >= 0:
             os.close(feed)
             feed = -1
-        # What it has started may write on for ever: its time is over all the same.
+        # What it has started may write on for ever: that counts for nothing once its time is over.
         if code is not None and (output not in ready or left <= 0 or _Asked.end):
             return "exited", code, left_out
         if code is None and left <= 0:
