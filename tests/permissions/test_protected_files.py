@@ -49,6 +49,22 @@ NAMES = [
     ".git /hooks/x",
     ".git::$INDEX_ALLOCATION/x",
     ".ba\u017fhrc",
+    ".hg/hgrc",
+    ".cargo/config.toml",
+    ".mvn/extensions.xml",
+    ".yarn/releases/yarn.cjs",
+    ".bazelrc",
+    ".tool-versions",
+    ".devcontainer.json",
+    ".CARGO/Config",
+    ".\uff28g/hgrc",
+    "rust-toolchain.toml",
+    "HEAD",
+    "sub/HEAD",
+    "sub/Head",
+    "\uff28EAD",
+    "repo.git/hooks/update",
+    "repo.GIT/config",
 ]
 PLAIN = [
     "src/a.py",
@@ -60,6 +76,11 @@ PLAIN = [
     ".env.example",
     "a.path",
     "treadle.py",
+    "objects/a",
+    "refs/heads/b",
+    "HEADER.md",
+    "HEAD/a",
+    "a.git",
 ]
 MODES = ["ask", "accept-edits", "bypass"]
 

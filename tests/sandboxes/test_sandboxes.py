@@ -113,6 +113,11 @@ PLANTS = [
     "mkdir real && ln -s real .claude",
     "mkdir -p .git/hooks && chmod 000 .git",
     "echo gitdir: real > .git; mkdir -p real/hooks",
+    *(
+        f"mkdir -p {Path(name).parent} && echo evil > {name}"
+        for name in SEALED
+        if name not in (".git/hooks", ".mcp.json")
+    ),
 ]
 
 
@@ -134,6 +139,53 @@ def test_a_protected_name_that_did_not_exist_is_not_left_behind(
         assert one.target.startswith(f"{folder}/")
         assert os.path.lexists(moved)
     assert run("echo more > plain.txt").refused == ()
+
+
+REPOSITORIES = [
+    "echo ref: refs/heads/main > HEAD; mkdir objects refs; echo '[core]' > config",
+    "mkdir refs objects; ln -s refs/heads/main HEAD",
+    "echo ref: refs/heads/main > HEAD; echo x > commondir; mkdir -p x/refs x/objects; echo '[core]' > x/config",
+    "git init -q --bare .",
+]
+
+
+@pytest.mark.row("D-PROTECTED")
+@pytest.mark.parametrize("script", REPOSITORIES)
+def test_a_folder_does_not_become_a_repository_by_itself(
+    run: Callable[..., ProcessResult], tmp_path: Path, script: str
+):
+    done = run(script)
+
+    assert [(one.kind, one.target) for one in done.refused] == [("write", str(tmp_path / "w/HEAD"))]
+    assert list((tmp_path / "w").glob("HEAD.refused-*"))
+    git = ["git", "-C", str(tmp_path / "w"), "rev-parse", "--git-dir"]
+    environment = {**os.environ, "GIT_CEILING_DIRECTORIES": str(tmp_path)}
+    assert subprocess.run(git, env=environment, capture_output=True, check=False).returncode != 0
+
+
+@pytest.mark.row("D-PROTECTED")
+def test_folders_of_ordinary_names_and_a_head_stay(run: Callable[..., ProcessResult], tmp_path: Path):
+    (tmp_path / "w/HEAD").write_text("mine")
+
+    assert run("mkdir objects; echo x > objects/a; echo y >> HEAD").refused == ()
+    assert [Path(one.target).name for one in run("mkdir refs").refused] == ["refs"]
+    assert (tmp_path / "w/HEAD").read_text() == "miney\n"
+
+
+@needs_bwrap
+@pytest.mark.row("D-PROTECTED")
+def test_what_git_runs_for_a_repository_without_a_working_tree_stays_as_it_is(tmp_path: Path):
+    subprocess.run(["git", "init", "-q", "--bare", str(tmp_path)], check=True)
+    shutil.rmtree(tmp_path / "hooks")
+    kept = (tmp_path / "config").read_text()
+    sandbox = Bubblewrap(Confinement(writable=(str(tmp_path),)))
+    script = "echo evil >> config; rm -f config; mkdir hooks; echo evil > hooks/update; echo ref: refs/heads/new > HEAD"
+    done = asyncio.run(sandbox.run(Command(arguments=("/bin/sh", "-c", script))))
+
+    assert (tmp_path / "config").read_text() == kept
+    assert not (tmp_path / "hooks").exists()
+    assert (tmp_path / "HEAD").read_text() == "ref: refs/heads/new\n"
+    assert str(tmp_path / "hooks") in [one.target for one in done.refused]
 
 
 @pytest.mark.row("D-PROTECTED")

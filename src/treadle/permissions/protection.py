@@ -5,7 +5,7 @@ import msgspec
 from treadle.canonical import copied
 from treadle.permissions.lines import JudgedLine, judged
 from treadle.tools import CheckedCall, Decision, DecisionKind, JsonObject, Subject
-from treadle.tools.protected import is_protected, may_name_protected
+from treadle.tools.protected import is_protected, makes_repository, may_name_protected
 
 __all__ = ["with_protection"]
 
@@ -80,7 +80,7 @@ def _protected(call: CheckedCall, line: JudgedLine | None) -> str | None:
     if line is not None:
         return _protected_in(line)
     for subject in _subjects(call):
-        if is_protected(subject.names):
+        if is_protected(subject.names) or makes_repository(subject.names):
             return f"{subject.names[0]} is protected"
     return None
 

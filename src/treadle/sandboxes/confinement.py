@@ -9,13 +9,14 @@ import msgspec
 
 from treadle.errors import ConfigurationError, shown
 from treadle.fields import Documented, NamedOptions
+from treadle.sandboxes.keeper import is_repository
 from treadle.tools.protected import SEALED
 
 __all__ = ["SYSTEM_FOLDERS", "Confinement"]
 
 SYSTEM_FOLDERS = (
     "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix/store",
-    "/etc/alternatives", "/etc/bash.bashrc", "/etc/ca-certificates", "/etc/group", "/etc/hosts", "/etc/ld.so.cache", "/etc/ld.so.conf",
+    "/etc/alternatives", "/etc/bash.bashrc", "/etc/ca-certificates", "/etc/gitconfig", "/etc/group", "/etc/hosts", "/etc/ld.so.cache", "/etc/ld.so.conf",
     "/etc/ld.so.conf.d", "/etc/localtime", "/etc/magic", "/etc/mime.types", "/etc/nsswitch.conf", "/etc/passwd", "/etc/pki",
     "/etc/protocols", "/etc/services", "/etc/ssl/certs", "/etc/ssl/openssl.cnf", "/etc/terminfo", "/etc/timezone",
 )  # fmt: skip
@@ -110,8 +111,11 @@ class Confinement(msgspec.Struct, Documented, frozen=True, kw_only=True, metacla
 
 
 def _inner_repositories(folder: str) -> list[str]:
-    """Return the folders of submodules and worktrees in a repository: each has a configuration, and a submodule has hooks."""
-    found = []
+    """Return the folders of submodules and worktrees in a repository: each has a configuration, and a submodule has hooks.
+
+    Where the folder is a repository by itself, it is one of them.
+    """
+    found = [folder] if is_repository(folder) else []
     for kind in ("modules", "worktrees") if Path(folder, ".git").is_dir() else ():
         for at, inner, files in os.walk(f"{folder}/.git/{kind}"):
             if "HEAD" in files:

@@ -17,7 +17,7 @@ import stat
 import sys
 import time
 
-__all__ = ["ClosedNames", "DiskUse", "started_at"]
+__all__ = ["ClosedNames", "DiskUse", "is_repository", "started_at"]
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _CHANGED_SIGNALS = (
@@ -34,6 +34,8 @@ _TERM_SECONDS = 2.0
 _PIECE = 65536
 _ROUNDS = 200
 _LOOK_SECONDS = 0.1
+_REPOSITORY = ("HEAD", "commondir", "refs", "objects")
+"""What git looks for at the top of a repository; the rarest names first."""
 _BLOCK = 512
 """What `st_blocks` counts in, whatever the file system."""
 _COARSE_NANOSECONDS = 10_000_000
@@ -93,7 +95,8 @@ class ClosedNames:
 
     Nothing can be mounted on a name that does not exist yet without leaving something there. So what has such a name is renamed, in its own
     folder, to a name that no other program looks for, with all that is in it. A link that has or leads to such a name is made anew where
-    it was replaced.
+    it was replaced. A folder that would be a repository by itself, for what is at its top (`HEAD`, `objects`, `refs`), loses its `HEAD`:
+    git would run what its `config` says.
 
     Args:
         folders: The writable ones, from `/`, links resolved.
@@ -105,7 +108,11 @@ class ClosedNames:
         """The new path of each thing that was renamed, by its old one."""
         self._missing: list[tuple[str, list[str]]] = []
         self._links: dict[str, str] = {}
-        for folder, name in ((folder, name) for folder in folders for name in names):
+        self._plain = [one for one in folders if names and not is_repository(one)]
+        self._new = {one: [name for name in _REPOSITORY if not os.path.lexists(f"{one}/{name}")] for one in self._plain}
+        own = [name[len(".git/") :] for name in names if name.startswith(".git/")]
+        pairs = [(folder, name) for folder in folders for name in (names if folder in self._plain else [*names, *own])]
+        for folder, name in pairs:
             self._note_links(folder, name.split("/"))
             real = os.path.realpath(f"{folder}/{name}")  # a link on the way may lead to another folder
             top = next((one for one in folders if real.startswith(f"{one}/")), None)
@@ -130,6 +137,10 @@ class ClosedNames:
         for folder, parts in self._missing:
             with contextlib.suppress(OSError):  # nothing is there
                 _set_aside(folder, parts, moved)
+        for folder in filter(is_repository, self._plain):
+            with contextlib.suppress(OSError):
+                found = (name for name in self._new[folder] if os.path.lexists(f"{folder}/{name}"))
+                _set_aside(folder, [next(found, _REPOSITORY[0])], moved)
         for path, target in self._links.items():
             with contextlib.suppress(OSError):
                 if os.readlink(path) == target:  # noqa: PTH115 - as above
@@ -141,6 +152,14 @@ class ClosedNames:
                 os.symlink(target, path)  # noqa: PTH211 - as above
         self.moved |= moved
         return moved
+
+
+def is_repository(folder: str) -> bool:
+    """Whether git takes a folder for a repository by itself, without a `.git` in it."""
+    if not os.path.lexists(f"{folder}/{_REPOSITORY[0]}"):
+        return False
+    inner = (f"{folder}/objects", f"{folder}/refs")
+    return os.path.lexists(f"{folder}/commondir") or all(map(os.path.isdir, inner))
 
 
 def _may_hold(path: str) -> bool:

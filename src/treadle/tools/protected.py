@@ -9,12 +9,27 @@ import re
 import unicodedata
 from collections.abc import Sequence
 
-__all__ = ["HOME_FOLDERS", "SEALED", "is_protected", "may_name_protected"]
+__all__ = ["HOME_FOLDERS", "SEALED", "is_protected", "makes_repository", "may_name_protected"]
 
 SEALED = (
-    ".git/config", ".git/config.worktree", ".git/commondir", ".git/hooks", ".gitmodules", ".treadle", ".mcp.json", ".agents", ".claude", ".vscode", ".husky",
+    ".git/config", ".git/config.worktree", ".git/commondir", ".git/hooks", ".gitmodules", ".githooks", ".hg/hgrc", ".jj/repo/config.toml",
+    ".husky", ".pre-commit-config.yaml", ".pre-commit-config.yml", "lefthook.yml", "lefthook.yaml", ".lefthook.yml", ".lefthook.yaml",
+    ".treadle", ".mcp.json", ".agents", ".claude", ".claude.json", ".codex", ".gemini", ".cursor", ".windsurf", ".continue", ".clinerules",
+    ".aider.conf.yml",
+    ".vscode", ".idea", ".zed", ".fleet", ".devcontainer", ".devcontainer.json", ".exrc", ".vimrc", ".nvimrc", ".nvim.lua", ".dir-locals.el",
+    ".envrc", ".direnv", ".rvmrc", ".mise.toml", "mise.toml", ".mise", ".tool-versions", "rust-toolchain", "rust-toolchain.toml",
+    ".cargo/config", ".cargo/config.toml", ".bazelrc", ".bazelversion", ".npmrc", ".yarnrc", ".yarnrc.yml", ".yarn/releases", ".yarn/plugins",
+    ".pnpmfile.cjs", ".mvn", "ansible.cfg", ".pdbrc", ".gdbinit", ".lldbinit", ".irbrc", ".pryrc", ".Rprofile", ".Renviron",
+    ".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".bash_aliases", ".profile", ".login", ".logout", ".cshrc", ".tcshrc", ".kshrc",
+    ".zshrc", ".zshenv", ".zprofile", ".zlogin", ".zlogout", ".inputrc", ".xprofile", ".xinitrc", ".xsession", ".xsessionrc", ".pam_environment",
+    ".gitconfig", ".hgrc", ".emacs", ".emacs.d", ".vim", ".tmux.conf", ".screenrc", ".ssh", ".gnupg", ".forward", ".rhosts",
+    ".config/git", ".config/fish", ".config/autostart", ".config/systemd", ".config/environment.d", ".config/mise", ".config/nvim",
 )  # fmt: skip
-"""Names that stay as they are in a sandbox's writable folders, also where they do not exist. The rest of `.git` is not: git itself writes there."""
+"""Names that stay as they are in a sandbox's writable folders, also where they do not exist: what is there makes a program of the person run
+code, though the person does not call the code of the project. The last three lines are for a home that is writable.
+
+The rest of `.git` is not among them, since git itself writes there. Nor is code that is run because somebody runs the project (a Makefile, a
+`conftest.py`), what runs on another machine (`.github/workflows`), nor what only holds values (`.env`)."""
 
 HOME_FOLDERS = (
     ".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", ".treadle", ".claude", ".config", ".config/git", ".config/treadle", ".config/gh",
@@ -25,6 +40,8 @@ HOME_FOLDERS = (
 _FOLDERS = frozenset(
     [
         ".git",
+        ".hg",
+        ".jj",
         ".treadle",
         ".claude",
         ".agents",
@@ -49,6 +66,10 @@ _FOLDERS = frozenset(
         ".docker",
         ".config",
         ".direnv",
+        ".mise",
+        ".cargo",
+        ".yarn",
+        ".mvn",
         ".ipython",
         ".jupyter",
         ".emacs.d",
@@ -61,6 +82,7 @@ _FILES = frozenset(
     [
         ".gitmodules",
         ".gitconfig",
+        ".hgrc",
         ".gitattributes",
         ".mcp.json",
         "mcp.json",
@@ -94,6 +116,8 @@ _FILES = frozenset(
         ".gvimrc",
         ".exrc",
         ".nvimrc",
+        ".nvim.lua",
+        ".dir-locals.el",
         ".nanorc",
         ".emacs",
         ".screenrc",
@@ -124,12 +148,21 @@ _FILES = frozenset(
         ".lesskey",
         ".lessfilter",
         ".pre-commit-config.yaml",
+        ".pre-commit-config.yml",
         "lefthook.yml",
         "lefthook.yaml",
         ".lefthook.yml",
+        ".lefthook.yaml",
         ".mise.toml",
         "mise.toml",
         ".tool-versions",
+        ".rvmrc",
+        "rust-toolchain",
+        "rust-toolchain.toml",
+        ".bazelrc",
+        ".bazelversion",
+        "ansible.cfg",
+        ".devcontainer.json",
         ".aider.conf.yml",
         ".claude.json",
         "sitecustomize.py",
@@ -172,6 +205,14 @@ def is_protected(names: Sequence[str]) -> bool:
     return any(_is_protected(name) for name in relative or names)
 
 
+def makes_repository(names: Sequence[str]) -> bool:
+    """Whether a file that is written may turn its folder into a repository of git, which runs what the `config` beside it says: a `HEAD`.
+
+    It is none of the protected names, since every command of git may mention it.
+    """
+    return any(_folded(re.split(r"[/\\]", name)[-1]) == "head" for name in names)
+
+
 def may_name_protected(text: str) -> bool:
     """Whether a text that nobody can read for sure, such as a line of shell with variables, mentions a protected file.
 
@@ -186,6 +227,8 @@ def may_name_protected(text: str) -> bool:
 
 def _is_protected(path: str) -> bool:
     parts = [folded for part in re.split(r"[/\\]", path) if (folded := _folded(part)) not in ("", ".", "..")]
+    if any(part.endswith(".git") for part in parts[:-1]):
+        return True  # a repository without a working tree, as its name says
     return any(part in _FOLDERS for part in parts) or any(map(_is_file, parts))
 
 
