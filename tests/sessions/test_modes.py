@@ -10,7 +10,7 @@ import pytest
 from invariants import check_session
 from pipeline_tools import Recorder, act, content, read, statuses, tool_of, types
 from treadle import Agent, Budget, ConfigurationError, Decision, JournalError, allow, ask, deny, open_session
-from treadle.errors import SessionNotActive
+from treadle.errors import SessionNotActive, Transient
 from treadle.journals.memory import MemoryJournal
 from treadle.sessions.session import Session
 from treadle.testing import Gate, ScriptedModel, Turn, call, text
@@ -422,3 +422,78 @@ async def test_a_call_that_began_without_the_answer_it_waited_for_is_asked_about
         await check_session(session)
 
     assert (done.text, recorder.runs) == ("Done.", 2)
+
+
+@pytest.mark.row("R-MODE")
+@pytest.mark.parametrize("at", [None, "mark"])
+@pytest.mark.parametrize("is_taken_in", [True, False])
+async def test_a_fork_has_the_mode_that_a_person_has_said_last_and_not_that_of_its_point(
+    at: str | None, is_taken_in: bool
+) -> None:
+    recorder, journal = Recorder(), MemoryJournal()
+    async with open_session(journal, id="s") as session:
+        await session.set_mode("bypass")
+        await Agent(ScriptedModel([text("Hello.")])).run("One", session=session)
+        await session.mark("mark")
+        await session.set_mode("plan")
+        if is_taken_in:
+            await Agent(ScriptedModel([text("Hello.")])).run("Two", session=session)
+        fork = await session.fork(at=at)
+    async with open_session(journal, id=fork.id) as session:
+        assert session.mode == "plan"
+        result = await agent_of(call("pay"), recorder=recorder).run("Pay", session=session)
+        await check_session(session)
+
+    assert (statuses(result), recorder.runs) == (["denied"], 0)
+
+
+@pytest.mark.row("R-MODE")
+async def test_a_rewind_brings_back_no_mode_that_a_person_has_ended() -> None:
+    recorder = Recorder()
+    async with open_session(MemoryJournal(), id="s") as session:
+        await session.set_mode("bypass")
+        await Agent(ScriptedModel([text("Hello.")])).run("One", session=session)
+        await session.mark("mark")
+        await session.set_mode("plan")
+        await session.rewind("mark")
+        result = await agent_of(call("pay"), recorder=recorder).run("Pay", session=session)
+
+    assert (statuses(result), recorder.runs, session.mode) == (["denied"], 0, "plan")
+
+
+@pytest.mark.row("R-MODE")
+@pytest.mark.parametrize(
+    ("before", "after", "effect", "attempts"),
+    [
+        ("ask", "plan", "idempotent", 1),
+        ("ask", "plan", "keyed", 1),
+        ("ask", "plan", "read", 2),
+        ("bypass", "ask", "idempotent", 1),
+        ("bypass", "plan", "idempotent", 1),
+        ("ask", "bypass", "idempotent", 2),
+        ("ask", "deny-unlisted", "idempotent", 2),
+        ("ask", "ask", "idempotent", 2),
+    ],
+)
+async def test_a_call_is_not_tried_again_in_a_mode_in_which_it_would_not_start(
+    before: Any, after: Any, effect: str, attempts: int
+) -> None:
+    seen: list[int] = []
+    async with open_session(MemoryJournal(), id="s") as session:
+
+        async def put(arguments: Any, ctx: Any) -> str:
+            seen.append(1)
+            if len(seen) == 1:
+                await session.set_mode(after)
+                raise Transient("busy")
+            return "put"
+
+        await session.set_mode(before)
+        policy = None if before == "bypass" else allow("put")
+        model = ScriptedModel([call("put"), text("Done.")])
+        agent = Agent(model, tools=[tool_of(put, "put", effect=effect)], policy=policy)
+        result = await agent.run("Put", session=session)
+        await check_session(session)
+
+    assert len(seen) == attempts
+    assert statuses(result) == (["ok"] if attempts == 2 else ["failed"])

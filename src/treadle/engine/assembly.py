@@ -252,6 +252,7 @@ def _attempts(about: AgentSpec, host: Host, offering: Offering, checker: Checker
         invoker=invoker,
         budget=host.meter.budget,
         hooks=hooks,
+        mode=lambda: checker.mode,
         required=about.required,
     )
 

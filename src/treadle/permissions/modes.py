@@ -4,7 +4,7 @@ import msgspec
 
 from treadle.tools import CheckedCall, Decision, DecisionKind, Mode, Risk
 
-__all__ = ["in_mode"]
+__all__ = ["in_mode", "may_start_again"]
 
 
 def in_mode(mode: Mode, decision: Decision, call: CheckedCall) -> Decision:
@@ -27,6 +27,16 @@ def in_mode(mode: Mode, decision: Decision, call: CheckedCall) -> Decision:
             return _lifted(decision, mode)
         case _:
             return decision
+
+
+def may_start_again(mode: Mode, call: CheckedCall) -> bool:
+    """Whether a call that has started may be tried again, where a person has changed the mode since it was decided on."""
+    decision = call.decision
+    if decision is None or call.effect.is_read or decision.mode == mode:
+        return True
+    if decision.rule == f"mode {decision.mode}":
+        return False  # only that mode has let it start
+    return in_mode(mode, decision, call).kind != DecisionKind.DENY
 
 
 def _is_edit(decision: Decision, call: CheckedCall) -> bool:

@@ -5,7 +5,7 @@ Decides nothing about permission and nothing about other calls; always gives exa
 
 import asyncio
 import math
-from collections.abc import Container
+from collections.abc import Callable, Container
 from types import CoroutineType
 from typing import Any
 
@@ -26,6 +26,7 @@ from treadle.engine.tool_calls.contract import Contract
 from treadle.engine.tool_calls.invocation import Invoker, Slots
 from treadle.errors import Rejected, Transient
 from treadle.events import ContractViolated, ToolAttemptFailed, ToolProgress
+from treadle.permissions.modes import may_start_again
 from treadle.redaction import redacted_logger
 from treadle.sessions.ledger import Ledger
 from treadle.state import Suspended
@@ -36,6 +37,7 @@ from treadle.tools import (
     CheckedCall,
     Done,
     JsonObject,
+    Mode,
     NotDone,
     ToolResult,
     Unfinished,
@@ -61,6 +63,7 @@ class Attempts:
         invoker: Invoker,
         budget: Budget,
         hooks: Hooks,
+        mode: Callable[[], Mode],
         required: Container[str] = (),
     ) -> None:
         self._ledger = ledger
@@ -70,6 +73,7 @@ class Attempts:
         self._interrupt = interrupt
         self._budget = budget
         self._hooks = hooks
+        self._mode = mode
         self._required = required
         self.invoker = invoker
         invoker.limit = self._contract.limit
@@ -176,7 +180,7 @@ class Attempts:
                 traceback=traceback_of(error),
             )
         )
-        return wait is not None and await self._interrupt.sleep(wait)
+        return wait is not None and await self._interrupt.sleep(wait) and may_start_again(self._mode(), call)
 
     def _wait_before_retry(self, call: CheckedCall, error: BaseException, attempt: int) -> float | None:
         cause: BaseException = TimeoutError() if isinstance(error, Cut) else error
