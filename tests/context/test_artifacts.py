@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,6 +12,8 @@ from hypothesis import strategies as st
 from treadle import (
     Agent,
     Budget,
+    ClearResults,
+    Hook,
     Rejected,
     Session,
     Tool,
@@ -19,13 +22,16 @@ from treadle import (
     artifact_tool,
     open_session,
     resolve_model,
+    with_fallback,
 )
 from treadle.context.shortening import shares
 from treadle.drivers.react import ReActDriver
+from treadle.engine.model_calls.usage import estimate
 from treadle.engine.rules.bounds import bound
-from treadle.errors import ModelRejected
+from treadle.errors import ModelRejected, ModelUnavailable
 from treadle.events import ContextCompacted, ContractViolated, ToolFinished
 from treadle.messages import Message, ToolCall
+from treadle.ports import HookContext, RequestNeed
 from treadle.redaction import remember
 from treadle.sessions.checkpoints import artifacts_of
 from treadle.testing import MockProvider, ScriptedModel, call, text, tool_context
@@ -360,3 +366,37 @@ async def test_what_is_kept_of_a_long_result_is_without_the_keys_that_are_in_use
         assert whole is not None
         assert b"[redacted]" in whole
         assert key.encode() not in whole
+
+
+@pytest.mark.row("B11", "C10")
+async def test_what_is_shortened_for_a_smaller_model_is_counted_as_it_is_then() -> None:
+    """The first request counts a note behind the results; the second shows less of these, and the note is the same."""
+    counted: list[int] = []
+
+    class Noting(ClearResults):
+        def is_due(self, need: RequestNeed, tokens: int) -> bool:
+            counted.append(tokens)
+            return False
+
+    async def left(context: HookContext) -> None:
+        if context.step == 1:
+            await session.steer("A note.")
+
+    large_model = ScriptedModel(
+        [call("large", n=1, size=4_000), *[ModelUnavailable("down")] * 9], name="large", window=100_000
+    )
+    small_model = ScriptedModel([text("Done.")], name="small", window=2_000)
+    async with open_session("memory:") as session:
+        agent = Agent(
+            with_fallback(large_model, small_model, failures=1),
+            tools=[large()],
+            compactor=Noting(),
+            hooks=[Hook(at="after_tool", run=left)],
+        )
+        result = await agent.run("Go", session=session)
+
+    assert result.completed, result.message
+    (request,) = small_model.requests
+    assert request.messages[-1].text == "A note."
+    anew = tuple(Message(role=one.role, parts=one.parts) for one in request.messages)
+    assert counted[-1] == estimate(msgspec.structs.replace(request, messages=anew), ()).input_tokens

@@ -1,9 +1,10 @@
 """Early start: reads begin while the response still streams; nothing else does, and nothing on half an input."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
+import msgspec
 import pytest
 
 from invariants import check_session
@@ -12,8 +13,10 @@ from treadle import Agent, Budget, Hook, Suspended, ToolContext, open_session, r
 from treadle.errors import JournalError, ModelRejected
 from treadle.events import AnyEvent
 from treadle.journals.memory import MemoryJournal
+from treadle.messages import Finish, Text, ToolCall
+from treadle.ports import CallReady, ModelEnd, ModelPart, ModelRequest, SessionView
 from treadle.testing import FaultyJournal, Gate, MockProvider, ScriptedModel, Turn, call, text
-from treadle.tools import JsonObject
+from treadle.tools import CheckedCall, Decision, JsonObject
 
 
 @pytest.mark.row("S07")
@@ -378,3 +381,117 @@ async def test_a_read_that_waits_for_something_may_have_started_while_its_respon
     assert (run.completed, waits) == (True, "Dear Ada" in said)
     assert results(run) == said
     await check_session(run.session)
+
+
+class Reformatting:
+    """A model whose final message writes the arguments of a call in another way than its stream did."""
+
+    name, price = "reformatting", None
+
+    def __init__(self, streamed: ToolCall, final: ToolCall, gate: asyncio.Event) -> None:
+        self._streamed, self._final, self._gate = streamed, final, gate
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelPart]:
+        if len(request.messages) > 1:
+            yield ModelEnd(parts=(Text("Done."),), finish=Finish.STOP)
+            return
+        yield CallReady(self._streamed)
+        await self._gate.wait()
+        yield ModelEnd(parts=(self._final,), finish=Finish.CALLS)
+
+
+@pytest.mark.row("N02", "S07")
+@pytest.mark.parametrize("change", [{"arguments": '{"n": 1}'}, {"signature": "s"}])
+async def test_a_call_that_started_early_is_the_same_call_however_the_final_message_writes_it(
+    change: dict[str, str],
+) -> None:
+    recorder, begun = Recorder(), asyncio.Event()
+
+    def watch(event: AnyEvent) -> None:
+        if event.type == "tool.started":
+            begun.set()
+
+    streamed = ToolCall(id="a", name="look", arguments='{"n":1}')
+    model = Reformatting(streamed, ToolCall(**{"id": "a", "name": "look", "arguments": '{"n":1}', **change}), begun)
+    run = await Agent(model, tools=[read(recorder)], subscribers=[watch]).run("go")
+
+    assert run.completed
+    assert recorder.log == [("begin", 1), ("end", 1)]
+    assert statuses(run) == ["ok"]
+    assert len(await types(run, "tool.finished")) == 1
+    await check_session(run.session)
+
+
+@pytest.mark.row("S07")
+async def test_a_policy_is_asked_once_about_a_call_that_it_saw_while_its_response_streamed() -> None:
+    asked, recorder, seen = [], Recorder(), asyncio.Event()
+
+    class Counting:
+        def decide(self, call: CheckedCall, session: SessionView) -> Decision:
+            asked.append(call.id)
+            seen.set()
+            return Decision(kind="allow")
+
+    one = ToolCall(id="a", name="act", arguments='{"n":1}')
+    final = ToolCall(id="a", name="act", arguments='{"n": 1}', signature="s")
+    run = await Agent(Reformatting(one, final, seen), tools=[act(recorder)], policy=Counting()).run("go")
+
+    assert statuses(run) == ["ok"]
+    assert asked == ["a"]
+
+
+@pytest.mark.row("R-MODE", "S07")
+async def test_what_was_decided_while_the_response_streamed_is_decided_anew_in_another_mode() -> None:
+    seen, changed, recorder = asyncio.Event(), asyncio.Event(), Recorder()
+
+    class Undecided:
+        def decide(self, call: CheckedCall, session: SessionView) -> None:
+            seen.set()
+
+    def watch(event: AnyEvent) -> None:
+        if event.type == "mode.changed":
+            changed.set()
+
+    one = ToolCall(id="a", name="act", arguments='{"n":1}')
+    asks = msgspec.structs.replace(act(recorder), permission=None)
+    agent = Agent(Reformatting(one, one, changed), tools=[asks], policy=Undecided(), subscribers=[watch])
+    async with open_session("memory:") as session:
+        running = asyncio.create_task(agent.run("go", session=session))
+        await seen.wait()
+        await session.set_mode("bypass")
+        run = await running
+
+    assert run.completed, run.message
+    assert recorder.log == [("begin", 1), ("end", 1)]
+
+
+async def test_an_early_call_whose_start_is_being_stored_when_its_step_fails_never_begins() -> None:
+    begun, release, recorder = asyncio.Event(), asyncio.Event(), Recorder()
+
+    class Slow(MemoryJournal):
+        async def append(self, session_id: str, events: Sequence[AnyEvent], **options: Any) -> None:
+            if any(event.type == "tool.started" for event in events):
+                begun.set()
+                await release.wait()
+            await super().append(session_id, events, **options)
+
+    class Broken:
+        name, price = "broken", None
+
+        async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelPart]:
+            yield CallReady(ToolCall(id="a", name="look", arguments='{"n":1}'))
+            await begun.wait()
+            raise RuntimeError("a mistake in the model")
+
+    async with open_session(Slow()) as session:
+        running = asyncio.create_task(Agent(Broken(), tools=[read(recorder)]).run("go", session=session))
+        await begun.wait()
+        for _ in range(50):  # until the step is over, and waits for the end of the call
+            await asyncio.sleep(0)
+        release.set()
+        with pytest.raises(RuntimeError, match="a mistake"):
+            await running
+        ended = [event for event in await session.events() if event.type == "tool.finished"]
+
+    assert recorder.log == []
+    assert [event.call_id for event in ended] == ["a"]

@@ -3,7 +3,7 @@
 import pytest
 
 from pipeline_tools import Recorder, tool_of
-from treadle import Agent, StopReason, default_decision, is_answered
+from treadle import Agent, Decision, StopReason, default_decision, is_answered
 from treadle.testing import ScriptedModel, call, text
 
 
@@ -55,3 +55,21 @@ async def test_a_call_is_answered_once_a_person_has_answered_it():
     assert result.text == "Paid."
     assert policy.answered == [False, False, True]
     assert policy.kinds == ["ask", "ask", "ask"]
+
+
+async def test_a_policy_that_changes_arguments_leaves_those_that_a_person_has_put_in_their_place():
+    class Capped:
+        def decide(self, call, session):
+            return Decision(kind="ask", arguments={"n": min(call.arguments["n"], 100)})
+
+    recorder = Recorder()
+    model = ScriptedModel([[call("pay", n=500)], text("Paid.")])
+    agent = Agent(model, tools=[tool_of(recorder, "pay", effect="unsafe")], policy=Capped())
+
+    paused = await agent.run("go")
+    assert paused.approvals[0].arguments == {"n": 100}
+    await paused.session.answer(paused.approvals[0].id, "allow", arguments={"n": 50})
+    result = await agent.resume(paused.session)
+
+    assert result.text == "Paid.", result.message
+    assert recorder.log == [("begin", 50), ("end", 50)]

@@ -79,7 +79,7 @@ class Bounding:
             tokens_after=max(before - saved, 0),
             model=need.model,
         )
-        forget_counts([message])
+        forget_counts(state.shown)  # what comes after it was counted with it
         await self._ledger.record(event, durable=True)
 
     async def _shortened(self, part: Result, result: ToolResult | None, room: int) -> tuple[str, str]:

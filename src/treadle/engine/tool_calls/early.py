@@ -69,7 +69,7 @@ class EarlyCalls:
         self._progress = progress
         self._current: dict[str, _Running] = {}
         self._kept: list[_Running] = []
-        self._checked: dict[str, tuple[ToolCall, Checked]] = {}
+        self._checked: dict[str, Checked] = {}
         self.room = 0
         """How many calls of this response may start early."""
         self.is_unused = True
@@ -111,7 +111,7 @@ class EarlyCalls:
             return
         self.is_unused = False
         checked = await self._checker.check(proposed, position=position, step=step)
-        self._checked[proposed.id] = (proposed, checked)
+        self._checked[proposed.id] = checked
         if not isinstance(checked, Decided) or not self._may_start(checked):
             return
         if self._is_kept(checked.call):
@@ -172,20 +172,18 @@ class EarlyCalls:
         return is_wanted and (call.tool.resources is None or not claims_alone(call))
 
     def find(self, proposed: ToolCall) -> CheckedCall | None:
-        """Return the early call that this one is, if it started exactly as it now stands in the whole response."""
+        """Return the early call that this one is. Its id names it, however the whole response writes its arguments."""
         running = self._current.get(proposed.id)
-        if running is None or running.proposed.arguments != proposed.arguments:
-            return None
-        return running.call
+        return None if running is None else running.call
 
     def checked(self, proposed: ToolCall) -> Checked | None:
         """Return what was found of this call while it streamed, so that no policy is asked twice about one call.
 
         What was decided in another mode holds no longer.
         """
-        known, checked = self._checked.pop(proposed.id, (None, None))
+        checked = self._checked.pop(proposed.id, None)
         is_stale = isinstance(checked, Decided) and checked.decision.mode != self._checker.mode
-        return checked if known == proposed and not is_stale else None
+        return None if is_stale else checked
 
     def take(self, call: CheckedCall) -> CheckedCall | None:
         """Return an early call of a discarded response that is equal to this one; each answers once."""

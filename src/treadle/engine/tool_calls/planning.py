@@ -220,10 +220,9 @@ class Planner:
                 return refused
             result = refusals.over_budget(state, batch.exhausted, had_consent=consent.is_allowed(state))
             return Refused(result=result, position=state.position)
-        if edited is None and not self._early.is_unused and (known := self._early.checked(state.call)) is not None:
+        if not self._early.is_unused and (known := self._early.checked(state.call)) is not None:
             return known
-        is_new = edited is not None or state.decision is None
-        recorded = None if is_new else consent.recorded_decision(state)
+        recorded = None if edited is not None else consent.recorded_decision(state)
         checking = self._checker.check(
             state.call, position=state.position, step=batch.step, edited=edited, recorded=recorded
         )
