@@ -222,7 +222,8 @@ class Planner:
             return Refused(result=result, position=state.position)
         if not self._early.is_unused and (known := self._early.checked(state.call)) is not None:
             return known
-        recorded = None if edited is not None else consent.recorded_decision(state)
+        is_new = edited is not None or state.decision is None  # most calls: they need not enter `consent` for it
+        recorded = None if is_new else consent.recorded_decision(state)
         checking = self._checker.check(
             state.call, position=state.position, step=batch.step, edited=edited, recorded=recorded
         )
