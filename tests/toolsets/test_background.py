@@ -113,6 +113,24 @@ def test_a_process_whose_keeper_was_killed_is_lost_and_ended(kept: Processes):
     until(lambda: is_over(state["pid"]))
 
 
+@pytest.mark.row("K06")
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere only the process group is ended")
+@pytest.mark.parametrize("way", ["killed", "stopped"])
+def test_what_a_process_has_started_ends_where_its_keeper_was_killed_or_does_not_answer(
+    kept: Processes, tmp_path: Path, way: str
+):
+    place = tmp_path / "pids"
+    child = f"echo $$ >> {place}; exec sleep 99"
+    process = start(kept, f"sh -c '{child}' & setsid sh -c '{child}' & env -i setsid sh -c '{child}' & wait")
+    until(lambda: place.exists() and len(place.read_text().split()) == 3)
+    keeper_pid = json.loads((kept._folder / "p1" / "state.json").read_text())["keeper"]
+
+    os.kill(keeper_pid, signal.SIGKILL if way == "killed" else signal.SIGSTOP)
+
+    until(lambda: kept.kill(process).status == "lost")
+    assert all(is_over(int(one)) for one in place.read_text().split())
+
+
 def test_a_number_that_was_given_again_is_not_taken_for_the_keeper(kept: Processes, tmp_path: Path):
     process = start(kept, "sleep 99")
     place = next(kept._folder.glob("p1"))

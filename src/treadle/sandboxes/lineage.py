@@ -20,7 +20,7 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
-__all__ = ["VARIABLE", "Lineage"]
+__all__ = ["VARIABLE", "Lineage", "is_over"]
 
 VARIABLE = "TREADLE_CALL"
 """The variable that holds the mark, behind the marks of programs that have started us."""
@@ -35,11 +35,15 @@ _POLL_SECONDS = 0.005
 
 
 class Lineage:
-    """All that one program starts."""
+    """All that one program starts.
 
-    def __init__(self) -> None:
+    Args:
+        mark: Of a program that was started before; None for a new one.
+    """
+
+    def __init__(self, mark: str | None = None) -> None:
         self._hard = _hard_limit()
-        self.mark = str(_LEAST + secrets.randbelow(max(self._hard - _LEAST, _LEAST)))
+        self.mark = mark or str(_LEAST + secrets.randbelow(max(self._hard - _LEAST, _LEAST)))
         """The same unguessable number in both places."""
         self._began = time.monotonic()
         self._first = 0
@@ -84,7 +88,7 @@ class Lineage:
         """Return the processes with the mark that have not ended."""
         if sys.platform != "linux":
             return set()
-        return {one for one in self._candidates() if self._is_marked(one) and not _is_over(one)}
+        return {one for one in self._candidates() if self._is_marked(one) and not is_over(one)}
 
     def _candidates(self) -> list[int]:
         """Return the processes that may have been started since: in a short time, those with higher numbers alone."""
@@ -132,8 +136,10 @@ def _signalled(processes: set[int], number: signal.Signals) -> set[int]:
     return processes
 
 
-def _is_over(process: int) -> bool:
-    """Whether only the entry of a process is left, which its parent has not taken yet."""
+def is_over(process: int) -> bool:
+    """Whether nothing of a process is left but its entry, which its parent has not taken yet. Linux; elsewhere nobody can tell."""
+    if sys.platform != "linux":
+        return False
     return _read(f"/proc/{process}/stat").rpartition(b")")[2].split()[:1] in ([], [b"Z"], [b"X"])
 
 

@@ -23,6 +23,7 @@ import msgspec
 from treadle.errors import Rejected
 from treadle.sandboxes import keeper
 from treadle.sandboxes.keeper import started_at
+from treadle.sandboxes.lineage import Lineage, is_over
 from treadle.tools import Detached
 from treadle.toolsets.files.root import refusal, shown
 
@@ -77,6 +78,8 @@ class _Plan(msgspec.Struct, kw_only=True):
     disk_folders: list[str] = []
     closed_names: list[str] = []
     disk_bytes: int | None = None
+    mark: str = ""
+    """By which all that it has started is found where its keeper is no more."""
 
 
 def state_folder(environment: Mapping[str, str]) -> Path:
@@ -112,8 +115,10 @@ class Processes:
             Rejected: It cannot be started, or there are too many.
         """
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        place = self._new_place()
+        place, lineage = self._new_place(), Lineage()
+        env = lineage.marked(launch.env)
         plan = _Plan(
+            mark=lineage.mark,
             arguments=list(launch.arguments),
             cwd=launch.cwd,
             seconds=seconds,
@@ -129,8 +134,8 @@ class Processes:
         _private(place / "plan.json", msgspec.json.encode(plan))
         try:
             done = subprocess.run(  # noqa: S603 - our own program
-                [sys.executable, "-I", "-S", _KEEPER, str(place)],
-                env=dict(launch.env),
+                lineage.starting([sys.executable, "-I", "-S", _KEEPER, str(place)], env, None),
+                env=env,
                 cwd="/",
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -233,6 +238,7 @@ class Processes:
             end = time.monotonic() + _END_SECONDS
             while time.monotonic() < end and (now := self._state(place)) is not None and now.status == "running":
                 time.sleep(_POLL_SECONDS)
+            _end_rest(self._state(place), place)
         return self.find(process)
 
     def end_task(self) -> None:
@@ -296,6 +302,7 @@ class Processes:
             if _is_alive(state.pid, state.pid_started):
                 with contextlib.suppress(OSError):
                     os.killpg(state.pid, signal.SIGKILL)
+            _end_rest(state, place)
             state = msgspec.structs.replace(state, status="lost")
         return state
 
@@ -308,7 +315,14 @@ def _is_alive(pid: int, started: str) -> bool:
         return True
     except OSError:
         return False
-    return not started or started_at(pid) == started
+    return (not started or started_at(pid) == started) and not is_over(pid)
+
+
+def _end_rest(state: _State | None, place: Path) -> None:
+    """End what a keeper that has ended, or does not answer, has left running."""
+    plan = _plan(place)
+    if state is not None and state.status == "running" and plan is not None and plan.mark:
+        Lineage(plan.mark).end()
 
 
 def _signal(state: _State, number: signal.Signals) -> None:
