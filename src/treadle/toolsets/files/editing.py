@@ -86,6 +86,8 @@ class TextFile(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             Rejected: The file is in another encoding, and the text has characters beyond ASCII that this one did not have.
         """
+        if self.has_mark:
+            text = text.removeprefix("\ufeff")
         if self.line_end != "\n":
             text = text.replace("\r\n", "\n").replace("\n", self.line_end)
         if not self.is_utf8 and not set(text) - set(self.text) <= set(map(chr, range(128))):
@@ -112,7 +114,7 @@ def edited(file: TextFile, edits: Sequence[Edit], path: str) -> tuple[str, list[
     lines: list[int] = []
     for number, edit in enumerate(edits, 1):
         which = f"Edit {number} of {len(edits)}: " if len(edits) > 1 else ""
-        places = _places(text, edit.old_text)
+        places = _places(text, edit)
         _check(text, edit, [start for start, _ in places], f"{which}{shown(path)}")
         lines += _lines_of(text, [start for start, _ in places])
         text = _replaced(text, places, edit, f"{which}{shown(path)}")
@@ -144,10 +146,13 @@ def _with_line_ends(edit: Edit, line_end: str) -> tuple[str, str]:
     return old, new
 
 
-def _places(text: str, wanted: str) -> list[tuple[int, int]]:
+def _places(text: str, edit: Edit) -> list[tuple[int, int]]:
     """Return where a text stands, whatever its lines end with there: a model sees no line ends, and writes `\\n`."""
-    pattern = _LINE_END.join(map(re.escape, wanted.replace("\r\n", "\n").split("\n")))
-    return [one.span() for one in re.finditer(pattern, text)]
+    pattern = _LINE_END.join(map(re.escape, edit.old_text.replace("\r\n", "\n").split("\n")))
+    found = [one.span() for one in re.finditer(pattern, text)]
+    if len(found) == 1 and not edit.all and (other := re.compile(pattern).search(text, found[0][0] + 1)) is not None:
+        found.append(other.span())  # it overlaps the first: which of the two is meant is not clear
+    return found
 
 
 def _lines_of(text: str, places: Sequence[int]) -> list[int]:

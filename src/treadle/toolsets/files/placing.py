@@ -15,12 +15,17 @@ from contextlib import contextmanager
 import msgspec
 
 from treadle.errors import Rejected
-from treadle.toolsets.files.root import Opened, Root, from_os_error, refusal, shown, split
+from treadle.toolsets.files.root import Opened, Root, from_os_error, listed_as, refusal, shown, split
 
 __all__ = ["Place", "place", "replace"]
 
 _MAX_DETOURS = 40
 _PIECE_BYTES = 1 << 20
+_SHOWN_OF_NAME = 50
+"""Characters of a file's name that the name of its successor has: of four bytes each, with all else still below 255."""
+_ACCESS_LIST = "system.posix_acl_access"
+_ELSE_THERE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.ESTALE)
+"""What the system says where a name has become something else between two looks at it."""
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,7 +43,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
         """Return what is there now; None for a new file.
 
         Raises:
-            Rejected: It is larger than the limit, or cannot be read.
+            Rejected: It is larger than the limit, cannot be read, or has become something else.
         """
         if self.status is None:
             return None
@@ -49,8 +54,11 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
             )
         try:
             opened = os.open(self.name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, dir_fd=self.folder)
-        except PermissionError as error:
-            raise refusal(f"Permission denied: {shown('/'.join(self.names))}", "permission_denied") from error
+        except OSError as error:
+            raise _refused(self, error) from error
+        if not stat.S_ISREG(os.fstat(opened).st_mode):
+            os.close(opened)
+            raise _stale(self)
         with os.fdopen(opened, "rb") as file:
             return file.read(max_bytes + 1)
 
@@ -86,6 +94,8 @@ def _look(root: Root, path: str, folder: Opened, name: str) -> Place | tuple[str
         raise refusal(f"{shown('/'.join(folder.names))} is a file, not a folder.", "not_a_folder")
     try:
         status = _status(name, folder.descriptor)
+        if status is None and (listed := listed_as(name, folder.descriptor)) is not None:
+            name, status = listed, _status(listed, folder.descriptor)
         if status is None or not stat.S_ISLNK(status.st_mode):
             _check_kind(path, status)
             return Place(folder=folder.descriptor, name=name, names=(*folder.names, name), status=status)
@@ -103,7 +113,7 @@ def replace(at: Place, content: bytes) -> None:
     Raises:
         Rejected: The folder is read-only, the disk is full, or the file belongs to somebody else and would change its owner.
     """
-    temporary = f".{at.name[:100]}.{secrets.token_hex(6)}.treadle-new"
+    temporary = f".{at.name[:_SHOWN_OF_NAME]}.{secrets.token_hex(6)}.treadle-new"
     has_name = False
     try:
         descriptor, has_name = _nameless(at.folder, temporary)
@@ -157,7 +167,10 @@ def _keep(descriptor: int, at: Place) -> None:
         own = os.fstat(descriptor)
         if (own.st_uid, own.st_gid) != (at.status.st_uid, at.status.st_gid):
             os.fchown(descriptor, at.status.st_uid, at.status.st_gid)
-        for name in os.listxattr(old) if hasattr(os, "listxattr") else ():
+        kept = _attributes(old)
+        if _ACCESS_LIST not in kept and _ACCESS_LIST in _attributes(descriptor):
+            os.removexattr(descriptor, _ACCESS_LIST)  # the folder's default for new files, which this is not
+        for name in kept:
             with contextlib.suppress(OSError):  # such as one of the system's own
                 os.setxattr(descriptor, name, os.getxattr(old, name))
     finally:
@@ -165,10 +178,18 @@ def _keep(descriptor: int, at: Place) -> None:
     os.fchmod(descriptor, stat.S_IMODE(at.status.st_mode))
 
 
+def _attributes(descriptor: int) -> list[str]:
+    return os.listxattr(descriptor) if hasattr(os, "listxattr") else []
+
+
 def _check_unchanged(at: Place) -> None:
     now = _status(at.name, at.folder)
     if _identity(now) != _identity(at.status):
-        raise refusal(f"{shown('/'.join(at.names))} was changed by somebody else just now. Read it again.", "stale")
+        raise _stale(at)
+
+
+def _stale(at: Place) -> Rejected:
+    return refusal(f"{shown('/'.join(at.names))} was changed by somebody else just now. Read it again.", "stale")
 
 
 def _identity(status: os.stat_result | None) -> tuple[int, ...] | None:
@@ -229,6 +250,8 @@ def _refused(at: Place, error: OSError) -> Rejected:
             return refusal(
                 f"{path} belongs to another user, and writing it would change its owner.", "permission_denied"
             )
+        case number if number in _ELSE_THERE:
+            return _stale(at)
         case errno.EACCES | errno.EPERM | errno.EROFS:
             return refusal(f"Permission denied: {path}", "permission_denied")
         case errno.ENOSPC | errno.EDQUOT | errno.EFBIG:

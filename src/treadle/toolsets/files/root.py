@@ -23,7 +23,7 @@ from treadle.errors import shown as shown_value
 from treadle.tools import Subject
 from treadle.toolsets.files.watching import Watched, all_names, home_names
 
-__all__ = ["Entry", "Opened", "Root", "from_os_error", "refusal", "shown", "spelled", "split"]
+__all__ = ["Entry", "Opened", "Root", "from_os_error", "listed_as", "refusal", "shown", "spelled", "split"]
 
 _MAX_PATH_CHARS = 4096
 _MAX_DETOURS = 100  # links and `..` of one path: enough for people, an end for a ring of links
@@ -341,13 +341,18 @@ def _status(name: str, folder: int) -> os.stat_result | None:
         return None
 
 
-def _spelled_so(name: str, folder: int, asked: str, before: tuple[str, ...]) -> str:
+def listed_as(name: str, folder: int) -> str | None:
     """Return the name that listings spell like this one, which does not exist: a line end in it is shown as `\\n`."""
-    if "\\" in name:
-        with os.scandir(folder) as scan:
-            found = next((item.name for item in scan if spelled(item.name) == name), None)
-        if found is not None:
-            return found
+    if "\\" not in name:
+        return None
+    with os.scandir(folder) as scan:
+        return next((item.name for item in scan if spelled(item.name) == name), None)
+
+
+def _spelled_so(name: str, folder: int, asked: str, before: tuple[str, ...]) -> str:
+    found = listed_as(name, folder)
+    if found is not None:
+        return found
     raise refusal(f"File not found: {shown(asked)}", "not_found", _near(name, folder, before))
 
 
