@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -270,3 +271,30 @@ async def test_what_a_treadle_within_a_command_has_started_ends_with_the_command
 
     assert done.exit_code == 0, done.stderr
     assert is_over(int((tmp_path / "pid").read_text()))
+
+
+BECOMES_ROOT = """
+import asyncio, os, sys
+from treadle import run_process
+os.setgroups([]); os.setgid(54321); os.setuid(54321)
+code = "import os, sys, time; os.setuid(0); print('in', flush=True); time.sleep(99)"  # sleep: it is to be ended
+print(asyncio.run(run_process([sys.argv[1], "-c", code], timeout=3, cwd="/")))
+"""
+
+
+@needs_marks
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+@pytest.mark.skipif(not Path("/usr/bin/python3").exists(), reason="our Python may be closed to others")
+async def test_a_program_that_cannot_be_killed_does_not_hold_its_call(tmp_path: Path):
+    held = tmp_path / "python"
+    shutil.copy("/usr/bin/python3", held)
+    held.chmod(0o4755)
+    for folder in (tmp_path, *tmp_path.parents):
+        if str(folder).startswith("/tmp/") and str(folder) != "/tmp":
+            folder.chmod(folder.stat().st_mode | 0o055)
+
+    done = await run_process([sys.executable, "-c", BECOMES_ROOT, str(held)])  # which is root, and ends it
+
+    assert "timed_out=True" in done.stdout, done.stderr
+    assert "in\\n" in done.stdout
+    assert "[It cannot be ended, and runs on: " in done.stdout

@@ -12,12 +12,9 @@ from typing import Any
 from treadle.concurrency.threads import Threads
 from treadle.errors import ConfigurationError, check_path, shown
 from treadle.fields import checked_but
-from treadle.redaction import redacted_logger
 from treadle.sandboxes import process_guard
 from treadle.sandboxes.lineage import Lineage
 from treadle.tools import TRACE, ProcessResult
-
-logger = redacted_logger(__name__)
 
 __all__ = ["Ends", "ProcessResult", "clean_environment", "run_process", "run_until"]
 
@@ -108,9 +105,7 @@ async def run_until(
         _write(transport.get_pipe_transport(0), stdin)
         # A grandchild may hold the pipes for ever: the end of the program itself is what we wait for, then we end the rest.
         ended = await _ended(watch, over, timeout)
-        if not ended:
-            await _end(group, watch)
-        await _kill_all(group, watch)
+        await (_kill_all(group, watch) if ended else _end(group, watch))
         if on_exit is not None:
             on_exit()
         await asyncio.wait({watch.closed}, timeout=_PIPE_SECONDS)
@@ -119,7 +114,8 @@ async def run_until(
         raise
     finally:
         _abandon(transport.get_pipe_transport(0))
-        transport.close()
+        with suppress(PermissionError):  # it is root's now, and asyncio would kill it
+            transport.close()
         process_guard.leave(group)
     return watch.result(transport.get_returncode(), timed_out=not ended)
 
@@ -201,6 +197,8 @@ class _Watch(asyncio.SubprocessProtocol):
         loop = asyncio.get_running_loop()
         self._on_output = on_output
         self.lineage = lineage
+        self.left: set[int] = set()
+        """What could not be killed."""
         self.exited: asyncio.Future[None] = loop.create_future()
         self.closed: asyncio.Future[None] = loop.create_future()
         self._kept = {1: Ends(limit), 2: Ends(limit)}
@@ -224,6 +222,8 @@ class _Watch(asyncio.SubprocessProtocol):
 
     def result(self, exit_code: int | None, *, timed_out: bool) -> ProcessResult:
         out, err = self._kept[1].text(), self._kept[2].text()
+        if self.left:
+            err += f"\n[It cannot be ended, and runs on: {', '.join(map(str, sorted(self.left)))}.]\n"
         is_shortened = any(ends.left_out for ends in self._kept.values())
         return ProcessResult(
             exit_code=exit_code or 0, stdout=out, stderr=err, is_shortened=is_shortened, timed_out=timed_out
@@ -305,7 +305,8 @@ async def _end(group: int, watch: _Watch) -> None:
     _signal_group(group, signal.SIGTERM)
     await asyncio.wait({watch.exited}, timeout=_TERM_SECONDS)
     await _kill_all(group, watch)
-    await asyncio.wait({watch.exited})
+    # What has become root's own (`sudo`) cannot be killed. Its call ends all the same.
+    await asyncio.wait({watch.exited}, timeout=_TERM_SECONDS if watch.left else None)
 
 
 async def _kill_all(group: int, watch: _Watch) -> None:
@@ -313,12 +314,9 @@ async def _kill_all(group: int, watch: _Watch) -> None:
     try:
         ending = _threads.submit(watch.lineage.end)
     except RuntimeError:  # a fork bomb has left no room for a thread
-        left = watch.lineage.end()
+        watch.left = watch.lineage.end()
     else:
-        left = await ending
-    if left:
-        words = "%d processes of a program that has ended run on: they cannot be killed (%s)."
-        logger.warning(words, len(left), sorted(left))
+        watch.left = await ending
 
 
 def _signal_group(group: int, number: signal.Signals) -> None:
