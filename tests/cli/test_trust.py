@@ -232,3 +232,85 @@ def test_a_changed_server_of_the_folder_is_told_apart_from_a_new_one(treadle: An
     serve(git="false", more="true")
 
     assert "not used before you approve them: git (changed since you approved it), more." in run(treadle)[1]
+
+
+DENY = "import sys; open('ran', 'a').write('x'); sys.exit(2)\n"
+
+
+def hooked(treadle: Any, project: Path, command: str) -> None:
+    entry = {"type": "command", "command": command}
+    (project / "hooks.json").write_text(json.dumps({"hooks": {"PreToolUse": [{"matcher": "LS", "hooks": [entry]}]}}))
+
+
+@pytest.mark.row("D-TRUST")
+@pytest.mark.parametrize(
+    "command",
+    [
+        f"{sys.executable} check.py",
+        f"cd . && {sys.executable} ./check.py;true",
+        f'{sys.executable} "$CLAUDE_PROJECT_DIR/check.py"',
+        f"{sys.executable} ${{TREADLE_PROJECT_DIR}}/check.py --strict",
+        f"{sys.executable} link.py",
+        f"{sys.executable} 'a b/check.py'",
+        f"X=check.py; {sys.executable} $X",
+    ],
+)
+def test_a_file_of_the_folder_that_a_hook_starts_is_approved_with_it(treadle: Any, project: Path, command: str):
+    place = treadle.folder / ("a b/check.py" if "a b" in command else "check.py")
+    place.parent.mkdir(exist_ok=True)
+    place.write_text(DENY)
+    (treadle.folder / "link.py").symlink_to("check.py")
+    hooked(treadle, project, command)
+
+    shown = treadle("trust", "approve", code=0).stdout
+    assert "sys.exit(2)" in shown
+    assert run(treadle)[0]
+
+    place.write_text(DENY + "print('changed')\n")
+    ran, words = run(treadle)
+    assert not ran
+    assert f"changed {'link.py' if 'link' in command else place.relative_to(treadle.folder)}" in words
+
+
+@pytest.mark.row("D-TRUST")
+def test_programs_of_the_machine_and_what_is_no_file_are_no_part_of_a_folder(treadle: Any, project: Path):
+    (treadle.folder / "docs").mkdir()
+    hooked(treadle, project, "/bin/sh -c true docs ../x /etc/passwd 'unclosed")
+
+    treadle("trust", "approve", code=0)
+
+    assert treadle.json("trust", "--json", code=0)[0]["files"] == [".treadle/deny.py", ".treadle/hooks.json"]
+
+
+@pytest.mark.row("D-TRUST")
+@pytest.mark.parametrize("changed", ["check.py", ".treadle/deny.py"])
+@pytest.mark.parametrize("is_approved_again", [False, True])
+def test_a_hook_whose_files_change_during_a_run_is_not_run_and_its_calls_are_denied(
+    treadle: Any, project: Path, changed: str, is_approved_again: bool
+):
+    """The first call changes the files, as a model may that writes in the folder; the second one is what the hook guards."""
+    (treadle.folder / "check.py").write_text("open('ran', 'a').write('x')\n")
+    hooked(treadle, project, f"{sys.executable} check.py")
+    treadle("trust", "approve", code=0)
+    again = f"{sys.executable} -m treadle trust approve" if is_approved_again else "true"
+    (treadle.folder / "change.py").write_text(
+        "import subprocess\nfrom treadle import tool\n\n"
+        "@tool(effect='unsafe', permission='allow')\ndef change() -> str:\n"
+        f"    open({changed!r}, 'a').write('# changed')\n    subprocess.run({again!r}, shell=True, check=True)\n    return 'changed'\n"
+    )
+    script = [
+        {"calls": [{"name": "change", "arguments": {}}]},
+        {"calls": [{"name": "list", "arguments": {}}]},
+        {"calls": [{"name": "glob", "arguments": {"pattern": "*.md"}}]},
+        {"text": "Done."},
+    ]
+    (treadle.folder / "s.json").write_text(json.dumps(script))
+
+    tools = ("--tools", "change.py", "--tools", "list,glob")
+    done = treadle.json("run", "--json", "-m", "script:s.json", *tools, "go", code=0)
+
+    ended = [one["status"] for one in done["tool_calls"]]
+    assert ended == ["ok", "ok" if is_approved_again else "denied", "ok"]
+    assert (treadle.folder / "ran").exists() == is_approved_again
+    if not is_approved_again:
+        assert f"treadle trust approve {treadle.folder}" in done["denials"][0]["reason"]

@@ -105,8 +105,11 @@ def _hooks(settings: Settings) -> list[Hook]:
     found: list[Hook] = []
     for file in settings.hooks:
         content = settings.held.content_of(file)
-        table = file if content is None else json_object(f"The hooks of {file}", content)
-        found += command_hooks(table, folder=settings.root)
+        if content is None:
+            found += command_hooks(file, folder=settings.root)
+        else:
+            table = json_object(f"The hooks of {file}", content)
+            found += command_hooks(table, folder=settings.root, is_approved=settings.held.is_approved)
     return found
 
 

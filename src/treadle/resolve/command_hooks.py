@@ -4,8 +4,10 @@ The form is Claude Code's, so that hooks which people have written for it work: 
 change and add. What it allows is not heard: rules and people decide.
 """
 
+import asyncio
 import json
 import re
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -50,11 +52,17 @@ class _Entry(msgspec.Struct, frozen=True, kw_only=True):
     folder: str
     stopped: dict[str, str] = {}
     """Why hooks after a tool have stopped runs, by their ids: none of them starts another call or asks the model again."""
+    is_approved: Callable[[], bool] | None = None
+    """Whether the program may start still; None where nobody has to approve it."""
 
 
 @checked
 def command_hooks(
-    settings: Mapping[str, Any] | str | Path, *, folder: str | Path = ".", fails: Literal["open", "closed"] = "open"
+    settings: Mapping[str, Any] | str | Path,
+    *,
+    folder: str | Path = ".",
+    fails: Literal["open", "closed"] = "open",
+    is_approved: Callable[[], bool] | None = None,
 ) -> tuple[Hook, ...]:
     """Return the hooks of settings in the form of Claude Code's `settings.json`. Programs run with your permissions: read them before.
 
@@ -66,6 +74,8 @@ def command_hooks(
             "command": "./check.py", "timeout": 10, "fails": "closed"}]}]}}`. Other keys beside `hooks` are left alone.
         folder: Where the programs start.
         fails: What it means that a program fails, where its entry does not say so: `closed` denies.
+        is_approved: Asked, in a thread, before each program starts: whether what it reads from the disk is still what somebody has
+            approved. Where it is not, nothing starts, and what the hook was to judge is denied.
 
     Raises:
         ConfigurationError: They cannot be read, name an unknown event, or hold an invalid entry.
@@ -75,7 +85,7 @@ def command_hooks(
     root = str(Path(folder).absolute())
     stopped: dict[str, str] = {}
     entries = [
-        (msgspec.structs.replace(entry, stopped=stopped), closes)
+        (msgspec.structs.replace(entry, stopped=stopped, is_approved=is_approved), closes)
         for entry, closes in _entries(_table(settings), root, fails)
     ]
     return (*(_hook(*one) for one in entries), *_holding(entry for entry, _ in entries))
@@ -177,6 +187,8 @@ def _held(stopped: dict[str, str], context: HookContext) -> HookAnswer:
 async def _run(entry: _Entry, context: HookContext) -> HookAnswer:
     if not _is_meant(entry, context):
         return None
+    if entry.is_approved is not None and not await asyncio.to_thread(entry.is_approved):
+        return _unapproved(entry, context)
     given = json.dumps(_hook_input(entry, context)).encode()
     env = {**clean_environment(), "CLAUDE_PROJECT_DIR": entry.folder, "TREADLE_PROJECT_DIR": entry.folder}
     done = await run_process(
@@ -194,6 +206,17 @@ async def _run(entry: _Entry, context: HookContext) -> HookAnswer:
     if done.exit_code != 0:
         raise HookFailed(f"{entry.command[:200]} ended with status {done.exit_code}: {done.stderr.strip()[:500]}")
     return _answered(_hook_output(done, entry), done.stdout, context, entry.stopped)
+
+
+def _unapproved(entry: _Entry, context: HookContext) -> HookAnswer:
+    """Deny what the program was to judge, where a hook can."""
+    reason = (
+        f"The hook {entry.command[:80]} is not run: its files have changed since a person approved them. The person has to look at them "
+        f"and approve them: treadle trust approve {shlex.quote(entry.folder)}"
+    )
+    if context.at in (Moment.BEFORE_TOOL, Moment.PROMPT, Moment.SESSION_START, Moment.BEFORE_REQUEST):
+        return _denied(reason)
+    raise HookFailed(reason)
 
 
 def _is_meant(entry: _Entry, context: HookContext) -> bool:

@@ -1,12 +1,15 @@
 """Trust: which folders' own configuration counts, by its content. A person has looked at it and said so; a change asks again.
 
-What comes with a folder is all that lies in its `.treadle`. Its digest is kept in the person's own folder. Before that, nothing of it
+What comes with a folder is all that lies in its `.treadle`, and the files of it that its hooks start. Its digest is kept in the person's own folder. Before that, nothing of it
 is run, and of its configuration only what tightens holds.
 """
 
 import hashlib
+import json
 import os
+import re
 import secrets
+import shlex
 import stat
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,8 +36,12 @@ __all__ = [
 ]
 
 _FOLDER = ".treadle"
+_HOOKS = Path(_FOLDER, "hooks.json")
+_ROOT = re.compile(r"\$\{?(?:CLAUDE|TREADLE)_PROJECT_DIR\b\}?")
+_WORDS = re.compile(r"[^\s;|&<>()=,:'\"`]+")
 _MAX_FILES = 500
 _MAX_BYTES = 5_000_000
+_MAX_PROGRAM_BYTES = 50_000_000
 _MOST_NAMED = 8
 
 
@@ -59,6 +66,19 @@ class Held(msgspec.Struct, frozen=True, kw_only=True):
     folder: Path | None = None
     """Its `.treadle`, as the folder was named; None where the folder is not trusted."""
     contents: Mapping[Path, bytes] = {}
+    digest: str = ""
+    """Of all of it."""
+
+    def is_approved(self) -> bool:
+        """Whether the folder is as it was then, or as a person has approved it since: what a hook starts is read from the disk."""
+        if self.folder is None:
+            return False
+        try:
+            now = brought_by(self.folder.parent)
+            known = trusted_folders(os.environ).get(now.folder)
+        except UsageError:
+            return False
+        return now.digest == self.digest or (known is not None and known.digest == now.digest)
 
     def has(self, path: Path) -> bool:
         """Whether a file came with the folder."""
@@ -107,23 +127,55 @@ def brought_by(folder: Path) -> Brought:
     place = root / _FOLDER
     if not os.path.lexists(place):
         return Brought(folder=str(root), digest="")
-    found, contents, digests, whole, size = [], list[bytes](), dict[str, str](), hashlib.sha256(), 0
+    found, size = dict[str, tuple[Path, bytes]](), 0
     for path in _files(place):
-        name = str(path.relative_to(root))
-        content = _content(path)
+        content = _content(path, _MAX_BYTES)
         size += len(content)
-        found.append(name)
-        contents.append(content)
+        found[str(path.relative_to(root))] = (path, content)
         if len(found) > _MAX_FILES or size > _MAX_BYTES:
             raise UsageError(
                 f"{place} holds more than {_MAX_FILES} files or {_MAX_BYTES:,} bytes: it cannot be trusted as a whole."
             )
+    if (hooks := found.get(str(_HOOKS))) is not None:
+        found |= {name: one for name, one in _started(root, hooks[1]) if name not in found}
+    digests, whole = dict[str, str](), hashlib.sha256()
+    for name, (path, content) in found.items():
         is_program = bool(path.lstat().st_mode & 0o111)
         for part in (os.fsencode(name), str(is_program).encode(), content):
             whole.update(len(part).to_bytes(8, "big") + part)
         digests[name] = f"{hashlib.sha256(content).hexdigest()}{' runs' if is_program else ''}"
     digest = f"sha256:{whole.hexdigest()}" if found else ""
-    return Brought(folder=str(root), digest=digest, files=tuple(found), contents=tuple(contents), digests=digests)
+    contents = tuple(content for _, content in found.values())
+    return Brought(folder=str(root), digest=digest, files=tuple(found), contents=contents, digests=digests)
+
+
+def _started(root: Path, hooks: bytes) -> Iterator[tuple[str, tuple[Path, bytes]]]:
+    """Yield the files of the folder that commands of its hooks name: they are run later, from the disk.
+
+    What these start or import in their turn is not known here.
+    """
+    try:
+        commands = list(_commands_in(json.loads(hooks)))
+    except (ValueError, RecursionError):
+        return  # such hooks cannot be read
+    for command in commands:
+        plain = _ROOT.sub(str(root), command)
+        try:
+            words = shlex.split(plain)
+        except ValueError:
+            words = []
+        for word in sorted({*words, *_WORDS.findall(plain)}):
+            path = Path(os.path.realpath(root / word)) if "\0" not in word else root
+            if path.is_file() and path.is_relative_to(root):
+                name = os.path.relpath(os.path.normpath(root / word), root)
+                yield name, (path, _content(path, _MAX_PROGRAM_BYTES))
+
+
+def _commands_in(value: object) -> Iterator[str]:
+    if isinstance(value, dict):
+        yield from (text for text in [value.get("command")] if isinstance(text, str))
+    for one in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from _commands_in(one)
 
 
 def changes(before: Mapping[str, str], now: Mapping[str, str]) -> tuple[str, ...]:
@@ -146,7 +198,7 @@ def held(brought: Brought, folder: Path) -> Held:
     """Return the contents of a folder that a person trusts, by their paths as the folder is named."""
     root = _absolute(folder)
     contents = {root / name: content for name, content in zip(brought.files, brought.contents, strict=True)}
-    return Held(folder=root / _FOLDER, contents=contents)
+    return Held(folder=root / _FOLDER, contents=contents, digest=brought.digest)
 
 
 def _absolute(path: Path) -> Path:
@@ -169,13 +221,16 @@ def _files(place: Path) -> Iterator[Path]:
         yield from _files(place / name)
 
 
-def _content(path: Path) -> bytes:
+def _content(path: Path, most: int) -> bytes:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(descriptor, "rb") as file:
-            return file.read(_MAX_BYTES + 1)
+            content = file.read(most + 1)
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}.") from error
+    if len(content) > most:
+        raise UsageError(f"{path} holds more than {most:,} bytes: it cannot be trusted as a whole.")
+    return content
 
 
 def _place(environment: Mapping[str, str]) -> Path:
