@@ -104,6 +104,26 @@ def test_protected_files_in_a_writable_folder_stay_as_they_are(tmp_path: Path):
     ]
 
 
+@pytest.mark.parametrize("settings", [{"writable": ["w", "w/b"]}, {"writable": ["w"], "readable": ["w/b"]}])
+def test_a_folder_that_a_command_replaces_by_a_link_opens_nothing(
+    kind: Kind, tmp_path: Path, settings: dict[str, list[str]]
+):
+    (tmp_path / "w/b").mkdir(parents=True)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other/file").write_text("canary")
+    places = {name: tuple(str(tmp_path / one) for one in found) for name, found in settings.items()}
+    sandbox = kind(Confinement(**places))  # type: ignore[arg-type]  # two of its fields
+    swap = f"mv b c; ln -s {tmp_path}/other b"
+    asyncio.run(sandbox.run(Command(arguments=("/bin/sh", "-c", swap), cwd=str(tmp_path / "w"))))
+    assert (tmp_path / "w/c").is_dir()
+
+    read = Command(arguments=("/bin/sh", "-c", f"cat {tmp_path}/other/file; echo x > {tmp_path}/other/file"))
+    with pytest.raises((OSError, ConfigurationError), match=r"leads elsewhere now|does not exist"):
+        asyncio.run(sandbox.run(read))
+
+    assert (tmp_path / "other/file").read_text() == "canary"
+
+
 PLANTS = [
     "mkdir -p .git/hooks && echo evil > .git/hooks/pre-commit",
     "mkdir -p .git/refs .git/objects && echo ref: refs/heads/main > .git/HEAD && echo '[core]' > .git/config",

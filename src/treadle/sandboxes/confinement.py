@@ -12,7 +12,7 @@ from treadle.fields import Documented, NamedOptions
 from treadle.sandboxes.keeper import is_repository
 from treadle.tools.protected import SEALED
 
-__all__ = ["SYSTEM_FOLDERS", "Confinement"]
+__all__ = ["SYSTEM_FOLDERS", "Confinement", "outermost"]
 
 SYSTEM_FOLDERS = (
     "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix/store",
@@ -85,6 +85,10 @@ class Confinement(msgspec.Struct, Documented, frozen=True, kw_only=True, metacla
         """
         return tuple(_existing(self.writable, "writable"))
 
+    def roots(self) -> dict[str, str]:
+        """Return where each named folder and file leads, links resolved."""
+        return {one: os.path.realpath(one) for one in (*self.writable, *self.readable)}
+
     def readable_places(self) -> tuple[str, ...]:
         """Return all that may be read, from `/`, links resolved: the system's, this Python's and what was named.
 
@@ -127,6 +131,11 @@ def _inner_repositories(folder: str) -> list[str]:
 def _lies_below(path: str, folder: str) -> bool:
     """Whether a folder holds a path, so that the path need not be shown beside it. A link stands for itself."""
     return path.startswith(f"{folder.rstrip('/')}/") and not os.path.islink(folder)  # noqa: PTH114 - one of many names
+
+
+def outermost(paths: tuple[str, ...], *, within: tuple[str, ...] = ()) -> list[str]:
+    """Return the paths that lie below none of the others, nor below some folders: a program that may write in a folder could put a link in place of one."""
+    return [one for one in paths if not any(_lies_below(one, other) for other in (*paths, *within))]
 
 
 def _existing(paths: Iterable[str], name: str) -> list[str]:

@@ -15,7 +15,7 @@ import msgspec
 from treadle.errors import SandboxUnavailable, check_kind
 from treadle.fields import checked
 from treadle.sandboxes import groups, launcher
-from treadle.sandboxes.confinement import Confinement
+from treadle.sandboxes.confinement import Confinement, outermost
 from treadle.sandboxes.filtering import call_filter, closed_for_age
 from treadle.sandboxes.keeper import ClosedNames, DiskUse
 from treadle.sandboxes.processes import clean_environment, run_until
@@ -59,6 +59,14 @@ class _Confined:
         check_kind("confinement", confinement, (Confinement, type(None)), "a Confinement, or None")
         self.confinement = confinement or Confinement()
         self._places = Places.of(self.confinement)
+        self._led_to = self.confinement.roots()
+
+    def _places_now(self) -> Places:
+        """Return what is open now: protected files may have come, but no folder leads elsewhere, as one does that a command replaced by a link."""
+        for name, path in self.confinement.roots().items():
+            if self._led_to[name] != path:
+                raise OSError(f"{name} leads elsewhere now, to {path}: it is open to no command.")
+        return Places.of(self.confinement)
 
     async def run(self, command: Command) -> ProcessResult:
         """Run a command confined, to its end. Being cancelled ends it and all that it has started.
@@ -172,21 +180,21 @@ class Bubblewrap(_Confined):
     @checked
     def launch(self, command: Command) -> Launch:
         """Return what is started for a command."""
-        about, places = self.confinement, Places.of(self.confinement)
+        about, places = self.confinement, self._places_now()
         others = _other_names(places) if about.protected else {}
         masked = [name for name, is_of_the_home in others.items() if is_of_the_home]
         kept = [*places.protected, *(name for name in others if name not in masked)]
         found = [self._program, *_NAMESPACES, "--seccomp", str(FILTER)]
         found += self._options
         found += ["--ro-bind-try", "/etc/resolv.conf", "/etc/resolv.conf"] if about.network else ["--unshare-net"]
-        for place in places.readable:
+        for place in outermost(places.readable, within=places.writable):
             found += _bound(place)
         size = f"--size {about.temporary_bytes} --tmpfs"
         # Settings of the kernel stand in /proc, and root's number is root's for them in every namespace.
         found += shlex.split(
             f"--proc /proc --remount-ro /proc --dev /dev {size} {_SHARED} --remount-ro /dev {size} {_TMP} --dir {_HOME}"
         )
-        for place in places.writable:
+        for place in outermost(places.writable):
             found += ["--bind", place, place]
         for place in _ways(
             places
@@ -243,14 +251,17 @@ class Landlock(_Confined):
     @checked
     def launch(self, command: Command) -> Launch:
         """Return what is started for a command."""
-        about, places = self.confinement, Places.of(self.confinement)
+        about, places = self.confinement, self._places_now()
         if places.protected:  # it came after the sandbox was made
             raise OSError(_unprotected(places))
         if about.protected and (names := _other_names(places)):
             raise OSError(
                 f"Landlock cannot keep {next(iter(names))} read-only, which is another name (hard link) of a protected file."
             )
-        readable = [*places.readable, *(["/etc/resolv.conf"] if about.network else [])]
+        readable = [
+            *outermost(places.readable, within=places.writable),
+            *(["/etc/resolv.conf"] if about.network else []),
+        ]
         calls = call_filter("files", has_network=about.network, landlock_abi=launcher.landlock_abi())
         landlock = {
             "readable": readable,
