@@ -17,7 +17,7 @@ import stat
 import sys
 import time
 
-__all__ = ["ClosedNames", "DiskUse", "is_repository", "started_at"]
+__all__ = ["ClosedNames", "DiskUse", "is_repository", "linked_repositories", "started_at"]
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _CHANGED_SIGNALS = (
@@ -34,8 +34,8 @@ _TERM_SECONDS = 2.0
 _PIECE = 65536
 _ROUNDS = 200
 _LOOK_SECONDS = 0.1
-_REPOSITORY = ("HEAD", "commondir", "refs", "objects")
-"""What git looks for at the top of a repository; the rarest names first."""
+_REPOSITORY = ("HEAD", "commondir", "refs", "objects")  # what git looks for at the top of one; the rarest names first
+_LINKED = b"\0\0\xe0\0"  # the mode of an entry of git's index that is a repository of its own
 _BLOCK = 512
 """What `st_blocks` counts in, whatever the file system."""
 _COARSE_NANOSECONDS = 10_000_000
@@ -95,8 +95,7 @@ class ClosedNames:
 
     Nothing can be mounted on a name that does not exist yet without leaving something there. So what has such a name is renamed, in its own
     folder, to a name that no other program looks for, with all that is in it. A link that has or leads to such a name is made anew where
-    it was replaced. A folder that would be a repository by itself, for what is at its top (`HEAD`, `objects`, `refs`), loses its `HEAD`:
-    git would run what its `config` says.
+    it was replaced. A folder that would be a repository by itself (`HEAD`, `objects`, `refs`) loses its `HEAD`: git would obey its `config`.
 
     Args:
         folders: The writable ones, from `/`, links resolved.
@@ -110,8 +109,13 @@ class ClosedNames:
         self._links: dict[str, str] = {}
         self._plain = [one for one in folders if names and not is_repository(one)]
         self._new = {one: [name for name in _REPOSITORY if not os.path.lexists(f"{one}/{name}")] for one in self._plain}
-        own = [name[len(".git/") :] for name in names if name.startswith(".git/")]
-        pairs = [(folder, name) for folder in folders for name in (names if folder in self._plain else [*names, *own])]
+        own = [name for name in names if name.startswith(".git/")]
+        pairs = [(folder, name) for folder in folders for name in names]
+        pairs += [(folder, name[5:]) for folder in folders for name in own if folder not in self._plain]
+        self._indexes = {one: _index_files(one) for one in folders if own}
+        self._linked = {one: linked_repositories(one) for one in self._indexes}
+        self._to_close: dict[str, set[str]] = {one: set() for one in self._indexes}
+        pairs += [(one, f"{way}/{name}") for one in self._linked for way in self._linked[one] for name in own]
         for folder, name in pairs:
             self._note_links(folder, name.split("/"))
             real = os.path.realpath(f"{folder}/{name}")  # a link on the way may lead to another folder
@@ -141,6 +145,7 @@ class ClosedNames:
             with contextlib.suppress(OSError):
                 found = (name for name in self._new[folder] if os.path.lexists(f"{folder}/{name}"))
                 _set_aside(folder, [next(found, _REPOSITORY[0])], moved)
+        self._close_linked(moved)
         for path, target in self._links.items():
             with contextlib.suppress(OSError):
                 if os.readlink(path) == target:  # noqa: PTH115 - as above
@@ -153,13 +158,57 @@ class ClosedNames:
         self.moved |= moved
         return moved
 
+    def _close_linked(self, moved: "dict[str, str]") -> None:
+        """Close the repositories that the index names since the start: git would look into each, and do what its configuration says."""
+        for folder, state in self._indexes.items():
+            if (now := _index_files(folder)) != state:
+                self._indexes[folder] = now
+                self._to_close[folder] = linked_repositories(folder) - self._linked[folder]
+            for one in self._to_close[folder]:
+                with contextlib.suppress(OSError):
+                    _set_aside(folder, [*one.split("/"), ".git"], moved)
+
+
+def _index_files(folder: str) -> "list[tuple[str, int, int]]":
+    """Return the files of git's index in a folder, each with what changes when it is written."""
+    with contextlib.suppress(OSError):
+        found = [one for one in os.scandir(f"{folder}/.git") if one.name.startswith(("index", "sharedindex."))]
+        return sorted((one.path, one.stat().st_ino, one.stat().st_ctime_ns) for one in found)
+    return []  # no repository
+
+
+def linked_repositories(folder: str) -> "set[str]":
+    """Return the folders that a repository's index says to be repositories of their own, such as submodules."""
+    found: set[str] = set()
+    for path, _, _ in _index_files(folder):
+        for size in (20, 32):  # of the names of objects: by SHA-1, by SHA-256
+            with contextlib.suppress(OSError, ValueError, IndexError), open(path, "rb") as file:
+                _add_linked(file.read(), size, found)
+    return {one for one in found if not {"", ".", ".."} & set(one.split("/"))}
+
+
+def _add_linked(data: bytes, size: int, found: "set[str]") -> None:
+    """Read an index of git. Another file, or one with names of another size, ends with an error."""
+    version, at, name = data[7], 12, b""
+    for _ in range(int.from_bytes(data[8:12], "big") if _LINKED in data else 0):
+        start, kept = at + 42 + size + (2 if version > 2 and data[at + 40 + size] & 0x40 else 0), b""
+        if version == 4:  # a name is what it has in common with the one before, and the rest
+            left_out = data[start] & 127
+            while data[start] & 128:
+                start += 1
+                left_out = (left_out + 1 << 7) | (data[start] & 127)
+            start, kept = start + 1, name[: len(name) - left_out]
+        end = data.index(b"\0", start)
+        name = kept + data[start:end]
+        if data[at + 24 : at + 28] == _LINKED:
+            found.add(os.fsdecode(name))
+        at = end + 1 if version == 4 else at + ((end - at) // 8 + 1) * 8
+
 
 def is_repository(folder: str) -> bool:
     """Whether git takes a folder for a repository by itself, without a `.git` in it."""
-    if not os.path.lexists(f"{folder}/{_REPOSITORY[0]}"):
-        return False
-    inner = (f"{folder}/objects", f"{folder}/refs")
-    return os.path.lexists(f"{folder}/commondir") or all(map(os.path.isdir, inner))
+    has_own = os.path.isdir(f"{folder}/objects") and os.path.isdir(f"{folder}/refs")  # noqa: PTH112 - as above
+    return os.path.lexists(f"{folder}/HEAD") and (has_own or os.path.lexists(f"{folder}/commondir"))
 
 
 def _may_hold(path: str) -> bool:
