@@ -65,6 +65,14 @@ NOT_UNDERSTOOD = [
     "sys.stdout.write(json.dumps({'pad': 'x' * 50_000_000, 'hookSpecificOutput': {'permissionDecision': 'deny'}}))",
     f"print('x' * 600_000); {says({'decision': 'block'})}; print('x' * 600_000)",
     "sys.stdout.write('x' * 1_000_001)",
+    "sys.stdout.buffer.write('{\"decision\": \"block\"}'.encode('utf-16'))",
+    'sys.stdout.buffer.write(b\'\\0{"decision": "block"}\')',
+    'sys.stdout.buffer.write(b\'{"deci\\xffsion": "block"}\')',
+    "sys.stdout.buffer.write(b'\\xff\\xfe')",
+    'sys.stdout.write(\'checked\\r{"decision": "block"}\')',
+    """print('note: {"hookSpecificOutput": {"permissionDecision": "deny"}}')""",
+    "print('{\"continue\": NaN}')",
+    "print('{\"hookSpecificOutput\": {\"updatedInput\": {\"path\": ' + '9' * 10_000 + '}}}')",
     *(f"sys.exit({code})" for code in (1, 3, 126, 127, 255)),
     *(f"os.kill(os.getpid(), {number})" for number in (6, 9, 11, 15)),  # not 1: under nohup it is ignored
 ]
@@ -102,6 +110,7 @@ async def test_words_and_silence_decide_nothing(run: Any, body: str):
         f"sys.stdout.buffer.write(b'\\xef\\xbb\\xbf'); sys.stdout.flush(); {says({'decision': 'block'})}",
         'print(\'{"decision": "block", "reason": "\\\\ud800 \\\\u0000"}\')',
         f"os.close(0); {says({'decision': 'block'})}",
+        'sys.stdout.buffer.write(b\'{"decision": "block", "reason": "\\xff"}\')',
         "sys.stderr.write('x' * 50_000_000); sys.exit(2)",
         f"{says({'hookSpecificOutput': {'permissionDecision': 'allow'}})}; sys.stdout.flush(); sys.exit(2)",
         f"import time\nif os.fork() == 0: time.sleep(100)  # sleep: it holds the pipe\n{says({'decision': 'block'})}",

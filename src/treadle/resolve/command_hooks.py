@@ -283,20 +283,30 @@ def _hook_output(done: ProcessResult, entry: _Entry) -> JsonObject:
         raise HookFailed(
             f"{entry.command[:200]} wrote more than {_MAX_OUTPUT_BYTES:,} bytes: its decision may be in what was not kept."
         )
-    if not (text.startswith(("[", '"')) or _BEGINS_OBJECT.search(text)):
+    is_garbled = "\0" in text or "\ufffd" in text
+    if not (is_garbled or text.startswith(("[", '"')) or _SEEMS_DECISION.search(text)):
         return {}
     try:
         value = json.loads(text, object_pairs_hook=_once)
     except (ValueError, RecursionError) as error:
         raise HookFailed(f"{entry.command[:200]} answered with what is not valid JSON: {error}") from error
     _check(value, entry)
+    if is_garbled and not _tightens(value):
+        raise HookFailed(f"{entry.command[:200]} wrote what is not UTF-8 text: its decision may be in it.")
     if message := value.get("systemMessage"):
         logger.info("%s: %s", entry.command[:80], str(message)[:500])
     return dict(value)
 
 
 _TAKES_WORDS = (Moment.PROMPT, Moment.SESSION_START)
-_BEGINS_OBJECT = re.compile(r"^\s*\{", re.MULTILINE)
+_SEEMS_DECISION = re.compile(r'^\s*\{|"(?:decision|permissionDecision|continue|hookSpecificOutput)"\s*:', re.MULTILINE)
+
+
+def _tightens(value: JsonObject) -> bool:
+    """Whether a decision that can be read denies or asks, whatever else stands beside it."""
+    more = value.get("hookSpecificOutput")
+    word = more.get("permissionDecision") if isinstance(more, dict) else None
+    return value.get("decision") == "block" or value.get("continue") is False or word in ("deny", "ask")
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
