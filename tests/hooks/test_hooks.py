@@ -413,3 +413,13 @@ async def test_what_a_hook_says_when_a_run_goes_on_comes_behind_the_results_that
     if not denies:
         assert [message.role for message in model.requests[0].messages] == ["user", "assistant", "tool", "user"]
         assert model.requests[0].messages[-1].text == "Mind the costs."
+
+
+async def test_an_answer_that_a_hook_denies_for_a_person_ends_the_run_as_stopped():
+    async def look(context):
+        return Decision(kind="deny", reason="Let a person read it.", interrupt=True)
+
+    run = await Agent(ScriptedModel([text("Secret.")]), hooks=[Hook(at="after_response", run=look)]).run("go")
+
+    assert run.reason == "cancelled"
+    assert "Let a person read it." in run.message

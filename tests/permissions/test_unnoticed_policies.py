@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from pipeline_tools import Recorder, act, checked_call, run_calls, statuses, types
-from treadle import Decision, allow, can_use_tool, deny, first_of, shell_tool
+from treadle import Decision, RuleSet, allow, can_use_tool, deny, first_of, scoped, shell_tool
 from treadle.permissions.names import _MAX_KEPT, NameIndex
 from treadle.permissions.policies import UNDECIDED
 from treadle.testing import call
@@ -137,3 +137,24 @@ def test_what_is_kept_of_searched_folders_does_not_grow_for_ever() -> None:
 
     assert len(index._below) <= _MAX_KEPT
     assert index._reached(frozenset({"src"}), is_deep=True) == (0,)
+
+
+@pytest.mark.row("P03")
+async def test_a_scope_that_denies_a_line_counts_though_another_cannot_say_whether_it_does() -> None:
+    unsure, sure = RuleSet(scope="managed", deny=("shell(rm:*)",)), RuleSet(scope="user", deny=("shell",))
+    result = await run_calls(
+        call("shell", command='$X "a b"'), tools=[shell_tool(".")], policy=scoped(unsure, sure)
+    )
+    (decided,) = await types(result, "call.decided")
+    assert (decided.decision, decided.rule) == ("deny", "deny shell")
+
+
+@pytest.mark.row("P03")
+async def test_of_two_scopes_that_cannot_say_whether_they_deny_the_first_is_named() -> None:
+    first, second = (RuleSet(scope=one, deny=(rule,)) for one, rule in (("managed", "shell(rm:*)"), ("user", "shell(dd:*)")))
+    asks = RuleSet(scope="session", ask=("shell",))
+    result = await run_calls(
+        call("shell", command='$X "a b"'), tools=[shell_tool(".")], policy=scoped(second, asks, first)
+    )
+    (decided,) = await types(result, "call.decided")
+    assert (decided.decision, decided.scope, decided.rule) == ("ask", "runtime", f"{UNDECIDED} deny shell(rm:*)")

@@ -78,3 +78,16 @@ def test_the_place_of_a_violation_is_its_place_in_the_whole(value, field):
         pass
 
     assert [(row["field"], row["constraint"]) for row in found] == [(field, "integer")]
+
+
+def test_a_list_of_just_as_many_items_as_it_needs_is_divided_too() -> None:
+    schema = {"type": "array", "minItems": 4, "maxItems": 4, "items": {"type": "integer"}}
+    assert [part.value for part in divided(schema, [1, 2, 3, 4], size=2)] == [[1, 2], [3, 4]]
+
+
+def test_a_large_field_that_is_not_known_is_told_as_a_small_one_is() -> None:
+    found: list[Any] = []
+    schema = {"type": "object", "properties": {"a": {}}, "additionalProperties": False}
+    for _ in Schema(schema, where="test").checking_result({"b": [0] * 3_000}, found, is_heavy=True):
+        pass
+    assert [(one["field"], one["constraint"]) for one in found] == [("b", "no such property (known: a)")]
