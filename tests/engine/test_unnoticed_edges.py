@@ -39,7 +39,9 @@ async def test_what_a_check_asks_the_model_is_tried_again_as_often_as_the_budget
 
 
 @pytest.mark.row("F04")
-@pytest.mark.parametrize(("asked", "told"), [(0, 0.0), (2.5, 2.5), (-1, None), (float("inf"), None), (float("nan"), None)])
+@pytest.mark.parametrize(
+    ("asked", "told"), [(0, 0.0), (2.5, 2.5), (-1, None), (float("inf"), None), (float("nan"), None)]
+)
 async def test_a_wait_that_is_no_span_of_time_is_not_told(asked: float, told: float | None) -> None:
     tools = [act(raising(Transient("busy", retry_after_seconds=asked)))]
     run = await Agent(ScriptedModel([call("act"), text("Done.")]), tools=tools).run("go")

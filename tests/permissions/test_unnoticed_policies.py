@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from pipeline_tools import Recorder, act, checked_call, run_calls, statuses, types
-from treadle import Decision, RuleSet, allow, can_use_tool, deny, first_of, scoped, shell_tool
+from treadle import Decision, RuleSet, allow, can_use_tool, deny, first_of, open_session, scoped, shell_tool
 from treadle.permissions.names import _MAX_KEPT, NameIndex
 from treadle.permissions.policies import UNDECIDED
 from treadle.testing import call
@@ -142,19 +142,17 @@ def test_what_is_kept_of_searched_folders_does_not_grow_for_ever() -> None:
 @pytest.mark.row("P03")
 async def test_a_scope_that_denies_a_line_counts_though_another_cannot_say_whether_it_does() -> None:
     unsure, sure = RuleSet(scope="managed", deny=("shell(rm:*)",)), RuleSet(scope="user", deny=("shell",))
-    result = await run_calls(
-        call("shell", command='$X "a b"'), tools=[shell_tool(".")], policy=scoped(unsure, sure)
-    )
+    result = await run_calls(call("shell", command='$X "a b"'), tools=[shell_tool(".")], policy=scoped(unsure, sure))
     (decided,) = await types(result, "call.decided")
     assert (decided.decision, decided.rule) == ("deny", "deny shell")
 
 
 @pytest.mark.row("P03")
 async def test_of_two_scopes_that_cannot_say_whether_they_deny_the_first_is_named() -> None:
-    first, second = (RuleSet(scope=one, deny=(rule,)) for one, rule in (("managed", "shell(rm:*)"), ("user", "shell(dd:*)")))
-    asks = RuleSet(scope="session", ask=("shell",))
-    result = await run_calls(
-        call("shell", command='$X "a b"'), tools=[shell_tool(".")], policy=scoped(second, asks, first)
-    )
-    (decided,) = await types(result, "call.decided")
-    assert (decided.decision, decided.scope, decided.rule) == ("ask", "runtime", f"{UNDECIDED} deny shell(rm:*)")
+    first = RuleSet(scope="managed", deny=("shell(rm:*)",))
+    second = RuleSet(scope="user", deny=("shell(dd:*)",))
+    line = checked_call(shell_tool("."), command='$X "a b"')
+    async with open_session("memory:") as session:
+        found = scoped(second, RuleSet(scope="session", ask=("shell",)), first).decide(line, session)
+    assert found is not None
+    assert (found.kind, found.scope, found.rule) == ("ask", "runtime", f"{UNDECIDED} deny shell(rm:*)")
