@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-__all__ = ["end_all", "group", "lasting_group", "limits_reached"]
+__all__ = ["end_all", "group", "lasting_group"]
 
 _ROOT = Path("/sys/fs/cgroup")
 _PREFIX = "treadle-"
@@ -62,25 +62,6 @@ def end_all(folders: Iterable[str]) -> None:
                         os.kill(int(process), signal.SIGKILL)
                 if not left:
                     break
-
-
-def limits_reached(folders: Iterable[str]) -> dict[str, str]:
-    """Return the limits that a program has reached, by what they are on. The kernel counts each refusal. Never raises."""
-    found: dict[str, str] = {}
-    for folder in folders:
-        if _counted(Path(folder, "pids.events"), "max"):
-            found["processes"] = "max_processes"
-        if _counted(Path(folder, "memory.events"), "oom_kill") or _counted(
-            Path(folder, "memory.oom_control"), "oom_kill"
-        ):
-            found["memory"] = "memory_bytes"
-    return found
-
-
-def _counted(file: Path, name: str) -> bool:
-    with suppress(OSError, ValueError):
-        return any(int(count) > 0 for key, count in map(str.split, file.read_text().splitlines()) if key == name)
-    return False
 
 
 def _make(place: Path, controller: str, value: int) -> Path:

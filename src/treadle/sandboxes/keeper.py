@@ -17,7 +17,11 @@ import stat
 import sys
 import time
 
-__all__ = ["ClosedNames", "DiskUse", "is_repository", "linked_repositories", "started_at"]
+TYPE_CHECKING = False  # as in typing, which takes long to import
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["ClosedNames", "DiskUse", "is_repository", "limits_reached", "linked_repositories", "started_at"]
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _CHANGED_SIGNALS = (
@@ -239,6 +243,28 @@ def _set_aside(folder: str, parts: "list[str]", moved: "dict[str, str]") -> None
         os.close(at)
 
 
+_COUNTERS = (
+    ("pids.events", "max", "processes", "max_processes"),
+    ("memory.events", "oom_kill", "memory", "memory_bytes"),
+    ("memory.oom_control", "oom_kill", "memory", "memory_bytes"),
+)
+"""Where a control group counts each refusal: its file, the name in it, and the kind and name of the limit."""
+
+
+def limits_reached(groups: "Iterable[str]") -> "dict[str, str]":
+    """Return the limits that a program has reached, by what they are on. Never raises. It stands here as `DiskUse` does."""
+    found: dict[str, str] = {}
+    for folder in groups:
+        for name, counter, kind, limit in _COUNTERS:
+            with (
+                contextlib.suppress(OSError, ValueError),
+                open(f"{folder}/{name}", encoding="ascii") as file,
+            ):
+                if any(int(count) > 0 for key, count in map(str.split, file) if key == counter):
+                    found[kind] = limit
+    return found
+
+
 class _Watch:
     """Looks ten times a second at what the program has made in its folders; at their size more seldom where that takes long."""
 
@@ -319,9 +345,9 @@ def main() -> int:
     status, code, left_out = _keep(folder, plan, child, output, feed, keep, watch)
     _end_all(child, plan.get("groups", []))
     watch.set_aside()
-    _write_state(
-        folder, {**state, "status": status, "exit_code": code, "left_out_bytes": left_out, "ended": time.time()}
-    )
+    limits = [*limits_reached(plan.get("groups", [])).values(), *(["disk_bytes"] if status == "over_limit" else [])]
+    state |= {"status": status, "exit_code": code, "limits": limits, "left_out_bytes": left_out, "ended": time.time()}
+    _write_state(folder, state)
     return 0
 
 

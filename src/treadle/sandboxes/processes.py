@@ -305,7 +305,7 @@ async def _end(group: int, watch: _Watch) -> None:
     _signal_group(group, signal.SIGTERM)
     await asyncio.wait({watch.exited}, timeout=_TERM_SECONDS)
     await _kill_all(group, watch)
-    # What has become root's own (`sudo`) cannot be killed. Its call ends all the same.
+    # What has become root's own (`sudo`) cannot be killed, and its call ends nevertheless.
     await asyncio.wait({watch.exited}, timeout=_TERM_SECONDS if watch.left else None)
 
 

@@ -17,7 +17,7 @@ from treadle.fields import checked
 from treadle.sandboxes import groups, launcher
 from treadle.sandboxes.confinement import Confinement, outermost
 from treadle.sandboxes.filtering import call_filter, closed_for_age
-from treadle.sandboxes.keeper import ClosedNames, DiskUse
+from treadle.sandboxes.keeper import ClosedNames, DiskUse, limits_reached
 from treadle.sandboxes.processes import clean_environment, run_until
 from treadle.sandboxes.refusing import Places, refusals
 from treadle.sandboxes.room import Room
@@ -88,7 +88,7 @@ class _Confined:
                 on_output=command.on_output,
                 on_exit=partial(groups.end_all, joined.values()),
             )
-            counted = groups.limits_reached(joined.values())
+            counted = limits_reached(joined.values())
         if room is not None and room.is_used_up:
             counted["disk"] = "disk_bytes"
             result = msgspec.structs.replace(result, timed_out=False)

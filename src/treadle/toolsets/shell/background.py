@@ -28,6 +28,7 @@ _STATUS: JsonObject = {
     "status": {"enum": ["running", "exited", "timed_out", "over_limit", "killed", "lost"]},
     "exit_code": {"type": ["integer", "null"]},
     "seconds_left": {"type": "number"},
+    "limits": {"type": "array", "items": {"type": "string"}},
 }
 
 _threads = Threads()
@@ -111,7 +112,7 @@ def _reader(processes: Processes) -> Tool:
         description=(
             "Read what a background process has written, by lines; standard output and standard error come together.\nOutput: `output`, "
             "`next_offset` to continue from, and `status`: running, exited (with `exit_code`), timed_out, over_limit "
-            "(its files took too much of the disk), killed or lost. With `wait`, it waits for new lines or the end. A last line that has no end yet is shown, and read again by the next call."
+            "(its files took too much of the disk), killed or lost. `limits` names those of the sandbox that it has reached. With `wait`, it waits for new lines or the end. A last line that has no end yet is shown, and read again by the next call."
         ),
         parameters={
             "type": "object",
@@ -225,6 +226,8 @@ def _status_of(kept: Kept) -> JsonObject:
         found["seconds_left"] = kept.seconds_left
     if kept.status == "exited":
         found["exit_code"] = kept.exit_code
+    if kept.limits:
+        found["limits"] = list(kept.limits)
     return found
 
 

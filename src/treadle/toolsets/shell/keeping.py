@@ -37,6 +37,7 @@ _END_SECONDS = 10.0
 _POLL_SECONDS = 0.02
 _FORGOTTEN_SECONDS = 7 * 24 * 3600.0
 _MAX_PROCESSES = 1000
+_SIGNALS: Mapping[int, str] = {signal.SIGXCPU: "cpu_seconds", signal.SIGXFSZ: "max_file_bytes"}
 _LINE_BYTES = 2000
 _MAX_LINE_CHARS = 40_000
 
@@ -51,6 +52,8 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
     keeper ended under it."""
     exit_code: int | None = None
     """Of one that has ended by itself; negative: the signal."""
+    limits: tuple[str, ...] = ()
+    """Those of its sandbox that it has reached, such as `memory_bytes`."""
     seconds_left: float = 0.0
     keep: bool = False
     """Whether it may outlive the task that has started it."""
@@ -64,6 +67,7 @@ class _State(msgspec.Struct, kw_only=True):
     pid_started: str = ""
     keeper_started: str = ""
     exit_code: int | None = None
+    limits: list[str] = []
     left_out_bytes: int = 0
 
 
@@ -178,6 +182,7 @@ class Processes:
             command=plan.command,
             status=state.status,
             exit_code=state.exit_code,
+            limits=_limits(plan, state),
             seconds_left=round(left, 1),
             keep=plan.keep,
         )
@@ -305,6 +310,13 @@ class Processes:
             _end_rest(state, place)
             state = msgspec.structs.replace(state, status="lost")
         return state
+
+
+def _limits(plan: _Plan, state: _State) -> tuple[str, ...]:
+    """Return the limits of its sandbox that a process has reached; by some of them it was ended with a signal."""
+    code = state.exit_code or 0
+    by_signal = _SIGNALS.get(-code if code < 0 else code - 128) if plan.disk_folders or plan.groups else None
+    return (*state.limits, *([by_signal] if by_signal else []))
 
 
 def _is_alive(pid: int, started: str) -> bool:
