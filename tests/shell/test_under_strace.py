@@ -1,5 +1,6 @@
 """What allowed commands really do, seen by strace, compared with what their analysis named. Each line runs in a folder of its own."""
 
+import os
 import random
 import re
 import shutil
@@ -8,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from treadle.shell.judging import analyse, program_name
+from treadle.shell.judging import analyse, program_name, reads_only
 from treadle.shell.rules import CommandPattern
 
 pytest.importorskip("tree_sitter_bash")
@@ -131,6 +132,54 @@ def test_allowed_commands_start_and_write_nothing_that_their_analysis_did_not_na
             one for one in written if not any(_is_within(str(folder / at / one), places) for at in _folders(outer))
         ]
         assert stray == [], (line, sorted(real), sorted(places))
+
+
+READERS = [
+    "cat", "ls", "grep x", "find .", "head", "tail", "sort", "uniq", "wc", "cut", "tr a b", "diff f", "stat", "file", "du", "nl", "tac", "comm f",
+    "paste", "od", "xxd", "fold", "rev", "cmp f", "column", "expand", "join f", "fmt", "tsort", "numfmt", "strings", "tree", "jq .", "md5sum",
+    *(f"git {one}" for one in ("log", "status", "diff", "show", "ls-files", "grep x", "blame", "rev-list HEAD", "shortlog HEAD", "describe --all")),
+]  # fmt: skip
+_OPTION = re.compile(r"(?<![\w-])--?[A-Za-z0-9][\w-]*")
+_OF_DIFFS = ["--output", "--output-directory", "--ext-diff", "--textconv", "-O", "--no-index", "--patch", "--stat"]
+
+
+def options(command: str) -> list[str]:
+    """Return what a program's own help calls options, and those that several subcommands of git share."""
+    name = command.split()[: 2 if command.startswith("git ") else 1]
+    asked = "-h" if name[0] == "git" else "--help"
+    helped = subprocess.run([*name, asked], capture_output=True, text=True, timeout=20, stdin=subprocess.DEVNULL)
+    return sorted({*_OPTION.findall(helped.stdout + helped.stderr), *(_OF_DIFFS if name[0] == "git" else [])})
+
+
+def with_options(command: str, rng: random.Random) -> str:
+    """Give a program one or two options, whole or cut short, with and without a value, before or behind its operands."""
+    found = []
+    for option in rng.sample(options(command), rng.randrange(1, 3)):
+        cut = option[: rng.randrange(4, len(option) + 1)] if len(option) > len("--x") else option
+        found += rng.choice(([cut], [f"{cut}=out"], [cut, "out"], [f"{cut}out"]))
+    words = [["f"], found]
+    rng.shuffle(words)
+    return " ".join([command, *words[0], *words[1]])
+
+
+@pytest.mark.row("D-STRACE")
+@pytest.mark.skipif(not is_usable(), reason="strace is not installed, or may not trace here")
+@pytest.mark.parametrize(
+    "seed", [*range(3), *map(int, filter(None, os.environ.get("TREADLE_VARIANTS", "").split(",")))]
+)
+def test_a_reader_writes_nothing_with_any_option_with_which_it_counts_as_one(tmp_path, seed):
+    rng = random.Random(seed)
+    installed = [one for one in READERS if shutil.which(one.split()[0])]
+    lines = [
+        line for line in (with_options(rng.choice(installed), rng) for _ in range(60)) if reads_only(analyse(line))
+    ]
+    folder = prepared(tmp_path / "place")
+    for line in lines:
+        programs, written = traced(f"timeout 5 {line}", folder, tmp_path / "log")
+
+        assert programs <= {"timeout", line.split()[0]}, line
+        assert [one for one in written if "/.git/index" not in one] == [], line
+    assert lines
 
 
 def _folders(invocations) -> set[str]:

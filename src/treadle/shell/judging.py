@@ -204,11 +204,12 @@ def _repository(one: Invocation) -> str:
 def _operands(one: Invocation, known: Program) -> list[str]:
     """Return the arguments that are neither options nor surely their values."""
     before = ("", *one.arguments)
-    return [
-        word
-        for last, word in zip(before, one.arguments, strict=False)
-        if (word == "-" or not word.startswith("-")) and last not in known.texts
-    ]
+    found: list[str] = []
+    for last, word in zip(before, one.arguments, strict=False):
+        is_behind = bool(found) and known.max_operands is not None  # `xxd x -o` writes a file `-o`
+        if is_behind or ((word == "-" or not word.startswith("-")) and last not in known.texts):
+            found.append(word)
+    return found
 
 
 def _known(one: Invocation) -> tuple[str, Program]:

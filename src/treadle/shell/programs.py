@@ -53,7 +53,7 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
     style: str = "gnu"
     """`gnu`: short options may be joined (`-xo`), long ones cut short. `words`: an option is one whole word (`-exec`)."""
     max_operands: int | None = None
-    """Further operands are files that it writes (`uniq IN OUT`); None for no such rule."""
+    """Further operands are files that it writes (`uniq IN OUT`), and so is what looks like an option behind an operand; None for no such rule."""
     operands: str = "paths"
     """`paths`: each operand may be a path. `first_text`: the first is a pattern or script. `text`: none is a path."""
     texts: frozenset[str] = frozenset()
@@ -180,7 +180,7 @@ _SIGNING = "-S --gpg-sign --verify-signatures"
 _FETCHING = "--depth --deepen --shallow-since --shallow-exclude -j --jobs --refmap"
 """Options with which git fetches, whose value is not a repository."""
 _GIT_READERS = {
-    "blame": _reader("--contents --textconv --help --ignore-revs-file -S"),
+    "blame": _reader(f"{_DIFF} --contents --ignore-revs-file -S"),
     "cat-file": _reader("--textconv --filters --help", recursive=None, revisions=True),
     "count-objects": _reader("--help"),
     "describe": _reader("--help", operands="text"),
@@ -198,7 +198,7 @@ _GIT_READERS = {
     "ls-tree": _reader("--help"),
     "merge-base": _reader("--help", operands="text"),
     "name-rev": _reader("--help", operands="text"),
-    "rev-list": _reader("--help --use-bitmap-index"),
+    "rev-list": _reader(f"{_DIFF} --use-bitmap-index"),
     "rev-parse": _reader("--help --parseopt --sq-quote"),
     "shortlog": _reader(_DIFF),
     "show": _reader(_DIFF, recursive=None, revisions=True),
@@ -209,10 +209,11 @@ _GIT_READERS = {
 _GIT_WRITERS = {
     "add": _program("--pathspec-from-file --help -e --edit"),
     **dict.fromkeys("checkout mv reset restore rm switch".split(), _program("--pathspec-from-file --help")),
-    "stash": _program("--pathspec-from-file --help", recursive=["-p", "--patch"], revisions=True),
+    "stash": _program(f"{_DIFF} --pathspec-from-file", recursive=["-p", "--patch"], revisions=True),
     **dict.fromkeys(
-        "branch notes reflog worktree symbolic-ref update-ref".split(), _program("--edit-description -e --help -F")
+        "branch notes worktree symbolic-ref update-ref".split(), _program("--edit-description -e --help -F")
     ),
+    "reflog": _program(_DIFF),
     "tag": _program("--edit -e --help -F --file -s --sign -u --local-user -v --verify"),
     "commit": _program(f"-F --file -t --template --help -c -C -e --edit --pathspec-from-file {_SIGNING}"),
     "fetch": _program(
