@@ -19,6 +19,7 @@ from treadle import (
     ask,
     deny,
     draft,
+    first_of,
     open_session,
     scoped,
     shell_tool,
@@ -251,6 +252,63 @@ async def test_what_cannot_be_drafted_is_denied_and_a_draft_is_decided_on_itself
     tools = [named("send", draft="prepare"), named("prepare")]
     agent = Agent(ScriptedModel([call("send"), text("No.")]), tools=tools, policy=scoped_draft())
     assert (await agent.run("Go")).tool_calls[0].status == "denied"
+
+
+@pytest.mark.row("P18", "P06")
+@pytest.mark.parametrize("first", ["draft", "commit"])
+async def test_consent_to_a_draft_is_none_to_the_call_that_commits_and_the_other_way_round(first):
+    ran: list[str] = []
+
+    def acting(name, **options):
+        async def act(arguments, ctx):
+            ran.append(name)
+            return name
+
+        return Tool(name=name, description="", parameters=ANY, run=act, **options)
+
+    def agent(policy, *script):
+        return Agent(ScriptedModel(script), tools=[acting("send", draft="prepare"), acting("prepare")], policy=policy)
+
+    policies = {"draft": draft("send"), "commit": ask("send")}
+    then = policies["commit" if first == "draft" else "draft"]
+    async with open_session(MemoryJournal(), id="s") as session:
+        await agent(policies[first], call("send", to="bo")).run("Go", session=session)
+        (asked,) = session.approvals()
+        assert ("prepare runs in place of send" in asked.reason) == (first == "draft")
+        await session.answer(asked.id, "allow")
+        result = await agent(then, text("Done.")).resume(session)
+
+        assert (str(result.reason), ran) == ("approval_required", [])
+        (again,) = session.approvals()
+        await session.answer(again.id, "allow")
+        await agent(then, text("Done.")).resume(session)
+
+    assert ran == ["send" if first == "draft" else "prepare"]
+
+
+@pytest.mark.row("P18")
+@pytest.mark.parametrize("mode", ["ask", "accept-edits", "plan", "deny-unlisted", "bypass"])
+async def test_no_mode_and_no_hook_sends_what_may_only_be_drafted(mode):
+    ran: list[str] = []
+
+    async def send(arguments, ctx):
+        ran.append("send")
+
+    def look(context):
+        return Decision(kind="allow", arguments={"to": "eve"})
+
+    tools = [Tool(name="send", description="", parameters=ANY, run=send, draft="prepare"), named("prepare")]
+    model = ScriptedModel([call("send", to="bo"), text("Done.")])
+    hooks = [Hook(at="before_tool", run=look)]
+    agent = Agent(
+        model, tools=tools, policy=first_of(draft("send"), allow("*")), hooks=hooks, approver=lambda _: "allow"
+    )
+    async with open_session(MemoryJournal(), id="s") as session:
+        await session.set_mode(mode)
+        result = await agent.run("Go", session=session)
+
+    assert ran == []
+    assert [str(one.status) for one in result.tool_calls] == ["denied" if mode == "plan" else "ok"]
 
 
 class scoped_draft:  # noqa: N801 - reads as the functions beside it

@@ -4,7 +4,7 @@ from typing import Literal
 
 import msgspec
 
-from treadle.canonical import copied, digest
+from treadle.canonical import copied, digest, encoded
 from treadle.events import ActionDecided, ApprovalAnswered, ApprovalRequested, CallDecided
 from treadle.fields import explained
 from treadle.permissions.reviews import offered_rules, review_of
@@ -50,8 +50,13 @@ _KINDS: dict[str, ApprovalType] = {
 
 
 def action_digest(session_id: str, call: CheckedCall) -> str:
-    """Return what a consent is bound to: session, call, tool, arguments, effect and the tool's schema."""
-    return digest([session_id, call.id, call.name, call.arguments, call.effect.value, _schema_digest(call.tool)])
+    """Return what a consent is bound to: session, call, tool, arguments, effect and the tool's schema.
+
+    A draft runs under the name of the call that commits; its own digest tells the two apart.
+    """
+    parts = [session_id, call.id, call.name, call.arguments, call.effect.value, _schema_digest(call.tool)]
+    is_draft = call.digest != digest([call.name, encoded(call.arguments)])
+    return digest([*parts, call.digest] if is_draft else parts)
 
 
 def _schema_digest(tool: Tool) -> str:

@@ -172,7 +172,9 @@ class Checker:
                 decision = default_decision(call, self._session)
             if recorded is not None and recorded.kind == DecisionKind.DRAFT:
                 decision = stricter(decision, recorded)
+            drafted = None
             if decision.kind == DecisionKind.DRAFT:
+                drafted = call
                 decision, call = await self._draft(decision, call, place)
         except _Unfit as unfit:
             return unfit.refused(position)
@@ -185,7 +187,8 @@ class Checker:
         mode = self._top.mode
         if mode != DEFAULT_MODE:
             decision = in_mode(mode, decision, call)
-        arguments = copied(call.arguments) if call.digest != asked else None
+        is_changed = (drafted or call).digest != asked or (drafted is not None and drafted.arguments != call.arguments)
+        arguments = copied(call.arguments) if is_changed else None
         if (decision.mode, decision.arguments) != (mode, arguments):
             decision = msgspec.structs.replace(decision, mode=mode, arguments=arguments)
         return Decided(call=call, decision=decision)
@@ -232,14 +235,15 @@ class Checker:
         own, prepared = await self._judged(await self._fitting(proposed, place), place)
         # Under the name of the call: a result answers the tool that the model has called.
         shown = msgspec.structs.replace(prepared.tool, name=call.name, draft=None)
-        same_or_other = call.digest if prepared.arguments == call.arguments else prepared.digest
-        swapped = msgspec.structs.replace(prepared, call=call.call, tool=shown, digest=same_or_other, key=call.key)
+        # The digest stays that of what prepares: consent to a draft is none to the call that commits.
+        swapped = msgspec.structs.replace(prepared, call=call.call, tool=shown, key=call.key)
         if own.kind == DecisionKind.DRAFT:
             return msgspec.structs.replace(
                 own, kind=DecisionKind.DENY, reason=f"{name} may only be drafted itself."
             ), call
         if own.kind != DecisionKind.ALLOW:
-            return own, swapped
+            what = f"Only a draft: {name} runs in place of {call.name}, which does not."
+            return msgspec.structs.replace(own, reason=f"{what} {own.reason}".strip()), swapped
         message = decision.message or f"Nothing was committed: {name} has prepared it, and {call.name} did not run."
         return msgspec.structs.replace(decision, message=message), swapped
 
