@@ -235,7 +235,7 @@ class Checker:
         own, prepared = await self._judged(await self._fitting(proposed, place), place)
         # Under the name of the call: a result answers the tool that the model has called.
         shown = msgspec.structs.replace(prepared.tool, name=call.name, draft=None)
-        # The digest stays that of what prepares: consent to a draft is none to the call that commits.
+        # The digest stays that of what prepares: consent to a draft does not cover the call that commits.
         swapped = msgspec.structs.replace(prepared, call=call.call, tool=shown, key=call.key)
         if own.kind == DecisionKind.DRAFT:
             return msgspec.structs.replace(
