@@ -1,6 +1,7 @@
 """Repositories inside of a writable folder: what git would run for one is not left to a sandboxed command."""
 
 import asyncio
+import os
 import shlex
 import shutil
 import subprocess
@@ -23,9 +24,13 @@ def git(folder: Path, *words: str) -> str:
 
 
 def run(folder: Path, script: str) -> ProcessResult:
+    return asyncio.run(confined(folder, script))
+
+
+async def confined(folder: Path, script: str) -> ProcessResult:
     sandbox = Bubblewrap(Confinement(writable=(str(folder),)))
     own = f'git() {{ command {shlex.join(GIT)} "$@"; }}'
-    return asyncio.run(sandbox.run(Command(arguments=("/bin/sh", "-c", f"{own}; {script}"))))
+    return await sandbox.run(Command(arguments=("/bin/sh", "-c", f"{own}; {script}")))
 
 
 @pytest.fixture
@@ -111,6 +116,28 @@ def test_a_protected_name_that_is_a_link_opens_nothing_and_stops_no_command(repo
         "../other/file",
         "settings",
     ]
+
+
+@pytest.mark.row("D-PROTECTED")
+def test_a_protected_file_that_another_program_replaces_meanwhile_is_said(repository: Path):
+    for name in ("ready", "go"):
+        os.mkfifo(repository / name)
+
+    async def replaced() -> ProcessResult:
+        running = asyncio.create_task(confined(repository, "echo x > ready; cat go; echo evil >> .git/config"))
+        assert await asyncio.to_thread((repository / "ready").read_text) == "x\n"
+        (repository / "new").write_text("[core]\n")
+        (repository / "new").rename(repository / ".git/config")
+        await asyncio.to_thread((repository / "go").write_text, "go")
+        return await running
+
+    done = asyncio.run(replaced())
+
+    assert [(one.target, "Another program replaced it" in one.line) for one in done.refused] == [
+        (str(repository / ".git/config"), True)
+    ]
+    assert run(repository, "echo evil >> .git/config; echo x > plain").exit_code == 0
+    assert run(repository, "true").refused == ()
 
 
 def test_an_index_that_names_paths_outside_opens_none(repository: Path):

@@ -8,6 +8,8 @@ import os
 import re
 import signal
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Literal
 
 import msgspec
@@ -37,6 +39,7 @@ _SIGNALS: Mapping[int, tuple[Literal["time", "disk"], str]] = {
     signal.SIGXCPU: ("time", "cpu_seconds"),
     signal.SIGXFSZ: ("disk", "max_file_bytes"),
 }
+_REPLACED = "Another program replaced it while the command ran, so that the command may have changed it too. A person should look at it."
 _CONNECTING = re.compile(r"\b(socket|connect)")
 _QUOTED = re.compile(r"""['"\u2018`]([^'"\u2019`\n]{1,500})['"\u2019`]""")
 _NAMED = re.compile(r"[\s:]([^\s:'\"\u2018\u2019`]{1,500})(?=:\s)")
@@ -55,6 +58,15 @@ class Places(msgspec.Struct, frozen=True):
     def of(about: Confinement) -> "Places":
         """Return the places of a confinement. Raises ConfigurationError where one does not exist."""
         return Places(about.readable_places(), about.writable_folders(), about.protected_places())
+
+    def identities(self) -> dict[str, tuple[int, int]]:
+        """Return which file has each protected name now."""
+        found = {}
+        for path in self.protected:
+            with suppress(OSError):
+                status = Path(path).stat()
+                found[path] = (status.st_dev, status.st_ino)
+        return found
 
     def hold(self, path: str) -> bool:
         """Whether a path can be read inside."""
@@ -79,7 +91,13 @@ def _real(path: str) -> str:
 
 
 def refusals(
-    result: ProcessResult, places: Places, *, cwd: str, counted: Mapping[str, str], moved: Mapping[str, str]
+    result: ProcessResult,
+    places: Places,
+    *,
+    cwd: str,
+    counted: Mapping[str, str],
+    moved: Mapping[str, str],
+    replaced: Sequence[str] = (),
 ) -> tuple[Refusal, ...]:
     """Return what the sandbox kept from a program; nothing where the program ended well, or failed by itself.
 
@@ -87,9 +105,11 @@ def refusals(
         cwd: The folder that relative paths of the program start from.
         counted: Limits that were counted from outside and that it has reached, by kind.
         moved: What it gave a protected name, with the path that this has now.
+        replaced: Protected files that another program has replaced meanwhile, which ends their protection.
     """
     found = [Refusal(kind=_kind(kind), target=limit) for kind, limit in counted.items()]
     found += [Refusal(kind="write", target=path, line=f"Moved aside to {new}.") for path, new in moved.items()]
+    found += [Refusal(kind="write", target=path, line=_REPLACED) for path in replaced]
     number = -result.exit_code if result.exit_code < 0 else result.exit_code - 128
     if number in _SIGNALS:
         kind, limit = _SIGNALS[number]

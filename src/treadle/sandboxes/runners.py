@@ -75,6 +75,7 @@ class _Confined:
             OSError: It cannot be run confined. It was not run at all then.
         """
         launch, about = self.launch(command), self.confinement
+        before = launch.places.identities()
         room = None if about.disk_bytes is None else Room(DiskUse(self._places.writable, about.disk_bytes))
         with ClosedNames(self._places.writable, about.protected) as closed, self._groups() as joined:
             result = await run_until(
@@ -93,7 +94,15 @@ class _Confined:
             counted["disk"] = "disk_bytes"
             result = msgspec.structs.replace(result, timed_out=False)
         _raise_for(result.exit_code, result.stderr)
-        found = refusals(result, launch.places, cwd=_folder(command, self._places), counted=counted, moved=closed.moved)
+        now = launch.places.identities()
+        found = refusals(
+            result,
+            launch.places,
+            cwd=_folder(command, self._places),
+            counted=counted,
+            moved=closed.moved,
+            replaced=[path for path, identity in before.items() if now.get(path) != identity],
+        )
         return msgspec.structs.replace(result, refused=found) if found else result
 
     def detached(self, command: Command) -> Detached:

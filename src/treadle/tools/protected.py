@@ -208,7 +208,7 @@ def is_protected(names: Sequence[str]) -> bool:
 def makes_repository(names: Sequence[str]) -> bool:
     """Whether a file that is written may turn its folder into a repository of git, which runs what the `config` beside it says: a `HEAD`.
 
-    It is none of the protected names, since every command of git may mention it.
+    It is not a protected name, since every command of git may mention it.
     """
     return any(_folded(re.split(r"[/\\]", name)[-1]) == "head" for name in names)
 
