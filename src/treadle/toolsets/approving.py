@@ -1,16 +1,16 @@
 """A program as an approver: it reads a request for consent as JSON, and says yes, no, or nothing. Runs that one program."""
 
-import json
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
-from treadle.errors import ConfigurationError, shown
+from treadle.errors import ConfigurationError, InvalidArguments, shown
 from treadle.fields import checked
 from treadle.sandboxes.processes import run_process
 from treadle.state import Approval
 from treadle.tools import Answer, ProcessResult
+from treadle.validation import NotJson, parse_arguments
 
 __all__ = ["ProgramApprover"]
 
@@ -67,7 +67,7 @@ class ProgramApprover:
             return self._nothing(f"{self.name} ended with exit code {result.exit_code}.")
         try:
             said = _read_answer(result.stdout)
-        except (ValueError, RecursionError) as error:
+        except ValueError as error:
             return self._nothing(f"{self.name} did not print an answer: {error}")
         return msgspec.structs.replace(said, by=f"program:{said.by or self.name}")
 
@@ -81,17 +81,10 @@ def _read_answer(text: str) -> Answer:
     Raises:
         ValueError: It is not an answer.
     """
-    said = json.loads(text, object_pairs_hook=_once)
-    unknown = [name for name in said if name not in Answer.__struct_fields__] if isinstance(said, dict) else []
-    if unknown:
+    try:
+        said = parse_arguments(text)
+    except (NotJson, InvalidArguments) as error:
+        raise ValueError(str(error)) from error
+    if unknown := [name for name in said if name not in Answer.__struct_fields__]:
         raise ValueError(f"unknown field `{unknown[0]}`")
     return msgspec.convert(said, Answer)
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"`{twice}` stands in it twice")
-    return found
