@@ -17,22 +17,11 @@ import stat
 import sys
 import time
 
-TYPE_CHECKING = False  # as in typing, which takes long to import
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
 __all__ = ["ClosedNames", "DiskUse", "is_repository", "limits_reached", "linked_repositories", "started_at"]
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
-_CHANGED_SIGNALS = (
-    signal.SIGHUP,
-    signal.SIGINT,
-    signal.SIGTERM,
-    signal.SIGUSR1,
-    signal.SIGCHLD,
-    signal.SIGPIPE,
-    signal.SIGXFSZ,
-)
+_CHANGED_SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGCHLD,
+                    signal.SIGPIPE, signal.SIGXFSZ)  # fmt: skip
 """Python itself ignores the last two, and a program inherits that: it is told of an error where its reader has ended."""
 _TERM_SECONDS = 2.0
 _PIECE = 65536
@@ -251,17 +240,14 @@ _COUNTERS = (
 """Where a control group counts each refusal: its file, the name in it, and the kind and name of the limit."""
 
 
-def limits_reached(groups: "Iterable[str]") -> "dict[str, str]":
+def limits_reached(groups: "list[str]") -> "dict[str, str]":
     """Return the limits that a program has reached, by what they are on. Never raises. It stands here as `DiskUse` does."""
     found: dict[str, str] = {}
     for folder in groups:
         for name, counter, kind, limit in _COUNTERS:
-            with (
-                contextlib.suppress(OSError, ValueError),
-                open(f"{folder}/{name}", encoding="ascii") as file,
-            ):
-                if any(int(count) > 0 for key, count in map(str.split, file) if key == counter):
-                    found[kind] = limit
+            words = _text(f"{folder}/{name}").split()
+            if counter in words[:-1] and words[words.index(counter) + 1] != "0":
+                found[kind] = limit
     return found
 
 
@@ -321,7 +307,7 @@ def main() -> int:
         return 0
     os.close(ready)
     os.setsid()
-    _become_reaper()
+    _control(_PR_SET_CHILD_SUBREAPER, 1)
     signal.signal(signal.SIGTERM, lambda *_: setattr(_Asked, "end", True))
     signal.signal(signal.SIGUSR1, lambda *_: setattr(_Asked, "close_input", True))
     signal.signal(signal.SIGCHLD, lambda *_: None)  # wakes us
@@ -360,8 +346,7 @@ def _start(folder: str, plan: dict) -> tuple[int, int, int]:  # type: ignore[typ
     child = os.fork()
     if not child:
         os.setsid()
-        with contextlib.suppress(AttributeError, OSError):
-            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        _control(_PR_SET_PDEATHSIG, signal.SIGKILL)
         for number in _CHANGED_SIGNALS:
             signal.signal(number, signal.SIG_DFL)
         try:
@@ -444,7 +429,7 @@ def _end_all(child: int, groups: list[str]) -> None:
             _reap()
             time.sleep(0.02)
     for _ in range(_ROUNDS):
-        found = {*_children(), *_members(groups)}
+        found = {*_children(), *(int(one) for group in groups for one in _text(f"{group}/cgroup.procs").split())}
         for one in found:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(one, signal.SIGKILL)
@@ -456,17 +441,8 @@ def _end_all(child: int, groups: list[str]) -> None:
 
 def _children() -> set[int]:
     """Return all processes that descend from this one."""
-    parents: dict[int, int] = {}
-    with contextlib.suppress(OSError):
-        for name in os.listdir("/proc"):
-            if name.isdigit():
-                with (
-                    contextlib.suppress(OSError, ValueError, IndexError),
-                    open(f"/proc/{name}/stat", encoding="utf-8", errors="replace") as file,
-                ):
-                    fields = file.read().rpartition(")")[2].split()
-                    if fields[0] != "Z":
-                        parents[int(name)] = int(fields[1])
+    stats = {int(one): _stat(one) for one in os.listdir("/proc") if one.isdigit()} if sys.platform == "linux" else {}
+    parents = {one: int(stat[1]) for one, stat in stats.items() if stat and stat[0] != "Z"}
     found: set[int] = set()
     new = {os.getpid()}
     while new:
@@ -475,15 +451,15 @@ def _children() -> set[int]:
     return found
 
 
-def _members(groups: list[str]) -> set[int]:
-    found: set[int] = set()
-    for one in groups:
-        with (
-            contextlib.suppress(OSError, ValueError),
-            open(os.path.join(one, "cgroup.procs"), encoding="ascii") as file,
-        ):
-            found |= set(map(int, file.read().split()))
-    return found
+def _stat(pid: "int | str") -> list[str]:
+    """Return what the kernel says of a process, from its state on; nothing where there is none."""
+    return _text(f"/proc/{pid}/stat").rpartition(")")[2].split()
+
+
+def _text(path: str) -> str:
+    with contextlib.suppress(OSError), open(path, encoding="utf-8", errors="replace") as file:
+        return file.read()
+    return ""
 
 
 def _reap() -> None:
@@ -494,16 +470,12 @@ def _reap() -> None:
 
 def started_at(pid: int) -> str:
     """Return when a process started, in the kernel's count: a number that is given again has another one. Empty where nobody can tell."""
-    try:
-        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
-            return file.read().rpartition(")")[2].split()[19]
-    except (OSError, IndexError):
-        return ""
+    return "".join(_stat(pid)[19:20])
 
 
-def _become_reaper() -> None:
-    with contextlib.suppress(AttributeError, OSError):
-        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+def _control(option: int, value: int) -> None:
+    with contextlib.suppress(AttributeError, OSError):  # no Linux
+        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
 def _silence() -> None:

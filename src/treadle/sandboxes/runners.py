@@ -89,7 +89,7 @@ class _Confined:
                 on_output=command.on_output,
                 on_exit=partial(groups.end_all, joined.values()),
             )
-            counted = limits_reached(joined.values())
+            counted = limits_reached([*joined.values()])
         if room is not None and room.is_used_up:
             counted["disk"] = "disk_bytes"
             result = msgspec.structs.replace(result, timed_out=False)
