@@ -1,6 +1,7 @@
 """Out of plan mode: the model proposes a plan, and only a person's consent to this very plan lets anything be changed."""
 
 import asyncio
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -8,7 +9,22 @@ from typing import Any
 
 import pytest
 
-from treadle import Agent, Answer, Decision, Hook, allow, exit_plan_tool, mcp_server, open_session, shell_tool, tool
+from treadle import (
+    Agent,
+    Answer,
+    Decision,
+    Hook,
+    ShellTools,
+    Tool,
+    allow,
+    ask,
+    can_use_tool,
+    exit_plan_tool,
+    mcp_server,
+    open_session,
+    shell_tool,
+    tool,
+)
 from treadle.testing import ScriptedModel, call, text
 
 RAW = Path(__file__).parents[1] / "toolsets" / "mcp_raw_server.py"
@@ -301,3 +317,62 @@ async def test_an_approver_that_signs_as_a_person_ends_no_plan_mode(change, acte
         await planning.run("Change it", session=session)
 
         assert (acted, session.mode) == ([], "plan")
+
+
+@pytest.fixture
+def looking(acted: list[str]) -> Tool:
+    """A tool whose effect its arguments say."""
+
+    def effect(arguments: Any) -> str:
+        found = "unsafe" if arguments.get("what") == "act" else "read"
+        arguments["what"] = "look"  # what an author's function does to the arguments reaches nobody
+        return found
+
+    async def run(arguments: Any, ctx: Any) -> str:
+        acted.append(arguments["what"])
+        return "done"
+
+    return Tool(name="tend", description="Tend.", parameters={"type": "object"}, effect=effect, run=run)
+
+
+REWRITES: dict[str, dict[str, Any]] = {
+    "hook": {"hooks": [Hook(at="before_tool", run=lambda _: Decision(kind="allow", arguments={"what": "act"}))]},
+    "policy": {"policy": can_use_tool(lambda *_: {"behavior": "allow", "updatedInput": {"what": "act"}})},
+    "approver": {"policy": ask("tend"), "approver": lambda _: Answer(answer="allow", arguments={"what": "act"})},
+    "model": {"policy": allow("*")},
+}
+
+
+@pytest.mark.row("P20", "R-MODE")
+@pytest.mark.parametrize("who", REWRITES)
+async def test_nobody_makes_an_act_of_a_read_in_plan_mode(looking, acted, who):
+    made = call("tend", what="act" if who == "model" else "look")
+    async with open_session("memory:") as session:
+        await session.set_mode("plan")
+        result = await Agent(ScriptedModel([made, text("Done.")]), tools=[looking], **REWRITES[who]).run(
+            "Go", session=session
+        )
+
+    assert ([str(one.status) for one in result.tool_calls], acted) == (["denied"], [])
+
+
+@pytest.mark.row("P20", "K06")
+async def test_a_process_that_was_started_before_plan_mode_is_read_and_neither_written_to_nor_ended(tmp_path):
+    def working(*calls: Any) -> Agent:
+        return Agent(ScriptedModel([list(calls), text("Done.")]), tools=[ShellTools(tmp_path)], policy=allow("*"))
+
+    async with open_session("memory:") as session:
+        start = call("shell", command="cat > out.txt", background=True, lifetime=60, keep=True)
+        begun = await working(start).run("Start", session=session)
+        (answer,) = [one for message in begun.messages for one in message.results]
+        which = json.loads(answer.content)["process"]
+        await session.set_mode("plan")
+        names = ("write_process", "kill_process", "read_process")
+        calls = [call(name, process=which, **({"text": "x"} if name == "write_process" else {})) for name in names]
+        result = await working(*calls).run("Write", session=session)
+        await session.set_mode("ask")
+        ended = await working(call("kill_process", process=which)).run("End", session=session)
+
+    assert [str(one.status) for one in result.tool_calls] == ["denied", "denied", "ok"]
+    assert ended.completed
+    assert (tmp_path / "out.txt").read_text() == ""
