@@ -179,6 +179,22 @@ async def test_a_denied_path_that_a_pattern_or_a_variable_may_name_is_never_read
     assert found in ("denied", "asked")
 
 
+@pytest.mark.row("AT-PATHS-DENIED", "D-VARIANTS")
+@pytest.mark.parametrize(
+    "path",
+    ["/proc/self/cwd/secrets/key", "/proc/thread-self/cwd/secrets/key", "/proc/self/task/1/cwd/secrets/key", "/proc/1/cwd/secrets/key", "/dev/fd/9/key",
+     "/proc/self/root/proc/self/cwd/secrets/key", "here/secrets/key", "//proc//self/./cwd/secrets/key", "/proc/self/cwd/../W/secrets/key"],
+)  # fmt: skip
+async def test_a_denied_path_behind_a_link_that_leads_each_process_elsewhere_is_never_read_unasked(
+    root: Path, path: str
+):
+    (root / "here").symlink_to("/proc/self/cwd")
+    for command in (f"cat {path}", f"cat < {path}"):
+        found = await outcome(command, root, rules=[*ALLOWED, "shell"], denied=["read(path=secrets/**)"])
+        assert found in ("denied", "asked"), command
+        assert await outcome(command, root) != "ran", command
+
+
 async def test_a_path_is_never_allowed_by_its_text(root: Path):
     assert await outcome("rm a.txt", root, rules=["shell(command=rm a*)"]) == "asked"
     assert await outcome("ls; rm a.txt", root, rules=["shell(command=ls*)"]) == "asked"

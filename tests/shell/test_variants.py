@@ -35,7 +35,7 @@ def quoted(word: str, rng: random.Random) -> str:
     return rng.choice(forms)
 
 
-def nested(line: str, rng: random.Random) -> str:
+def nested(line: str, rng: random.Random, *, may_encode: bool = True) -> str:
     """Put a line into another one that carries it out."""
     forms = (
         "{}", "true; {}", "true && {}", "false || {}", "{} | cat", "( {} )", "{{ {}; }}", "! {}", "sudo {}", "env A=1 {}", "timeout 5 {}",
@@ -44,7 +44,21 @@ def nested(line: str, rng: random.Random) -> str:
         "for x in 1; do {}; done", "coproc {}", "find . -maxdepth 0 -exec {} \\;", "echo x | xargs {}", "trap '{}' EXIT", "true\n{}",
         "python3 -c 'import os; os.system(\"{}\")'", "cd . && {}", "{} > /dev/null 2>&1", "\t{}", "true && \\\n{}",
     )  # fmt: skip
-    return rng.choice(forms).format(line)
+    return encoded(line, rng) if may_encode and rng.random() < 0.2 else rng.choice(forms).format(line)
+
+
+def encoded(line: str, rng: random.Random) -> str:
+    """Write a line in signs that a program, or the shell, has to make a line of."""
+    signs, plain = line.encode(), base64.b64encode(line.encode()).decode()
+    escaped, numbers = "".join(f"\\x{one:02x}" for one in signs), "".join(f"\\{one:03o}" for one in signs)
+    forms = (
+        f"echo {plain} | base64 -d | sh", f'eval "$(echo {plain} | base64 -d)"', f'bash -c "$(base64 -d <<< {plain})"', f"base64 -d <<< {plain} | bash",
+        f"printf '{numbers}' | sh", f"$(printf '{numbers}')", f"sh -c $'{escaped}'", f"eval $'{escaped}'", f"bash <<< $'{escaped}'",
+        f"echo -e '{escaped}' | sh", f"xxd -r -p <<< {signs.hex()} | sh", f". <(base64 -d <<< {plain})", f"source /dev/stdin <<< $'{numbers}'",
+        f"python3 -c \"import os, base64; os.system(base64.b64decode('{plain}'))\"", f"perl -e 'system(pack(\"H*\", \"{signs.hex()}\"))'",
+        f"base64 -d <<< {plain} | xargs -0 sh -c", f"X={plain}; base64 -d <<< $X | sh", f"rev <<< '{line[::-1]}' | sh",
+    )  # fmt: skip
+    return rng.choice(forms)
 
 
 @pytest.mark.row("D-VARIANTS")
@@ -88,6 +102,25 @@ async def test_no_variant_of_a_denied_path_is_allowed(tmp_path, seed):
         "d/sub/../k",
         "d/sub/./..//k",
         str(tmp_path / "s" / "k"),
+        f"//{tmp_path}//s/k",
+        f"../{tmp_path.name}/s/k",
+        "link/sub/../k",
+        "s/sub/../../link/./k",
+    )
+    expanded = (
+        "$PWD/s/k",
+        "~+/s/k",
+        "s/?",
+        "s/[k]",
+        "{s,x}/k",
+        "s/k*",
+        "?/k",
+        "*/k",
+        "l?nk/k",
+        "${X:-s}/k",
+        "s$(:)/k",
+        "s/k$X",
+        "/proc/self/cwd/s/k",
     )
     readers = (
         "cat {}",
@@ -105,7 +138,8 @@ async def test_no_variant_of_a_denied_path_is_allowed(tmp_path, seed):
         "git diff --no-index x {}",
     )
     for _ in range(TRIES):
-        line = rng.choice(readers).format(quoted(rng.choice(paths), rng))
+        path = rng.choice(expanded) if rng.random() < 0.3 else quoted(rng.choice(paths), rng)
+        line = rng.choice(readers).format(path)
         for _ in range(rng.randrange(2)):
             line = nested(line, rng)
         decided = await decide(policy, checked_call(tool, command=line), session)
@@ -175,7 +209,7 @@ async def test_no_variant_of_a_protected_path_is_written(tmp_path, seed):
         spelled = expanding(name, rng) if rng.random() < 0.4 else quoted(name, rng)
         for call in (
             checked_call(write, path=before + name, content="x"),
-            checked_call(shell, command=nested(f"touch {before}{spelled}", rng)),
+            checked_call(shell, command=nested(f"touch {before}{spelled}", rng, may_encode=False)),
             checked_call(shell, command=f"echo x > {before}{name}"),
             checked_call(shell, command=f"echo x > {before}{expanding(name, rng)}"),
         ):

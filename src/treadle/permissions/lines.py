@@ -9,6 +9,7 @@ from itertools import islice, product
 from typing import Literal
 
 import msgspec
+from msgspec import structs
 
 from treadle.canonical import copied
 from treadle.errors import ConfigurationError
@@ -46,6 +47,8 @@ class Reached(msgspec.Struct, frozen=True, kw_only=True):
     access: Literal["read", "write"]
     is_outside: bool
     """Whether it lies outside the root folder, links resolved."""
+    is_unknown: bool = False
+    """Whether it leads each process elsewhere: a rule on paths that does not find it has proven nothing."""
 
     @property
     def tools(self) -> tuple[str, ...]:
@@ -119,6 +122,9 @@ def judged(call: CheckedCall, facts: JsonObject) -> JudgedLine | None:
         return JudgedLine(line=Line(source="", doubts=(doubt,)), reached=(), redirects=False)
     line = _analysed(given.text)
     reached = tuple(_reached(one, given) for one in line.touched)
+    if (strange := next((one for one in reached if one.is_unknown), None)) is not None:
+        doubt = Doubt(reason="This path leads each program elsewhere.", text=strange.subject.names[0])
+        line = structs.replace(line, hidden=(*line.hidden, doubt))
     mentioned, unknown = _mentioned(line, given)
     below, unseen = _swept(line, given)
     return JudgedLine(
@@ -234,7 +240,9 @@ def _reached(touched: Touched, given: ShellLine) -> Reached:
         resolve=lambda other: _names(given.look_from_root(other)),
         among=given.files,
     )
-    return Reached(subject=subject, access=touched.access, is_outside=place.relative is None)
+    return Reached(
+        subject=subject, access=touched.access, is_outside=place.relative is None, is_unknown=place.is_unknown
+    )
 
 
 def _names(place: Place) -> tuple[str, ...]:

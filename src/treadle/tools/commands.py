@@ -69,6 +69,8 @@ class Place(msgspec.Struct, Documented, frozen=True, kw_only=True):
     """Relative to the root folder; None where it lies outside of it."""
     is_folder: bool = False
     """Whether it is a folder now."""
+    is_unknown: bool = False
+    """Whether it leads each process elsewhere, as `/proc/self/cwd` does: only the one that opens it knows where."""
 
 
 class ShellLine(msgspec.Struct, Documented, frozen=True, kw_only=True):

@@ -1,6 +1,7 @@
 """The `shell` tool: one line of shell in one folder, judged before by what it would start. Decides nothing itself."""
 
 import os
+import re
 import secrets
 import time
 from functools import partial
@@ -45,6 +46,9 @@ _MAX_OUTPUT_BYTES = 30_000
 """Bytes that the model is shown."""
 _KEPT_BYTES = 5_000_000
 """Bytes of each output that are kept as an artifact."""
+_LINK_OF_A_PROCESS = re.compile(r"/proc/(?:self|thread-self|\d+)(?:/task/\d+)?/(?:cwd|root|map_files|fd/(?![012]\Z))")
+"""A link that leads each process elsewhere. The streams of a program are files that it was given."""
+_MAX_STEPS = 200
 _FOLDER_CHANGERS = frozenset({"cd", "pushd", "popd"})
 _PROGRESS_SECONDS = 0.2
 _MAX_PROGRESS_CHARACTERS = 200
@@ -253,10 +257,31 @@ def _line(root: Root, arguments: JsonObject, facts: JsonObject) -> ShellLine:
 
 
 def _look(root: str, folder: str, path: str) -> Place:
-    """Say what a path stands for. A link on the way decides where it lies."""
+    """Say what a path stands for. A link on the way decides where it lies; one of a process (`/proc/self/cwd`) is followed by nobody."""
+    named = os.path.normpath(Path(folder, path))
     real = os.path.realpath(Path(folder, path))
+    if real != named and (other := _by_a_process(str(Path(folder, path)))) is not None:
+        return Place(path=other, relative=None, is_unknown=True)
     is_within = real == root or real.startswith(f"{root.rstrip('/')}/")
     return Place(path=real, relative=os.path.relpath(real, root) if is_within else None, is_folder=os.path.isdir(real))  # noqa: PTH112 - false for a name that is too long, where Path raises
+
+
+def _by_a_process(path: str) -> str | None:
+    """Return the path at which a path goes through a link that each process has for itself; None where it does not."""
+    here, names = "/", [one for one in path.split("/") if one not in ("", ".")]
+    for _ in range(_MAX_STEPS):
+        if not names:
+            return None
+        here, names = os.path.normpath(Path(here, names[0])), names[1:]
+        if _LINK_OF_A_PROCESS.match(here):
+            return "/".join((here, *names))
+        try:
+            target = os.readlink(here)  # noqa: PTH115 - a text, which Path would make plain
+        except OSError:
+            continue
+        here = "/" if target.startswith("/") else os.path.dirname(here)  # noqa: PTH120 - as above
+        names = [*(one for one in target.split("/") if one not in ("", ".")), *names]
+    return path
 
 
 async def _run(root: Root, processes: Processes | None, arguments: JsonObject, ctx: ToolContext) -> ToolOutput:
