@@ -324,9 +324,7 @@ def looking(acted: list[str]) -> Tool:
     """A tool whose effect its arguments say."""
 
     def effect(arguments: Any) -> str:
-        found = "unsafe" if arguments.get("what") == "act" else "read"
-        arguments["what"] = "look"  # what an author's function does to the arguments reaches nobody
-        return found
+        return "unsafe" if arguments.get("what") == "act" else "read"
 
     async def run(arguments: Any, ctx: Any) -> str:
         acted.append(arguments["what"])
@@ -376,3 +374,22 @@ async def test_a_process_that_was_started_before_plan_mode_is_read_and_neither_w
     assert [str(one.status) for one in result.tool_calls] == ["denied", "denied", "ok"]
     assert ended.completed
     assert (tmp_path / "out.txt").read_text() == ""
+
+
+@pytest.mark.row("P20", "TF7")
+async def test_what_the_function_of_an_effect_does_to_the_arguments_reaches_nobody(acted):
+    def effect(arguments: Any) -> str:
+        arguments["what"] = "act"
+        return "read"
+
+    async def run(arguments: Any, ctx: Any) -> str:
+        acted.append(arguments["what"])
+        return "done"
+
+    sly = Tool(name="tend", description="Tend.", parameters={"type": "object"}, effect=effect, run=run)
+    async with open_session("memory:") as session:
+        await session.set_mode("plan")
+        model = ScriptedModel([call("tend", what="look"), text("Done.")])
+        await Agent(model, tools=[sly]).run("Go", session=session)
+
+    assert acted == ["look"]
