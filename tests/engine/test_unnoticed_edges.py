@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from pipeline_tools import act, content, on_fake_clock, raising, read, results, statuses
-from treadle import Agent, Budget, ClearResults, ToolContext, Transient
+from treadle import Agent, Budget, ClearResults, Decision, Done, Hook, ToolContext, Transient
 from treadle.errors import ContextOverflow, ModelUnavailable
 from treadle.messages import user_message
-from treadle.ports import CheckView
+from treadle.ports import CheckView, HookContext
 from treadle.testing import ScriptedModel, call, text
 
 TOO_LONG = ContextOverflow("The request is longer than the model's context.", status=400)
@@ -57,3 +57,37 @@ async def test_the_name_of_an_action_has_at_most_256_characters(length: int, fai
     result = await Agent(ScriptedModel([call("act"), text("Done.")]), tools=[act(run)]).run("go")
     assert statuses(result) == (["failed"] if fails else ["ok"])
     assert fails or results(result)
+
+
+@pytest.mark.parametrize("first", ["deny", "ask"])
+async def test_of_two_hooks_on_a_call_the_stricter_counts_in_either_order(first: str) -> None:
+    def says(kind: Any, n: int) -> Hook:
+        async def run(context: HookContext) -> Decision:
+            return Decision(kind=kind, arguments={"n": n})
+
+        return Hook(at="before_tool", run=run)
+
+    hooks = [says("deny", 1), says("ask", 2)]
+    tools = [act(lambda arguments, ctx: "ok")]
+    model = ScriptedModel([call("act", n=0), text("Done.")])
+    run = await Agent(model, tools=tools, hooks=hooks if first == "deny" else hooks[::-1]).run("go")
+    assert statuses(run) == ["denied"]
+
+
+async def test_of_two_hooks_that_ask_and_change_arguments_the_person_is_asked_about_the_last_ones() -> None:
+    def asks(n: int) -> Hook:
+        async def run(context: HookContext) -> Decision:
+            return Decision(kind="ask", arguments={"n": n})
+
+        return Hook(at="before_tool", run=run)
+
+    tools = [act(lambda arguments, ctx: "ok")]
+    run = await Agent(ScriptedModel([call("act", n=0)]), tools=tools, hooks=[asks(1), asks(2)]).run("go")
+    assert [one.arguments for one in run.approvals] == [{"n": 2}]
+
+
+@pytest.mark.parametrize("answer", [True, Done, Done()])
+async def test_each_way_to_say_that_it_is_done_ends_the_run(answer: Any) -> None:
+    model = ScriptedModel([call("act"), text("Done.")])
+    run = await Agent(model, tools=[act(lambda arguments, ctx: "ok")], done_when=lambda view: answer).run("go")
+    assert run.reason == "done_condition_satisfied"

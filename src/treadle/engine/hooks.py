@@ -91,7 +91,6 @@ class Hooks:
                 if word.arguments is not None and word.kind != DecisionKind.DENY:
                     proposed = msgspec.structs.replace(proposed, arguments=msgspec.json.encode(word.arguments).decode())
                 if word.kind != DecisionKind.ALLOW:
-                    word = msgspec.structs.replace(word, arguments=None)
                     strictest = word if strictest is None else stricter(strictest, word)
         return strictest, call.call if proposed == call.call else proposed
 
