@@ -107,14 +107,14 @@ class Confinement(msgspec.Struct, Documented, frozen=True, kw_only=True, metacla
         """
         folders, names = self.writable_folders(), self.protected
         found = [f"{folder}/{name}" for folder in folders for name in names]
-        ways = dict.fromkeys(str(way) for name in names for way in Path(name).parents if str(way) != ".")
+        ways = dict.fromkeys(str(way) for name in names if "/" in name for way in Path(name).parents if str(way) != ".")
         found += [place for folder in folders for way in ways if Path(place := f"{folder}/{way}").is_file()]
         own = [name for name in names if name.startswith(".git/")]
         found += [f"{place}/{name[5:]}" for folder in folders for place in _inner_repositories(folder) for name in own]
         for linked in (f"{folder}/{one}/.git" for folder in folders if own for one in linked_repositories(folder)):
             found += [linked] if Path(linked).is_file() else [f"{linked}/{name[5:]}" for name in own]
         # A link that leads out of the writable folders needs none, since nothing can be written there.
-        real = dict.fromkeys(os.path.realpath(one) for one in found if Path(one).exists())
+        real = dict.fromkeys(os.path.realpath(one) for one in found if os.path.exists(one))  # noqa: PTH110 - of a hundred names
         return tuple(one for one in real if any(one.startswith(f"{folder.rstrip('/')}/") for folder in folders))
 
 

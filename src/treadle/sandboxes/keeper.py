@@ -111,7 +111,9 @@ class ClosedNames:
         pairs += [(one, f"{way}/{name}") for one in self._linked for way in self._linked[one] for name in own]
         for folder, name in pairs:
             self._note_links(folder, name.split("/"))
-            real = os.path.realpath(f"{folder}/{name}")  # a link on the way may lead to another folder
+            real = path = f"{folder}/{name}"
+            if "/" in name or path in self._links:  # a link on the way may lead to another folder
+                real = os.path.realpath(path)
             top = next((one for one in folders if real.startswith(f"{one}/")), None)
             if top is not None and not os.path.lexists(real) and _may_hold(os.path.dirname(real)):  # noqa: PTH120 - as below
                 self._missing.append((top, real[len(top) + 1 :].split("/")))
