@@ -315,7 +315,7 @@ class Checker:
             tool=tool,
             arguments=arguments,
             values=values,
-            effect=tool.effect_of(copied(arguments) if callable(tool.effect) else arguments),
+            effect=tool.effect_of(arguments),
             position=place.position,
             digest=digest([tool.name, canonical]),
             key=idempotency_key(self._session_id, place.step, place.position, tool.name, canonical),
