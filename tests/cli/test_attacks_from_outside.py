@@ -100,7 +100,7 @@ def test_a_command_that_dies_is_a_result_and_the_run_goes_on(treadle: Any, scrip
 def test_a_key_is_on_no_command_line_while_the_run_works(treadle: Any):
     (treadle.folder / "looking.py").write_text(LOOKING)
     calls = [
-        Turn(calls=(call("look"), call("shell", command="env"))),
+        Turn(calls=(call("look"), call("shell", command="env > env.txt"))),
         Turn(text="Seen."),
     ]
     with MockProvider(calls).in_thread() as provider:
@@ -112,6 +112,7 @@ def test_a_key_is_on_no_command_line_while_the_run_works(treadle: Any):
 
     assert keys == [f"Bearer {CANARY}"] * 2
     assert "treadle" in (treadle.folder / "seen.txt").read_text()
+    assert "PATH=" in (treadle.folder / "env.txt").read_text()
     kept = [one.read_bytes() for one in treadle.folder.rglob("*") if one.is_file()]
     assert not any(CANARY.encode() in one for one in [*kept, ran.stdout.encode(), ran.stderr.encode()])
 
