@@ -1,5 +1,6 @@
 """What mutations by hand showed that no test noticed: the last attempt that a limit allows, and waits that are no spans of time."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -91,3 +92,19 @@ async def test_each_way_to_say_that_it_is_done_ends_the_run(answer: Any) -> None
     model = ScriptedModel([call("act"), text("Done.")])
     run = await Agent(model, tools=[act(lambda arguments, ctx: "ok")], done_when=lambda view: answer).run("go")
     assert run.reason == "done_condition_satisfied"
+
+
+@pytest.mark.parametrize(("effect", "status", "attempts"), [("idempotent", "ok", 2), ("unsafe", "outcome_unknown", 1)])
+async def test_a_call_that_our_time_limit_has_cut_runs_again_where_its_effect_allows_that(
+    effect: str, status: str, attempts: int
+) -> None:
+    async def run(arguments: Any, ctx: ToolContext) -> str:
+        if ctx.attempt == 1:
+            await asyncio.Event().wait()
+        return "ok"
+
+    async with on_fake_clock() as session:
+        model = ScriptedModel([call("act"), text("Done.")])
+        result = await Agent(model, tools=[act(run, effect=effect, timeout=5)]).run("go", session=session)
+
+    assert [(one.status, one.attempts) for one in result.tool_calls] == [(status, attempts)]
