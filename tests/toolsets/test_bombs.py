@@ -13,6 +13,8 @@ from test_shell import Context, Shell
 
 from treadle import Bubblewrap, Confinement, Landlock
 from treadle.sandboxes import groups, launcher
+from treadle.sandboxes.keeper import DiskUse
+from treadle.sandboxes.room import Room
 from treadle.tools import Command, Runner
 from treadle.toolsets.shell.keeping import Kept, Processes
 
@@ -140,3 +142,14 @@ def test_memory_of_many_processes_together_is_bounded_in_the_background(kept: Pr
     done = ended(kept, kept.start(launch, command=line, seconds=30, keep=False).id)
 
     assert (done.status, done.limits) == ("exited", ("memory_bytes",))
+
+
+def test_a_writable_folder_that_is_gone_ends_the_command_for_its_room_and_not_for_its_time(tmp_path: Path):
+    folder = tmp_path / "w"
+    folder.mkdir()
+    room = Room(DiskUse((str(folder),), 1_000_000))
+    folder.rmdir()
+
+    asyncio.run(room.wait_used_up())
+
+    assert room.is_used_up

@@ -24,6 +24,9 @@ class Room:
         """Return once the limit is reached."""
         while not self.is_used_up:
             await asyncio.sleep(_LOOK_SECONDS)
-            if (taken := self._use.taken()) > 0:
-                # Adding up takes as long as the folders are large: the event loop is not to wait for it.
-                self.is_used_up = await asyncio.to_thread(self._use.is_used_up, taken)
+            try:
+                if (taken := self._use.taken()) > 0:
+                    # Adding up takes as long as the folders are large: the event loop is not to wait for it.
+                    self.is_used_up = await asyncio.to_thread(self._use.is_used_up, taken)
+            except OSError:  # a folder is gone: nobody can count in it any more, as in the keeper
+                self.is_used_up = True
