@@ -42,6 +42,11 @@ class Boxed:
         return Decision(kind="sandbox", rule="always boxed")
 
 
+def system(x86: int, arm: int, *arguments: object) -> int:
+    given = [ctypes.c_long(one) if isinstance(one, int) else one for one in arguments]
+    return LIBC.syscall(ctypes.c_long(x86 if os.uname().machine == "x86_64" else arm), *given)
+
+
 def become(user: int) -> None:
     if user:
         os.setgroups([])
@@ -103,8 +108,8 @@ def main() -> None:
     }
     name = terminal()
     victim = subprocess.Popen([PYTHON, "-c", "import time; time.sleep(600)", "canary"], cwd=outside)
-    LIBC.syscall(ctypes.c_long(248), b"user", KEY.encode(), b"canary", ctypes.c_long(6), ctypes.c_long(-3))
-    LIBC.syscall(ctypes.c_long(248), b"user", KEY.encode(), b"canary", ctypes.c_long(6), ctypes.c_long(-4))
+    system(250, 219, 1, None)  # a keyring of our own for the session: nothing is left in another
+    keys = [(ring, system(248, 217, b"user", KEY.encode(), b"canary", 6, ring)) for ring in (-3, -4)]
     shm, msg, sem = LIBC.shmget(0, 4096, 0o1600), LIBC.msgget(0, 0o1600), LIBC.semget(0, 1, 0o1600)
     LIBC.shmat.restype = ctypes.c_void_p
     ctypes.memmove(LIBC.shmat(shm, None, 0), b"canary", 6)
@@ -112,7 +117,7 @@ def main() -> None:
     shared = Path(f"/dev/shm/treadle-{os.getpid()}")
     shared.write_text("canary")
     queue = f"treadle-{os.getpid()}"
-    LIBC.syscall(ctypes.c_long(240), queue.encode(), ctypes.c_long(os.O_RDWR | os.O_CREAT), ctypes.c_long(0o600), None)
+    system(240, 180, queue.encode(), os.O_RDWR | os.O_CREAT, 0o600, None)
     inherited = os.open(outside / "canary", os.O_RDWR)
     os.set_inheritable(inherited, True)
     host = {
@@ -138,7 +143,7 @@ def main() -> None:
         niced = os.getpriority(os.PRIO_PROCESS, victim.pid) if alive else None
         victim.kill()
         for remove in (lambda: LIBC.shmctl(shm, 0, None), lambda: LIBC.msgctl(msg, 0, None), lambda: LIBC.semctl(sem, 0, 0),
-                       lambda: LIBC.syscall(ctypes.c_long(241), queue.encode())):  # fmt: skip
+                       lambda: system(241, 181, queue.encode()), lambda: [system(250, 219, 9, key, ring) for ring, key in keys]):  # fmt: skip
             remove()
     after = {str(one): os.lstat(one)[:] for top in (outside, readable) for one in top.iterdir()}
     print(json.dumps({
