@@ -67,6 +67,7 @@ class UnmatchedRule(msgspec.Struct, Documented, frozen=True, kw_only=True):
     """A rule that matches no call of the tools that there are: mostly a name that was misspelt."""
 
     kind: DecisionKind
+    """What it would have decided."""
     rule: str
     """As the person wrote it."""
     scope: str
