@@ -13,6 +13,7 @@ from treadle import Agent, Budget, ConfigurationError, Decision, JournalError, a
 from treadle.errors import SessionNotActive, Transient
 from treadle.journals.memory import MemoryJournal
 from treadle.sessions.session import Session
+from treadle.state import LeftMode
 from treadle.testing import Gate, ScriptedModel, Turn, call, text
 from treadle.tools import MODES
 
@@ -445,6 +446,20 @@ async def test_a_fork_has_the_mode_that_a_person_has_said_last_and_not_that_of_i
         await check_session(session)
 
     assert (statuses(result), recorder.runs) == (["denied"], 0)
+
+
+@pytest.mark.row("R-MODE")
+async def test_a_mode_of_a_newer_treadle_in_the_inbox_lifts_nothing_in_a_fork() -> None:
+    journal = MemoryJournal()
+    async with open_session(journal, id="s") as session:
+        await session.set_mode("bypass")
+        await Agent(ScriptedModel([text("Hello.")])).run("One", session=session)
+        await session.set_mode("plan")
+        await journal.put("s", LeftMode(id="newer", mode="dream"))
+        fork = await session.fork()
+
+    async with open_session(journal, id=fork.id) as session:
+        assert session.mode == "plan"
 
 
 @pytest.mark.row("R-MODE")

@@ -310,9 +310,10 @@ class Life:
         return self.owner(parent, seq) if seq <= shared else session_id
 
     def adopted(self, session_id: str, events: Sequence[AnyEvent]) -> None:
-        """Note of a session that is made with its events whether it shares those before its last one with another."""
-        if events and isinstance(fork := events[-1], SessionForked):
-            self._parents[session_id] = (fork.parent_id, fork.seq - 1)
+        """Note of a session that is made with its events whether it shares those before its fork with another."""
+        for fork in events[-2:]:  # the mode that its parent has now may stand behind it
+            if isinstance(fork, SessionForked):
+                self._parents[session_id] = (fork.parent_id, fork.seq - 1)
 
 
 def _with_model(agent: Agent, model: Any) -> Agent:

@@ -32,6 +32,8 @@ FOUND = (
     30151697,
     40008214,
     40046758,
+    50000969,
+    50503289,
 )
 """Seeds beyond the ten thousand that broke a promise, or that were judged wrongly, at some time."""
 TESTS = Path(__file__).resolve().parent.parent

@@ -35,8 +35,8 @@ from treadle.sessions.checkpoints import Rewind, artifacts_of, effects_after, fi
 from treadle.sessions.ledger import Ledger
 from treadle.sessions.settling import end_children, settle
 from treadle.sessions.transfer import Parcel
-from treadle.state import LeftMode, SessionState
-from treadle.tools import DEFAULT_MODE, MODES, JsonObject, Mode
+from treadle.state import SessionState, mode_after
+from treadle.tools import DEFAULT_MODE, JsonObject, Mode
 
 __all__ = [
     "change",
@@ -215,23 +215,21 @@ async def fork(
     seq = find_point(parent, events, at, step=step, message=message)
     copies = forked(events[:seq], session_id, parent_id=parent, at=ledger.clock.now())
     state = fold(session_id, copies)
-    if state.mode != (
-        mode := await _mode_of(ledger, events)
-    ):  # what a person has said of it since holds for the fork too
-        changed = ModeChanged(
-            session_id=session_id, seq=len(copies) + 1, at=copies[-1].at, mode=mode, before=state.mode, by="fork"
+    mode = await _mode_of(ledger, events)
+    if mode != state.mode:  # the mode that a person has set since the fork's point holds for the fork too
+        link = copies[-1]
+        copies.append(
+            ModeChanged(session_id=session_id, seq=link.seq + 1, at=link.at, mode=mode, before=state.mode, by="fork")
         )
-        copies = [*copies, changed]
         state = fold(session_id, copies)
     await ledger.journal.adopt(session_id, copies, state=state.phase)
     return state
 
 
 async def _mode_of(ledger: Ledger, events: Sequence[AnyEvent]) -> Mode:
-    """Return the mode that a person has given to a session last, also where no run has taken it in yet."""
-    changed = [one.mode for one in events if isinstance(one, ModeChanged)]
-    left = [one.mode for one in await ledger.journal.inbox(ledger.state.id) if isinstance(one, LeftMode)]
-    return next((mode for mode in MODES if mode in [*changed, *left][-1:]), DEFAULT_MODE)
+    """Return the mode that a person has set last, even if no run has taken it in yet."""
+    recorded = next((one.mode for one in reversed(events) if isinstance(one, ModeChanged)), DEFAULT_MODE)
+    return mode_after(await ledger.journal.inbox(ledger.state.id), recorded)
 
 
 async def change(

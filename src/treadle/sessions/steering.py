@@ -36,6 +36,7 @@ from treadle.state import (
     answer_id,
     input_id,
     instant,
+    mode_after,
     waiting_approvals,
 )
 from treadle.tools import MODES, Done, JsonObject, Mode, NotDone, Unknown
@@ -52,8 +53,7 @@ class SteeredSession(HeldSession):
 
         A change that no run has taken in yet is known to the object that made it.
         """
-        left = [message.mode for message in self._left if isinstance(message, LeftMode)]
-        return next((mode for mode in MODES if mode in left[-1:]), self.state.mode)
+        return mode_after(self._left, self.state.mode)
 
     def approvals(self) -> Approvals:
         """Return the requests for consent that wait for an answer; await it to look into the journal again first."""

@@ -28,6 +28,7 @@ from treadle.state.waiting import (
     applies_to,
     instant,
     is_cancelled,
+    mode_after,
     unreadable,
     waiting_approvals,
 )
@@ -64,6 +65,7 @@ __all__ = [
     "instant",
     "is_cancelled",
     "is_equal",
+    "mode_after",
     "resolution_message",
     "streak_key",
     "unreadable",

@@ -5,10 +5,11 @@ from datetime import UTC, datetime
 
 from treadle.fields import explained
 from treadle.state.calls import Approval
-from treadle.state.inbox import InboxMessage, LeftAnswer, LeftCancellation
+from treadle.state.inbox import InboxMessage, LeftAnswer, LeftCancellation, LeftMode
 from treadle.state.session import SessionState
+from treadle.tools import MODES, Mode
 
-__all__ = ["answer_id", "applies_to", "instant", "is_cancelled", "unreadable", "waiting_approvals"]
+__all__ = ["answer_id", "applies_to", "instant", "is_cancelled", "mode_after", "unreadable", "waiting_approvals"]
 
 
 @explained
@@ -40,6 +41,16 @@ def is_cancelled(state: SessionState, inbox: Iterable[InboxMessage]) -> bool:
 def applies_to(message: InboxMessage, run_id: str) -> bool:
     """Whether a message cancels this run. One that names no run cancels whichever is under way."""
     return isinstance(message, LeftCancellation) and message.run_id in ("", run_id)
+
+
+@explained
+def mode_after(inbox: Iterable[InboxMessage], mode: Mode) -> Mode:
+    """Return a session's mode once these messages are taken in. A mode that only a newer Treadle knows changes nothing."""
+    known: dict[str, Mode] = {one: one for one in MODES}
+    for message in inbox:
+        if isinstance(message, LeftMode):
+            mode = known.get(message.mode, mode)
+    return mode
 
 
 @explained
