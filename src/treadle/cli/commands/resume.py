@@ -1,4 +1,4 @@
-"""`treadle resume`: resume a run that was paused, stopped or broke off. What was done is not done again."""
+"""`treadle resume`: resume a run that was paused, stopped or interrupted. What was done is not done again."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""`treadle sessions watch`: see a session at work, in whichever process, until its run has ended."""
+"""`treadle sessions watch`: follow a session live, in whichever process it runs, until its run ends."""
 
 from treadle import StopReason, follow
 from treadle.cli.exits import exit_code

@@ -1,4 +1,4 @@
-"""`treadle submit`: store a task for whichever worker has its agent."""
+"""`treadle submit`: queue a task for a worker that has its agent."""
 
 import asyncio
 

@@ -33,6 +33,21 @@ OnLimit: TypeAlias = Literal["summarize", "report"]
 OnApproval: TypeAlias = Literal["pause", "deny", "fail"]
 
 
+_LIMITED = {
+    "max_model_turns": "model turns in a run",
+    "max_tool_calls": "tool calls in a run",
+    "max_parallel_tool_calls": "tool calls that run in parallel",
+    "max_wall_time_seconds": "seconds that a run takes",
+    "max_input_tokens": "input tokens of a run",
+    "max_output_tokens": "output tokens of a run",
+    "max_total_cost": "the cost of a run, in USD",
+    "max_tool_result_chars": "characters of a tool result that the model sees",
+    "max_retries_per_model_call": "retries of one model call",
+    "max_retries_per_tool_call": "retries of one tool call",
+}
+"""What each budget limits, for the help."""
+
+
 class Flags(Protocol):
     """A parser of ours: argparse's, with flags that are remembered."""
 
@@ -44,21 +59,32 @@ class Flags(Protocol):
 def add_running(parser: Flags) -> None:
     """Add how a run is carried out: model, tools, permissions, budgets, journal, output."""
     parser.flag(
-        "-m", "--model", metavar="NAME", help="such as openai-chat:gpt-5-mini, demo, script:FILE; else TREADLE_MODEL"
+        "-m",
+        "--model",
+        metavar="NAME",
+        help="the model, such as openai-chat:gpt-5-mini, demo or script:FILE (default: TREADLE_MODEL)",
     )
-    parser.flag("--base-url", metavar="URL", help="the provider's address, such as http://127.0.0.1:8080/v1")
+    parser.flag("--base-url", metavar="URL", help="base URL of the provider, such as http://127.0.0.1:8080/v1")
     _add_model_flags(parser)
     add_rules(parser)
     add_tools_flag(parser)
-    parser.flag("--on-approval", choices=get_args(OnApproval), help="for a call that needs a person (default: pause)")
+    parser.flag(
+        "--on-approval",
+        choices=get_args(OnApproval),
+        help="what to do when a call needs approval: pause the run (default), deny the call, or fail the run",
+    )
     parser.flag(
         "--approval-seconds", type=seconds, metavar="N",
-        help="how long a person may take to answer a call that waits (default: 604800, which is 7 days)",
+        help="seconds until a request for approval expires (default: 604800, 7 days)",
     )  # fmt: skip
     parser.flag(
-        "--on-limit", choices=get_args(OnLimit), help="at a turn or call limit: summarize (default) or stop at once"
+        "--on-limit",
+        choices=get_args(OnLimit),
+        help="at a turn or call limit: ask for a summary (summarize, the default) or stop at once (report)",
     )
-    parser.flag("--deadline", type=instant, metavar="TIME", help="when the run must end, such as 2026-11-30T18:00")
+    parser.flag(
+        "--deadline", type=instant, metavar="TIME", help="time at which the run must end, such as 2026-11-30T18:00"
+    )
     add_limits(parser)
     add_places(parser)
     add_output(parser)
@@ -66,16 +92,20 @@ def add_running(parser: Flags) -> None:
 
 def add_rules(parser: Flags) -> None:
     """Add the mode, and the rules of this session."""
-    parser.flag("--mode", choices=get_args(Mode), help="how much happens without a question, in this session (ask)")
+    parser.flag(
+        "--mode", choices=get_args(Mode), help="which calls run without asking you, in this session (default: ask)"
+    )
     parser.flag(
         "--sandbox", choices=get_args(Sandbox),
-        help="on: commands write in the folder only, and reach no network; network: they reach it; off (default)",
+        help="on: commands write only inside the folder and have no network; network: they have network; off: the default",
     )  # fmt: skip
     parser.flag(
         "--allow", action="append", metavar="RULE", help="allow these calls: TOOL or TOOL(key=glob); repeatable"
     )
-    parser.flag("--ask", action="append", metavar="RULE", help="ask about these calls; wins over --allow; repeatable")
-    parser.flag("--deny", action="append", metavar="RULE", help="deny these calls; wins over both; repeatable")
+    parser.flag("--ask", action="append", metavar="RULE", help="ask before these calls; overrides --allow; repeatable")
+    parser.flag(
+        "--deny", action="append", metavar="RULE", help="deny these calls; overrides --allow and --ask; repeatable"
+    )
 
 
 def add_limits(parser: Flags) -> None:
@@ -86,14 +116,14 @@ def add_limits(parser: Flags) -> None:
         flags += ["--max-turns"] if name == "max_model_turns" else []
         parser.flag(
             *flags, dest=name, action=_StoreLimit, type=limit_reader(name), metavar="N",
-            help=f"budget {name}; none for no limit",
+            help=f"limit on {_LIMITED[name]}; none: no limit",
         )  # fmt: skip
 
 
 def add_profile(parser: Flags) -> None:
     """Add the profile."""
     parser.flag(
-        "--profile", metavar="NAME", help="use this profile of the configuration: its model, tools, rules, limits"
+        "--profile", metavar="NAME", help="use a profile from the configuration: its model, tools, rules and limits"
     )
 
 
@@ -101,7 +131,7 @@ def add_tools_flag(parser: Flags) -> None:
     """Add which tools there are."""
     parser.flag(
         "--tools", action="append", metavar="WHAT",
-        help="grep,glob,read,list (the default), FILE.py, module:attr, or definitions of subagents: FILE.md or FOLDER/; repeatable",
+        help="built-in tools (default: grep,glob,read,list), FILE.py, module:attr, or subagents: FILE.md or FOLDER/; repeatable",
     )  # fmt: skip
 
 
@@ -113,7 +143,12 @@ def add_places(parser: Flags) -> None:
 
 def add_config(parser: Flags) -> None:
     """Add the configuration."""
-    parser.flag("-C", dest="folder", metavar="DIR", help="root of the file tools and of the project's configuration")
+    parser.flag(
+        "-C",
+        dest="folder",
+        metavar="DIR",
+        help="project folder: root of the file tools and of the project's configuration",
+    )
     parser.flag("--config", metavar="FILE", help="a configuration file that overrides the others")
 
 
@@ -121,7 +156,7 @@ def add_journal(parser: Flags) -> None:
     """Add the journal."""
     parser.flag(
         "--journal", metavar="PATH",
-        help="the file of all sessions, or postgresql://...; else TREADLE_JOURNAL, else the state folder's",
+        help="where sessions are stored: a file, or postgresql://... (default: TREADLE_JOURNAL, then the state folder)",
     )  # fmt: skip
 
 
@@ -137,10 +172,12 @@ def add_output(parser: Flags) -> None:
         "--stream-json",
         dest="as_lines",
         action="store_true",
-        help="write every event as a line of JSON, the report last",
+        help="write each event as a line of JSON, with the report as the last line",
     )
     parser.flag("-q", "--quiet", dest="is_quiet", action="store_true", help="show no progress on standard error")
-    parser.flag("-v", "--verbose", dest="is_verbose", action="store_true", help="show decisions and retries too")
+    parser.flag(
+        "-v", "--verbose", dest="is_verbose", action="store_true", help="also show permission decisions and retries"
+    )
 
 
 def add_listing(parser: Flags) -> None:
@@ -156,7 +193,7 @@ def add_id(parser: Flags, what: str, last: str) -> None:
         what: What the id names, for the help.
         last: What `--last` chooses, for the help.
     """
-    parser.add_argument("id", nargs="?", metavar="ID", help=f"{what}, or the beginning of its id")
+    parser.add_argument("id", nargs="?", metavar="ID", help=f"{what}, or a prefix of its id")
     parser.flag("--last", dest="is_last", action="store_true", help=last)
 
 
@@ -164,15 +201,15 @@ def _add_model_flags(parser: Flags) -> None:
     """Add the options of the model, its instructions, and the form of its answer."""
     parser.flag(
         "-o", "--option", dest="model_options", action=_StoreOption, metavar="NAME=VALUE",
-        help="a field of each request to the model, such as temperature=0; the value is JSON, or text; repeatable",
+        help="set a field of each model request, such as temperature=0; the value is JSON or plain text; repeatable",
     )  # fmt: skip
     parser.flag(
         "--bare", dest="is_bare", action="store_true",
-        help="leave out what comes with the folder (configuration, AGENTS.md, skills), hooks and built-in instructions",
+        help="ignore the folder's configuration, AGENTS.md and skills, all hooks, and the built-in instructions",
     )  # fmt: skip
-    parser.flag("--system", metavar="TEXT", help="instructions for the model; @FILE takes them from a file")
+    parser.flag("--system", metavar="TEXT", help="instructions for the model; @FILE reads them from a file")
     parser.flag(
-        "--schema", "--json-schema", dest="schema", metavar="FILE", help="a JSON Schema that the answer must fit"
+        "--schema", "--json-schema", dest="schema", metavar="FILE", help="a JSON Schema that the answer must match"
     )
 
 

@@ -29,44 +29,42 @@ def add_mcp(parser: Flags) -> None:
     """Add what is done with which server."""
     parser.add_argument(
         "action", nargs="?", default=None, choices=("list", "add", "remove", "approve", "revoke", "test", "serve"),
-        help="list (the default), change, start one and list its tools, or serve an agent to the MCP client that started this",
+        help="list servers (the default), change them, test one and list its tools, or serve an agent to an MCP client",
     )  # fmt: skip
-    parser.add_argument("name", nargs="?", default=None, metavar="NAME", help="of the server")
+    parser.add_argument("name", nargs="?", default=None, metavar="NAME", help="the server's name")
     parser.add_argument(
         "command_line",
         nargs="*",
         metavar="COMMAND",
-        help="with add: -- and the program with its arguments; or an address",
+        help="with add: the server's address, or -- and its command with arguments",
     )
     parser.flag(
         "-e", "--env", dest="variables", action="append", metavar="NAME=VALUE",
-        help="with add: a variable of the program; ${NAME} as the value takes it from yours; repeatable",
+        help="with add: an environment variable of the program; ${NAME} copies it from your environment; repeatable",
     )  # fmt: skip
     parser.flag(
         "--header", dest="headers", action="append", metavar="NAME:VALUE",
-        help="with add: a header of each request to the address; repeatable",
+        help="with add: a header to send with each request; repeatable",
     )  # fmt: skip
     parser.flag(
         "--scope",
         dest="place",
         choices=("user", "project"),
-        help="whose file: yours (user), or the folder's .mcp.json (project)",
+        help="which file: your own (user), or the folder's .mcp.json (project)",
     )
     parser.flag(
         "--offer",
         choices=("agent", "tools", "both"),
-        help="with serve: an agent that takes tasks (the default), the tools of --tools by themselves, or both",
+        help="with serve: offer an agent that takes tasks (the default), the tools of --tools themselves, or both",
     )
-    parser.flag(
-        "--description", metavar="TEXT", help="with serve: what the agent is for, as the client's model reads it"
-    )
+    parser.flag("--description", metavar="TEXT", help="with serve: what the agent is for; the client's model reads it")
     parser.flag(
         "--http", dest="http_port", type=port, metavar="PORT",
-        help="with serve: over HTTP at this port of this machine (0 for a free one), for clients with the token of TREADLE_MCP_TOKEN",
+        help="with serve: serve over HTTP on this port of this machine (0: any free port); clients need the token of TREADLE_MCP_TOKEN",
     )  # fmt: skip
     parser.flag(
         "--no-token", dest="has_no_token", action="store_true",
-        help="with serve --http: let in every program of this machine",
+        help="with serve --http: accept every program on this machine, without a token",
     )  # fmt: skip
     parser.flag("--by", metavar="NAME", help="with serve: who answers approvals, for the record (default: your login)")
     add_running(parser)
@@ -74,5 +72,5 @@ def add_mcp(parser: Flags) -> None:
 
 def add_acp(parser: Flags) -> None:
     """Add how the agent of an editor is set up."""
-    parser.flag("--by", metavar="NAME", help="who answers permissions, for the record (default: your login)")
+    parser.flag("--by", metavar="NAME", help="name to record for answers to permission requests (default: your login)")
     add_running(parser)

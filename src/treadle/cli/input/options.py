@@ -56,33 +56,33 @@ APPROVAL_SECONDS = 7 * 86400.0
 """How long a person may take to answer where nothing else is said, as for `Agent`."""
 
 COMMANDS = {
-    "chat": "talk with a model at this terminal, as `treadle` alone does",
-    "run": "carry out one task",
-    "goal": "work on the goal of a file until its validation passes",
-    "resume": "resume a run that was paused, stopped or broke off",
+    "chat": "chat with a model in this terminal; `treadle` alone does the same",
+    "run": "run one task",
+    "goal": "work on the goal in a file until its validation passes",
+    "resume": "resume a run that was paused, stopped or interrupted",
     "sessions": "list sessions; show, explain, fork, rewind, export, import or delete one",
-    "approvals": "list the calls that wait for a person",
-    "approve": "allow (or --deny) a call that waits",
+    "approvals": "list the calls that are waiting for approval",
+    "approve": "allow or deny a call that is waiting for approval",
     "doubts": "list the calls whose outcome is unknown",
-    "resolve": "record how a call of unknown outcome ended",
-    "submit": "store a task for whichever worker has its agent",
-    "worker": "carry out what was submitted, until a signal ends it",
-    "workers": "list who works on a journal, and on what",
-    "cancel": "cancel a run that is live, paused, or broke off",
-    "budgets": "show the ten budgets, and what a session has used of them",
-    "permissions": "list the rules that hold and where they come from, or try them on a call",
+    "resolve": "record the outcome of a call in doubt",
+    "submit": "queue a task for a worker that has its agent",
+    "worker": "run submitted tasks until a signal stops it",
+    "workers": "list the workers on a journal, and what each of them is running",
+    "cancel": "cancel a run that is active, paused or interrupted",
+    "budgets": "show the ten budgets, and how much of each a session has used",
+    "permissions": "list the permission rules in effect and where each comes from, or test them on a call",
     "tools": "list the tools, or check their contracts",
-    "describe": "show the agent that these flags and this configuration make",
+    "describe": "show the agent that these options and the configuration define",
     "mcp": "list, add, remove, approve or test MCP servers; serve an agent to an MCP client",
-    "acp": "be the agent of an editor that speaks the Agent Client Protocol, such as Zed",
-    "models": "list what is known of models, or what a server offers: windows, limits, prices",
-    "config": "show what is configured, and where it comes from",
-    "trust": "list, approve or revoke the folders whose own rules and hooks count",
-    "demo": "show a whole run: no key, no network",
-    "replay": "show a recorded session as it happened, without running anything",
-    "doctor": "check this machine, and say the one next thing to do",
-    "completion": "print what makes a shell complete this program's commands and flags",
-    "mock": "serve a script as a strict model provider on this machine",
+    "acp": "serve an agent to an editor that speaks the Agent Client Protocol, such as Zed",
+    "models": "list known models, or the models a server offers: context windows, limits, prices",
+    "config": "show the configuration, and where each value comes from",
+    "trust": "list trusted folders, or trust a folder so that its own rules and hooks apply",
+    "demo": "run a demonstration from start to end: no key, no network",
+    "replay": "replay a recorded session as it happened, without running anything",
+    "doctor": "check this machine, and name the next step",
+    "completion": "print a shell completion script for this program",
+    "mock": "serve a script as a strict mock provider on this machine",
 }
 
 
@@ -306,8 +306,8 @@ _ParserAction = argparse._SubParsersAction  # noqa: SLF001 - argparse has no pub
 def _parser() -> _Parser:
     parser = _Parser(
         prog="treadle",
-        description="Let a language model act through tools: every call decided, recorded, bounded, and done once.",
-        epilog="`treadle COMMAND --help` lists its flags. Try `treadle demo`.",
+        description="Let a language model act through tools. Every call is checked against rules, recorded, limited, and run once.",
+        epilog="To list the options of a command: treadle COMMAND --help. To see a first run: treadle demo",
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
@@ -346,26 +346,28 @@ def _add_sessions(parser: _Parser) -> None:
 
 
 def _add_cancel(parser: Flags) -> None:
-    add_id(parser, "the session", "the session that changed last")
+    add_id(parser, "the session", "the most recently changed session")
     add_listing(parser)
 
 
 def _add_budgets(parser: Flags) -> None:
-    parser.add_argument("id", nargs="?", metavar="SESSION", help="show what its last run has used")
-    parser.flag("--last", dest="is_last", action="store_true", help="the session that changed last")
+    parser.add_argument("id", nargs="?", metavar="SESSION", help="show what the last run of this session has used")
+    parser.flag("--last", dest="is_last", action="store_true", help="the most recently changed session")
     add_limits(parser)
     add_places(parser)
     add_json(parser)
 
 
 def _add_replay(parser: Flags) -> None:
-    parser.add_argument("id", nargs="?", metavar="ID", help="the session, or a file that `sessions export` wrote")
-    parser.flag("--last", dest="is_last", action="store_true", help="the session that changed last")
+    parser.add_argument(
+        "id", nargs="?", metavar="ID", help="the session, or a file written by `treadle sessions export`"
+    )
+    parser.flag("--last", dest="is_last", action="store_true", help="the most recently changed session")
     parser.flag(
         "--speed",
         type=seconds,
         metavar="N",
-        help="so many times as fast as it was (default: 1 at a terminal, else at once)",
+        help="replay N times as fast (default: 1 at a terminal, otherwise all at once)",
     )
     add_listing(parser)
 
@@ -377,9 +379,9 @@ def _add_demo(parser: Flags) -> None:
 
 
 def _add_mock(parser: Flags) -> None:
-    parser.add_argument("script", metavar="SCRIPT", help="a JSON file of turns")
+    parser.add_argument("script", metavar="SCRIPT", help="a JSON file with the model's turns")
     parser.flag("--port", type=port, metavar="N", help="the port to listen on (default 0: any free port)")
-    parser.flag("--record", metavar="FILE", help="write each request to this file, as a line of JSON")
+    parser.flag("--record", metavar="FILE", help="write each request to this file as a line of JSON")
 
 
 _FILLERS: dict[str, Callable[[_Parser], None]] = {

@@ -11,21 +11,23 @@ def add_approve(parser: Flags) -> None:
     parser.flag("--deny", dest="is_denied", action="store_true", help="deny the call")
     parser.flag(
         "--scope", choices=("once", "session", "rule"),
-        help="what you allow: this call once (the default); by the rules of the request, this session; or this folder from now on",
+        help="what to allow: only this call (once, the default), or calls that match the suggested rules, in this session or in this folder (rule)",
     )  # fmt: skip
-    parser.flag("--arguments", metavar="JSON", help="edited arguments for the call: one object")
-    parser.flag("--reason", metavar="TEXT", help="the reason, which the model reads")
-    parser.flag("--by", metavar="NAME", help="who answers, for the record (default: your login)")
+    parser.flag("--arguments", metavar="JSON", help="run the call with these arguments instead: one JSON object")
+    parser.flag("--reason", metavar="TEXT", help="the reason; the model reads it")
+    parser.flag("--by", metavar="NAME", help="name to record for the answer (default: your login)")
     add_listing(parser)
 
 
 def add_resolve(parser: Flags) -> None:
     """Add what is said of a call in doubt."""
     add_id(parser, "the call or its key, as `treadle doubts` lists it", "the newest call in doubt")
-    parser.flag("--done", metavar="JSON", help="the call was done, with this result; null for no result")
-    parser.flag("--not-done", dest="is_not_done", action="store_true", help="the call was not done: it may run")
-    parser.flag("--unknown", dest="is_unknown", action="store_true", help="it stays unknown: stop listing it")
-    parser.flag("--session", metavar="ID", help="the session, if several have a call of that id in doubt")
-    parser.flag("--reason", metavar="TEXT", help="how you know, for the record")
-    parser.flag("--by", metavar="NAME", help="who decided it, for the record (default: your login)")
+    parser.flag("--done", metavar="JSON", help="the call succeeded with this result, as JSON; null for none")
+    parser.flag("--not-done", dest="is_not_done", action="store_true", help="the call did not happen; it may run again")
+    parser.flag(
+        "--unknown", dest="is_unknown", action="store_true", help="the outcome stays unknown; stop listing the call"
+    )
+    parser.flag("--session", metavar="ID", help="the session, if the id is in doubt in more than one")
+    parser.flag("--reason", metavar="TEXT", help="how you know; recorded with the outcome")
+    parser.flag("--by", metavar="NAME", help="name to record for the decision (default: your login)")
     add_listing(parser)

@@ -13,20 +13,20 @@ from treadle.cli.input.readers import count, number_reader
 __all__ = ["ACTIONS", "FORMS", "add_actions", "add_filters"]
 
 ACTIONS = {
-    "list": "list all sessions, the last changed first",
+    "list": "list sessions, most recently changed first",
     "show": "show the messages and calls of one session",
-    "explain": "say what was tried, changed, approved and failed, why it stopped, and what a rerun does",
-    "watch": "see a session at work, in whichever process, until its run has ended",
-    "fork": "make a session that shares the past of another",
-    "mark": "give the end of a session a name",
-    "rewind": "continue from an earlier point; effects are not undone",
-    "export": "write a whole session: as lines of JSON, or as a page to read",
+    "explain": "report what was tried, changed, approved and failed, why it stopped, and what a rerun would do",
+    "watch": "follow a session live, in whichever process it runs, until its run ends",
+    "fork": "create a session that shares the history of another",
+    "mark": "name the current end of a session",
+    "rewind": "go back to an earlier point of the conversation; effects are not undone",
+    "export": "write a session to a file, as lines of JSON or as a readable page",
     "move": "close a session here and continue it in another journal",
-    "import": "bring an exported session into the journal",
-    "suspend": "prevent runs in a session until it is activated",
+    "import": "import an exported session into the journal",
+    "suspend": "block new runs in a session until it is activated",
     "activate": "allow runs in a suspended session again",
     "rm": "delete sessions",
-    "check": "compare the list of sessions, and what is listed as due, with the events",
+    "check": "check that the list of sessions agrees with their events",
 }
 
 FORMS = ("json", "md", "html")
@@ -43,22 +43,24 @@ def add_actions(actions: "argparse._SubParsersAction[Any]") -> None:
 
 def add_filters(parser: Flags) -> None:
     """Add what chooses the sessions of a list."""
-    parser.flag("--all", dest="shows_deleted", action="store_true", help="list deleted sessions too")
+    parser.flag("--all", dest="shows_deleted", action="store_true", help="include deleted sessions")
     parser.flag(
         "--state", dest="states", action="append", metavar="STATE", choices=_STATES,
         help=f"only sessions in this state: {', '.join(_STATES)}; repeatable",
     )  # fmt: skip
     parser.flag("--match", metavar="TEXT", help="only sessions whose id or task contains this text")
     parser.flag(
-        "--tenant", metavar="NAME", help="only sessions of this tenant (`tenant` of their metadata); '' for none"
+        "--tenant",
+        metavar="NAME",
+        help="only sessions of this tenant (`tenant` in their metadata); '' for sessions without one",
     )
-    parser.flag("--parent", metavar="ID", help="only forks of this session, and sessions that carry out its calls")
+    parser.flag("--parent", metavar="ID", help="only forks of this session, and the sessions of its subagents")
     parser.flag(
         "--since", type=_instant, metavar="TIME",
         help="only sessions changed since: 2026-11-30, 2026-11-30T18:00, or an age such as 90m, 12h or 7d",
     )  # fmt: skip
-    parser.flag("--limit", type=count, metavar="N", help="at most N sessions, the last changed first")
-    parser.flag("--after", dest="after_session", metavar="ID", help="only sessions that follow this one in the list")
+    parser.flag("--limit", type=count, metavar="N", help="at most N sessions, most recently changed first")
+    parser.flag("--after", dest="after_session", metavar="ID", help="only sessions listed after this one")
     _add_pager(parser)
 
 
@@ -77,8 +79,8 @@ _STATES = (
 
 
 def _add_one(parser: Flags) -> None:
-    parser.add_argument("id", nargs="?", metavar="ID", help="the session, or the beginning of its id")
-    parser.flag("--last", dest="is_last", action="store_true", help="the session that changed last")
+    parser.add_argument("id", nargs="?", metavar="ID", help="the session, or a prefix of its id")
+    parser.flag("--last", dest="is_last", action="store_true", help="the most recently changed session")
 
 
 def _add_shown(parser: Flags) -> None:
@@ -89,39 +91,39 @@ def _add_shown(parser: Flags) -> None:
 def _add_pager(parser: Flags) -> None:
     parser.flag(
         "--no-pager", dest="is_unpaged", action="store_true",
-        help="do not show a long text in PAGER, which happens at a terminal only",
+        help="do not page long output through PAGER",
     )  # fmt: skip
 
 
 def _add_watch(parser: Flags) -> None:
     _add_one(parser)
-    parser.flag("--after", type=count, metavar="N", help="only what comes after event N")
+    parser.flag("--after", type=count, metavar="N", help="only events after event N")
 
 
 def _add_change(parser: Flags) -> None:
     _add_one(parser)
-    parser.flag("--reason", metavar="TEXT", help="why, for the record")
-    parser.flag("--by", metavar="NAME", help="who decided it, for the record (default: your login)")
+    parser.flag("--reason", metavar="TEXT", help="reason to record")
+    parser.flag("--by", metavar="NAME", help="name to record for the decision (default: your login)")
 
 
 def _add_fork(parser: Flags) -> None:
     _add_one(parser)
-    parser.flag("--at", type=_point, metavar="POINT", help="the last event to share, or a mark (default: the end)")
-    parser.flag("--step", type=count, metavar="N", help="share everything up to the results of step N")
+    parser.flag(
+        "--at", type=_point, metavar="POINT", help="the last shared event, by number or mark (default: the end)"
+    )
+    parser.flag("--step", type=count, metavar="N", help="share everything through the results of step N")
     parser.flag("--message", type=count, metavar="N", help="share the first N messages")
     parser.flag("--id", dest="new_id", metavar="NEW", help="the new session's id (default: generated)")
 
 
 def _add_mark(parser: Flags) -> None:
     _add_one(parser)
-    parser.add_argument("name", metavar="NAME", help="the point's name")
+    parser.add_argument("name", metavar="NAME", help="the name")
 
 
 def _add_rewind(parser: Flags) -> None:
     _add_one(parser)
-    parser.add_argument(
-        "at", type=_point, metavar="POINT", help="a mark, or the number of the last event that the model still sees"
-    )
+    parser.add_argument("at", type=_point, metavar="POINT", help="a mark, or the number of the last event to keep")
 
 
 def _add_export(parser: Flags) -> None:
@@ -129,10 +131,13 @@ def _add_export(parser: Flags) -> None:
     parser.add_argument("file", nargs="?", metavar="FILE", help="a new file (default: standard output)")
     parser.flag(
         "--format", dest="form", choices=FORMS,
-        help="json: lines that `import` reads; md, html: a page to read (default: by FILE's name, else json)",
+        help="json: lines that `import` reads; md, html: a readable page (default: from FILE's suffix, or json)",
     )  # fmt: skip
     parser.flag(
-        "--exact", dest="is_exact", action="store_true", help="keep secrets, for a session that continues elsewhere"
+        "--exact",
+        dest="is_exact",
+        action="store_true",
+        help="keep secrets in the file, to continue the session elsewhere",
     )
 
 
@@ -142,43 +147,46 @@ def _add_move(parser: Flags) -> None:
         "--to",
         dest="target",
         metavar="JOURNAL",
-        help="the journal to continue in; the session is imported there at once",
+        help="move the session into this journal",
     )
     parser.flag(
-        "--file", dest="file", metavar="FILE", help="or a new file, for `treadle sessions import` on another machine"
+        "--file",
+        dest="file",
+        metavar="FILE",
+        help="or write a new file, for `treadle sessions import` on another machine",
     )
-    parser.flag("--reason", metavar="TEXT", help="why, for the record")
-    parser.flag("--by", metavar="NAME", help="who decided it, for the record (default: your login)")
+    parser.flag("--reason", metavar="TEXT", help="reason to record")
+    parser.flag("--by", metavar="NAME", help="name to record for the decision (default: your login)")
 
 
 def _add_import(parser: Flags) -> None:
-    parser.add_argument("file", metavar="FILE", help="what `export` wrote; - for standard input")
-    parser.flag("--id", dest="new_id", metavar="NEW", help="another id for the session")
+    parser.add_argument("file", metavar="FILE", help="an exported file; - for standard input")
+    parser.flag("--id", dest="new_id", metavar="NEW", help="the imported session's id (default: its old one)")
     parser.flag(
         "--take-open", dest="takes_open", action="store_true",
-        help="activate it although a call of it may still run: its source is closed",
+        help="activate it even if one of its calls may still be running: its source is closed",
     )  # fmt: skip
 
 
 def _add_rm(parser: Flags) -> None:
-    parser.add_argument("ids", nargs="*", metavar="ID", help="the sessions, or the beginnings of their ids")
-    parser.flag("--last", dest="is_last", action="store_true", help="the session that changed last")
+    parser.add_argument("ids", nargs="*", metavar="ID", help="the sessions, or prefixes of their ids")
+    parser.flag("--last", dest="is_last", action="store_true", help="the most recently changed session")
     parser.flag(
         "--older-than",
         dest="older_than_days",
         type=number_reader("a number of days such as 30"),
         metavar="DAYS",
-        help="all sessions unchanged for so many days",
+        help="every session unchanged for this many days",
     )
     parser.flag(
         "--even-open", dest="is_open_too", action="store_true",
-        help="with --older-than: also sessions in which something waits for a person, or is in doubt",
+        help="with --older-than: include sessions with a pending approval or input, or a call in doubt",
     )  # fmt: skip
     parser.flag(
         "--purge",
         dest="is_purged",
         action="store_true",
-        help="remove their events too; only a record of the deletion stays",
+        help="also delete their events; only a record of the deletion remains",
     )
 
 

@@ -16,9 +16,15 @@ def add_tools(parser: Flags) -> None:
 
 def add_permissions(parser: Flags) -> None:
     """Add a call that the rules are tried on."""
-    parser.add_argument("name", nargs="?", default=None, metavar="TOOL", help="show what would happen to a call of it")
     parser.add_argument(
-        "task", nargs="?", default=None, metavar="ARGUMENTS", help="one JSON object, or the text of its first parameter"
+        "name", nargs="?", default=None, metavar="TOOL", help="show what would happen to a call of this tool"
+    )
+    parser.add_argument(
+        "task",
+        nargs="?",
+        default=None,
+        metavar="ARGUMENTS",
+        help="arguments as one JSON object, or the value of the first parameter",
     )
     add_rules(parser)
     add_tools_flag(parser)
@@ -30,13 +36,13 @@ def add_permissions(parser: Flags) -> None:
 def _add_checking(parser: Flags) -> None:
     """Add whether the tools are checked, and against what."""
     parser.add_argument(
-        "action", nargs="?", default=None, choices=("check",), help="check: check all tools against their contracts"
+        "action", nargs="?", default=None, choices=("check",), help="check: check every tool against its contract"
     )
     parser.flag(
         "--examples", dest="recorded", action="append", metavar="FILE",
-        help="recorded calls that the check compares with the contracts: JSON lines of tool, arguments and result; repeatable",
+        help="recorded calls to check against the contracts, as JSON lines of tool, arguments and result; repeatable",
     )  # fmt: skip
     parser.flag(
         "--run", dest="runs_again", action="store_true",
-        help="call the examples that are marked as deterministic again, and compare their results",
+        help="rerun the examples that are marked as deterministic, and compare the results",
     )  # fmt: skip
