@@ -385,6 +385,24 @@ async def test_a_response_is_compared_with_its_calls_that_the_budget_does_not_co
     assert (result.stop.reason, result.text) == (StopReason.BUDGET_EXCEEDED, "Done.")
 
 
+ONE, OTHER = call("look", n=1), call("look", n=2)
+
+
+@pytest.mark.row("N06")
+@pytest.mark.parametrize(
+    ("first", "repeated", "covered"), [((ONE,), (ONE, ONE), 2), ((ONE, OTHER), (ONE, OTHER), 3)], ids=["one", "two"]
+)
+async def test_a_call_that_the_budget_does_not_cover_equals_one_that_it_covers(
+    first: Any, repeated: Any, covered: int
+) -> None:
+    budget = Budget(max_tool_calls=covered)
+
+    result = await tried(first, repeated, tools=tools(), guards=Guards(repeats=2), budget=budget)
+
+    assert result.stop.reason is StopReason.REPEATED_TOOL_CALL
+    assert statuses(result) == ["ok"] * len(first) + ["skipped", "skipped"]
+
+
 @pytest.mark.row("N06")
 async def test_a_poll_interrupts_a_row_of_equal_calls() -> None:
     poll = read(counting(), "poll", polling=True)

@@ -34,6 +34,8 @@ FOUND = (
     40046758,
     50000969,
     50503289,
+    60005838,
+    60515485,
 )
 """Seeds beyond the ten thousand that broke a promise, or that were judged wrongly, at some time."""
 TESTS = Path(__file__).resolve().parent.parent

@@ -20,7 +20,7 @@ from treadle.permissions.modes import in_mode
 from treadle.permissions.policies import decide, default_decision, failed_policy, opinion, stricter
 from treadle.permissions.protection import with_protection
 from treadle.permissions.required import with_approval
-from treadle.permissions.views import facts_in
+from treadle.permissions.views import facts_in, resolved
 from treadle.ports import Decision, DecisionKind, Policy, SessionView
 from treadle.redaction import redacted_logger
 from treadle.state import SessionState
@@ -85,6 +85,8 @@ class Refused(msgspec.Struct, frozen=True, kw_only=True):
 
     result: ToolResult
     position: int
+    digest: str = ""
+    """Of its tool and arguments, where these are valid."""
 
     @property
     def rule(self) -> str:
@@ -261,6 +263,16 @@ class Checker:
             return unfit.refused(position)
         return None
 
+    def digest_of(self, proposed: ToolCall) -> str:
+        """Return what makes a call equal to others, though nobody decides on it; empty where its arguments do not fit its tool."""
+        tool = self._offering.current.find(proposed.name)
+        if tool is None:
+            return ""
+        try:
+            return digest([tool.name, encoded(self._complete(tool, proposed, self._parse(proposed)))])
+        except _Unfit:
+            return ""
+
     async def _decide(self, policy: Policy | None, call: CheckedCall, *, is_above: bool) -> Decision | None:
         """Return what a policy says; of one above None where it has no opinion."""
         if policy is None:
@@ -319,6 +331,7 @@ class Checker:
             position=place.position,
             digest=digest([tool.name, canonical]),
             key=idempotency_key(self._session_id, place.step, place.position, tool.name, canonical),
+            subjects=resolved(tool, arguments),
         )
 
     def _missing(self, proposed: ToolCall) -> ToolResult:

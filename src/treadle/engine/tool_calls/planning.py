@@ -96,19 +96,17 @@ class Planner:
         """
         call = state.call
         if not self._early.is_unused and (early := self._early.find(call)) is not None:
-            return _Found(state=state, early=early, key=self._tries.key(call, early.digest))
+            return _Found(state=state, early=early, key=self._tries.key(call, early.digest), digest=early.digest)
         skipped = self._skipped(batch, before, state)
         checked = None if skipped is not None else await self._check(state, batch)
         if checked is None:
             skipped = skipped or refusals.stopped(state)
-            return _Found(
-                state=state, skipped=skipped, key="" if skipped.code == NOT_STARTED else self._tries.key(call, "")
-            )
-        return _Found(
-            state=state,
-            checked=checked,
-            key=self._tries.key(call, checked.call.digest if isinstance(checked, Decided) else ""),
-        )
+            if skipped.code == NOT_STARTED:
+                return _Found(state=state, skipped=skipped)
+            digest = self._checker.digest_of(call)
+            return _Found(state=state, skipped=skipped, key=self._tries.key(call, digest), digest=digest)
+        digest = checked.call.digest if isinstance(checked, Decided) else checked.digest
+        return _Found(state=state, checked=checked, key=self._tries.key(call, digest), digest=digest)
 
     def _skipped(self, batch: Batch, before: int, state: CallState) -> ToolResult | None:
         """Return the result of a call that may not start, whatever it is."""
@@ -219,7 +217,7 @@ class Planner:
             if refused is not None:
                 return refused
             result = refusals.over_budget(state, batch.exhausted, had_consent=consent.is_allowed(state))
-            return Refused(result=result, position=state.position)
+            return Refused(result=result, position=state.position, digest=self._checker.digest_of(state.call))
         if not self._early.is_unused and (known := self._early.checked(state.call)) is not None:
             return known
         is_new = edited is not None or state.decision is None  # most calls: they need not enter `consent` for it
@@ -242,12 +240,12 @@ class Planner:
         """
         state, checked = found.state, found.checked
         if found.skipped is not None:
-            return self._refuse(plan, found.skipped, state.position)
+            return self._refuse(plan, found.skipped, state.position, digest=found.digest)
         self._notice_repeat(plan, found, count)
         if found.early is not None:
             plan.adopted.append((found.early, found.early))
         elif isinstance(checked, Refused):
-            self._refuse(plan, checked.result, state.position)
+            self._refuse(plan, checked.result, state.position, digest=found.digest)
         elif checked is not None:
             self._carry_out_decision(plan, found, checked, nth)
         return None
@@ -372,6 +370,8 @@ class _Found(msgspec.Struct, frozen=True, kw_only=True):
     state: CallState
     key: str = ""
     """What makes it equal to others; empty for a call that repeats nothing."""
+    digest: str = ""
+    """Of its tool and arguments; empty where they are invalid."""
     early: CheckedCall | None = None
     checked: Checked | None = None
     skipped: ToolResult | None = None
@@ -386,12 +386,6 @@ class _Found(msgspec.Struct, frozen=True, kw_only=True):
     def is_invalid(self) -> bool:
         checked = self.checked
         return isinstance(checked, Refused) and checked.result.status is not CallStatus.UNKNOWN_TOOL
-
-    @property
-    def digest(self) -> str:
-        if self.early is not None:
-            return self.early.digest
-        return self.checked.call.digest if isinstance(self.checked, Decided) else ""
 
 
 def _ruled(decided: Decided, state: CallState) -> Decided:
