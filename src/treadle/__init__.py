@@ -1,6 +1,6 @@
-"""Treadle: the tool loop of a language-model agent. Every call decided, recorded, bounded, and done once.
+"""Treadle: the tool loop of a language-model agent. Every call is decided, recorded, bounded and done once.
 
-Names load on first use: importing the package costs and does nothing.
+Names load on first use, so importing the package costs almost nothing and has no side effects.
 """
 
 from importlib import import_module

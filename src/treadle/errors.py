@@ -1,11 +1,11 @@
-"""The exception tree. What the programmer or the machine did is an exception; what the model did is a ToolResult.
+"""The exception tree. A mistake of the programmer or a failure of the machine is an exception; a mistake of the model is a ToolResult.
 
 TreadleError
 ├── ConfigurationError          an option, name or file is wrong; says which and what to do
-│   ├── UnknownModel            no adapter by that name
+│   ├── UnknownModel            no adapter has that name
 │   ├── MissingCredential       a provider needs a key that is not set
-│   ├── UnknownAgent            no registered agent by the name that the run recorded
-│   ├── WorkerNameTaken         a worker that is alive has this name
+│   ├── UnknownAgent            no registered agent has the name that the run recorded
+│   ├── WorkerNameTaken         a live worker has this name
 │   ├── UnknownBudget           a misspelt budget name
 │   ├── ToolNameConflict        two tools with one name
 │   └── ToolDefinitionError     a tool that cannot be described to a model
@@ -13,34 +13,34 @@ TreadleError
 │   ├── SessionHeld             another process (or task) runs this session
 │   ├── SessionConflict         the journal has moved on: this writer is fenced
 │   ├── NothingToResume         the session has no paused or stopped run
-│   │   ├── NoRunYet            no task was ever given to it
+│   │   ├── NoRunYet            it was never given a task
 │   │   └── RunCompleted        its last run is completed: give it a new task
 │   ├── AgentChanged            the agent differs from the one that began the run
-│   ├── UnknownSession          no session by that id
-│   ├── UnknownApproval         no pending approval by that id, or it has been answered
-│   │   └── ApprovalExpired     the request was not answered in time; `resume` asks anew
-│   ├── UnknownDoubt            no call by that id is in doubt, or a person has resolved it
-│   ├── UnknownInput            no call by that id waits for an input, or it was given one
+│   ├── UnknownSession          no session has that id
+│   ├── UnknownApproval         no pending approval has that id, or it has been answered
+│   │   └── ApprovalExpired     the request was not answered in time; `resume` asks again
+│   ├── UnknownDoubt            no call with that id is in doubt, or a person has resolved it
+│   ├── UnknownInput            no call with that id waits for an input, or it has already got one
 │   ├── SessionExists           a session with that id exists already
 │   ├── TaskCancelled           a submitted task was cancelled before a worker began its run
 │   ├── SessionNotActive        people have suspended, closed or deleted the session
 │   │   └── SessionMoved        the session continues elsewhere; the message says where
-│   └── NoSuchPoint             no point to fork from or rewind to: a call is open there, or there is none
+│   └── NoSuchPoint             no such point to fork from or rewind to, or a call is open there
 ├── JournalError                the store failed: full, read-only, corrupt, newer than this program
-│   └── IntentNotStored         a call that changes the world may not start: that cannot be stored
-├── SandboxUnavailable          a sandbox is required, and this machine has none that can hold what was asked for
+│   └── IntentNotStored         a call that changes the world may not start, because its start cannot be stored
+├── SandboxUnavailable          this machine has no sandbox that can do what is required
 ├── ModelError                  a model call failed
 │   ├── ModelUnavailable        transient: may be retried (429, 5xx, connection, stall)
 │   ├── IncompleteStream        the stream ended without its terminal event; may be retried
-│   ├── ModelRejected           the provider says no (other 4xx)
+│   ├── ModelRejected           the provider refused the request (other 4xx)
 │   ├── ContextOverflow         the request does not fit the model's context
-│   ├── BudgetUsedUp            a request beside the run's steps, for which its budget leaves no room
+│   ├── BudgetUsedUp            the budget leaves no room for a request outside the run's steps
 │   └── ModelResponseInvalid    an answer that does not follow the protocol (HTML, empty, too large)
 └── (about one call)
-    ├── Rejected                the service says no; its body reaches the model
+    ├── Rejected                the service refused; its body reaches the model
     ├── Transient               a transient error; may be retried unless the tool is unsafe
     ├── InvalidJson             the arguments are not valid JSON; says where
-    └── InvalidArguments        the arguments do not fit; carries every violation
+    └── InvalidArguments        the arguments do not fit the schema; has every violation
 """
 
 import difflib
@@ -141,19 +141,19 @@ class ConfigurationError(TreadleError):
 
 
 class UnknownModel(ConfigurationError):
-    """No adapter answers to this model name."""
+    """No adapter has this model's name."""
 
 
 class MissingCredential(ConfigurationError):
-    """A provider needs a key and none is set. Raised before any request."""
+    """A provider needs a key, and none is set. Raised before any request."""
 
 
 class WorkerNameTaken(ConfigurationError):
-    """A worker that is alive has this name."""
+    """A live worker has this name."""
 
 
 class UnknownAgent(ConfigurationError):
-    """No registered agent has the name of the one that started the run, or that one had no name."""
+    """No registered agent has the name of the agent that started the run, or that agent had no name."""
 
 
 class UnknownBudget(ConfigurationError):
@@ -169,11 +169,11 @@ class ToolDefinitionError(ConfigurationError):
 
 
 class SandboxUnavailable(TreadleError):
-    """A sandbox is required, and this machine has none that can hold what was asked for. Nothing was run."""
+    """A sandbox is required, and this machine has none that can do what is required. Nothing was run."""
 
 
 class SessionError(TreadleError):
-    """Something about a session forbids the request."""
+    """The state of a session does not allow the request."""
 
 
 class SessionHeld(SessionError):
@@ -189,7 +189,7 @@ class NothingToResume(SessionError):
 
 
 class NoRunYet(NothingToResume):
-    """No task was ever given to the session. Start one with `run`."""
+    """The session was never given a task. Start one with `run`."""
 
 
 class RunCompleted(NothingToResume):
@@ -197,11 +197,11 @@ class RunCompleted(NothingToResume):
 
 
 class AgentChanged(SessionError):
-    """The agent that would continue is not as it was when the run began. The message says what differs. Nothing was done."""
+    """The agent has changed since the run began. The message says what differs. Nothing was done."""
 
 
 class UnknownSession(SessionError):
-    """The journal holds no session by that id."""
+    """The journal has no session with that id."""
 
 
 class UnknownApproval(SessionError):
@@ -209,15 +209,15 @@ class UnknownApproval(SessionError):
 
 
 class ApprovalExpired(UnknownApproval):
-    """The request was not answered in time. Resume the session to be asked anew."""
+    """The request was not answered in time. Resume the session to be asked again."""
 
 
 class UnknownDoubt(SessionError):
-    """No call by that id is in doubt in the session, or a person has said already how it ended."""
+    """No call with that id is in doubt in the session, or a person has already recorded how it ended."""
 
 
 class UnknownInput(SessionError):
-    """No call by that id is suspended in the session, or it was given its input already: the first one wins."""
+    """No call with that id is suspended in the session, or it already got its input: the first one wins."""
 
 
 class TaskCancelled(SessionError):
@@ -225,7 +225,7 @@ class TaskCancelled(SessionError):
 
 
 class SessionExists(SessionError):
-    """A session with that id exists already, perhaps deleted: an id is never used twice."""
+    """A session with that id exists already, or existed and was deleted: an id is never used twice."""
 
 
 class SessionNotActive(SessionError):
@@ -245,7 +245,7 @@ class JournalError(TreadleError):
 
 
 class IntentNotStored(JournalError):
-    """A call that changes the world may not start, because nothing would know of it after a crash. Nothing was stored."""
+    """A call that changes the world may not start, because nothing would record it after a crash. Nothing was stored."""
 
 
 class ModelError(TreadleError):
@@ -253,7 +253,7 @@ class ModelError(TreadleError):
 
     Args:
         status: The HTTP status, or None when no answer came.
-        retry_after_seconds: What the provider asked us to wait, or None.
+        retry_after_seconds: How long the provider asked us to wait, or None.
     """
 
     may_retry = False
@@ -263,9 +263,9 @@ class ModelError(TreadleError):
         self.status = status
         self.retry_after_seconds = retry_after_seconds
         self.usage: Any = None  # Any: a Usage, and a Pricing; errors know no other noun
-        """What the server had counted when the response broke off; None where it had not counted."""
+        """Tokens that the server had counted when the response broke off; None if it had not counted."""
         self.price: Any = None
-        """What the model that failed costs, where that is not the model that was asked; None where it is."""
+        """The price of the model that failed, if that is not the model that was asked; None if it is."""
 
 
 class ModelUnavailable(ModelError):
@@ -275,7 +275,7 @@ class ModelUnavailable(ModelError):
 
 
 class IncompleteStream(ModelError):
-    """The stream ended without its terminal event. What came is never final."""
+    """The stream ended without its terminal event. What was received is never final."""
 
     may_retry = True
 
@@ -289,24 +289,24 @@ class ContextOverflow(ModelError):
 
 
 class BudgetUsedUp(ModelError):
-    """A request beside a run's own steps, such as that of a summary, for which the run's budget leaves no room."""
+    """The run's budget leaves no room for a request outside its own steps, such as that of a summary."""
 
 
 class ModelResponseInvalid(ModelError):
-    """The server answered with something that is not the protocol: HTML, nothing, no JSON, too many bytes."""
+    """The server's answer does not follow the protocol: HTML, nothing, invalid JSON, too many bytes."""
 
     may_retry = True
 
 
 class Rejected(TreadleError):
-    """Raised by a tool when its service says no. The body reaches the model unchanged and is never retried.
+    """Raised by a tool when its service refuses. The body reaches the model unchanged, and the call is never retried.
 
     Example:
         raise Rejected({"error": "TIME_CORRIDOR_UNAVAILABLE", "retry_after": 1800})
 
     Args:
-        body: The service's own words: any JSON value.
-        code: A finer word for the model, such as `not_found` or `rate_limited`.
+        body: The service's own response: any JSON value.
+        code: A more precise code for the model, such as `not_found` or `rate_limited`.
     """
 
     def __init__(self, body: Any, *, code: str | None = None) -> None:
@@ -319,8 +319,8 @@ class Transient(TreadleError):
     """Raised by a tool for a transient error. Retried for every effect but `unsafe`.
 
     Args:
-        retry_after_seconds: What the service asked us to wait, or None. Too long a wait is reported to the model instead.
-        code: A finer word for the model, where no attempt is left.
+        retry_after_seconds: How long the service asked us to wait, or None. Too long a wait is reported to the model instead.
+        code: A more precise code for the model, if no attempt is left.
     """
 
     def __init__(self, message: str = "", *, retry_after_seconds: float | None = None, code: str | None = None) -> None:
@@ -343,7 +343,7 @@ class InvalidJson(TreadleError):
 
 
 class InvalidArguments(TreadleError):
-    """The arguments of a call do not fit. Also for a tool's own `validate`. Carries every violation.
+    """The arguments of a call do not fit. A tool's own `validate` raises it too. It has every violation.
 
     Args:
         details: One mapping a violation: field, constraint, value.

@@ -1,4 +1,4 @@
-"""Messages: what was said in a session, neutral of any provider. Values only; no wire format is known here."""
+"""Messages: what was said in a session, independent of any provider. Values only; knows no wire format."""
 
 from enum import StrEnum
 from typing import Any, Literal, TypeAlias
@@ -23,23 +23,23 @@ __all__ = [
 
 
 class Text(msgspec.Struct, Documented, frozen=True, tag="text", tag_field="kind", gc=False):
-    """Words that a person may read."""
+    """Text that a person may read."""
 
     text: str
     """The text."""
     signature: str | None = None
-    """The provider's proof of origin that must travel back with this part, or None."""
+    """The provider's proof of origin, which must be sent back with this part, or None."""
 
 
 class Thinking(msgspec.Struct, Documented, frozen=True, kw_only=True, tag="thinking", tag_field="kind", gc=False):
-    """A model's reasoning. Never shown as text; goes back unchanged to the provider that made it."""
+    """A model's reasoning. Never shown as text; sent back unchanged to the provider that created it."""
 
     text: str = ""
     """The reasoning, as far as the provider shows it."""
     signature: str | None = None
     """The provider's signature over the text, or None."""
     payload: Any = None
-    """The provider's own block (a JSON value), when it must go back exactly as it came."""
+    """The provider's own block (a JSON value), if it must be sent back exactly as it was received."""
 
 
 class ToolCall(msgspec.Struct, Documented, frozen=True, kw_only=True, tag="call", tag_field="kind", gc=False):
@@ -52,7 +52,7 @@ class ToolCall(msgspec.Struct, Documented, frozen=True, kw_only=True, tag="call"
     arguments: str
     """The raw text of the arguments, as the model wrote it; not yet known to be JSON."""
     signature: str | None = None
-    """The provider's proof of origin that must travel back with this call, or None."""
+    """The provider's proof of origin, which must be sent back with this call, or None."""
 
 
 class Media(msgspec.Struct, Documented, frozen=True, kw_only=True, tag="media", tag_field="kind", gc=False):
@@ -61,15 +61,15 @@ class Media(msgspec.Struct, Documented, frozen=True, kw_only=True, tag="media", 
     media_type: str
     """The MIME type, such as `image/png`."""
     base64: str | None = None
-    """The content, or None when `url` names it."""
+    """The content, or None if `url` has it."""
     url: str | None = None
-    """Where the content is, or None when `base64` holds it."""
+    """Where the content is, or None if `base64` has it."""
     name: str | None = None
     """File name; None without one."""
 
 
 class Opaque(msgspec.Struct, Documented, frozen=True, kw_only=True, tag="opaque", tag_field="kind", gc=False):
-    """An item that only its provider understands (a server-side tool's block). Carried back unchanged, never executed."""
+    """An item that only its provider understands (a block of a server-side tool). Sent back unchanged, never executed."""
 
     provider: str
     """The dialect that it belongs to."""
@@ -78,14 +78,14 @@ class Opaque(msgspec.Struct, Documented, frozen=True, kw_only=True, tag="opaque"
 
 
 class Result(msgspec.Struct, Documented, frozen=True, kw_only=True, tag="result", tag_field="kind", gc=False):
-    """What the model is told of one call."""
+    """What the model is told about one call."""
 
     call_id: str
     """Id of the call."""
     name: str
     """Name of the tool."""
     content: str
-    """What the model sees: text, or JSON where the value is not text."""
+    """What the model sees: text, or JSON if the value is not text."""
     is_error: bool = False
     """Whether the call failed."""
     execution_id: str = ""
@@ -99,12 +99,12 @@ Part: TypeAlias = Text | Thinking | ToolCall | Media | Opaque | Result
 
 
 class Message(msgspec.Struct, Documented, frozen=True, kw_only=True, weakref=True):
-    """One message of the transcript. `tool` messages hold the results of one whole step, in call order."""
+    """One message of the transcript. A `tool` message has all results of one step, in call order."""
 
     role: Literal["user", "assistant", "tool"]
     """Who speaks: `user`, `assistant` (the model) or `tool` (results)."""
     parts: tuple[Part, ...]
-    """What is said: text, reasoning, calls, media or results, in order."""
+    """Its content: text, reasoning, calls, media or results, in order."""
     origin: str | None = None
     """The dialect and model that wrote it, such as `openai-chat:gpt-5-mini`; None for people and tools."""
 
@@ -128,7 +128,7 @@ def user_message(text: str) -> Message:
 
 
 class Finish(StrEnum):
-    """Why the model's response ended, in neutral words. It never decides whether a run continues: the calls do."""
+    """Why the model's response ended, independent of the provider. It never decides whether a run continues: the calls do."""
 
     STOP = "stop"
     """The answer is complete."""
@@ -139,24 +139,24 @@ class Finish(StrEnum):
     REFUSED = "refused"
     """The model or its vendor refused."""
     UNKNOWN = "unknown"
-    """The server gave no reason, or one that is not known."""
+    """The server gave no reason, or an unknown one."""
 
 
 class Usage(msgspec.Struct, Documented, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """Tokens of one or more model calls."""
 
     input_tokens: int = 0
-    """Prompt tokens, those read from the provider's cache or written to it included."""
+    """Prompt tokens, including those read from the provider's cache or written to it."""
     output_tokens: int = 0
-    """Completion tokens, reasoning ones included."""
+    """Completion tokens, including reasoning tokens."""
     cached_input_tokens: int = 0
     """Prompt tokens that were read from the provider's cache."""
     cache_written_tokens: int = 0
-    """Prompt tokens that were written to the provider's cache, where it charges for that."""
+    """Prompt tokens that were written to the provider's cache, if it charges for that."""
     reasoning_tokens: int = 0
     """Completion tokens that the model spent on reasoning."""
     estimated: bool = False
-    """Whether any of it is our estimate, because the server sent none."""
+    """Whether any of it is our estimate, because the server sent no count."""
 
     def __add__(self, other: "Usage") -> "Usage":
         return Usage(
@@ -170,7 +170,7 @@ class Usage(msgspec.Struct, Documented, frozen=True, kw_only=True, omit_defaults
 
     @explained
     def minus(self, before: "Usage") -> "Usage":
-        """Return what has come since an earlier sum."""
+        """Return what was added since an earlier sum."""
         return Usage(
             input_tokens=self.input_tokens - before.input_tokens,
             output_tokens=self.output_tokens - before.output_tokens,

@@ -27,26 +27,26 @@ EXIT_USAGE = 2
 EXIT_SESSION_HELD = 16
 """Exit code when another process runs the session."""
 EXIT_NOT_STORED = 17
-"""Exit code when the journal lacks events of the run, however that ended."""
+"""Exit code when the journal lacks events of the run, however the run ended."""
 EXIT_IN_DOUBT = 18
 """Exit code of a completed run that leaves a call in doubt: a person must find out how it ended."""
 
 
 class Status(StrEnum):
-    """The state of a run that has ended, in one word."""
+    """The status of a run that has ended."""
 
     COMPLETED = "completed"
     """The task is done."""
     STOPPED = "stopped"
     """A limit, a guard, a person or a refusal ended it."""
     PAUSED = "paused"
-    """A person or an input is awaited; `resume` continues it."""
+    """It waits for a person or an input; `resume` continues it."""
     FAILED = "failed"
     """The model could not be asked, or its answer could not be used."""
 
 
 class StopReason(StrEnum):
-    """Every way in which a run can end."""
+    """Every reason for which a run can end."""
 
     COMPLETED = "completed"
     """The model answered without a further call."""
@@ -75,11 +75,11 @@ class StopReason(StrEnum):
     NO_FINAL_ANSWER_OR_TOOL_CALL = "no_final_answer_or_tool_call"
     """The response had neither text nor a call, or its answer does not fit the output type."""
     OUTPUT_TRUNCATED = "output_truncated"
-    """The output limit cut the answer off, also after it was continued."""
+    """The output limit cut the answer off, even after it was continued."""
     INCOMPLETE_STREAM = "incomplete_stream"
-    """The response broke off, also when it was asked for again."""
+    """The response broke off, even after retries."""
     MODEL_ERROR = "model_error"
-    """The model could not be asked; the message holds the provider's words."""
+    """The model could not be asked; the message has the provider's words."""
     CONTEXT_OVERFLOW = "context_overflow"
     """The conversation does not fit the model's context."""
     CANCELLED = "cancelled"
@@ -195,13 +195,13 @@ class StopSignal(msgspec.Struct, Documented, frozen=True, kw_only=True, omit_def
     priority: int
     """A number without a unit: of several signals at once, the one with the highest decides."""
     budget: str | None = None
-    """The budget that is used up; None where none is."""
+    """The budget that is used up, or None."""
     details: dict[str, Any] | None = None
     """Facts of the reason. JSON values."""
 
 
 class LimitReached(msgspec.Struct, Documented, frozen=True, kw_only=True):
-    """One limit and what stands against it."""
+    """One limit, and how much of it is used."""
 
     budget: str
     """Name of the budget, such as `max_tool_calls`."""
@@ -219,7 +219,7 @@ class Stop(msgspec.Struct, Documented, frozen=True, kw_only=True):
     message: str = ""
     """One sentence for a person: what happened, with what."""
     reached: LimitReached | None = None
-    """The budget that ended the run, where one did."""
+    """The budget that ended the run, if one did."""
     details: dict[str, Any] | None = None
     """Facts of the reason, such as the tool and the count of a repeated call. JSON values."""
     phase: Literal["model", "tool"] | None = None
@@ -255,7 +255,7 @@ class Stop(msgspec.Struct, Documented, frozen=True, kw_only=True):
 
 @explained
 def merged(*stops: Stop | None) -> Stop | None:
-    """Return the signal with the highest priority, the first of equals, with the others beside it; None for none."""
+    """Return the signal with the highest priority, the first of equals, with the others in `also`; None for none."""
     found: list[Stop] = []
     for stop in stops:
         for one in () if stop is None else (msgspec.structs.replace(stop, also=()), *stop.also):
@@ -269,12 +269,12 @@ def merged(*stops: Stop | None) -> Stop | None:
 
 @checked
 def exit_code(reason: StopReason, signal: int | None = None, *, is_in_doubt: bool = False) -> int:
-    """Return the documented exit code. A cancelled run's is 128 plus the signal, where there was one.
+    """Return the documented exit code. For a cancelled run it is 128 plus the signal, if there was one.
 
     Args:
         reason: Why the run ended.
         signal: The number of the signal that cancelled it, or None.
-        is_in_doubt: Whether a call of the session is in doubt: a completed run ends with a code of its own then.
+        is_in_doubt: Whether a call of the session is in doubt: a completed run then ends with a separate code.
 
     Raises:
         ConfigurationError: The reason is unknown.

@@ -1,4 +1,4 @@
-"""Agent: an immutable description of who acts: model, tools, instructions, policy, budget. Runs nothing by itself."""
+"""Agent: the immutable description of an actor: model, tools, instructions, policy, budget. Runs nothing by itself."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import UnionType
@@ -65,10 +65,10 @@ OutputForm: TypeAlias = type[Output] | UnionType | _SpecialForm | JsonObject
 
 
 class Agent(Generic[Deps, Output]):
-    """Who acts, described once; run as often and as much side by side as you like.
+    """The immutable description of an actor. You may run it any number of times, in parallel too.
 
     Type checkers know an agent as `Agent[Deps, Output]`: `Deps` is your own object, which `run(deps=...)` takes and tools read as
-    `ctx.deps`; `Output` is the type of `result.output`, inferred from `output`. Both are Any where nothing is said. To have
+    `ctx.deps`; `Output` is the type of `result.output`, inferred from `output`. Both are Any by default. To have
     `deps` checked, write `agent: Agent[Database, Invoice] = Agent(...)` or `Agent[Database, Invoice](...)`.
 
     Example:
@@ -78,50 +78,50 @@ class Agent(Generic[Deps, Output]):
 
     Args:
         model: A model, or its name such as `openai-chat:gpt-5-mini` or `demo`.
-        name: By which `Agents` finds it when a session's run continues in another process.
+        name: The name by which `Agents` finds it when a session's run continues in another process.
         tools: Tools made by `@tool` or `Tool(...)`, and toolsets, which each run opens and closes; their names are unique.
-        policy: Decides on each call; without one, reads are allowed and everything else asks.
-        sandbox: Where calls run that the policy decides as `sandbox`, by the form that their tools declare for it. Without
-            one, or without a form, such a call is denied: it never runs bare.
-        approver: Answers requests for consent before the run pauses: a function of the request, a policy, or an `Approver`. What it leaves
-            waits for a person.
-        approver_seconds: How long the approver may take for one call, 10 minutes where nothing else is said; then the call waits for
+        policy: Decides on each call; without one, reads are allowed and every other call asks.
+        sandbox: Where calls run that the policy decides as `sandbox`, in the way that their tools declare. Without
+            a sandbox, or without such a declaration, the call is denied: it never runs unconfined.
+        approver: Answers requests for approval before the run pauses: a function of the request, a policy, or an `Approver`. A request
+            that it does not answer waits for a person.
+        approver_seconds: How long the approver may take for one call (default: 10 minutes); then the call waits for
             a person. None for no limit but the run's.
-        driver: How a step is obtained from the model; without one, what the model's capabilities ask for: native tool
-            calling, or ReAct for a model that takes no tools.
+        driver: How a step is obtained from the model. By default the model's capabilities decide: native tool
+            calling, or ReAct for a model that cannot call tools.
         budget: The ten limits of one run.
-        profile: What kind of task this is, for reports, such as `research`.
-        compiler: What the model sees of the stored messages.
-        compactor: Makes what the model sees shorter, where it has become too long; without one, a request that the provider
+        profile: The kind of task, for reports, such as `research`.
+        compiler: Chooses what the model sees of the stored messages.
+        compactor: Shortens what the model sees when it has become too long. Without one, a request that the provider
             refuses as too long ends the run, unless the compiler makes a shorter one.
-        history: `all` for every message, `current` for earlier tasks and answers without their calls and results.
-        output: The form of the final answer: a type (a msgspec Struct, a pydantic model, a dataclass, `list[str]`) or a JSON
-            Schema. The answer is checked strictly, and the model told of what is wrong twice; `result.output` holds it.
-        tool_choice: `auto`, `none`, `required` or a tool's name; the last two hold for a run's first request.
+        history: `all` for every message, `current` to leave out calls and results of earlier tasks.
+        output: The type of the final answer: a type (a msgspec Struct, a pydantic model, a dataclass, `list[str]`) or a JSON
+            Schema. The answer is checked strictly, and the model may correct it twice; `result.output` is the value.
+        tool_choice: `auto`, `none`, `required` or a tool's name; the last two apply to a run's first request.
         on_limit: At a turn or call limit, `summarize` asks the model for a partial answer, `report` stops at once.
-        in_doubt: On resume, an unsafe call that had started and of which no `check` knows the outcome: `ask` a person, `tell` the
-            model that its outcome is unknown; None asks where a person had consented to the call.
-        approval_seconds: How long a person may take to answer a request for consent: 7 days, where nothing else is said.
+        in_doubt: What `resume` does about an unsafe call that had started and whose outcome no `check` knows: `ask` a person, or `tell`
+            the model that it is unknown; None asks if a person had consented to the call.
+        approval_seconds: How long a person may take to answer a request for approval (default: 7 days).
         batch_seconds: Seconds that the calls of one response may take together; None for each tool's own limit only. When
-            they have passed, calls under way are cut off as by their own limit, those that wait are `skipped`, and every
-            result that is there stays.
+            they have passed, running calls are cut off as by their own limit, those that wait are `skipped`, and
+            finished results are kept.
         toolset_seconds: Seconds that a toolset may take to open, to list its tools, or to close.
-        step_result_chars: Characters that the results of one step may take together in the model's context; None for no limit.
-            Of more, the biggest are shortened first, and kept whole as artifacts. Never more than half of a known window.
+        step_result_chars: Characters that the results of one step may have together in the model's context; None for no limit.
+            Above it, the largest results are shortened first, and kept whole as artifacts. Never more than half of a known window.
         done_when: A function of the session that says when the work is done. It is asked after each batch of calls: with
             `Done(payload)` or True the run ends as `done_condition_satisfied`, and with False or None it continues.
-        cancel_siblings: What a call that acts and ends with an error means for the other calls of its response: `never`, nothing
-            but that calls which need what it was to change are skipped; `on_unsafe_error`, those that only read are cut off,
-            those that have not started do not start, and each is told so.
-        unpriced: With max_total_cost and a model whose price nobody knows: `refuse` to run, or `warn` and run.
-        parallel_hint: Whether the descriptions of tools that only read say that calls may be issued in parallel.
-        subscribers: Called with every event; what they do or raise changes nothing.
-        interceptors: Stand before and after each tool call.
-        hooks: Functions that are called at moments of a run: its beginning and end, a user's message, a request, a response, a
+        cancel_siblings: What happens to the other calls of a response when a call that is not a read ends with an error. With `never`,
+            only calls that need what it was meant to change are skipped. With `on_unsafe_error`, running reads are cut off, and
+            calls that have not started do not start; the result of each says so.
+        unpriced: With max_total_cost and a model without a known price: `refuse` to run, or `warn` and run.
+        parallel_hint: Whether the descriptions of `read` tools say that calls may be issued in parallel.
+        subscribers: Called with every event; what they do or raise does not affect the run.
+        interceptors: Called before and after each tool call.
+        hooks: Functions that are called at points of a run: its start and end, a user's message, a request, a response, a
             tool call, its stop. The `Hook` with the highest priority is called first; interceptors are hooks of priority 0.
-        required: Names of tools and toolsets without which a run must not continue. Where one is unavailable, or a call of such a
-            tool cannot reach its service (`ConnectionError`), the run stops as `tool_unavailable`, and the call is not tried again.
-        max_depth: How many agents may stand below this one, each called by the one above it. The call of one more is refused.
+        required: Names of tools and toolsets without which a run must not continue. If one is unavailable, or a call of such a
+            tool cannot reach its service (`ConnectionError`), the run stops as `tool_unavailable`, and the call is not retried.
+        max_depth: How many levels of agents may be below this one, each called by the one above it. A deeper call is refused.
 
     Raises:
         ConfigurationError: Something in the description is wrong; the message says what to do.
@@ -211,11 +211,11 @@ class Agent(Generic[Deps, Output]):
         """Carry out one task and return how it ended. An abnormal stop is a result, not an exception.
 
         Args:
-            session: The conversation to continue; without one, an in-memory session is made (`result.session`).
-            deps: Your own object; tools find it in `ctx.deps`.
-            budget: In place of the agent's.
-            deadline: The instant at which the run must have ended: a datetime with its time zone, or seconds since 1970.
-                Where it has passed, no request is made: `budget_exceeded`, max_wall_time_seconds.
+            session: The conversation to continue; without one, an in-memory session is created (`result.session`).
+            deps: Your own object; tools read it as `ctx.deps`.
+            budget: Replaces the agent's budget.
+            deadline: When the run must have ended: a datetime with a time zone, or seconds since 1970.
+                If it has passed, no request is made: `budget_exceeded`, max_wall_time_seconds.
 
         Raises:
             ConfigurationError: The model's name, key or price is missing or wrong.
@@ -235,11 +235,11 @@ class Agent(Generic[Deps, Output]):
     ) -> RunResult[Output]:
         """Carry out one task with at most one round of calls: an answer at once, or calls and then the answer.
 
-        For a question, a draft, a lookup. A second round is refused, and ends the run where the model insists. `resume`
-        continues such a run as what it is. `stream(task, single_turn=True)` shows its events.
+        Use it for a question, a draft or a lookup. A second round is refused; if the model insists, the run ends. `resume`
+        continues it as a single turn. `stream(task, single_turn=True)` shows its events.
 
         Args:
-            session: As for `run`, and so are the other arguments.
+            session: As for `run`; the other arguments too.
 
         Raises:
             ConfigurationError: The model's name, key or price is missing or wrong.
@@ -257,11 +257,11 @@ class Agent(Generic[Deps, Output]):
         budget: Budget | None = None,
         deadline: Deadline | None = None,
     ) -> RunResult[Output]:
-        """Resume a run that was paused, stopped or broke off. Nothing that was done is done again.
+        """Resume a run that was paused, stopped or interrupted. Finished calls do not run again.
 
         Args:
-            budget: A larger one, where a limit stopped the run; what is spent counts on.
-            deadline: A later one, where the run had one: it holds over `resume`.
+            budget: A larger budget, if a limit stopped the run; what was spent still counts.
+            deadline: A later deadline, if the run had one: a deadline still applies after `resume`.
 
         Raises:
             NothingToResume: The session has no such run.
@@ -278,15 +278,15 @@ class Agent(Generic[Deps, Output]):
         deadline: Deadline | None = None,
         single_turn: bool = False,
     ) -> Run[Output]:
-        """Carry out one task and see it as events.
+        """Carry out one task and yield its events.
 
         Example:
             async with agent.stream("Compare Frodo and Sam") as run:
                 async for event in run: ...
 
         Args:
-            session: As for `run`, and so are `deps`, `budget` and `deadline`.
-            single_turn: Whether the model may call tools in one response only, as for `single_turn`.
+            session: As for `run`; `deps`, `budget` and `deadline` too.
+            single_turn: Whether the model may call tools in one response only, as in `single_turn`.
         """
         check_kind("single_turn", single_turn, bool, "True or False")
         return self._run(checked_task(task), session, deps, budget, deadline, single_turn=single_turn)
@@ -299,7 +299,7 @@ class Agent(Generic[Deps, Output]):
         budget: Budget | None = None,
         deadline: Deadline | None = None,
     ) -> Run[Output]:
-        """Resume a run and see it as events."""
+        """Resume a run and yield its events."""
         if session is None:
             raise ConfigurationError(
                 "resume needs the session that holds the run; got None. Write: async with open_session(journal, id=...) as session."
@@ -361,12 +361,12 @@ class Agent(Generic[Deps, Output]):
         return run_in_background(self.resume(session, deps=deps, budget=budget, deadline=deadline))
 
     def as_tool(self, name: str, description: str, *, effect: Effect | str = Effect.UNSAFE) -> Tool:
-        """Make a tool that gives this agent a task of its own, in a session of its own in the caller's journal.
+        """Return a tool that gives this agent one task, in a separate session in the caller's journal.
 
-        Its answer is the result. When it does not complete, the caller's model is told why, and may go another way.
-        It stays under the caller: what the caller's policy forbids is denied to it too, and what it spends counts to the
-        caller's budget, whose remainder bounds it. When one of its calls needs a person, the caller's run pauses;
-        `session.answer` of either session takes the answer, and `resume` of the caller's session continues.
+        The agent's answer is the result. If it does not complete, the caller's model is told why and can try something else.
+        The caller's limits apply to it: what the caller's policy forbids is denied to it too, and what it spends counts against
+        the rest of the caller's budget. If one of its calls needs a person, the caller's run pauses;
+        `session.answer` of either session accepts the answer, and `resume` of the caller's session continues.
 
         Example:
             lead = Agent(model, tools=[researcher.as_tool("research", "Find out one thing and say where it stands.")])
@@ -380,7 +380,7 @@ class Agent(Generic[Deps, Output]):
 
         parameters = {
             "type": "object",
-            "properties": {"task": {"type": "string", "minLength": 1, "description": "The whole task, as text."}},
+            "properties": {"task": {"type": "string", "minLength": 1, "description": "The complete task, as text."}},
             "required": ["task"],
             "additionalProperties": False,
         }
@@ -401,17 +401,17 @@ class Agent(Generic[Deps, Output]):
 
     @property
     def fingerprint(self) -> Mapping[str, str]:
-        """What tells it from an agent that has changed, by part: model, instructions, tools, answer. Empty without a name."""
+        """Digests by which a changed agent is detected: of model, instructions, tools, answer. Empty without a name."""
         return self._whole().fingerprint
 
     @property
     def tools(self) -> tuple[Tool, ...]:
-        """The tools that it has by itself; those of its toolsets are known once a run has opened them."""
+        """Its own tools; those of its toolsets are known once a run has opened them."""
         return tuple(self._toolbox)
 
     @property
     def toolsets(self) -> tuple[Toolset, ...]:
-        """What each of its runs opens and closes."""
+        """The toolsets that each of its runs opens and closes."""
         return self._spec.toolsets
 
     def describe(self) -> dict[str, Any]:
@@ -426,10 +426,10 @@ class Agent(Generic[Deps, Output]):
         return description_of(self._whole(), self.model)
 
     def unmatched_rules(self) -> tuple[UnmatchedRule, ...]:
-        """Return the rules of its policy that match no call of its tools, those that deny first: mostly names that were misspelt.
+        """Return the rules of its policy that match no call of its tools, denials first. Most of them have a misspelt name.
 
-        Of toolsets, and of agents that are tools, it knows no tools: where it has one, only names are returned that resemble another.
-        Its first run says the same in the log, once its toolsets are open.
+        The tools of toolsets, and of agents that are tools, are not known yet. If it has any, only names are returned that resemble a
+        known one. Its first run logs the same, once its toolsets are open.
 
         Example:
             assert not agent.unmatched_rules()
@@ -439,7 +439,7 @@ class Agent(Generic[Deps, Output]):
         return unmatched(self._spec.policy, self.tools, are_all=are_all, servers=servers)
 
     def check(self) -> None:
-        """Compile every tool's contracts and find the model, without any request.
+        """Check every tool's contracts and resolve the model, without any request.
 
         Raises:
             ConfigurationError: Something is wrong; the message says what to do.
@@ -449,13 +449,13 @@ class Agent(Generic[Deps, Output]):
 
     @property
     def model(self) -> Model:
-        """The model, found on first use: a missing key is reported before any request, and importing needs none."""
+        """The model, resolved on first use: a missing key is reported before any request, and importing needs none."""
         if self._found is None:
             self._found = resolve_model(self._model) if isinstance(self._model, str) else self._model
         return self._found
 
     def _whole(self) -> AgentSpec:
-        """The description with what follows from the model: the driver where none was given, and the fingerprint."""
+        """The description with what depends on the model: the default driver, and the fingerprint."""
         spec = self._spec
         if spec.driver is None:
             self._spec = spec = msgspec.structs.replace(spec, driver=driver_for(self.model))

@@ -152,7 +152,7 @@ def _check_not_lost(caller: Session, name: str) -> None:
     if run is not None and name in run.children:
         raise Unfinished(
             CallStatus.OUTCOME_UNKNOWN,
-            f"The call has begun in session {name!r}, which this journal does not hold. Its outcome is unknown. "
+            f"The call started in session {name!r}, which is not in this journal. Its outcome is unknown. "
             "Check before you repeat it.",
             code="subagent_session_missing",
             may_have_acted=True,
@@ -217,14 +217,14 @@ async def _outcome(host: Host, child: Session, name: str, *, is_cut: bool) -> An
         return _answer(end, effects)
     reason = StopReason.CANCELLED.value if end is None else end.reason
     body = {
-        "error": "The run did not begin." if end is None else end.message,
+        "error": "The run did not start." if end is None else end.message,
         "reason": reason,
         "text": "" if end is None else end.text,
         "session": child.id,
         "may_have_done": [f"{one.tool} ({one.status})" for one in effects],
     }
     status = _cut_status(host) if is_cut else CallStatus.REJECTED
-    done = " What it did before stays done, see `may_have_done`." if effects else ""
+    done = " What it did before that is not undone: see `may_have_done`." if effects else ""
     message = f"The agent {name} did not complete its task: {body['error']}{done}"
     raise Unfinished(status, message, body=body, code=f"subagent_{reason}", may_have_acted=bool(effects))
 
@@ -235,9 +235,7 @@ def _answer(end: RunFinished, effects: Sequence[EffectRecord]) -> Any:
     doubts = [f"{one.tool} ({one.status})" for one in effects if one.status == CallStatus.OUTCOME_UNKNOWN]
     if not doubts:
         return answer
-    message = (
-        "The agent completed its task, but these of its calls may have been carried out. Check before you repeat them."
-    )
+    message = "The agent completed its task, but these calls of it may have taken effect. Check before you repeat them."
     return {"answer": answer, "outcome_unknown": doubts, "message": message}
 
 

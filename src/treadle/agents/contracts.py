@@ -1,6 +1,6 @@
-"""Contracts: hold tools to what was recorded of them, to each dialect's rules, and to what a model needs. Acts on nothing.
+"""Contracts: check tools against recorded calls, each dialect's rules, and what a model needs. Changes nothing.
 
-Only a recorded call that is marked as deterministic, and that only reads, is made again, and only where that is asked for.
+A recorded call is repeated only if it is marked as deterministic, only reads, and the caller asks for it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,7 +33,7 @@ from treadle.tools.effects import effect_from
 __all__ = ["DIALECTS", "ToolFinding", "check_tools", "load_tool_examples"]
 
 DIALECTS = ("openai-chat", "openai", "anthropic", "gemini", "bedrock", "cohere")
-"""The dialects whose rules tools are held to, as models are named."""
+"""The dialects whose rules tools are checked against, by the names that models have."""
 
 _MOST_BYTES = 64 * 1024 * 1024
 _MOST_ROWS = 10
@@ -45,9 +45,9 @@ class ToolFinding(msgspec.Struct, Documented, frozen=True, kw_only=True):
     tool: str
     """Name of the tool."""
     level: Literal["error", "advice"]
-    """`error` where the tool breaks a contract; `advice` where a model could misunderstand it."""
+    """`error` if the tool violates a contract; `advice` if a model could misunderstand it."""
     where: str
-    """What was looked at, such as `example 2` or `description`."""
+    """What was checked, such as `example 2` or `description`."""
     field: str = ""
     """The place in the arguments or the result, such as `items[0].price`; empty for the whole."""
     message: str
@@ -65,7 +65,7 @@ async def check_tools(
     run: bool = False,
     dialects: Sequence[str] = DIALECTS,
 ) -> tuple[ToolFinding, ...]:
-    """Check tools without calling them, and return what is wrong: an empty tuple where all is well.
+    """Check tools without calling them, and return what is wrong: an empty tuple if nothing is.
 
     Every schema is compiled, and sent to a strict server on loopback in each dialect. The arguments of every example are checked
     against the tool's schema, its result against the output schema and the result limit. Names and descriptions are read as a
@@ -75,10 +75,10 @@ async def check_tools(
         assert await check_tools([price, pay]) == ()
 
     Args:
-        recorded: Further recorded calls, by the tools' names: those of `load_tool_examples`.
-        run: Whether examples that are marked `deterministic` are called again, and their results compared. Only calls whose
-            effect is `read` are.
-        dialects: Dialects whose rules count, as models are named: `anthropic`, for example.
+        recorded: More recorded calls, by tool name, such as those of `load_tool_examples`.
+        run: Whether examples that are marked `deterministic` are called again and their results compared. Only calls with the
+            effect `read` are.
+        dialects: Dialects whose rules apply, by the names that models have, such as `anthropic`.
 
     Raises:
         ConfigurationError: A recorded call names a tool that is not among these, or a dialect is unknown.
@@ -162,8 +162,7 @@ def _check_example(tool: Tool, where: str, example: ToolExample, contracts: Cont
         for row in rows[:_MOST_ROWS]:
             yield error(
                 "arguments",
-                f"The recorded arguments no longer fit `parameters`: {_said(row)}. Give the schema back what it took, or record the "
-                "example again.",
+                f"The recorded arguments no longer fit `parameters`: {_said(row)}. Let the schema accept them again, or record the example again.",
                 str(row.get("field", "")),
             )
         return
@@ -249,7 +248,7 @@ async def _run_again(tool: Tool, where: str, example: ToolExample) -> list[ToolF
     if not tool.effect_of(example.arguments).is_read:
         return found(
             f"It was not called: its effect is `{tool.effect_of(example.arguments)}`, so a check could act on the world. "
-            "Leave out `deterministic`, or declare the call as `read`."
+            "Remove `deterministic`, or declare the call as `read`."
         )
     results: list[ToolResult] = []
 
@@ -263,7 +262,7 @@ async def _run_again(tool: Tool, where: str, example: ToolExample) -> list[ToolF
     except TreadleError as error:
         return found(f"It cannot be called: {error}")
     if not results:
-        return found("It gave no result: it asks a person, or waits for something. Leave out `deterministic`.")
+        return found("It gave no result: it asks a person, or waits for something. Remove `deterministic`.")
     result = results[-1]
     if result.is_error and result.status.value != "rejected":
         return found(f"It ended as `{result.status.value}`: {result.message or result.content}")

@@ -1,4 +1,4 @@
-"""Definitions of subagents: who an agent may call by name, written in a file as Markdown, YAML or JSON. Runs nothing."""
+"""Definitions of subagents: agents that others call by name, from files in Markdown, YAML or JSON. Runs nothing."""
 
 import json
 import re
@@ -24,7 +24,7 @@ _LARGEST_FILE = 1_000_000
 
 
 class Subagent(msgspec.Struct, Documented, frozen=True, kw_only=True, metaclass=NamedOptions):
-    """An agent that another one may call by name. It is given one task, and has a session, instructions and limits of its own.
+    """An agent that another agent may call by name. It gets one task, and has its own session, instructions and limits.
 
     Example:
         Subagent(
@@ -40,21 +40,21 @@ class Subagent(msgspec.Struct, Documented, frozen=True, kw_only=True, metaclass=
     """
 
     name: str
-    """By which the caller's model names it: 1 to 64 letters, digits, `_`, `-` and `.`."""
+    """The name by which the caller's model calls it: 1 to 64 letters, digits, `_`, `-` and `.`."""
     description: str
     """What it is good for. The caller's model reads this."""
     instructions: str
-    """Its system prompt: what it is and does."""
+    """Its system prompt."""
     tools: tuple[str, ...] | None = None
-    """Names of the tools that it has of those of its caller; None for all of them. It never has others."""
+    """Names of the caller's tools that it gets; None for all of them. It never gets others."""
     deny: tuple[str, ...] = ()
-    """Names of tools that it does not have, whatever `tools` says."""
+    """Names of tools that it does not get, whatever `tools` says."""
     model: str | None = None
     """Name of its model, such as `openai-chat:gpt-5-mini`; None for that of its caller."""
     effect: Literal["read", "unsafe"] = "unsafe"
-    """What its calls may do at most. With `read` every call of it that would change something is denied, and such agents run side by side."""
+    """What its calls may do at most. With `read`, its calls that would change something are denied, and such agents run in parallel."""
     budget: Budget = Budget()
-    """Its own limits. What it spends counts to its caller too, whose remainder bounds it."""
+    """Its own limits. What it spends also counts against the rest of its caller's budget."""
     output: dict[str, Any] | None = None
     """A JSON Schema for its answer; None for text."""
 
@@ -95,7 +95,7 @@ class Subagent(msgspec.Struct, Documented, frozen=True, kw_only=True, metaclass=
 
         Args:
             form: `markdown`: its fields as YAML between two lines `---`, then its instructions; `yaml` or `json`: its fields.
-            name: Where the text gives none.
+            name: Used if the text has none.
 
         Raises:
             ConfigurationError: The text is not of that form, or a field is missing, unknown or of a wrong kind.
@@ -104,10 +104,10 @@ class Subagent(msgspec.Struct, Documented, frozen=True, kw_only=True, metaclass=
 
     @checked
     def to_text(self, form: Form) -> str:
-        """Return it in a form that `from_text` reads back as an equal one.
+        """Return it as text, from which `from_text` reads an equal definition.
 
         Raises:
-            ConfigurationError: There is no such form.
+            ConfigurationError: The form is unknown.
         """
         fields = self._fields()
         if _checked_form(form) == "json":
@@ -135,7 +135,7 @@ def _difference(value: msgspec.Struct, plain: msgspec.Struct) -> dict[str, Any]:
 def load_subagents(*paths: str | Path) -> tuple[Subagent, ...]:
     """Read definitions of subagents from files, and from the files of folders: `.md`, `.yaml`, `.yml` and `.json`.
 
-    A file that gives no name has that of the file, without its ending.
+    A definition without a name is named after its file, without the ending.
 
     Example:
         subagents = load_subagents(".treadle/agents")
@@ -193,7 +193,7 @@ def _subagent_from(text: str, form: Form, name: str | None, where: str) -> Subag
     missing = [field for field in known[:3] if not fields.get(field)]
     unknown = [str(field) for field in fields if field not in known]
     if missing or unknown:
-        said = [f"It lacks {', '.join(missing)}."] if missing else []
+        said = [f"It is missing {', '.join(missing)}."] if missing else []
         said += [f"It has unknown fields: {', '.join(unknown)}."] if unknown else []
         raise ConfigurationError(f"The subagent in {where} is invalid. {' '.join(said)} Known: {', '.join(known)}.")
     for field in ("tools", "deny"):

@@ -1,6 +1,6 @@
-"""Goals: work toward one objective over many steps, processes and days, until a validation that can be run says that it is reached.
+"""Goals: work towards one objective over many steps, processes and days, until a command or function confirms that it is reached.
 
-Not a second loop: a goal is a run of an agent whose end is held to the goal. What the model claims decides nothing.
+Not a second loop: a goal is a run of an agent that ends only as the goal allows. The model's claims decide nothing.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -33,7 +33,7 @@ __all__ = ["GoalResult", "GoalWork", "run_goal"]
 
 GoalStatus: TypeAlias = Literal["active", "paused", "completed", "blocked", "cancelled"]
 Validate: TypeAlias = Callable[[], bool | tuple[bool, str] | Awaitable[bool | tuple[bool, str]]]
-"""Whether the goal is reached, and what there is to say about it. What it raises counts as no."""
+"""Return whether the goal is reached, with a comment. An exception counts as no."""
 
 _REDACTOR = Redactor()
 _OUTPUT_CHARS = 4_000
@@ -41,16 +41,16 @@ _COMPACT_SHARE = 0.7
 
 
 class GoalResult(msgspec.Struct, Documented, frozen=True, kw_only=True):
-    """How the work on a goal stands."""
+    """The state of the work on a goal."""
 
     goal: Goal
     """The goal."""
     status: GoalStatus
-    """`completed` only where the validation has passed; `paused` where a person is waited for; `blocked` where it cannot continue like this."""
+    """`completed` only if the validation has passed; `paused` if it waits for a person; `blocked` if it cannot continue like this."""
     checks: tuple[GoalChecked, ...]
     """Every checkpoint so far, over all resumes: the progress log."""
     run: RunResult | None
-    """How the run ended; None where the goal had been reached before."""
+    """How the run ended; None if the goal had been reached before."""
 
     @property
     def completed(self) -> bool:
@@ -59,7 +59,7 @@ class GoalResult(msgspec.Struct, Documented, frozen=True, kw_only=True):
 
     @property
     def message(self) -> str:
-        """One sentence on how it stands, for a person."""
+        """One sentence about its state, for a person."""
         last = self.checks[-1] if self.checks else None
         if self.completed:
             return f"The goal is reached: {self.goal.validation} passed."
@@ -84,19 +84,19 @@ async def run_goal(
     deps: Any = None,  # Any: the application's own object
     validate: Validate | None = None,
 ) -> GoalResult:
-    """Work on a goal until its validation passes, a limit or a stop rule ends it, or a person is waited for.
+    """Work on a goal until its validation passes, a limit or a stop rule ends it, or it waits for a person.
 
-    Called again with the session, in whatever process, it continues from the last checkpoint: nothing is done twice. The agent's own
-    policy, hooks and condition hold as well; the goal can only tighten them.
+    Called again with the session, in any process, it continues from the last checkpoint: nothing is done twice. The agent's own
+    policy, hooks and condition still apply; the goal can only tighten them.
 
     Example:
         async with open_session("agent.db", id="parser") as session:
             result = await run_goal(agent, load_goal("goal.toml"), session=session)
 
     Args:
-        session: Where the work is recorded; None for one in memory.
-        root: The folder in which the validation is run.
-        validate: Decides in place of the goal's command.
+        session: Where the work is recorded; None for a session in memory.
+        root: The folder in which the validation runs.
+        validate: Decides instead of the goal's command.
 
     Raises:
         ConfigurationError: The session has another goal.
@@ -108,7 +108,7 @@ async def run_goal(
 
 
 class GoalWork:
-    """The work on one goal, for whoever wants to watch its run: `run_goal` waits for its end.
+    """The work on one goal, if you want to watch its run. `run_goal` waits for its end instead.
 
     Example:
         work = await GoalWork.begun(agent, goal, session=session)
@@ -123,7 +123,7 @@ class GoalWork:
         self.goal = goal
         self.session = session
         self.run: Run[Any] | None = None
-        """The run that continues with the goal; None where it is reached already."""
+        """The run that continues with the goal; None if it is already reached."""
         self.checks: list[GoalChecked] = []
         """Every checkpoint so far, over all resumes."""
         self._life: Lifecycle | None = None
@@ -146,7 +146,7 @@ class GoalWork:
         deps: Any = None,  # Any: the application's own object
         validate: Validate | None = None,
     ) -> "GoalWork":
-        """Read what the session has recorded, and make the run that continues. As for `run_goal`."""
+        """Read what the session has recorded, and create the run that continues. Arguments as for `run_goal`."""
         session = session if session is not None else await memory_session()
         check = validate or partial(_command_passes, goal, root)
         work = cls(goal, session, check, window=window_of(asked_model(agent.model)))
@@ -163,7 +163,7 @@ class GoalWork:
 
         task = None if self._is_known else self.goal.task
         if self._is_known and (run is None or run.phase == "completed"):
-            task = f"Continue: the objective is not reached. {self.goal.task}"
+            task = f"Continue: the objective has not been reached. {self.goal.task}"
         spec = self._held(agent._whole())  # noqa: SLF001 - one room
         self._life = Lifecycle(spec, agent.model, opening, task=task, deps=deps, budget=self.goal.budget)
         self.run = Run(self._life)
@@ -237,7 +237,7 @@ class GoalWork:
         if check.passed:
             return None
         return (
-            f"The objective is not reached: {self.goal.validation} does not pass (exit code {check.exit_code}). "
+            f"The objective has not been reached: {self.goal.validation} does not pass (exit code {check.exit_code}). "
             f"Its output:\n{check.output or '(nothing)'}\nContinue."
         )
 

@@ -54,12 +54,12 @@ _SENTENCE = re.compile(r"[.!?](?:\s+)(?=[A-Z])")
 class StopRules(
     msgspec.Struct, Documented, frozen=True, kw_only=True, forbid_unknown_fields=True, metaclass=NamedOptions
 ):
-    """When the work on a goal stops though it is not reached, beside its budget. At least one is given."""
+    """When the work on a goal stops although it is not reached, in addition to its budget. At least one rule is given."""
 
     false_claims: int | None = None
-    """So many times in a row the model may say that it is done while the validation says no."""
+    """How many times in a row the model may claim to be done while the validation fails."""
     unchanged_checks: int | None = None
-    """So many checkpoints in a row may find the same, without anything changed."""
+    """How many checkpoints in a row may find no change."""
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
@@ -69,7 +69,7 @@ class StopRules(
 
 
 class Goal(msgspec.Struct, Documented, frozen=True, kw_only=True, metaclass=NamedOptions):
-    """One objective, and how anybody can see that it is reached.
+    """One objective, and the check that it is reached.
 
     Example:
         Goal(
@@ -87,25 +87,25 @@ class Goal(msgspec.Struct, Documented, frozen=True, kw_only=True, metaclass=Name
     """
 
     objective: str
-    """What is to be reached: one thing."""
+    """What to achieve: one thing."""
     done_condition: str
-    """When it is reached, in words that can be checked."""
+    """When it is reached, as a condition that can be checked."""
     validation: str
     """The command that checks it: exit code 0 means reached. Run by bash in the root folder, with the person's permissions."""
     budget: Budget
-    """What it may use, over all resumes."""
+    """Its limits, over all resumes."""
     checkpoint_every: int
     """Steps from one checkpoint to the next."""
     plan: tuple[str, ...]
-    """The steps that are planned first."""
+    """The initial plan."""
     stop_rules: StopRules
-    """When it stops though it is not reached."""
+    """When it stops although it is not reached."""
     forbidden_actions: tuple[str, ...] = ()
-    """Rules of calls that are denied, such as `shell(git push:*)`."""
+    """Rules for calls that are denied, such as `shell(git push:*)`."""
     approval_required_for: tuple[str, ...] = ()
-    """Rules of calls that a person is asked about, such as `write`."""
+    """Rules for calls that a person is asked about, such as `write`."""
     validation_seconds: float = 600.0
-    """How long the validation may take. One that does not end has not passed."""
+    """How long the validation may take. If it does not end in time, it has not passed."""
 
     def __post_init__(self) -> None:
         for name in ("plan", "forbidden_actions", "approval_required_for"):
@@ -131,8 +131,8 @@ class Goal(msgspec.Struct, Documented, frozen=True, kw_only=True, metaclass=Name
         lines = [
             f"Reach this objective: {self.objective}",
             f"It is reached when: {self.done_condition}",
-            f"That is decided by this command, which is run for you: {self.validation}",
-            "Say that you are done only when you expect it to pass. If it does not, you are shown what it says, and continue.",
+            f"This command decides that, and is run for you: {self.validation}",
+            "Say that you are done only when you expect it to pass. If it fails, you see its output and continue.",
             "The plan so far:",
             *(f"{number}. {step}" for number, step in enumerate(self.plan, start=1)),
         ]
@@ -163,8 +163,8 @@ def _goal_from(found: Mapping[str, Any], where: str) -> Goal:
     missing = [name for name in known[: known.index("forbidden_actions")] if not found.get(name)]
     unknown = [name for name in found if name not in known]
     if missing or unknown:
-        said = [f"It lacks {', '.join(missing)}."] if missing else []
-        said += [f"It has unknown parts: {', '.join(unknown)}."] if unknown else []
+        said = [f"It is missing {', '.join(missing)}."] if missing else []
+        said += [f"It has unknown fields: {', '.join(unknown)}."] if unknown else []
         raise ConfigurationError(
             f"The goal file {where!r} cannot be worked on: {' '.join(said)} It needs {', '.join(known[:7])}."
         )

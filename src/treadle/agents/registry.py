@@ -1,4 +1,4 @@
-"""Registry: agents by name, so that a process that has only a session's id can resume its run. It needs no handle of a run."""
+"""Registry: agents by name, so that a process that has only a session's id can resume its run."""
 
 from collections.abc import Iterable, Iterator
 from functools import partial
@@ -25,7 +25,7 @@ class Agents:
         result = await agents.resume("agent.db", "invoice-7")
 
     Args:
-        agents: Agents with a name each, `Agent(name=...)`; the names are unique.
+        agents: Agents with unique names, `Agent(name=...)`.
 
     Raises:
         ConfigurationError: An agent has no name, or two have the same.
@@ -42,7 +42,7 @@ class Agents:
             if not agent.name:
                 raise ConfigurationError("A registered agent needs a name: Agent(model, name='invoices').")
             if agent.name in self._agents:
-                raise ConfigurationError(f"Two agents are named {agent.name!r}. Give each a name of its own.")
+                raise ConfigurationError(f"Two agents are named {agent.name!r}. Give each its own name.")
             self._agents[agent.name] = agent
 
     def __iter__(self) -> Iterator[Agent]:
@@ -70,22 +70,22 @@ class Agents:
         deadline: Deadline | None = None,
         changed: Literal["refuse", "accept"] = "refuse",
     ) -> RunResult:
-        """Resume a session's run, in whatever process, by the agent that its journal names. Return how it ended.
+        """Resume a session's run, in any process, with the agent that its journal names. Return how it ended.
 
-        Nothing that was done is done again. The session is closed when this returns.
+        Finished calls do not run again. The session is closed when this returns.
 
         Args:
-            journal: A file's path, `postgresql://...`, or a journal that is open (it stays open).
-            deps: Your own object; tools find it in `ctx.deps`.
-            budget: A larger one, where a limit stopped the run.
-            deadline: A later one, where the run had one.
-            changed: What to do where the agent has changed since the run began: `refuse` to continue, or `accept` the change.
+            journal: A file's path, `postgresql://...`, or an open journal (it stays open).
+            deps: Your own object; tools read it as `ctx.deps`.
+            budget: A larger budget, if a limit stopped the run.
+            deadline: A later deadline, if the run had one.
+            changed: What to do if the agent has changed since the run began: `refuse` to continue, or `accept` the change.
 
         Raises:
-            UnknownSession: The journal holds no session by that id.
+            UnknownSession: The journal has no session with that id.
             NothingToResume: The session has no run that can continue.
             UnknownAgent: No registered agent has the name that the run recorded, or it recorded none.
-            AgentChanged: The agent's model, instructions, tools or form of answer differ. Nothing was done.
+            AgentChanged: The agent's model, instructions, tools or output type differ. Nothing was done.
             SessionHeld: Another process runs the session.
             SessionNotActive: No run may continue in the session.
             JournalError: The journal cannot be opened, or failed.

@@ -1,4 +1,4 @@
-"""Run: the handle of one task under way: its events, its steps, its result, and what ends it. Its life is elsewhere."""
+"""Run: the handle of a running task: its events, steps and result, and how to end it. `engine/lifecycle.py` carries it out."""
 
 import asyncio
 from collections import deque
@@ -62,11 +62,11 @@ class Run(Generic[Output]):
             RuntimeError: The run has not ended: go through its events, or await `finish()`.
         """
         if self._life.result is None:
-            raise RuntimeError("The run has not ended: go through its events, or await run.finish().")
+            raise RuntimeError("The run has not ended: iterate over its events, or await run.finish().")
         return self._life.result
 
     async def finish(self) -> RunResult[Output]:
-        """Wait for the end of the run, which begins now if it has not. Raises what the run raised.
+        """Wait for the end of the run, and begin it if it has not begun. Raises what the run raised.
 
         Cancelling the caller ends the run: its results and its end are recorded before the cancellation continues (TF10).
         """
@@ -100,7 +100,7 @@ class Run(Generic[Output]):
                     yield item  # type: ignore[misc]  # what is not a Step is an event
 
     async def steps(self) -> AsyncIterator[Step]:
-        """Go through the run step by step."""
+        """Yield the steps of the run as they end."""
         while queue := await self._filled():
             while queue:
                 item = queue.popleft()
@@ -108,10 +108,10 @@ class Run(Generic[Output]):
                     yield item
 
     async def text(self) -> AsyncIterator[str]:
-        """Go through the text that the model writes, piece by piece, and nothing else: no reasoning, no calls.
+        """Yield the text that the model writes, piece by piece, without reasoning and calls.
 
-        Text that comes with calls is part of it; `run.result.text` is the answer alone. When a response breaks off and the
-        model is asked again, text that was yielded already is not repeated; where the new response differs, it follows
+        Text that precedes calls is included; `run.result.text` is the answer alone. If a response breaks off and the
+        model is asked again, text that was already yielded is not repeated; if the new response differs, it follows
         in full on a new line.
 
         Example:
@@ -166,7 +166,7 @@ class Run(Generic[Output]):
     # --- steering
 
     def steer(self, text: str) -> "asyncio.Future[None]":
-        """Give the model a message after the results of the step that is under way. May be awaited."""
+        """Give the model a message after the results of the current step. May be awaited."""
         return asyncio.ensure_future(self._steer(text))
 
     async def _steer(self, text: str) -> None:
@@ -175,16 +175,16 @@ class Run(Generic[Output]):
         await self._life.session.steer(text)
 
     def cancel(self) -> None:
-        """Stop the run: what is under way is cut, every open call gets its result, and the run's result says `cancelled`.
+        """Stop the run: running calls are cut off, every open call gets its result, and the run's result says `cancelled`.
 
-        A run that has not begun, or whose session is still being opened, ends so at its first instant: no model is asked.
+        A run that has not begun, or whose session is still being opened, ends before any model is asked.
         """
         self._life.cancel()
 
     def stop(self, reason: StopReason, message: str) -> None:
         """End the run for a reason of yours, such as `task_denied`; the first reason stays.
 
-        What is under way is cut as `cancel` cuts it. A subscriber that calls this when no call is open ends the run
+        Running calls are cut off as by `cancel`. A subscriber that calls this while no call is open ends the run
         before the model is asked again.
 
         Raises:
@@ -199,19 +199,19 @@ class Run(Generic[Output]):
         self._life.stop(Stop(reason=reason, message=message))
 
     def subscribe(self, subscriber: Subscriber, *, children: bool = False) -> None:
-        """Have a function called with every event of this run, at once. Call it before the run begins.
+        """Call a function with every event of this run, as it happens. Subscribe before the run begins.
 
         Args:
             subscriber: Called in the event loop, so it must not block. What it raises is logged and changes nothing.
-            children: Whether it is also called with the events of agents that carry out calls of this run, at any depth.
-                Their `session_id` is another one, and `parent_call` names the call.
+            children: Whether it also gets the events of agents that carry out calls of this run, at any depth.
+                They have another `session_id`, and `parent_call` names the call.
         """
         check_kind("children", children, bool, "True or False")
         listeners = self._life.watchers if children else self._life.subscribers
         listeners.extend(checked_subscribers([subscriber]))
 
     def remember(self, origin: JsonObject) -> None:
-        """Have it recorded how this run was set up, as a JSON object of yours, for whoever resumes it; to be said before it begins.
+        """Record a JSON object of yours that says how this run was set up, for whoever resumes it. Call it before the run begins.
 
         `session.state.run.origin` has it. It must hold no secrets.
 

@@ -1,4 +1,4 @@
-"""Subagents: the tool by which a model gives one of several agents, each known by its name, a task of its own."""
+"""Subagents: the tool by which a model gives a task to one of several agents by name."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -18,26 +18,23 @@ from treadle.tools import CallStatus, CheckedCall, Decision, Effect, JsonObject,
 
 __all__ = ["subagent_tool"]
 
-_DESCRIPTION = (
-    "Give an agent a task of its own. It sees nothing of this conversation, so say all that it needs to know; its answer is the "
-    "result. Several tasks may be given in one response. The agents:"
-)
+_DESCRIPTION = "Delegate a task to another agent. It does not see this conversation, so include everything that it needs to know; its answer is the result. You can delegate several tasks in one response. The agents:"
 
 
 @checked
 def subagent_tool(
     subagents: Sequence[Subagent], *, name: str = "spawn_agent", models: Mapping[str, Model] | None = None
 ) -> Tool:
-    """Return the tool by which a model calls agents by name. What holds for `Agent.as_tool` holds for each of them.
+    """Return the tool by which a model calls agents by name. Each of them is run as by `Agent.as_tool`.
 
-    An agent has no tool that its caller's last request did not offer, whatever its definition names. Its calls are decided
-    under its caller's rules, so calling it needs no consent of its own.
+    An agent gets only tools that its caller's last request offered, whatever its definition names. Its calls are decided
+    under its caller's rules, so calling it needs no consent.
 
     Example:
         agent = Agent(model, tools=[*file_tools("."), subagent_tool(load_subagents(".treadle/agents"))])
 
     Args:
-        models: Models by the name that definitions give them; others are found by `resolve_model`.
+        models: Models by the name that definitions use; other names are resolved by `resolve_model`.
 
     Raises:
         ConfigurationError: There is no agent, or two have one name.
@@ -56,8 +53,8 @@ def subagent_tool(
         parameters={
             "type": "object",
             "properties": {
-                "agent": {"type": "string", "enum": list(known), "description": "Which of the agents."},
-                "task": {"type": "string", "minLength": 1, "description": "The whole task, as text."},
+                "agent": {"type": "string", "enum": list(known), "description": "The agent to call."},
+                "task": {"type": "string", "minLength": 1, "description": "The complete task, as text."},
             },
             "required": ["agent", "task"],
             "additionalProperties": False,

@@ -26,7 +26,7 @@ def advice_on(tool: Tool) -> Iterator[tuple[str, str]]:
         if not _PLAIN_PARAMETER.fullmatch(path.rpartition(".")[2]):
             yield (
                 f"parameter `{path}`",
-                "Anthropic takes 1 to 64 letters, digits, `_`, `.` and `-` as a name only. Rename it.",
+                "Anthropic accepts only names of 1 to 64 letters, digits, `_`, `.` and `-`. Rename it.",
             )
         if not any(word in schema for word in _SAYS_TYPE):
             yield f"parameter `{path}`", "It has no type, so a model may pass any JSON value. Give its schema a `type`."
@@ -41,7 +41,7 @@ def _on_name(tool: Tool) -> Iterator[tuple[str, str]]:
     if not _PLAIN_NAME.fullmatch(tool.name):
         yield (
             "name",
-            "Most vendors take 1 to 64 letters, digits, `_` and `-` only, so the model is shown a changed name. Choose such a name.",
+            "Most vendors accept only names of 1 to 64 letters, digits, `_` and `-`, so the model sees a changed name. Choose a name of that form.",
         )
     elif tool.name.casefold() in _VAGUE:
         yield "name", "It does not say what the tool does. Name the act and its object, such as `find_customer`."
