@@ -154,16 +154,16 @@ class Office:
         for session_id in gone:
             life.happened("purge")
             life.trace(process, f"purged {session_id}")
-            if session_id in open_ones and self._left_to(process, session_id) == open_ones[session_id]:
+            if session_id in open_ones and self._acts_on(process, session_id) == open_ones[session_id]:
                 life.judge.blame(f"session {session_id} was purged although something in it waits for a person")
 
     def _open_ones(self, process: Process) -> dict[str, int]:
         """Return the sessions in which a call is open that acts or waits for consent, and nobody runs them.
 
-        Each with the messages that it has been left: one that comes meanwhile, such as a cancel, may end the waiting.
+        Each with how often somebody has left it a message or run it: what comes meanwhile may end the waiting.
         """
         return {
-            name: self._left_to(process, name)
+            name: self._acts_on(process, name)
             for name, shelf in process.store.shelves.items()
             if shelf.lease is None
             and not self._has_messages(process, name)
@@ -188,8 +188,9 @@ class Office:
     def _has_messages(self, process: Process, name: str) -> bool:
         return any(process.store.shelves[one].inbox for one in self._family(process, name))
 
-    def _left_to(self, process: Process, name: str) -> int:
-        return sum(process.store.shelves[one].put for one in self._family(process, name))
+    def _acts_on(self, process: Process, name: str) -> int:
+        shelves = [process.store.shelves[one] for one in self._family(process, name)]
+        return sum(one.put + one.stretches for one in shelves)
 
     # --- after a move
 

@@ -36,6 +36,7 @@ FOUND = (
     50503289,
     60005838,
     60515485,
+    60528448,
 )
 """Seeds beyond the ten thousand that broke a promise, or that were judged wrongly, at some time."""
 TESTS = Path(__file__).resolve().parent.parent
