@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pipeline_tools import checked_call
-from treadle import Agent, Subject, Tool, allow, deny, file_tools, first_of, shell_tool
+from treadle import Agent, Prefixed, Subject, Tool, allow, deny, file_tools, first_of, shell_tool
 from treadle.resolve import memory_session
 from treadle.testing import ScriptedModel, call, text
 
@@ -301,3 +301,25 @@ async def test_a_rule_that_cannot_be_resolved_stands_as_it_is_written():
 
     assert await own_status(tool, deny("open(path=inbox/*)"), "x") == "denied"
     assert await own_status(tool, deny("open(path=outbox/*)"), "x") == "ok"
+
+
+@pytest.mark.row("AT-PATHS-DENIED")
+@pytest.mark.parametrize("rule", ["secret/**/x", "**/secret/**/x", "secret/**/**/x", "link/**/x", "{root}/secret/**/x"])
+@pytest.mark.parametrize("path", ["secret/x", "docs/file-link", "absolute"])
+async def test_any_number_of_folders_in_a_denial_may_be_none(root: Path, rule: str, path: str):
+    rules = deny(f"read(path={rule.format(root=root)})")
+
+    assert await status_of(root, rules, "read", {"path": path}) == "denied"
+    assert await status_of(root, rules, "grep", {"pattern": "canary", "path": "secret"}) == "denied"
+
+
+@pytest.mark.row("AT-PATHS-DENIED")
+@pytest.mark.parametrize("rule", ["fs_read(path=secret/**)", "*read(path=secret/**)"])
+async def test_what_a_tool_with_a_prefix_may_not_read_the_one_with_the_same_prefix_may_not_search(
+    root: Path, rule: str
+):
+    model = ScriptedModel([call("fs_grep", pattern="canary"), call("fs_read", path="link/x"), text("Done.")])
+
+    result = await Agent(model, tools=[Prefixed(file_tools(root), "fs_")], policy=deny(rule)).run("Look")
+
+    assert [one.status for one in result.tool_calls] == ["denied", "denied"]

@@ -17,6 +17,7 @@ class Context:
 
     def __init__(self, cancelled: bool | Callable[[], bool] = False, facts: Any = None) -> None:
         self._cancelled = cancelled
+        self.subjects: dict[str, tuple[str, ...]] = {}  # nobody has decided on the call
         self.facts: Any = {} if facts is None else facts
 
     @property

@@ -37,7 +37,7 @@ SERVER = textwrap.dedent(
     }}
 
     class Context:
-        facts = {{}}
+        facts, subjects = {{}}, {{}}
         cancelled = False
 
     def act(root, tool, path, arguments):

@@ -130,6 +130,7 @@ def test_no_room_leaves_the_old_file_whole_and_no_other(tmp_path: Path):
         from treadle.toolsets.files import file_tools, writing_tools
         class Context:
             facts = {}
+            subjects = {}
             cancelled = False
         tools = {one.name: one for one in (*file_tools(sys.argv[1]), *writing_tools(sys.argv[1]))}
         Context.facts = tools["read"].run({"path": "a.txt"}, Context()).facts

@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 
 from treadle.errors import ConfigurationError, Rejected
+from treadle.testing import tool_context
 from treadle.toolsets.files import file_tools
 from treadle.toolsets.files.root import Root
+from treadle.toolsets.files.walk import walk
 
 SECRET = "s3cret"
 
@@ -177,11 +179,36 @@ def test_searching_walks_through_no_link(box, put, outside, root):
     assert box("glob", pattern="**")["output"] == "real/a.txt"
 
 
+@pytest.mark.row("AT-PATHS-SWAPPED")
+def test_a_folder_that_becomes_a_link_while_its_parent_is_searched_is_left_out(put, root):
+    """It may lead to what a rule denies, which was decided on for the place where the search began."""
+    put("pub/a.txt")
+    put("pub/sub/key")
+    put("secret/key")
+    left_out: list[int] = []
+    files = walk(Root(root), ("pub",), on_left_out=lambda: left_out.append(1))
+
+    assert next(files) == ("pub", "a.txt")
+    (root / "pub/sub").rename(root / "aside")
+    (root / "pub/sub").symlink_to("../secret")
+
+    assert (list(files), left_out) == ([], [1])
+
+
+@pytest.mark.row("AT-PATHS-DENIED")
+@pytest.mark.parametrize("name", ["new", "new/deep"])
+def test_a_folder_that_is_spelled_as_a_listing_shows_it_is_judged_by_its_real_name(put, root, name):
+    put("two\nlines/a.txt")
+    guard = Root(root)
+
+    assert guard.subject(f"two\\nlines/{name}").names[0] == f"two\nlines/{name}"
+
+
 def test_with_the_whole_machine_as_root_the_kernels_folders_stay_shut():
     box = {tool.name: tool for tool in file_tools("/")}
     for path in ("/proc/self/environ", "proc/self/environ", "/dev/fd/0", "sys/kernel", "tmp/../proc/self/environ"):
         with pytest.raises(Rejected) as refused:
-            box["read"].run({"path": path}, None)
+            box["read"].run({"path": path}, tool_context())
         assert refused.value.code == "outside_root"
 
 

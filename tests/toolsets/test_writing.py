@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import textwrap
@@ -18,6 +19,9 @@ from treadle import Agent, allow, ask, open_session
 from treadle.errors import InvalidArguments, Rejected
 from treadle.testing import ScriptedModel, call, text
 from treadle.toolsets.files import file_tools, writing_tools
+
+CAPABILITIES = bytes.fromhex("0100000200200000000000000000000000000000")
+"""What `setcap cap_net_raw+ep` writes into `security.capability`."""
 
 
 def test_a_new_file_is_written_with_its_folders(box: Any, root: Path):
@@ -151,6 +155,48 @@ def test_a_preview_says_that_line_ends_change(box: Any, root: Path):
     assert box.tools["write"].review(call, {}).preview.text == "The file has this content already."
 
 
+@pytest.mark.row("AT-APPROVAL-SHOWN")
+@pytest.mark.parametrize(
+    ("old", "new", "shown"),
+    [
+        (
+            b"# e.g.:\rrm x\nkept\n",
+            "# e.g.:\nrm x\nother\n",
+            ["-# e.g.:\rrm x", "-kept", "+# e.g.:", "+rm x", "+other"],
+        ),
+        (b"one\r\ntwo\r\n", "one\ntwo\rrm x\n", ["-two", "+two\rrm x"]),
+        (b"one\ntwo\n", "one\r\n2\r\n", ["-two", "+2"]),
+        (b"one\r\ntwo\nthree\n", "one\ntwo\n3\n", ["-one\r", "+one", "-three", "+3"]),
+        (None, "one\r\ntwo\r\n", ["+one\r", "+two\r"]),
+        (None, "# e.g.:\rrm x\n", ["+# e.g.:\rrm x"]),
+    ],
+)
+def test_a_line_end_that_is_unlike_the_others_is_shown(
+    box: Any, root: Path, old: bytes | None, new: str, shown: list[str]
+):
+    if old is not None:
+        (root / "a.txt").write_bytes(old)
+
+    lines = box.tools["write"].review({"path": "a.txt", "content": new}, {}).preview.text.split("\n")
+
+    assert [one for one in lines if one[:1] in "+-" and one[:3] not in ("---", "+++")] == shown
+    assert (lines[0] == "The ends of all lines change.") == (new == "one\r\n2\r\n")
+
+
+@pytest.mark.parametrize("name", ["write", "edit"])
+def test_a_new_content_does_not_inherit_the_rights_of_a_program(box: Any, root: Path, put: Any, name: str):
+    program = put("tool", "old\n")
+    program.chmod(0o6755)
+    if os.geteuid() == 0:
+        os.setxattr(program, "security.capability", CAPABILITIES)
+    box("read", path="tool")
+
+    box(name, path="tool", **({"content": "new\n"} if name == "write" else {"old_text": "old", "new_text": "new"}))
+
+    assert (program.read_text(), stat.S_IMODE(program.stat().st_mode)) == ("new\n", 0o755)
+    assert "security.capability" not in os.listxattr(program)
+
+
 def test_bytes_of_another_encoding_are_kept(box: Any, root: Path):
     (root / "a.txt").write_bytes("größe = 1\n".encode("latin-1"))
     box("read", path="a.txt")
@@ -165,7 +211,7 @@ def test_mode_and_owner_are_kept(box: Any, root: Path):
     file.write_text("echo 1\n")
     if os.geteuid() == 0:
         os.chown(file, 12345, 12346)
-    file.chmod(0o4751)
+    file.chmod(0o1751)
     before = file.stat()
     box("read", path="run.sh")
     box("edit", path="run.sh", old_text="1", new_text="2")
@@ -307,7 +353,7 @@ def test_a_write_without_room_leaves_the_file_and_no_other(tmp_path: Path):
         from treadle.errors import Rejected
         from treadle.toolsets.files import writing_tools
         resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
-        class Context: facts = {}
+        class Context: facts, subjects = {}, {}
         write = writing_tools(sys.argv[1])[0]
         try:
             write.run({"path": "a.txt", "content": "x" * 5000}, Context())
@@ -329,7 +375,7 @@ KILLED = textwrap.dedent(
     from treadle.toolsets.files import file_tools, writing_tools
     facts = {"files": {}}
     class Context:
-        cancelled = False
+        cancelled, subjects = False, {}
     Context.facts = facts
     tools = {tool.name: tool for tool in (*file_tools(sys.argv[1]), *writing_tools(sys.argv[1]))}
     facts["files"].update(tools["read"].run({"path": "a.txt"}, Context()).facts["files"])

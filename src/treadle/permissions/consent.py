@@ -50,13 +50,14 @@ _KINDS: dict[str, ApprovalType] = {
 
 
 def action_digest(session_id: str, call: CheckedCall) -> str:
-    """Return what a consent is bound to: session, call, tool, arguments, effect and the tool's schema.
+    """Return what a consent is bound to: session, call, tool, arguments, effect, the tool's schema, and what a path leads to.
 
     A draft runs under the name of the call that commits; its own digest tells the two apart.
     """
     parts = [session_id, call.id, call.name, call.arguments, call.effect.value, _schema_digest(call.tool)]
     is_draft = call.digest != digest([call.name, encoded(call.arguments)])
-    return digest([*parts, call.digest] if is_draft else parts)
+    named = {key: names for key, names in call.named.items() if call.arguments.get(key) not in names}
+    return digest([*parts, *([call.digest] if is_draft else []), *([named] if named else [])])
 
 
 def _schema_digest(tool: Tool) -> str:
@@ -238,17 +239,14 @@ def asked_instead(decision: Decision, question: Decision) -> Decision:
 
 def has_started_before() -> Decision:
     """The call had started when its process died, and nobody knows how it ended."""
-    reason = "It had started when the run broke off, and its outcome is unknown. Allow runs it again."
+    reason = "It had started when the run was interrupted, and its outcome is unknown. Allowing it runs it again."
     return Decision(kind=DecisionKind.ASK, rule=IN_DOUBT, reason=reason)
 
 
 def equals_doubt(doubt: Doubt) -> Decision:
     """The call equals another one, whose outcome is unknown: run under a new key, it could act a second time."""
     what = f"its key {doubt.business_key}" if doubt.business_key else "its arguments"
-    reason = (
-        f"It equals call {doubt.call_id} of {doubt.tool} in {what}, whose outcome is unknown: allowed, it may act a "
-        "second time. Find out first how that call ended."
-    )
+    reason = f"It equals call {doubt.call_id} of {doubt.tool} in {what}, whose outcome is unknown. If you allow it, it may act a second time: first find out how that call ended."
     return Decision(kind=DecisionKind.ASK, rule=_EQUALS_DOUBT, reason=reason)
 
 
@@ -271,5 +269,5 @@ def unfit_edit(message: str) -> Decision:
     Args:
         message: Why not.
     """
-    reason = f"The edited arguments do not fit, and nothing has run. {message} Answer again."
+    reason = f"The edited arguments are invalid, and nothing has run. {message} Answer again."
     return Decision(kind=DecisionKind.ASK, rule=_UNFIT_EDIT, reason=reason)

@@ -37,7 +37,22 @@ def fits(name: str, glob: str) -> bool:
 def covering_globs(glob: str) -> frozenset[str]:
     """Return a rule's glob in all the forms that a rule that forbids has, folded."""
     forms = {glob, *(one for start in (glob, glob.removeprefix("**/")) for one in _covering(start))}
-    return frozenset(map(folded, forms))
+    return frozenset(folded(one) for form in forms for one in _shortened(form))
+
+
+def _shortened(glob: str) -> list[str]:
+    """Return a glob, and what it is where each `/**/` may stand for a single slash: `a/**/b` means `a/b`, too."""
+    first, *rest = _ANY_FOLDERS.sub("/**/", glob).split("/**/")
+    found = [first]
+    for at, part in enumerate(rest):
+        between = ("/**/", "/") if at < _MOST_SHORTENED else ("*",)
+        found = [f"{one}{sign}{part}" for one in found for sign in between]
+    return found
+
+
+_ANY_FOLDERS = re.compile(r"/(?:\*\*/)+")
+_MOST_SHORTENED = 4
+"""Places in one glob. What comes behind them is taken for more than it says."""
 
 
 def lexical(text: str) -> str:
@@ -77,7 +92,7 @@ def heads_of(glob: str) -> tuple[str, ...]:
 def resolved_globs(glob: str, resolve: Callable[[str], Sequence[str]]) -> set[str]:
     """Return a glob with the names up to its first wildcard resolved: a rule may name a link, and the call what it points to."""
     real = (one for start in _starts(glob) for one in _resolved(start, resolve))
-    return {folded(one) for start in real for one in _covering(start)}
+    return {folded(one) for start in real for form in _covering(start) for one in _shortened(form)}
 
 
 def _starts(glob: str) -> tuple[str, str]:

@@ -6,7 +6,7 @@ import msgspec
 
 from treadle.permissions.lines import FILE_TOOLS, JudgedLine, pattern_of
 from treadle.permissions.names import Linked, NameIndex
-from treadle.permissions.rules import Rule, Subjects, as_text, beginnings, spellings
+from treadle.permissions.rules import Rule, Subjects, as_text, beginnings, reader_of, spellings
 from treadle.shell.parsed import Invocation
 from treadle.shell.programs import program_name
 from treadle.shell.rules import FOREIGN_NAMES, CommandPattern
@@ -77,7 +77,7 @@ class RuleIndex:
             pattern = pattern_of(rule.pattern or "") if rule.is_about_commands(call) else None
             found = None if pattern is None else line.possible_for(pattern)
             if found is not None:
-                return rule, f"`{found.via[-1]}` is not known, and may start `{found.program}`."
+                return rule, f"`{found.via[-1]}` is unknown, and may run `{found.program}`."
         return None
 
     def unsearched(self, seen: "Seen") -> Rule | None:
@@ -93,8 +93,9 @@ class RuleIndex:
     def _of_tool(self, call: CheckedCall) -> "_Arguments":
         known = self._arguments.get(call.name)
         if known is None:
-            same = ["shell"] if call.tool.line is not None else ["read"] if call.name == "grep" else []
-            names = dict.fromkeys(key for name in (call.name, *same) for key in (name, *_FOREIGN.get(name, ())))
+            same = "shell" if call.tool.line is not None else reader_of(call.name)
+            tools = (call.name,) if same is None else (call.name, same)
+            names = dict.fromkeys(key for name in tools for key in (name, *_FOREIGN.get(name, ())))
             found = {at for name in names for at in self._by_tool.get(name, ())}
             known = _Arguments({at: self._rules[at] for at in sorted({*found, *self._wild})}, loosens=self._loosens)
             self._arguments[call.name] = known

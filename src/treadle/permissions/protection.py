@@ -2,8 +2,8 @@
 
 import msgspec
 
-from treadle.canonical import copied
 from treadle.permissions.lines import JudgedLine, judged
+from treadle.permissions.views import subjects_of
 from treadle.tools import CheckedCall, Decision, DecisionKind, JsonObject, Subject
 from treadle.tools.protected import is_protected, makes_repository, may_name_protected
 
@@ -40,7 +40,9 @@ def with_protection(decision: Decision, call: CheckedCall, facts: JsonObject) ->
     line = judged(call, facts)
     found = None if call.effect.is_read else _protected(call, line)
     if found is not None:
-        reason: str | None = f"{found}: it decides what runs later, or holds keys. A person allows each change of it."
+        reason: str | None = (
+            f"{found}: it controls what runs later, or holds keys. A person must allow each change to it."
+        )
     else:
         reason = _of_the_home(call, line)
     if reason is None:
@@ -69,9 +71,9 @@ def _of_the_home(call: CheckedCall, line: JudgedLine | None) -> str | None:
         path = next((name for name in one.names if name.startswith("/")), None)
         names = () if one.among is None else one.among.home_names(path, one.extent)
         if names is None:
-            return "The call reaches too many files to say whether one is another name (hard link) of a key or a start file of your home."
+            return "The call reaches too many files to check whether one is a hard link to a key or a startup file in your home folder."
         if names:
-            return f"The call reaches {min(names)} of your home by another name (hard link): it holds keys, or decides what runs later."
+            return f"The call reaches {min(names)} in your home folder through a hard link: it holds keys, or controls what runs later."
     return None
 
 
@@ -93,15 +95,15 @@ def _protected_in(line: JudgedLine) -> str | None:
         return found
     inside = next((names for names in line.swept if is_protected(names)), None)
     if inside is not None:
-        return f"The line changes or takes away a folder with the protected file {inside[0]}"
+        return f"The line changes or removes a folder that contains the protected file {inside[0]}"
     if line.unseen:
-        return f"The line changes or takes away more than can be looked through for protected files: {line.unseen}"
+        return f"The line changes or removes more files than can be searched for protected ones: {line.unseen}"
     if line.is_decided:
         return None
     if may_name_protected(line.line.source) or any(map(is_protected, line.mentioned)):
-        return "The line names a protected file, and nobody can say what it does with it"
+        return "The line names a protected file, and what it does with that file is unknown"
     unknown = next((one.text for one in line.unknown), "")
-    return f"The line may write a protected file: nobody can say what {unknown!r} becomes" if unknown else None
+    return f"The line may write a protected file: what {unknown!r} expands to is unknown" if unknown else None
 
 
 def _written(written: Subject) -> str | None:
@@ -115,17 +117,12 @@ def _written(written: Subject) -> str | None:
     if names is None:
         return f"{written.names[0]} has several names (hard links), and there are too many files to find them all"
     found = next((name for name in names if is_protected([name])), None)
-    return None if found is None else f"{written.names[0]} is another name (hard link) of the protected file {found}"
+    return None if found is None else f"{written.names[0]} is a hard link to the protected file {found}"
 
 
 def _subjects(call: CheckedCall) -> list[Subject]:
-    if call.tool.subjects is None:
-        return _as_written(call)
-    try:
-        found = call.tool.subjects(copied(call.arguments))
-        return [one for one in found.values() if isinstance(one, Subject)]
-    except Exception:  # noqa: BLE001 - the author's function: what it cannot say is taken as it is written
-        return _as_written(call)
+    found = subjects_of(call)
+    return _as_written(call) if found is None else [one for one in found.values() if isinstance(one, Subject)]
 
 
 def _as_written(call: CheckedCall) -> list[Subject]:

@@ -10,7 +10,7 @@ from treadle.canonical import copied
 from treadle.permissions.lines import JudgedLine, judged
 from treadle.permissions.policies import allow
 from treadle.permissions.rules import Rule
-from treadle.permissions.views import facts_in
+from treadle.permissions.views import facts_in, subjects_of
 from treadle.ports import Decision, SessionView
 from treadle.shell.rules import suggested
 from treadle.tools import CheckedCall, Effect, JsonObject, Preview, Review, Subject
@@ -25,10 +25,10 @@ _INVISIBLE = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
 _EXPECTED = {
     Effect.READ: "Nothing is changed.",
     Effect.IDEMPOTENT: "The change is made once, however often the call is repeated.",
-    Effect.KEYED: "The change is made once: the service knows repetitions by their key.",
-    Effect.UNSAFE: "The change is made, and a repetition would make it again.",
+    Effect.KEYED: "The change is made once: the service recognizes a repeated call by its key.",
+    Effect.UNSAFE: "The change is made, and repeating the call makes it again.",
 }
-_UNKNOWN_ROLLBACK = "Unknown: the tool does not say how this is undone."
+_UNKNOWN_ROLLBACK = "Unknown: the tool does not say how to undo it."
 _GLOB_SIGNS = re.compile(r"[*?\[]")
 
 
@@ -42,7 +42,7 @@ def review_of(call: CheckedCall, facts: JsonObject) -> Review:
     line = judged(call, facts)
     preview = own.preview or (_arguments(call) if line is None else _command(line))
     return Review(
-        action=_words(own.action) or ("Run a line of shell" if line is not None else f"Call {_words(call.name)}"),
+        action=_words(own.action) or ("Run a shell command" if line is not None else f"Call {_words(call.name)}"),
         target=_names(own.target) or _target(call, line),
         preview=_bounded(preview),
         expected_result=_words(own.expected_result) or _EXPECTED[call.effect],
@@ -95,11 +95,11 @@ def _command(line: JudgedLine) -> Preview:
     """Say what a line would start, simple command by simple command, what it would write, and what nobody can say."""
     found: list[str] = []
     for one in line.line.invocations:
-        found.append(f"{'  ' * len(one.via)}{shlex.join(one.words)}" + (" (started by it)" if one.via else ""))
+        found.append(f"{'  ' * len(one.via)}{'may start: ' if one.via else ''}{shlex.join(one.words)}")
         found += [f"{'  ' * len(one.via)}  ! {risk}" for risk in one.risks]
-    found += [f"{'writes' if one.writes else 'reads'} {one.target} by {one.operator}" for one in line.line.redirections]
+    found += [f"{'writes' if one.writes else 'reads'} {one.target} ({one.operator})" for one in line.line.redirections]
     found += [f"outside the root folder: {one.subject.names[-1]}" for one in line.reached if one.is_outside]
-    found += [f"? {one.reason} {one.text}" for one in line.line.doubts]
+    found += [f"? {one.shown}" for one in line.line.doubts]
     return Preview(kind="command", text="\n".join([line.line.source, "", *dict.fromkeys(found)]))
 
 
@@ -111,13 +111,8 @@ def _target(call: CheckedCall, line: JudgedLine | None) -> str:
 
 
 def _subjects(call: CheckedCall) -> dict[str, Subject]:
-    if call.tool.subjects is None:
-        return {}
-    try:
-        found = call.tool.subjects(copied(call.arguments))
-        return {str(key): one for key, one in found.items() if isinstance(one, Subject)}
-    except Exception:  # noqa: BLE001 - as above
-        return {}
+    found = subjects_of(call) or {}
+    return {key: one for key, one in found.items() if isinstance(one, Subject)}
 
 
 def _path_rules(call: CheckedCall) -> list[str]:
@@ -145,7 +140,7 @@ def _bounded(preview: Preview) -> Preview:
     if len(text) <= _MAX_PREVIEW:
         return Preview(kind=preview.kind, text=text, is_whole=preview.is_whole)
     left_out = len(text) - _MAX_PREVIEW
-    shown = f"{text[:_MAX_PREVIEW]}\n({left_out:,} characters are left out.)"
+    shown = f"{text[:_MAX_PREVIEW]}\n({left_out:,} more characters are not shown.)"
     return Preview(kind=preview.kind, text=shown, is_whole=False)
 
 

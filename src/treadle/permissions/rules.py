@@ -7,7 +7,6 @@ from typing import Any
 
 import msgspec
 
-from treadle.canonical import copied
 from treadle.errors import ConfigurationError
 from treadle.permissions.globs import (
     cleaned,
@@ -20,17 +19,19 @@ from treadle.permissions.globs import (
     resolved_globs,
 )
 from treadle.permissions.lines import FILE_TOOLS, JudgedLine, pattern_of
+from treadle.permissions.views import subjects_of
 from treadle.shell.rules import FOREIGN_NAMES, CommandPattern, own_path, own_tool, same_tool
 from treadle.tools import CheckedCall, Subject
 from treadle.tools.hosts import canonical_host_glob
 
-__all__ = ["Rule", "Subjects", "Unresolved", "as_text", "beginnings", "spellings"]
+__all__ = ["Rule", "Subjects", "Unresolved", "as_text", "beginnings", "reader_of", "spellings"]
 
 _KEYS = {"fetch": "host", "skill": "name", "spawn_agent": "agent"}
 """What a pattern without a key means for tools that have no path: `fetch(example.com)`."""
 _PATTERNED = frozenset({*FILE_TOOLS, "shell", *_KEYS})
 """Tools whose rules may leave out the key: `shell(git log:*)`, `write(src/*)`."""
 _SETTINGS = re.compile(r"(?:[A-Za-z_]\w*=\S*\s*)+")
+_BRACES = re.compile(r"(?<!\[)\{[^{}/]*,[^{}]*\}")
 _NO_HOST = re.compile(r"[\s/@]|^[^:]+:[0-9]+$")
 
 _RULE = re.compile(r"^(?P<tool>[^()]+?)(?:\((?P<pattern>.*)\))?$", re.DOTALL)
@@ -72,6 +73,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
         if own == "shell":
             CommandPattern.parse(pattern)
             return Rule(text=text, tool=tool, pattern=pattern.strip())
+        _check_braces(text, pattern)
         return Rule(text=text, tool=tool, pattern=own_path(text, tool, pattern.strip()))
 
     @property
@@ -115,10 +117,10 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
 
     def _means_as_well(self, call: CheckedCall) -> bool:
         """Whether a rule that forbids means this tool too, because it does the same: runs a line of shell, or reads what files hold."""
-        own = FOREIGN_NAMES.get(self.tool, self.tool)
         if call.tool.line is not None:
-            return own == "shell"
-        return own == "read" and call.name == "grep" and (self.glob or self.pattern) is not None
+            return FOREIGN_NAMES.get(self.tool, self.tool) == "shell"
+        reader = reader_of(call.name)
+        return reader is not None and self.names(reader) and (self.glob or self.pattern) is not None
 
     def is_about_commands(self, call: CheckedCall) -> bool:
         """Whether the rule is a pattern on the commands of a call."""
@@ -158,8 +160,18 @@ def _keyed(text: str, tool: str, key: str, glob: str) -> Rule:
     if own in FILE_TOOLS and key == "path":
         if not glob.strip():
             raise ConfigurationError(f"Rule {text!r} is invalid: its path is empty. Write `{own}` for every path.")
+        _check_braces(text, glob)
         own_path(text, "", glob.strip())
     return Rule(text=text, tool=own_tool(tool), key=key, glob=glob)
+
+
+def _check_braces(text: str, glob: str) -> None:
+    """Refuse a list in braces, which means nothing in a rule: a rule that names no file protects none."""
+    found = _BRACES.search(glob)
+    if found is not None:
+        raise ConfigurationError(
+            f"Rule {text!r} is invalid: {found[0]!r} is not a list in a rule. Write a rule for each of its names; `[{{]` means a brace."
+        )
 
 
 def _host(text: str, glob: str) -> str:
@@ -192,6 +204,11 @@ def _no_rule(text: str, tool: str, pattern: str) -> str:
     )
 
 
+def reader_of(tool: str) -> str | None:
+    """Return the tool whose rules on paths hold for this one too, since both show what files hold: `fs_read` for `fs_grep`."""
+    return f"{tool.removesuffix('grep')}read" if tool.endswith("grep") else None
+
+
 class Unresolved:
     """A tool could not say what an argument names: nothing is allowed by it, and every rule on it applies."""
 
@@ -201,7 +218,7 @@ class Subjects:
 
     def __init__(self, call: CheckedCall) -> None:
         self._call = call
-        self._found: list[Mapping[str, Any] | type[Unresolved]] = []
+        self._found: list[Mapping[str, Subject] | None] = []
         self._widened: dict[str, Subject] = {}
         self.moment: dict[str, Any] = {}
         """What watches of files have looked at for this decision, by its path."""
@@ -220,18 +237,13 @@ class Subjects:
         """Return what an argument names; None where its tool does not say, and `Unresolved` where it cannot."""
         if key in self._widened:
             return self._widened[key]
-        function = self._call.tool.subjects
-        if function is None:
+        if self._call.tool.subjects is None:
             return None
-        try:
-            if not self._found:
-                self._found.append(function(copied(self._call.arguments)))
-            if self._found[0] is Unresolved:
-                return Unresolved
-            found = self._found[0].get(key)  # type: ignore[union-attr]  # a stranger's value: what has no `get` raises here
-        except Exception:  # noqa: BLE001 - the author's function; one that raises has resolved nothing
-            self._found[:] = [Unresolved]
+        if not self._found:
+            self._found.append(subjects_of(self._call))
+        if self._found[0] is None:
             return Unresolved
+        found = self._found[0].get(key)
         return found if found is None or isinstance(found, Subject) else Unresolved
 
 

@@ -36,6 +36,7 @@ def tool_context(
     messages: Sequence[Message] = (),
     decisions: Mapping[str, Decision | DecisionWord] | None = None,
     decision: Decision | None = None,
+    subjects: Mapping[str, tuple[str, ...]] | None = None,
     runner: Runner | None = None,
     artifacts: Mapping[str, bytes] | None = None,
     result_chars: int | None = None,
@@ -63,6 +64,7 @@ def tool_context(
         messages: The conversation, as `ctx.session.messages`.
         decisions: The answers of `ctx.decide`, by action; every other action is allowed.
         decision: The decision by which the call runs; None for one that allows it.
+        subjects: The canonical names of what the arguments named when the call was decided on; None for none.
         runner: The sandbox that the call was decided to run in.
         artifacts: What `ctx.artifact` finds, by id.
         result_chars: How many characters of the result the model is shown.
@@ -85,6 +87,7 @@ def tool_context(
         session=SessionSnapshot(id="session", run_id="run", step=1, messages=tuple(messages)),
         decisions=decisions or {},
         decision=decision or Decision(kind="allow", rule="test"),
+        subjects=dict(subjects or {}),
         runner=runner,
         artifacts=artifacts or {},
         result_chars=result_chars,
@@ -122,6 +125,8 @@ class FakeToolContext(msgspec.Struct, Documented, Generic[Deps], kw_only=True, e
     """The answers of `decide`, by action; every other action is allowed."""
     decision: Decision
     """The decision by which the call runs."""
+    subjects: Mapping[str, tuple[str, ...]] = {}
+    """The canonical names of what the arguments named when the call was decided on."""
     runner: Runner | None = None
     """The sandbox that the call was decided to run in; None where it may run as it is."""
     artifacts: Mapping[str, bytes] = {}

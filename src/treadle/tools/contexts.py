@@ -46,6 +46,14 @@ class ToolContext(Protocol[Deps_co]):
         ...
 
     @property
+    def subjects(self) -> Mapping[str, tuple[str, ...]]:
+        """The canonical names of what the arguments named when the call was decided on, by argument: see `Tool.subjects`.
+
+        Act on these and on nothing else: a path may lead elsewhere by now, and nobody has decided on that.
+        """
+        ...
+
+    @property
     def runner(self) -> Runner | None:
         """The sandbox that the call was decided to run in; None where it may run as it is: see `Tool.sandbox`."""
         ...

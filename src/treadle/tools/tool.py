@@ -346,6 +346,9 @@ class CheckedCall(msgspec.Struct, Documented, frozen=True, kw_only=True):
     """Of tool and canonical arguments: equal calls have equal digests."""
     key: str
     """The idempotency key."""
+    subjects: Mapping[str, Subject] | None = None
+    """What its arguments named when it was checked, from `Tool.subjects`: rules judge that, and the tool acts on that. None where its
+    tool does not say, or could not."""
     decision: Decision | None = None
     """The decision by which it runs. A policy sees the one so far here: its own, when it is asked about what it changed; or the
     recorded one of a call that continues after a pause or a crash. None where nothing is decided yet."""
@@ -362,6 +365,12 @@ class CheckedCall(msgspec.Struct, Documented, frozen=True, kw_only=True):
     def risk(self) -> Risk:
         """Its risk class."""
         return self.tool.risk_of(self.arguments, self.effect)
+
+    @property
+    def named(self) -> Mapping[str, tuple[str, ...]]:
+        """The canonical names of what its arguments named when it was checked, by argument."""
+        found = (self.subjects or {}).items()
+        return {key: one.names for key, one in found if isinstance(one, Subject) and one.names}
 
 
 class ToolResult(msgspec.Struct, Documented, frozen=True, kw_only=True, omit_defaults=True, gc=False):

@@ -197,6 +197,10 @@ class CallContext:
         return self._call.call
 
     @property
+    def subjects(self) -> Mapping[str, tuple[str, ...]]:
+        return self._call.named
+
+    @property
     def idempotency_key(self) -> str:
         return self._call.key
 

@@ -28,7 +28,7 @@ class Edit(msgspec.Struct, frozen=True, kw_only=True):
     old_text: str
     """What stands there now, to the letter."""
     new_text: str
-    """What is to stand there."""
+    """The text to replace it with."""
     all: bool = False
     """Whether every place is replaced; else there must be just one."""
 
@@ -80,16 +80,19 @@ class TextFile(msgspec.Struct, frozen=True, kw_only=True):
         body = text.encode("utf-8", "surrogateescape") if self.encoding == "utf-8" else text.encode(self.encoding)
         return (_MARKS[self.encoding] if self.has_mark else b"") + body
 
+    def fitted(self, text: str) -> str:
+        """Return a text as it would stand in this file: with its line ends, and without a byte order mark."""
+        if self.has_mark:
+            text = text.removeprefix("\ufeff")
+        return text if self.line_end == "\n" else text.replace("\r\n", "\n").replace("\n", self.line_end)
+
     def content(self, text: str, path: str) -> bytes:
         """Return the bytes of this file with another text: the same mark, encoding and line ends.
 
         Raises:
             Rejected: The file is in another encoding, and the text has characters beyond ASCII that this one did not have.
         """
-        if self.has_mark:
-            text = text.removeprefix("\ufeff")
-        if self.line_end != "\n":
-            text = text.replace("\r\n", "\n").replace("\n", self.line_end)
+        text = self.fitted(text)
         if not self.is_utf8 and not set(text) - set(self.text) <= set(map(chr, range(128))):
             raise refusal(
                 f"{shown(path)} is not UTF-8, and the new text has characters beyond ASCII. Use ASCII only, or convert the file first.",

@@ -9,13 +9,13 @@ import errno
 import os
 import secrets
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import msgspec
 
 from treadle.errors import Rejected
-from treadle.toolsets.files.root import Opened, Root, from_os_error, listed_as, refusal, shown, split
+from treadle.toolsets.files.root import Opened, Root, check_place, from_os_error, listed_as, refusal, shown, split
 
 __all__ = ["Place", "place", "replace"]
 
@@ -24,6 +24,7 @@ _PIECE_BYTES = 1 << 20
 _SHOWN_OF_NAME = 50
 """Characters of a file's name that the name of its successor has: of four bytes each, with all else still below 255."""
 _ACCESS_LIST = "system.posix_acl_access"
+_CAPABILITIES = "security.capability"
 _ELSE_THERE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.ESTALE)
 """What the system says where a name has become something else between two looks at it."""
 
@@ -64,27 +65,29 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @contextmanager
-def place(root: Root, path: str, *, makes_folders: bool = False) -> Iterator[Place]:
+def place(root: Root, path: str, *, makes_folders: bool = False, names: Sequence[str] | None = None) -> Iterator[Place]:
     """Open the folder that a file is in, or will be in.
 
     Args:
         makes_folders: Whether folders that do not exist are made.
+        names: Where the file must really be, below the root; None for anywhere below it.
 
     Raises:
-        Rejected: The path leads outside, is a folder or a device, or its folder does not exist.
+        Rejected: The path leads outside, or elsewhere, is a folder or a device, or its folder does not exist.
     """
-    names = root.names(path)
+    way = root.names(path)
     for _ in range(_MAX_DETOURS):
-        if not names or names[-1] == "..":
+        if not way or way[-1] == "..":
             raise refusal(f"{shown(path)} is a folder.", "is_a_folder")
         if makes_folders:
-            _make_folders(root, names[:-1])
-        with root.open(names[:-1]) as opened:
-            found = _look(root, path, opened, names[-1])
+            _make_folders(root, path, way, names)
+        with root.open(way[:-1]) as opened:
+            found = _look(root, path, opened, way[-1])
             if isinstance(found, Place):
+                check_place(path, found.names, names)
                 yield found
                 return
-            names = found
+            way = found
     raise refusal(f"Too many links on the way to {shown(path)}", "invalid_path")
 
 
@@ -108,7 +111,8 @@ def _look(root: Root, path: str, folder: Opened, name: str) -> Place | tuple[str
 def replace(at: Place, content: bytes) -> None:
     """Put a content in a place: afterwards the file is the new one, or, where this raises or the process dies, the old one.
 
-    Mode, owner and extended attributes of the old file are kept. A new file gets the mode that the process's umask leaves.
+    Mode, owner and extended attributes of the old file are kept, but nothing that lets a program do more than who starts it: another content
+    does not inherit that. A new file gets the mode that the process's umask leaves.
 
     Raises:
         Rejected: The folder is read-only, the disk is full, or the file belongs to somebody else and would change its owner.
@@ -170,12 +174,12 @@ def _keep(descriptor: int, at: Place) -> None:
         kept = _attributes(old)
         if _ACCESS_LIST not in kept and _ACCESS_LIST in _attributes(descriptor):
             os.removexattr(descriptor, _ACCESS_LIST)  # the folder's default for new files, which this is not
-        for name in kept:
+        for name in (name for name in kept if name != _CAPABILITIES):
             with contextlib.suppress(OSError):  # such as one of the system's own
                 os.setxattr(descriptor, name, os.getxattr(old, name))
     finally:
         os.close(old)
-    os.fchmod(descriptor, stat.S_IMODE(at.status.st_mode))
+    os.fchmod(descriptor, stat.S_IMODE(at.status.st_mode) & ~(stat.S_ISUID | stat.S_ISGID))
 
 
 def _attributes(descriptor: int) -> list[str]:
@@ -211,14 +215,17 @@ def _check_kind(path: str, status: os.stat_result | None) -> None:
     raise refusal(f"Neither a file nor a folder: {shown(path)}", "not_a_file")
 
 
-def _make_folders(root: Root, names: tuple[str, ...]) -> None:
-    """Make what does not exist of a path, one folder in the other. A `..` behind a missing folder is refused, as it leads nowhere."""
+def _make_folders(root: Root, path: str, way: tuple[str, ...], place: Sequence[str] | None) -> None:
+    """Make the folders of a file that do not exist, one in the other. A `..` behind a missing folder is refused, as it leads nowhere."""
+    names = way[:-1]
     for count in range(len(names), -1, -1):
         try:
             with root.open(names[:count]) as opened:
                 missing = names[count:]
                 if missing and (".." in missing or not opened.is_folder):
                     raise refusal(f"Folder not found: {shown('/'.join(names))}", "not_found")
+                if missing:
+                    check_place(path, (*opened.names, *way[count:]), place)
                 _make(opened.descriptor, missing)
                 return
         except Rejected as error:

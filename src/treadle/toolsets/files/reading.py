@@ -8,7 +8,7 @@ from typing import BinaryIO
 
 from treadle.tools import JsonObject, Tool, ToolContext, ToolOutput
 from treadle.toolsets.files.looking import looking
-from treadle.toolsets.files.root import Entry, Opened, Root, refusal, shown, spelled, split
+from treadle.toolsets.files.root import Entry, Opened, Root, place_of, refusal, shown, spelled, split
 from treadle.toolsets.files.schemas import FOLDER_ROOTED, PATTERN, listing_schema
 from treadle.toolsets.files.search import grep_tool
 from treadle.toolsets.files.seats import give_way, seated
@@ -86,10 +86,8 @@ def read_tool(root: Root) -> Tool:
         root,
         name="read",
         description=(
-            "Read a text file by lines. Use it when you know which file; use grep first to find the place in a large "
-            f"one, and list for folders.\nOutput: the lines as they are; `count` is their number, at most {_MAX_LINES} "
-            f"and about {_MAX_OUTPUT_CHARS} characters; lines over {_MAX_LINE_BYTES} bytes are cut. `next_offset` is "
-            f"there when the file continues: call again with it as `offset`. {FOLDER_ROOTED} Not for binary files."
+            f"Read a text file by lines. Use it when you know the file; use grep first to find the place in a large one, and list for folders.\nOutput: the lines as they are; `count` is their number, at most {_MAX_LINES} "
+            f"and about {_MAX_OUTPUT_CHARS} characters; lines over {_MAX_LINE_BYTES} bytes are cut. `next_offset` is set if the file continues: call again with it as `offset`. {FOLDER_ROOTED} Not for binary files."
         ),
         parameters={
             "type": "object",
@@ -101,7 +99,7 @@ def read_tool(root: Root) -> Tool:
                     "minimum": 1,
                     "maximum": _MAX_LINES,
                     "default": _MAX_LINES,
-                    "description": "Lines to return at most.",
+                    "description": "Maximum number of lines to return.",
                 },
             },
             "required": ["path"],
@@ -136,7 +134,7 @@ def _glob(root: Root, arguments: JsonObject, ctx: ToolContext) -> JsonObject:
     pattern, path = arguments["pattern"], arguments.get("path", ".")
     if pattern.startswith("/") or ".." in split(pattern):
         raise refusal(f"Outside the root folder: {shown(pattern)}. Put the folder in `path`.", "outside_root")
-    with root.open(path) as opened:
+    with root.open(path, place=place_of(ctx)) as opened:
         folder = _folder_names(opened, path)
     glob = Glob(pattern)
     files = takewhile(lambda _: not ctx.cancelled, walk(root, folder, keep=glob.folders))
@@ -146,7 +144,7 @@ def _glob(root: Root, arguments: JsonObject, ctx: ToolContext) -> JsonObject:
 
 def _list(root: Root, arguments: JsonObject, ctx: ToolContext) -> JsonObject:
     path = arguments.get("path", ".")
-    with seated(), root.open(path) as opened:
+    with seated(), root.open(path, place=place_of(ctx)) as opened:
         _folder_names(opened, path)
         entries = root.entries(opened)
     return _bounded(map(_entry_line, entries), "Use glob with a pattern to see the others.")
@@ -154,7 +152,7 @@ def _list(root: Root, arguments: JsonObject, ctx: ToolContext) -> JsonObject:
 
 def _read(root: Root, arguments: JsonObject, ctx: ToolContext) -> ToolOutput:
     path, offset, limit = arguments["path"], arguments.get("offset", 1), arguments.get("limit", _MAX_LINES)
-    with seated(), root.open(path) as opened:
+    with seated(), root.open(path, place=place_of(ctx)) as opened:
         if opened.is_folder:
             raise refusal(f"{shown(path)} is a folder. Use list to see what it holds.", "is_a_folder")
         stream = text_stream(opened)

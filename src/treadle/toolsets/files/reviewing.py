@@ -83,13 +83,24 @@ def _preview(arguments: JsonObject, old: bytes | None, path: str) -> Preview:
             if old is None:
                 return _text("The file does not exist: the edit would be refused.")
             new_text, _ = edited(file, edits_of(arguments), path)
-        is_same = old is not None and file.content(new_text, path) == old
+        is_same = file.content(new_text, path) == old
     except Rejected as refused:
         return _text(f"The call would be refused: {refused}")
-    before, after = (text.replace("\r\n", "\n").replace("\r", "\n") for text in (file.text, new_text))
-    if before == after and old is not None:
-        return _text("The file has this content already." if is_same else "Only the ends of lines change.")
-    return Preview(kind="diff", text=diff(before, after, path))
+    if is_same:
+        return _text("The file has this content already.")
+    return _compared(file, TextFile(text=file.fitted(new_text)), path)
+
+
+def _compared(old: TextFile, new: TextFile, path: str) -> Preview:
+    """Return what changes between two texts. An end of a line that is unlike the others of its text is shown like any other character."""
+    if not old.text:
+        return Preview(kind="diff", text=diff("", new.text, path))
+    before, after = (one.text.replace(one.line_end, "\n") for one in (old, new))
+    if before.replace("\r\n", "\n") == after.replace("\r\n", "\n"):
+        return _text("Only the ends of lines change.")
+    found = diff(before, after, path)
+    has_other_ends = "\n" in before and "\n" in after and old.line_end != new.line_end
+    return Preview(kind="diff", text=f"The ends of all lines change.\n{found}" if has_other_ends else found)
 
 
 def _read(root: Root, path: str) -> bytes | None:

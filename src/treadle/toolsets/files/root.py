@@ -20,10 +20,22 @@ import msgspec
 from treadle.canonical import find_unencodable
 from treadle.errors import ConfigurationError, Rejected
 from treadle.errors import shown as shown_value
-from treadle.tools import Subject
+from treadle.tools import Subject, ToolContext
 from treadle.toolsets.files.watching import Watched, all_names, home_names
 
-__all__ = ["Entry", "Opened", "Root", "from_os_error", "listed_as", "refusal", "shown", "spelled", "split"]
+__all__ = [
+    "Entry",
+    "Opened",
+    "Root",
+    "check_place",
+    "from_os_error",
+    "listed_as",
+    "place_of",
+    "refusal",
+    "shown",
+    "spelled",
+    "split",
+]
 
 _MAX_PATH_CHARS = 4096
 _MAX_DETOURS = 100  # links and `..` of one path: enough for people, an end for a ring of links
@@ -87,14 +99,15 @@ class Root:
         return self._path
 
     @contextmanager
-    def open(self, path: str | Sequence[str]) -> Iterator[Opened]:
+    def open(self, path: str | Sequence[str], *, place: Sequence[str] | None = None) -> Iterator[Opened]:
         """Open a file or folder for reading, and close it after the block.
 
         Args:
             path: As the model wrote it (relative to the root, or absolute within it), or names below the root.
+            place: Where it must really be, as names below the root; None for anywhere below it.
 
         Raises:
-            Rejected: It is outside, missing, unreadable, or neither a file nor a folder.
+            Rejected: It is outside, elsewhere, missing, unreadable, or neither a file nor a folder.
         """
         asked = path if isinstance(path, str) else "/".join(path)
         names = self.names(path) if isinstance(path, str) else tuple(path)
@@ -103,6 +116,7 @@ class Root:
         except OSError as error:
             raise from_os_error(asked, error) from error
         try:
+            check_place(asked, opened.names, place)
             yield opened
         finally:
             os.close(opened.descriptor)
@@ -129,7 +143,9 @@ class Root:
         try:
             with self.open(path) as opened:
                 return opened.names
-        except Rejected:
+        except Rejected as refused:
+            if isinstance(refused, _Missing) and ".." not in refused.names:
+                return refused.names
             try:
                 place = os.path.realpath(Path(self._path, *self.names(path)))
             except OSError as error:  # what was a link became something else between two looks at it
@@ -269,7 +285,7 @@ class Root:
                     return before[:-1] + rest
                 status = _status(name, folder)
                 if status is None:
-                    return (*before, _spelled_so(name, folder, asked, before), *rest)
+                    return (*before, _spelled_so(name, folder, asked, before, rest), *rest)
                 if stat.S_ISLNK(status.st_mode):
                     return self._detour(asked, before, os.readlink(name, dir_fd=folder)) + rest
                 inner = _open_checked(name, folder, status, asked)
@@ -306,6 +322,37 @@ def refusal(message: str, code: str, near: Sequence[str] = ()) -> Rejected:
     if near:
         body["did_you_mean"] = list(near)
     return Rejected(body, code=code)
+
+
+def check_place(asked: str, names: Sequence[str], place: Sequence[str] | None) -> None:
+    """Refuse a path that leads elsewhere than to where it led when it was decided on.
+
+    Args:
+        names: Where it leads now, below the root.
+        place: Where it led; None where nobody has said.
+    """
+    if place is not None and tuple(names) != tuple(place):
+        raise refusal(
+            f"{shown(asked)} leads to {shown('/'.join(names) or '.')} now, and led to {shown('/'.join(place) or '.')} when the call was "
+            "decided on. Call again.",
+            "stale",
+        )
+
+
+def place_of(ctx: ToolContext, argument: str = "path") -> tuple[str, ...] | None:
+    """Return where the path of a call led when the call was decided on, as names below the root; None where nobody has said."""
+    names = ctx.subjects.get(argument)
+    return None if names is None else split(names[0])
+
+
+class _Missing(Rejected):
+    """Nothing is where a path leads."""
+
+    def __init__(self, asked: str, names: tuple[str, ...], *, near: Sequence[str]) -> None:
+        found = refusal(f"File not found: {shown(asked)}", "not_found", near)
+        super().__init__(found.body, code=found.code)
+        self.names = names
+        """Where it would be, below the root, links resolved as far as it exists."""
 
 
 def _outside(asked: str) -> Rejected:
@@ -349,11 +396,11 @@ def listed_as(name: str, folder: int) -> str | None:
         return next((item.name for item in scan if spelled(item.name) == name), None)
 
 
-def _spelled_so(name: str, folder: int, asked: str, before: tuple[str, ...]) -> str:
+def _spelled_so(name: str, folder: int, asked: str, before: tuple[str, ...], rest: tuple[str, ...]) -> str:
     found = listed_as(name, folder)
     if found is not None:
         return found
-    raise refusal(f"File not found: {shown(asked)}", "not_found", _near(name, folder, before))
+    raise _Missing(asked, (*before, name, *rest), near=_near(name, folder, before))
 
 
 def _near(name: str, folder: int, before: tuple[str, ...]) -> list[str]:

@@ -11,7 +11,7 @@ from treadle.errors import Rejected
 from treadle.tools import JsonObject, Tool, ToolContext
 from treadle.toolsets.files.looking import looking
 from treadle.toolsets.files.matching import Matcher, matching, narrowed
-from treadle.toolsets.files.root import Opened, Root, spelled
+from treadle.toolsets.files.root import Opened, Root, place_of, spelled
 from treadle.toolsets.files.schemas import FOLDER_ROOTED, PATTERN, listing_schema
 from treadle.toolsets.files.seats import give_way, seated
 from treadle.toolsets.files.text import pieces, text_stream
@@ -28,12 +28,11 @@ _MAX_OUTPUT_CHARS = 40_000
 _ESCAPED = re.compile(r"\\[^pP]", re.DOTALL)
 
 _DESCRIPTION = f"""\
-Search file contents with a regular expression. Use it to find where something is said; use glob to find files by name, \
+Search file contents with a regular expression. Use it to find where something occurs; use glob to find files by name, \
 and read to see the lines around a match. Independent searches may be issued in parallel.
 Output: one `file:line: text` per matching line; `count` is their number.
-{FOLDER_ROOTED} A folder is searched with all below it, except hidden folders, node_modules, venv, site-packages and \
-__pycache__ (name such a folder in `path` to search it). Binary files, and what cannot be read, are skipped and counted \
-in `skipped`. At most `max_matches` lines are returned; `truncated` says when there are more. No look-around, no \
+{FOLDER_ROOTED} A folder is searched recursively, except hidden folders, node_modules, venv, site-packages and \
+__pycache__ (name such a folder in `path` to search it). Binary and unreadable files are skipped and counted in `skipped`. At most `max_matches` lines are returned; `truncated` says when there are more. No look-around, no \
 back-references, and a match never spans lines. A line over 4 KiB is searched in pieces."""
 
 _PARAMETERS: JsonObject = {
@@ -46,19 +45,18 @@ _PARAMETERS: JsonObject = {
         "path": {"type": "string", "default": ".", "description": "File or folder to search."},
         "include": {
             **PATTERN,
-            "description": "Glob of the files to search in, relative to `path`, such as *.py or src/**/*.{ts,tsx}. "
-            "Without a slash it is matched against the file's name alone.",
+            "description": "Glob of the files to search, relative to `path`, such as *.py or src/**/*.{ts,tsx}. A glob without a slash matches the file name alone.",
         },
         "ignore_case": {
             "type": "boolean",
-            "description": "Whether Error is found as error, too. Left out: yes, unless the pattern has a capital.",
+            "description": "Whether to ignore case. Default: yes, unless the pattern has a capital letter.",
         },
         "max_matches": {
             "type": "integer",
             "minimum": 1,
             "maximum": _MAX_MATCHES,
             "default": _DEFAULT_MATCHES,
-            "description": "Lines to return at most.",
+            "description": "Maximum number of lines to return.",
         },
     },
     "required": ["pattern"],
@@ -124,7 +122,8 @@ def _grep(root: Root, arguments: JsonObject, ctx: ToolContext) -> JsonObject:
     ignore_case = arguments.get("ignore_case", _is_caseless(pattern))
     findings = _Findings(max_matches=arguments.get("max_matches", _DEFAULT_MATCHES))
     with matching(pattern, ignore_case=ignore_case, is_cancelled=lambda: ctx.cancelled) as matches:
-        files = _files(root, arguments.get("path", "."), arguments.get("include"), findings)
+        with root.open(arguments.get("path", "."), place=place_of(ctx)) as opened:
+            files = _files(root, opened, arguments.get("include"), findings)
         for names in takewhile(lambda _: not (ctx.cancelled or findings.is_full), files):
             _search_file(root, names, matches, findings, ctx)
     return findings.result()
@@ -139,10 +138,9 @@ def _is_caseless(pattern: str) -> bool:
     return not any(char.isupper() for char in plain) and not any(sign in plain for sign in ("\\p", "\\P", "[:"))
 
 
-def _files(root: Root, path: str, include: str | None, findings: _Findings) -> Iterator[tuple[str, ...]]:
-    with root.open(path) as opened:
-        names, is_folder = opened.names, opened.is_folder
-    if not is_folder:
+def _files(root: Root, opened: Opened, include: str | None, findings: _Findings) -> Iterator[tuple[str, ...]]:
+    names = opened.names
+    if not opened.is_folder:
         yield names
         return
     glob = None if include is None else Glob(include if "/" in include else f"**/{include}")
@@ -154,7 +152,7 @@ def _files(root: Root, path: str, include: str | None, findings: _Findings) -> I
 
 def _search_file(root: Root, names: tuple[str, ...], matches: Matcher, findings: _Findings, ctx: ToolContext) -> None:
     try:
-        with seated(), root.open(names) as opened:
+        with seated(), root.open(names, place=names) as opened:
             _search(opened, spelled("/".join(names)), matches, findings, ctx)
     except Rejected:  # gone or unreadable since it was listed: one file must not end the search
         findings.skip()

@@ -53,7 +53,7 @@ def _children(
     root: Root, names: tuple[str, ...], keep: frozenset[str], on_left_out: Callable[[], None]
 ) -> list[tuple[tuple[str, ...], bool]]:
     try:
-        with seated(), root.open(names) as folder:
+        with seated(), root.open(names, place=names) as folder:
             entries = root.entries(folder) if folder.is_folder else []
     except Rejected:  # unreadable, or gone since it was listed
         on_left_out()

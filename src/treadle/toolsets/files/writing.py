@@ -9,7 +9,7 @@ from treadle.tools import JsonObject, Tool, ToolContext, ToolOutput
 from treadle.toolsets.files.editing import Edit, TextFile, edited, reverted
 from treadle.toolsets.files.placing import Place, place, replace
 from treadle.toolsets.files.reviewing import edits_of, review
-from treadle.toolsets.files.root import Root, refusal, shown
+from treadle.toolsets.files.root import Root, place_of, refusal, shown
 from treadle.toolsets.files.schemas import ERROR_SCHEMA, FOLDER_ROOTED, PATH_NAMES
 from treadle.toolsets.files.seats import seated
 from treadle.toolsets.files.seen import digest, fact_name, seen_digest
@@ -22,10 +22,10 @@ _PATH: JsonObject = {"type": "string", "minLength": 1, "description": "File, rel
 _TEXT: JsonObject = {
     "type": "string",
     "minLength": 1,
-    "description": "Text that stands in the file, with its blanks and line ends.",
+    "description": "Exact text in the file, including spaces and line breaks.",
 }
-_NEW: JsonObject = {"type": "string", "description": "What is to stand there."}
-_ALL: JsonObject = {"type": "boolean", "default": False, "description": "Replace every place, not just one."}
+_NEW: JsonObject = {"type": "string", "description": "The text to replace it with."}
+_ALL: JsonObject = {"type": "boolean", "default": False, "description": "Replace every occurrence, not just one."}
 _EDIT_NAMES = {**PATH_NAMES, "old_string": "old_text", "new_string": "new_text", "replace_all": "all"}
 
 _OUTPUT: JsonObject = {
@@ -65,9 +65,8 @@ def write_tool(root: Root) -> Tool:
         root,
         name="write",
         description=(
-            "Write a whole file: a new one, or in place of one that you have read. Use edit to change a part of a file.\n"
-            "Folders that do not exist are made. A file that exists must have been read in this session, and must not have changed "
-            f"since. Line ends and encoding of an existing file are kept. {FOLDER_ROOTED}"
+            "Write a whole file: create it, or replace one that you have read. Use edit to change part of a file.\n"
+            f"Missing folders are created. An existing file must have been read in this session, and must not have changed since. Line endings and encoding of an existing file are kept. {FOLDER_ROOTED}"
         ),
         parameters={
             "type": "object",
@@ -91,9 +90,7 @@ def edit_tool(root: Root) -> Tool:
         root,
         name="edit",
         description=(
-            "Replace text in a file that you have read. Give `old_text` and `new_text`, or `edits` for several changes of one file, "
-            "which are made together or not at all.\n`old_text` must occur exactly once, unless `all` is set: give enough lines around the "
-            "place. Use write for a new file. The file must have been read in this session, and must not have changed since. "
+            "Replace text in a file that you have read. Pass `old_text` and `new_text`, or `edits` for several changes to one file, which are applied together or not at all.\n`old_text` must occur exactly once unless `all` is set: include enough surrounding lines. Use write for a new file. The file must have been read in this session, and must not have changed since. "
             f"Output: what was changed, and in which lines. {FOLDER_ROOTED} Not for binary files."
         ),
         parameters={
@@ -107,7 +104,7 @@ def edit_tool(root: Root) -> Tool:
                     "type": "array",
                     "minItems": 1,
                     "maxItems": _MAX_EDITS,
-                    "description": "Several changes, each made on the result of the one before.",
+                    "description": "Several changes, each applied to the result of the previous one.",
                     "items": {
                         "type": "object",
                         "properties": {"old_text": _TEXT, "new_text": _NEW, "all": _ALL},
@@ -158,7 +155,7 @@ def _resources(root: Root, arguments: JsonObject) -> dict[str, str]:
 
 def _write(root: Root, arguments: JsonObject, ctx: ToolContext) -> ToolOutput:
     path, text = arguments["path"], arguments["content"]
-    with seated(), place(root, path, makes_folders=True) as at:
+    with seated(), place(root, path, makes_folders=True, names=place_of(ctx)) as at:
         old = at.read(max_bytes=_MAX_BYTES)
         content = _encoded(text, path) if old is None else TextFile.parse(old, path).content(text, path)
         if old == content:
@@ -173,7 +170,7 @@ def _write(root: Root, arguments: JsonObject, ctx: ToolContext) -> ToolOutput:
 def _edit(root: Root, arguments: JsonObject, ctx: ToolContext) -> ToolOutput:
     path = arguments["path"]
     edits = edits_of(arguments)
-    with seated(), place(root, path) as at:
+    with seated(), place(root, path, names=place_of(ctx)) as at:
         old = at.read(max_bytes=_MAX_BYTES)
         if old is None:
             raise refusal(f"File not found: {shown(path)}. Use write to make a new file.", "not_found")

@@ -1,0 +1,157 @@
+"""A path that leads elsewhere once it was decided on: nothing is opened but what was decided on, and consent covers nothing else."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from treadle import Agent, Tool, allow, ask, deny, file_tools, first_of, open_session, writing_tools
+from treadle.events import ApprovalRequested
+from treadle.messages import Result
+from treadle.testing import ScriptedModel, call, text
+from treadle.tools import JsonObject, ToolContext
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    for name, content in {
+        "secrets/key": "hidden\n",
+        ".git/config": "[core]\n",
+        "pub/key": "shown\n",
+        "out/a": "a\n",
+    }.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(content)
+    return tmp_path
+
+
+def moving(root: Path) -> Tool:
+    """A tool after which a path leads elsewhere, as a script of a build may do it."""
+
+    async def link(arguments: JsonObject, ctx: ToolContext) -> str:
+        swap(root, arguments["name"], arguments["to"])
+        return "linked"
+
+    return Tool(name="link", description="Link.", parameters={"type": "object"}, permission="allow", run=link)
+
+
+def swap(root: Path, name: str, to: str) -> None:
+    if (root / name).is_dir():
+        shutil.rmtree(root / name)
+    (root / name).unlink(missing_ok=True)
+    (root / name).symlink_to(to)
+
+
+def tools(root: Path) -> list[Any]:
+    return [*file_tools(root), *writing_tools(root), moving(root)]
+
+
+def results(result: Any) -> list[Result]:
+    return [one for message in result.messages for one in message.results]
+
+
+@pytest.mark.row("AT-PATHS-SWAPPED", "AT-PATHS-DENIED")
+@pytest.mark.parametrize(
+    ("link", "then"),
+    [
+        (("l", "secrets/key"), call("read", path="l")),
+        (("pub/key", "../secrets/key"), call("read", path="pub/key")),
+        (("pub", "secrets"), call("read", path="pub/key")),
+        (("pub", "secrets"), call("grep", pattern=".", path="pub")),
+        (("l", "secrets"), call("grep", pattern=".", path="l/key")),
+        (("pub", "secrets"), call("list", path="pub")),
+        (("pub", "secrets"), call("glob", pattern="*", path="pub")),
+    ],
+)
+async def test_a_link_that_an_earlier_call_of_the_response_has_made_leads_past_no_rule(
+    root: Path, link: tuple[str, str], then: Any
+):
+    model = ScriptedModel([[call("link", name=link[0], to=link[1]), then], text("Done.")])
+    rules = first_of(*(deny(f"{name}(path=secrets/**)") for name in ("read", "list", "glob")))
+
+    result = await Agent(model, tools=tools(root), policy=rules).run("Go")
+
+    assert [one.status for one in result.tool_calls] == ["ok", "rejected"]
+    assert "when the call was decided on" in results(result)[1].content
+    assert "hidden" not in "".join(one.content for one in results(result))
+
+
+@pytest.mark.row("AT-PATHS-SWAPPED", "AT-PATHS-PROTECTED")
+@pytest.mark.parametrize("path", ["out/hooks/pre-commit", "out/config", "out/new"])
+async def test_a_write_that_would_go_elsewhere_by_now_is_refused(root: Path, path: str):
+    model = ScriptedModel(
+        [
+            call("read", path=".git/config"),
+            [call("link", name="out", to=".git"), call("write", path=path, content="x")],
+            text("Done."),
+        ]
+    )
+
+    result = await Agent(model, tools=tools(root), policy=allow("write(path=out/**)")).run("Go")
+
+    assert [one.status for one in result.tool_calls] == ["ok", "ok", "rejected"]
+    assert [one.name for one in (root / ".git").iterdir()] == ["config"]
+    assert (root / ".git/config").read_text() == "[core]\n"
+
+
+async def test_the_next_call_by_the_same_path_is_decided_on_as_it_leads_now(root: Path):
+    first = [call("link", name="l", to="pub"), call("read", path="l/key")]
+    model = ScriptedModel([first, call("read", path="l/key"), text("Done.")])
+
+    result = await Agent(model, tools=tools(root), policy=deny("read(path=secrets/**)")).run("Go")
+
+    assert [one.status for one in result.tool_calls] == ["ok", "rejected", "ok"]
+    assert "shown" in results(result)[2].content
+
+
+@pytest.mark.row("AT-PATHS-SWAPPED", "AT-APPROVAL-BOUND")
+@pytest.mark.parametrize(
+    ("to", "rule"), [(".git", "protected file"), ("pub", "tool write permission"), ("secrets", None)]
+)
+async def test_consent_to_a_path_is_none_to_where_it_leads_later(root: Path, to: str, rule: str | None):
+    async with open_session(root / "agent.db", id="s") as session:
+        model = ScriptedModel([call("write", path="out/new", content="x"), text("Done.")])
+        agent = Agent(model, tools=tools(root), policy=deny("write(path=secrets/**)"))
+        paused = await agent.run("Go", session=session)
+        swap(root, "out", to)
+        await session.answer(paused.approvals[0].id, "allow")
+
+        result = await agent.resume(session)
+
+    assert [(one.rule, one.target) for one in result.approvals] == ([(rule, f"{to}/new")] if rule else [])
+    assert not (root / to / "new").exists()
+
+
+@pytest.mark.row("AT-APPROVAL-BOUND")
+async def test_consent_to_a_path_through_a_link_covers_it_in_another_process(root: Path):
+    swap(root, "out", "pub")
+    async with open_session(root / "agent.db", id="s") as session:
+        model = ScriptedModel([call("write", path="./out/new", content="x"), text("Done.")])
+        paused = await Agent(model, tools=tools(root)).run("Go", session=session)
+        await session.answer(paused.approvals[0].id, "allow")
+    async with open_session(root / "agent.db", id="s") as session:
+        result = await Agent(ScriptedModel([text("Done.")]), tools=tools(root)).resume(session)
+        asked = [one async for one in session.events() if isinstance(one, ApprovalRequested)]
+
+    assert (result.completed, len(asked), (root / "pub/new").read_text()) == (True, 1, "x")
+
+
+@pytest.mark.row("AT-PATHS-SWAPPED")
+async def test_a_tool_learns_what_its_call_was_decided_to_name(root: Path):
+    found: list[Any] = []
+
+    async def look(arguments: JsonObject, ctx: ToolContext) -> str:
+        found.append(dict(ctx.subjects))
+        return "looked"
+
+    files = {tool.name: tool for tool in file_tools(root)}
+    named = files["read"].subjects
+    tool = Tool(
+        name="look", description="Look.", parameters={"type": "object"}, effect="read", subjects=named, run=look
+    )
+    swap(root, "out", "pub")
+    model = ScriptedModel([call("look", path="out/../pub/./key"), text("Done.")])
+    await Agent(model, tools=[tool], policy=ask("never")).run("Go")
+
+    assert found == [{"path": ("pub/key", f"{root}/pub/key")}]
