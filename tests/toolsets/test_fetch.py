@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from treadle import Agent, ConfigurationError, allow, deny, first_of
+from treadle import Agent, ConfigurationError, Decision, Prefixed, allow, ask, deny, first_of
 from treadle.errors import Rejected
+from treadle.messages import ToolCall
 from treadle.testing import ScriptedModel, call, text
 from treadle.toolsets.addresses import is_allowed, networks, target_of
 from treadle.toolsets.fetch import fetch_tool
@@ -62,6 +63,8 @@ class Site(http.server.BaseHTTPRequestHandler):
                 status, more = 302, {"Location": "/round"}
             case "/upgrade":
                 status, more = 101, {"Connection": "Upgrade", "Upgrade": "websocket"}
+            case "/charset":
+                kind, body = f"text/plain; charset={self.path.partition('?')[2]}", b"a-" + b"b" * 2_000_000
             case "/never":
                 self.server.held.wait(60)
         self.send_response(status)
@@ -89,17 +92,18 @@ def site() -> Iterator[Any]:
 
 
 class Context:
-    """The part of a ToolContext that the tool uses: it allows what it was told to."""
+    """The part of a ToolContext that the tool uses, of a call that a person has allowed: it decides as it was told to."""
+
+    call = ToolCall(id="call_1", name="fetch", arguments="{}")
+    decision = Decision(kind="allow", scope="call")
 
     def __init__(self, kind: str = "ask") -> None:
         self.kind = kind
         self.asked: list[str] = []
 
     async def decide(self, action: str, arguments: Any, *, effect: str) -> Any:
-        from treadle import Decision
-
         self.asked.append(arguments["url"])
-        return Decision(kind=self.kind)  # type: ignore[arg-type]  # one of the four
+        return Decision(kind=self.kind, scope="tool")  # type: ignore[arg-type]  # one of the four
 
 
 def get(url: str, context: Any = None, *, tool: Any = None, **more: Any) -> Any:
@@ -158,6 +162,52 @@ def test_each_redirection_is_judged_anew(site: Any):
     assert refused(f"{site.base}/private", context=Context("allow")) == "not_public"
     assert refused(f"{site.base}/file") == "bad_redirect"
     assert refused(f"{site.base}/round") == "too_many_redirects"
+
+
+@pytest.mark.row("D-FETCH")
+@pytest.mark.parametrize(
+    ("rules", "found"),
+    [
+        (lambda base: first_of(deny(f"fetch(url={base}/page)"), allow("fetch")), "redirect"),
+        (lambda base: first_of(ask(f"fetch(url={base}/page)"), allow("fetch")), "redirect"),
+        (lambda base: allow(f"fetch(url={base}/here)"), "redirect"),
+        (lambda base: allow("fetch(127.0.0.1)"), "media_type"),
+    ],
+)
+async def test_a_redirection_within_a_host_passes_no_rule(site: Any, rules: Any, found: str):
+    model = ScriptedModel([call("fetch", url=f"{site.base}/here"), text("ok")])
+
+    result = await Agent(model, tools=[fetch_tool(allowed_networks=LOOPBACK)], policy=rules(site.base)).run("go")
+
+    assert found in json.loads(result.messages[2].results[0].content)
+    assert [path for path, _ in site.asked] == (["/here"] if found == "redirect" else ["/here", "/page"])
+
+
+@pytest.mark.row("D-FETCH")
+async def test_a_person_who_allows_a_page_allows_to_be_led_on_within_its_host_and_no_further(site: Any):
+    for page, asked in (("/here", ["/here", "/page"]), ("/away", ["/away"])):
+        site.asked.clear()
+        model = ScriptedModel([call("fetch", url=f"{site.base}{page}"), text("ok")])
+        tool = fetch_tool(allowed_networks=LOOPBACK)
+        await Agent(model, tools=[tool], approver=lambda _: "allow").run("go")
+        assert [path for path, _ in site.asked] == asked
+
+
+@pytest.mark.row("D-FETCH")
+async def test_a_redirection_is_judged_by_the_name_that_the_tool_has(site: Any):
+    model = ScriptedModel([call("web_fetch", url=f"{site.base}/away"), text("ok")])
+    tools = Prefixed([fetch_tool(allowed_networks=LOOPBACK)], "web_")
+
+    result = await Agent(model, tools=[tools], policy=allow("web_fetch(host=127.0.0.1)")).run("go")
+
+    assert "redirect" in json.loads(result.messages[2].results[0].content)
+    assert [path for path, _ in site.asked] == ["/away"]
+
+
+@pytest.mark.row("D-FETCH")
+@pytest.mark.parametrize("charset", ["punycode", "PunyCode", "idna", "unicode_escape", "undefined", "no-such"])
+def test_a_page_in_an_encoding_of_no_page_is_read_as_utf_8(site: Any, charset: str):
+    assert get(f"{site.base}/charset?{charset}")["output"] == "a-" + "b" * 39_998
 
 
 @pytest.mark.row("D-FETCH", "AT-INJECTION-NETWORK")
