@@ -58,7 +58,7 @@ async def test_a_call_that_may_have_acted_and_is_cancelled_before_it_runs_again_
             pass
 
     assert (statuses(run.result), recorder.runs) == (["outcome_unknown"], 1)
-    assert "may have been carried out" in results(run.result)[0]["message"]
+    assert "may have taken effect" in results(run.result)[0]["message"]
 
 
 @pytest.mark.row("R02", "R10", "F09")
@@ -221,7 +221,7 @@ async def test_a_policy_whose_answer_is_no_decision_is_named_to_the_model() -> N
     result = await run_calls(call("look"), tools=[read(Recorder())], policy=Odd())
 
     assert statuses(result) == ["denied"]
-    assert "The policy answered with a dict that is not a Decision" in results(result)[0]["message"]
+    assert "The policy returned a dict, which is not a valid Decision" in results(result)[0]["message"]
 
 
 @pytest.mark.row("W11", "L29")

@@ -62,13 +62,13 @@ async def test_a_line_of_shell_is_shown_as_the_commands_that_it_starts(tmp_path)
         call("shell", command="sudo rm 'a b' && make > out.txt"), tools=[shell_tool(tmp_path)]
     )
 
-    assert asked.action == "Run a line of shell"
+    assert asked.action == "Run a shell command"
     assert asked.target == "sudo, make"
     assert asked.risk == "process_execution"
     assert asked.preview.kind == "command"
     shown = asked.preview.text.splitlines()
-    assert "  rm 'a b' (started by it)" in shown
-    assert "writes out.txt by >" in shown
+    assert "  may start: rm 'a b'" in shown
+    assert "writes out.txt (>)" in shown
     assert asked.rules == ()
 
 
@@ -86,7 +86,7 @@ async def test_what_a_tool_does_not_say_is_filled_in_and_what_it_raises_is_no_an
     assert (asked.action, asked.risk) == ("Call pay", "financial")
     assert asked.preview.kind == "arguments"
     assert asked.preview.text == '{\n  "amount": 4\n}'
-    assert asked.rollback == "Unknown: the tool does not say how this is undone."
+    assert asked.rollback == "Unknown: the tool does not say how to undo it."
 
 
 HIDING = "a\x1b[2Jb\u202ec\u200bd\u3164e\ufe0ff\U000e0041g\rh\u2028i\x9bj\x00k"
@@ -147,9 +147,9 @@ async def test_no_rule_is_offered_for_shells_interpreters_and_wrappers(tmp_path,
     _, session, asked = await asked_about(call("shell", command=command), tools=[shell_tool(tmp_path)])
 
     assert asked.rules == ()
-    with pytest.raises(ConfigurationError, match="allowed once only"):
+    with pytest.raises(ConfigurationError, match="allowed only once"):
         await session.answer(asked.id, "allow", scope="session")
-    with pytest.raises(ConfigurationError, match="allowed once only"):
+    with pytest.raises(ConfigurationError, match="allowed only once"):
         await session.answer(asked.id, "allow", scope="rule")
 
 
@@ -180,7 +180,7 @@ async def test_a_denial_and_an_edit_are_for_one_call(tmp_path):
     _, session, asked = await asked_about(call("write", path="x", content="1"), tools=writing_tools(tmp_path))
 
     for answer, arguments in (("deny", None), ("allow", {"path": "y", "content": "1"})):
-        with pytest.raises(ConfigurationError, match="goes with 'allow'"):
+        with pytest.raises(ConfigurationError, match="requires 'allow'"):
             await session.answer(asked.id, answer, arguments=arguments, scope="session")
     with pytest.raises(ConfigurationError, match="'call', 'session' or 'rule'"):
         await session.answer(asked.id, "allow", scope="ever")

@@ -313,7 +313,7 @@ async def test_edited_arguments_that_do_not_fit_use_the_approval_not_up(edited, 
     [waiting] = again.approvals
 
     assert (again.reason, waiting.replaces, waiting.digest) == ("approval_required", asked.id, asked.digest)
-    assert "edited arguments do not fit" in waiting.reason
+    assert "edited arguments are invalid" in waiting.reason
     assert [one.id for one in await run.session.approvals()] == [waiting.id]
     assert recorder.runs == 0
 

@@ -239,7 +239,7 @@ async def test_a_person_is_told_that_the_line_names_a_protected_file_though_a_wo
 
     asked = (await agent.run("go")).approvals[0]
 
-    assert asked.reason.startswith("The line names a protected file, and nobody can say what it does with it")
+    assert asked.reason.startswith("The line names a protected file, and what it does with that file is unknown")
 
 
 @pytest.mark.parametrize(

@@ -35,8 +35,8 @@ def saying(said: Any, **words: Any) -> Review:
     [
         ("read", "Nothing is changed.", "Not needed."),
         ("idempotent", "The change is made once, however often the call is repeated.", None),
-        ("keyed", "The change is made once: the service knows repetitions by their key.", None),
-        ("unsafe", "The change is made, and a repetition would make it again.", None),
+        ("keyed", "The change is made once: the service recognizes a repeated call by its key.", None),
+        ("unsafe", "The change is made, and repeating the call makes it again.", None),
     ],
 )
 def test_a_tool_that_says_nothing_is_shown_by_its_name_arguments_and_effect(
@@ -47,7 +47,7 @@ def test_a_tool_that_says_nothing_is_shown_by_its_name_arguments_and_effect(
         target="",
         preview=Preview(kind="arguments", text='{\n  "n": 1\n}'),
         expected_result=expected,
-        rollback=rollback or "Unknown: the tool does not say how this is undone.",
+        rollback=rollback or "Unknown: the tool does not say how to undo it.",
     )
 
 
@@ -93,7 +93,7 @@ def test_a_preview_is_cut_after_two_hundred_thousand_characters(length: int) -> 
     shown = saying(Review(preview=Preview(kind="text", text="x" * length))).preview
     assert shown is not None
     assert shown.is_whole == (length == 200_000)
-    tail = "" if shown.is_whole else f"\n({length - 200_000:,} characters are left out.)"
+    tail = "" if shown.is_whole else f"\n({length - 200_000:,} more characters are not shown.)"
     assert shown.text == "x" * 200_000 + tail
 
 
@@ -122,14 +122,14 @@ def test_subjects_that_cannot_be_told_are_no_target() -> None:
 def test_a_line_of_shell_is_shown_command_by_command_with_what_it_writes(tmp_path: Any) -> None:
     line = "git log --oneline | sudo rm -rf 'a b' > out.txt < in.txt; cat /etc/passwd; $X"
     shown = review_of(checked_call(shell_tool(tmp_path), command=line), {})
-    assert (shown.action, shown.target) == ("Run a line of shell", "git, sudo, cat, $X")
+    assert (shown.action, shown.target) == ("Run a shell command", "git, sudo, cat, $X")
     assert shown.preview is not None
     assert (shown.preview.kind, shown.preview.text.splitlines()[:2]) == ("command", [line, ""])
     rows = shown.preview.text.splitlines()[2:]
-    for row in ("git log --oneline", "cat /etc/passwd", "  rm -rf 'a b' (started by it)", "writes out.txt by >",
-                "reads in.txt by <", "outside the root folder: /etc/passwd"):  # fmt: skip
+    for row in ("git log --oneline", "cat /etc/passwd", "  may start: rm -rf 'a b'", "writes out.txt (>)",
+                "reads in.txt (<)", "outside the root folder: /etc/passwd"):  # fmt: skip
         assert row in rows
-    assert any(row.startswith("sudo rm -rf") and not row.endswith("(started by it)") for row in rows)
+    assert any(row.startswith("sudo rm -rf") for row in rows)
     assert any(row.startswith("? ") and row.endswith("$X") for row in rows)
     assert len(rows) == len(set(rows))
 

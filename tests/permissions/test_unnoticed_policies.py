@@ -107,12 +107,12 @@ async def test_a_rule_on_commands_is_found_by_its_program_and_no_other(tmp_path:
 @pytest.mark.parametrize(
     ("said", "why"),
     [
-        ("yes", "The policy answered with a str that is not a Decision."),
-        (Decision(kind="maybe"), "The policy answered with a Decision that is not a Decision."),
-        (Decision(kind="allow", arguments=[1]), "The policy changed the arguments to what is not a JSON object."),
-        (Decision(kind="allow", arguments={"n": {1}}), "The policy changed the arguments to what is not a JSON object."),
-        (Decision(kind="allow", interrupt=1), "The policy answered with a Decision whose interrupt or consent is invalid."),
-        (Decision(kind="ask", consent="deny"), "The policy answered with a Decision whose interrupt or consent is invalid."),
+        ("yes", "The policy returned a str, which is not a valid Decision."),
+        (Decision(kind="maybe"), "The policy returned a Decision, which is not a valid Decision."),
+        (Decision(kind="allow", arguments=[1]), "The policy changed the arguments to something other than a JSON object."),
+        (Decision(kind="allow", arguments={"n": {1}}), "The policy changed the arguments to something other than a JSON object."),
+        (Decision(kind="allow", interrupt=1), "The policy returned a Decision whose interrupt or consent is invalid."),
+        (Decision(kind="ask", consent="deny"), "The policy returned a Decision whose interrupt or consent is invalid."),
     ],
 )  # fmt: skip
 async def test_a_policy_that_breaks_its_contract_denies_the_call_in_the_name_of_the_runtime(

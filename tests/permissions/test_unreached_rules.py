@@ -50,15 +50,15 @@ def test_what_is_not_a_policy_or_a_name_is_refused_where_it_is_given(make: Any, 
             "shell(git log:*)",
             "`git log` with any arguments, but no option that writes a file or starts a program, and no redirection to a file",
         ),
-        ("shell(my-linter *)", "`my-linter` with any arguments, whatever its options do, and no redirection to a file"),
-        ("shell(touch:*)", "`touch` with any arguments, whatever its options do, and no redirection to a file"),
+        ("shell(my-linter *)", "`my-linter` with any arguments, whatever its options do, but no redirection to a file"),
+        ("shell(touch:*)", "`touch` with any arguments, whatever its options do, but no redirection to a file"),
         (
             "shell(python:*)",
-            "nothing: `python` starts or carries out what its arguments say; a rule has to name the whole command",
+            "nothing: `python` runs what its arguments say, so a rule must name the whole command",
         ),
         (
             "shell(sudo ls *)",
-            "nothing: `sudo` starts or carries out what its arguments say; a rule has to name the whole command",
+            "nothing: `sudo` runs what its arguments say, so a rule must name the whole command",
         ),
     ],
 )
@@ -79,7 +79,7 @@ def test_a_decision_whose_interrupt_is_not_a_bool_denies(interrupt: Any) -> None
 
     assert (found.kind, found.reason) == (
         "deny",
-        "The policy answered with a Decision whose interrupt or consent is invalid.",
+        "The policy returned a Decision whose interrupt or consent is invalid.",
     )
 
 
@@ -94,7 +94,7 @@ def test_a_tool_that_cannot_say_which_line_it_would_run_is_in_doubt() -> None:
     found = judged(checked_call(line_tool(line)), {})
 
     assert found is not None
-    assert [one.reason for one in found.line.doubts] == ["The tool does not say which line it would run: KeyError."]
+    assert [one.reason for one in found.line.doubts] == ["The tool failed to say which line it would run: KeyError."]
     assert not found.is_decided
     assert not found.redirects
 
@@ -111,8 +111,11 @@ async def test_a_line_that_its_tool_cannot_name_is_asked_about_although_rules_al
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        ("touch $X l*/config", "Which files this pattern matches is not known."),
-        ("touch $X " + " ".join(f"a{number}" for number in range(600)), "The line names too much to look at each."),
+        ("touch $X l*/config", "The files that this pattern matches are unknown."),
+        (
+            "touch $X " + " ".join(f"a{number}" for number in range(600)),
+            "The line names too many files to check each one.",
+        ),
     ],
 )
 async def test_a_line_that_names_what_cannot_be_looked_at_is_asked_about(tmp_path: Any, words: str, why: str) -> None:

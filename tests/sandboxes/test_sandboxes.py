@@ -46,7 +46,7 @@ def kind(request: pytest.FixtureRequest) -> Kind:
 
 @pytest.fixture
 def run(kind: Kind, tmp_path: Path) -> Callable[..., ProcessResult]:
-    """Run a line of shell confined, with one writable folder, `tmp_path / "w"`."""
+    """Run a shell command confined, with one writable folder, `tmp_path / "w"`."""
     (tmp_path / "w").mkdir()
 
     def ask(script: str, **settings: object) -> ProcessResult:

@@ -91,7 +91,7 @@ class JudgedLine(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def undecided(self) -> str:
         """Why it cannot be decided, for the person who is asked."""
-        return " ".join(f"{one.reason} {one.text}" for one in (*self.line.doubts, *self.line.hidden)[:1])
+        return " ".join(one.shown for one in (*self.line.doubts, *self.line.hidden)[:1])
 
     def allowed_by(self, patterns: Sequence[CommandPattern]) -> bool:
         """Whether these patterns together cover each simple command of the line."""
@@ -118,12 +118,12 @@ def judged(call: CheckedCall, facts: JsonObject) -> JudgedLine | None:
     try:
         given = call.tool.line(copied(call.arguments), copied(facts))
     except Exception as error:  # noqa: BLE001 - the author's function; what it cannot say is in doubt
-        doubt = Doubt(reason=f"The tool does not say which line it would run: {type(error).__name__}.", text=call.name)
+        doubt = Doubt(reason=f"The tool failed to say which line it would run: {type(error).__name__}.", text=call.name)
         return JudgedLine(line=Line(source="", doubts=(doubt,)), reached=(), redirects=False)
     line = _analysed(given.text)
     reached = tuple(_reached(one, given) for one in line.touched)
     if (strange := next((one for one in reached if one.is_unknown), None)) is not None:
-        doubt = Doubt(reason="This path leads each program elsewhere.", text=strange.subject.names[0])
+        doubt = Doubt(reason="This path means a different file for each program.", text=strange.subject.names[0])
         line = structs.replace(line, hidden=(*line.hidden, doubt))
     mentioned, unknown = _mentioned(line, given)
     below, unseen = _swept(line, given)
@@ -196,9 +196,9 @@ def _mentioned(line: Line, given: ShellLine) -> tuple[tuple[tuple[str, ...], ...
         found = None if given.expand is None else given.expand(posixpath.join(escape(folder), pattern))
         names += found or ()
         if found is None:
-            unknown.append(Doubt(reason="Which files this pattern matches is not known.", text=pattern))
+            unknown.append(Doubt(reason="The files that this pattern matches are unknown.", text=pattern))
     if max(len(words), len(line.patterns) * (1 + len(folders))) > _MAX_WORDS or len(names) > _MAX_LOOKED_AT:
-        unknown.append(Doubt(reason="The line names too much to look at each.", text=line.source[:80]))
+        unknown.append(Doubt(reason="The line names too many files to check each one.", text=line.source[:80]))
     places += [given.look(name) for name in names[:_MAX_LOOKED_AT]]
     return tuple(dict.fromkeys(map(_names, places))), tuple(unknown)
 

@@ -20,9 +20,9 @@ def in_mode(mode: Mode, decision: Decision, call: CheckedCall) -> Decision:
         case "accept-edits" if decision.kind == DecisionKind.ASK and _is_edit(decision, call):
             return _lifted(decision, mode)
         case "plan" if not call.effect.is_read:
-            return _denied(decision, mode, "In plan mode nothing is changed. Say what you would do.")
+            return _denied(decision, mode, "Plan mode allows no changes. Describe what you would do instead.")
         case "deny-unlisted" if decision.kind == DecisionKind.ASK:
-            return _denied(decision, mode, "In this mode nobody is asked: only calls are made that a rule allows.")
+            return _denied(decision, mode, "This mode asks nobody: only calls that a rule allows may run.")
         case "bypass" if decision.kind == DecisionKind.ASK and decision.scope not in ("runtime", "hook"):
             return _lifted(decision, mode)
         case _:

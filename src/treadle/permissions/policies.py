@@ -215,7 +215,7 @@ def default_for(risk: Risk, effect: Effect) -> DecisionKind:
 
 _HARMLESS = frozenset({Risk.READ_ONLY, Risk.SEARCH_ONLY, Risk.COMPUTE_ONLY})
 _DENIED_BY_DEFAULT = frozenset({Risk.DESTRUCTIVE, Risk.PRIVILEGED_ADMIN})
-_WHY = {DecisionKind.DENY: "Calls of this risk class are made only where a rule allows them."}
+_WHY = {DecisionKind.DENY: "Calls of this risk class run only if a rule allows them."}
 
 
 async def decide(policy: Policy | None, call: CheckedCall, session: SessionView) -> Decision:
@@ -283,7 +283,7 @@ async def opinion(policy: Policy, call: CheckedCall, session: SessionView) -> De
 
 def failed_policy(error: BaseException) -> Decision:
     """Return the decision where a policy raised."""
-    reason = f"The policy failed ({type(error).__name__}); nothing is run without its decision."
+    reason = f"The policy failed ({type(error).__name__}). Nothing runs without its decision."
     return Decision(kind=DecisionKind.DENY, rule="policy raised", reason=reason, scope="runtime", by="runtime")
 
 
@@ -296,12 +296,12 @@ def held_to_port(decision: Any, who: str, *, scope: str = "agent") -> Decision: 
     """
     kind = decision.kind if isinstance(decision, Decision) else None
     if not isinstance(kind, str) or kind not in set(DecisionKind):
-        return _broken(who, f"The {who} answered with a {type(decision).__name__} that is not a Decision.")
+        return _broken(who, f"The {who} returned a {type(decision).__name__}, which is not a valid Decision.")
     arguments = decision.arguments
     if arguments is not None and (not isinstance(arguments, dict) or find_unencodable(arguments) is not None):
-        return _broken(who, f"The {who} changed the arguments to what is not a JSON object.")
+        return _broken(who, f"The {who} changed the arguments to something other than a JSON object.")
     if not isinstance(decision.interrupt, bool) or decision.consent not in ("allow", "sandbox"):
-        return _broken(who, f"The {who} answered with a Decision whose interrupt or consent is invalid.")
+        return _broken(who, f"The {who} returned a Decision whose interrupt or consent is invalid.")
     return Decision(
         kind=DecisionKind.DENY if decision.interrupt else DecisionKind(kind),
         rule=_words(decision.rule) or who,

@@ -18,7 +18,7 @@ __all__ = ["check_answer", "check_scope", "find_suspended", "inbox_of", "store_t
 def check_answer(answer: object, *, reason: object, arguments: object, interrupt: object, by: object) -> None:
     """Raise ConfigurationError where the answer, its reason, its arguments, its interrupt or its author is invalid."""
     if not isinstance(answer, str) or answer not in ("allow", "deny"):
-        raise ConfigurationError(f"An approval is answered with 'allow' or 'deny'; got {shown(answer)}.")
+        raise ConfigurationError(f"The answer to an approval must be 'allow' or 'deny'; got {shown(answer)}.")
     if interrupt is not False and (interrupt is not True or answer != "deny"):
         raise ConfigurationError(
             f"interrupt must be True or False, and True only with 'deny'; got {shown(interrupt)} with {shown(answer)}."
@@ -36,15 +36,14 @@ def check_scope(scope: object, approval: Approval, *, answer: str, arguments: ob
     if scope == "call":
         return
     if scope not in ("session", "rule"):
-        raise ConfigurationError(f"The scope of an answer is 'call', 'session' or 'rule'; got {shown(scope)}.")
+        raise ConfigurationError(f"The scope of an answer must be 'call', 'session' or 'rule'; got {shown(scope)}.")
     if answer != "allow" or arguments is not None:
         raise ConfigurationError(
-            f"scope={scope!r} goes with 'allow' and the arguments that were asked about; a denial or an edit is for one call."
+            f"scope={scope!r} requires 'allow' with unedited arguments; a denial or an edit applies to one call."
         )
     if not approval.rules:
         raise ConfigurationError(
-            f"No rule is proven to match call {approval.call_id} of {approval.tool} and nothing more, so it can be allowed "
-            f"once only: session.answer({approval.id!r}, 'allow')."
+            f"No rule is proven to match only call {approval.call_id} of {approval.tool}, so it can be allowed only once: session.answer({approval.id!r}, 'allow')."
         )
 
 
@@ -62,7 +61,9 @@ async def why_not_waiting(
             at = event.at if event.given_at is None else event.given_at
             return _answered(approval_id, event.answer, event.approved_by, at)
     if is_cancelled(state, inbox):
-        return f"Approval {shown(approval_id)} no longer waits: the run was cancelled. Resume the session to end it."
+        return (
+            f"Approval {shown(approval_id)} is no longer waiting: the run was cancelled. Resume the session to end it."
+        )
     known = ", ".join(sorted(one.id for one in waiting)) or "none"
     return f"No approval {shown(approval_id)} waits in session {state.id!r}. Waiting: {known}."
 
@@ -83,7 +84,7 @@ async def find_suspended(journal: Journal, state: SessionState, call_id: str) ->
     """
     if is_cancelled(state, await journal.inbox(state.id)):
         raise UnknownInput(
-            f"Call {shown(call_id)} no longer waits: the run was cancelled. Resume the session to end it."
+            f"Call {shown(call_id)} is no longer waiting: the run was cancelled. Resume the session to end it."
         )
     states = [state]
     for one in states:  # grows while it is gone through

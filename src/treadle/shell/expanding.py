@@ -38,7 +38,7 @@ _CARRIED = SHELLS | OPAQUE | {"eval"}
 _MATCHING_OTHERWISE = (b"shopt", b"GLOBIGNORE", b"setopt")
 """What changes which names a pattern matches."""
 _READING_INPUT = frozenset({"xargs", "parallel"})
-_REASON = "The shell expands this word before a command that may write it: which file that is is not known."
+_REASON = "The shell expands this word before a command that may write to it, so the file is unknown."
 
 
 class Expanded(msgspec.Struct, frozen=True):

@@ -66,7 +66,7 @@ def sets_variables(one: Invocation, name: str) -> str | None:
     letters = set(_LETTERS_THAT_SET.get(name, ""))
     is_set = name == "set" and bool(_SHELL_OPTIONS & set(one.arguments))
     if name in SETTING or is_set or any(word.startswith("-") and letters & set(word) for word in one.arguments):
-        return f"`{name}` sets what can change which programs later commands start."
+        return f"`{name}` sets a variable or an option that can change which programs later commands run."
     return None
 
 
@@ -77,19 +77,19 @@ def _hides_as_shell(one: Invocation, name: str, is_decided: Callable[[str], bool
         text = " ".join(one.arguments) or ":"
     else:
         return None
-    return None if text is not None and is_decided(text) else f"`{name}` carries out a text that cannot be read here."
+    return None if text is not None and is_decided(text) else f"`{name}` runs a script that cannot be analysed."
 
 
 def _hides_as_program(one: Invocation, name: str, _: Callable[[str], bool]) -> str | None:
     if name in OPAQUE:
-        return f"`{name}` starts what its input, its settings or its joined words say."
+        return f"`{name}` runs commands from its input, its settings or its arguments."
     if name in TEXT_PROGRAMS:
         return _hides_in_text(one, name)
     if name in ("make", "gmake") and any(map(_SET_FOR_MAKE.match, one.arguments)):
-        return f"`{name}` is given another shell."
+        return f"`{name}` is told which shell to use."
     is_interpreter = name in INTERPRETERS and name not in SHELLS
     if is_interpreter and (_has_program(one.arguments) or not all(map(_PLAIN_WORD.fullmatch, one.arguments))):
-        return f"`{name}` carries out a program that is not read here."
+        return f"`{name}` runs a script that is not analysed."
     return None
 
 
@@ -97,10 +97,10 @@ def _hides_as_git(one: Invocation, name: str, _: Callable[[str], bool]) -> str |
     """A subcommand that is not known may be an alias, or carry out a text: `git rebase -x`, `git bisect run`."""
     words = [word for word in one.arguments if not word.startswith("-")]
     if name == "git" and any(STARTED_BY_GIT.match(word) for word in one.arguments):
-        return "`git` starts what an address such as `ext::PROGRAM`, or a setting such as `!PROGRAM`, says."
+        return "`git` runs the program named in an address such as `ext::PROGRAM`, or in a setting such as `!PROGRAM`."
     if name != "git" or not words or words[0] in PLAIN_GIT:
         return None
-    return f"`git {words[0]}` may start what its settings or its arguments say."
+    return f"`git {words[0]}` may run programs that its settings or arguments name."
 
 
 def _hides_files(one: Invocation, name: str, _: Callable[[str], bool]) -> str | None:
@@ -110,7 +110,7 @@ def _hides_files(one: Invocation, name: str, _: Callable[[str], bool]) -> str | 
         short = "c"
     is_listed = name in LISTED or any(_is_listing(word, short) for word in one.arguments)
     is_listed = is_listed or (name == "jq" and any(LOADING.search(word) for word in one.arguments))
-    return f"`{name}` reads files whose names stand in a file, a program or its input." if is_listed else None
+    return f"`{name}` reads files whose names come from another file, a program or its input." if is_listed else None
 
 
 def _is_listing(word: str, short: str) -> bool:
@@ -123,20 +123,20 @@ def _is_listing(word: str, short: str) -> bool:
 def _hides_in_words(one: Invocation, name: str, is_decided: Callable[[str], bool]) -> str | None:
     """A builtin carries out what stands in a subscript, in single quotes too; what an unknown program does with a text nobody knows."""
     if name in EVALUATING and any("[" in word and set(word) & set("$`") for word in one.arguments):
-        return f"`{name}` evaluates a subscript, which may start programs."
+        return f"`{name}` evaluates an array subscript, which can run programs."
     if name in EVALUATING or is_known(one.program) or not _PLAIN_WORD.fullmatch(one.program):
         return None
     text = next((word for word in one.arguments if set(word) & set("$`") and not is_decided(word)), None)
-    return None if text is None else f"`{name}` may carry out a text that cannot be read here."
+    return None if text is None else f"`{name}` may run text that cannot be analysed."
 
 
 def _hides_in_options(one: Invocation, name: str, _: Callable[[str], bool]) -> str | None:
     if name == "env" and any(argument.startswith("--s") or _is_inline(argument, "-S") for argument in one.arguments):
-        return "`env -S` takes a text apart."
+        return "`env -S` splits a string into a command."
     if name in ("git", "hg", "svn") and any(one.startswith(("-c", "-O")) for one in one.arguments[:4]):
-        return f"`{name} -c` changes which programs it starts."
+        return f"`{name} -c` can change which programs it runs."
     option = next((one for one in one.arguments if _starts_program(one)), None)
-    return None if option is None else f"`{option}` starts another program."
+    return None if option is None else f"`{option}` runs another program."
 
 
 def _shell_text(arguments: Sequence[str]) -> str | None:
@@ -187,7 +187,7 @@ def _hides_in_text(one: Invocation, name: str) -> str | None:
         texts = [word for before, word in zip(("", *one.arguments), one.arguments, strict=False) if before != "-F"]
         if is_plain and all(_HARMLESS_AWK.fullmatch(text) and not _AWK_STARTS.search(text) for text in texts):
             return None
-    return f"`{name}` carries out a program that may start others."
+    return f"`{name}` runs a script that may start other programs."
 
 
 def _starts_program(argument: str) -> bool:

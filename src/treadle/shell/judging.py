@@ -89,16 +89,16 @@ def _judged(line: Line, *, depth: int) -> Line:
         (word for one in invocations for word in one.words if sum(map(word.count, _JOINING)) > _MAX_TAILS), None
     )
     if joined is not None:
-        doubts.append(Doubt(reason="A word joins too many parts to be judged.", text=joined[:80]))
+        doubts.append(Doubt(reason="A word has too many parts to analyse.", text=joined[:80]))
     if len(invocations) > MAX_COMMANDS * MAX_COMMANDS:
-        doubts.append(Doubt(reason="The line starts too many commands to be judged.", text=line.source[:80]))
+        doubts.append(Doubt(reason="The line runs too many commands to analyse.", text=line.source[:80]))
         invocations = invocations[: MAX_COMMANDS * MAX_COMMANDS]
     outer = [one for one in invocations if not one.via]
     is_decided = partial(_is_decided, depth=depth)
     found = ((one, hides(one, program_name(one.program), is_decided)) for one in invocations)
     hidden = [Doubt(reason=reason, text=one.text[:80]) for one, reason in found if reason is not None]
     if len(possible) > MAX_COMMANDS * MAX_COMMANDS:
-        hidden.append(Doubt(reason="The line names too much that may be started to be judged.", text=line.source[:80]))
+        hidden.append(Doubt(reason="The line names too many programs that it might run.", text=line.source[:80]))
     touched = [
         *(path for one in outer for path in _paths(one)),
         *(_target(one, at) for one in line.redirections for at in one.folders),
@@ -126,23 +126,23 @@ def _risks(one: Invocation) -> list[str]:
     """Say why no rule by prefix may allow a command."""
     name = program_name(one.program)
     if name in WRAPPERS:
-        return [f"`{name}` starts another program, or acts elsewhere."]
+        return [f"`{name}` runs another program, or acts on another machine."]
     if name in INTERPRETERS:
-        return [f"`{name}` carries out a program or a configuration of its own."]
+        return [f"`{name}` runs code that this line does not show."]
     found: list[str] = []
     command, known = _known(one)
     if one.program in SUBCOMMANDS and one.words[1:2] and one.words[1].startswith("-"):
         found.append(f"`{one.words[1]}` before the subcommand changes what `{one.program}` reads or runs.")
     elif one.program in SUBCOMMANDS and known is _UNKNOWN:
-        found.append(f"`{command}` is not known: it may be an alias, or run commands.")
+        found.append(f"`{command}` is unknown: it may be an alias, or run other commands.")
     found += [
-        f"`{argument}` lets `{command}` write a file, run a program or read its settings."
+        f"`{argument}` lets `{command}` write a file, run a program or read settings from a file."
         for argument in _options(one)
         if _is_risky(argument, known)
     ]
     found += _risks_of_git(one, command) if name == "git" else []
     if known.reads_only and len(_operands(one, known)) > (known.max_operands or len(one.words)):
-        found.append(f"`{command}` writes the file that its last operand names.")
+        found.append(f"`{command}` writes the file that its last argument names.")
     if (reason := sets_variables(one, name)) is not None:
         found.append(reason)
     return found + _risks_of_words(one, name, known)
@@ -152,15 +152,15 @@ def _risks_of_words(one: Invocation, name: str, known: Program) -> list[str]:
     """Say why a command does more than it seems to, by words that are not options."""
     found: list[str] = []
     if name in EVALUATING and any("[" in argument and set(argument) & set("$`") for argument in one.arguments):
-        found.append(f"`{name}` evaluates a subscript, which may start programs.")
+        found.append(f"`{name}` evaluates an array subscript, which can run programs.")
     if name == "jq" and any(LOADING.search(argument) for argument in one.arguments):
-        found.append("`import`, `include` and `modulemeta` of jq read files that no word names.")
+        found.append("jq's `import`, `include` and `modulemeta` read files that the line does not name.")
     if name == "jq" and any(_SHOWS_ENVIRONMENT.search(argument) for argument in one.arguments):
-        found.append("`env` and `$ENV` of jq show the environment.")
+        found.append("jq's `env` and `$ENV` show environment variables.")
     if name == "ps" and _shows_environments(one, known):
-        found.append("`ps` with an `e` that has no sign before it shows the environments of other programs.")
+        found.append("`ps e`, without a dash, shows the environment variables of other programs.")
     if name in ("date", "hostname") and any(not word.startswith("+") for word in _operands(one, known)):
-        found.append(f"`{name}` with an operand changes a setting of this machine.")
+        found.append(f"`{name}` with an argument changes a setting of this machine.")
     return found
 
 
@@ -175,18 +175,16 @@ def _risks_of_git(one: Invocation, command: str) -> list[str]:
     """Say why a command of git may start programs that are not git's: those of a signature, or those of another repository."""
     found: list[str] = []
     if any("%G" in argument or "%(signature" in argument for argument in one.arguments):
-        found.append("A format with `%G` or `%(signature)` starts the program that checks signatures.")
+        found.append("A format with `%G` or `%(signature)` runs the program that verifies signatures.")
     if command in ("git push", "git fetch", "git pull"):
         values = [argument.partition("=")[2] if argument.startswith("--") else argument for argument in one.arguments]
         first = _repository(one).partition("/")
         if any(_ELSEWHERE.match(value) or STARTED_BY_GIT.match(value) for value in values) or (
             first[1] and ":" not in first[0]
         ):
-            found.append(f"`{command}` starts the hooks and the settings of a repository that is named by its path.")
+            found.append(f"`{command}` runs the hooks and uses the settings of the repository at that path.")
         if ":" in first[0]:
-            found.append(
-                f"`{command}` reaches a repository by an address that stands in the line, not in the settings."
-            )
+            found.append(f"`{command}` uses a repository address from the line, not one from the settings.")
     return found
 
 

@@ -15,6 +15,11 @@ class Doubt(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     """The part of the line that it is about, as written."""
 
+    @property
+    def shown(self) -> str:
+        """The reason, and the part of the line."""
+        return f"{self.reason.removesuffix('.')}: {self.text}" if self.text else self.reason
+
 
 class Invocation(msgspec.Struct, frozen=True, kw_only=True):
     """One simple command: a program with its arguments, quotes and escapes removed."""

@@ -39,8 +39,8 @@ _NO_FILES = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr", "/dev/stdin"})
 _NUMBER_BEFORE = re.compile(rb"(?:^|[\s;|&()])[0-9]+\Z")
 """A number that bash takes for a redirection's, and the grammar for a word: `0<x`."""
 _LONGEST_NUMBER = 20
-_ADJACENT = "Two words without a blank between them are not analysed."
-_DISAGREEMENT = "Two readers do not agree on this word."
+_ADJACENT = "Two words without a space between them are not analysed."
+_DISAGREEMENT = "This word can be read in more than one way."
 _MISSING = (
     "Commands cannot be analysed: the packages tree-sitter and tree-sitter-bash are not installed. "
     "Install Treadle with its extra `shell`."
@@ -100,7 +100,7 @@ def _unreadable(source: str) -> str | None:
             continue
         category = unicodedata.category(character)
         if category[0] in "CZ":
-            return f"The command has the invisible character U+{ord(character):04X}, which a shell and a reader see differently."
+            return f"The command has the invisible character U+{ord(character):04X}, which the shell and a person read differently."
     if _JOINED.search(source):
         return "The command continues a word on the next line."
     return None
@@ -140,11 +140,11 @@ class _Reader:
                 continue
             between = self._bytes[seen : node.start_byte].replace(b"\\\n", b"")
             if between.strip(b" \t\n"):
-                self._doubt("A part of the command was not understood.", between.decode(errors="replace"))
+                self._doubt("Part of the command could not be parsed.", between.decode(errors="replace"))
             seen, last = max(seen, node.end_byte), node.type
         rest = self._bytes[seen:].replace(b"\\\n", b"")
         if rest.strip(b" \t\n"):
-            self._doubt(f"A part of the command after a {last} was not understood.", rest.decode(errors="replace"))
+            self._doubt(f"The part of the command after a {last} could not be parsed.", rest.decode(errors="replace"))
 
     def statement(self, node: Any, *, depth: int) -> None:
         """Read one statement and all that it holds."""
@@ -152,7 +152,7 @@ class _Reader:
             self._doubt("The command is nested too deeply to be analysed.", self._text(node))
             return
         if node.is_error or node.is_missing:
-            self._doubt("The command is not valid shell, or is not understood.", self._text(node))
+            self._doubt("The command is not valid shell, or could not be parsed.", self._text(node))
             return
         match node.type:
             case "command":
@@ -162,7 +162,7 @@ class _Reader:
             case "comment":
                 pass
             case "variable_assignment" | "variable_assignments":
-                self._doubt("An assignment of a variable can change what later commands do.", self._text(node))
+                self._doubt("Setting a variable can change what later commands do.", self._text(node))
             case one if one in _GROUPS:
                 self._group(node, depth=depth)
             case one:
@@ -172,14 +172,14 @@ class _Reader:
         before = self._folders
         sign = {"negated_command": "!", "compound_statement": "{"}.get(node.type)
         if sign is not None and not self._text(node).startswith((f"{sign} ", f"{sign}\t", f"{sign}\n")):
-            self._doubt(f"A {sign!r} that no blank follows is not analysed.", self._text(node))
+            self._doubt(f"A {sign!r} without a space after it is not analysed.", self._text(node))
         for child in node.children:
             if child.is_named:
                 self.statement(child, depth=depth + 1)
             elif child.type == "&":
-                self._doubt("A command that is left running in the background outlives its call.", self._text(node))
+                self._doubt("A command in the background can keep running after the call ends.", self._text(node))
             elif child.type not in _SEPARATORS:
-                self._doubt(f"The sign {child.type!r} is not analysed.", self._text(node))
+                self._doubt(f"The operator {child.type!r} is not analysed.", self._text(node))
         if node.type == "subshell":
             self._folders = before
 
@@ -203,7 +203,7 @@ class _Reader:
                 self._doubt(_ADJACENT, self._text(node))
             last = child.end_byte
             if child.type == "variable_assignment":
-                self._doubt("A variable that is set for a command can change what it runs.", self._text(child))
+                self._doubt("A variable set for a command can change what it runs.", self._text(child))
             elif child.type == "file_redirect":
                 self._redirection(child)
             elif child.type == "herestring_redirect":
@@ -230,12 +230,12 @@ class _Reader:
     def _change_folder(self, arguments: list[str], text: str) -> None:
         """Add the folder that a `cd` goes to: as its text says, and as its links lead. The old ones stay: it may fail."""
         if len(arguments) != 1 or arguments[0].startswith("-") or not arguments[0]:
-            self._doubt("Which folder this `cd` goes to is not analysed.", text)
+            self._doubt("The folder that this `cd` changes to is unknown.", text)
             return
         joined = [posixpath.join(one, arguments[0]) for one in self._folders]
         found = {*self._folders, *map(posixpath.normpath, joined), *filter(leads_up, joined)}
         if len(found) > _MAX_FOLDERS:
-            self._doubt("The line changes its folder too often to be analysed.", text)
+            self._doubt("The line changes folders too often to analyse.", text)
             return
         self._folders = tuple(sorted(found))
 
@@ -349,7 +349,7 @@ class _Reader:
             case _:
                 pass
         if value is None:
-            self._doubt("The shell expands this word, or it is not understood: what it becomes is not known.", text)
+            self._doubt("The shell may expand this word, and the result is unknown.", text)
         return value
 
     def _doubt(self, reason: str, text: str) -> None:

@@ -21,7 +21,7 @@ FOREIGN_NAMES = {
 """The names of Claude Code's tools, so that rules which people have written for it are understood."""
 
 _WILD = re.compile(r"[*?\[]")
-_SEVERAL = "holds more than one simple command. Write one rule for each: every command of a line is judged by itself."
+_SEVERAL = "contains more than one command. Write one rule for each: the commands of a line are checked one by one."
 _SERVER = re.compile(r"mcp__(?:(?!__)[^*?\[])+")
 _SAME = {"r": "recursive", "R": "recursive", "f": "force", "v": "verbose", "n": "dry-run", "a": "all"}
 """Short options that a rule which forbids finds in their long form too."""
@@ -62,16 +62,14 @@ class CommandPattern(msgspec.Struct, frozen=True, kw_only=True):
         """Which commands it vouches for, in one sentence for a person."""
         words = shlex.join(self.words)
         if not self.is_prefix and any(map(_WILD.search, self.words)):
-            return f"the command `{words}`, where `*`, `?` and `[` stand for any text of their word"
+            return f"the command `{words}`, where `*`, `?` and `[` match any text within a word"
         if not self.is_prefix:
-            return f"the command `{words}`, and no other"
+            return f"only the command `{words}`"
         name = program_name(self.words[0]) if self.words else ""
         if name in WRAPPERS or name in INTERPRETERS:
-            return (
-                f"nothing: `{name}` starts or carries out what its arguments say; a rule has to name the whole command"
-            )
+            return f"nothing: `{name}` runs what its arguments say, so a rule must name the whole command"
         if name and name not in PROGRAMS and name not in SUBCOMMANDS:
-            return f"`{words}` with any arguments, whatever its options do, and no redirection to a file"
+            return f"`{words}` with any arguments, whatever its options do, but no redirection to a file"
         what = f"`{words}` with any arguments" if words else "every command"
         return f"{what}, but no option that writes a file or starts a program, and no redirection to a file"
 
@@ -110,15 +108,15 @@ class CommandPattern(msgspec.Struct, frozen=True, kw_only=True):
 def _problem(body: str) -> str | None:
     """Say what is wrong with the text of a pattern; None for a simple command. Signs of the shell in quotes are text."""
     if any(unicodedata.category(one)[0] in "CZ" and one not in " \t\n" for one in body):
-        return "holds an invisible character, which no command that is judged has."
+        return "contains an invisible character, which no analysed command can have."
     bare, in_double = _unquoted(body)
     if "`" in bare + in_double or "$(" in bare or "$(" in in_double:
         return _SEVERAL
     if set(bare) & set(";|&\n"):
         return _SEVERAL
     if set(bare) & set("<>()"):
-        return "holds a sign of the shell that is no part of a command, such as `>` or `)`. Put it in quotes if it is text."
-    return "has `:*` before its end. It stands for any arguments, at the end: `git log:*`." if ":*" in bare else None
+        return "contains a shell operator such as `>` or `)`. Put it in quotes if it is text."
+    return "has `:*` before its end. It means any arguments, and must come last: `git log:*`." if ":*" in bare else None
 
 
 def _unquoted(body: str) -> tuple[str, str]:
