@@ -72,6 +72,9 @@ _OPENS = {"open": (2, None, 1), "openat": (257, 56, 2)}
 """Calls that open, and which argument holds the flags; the mode is behind them."""
 _CLONE, _CLONE3, _SOCKET, _IO_URING, _OPENAT2 = (56, 220), (435, 435), (41, 198), (425, 425), (437, 437)
 _IOCTL, _FCNTL, _KILL, _TRUNCATE = (16, 29), (72, 25), (62, 129), (76, 45)
+_SETRLIMIT, _PRLIMIT = (160, 164), (302, 261)
+_RLIMIT_RTTIME = 15
+"""The limit in which `lineage` marks what a program has started."""
 
 _NEW_NAMESPACES = 0x7E020080  # every CLONE_NEW* flag
 _SET_USER, _DEVICE = 0o4000, 0o020000
@@ -110,7 +113,7 @@ def call_filter(kind: Literal["namespaces", "files"], *, has_network: bool, land
         found += _sockets(_SOCKET[at], (_AF_INET, _AF_INET6) if has_network else (_AF_UNIX, _AF_INET, _AF_INET6))
     else:
         found += _sockets(_SOCKET[at], (_AF_INET, _AF_INET6)) if has_network else _closed(_SOCKET[at], _EACCES)
-        found += _others(at) + _gaps(at, landlock_abi)
+        found += _others(at) + _mark(at) + _gaps(at, landlock_abi)
     return b"".join(struct.pack("HBBI", *one) for one in (*found, (_RETURN, 0, 0, _ALLOWED)))
 
 
@@ -134,6 +137,22 @@ def _others(at: int) -> list[_Instruction]:
         body = [_argument(0), (_EQUAL, 0, 2, process), _argument(1), (_EQUAL, 1, 0, 0), _fails(_EPERM)]
         found += _when(both[at], body)
     return found
+
+
+def _mark(at: int) -> list[_Instruction]:
+    """Close changing the limit that marks a program's processes: without it, one that has left its group would not be found and ended."""
+    found = _when(_SETRLIMIT[at], [_argument(0), (_EQUAL, 0, 1, _RLIMIT_RTTIME), _fails(_EPERM)])
+    new, rest = _argument(2), (_LOAD, 0, 0, 36)  # both halves of an address, which is 0 where a limit is only read
+    body = [
+        _argument(1),
+        (_EQUAL, 0, 5, _RLIMIT_RTTIME),
+        new,
+        (_EQUAL, 0, 2, 0),
+        rest,
+        (_EQUAL, 1, 0, 0),
+        _fails(_EPERM),
+    ]
+    return found + _when(_PRLIMIT[at], body)
 
 
 def _gaps(at: int, abi: int) -> list[_Instruction]:

@@ -105,7 +105,17 @@ def _hard_limit() -> int:
     if sys.platform != "linux" or not _shows_limits():
         return 0
     soft, hard = (_MOST if one == resource.RLIM_INFINITY else one for one in resource.getrlimit(resource.RLIMIT_RTTIME))
-    return min(hard, _MOST) if min(soft, hard) > _LEAST else 0
+    return min(hard, _MOST) if min(soft, hard) > _LEAST and _may_set_limits() else 0
+
+
+@cache
+def _may_set_limits() -> bool:
+    """Whether the limit can be set: it cannot where we run in a sandbox ourselves, which keeps the mark that we have."""
+    try:
+        resource.setrlimit(resource.RLIMIT_RTTIME, resource.getrlimit(resource.RLIMIT_RTTIME))
+    except OSError:
+        return False
+    return True
 
 
 @cache
