@@ -17,22 +17,19 @@ import stat
 import sys
 import time
 
-__all__ = ["ClosedNames", "DiskUse", "is_repository", "limits_reached", "linked_repositories", "started_at"]
+__all__ = ["ClosedNames", "DiskUse", "entries_of", "is_repository", "limits_reached", "linked_repositories",
+           "started_at"]  # fmt: skip
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _CHANGED_SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGCHLD,
                     signal.SIGPIPE, signal.SIGXFSZ)  # fmt: skip
 """Python itself ignores the last two, and a program inherits that: it is told of an error where its reader has ended."""
-_TERM_SECONDS = 2.0
-_PIECE = 65536
-_ROUNDS = 200
-_LOOK_SECONDS = 0.1
+_PIECE, _ROUNDS = 65536, 200
+_TERM_SECONDS, _LOOK_SECONDS = 2.0, 0.1
 _REPOSITORY = ("HEAD", "commondir", "refs", "objects")  # what git looks for at the top of one; the rarest names first
 _LINKED = b"\0\0\xe0\0"  # the mode of an entry of git's index that is a repository of its own
-_BLOCK = 512
-"""What `st_blocks` counts in, whatever the file system."""
-_COARSE_NANOSECONDS = 10_000_000
-"""How far the clock of a file system may lag behind ours."""
+_BLOCK = 512  # what `st_blocks` counts in, whatever the file system
+_COARSE_NANOSECONDS = 10_000_000  # how far the clock of a file system may lag behind ours
 
 
 class DiskUse:
@@ -71,16 +68,23 @@ class DiskUse:
     def _changed(self) -> int:
         """Return the bytes of all files that have changed since the start. One with several names counts once."""
         found: dict[tuple[int, int], int] = {}
-        for top in self._folders:
-            for folder, _, names in os.walk(top):
-                for name in names:
-                    try:
-                        status = os.lstat(f"{folder}/{name}")
-                    except OSError:  # gone meanwhile
-                        continue
-                    if status.st_ctime_ns >= self._since:
+        left = [*self._folders]
+        while left:
+            for entry in entries_of(left.pop()):
+                with contextlib.suppress(OSError):  # gone meanwhile
+                    status = entry.stat(follow_symlinks=False)
+                    if stat.S_ISDIR(status.st_mode):
+                        left.append(entry.path)
+                    elif status.st_ctime_ns >= self._since:
                         found[status.st_dev, status.st_ino] = status.st_blocks * _BLOCK
         return sum(found.values())
+
+
+def entries_of(folder: str) -> "list[os.DirEntry[str]]":
+    """Return what is in a folder; nothing of one that is gone, or closed to us. No walk over folders calls itself: a command makes them as deep as it likes."""
+    with contextlib.suppress(OSError), os.scandir(folder) as found:
+        return list(found)
+    return []
 
 
 class ClosedNames:
@@ -166,10 +170,10 @@ class ClosedNames:
 
 def _index_files(folder: str) -> "list[tuple[str, int, int]]":
     """Return the files of git's index in a folder, each with what changes when it is written."""
+    found = [one for one in entries_of(f"{folder}/.git") if one.name.startswith(("index", "sharedindex."))]
     with contextlib.suppress(OSError):
-        found = [one for one in os.scandir(f"{folder}/.git") if one.name.startswith(("index", "sharedindex."))]
         return sorted((one.path, one.stat().st_ino, one.stat().st_ctime_ns) for one in found)
-    return []  # no repository
+    return []
 
 
 def linked_repositories(folder: str) -> "set[str]":
@@ -214,7 +218,16 @@ def _may_hold(path: str) -> bool:
 
 
 def _set_aside(folder: str, parts: "list[str]", moved: "dict[str, str]") -> None:
-    """Rename the thing of a path, or the link or file that stands on its way. No link is followed."""
+    """Rename the thing of a path, or the link or file that stands on its way, also in a folder that was closed to us lest we do."""
+    try:
+        _rename(folder, parts, moved)
+    except PermissionError:
+        os.chmod(folder, stat.S_IMODE(os.stat(folder).st_mode) | stat.S_IRWXU)  # noqa: PTH101, PTH116 - as above
+        _rename(folder, parts, moved)
+
+
+def _rename(folder: str, parts: "list[str]", moved: "dict[str, str]") -> None:
+    """Rename it. No link is followed."""
     at = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         for place, part in enumerate(parts, 1):
@@ -293,7 +306,7 @@ class _Asked:
     close_input = False
 
 
-def main() -> int:
+def main() -> "str | None":
     """Start the program of a folder, and leave once it runs: the keeper itself continues in the background."""
     folder = sys.argv[1]
     os.umask(0o077)
@@ -303,10 +316,7 @@ def main() -> int:
     if os.fork():
         os.close(tell)
         report = os.read(ready, 4096)
-        if report != b"ok":
-            sys.stderr.write(report.decode("utf-8", "replace") or "The keeper ended before it began.")
-            return 1
-        return 0
+        return None if report == b"ok" else report.decode("utf-8", "replace") or "The keeper ended before it began."
     os.close(ready)
     os.setsid()
     _control(_PR_SET_CHILD_SUBREAPER, 1)
@@ -320,23 +330,23 @@ def main() -> int:
     signal.set_wakeup_fd(wake)
     try:
         watch = _Watch(folder, plan)
-        child, output, feed = _start(folder, plan)
+        run = _start(folder, plan)
     except OSError as error:
         os.write(tell, f"{plan['arguments'][0]}: {error.strerror}".encode())
-        return 1
-    state = {"status": "running", "pid": child, "pid_started": started_at(child), "keeper": os.getpid(),
+        os._exit(1)
+    state = {"status": "running", "pid": run[0], "pid_started": started_at(run[0]), "keeper": os.getpid(),
              "keeper_started": started_at(os.getpid()), "began": time.time()}  # fmt: skip
     _write_state(folder, state)
     os.write(tell, b"ok")
     os.close(tell)
     _silence()
-    status, code, left_out = _keep(folder, plan, child, output, feed, keep, watch)
-    _end_all(child, plan.get("groups", []))
+    status, code, left_out = _keep(folder, plan, run, keep, watch)
+    _end_all(run[0], plan.get("groups", []))
     watch.set_aside()
     limits = [*limits_reached(plan.get("groups", [])).values(), *(["disk_bytes"] if status == "over_limit" else [])]
     state |= {"status": status, "exit_code": code, "limits": limits, "left_out_bytes": left_out, "ended": time.time()}
     _write_state(folder, state)
-    return 0
+    return None
 
 
 def _start(folder: str, plan: dict) -> tuple[int, int, int]:  # type: ignore[type-arg]  # JSON of ours
@@ -352,18 +362,16 @@ def _start(folder: str, plan: dict) -> tuple[int, int, int]:  # type: ignore[typ
         for number in _CHANGED_SIGNALS:
             signal.signal(number, signal.SIG_DFL)
         try:
-            os.dup2(given, 0)
-            os.dup2(theirs, 1)
-            os.dup2(theirs, 2)
+            for stream in (0, 1, 2):
+                os.dup2(theirs if stream else given, stream)
             os.umask(0o022)
             os.chdir(plan["cwd"])
             os.execvp(plan["arguments"][0], plan["arguments"])  # noqa: S606 - the point of it
         except OSError as error:
             os.write(failed, str(error.errno).encode())
         os._exit(127)
-    os.close(theirs)
-    os.close(given)
-    os.close(failed)
+    for one in (theirs, given, failed):
+        os.close(one)
     if reason := os.read(failing, 16):
         os.waitpid(child, 0)
         raise OSError(int(reason), os.strerror(int(reason)))
@@ -371,17 +379,9 @@ def _start(folder: str, plan: dict) -> tuple[int, int, int]:  # type: ignore[typ
     return child, output, feed
 
 
-def _keep(
-    folder: str,
-    plan: dict,  # type: ignore[type-arg]  # as above
-    child: int,
-    output: int,
-    feed: int,
-    wake: int,
-    watch: _Watch,
-) -> tuple[str, int | None, int]:
+def _keep(folder: str, plan: dict, run: tuple[int, int, int], wake: int, watch: _Watch) -> tuple[str, int | None, int]:  # type: ignore[type-arg]  # as above
     """Write down what the program writes until it ends, its time or its room is used up, or somebody asks for its end."""
-    deadline = time.monotonic() + plan["seconds"]
+    (child, output, feed), deadline = run, time.monotonic() + plan["seconds"]
     room, left_out, open_pipe = plan["max_bytes"], 0, True
     kept = os.open(os.path.join(folder, "output"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     code = None

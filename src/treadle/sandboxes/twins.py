@@ -5,6 +5,7 @@ import stat
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TypeAlias
 
+from treadle.sandboxes.keeper import entries_of
 from treadle.tools.protected import HOME_FOLDERS, is_protected
 
 __all__ = ["Identity", "home_twins", "linked_files", "names_below"]
@@ -56,7 +57,7 @@ def names_below(folders: Iterable[str], files: Mapping[Identity, str], *, but: C
     left = [*folders] if files else []
     searched = 0
     while left:
-        for entry in _entries(left.pop()):
+        for entry in entries_of(left.pop()):
             searched += 1
             if searched > _MAX_SEARCHED:
                 raise OSError(
@@ -72,7 +73,7 @@ def names_below(folders: Iterable[str], files: Mapping[Identity, str], *, but: C
 
 
 def _protected_in(home: str, folder: str) -> Iterator[str]:
-    for entry in _entries(os.path.normpath(f"{home}/{folder}")):
+    for entry in entries_of(os.path.normpath(f"{home}/{folder}")):
         if is_protected([os.path.relpath(entry.path, home)]) and entry.is_file():
             yield entry.path
 
@@ -80,16 +81,13 @@ def _protected_in(home: str, folder: str) -> Iterator[str]:
 def _files_of(top: str) -> Iterator[str]:
     if not os.path.isdir(top):  # noqa: PTH112 - as above
         yield top
-    for folder, _, names in os.walk(top):
-        yield from (f"{folder}/{name}" for name in names)
-
-
-def _entries(folder: str) -> "list[os.DirEntry[str]]":
-    try:
-        with os.scandir(folder) as scan:
-            return list(scan)
-    except OSError:  # gone, or closed to the program too
-        return []
+    left = [top]
+    while left:
+        for entry in entries_of(left.pop()):
+            if entry.is_dir(follow_symlinks=False):
+                left.append(entry.path)
+            else:
+                yield entry.path
 
 
 def _identity(entry: "os.DirEntry[str]") -> Identity:
