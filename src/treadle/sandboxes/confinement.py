@@ -9,7 +9,9 @@ import msgspec
 
 from treadle.errors import ConfigurationError, shown
 from treadle.fields import Documented, NamedOptions
-from treadle.sandboxes.keeper import is_repository, linked_repositories
+from treadle.sandboxes.configured import configured_names
+from treadle.sandboxes.keeper import entries_of, is_repository, linked_repositories
+from treadle.sandboxes.own import own_places
 from treadle.tools.protected import SEALED
 
 __all__ = ["SYSTEM_FOLDERS", "Confinement", "outermost"]
@@ -100,12 +102,24 @@ class Confinement(msgspec.Struct, Documented, frozen=True, kw_only=True, metacla
         found = dict.fromkeys([*own, *_existing(self.readable, "readable")])
         return tuple(one for one in found if not any(_lies_below(one, other) for other in found))
 
+    def protected_names(self) -> tuple[str, ...]:
+        """Return the names below each writable folder that stay as they are: the protected ones, and what git's configuration names."""
+        more = (
+            [name for folder in self.writable_folders() for name in configured_names(folder)] if self.protected else []
+        )
+        return (*dict.fromkeys([*self.protected, *more]),)
+
+    def own_places(self) -> tuple[str, ...]:
+        """Return what Treadle itself runs and obeys, as far as it lies in a writable folder: it stays read-only too."""
+        folders = self.writable_folders() if self.protected else ()
+        return tuple(one for one in own_places() if any(one.startswith(f"{folder.rstrip('/')}/") for folder in folders))
+
     def protected_places(self) -> tuple[str, ...]:
         """Return what stays read-only in the writable folders, as far as it exists.
 
         Where `.git` is a file, it says which folder is the repository, and with it whose hooks run: it stays as it is.
         """
-        folders, names = self.writable_folders(), self.protected
+        folders, names = self.writable_folders(), self.protected_names()
         found = [f"{folder}/{name}" for folder in folders for name in names]
         ways = dict.fromkeys(str(way) for name in names if "/" in name for way in Path(name).parents if str(way) != ".")
         found += [place for folder in folders for way in ways if Path(place := f"{folder}/{way}").is_file()]
@@ -124,12 +138,18 @@ def _inner_repositories(folder: str) -> list[str]:
     Where the folder is a repository by itself, it is one of them.
     """
     found = [folder] if is_repository(folder) else []
-    for kind in ("modules", "worktrees") if Path(folder, ".git").is_dir() else ():
-        for at, inner, files in os.walk(f"{folder}/.git/{kind}"):
-            if "HEAD" in files:
-                found.append(at)
-                inner[:] = [one for one in inner if one in ("modules", "worktrees")]
+    left = [f"{folder}/.git/{kind}" for kind in _INNER] if Path(folder, ".git").is_dir() else []
+    while left:
+        at = left.pop()
+        entries = entries_of(at)
+        is_found = any(one.name == "HEAD" for one in entries)
+        found += [at] if is_found else []
+        inner = (one for one in entries if one.is_dir(follow_symlinks=False))
+        left += [one.path for one in inner if not is_found or one.name in _INNER]
     return found
+
+
+_INNER = ("modules", "worktrees")
 
 
 def _lies_below(path: str, folder: str) -> bool:

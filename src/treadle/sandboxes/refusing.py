@@ -51,13 +51,20 @@ class Places(msgspec.Struct, frozen=True):
     readable: tuple[str, ...]
     writable: tuple[str, ...]
     protected: tuple[str, ...]
+    own: tuple[str, ...] = ()
+    """What Treadle itself runs and obeys, in the writable folders: it is read-only, too."""
     hidden: tuple[str, ...] = ()
     """Files in these folders that cannot be read."""
 
     @staticmethod
     def of(about: Confinement) -> "Places":
         """Return the places of a confinement. Raises ConfigurationError where one does not exist."""
-        return Places(about.readable_places(), about.writable_folders(), about.protected_places())
+        return Places(about.readable_places(), about.writable_folders(), about.protected_places(), about.own_places())
+
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """What is read-only in the writable folders."""
+        return (*self.protected, *self.own)
 
     def identities(self) -> dict[str, tuple[int, int]]:
         """Return which file has each protected name now."""
@@ -78,7 +85,7 @@ class Places(msgspec.Struct, frozen=True):
     def takes(self, path: str) -> bool:
         """Whether a path can be written inside."""
         real = _real(path)
-        if real in self.hidden or any(real == one or real.startswith(f"{one}/") for one in self.protected):
+        if real in self.hidden or any(real == one or real.startswith(f"{one}/") for one in self.kept):
             return False
         return any(real == one or real.startswith(f"{one.rstrip('/')}/") for one in (*self.writable, *_OWN))
 

@@ -77,7 +77,7 @@ class _Confined:
         launch, about = self.launch(command), self.confinement
         before = launch.places.identities()
         room = None if about.disk_bytes is None else Room(DiskUse(self._places.writable, about.disk_bytes))
-        with ClosedNames(self._places.writable, about.protected) as closed, self._groups() as joined:
+        with ClosedNames(self._places.writable, about.protected_names()) as closed, self._groups() as joined:
             result = await run_until(
                 None if room is None else room.wait_used_up,
                 _arguments(launch, joined),
@@ -120,7 +120,7 @@ class _Confined:
             env=launch.env,
             groups=tuple(joined.values()),
             disk_folders=self._places.writable,
-            closed_names=about.protected,
+            closed_names=about.protected_names(),
             disk_bytes=None if about.disk_bytes is None else int(about.disk_bytes),
         )
 
@@ -180,7 +180,9 @@ class Bubblewrap(_Confined):
 
     def __init__(self, confinement: Confinement | None = None) -> None:
         super().__init__(confinement)
-        program = shutil.which("bwrap")
+        # Not one that a command has put into a writable folder of our PATH, such as that of a project's Python.
+        folders = [one for one in os.get_exec_path() if one.startswith("/") and not self._places.takes(one)]
+        program = shutil.which("bwrap", path=os.pathsep.join(folders))
         if program is None:
             raise SandboxUnavailable("The program bwrap is not installed. Install the package bubblewrap.")
         self._program = program
@@ -192,7 +194,7 @@ class Bubblewrap(_Confined):
         about, places = self.confinement, self._places_now()
         others = _other_names(places) if about.protected else {}
         masked = [name for name, is_of_the_home in others.items() if is_of_the_home]
-        kept = [*places.protected, *(name for name in others if name not in masked)]
+        kept = [*outermost(places.kept), *(name for name in others if name not in masked)]
         found = [self._program, *_NAMESPACES, "--seccomp", str(FILTER)]
         found += self._options
         found += ["--ro-bind-try", "/etc/resolv.conf", "/etc/resolv.conf"] if about.network else ["--unshare-net"]
@@ -223,7 +225,7 @@ class Bubblewrap(_Confined):
             program=with_filter(program, call_filter("namespaces", has_network=about.network)),
             cwd="/",
             env={"PATH": os.defpath},
-            places=msgspec.structs.replace(places, protected=tuple(kept), hidden=tuple(masked)),
+            places=msgspec.structs.replace(places, protected=tuple(kept), own=(), hidden=tuple(masked)),
         )
 
 
@@ -254,14 +256,14 @@ class Landlock(_Confined):
             raise SandboxUnavailable(
                 "This system has no Landlock: it needs Linux 5.13 or newer, with Landlock enabled."
             )
-        if self._places.protected:
+        if self._places.kept:
             raise SandboxUnavailable(_unprotected(self._places))
 
     @checked
     def launch(self, command: Command) -> Launch:
         """Return what is started for a command."""
         about, places = self.confinement, self._places_now()
-        if places.protected:  # it came after the sandbox was made
+        if places.kept:  # it came after the sandbox was made
             raise OSError(_unprotected(places))
         if about.protected and (names := _other_names(places)):
             raise OSError(
@@ -292,7 +294,7 @@ class Landlock(_Confined):
 
 def _unprotected(places: Places) -> str:
     return (
-        f"Landlock cannot keep {places.protected[0]} read-only in a writable folder. Install the package bubblewrap, "
+        f"Landlock cannot keep {places.kept[0]} read-only in a writable folder. Install the package bubblewrap, "
         "make another folder writable, or pass Confinement(protected=())."
     )
 
@@ -344,7 +346,7 @@ def _ways(places: Places) -> list[str]:
     """Return the folders between the writable ones and what is protected in them, the outer ones first."""
     found = {
         str(way)
-        for place in places.protected
+        for place in places.kept
         for folder in places.writable
         for way in Path(place).parents
         if way.is_relative_to(folder) and str(way) != folder
@@ -380,7 +382,8 @@ def _environment(command: Command, places: Places, *, home: str, temporary: str)
 def _limits(about: Confinement) -> dict[str, int]:
     limits = {"CPU": about.cpu_seconds, "AS": about.memory_bytes, "FSIZE": about.max_file_bytes}
     if os.geteuid() != 0:
-        limits["NPROC"] = about.max_processes  # does not bind root: a control group does
+        # Does not bind root: a control group does. It counts all that the user runs, a desktop's hundreds of threads too.
+        limits["NPROC"] = None if about.max_processes is None else about.max_processes + groups.threads_of_user()
     return {name: max(1, int(value)) for name, value in limits.items() if value is not None}
 
 

@@ -23,7 +23,7 @@ SEALED = (
     ".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".bash_aliases", ".profile", ".login", ".logout", ".cshrc", ".tcshrc", ".kshrc",
     ".zshrc", ".zshenv", ".zprofile", ".zlogin", ".zlogout", ".inputrc", ".xprofile", ".xinitrc", ".xsession", ".xsessionrc", ".pam_environment",
     ".gitconfig", ".hgrc", ".emacs", ".emacs.d", ".vim", ".tmux.conf", ".screenrc", ".ssh", ".gnupg", ".forward", ".rhosts",
-    ".config/git", ".config/fish", ".config/autostart", ".config/systemd", ".config/environment.d", ".config/mise", ".config/nvim",
+    ".config/treadle", ".config/git", ".config/fish", ".config/autostart", ".config/systemd", ".config/environment.d", ".config/mise", ".config/nvim",
 )  # fmt: skip
 """Names that stay as they are in a sandbox's writable folders, also where they do not exist: what is there makes a program of the person run
 code, though the person does not call the code of the project. The last three lines are for a home that is writable.

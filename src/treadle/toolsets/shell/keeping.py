@@ -21,7 +21,7 @@ from typing import Literal
 import msgspec
 
 from treadle.errors import Rejected
-from treadle.sandboxes import keeper
+from treadle.sandboxes import keeper, own
 from treadle.sandboxes.keeper import started_at
 from treadle.sandboxes.lineage import Lineage, is_over
 from treadle.tools import Detached
@@ -88,10 +88,7 @@ class _Plan(msgspec.Struct, kw_only=True):
 
 def state_folder(environment: Mapping[str, str]) -> Path:
     """Return where processes are kept where nobody names a folder: with the rest of the person's state."""
-    if home := environment.get("TREADLE_HOME"):
-        return Path(home) / "processes"
-    base = environment.get("XDG_STATE_HOME") or str(Path(environment.get("HOME", "/")) / ".local/state")
-    return Path(base) / "treadle" / "processes"
+    return own.state_folder(environment) / "processes"
 
 
 class Processes:

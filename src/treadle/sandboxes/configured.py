@@ -1,0 +1,145 @@
+"""Configured: the files that git runs, or reads as more configuration, because its configuration names them. Looks only, and starts no git.
+
+A repository's configuration is protected, but what it names lies elsewhere in the folder: `core.hooksPath = tools/hooks`,
+`include.path = ../team.gitconfig`, `filter.x.clean = ./clean.sh`. Git runs these when somebody asks for the state of the repository.
+"""
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+from stat import S_ISREG
+
+from treadle.sandboxes.keeper import is_repository, linked_repositories
+
+__all__ = ["configured_names"]
+
+_MOST_BYTES = 1_000_000
+_READING = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+_MOST_FILES, _MOST_NAMES = 50, 500
+_SECTION = re.compile(r"\[\s*([\w.-]+)")
+_SETTING = re.compile(r"(?:\[[^\]]*\]\s*)?([A-Za-z][\w-]*)\s*=\s*(.*)")
+_WORDS = re.compile(r"[^\s;|&<>()=,:'\"`]+")
+_HERE = re.compile(r"\$\(\s*(?:git rev-parse --show-toplevel|pwd)\s*\)|`pwd`|\$\{?PWD\}?")
+_VALUES = frozenset(
+    {
+        *(
+            "url",
+            "pushurl",
+            "remote",
+            "pushremote",
+            "merge",
+            "worktree",
+            "fetch",
+            "push",
+            "name",
+            "email",
+            "description",
+            "rebase",
+        ),
+        *(
+            "excludesfile",
+            "attributesfile",
+            "ignorerevsfile",
+            "template",
+            "file",
+            "blob",
+            "signingkey",
+            "insteadof",
+            "pushinsteadof",
+        ),
+    }
+)
+"""Keys whose values name what git neither runs nor obeys."""
+
+
+def configured_names(folder: str) -> tuple[str, ...]:
+    """Return names, below a folder, of what git's configuration has it run or read. They need not exist. Takes less than a millisecond.
+
+    Args:
+        folder: From `/`, links resolved.
+    """
+    tops = [folder, *(f"{folder}/{one}" for one in sorted(linked_repositories(folder))[:_MOST_FILES])]
+    found = dict.fromkeys(islice((path for top in tops for path in _configured(top)), _MOST_NAMES))
+    return tuple(os.path.relpath(one, folder) for one in found if one.startswith(f"{folder.rstrip('/')}/"))
+
+
+def _configured(folder: str) -> Iterator[str]:
+    """Yield the paths that are configured for the repository of a folder, which may lie above it."""
+    found = _repository(folder)
+    if found is None:
+        return
+    top, own = found
+    home = os.path.expanduser("~")  # noqa: PTH111 - Path.home raises where there is none
+    base = os.environ.get("XDG_CONFIG_HOME") or f"{home}/.config"
+    left = [
+        f"{own}/config.worktree",
+        f"{_common(own)}/config",
+        f"{home}/.gitconfig",
+        f"{base}/git/config",
+        "/etc/gitconfig",
+    ]
+    for number, file in enumerate(left):
+        for section, key, value in _settings(file) if number < _MOST_FILES else ():
+            paths = list(_paths(section, key, value, top, os.path.dirname(file)))  # noqa: PTH120 - texts, not places of ours
+            yield from paths
+            if section.startswith("include"):
+                left += [one for one in paths if one not in left]
+
+
+def _paths(section: str, key: str, value: str, top: str, beside: str) -> Iterator[str]:
+    """Yield the paths that a setting names: all of its value where it is one, else what of its words exists or looks like a path."""
+    if section.startswith("include") and key == "path":
+        yield _placed(beside, value)
+    elif (section, key) in (("core", "hookspath"), ("init", "templatedir")):
+        yield _placed(top, value)
+    elif key not in _VALUES and not (section == "alias" and not value.startswith("!")):
+        for word in _WORDS.findall(_HERE.sub(top, value.lstrip("!"))):
+            path = _placed(top, word)
+            is_path = "/" in word.strip("/") and not word.startswith(("refs/", "origin/"))
+            if os.path.isfile(path) or (is_path and not os.path.lexists(path)):  # noqa: PTH113 - as above
+                yield path
+
+
+def _placed(folder: str, word: str) -> str:
+    return os.path.normpath(os.path.join(folder, os.path.expanduser(word)))  # noqa: PTH111, PTH118 - as above
+
+
+def _repository(folder: str) -> tuple[str, str] | None:
+    """Return the top of the repository that a folder belongs to, and the folder with its configuration."""
+    for top in map(str, (Path(folder), *Path(folder).parents)):
+        own = f"{top}/.git"
+        if Path(own).is_file():
+            return top, _led_to(own, top, "gitdir:")
+        if Path(own).is_dir() or is_repository(top):
+            return top, own if Path(own).is_dir() else top
+    return None
+
+
+def _common(own: str) -> str:
+    """Return the folder that a worktree of a repository shares with it."""
+    return _led_to(f"{own}/commondir", own, "")
+
+
+def _led_to(file: str, folder: str, begins: str) -> str:
+    return _placed(folder, _text(file).removeprefix(begins).strip())
+
+
+def _settings(file: str) -> Iterator[tuple[str, str, str]]:
+    """Yield the section, key and value of each setting in a file of git's configuration, as far as these can hold a path."""
+    section = ""
+    for line in _text(file).replace("\\\n", "").splitlines():
+        if begun := _SECTION.match(line.strip()):
+            section = begun[1].partition(".")[0].lower()
+        if found := _SETTING.match(line.strip()):
+            yield section, found[1].lower(), found[2].strip().strip('"').replace('\\"', '"')
+
+
+def _text(file: str) -> str:
+    """Return what a file holds; nothing for a pipe or a device, which might never answer."""
+    with suppress(OSError), open(os.open(file, _READING), "rb") as content:  # noqa: PTH123 - of a descriptor
+        if S_ISREG(os.fstat(content.fileno()).st_mode):
+            return os.fsdecode(content.read(_MOST_BYTES)).replace("\0", "")
+    return ""

@@ -1,0 +1,44 @@
+"""Own: where Treadle itself lies, and what it obeys: its Python, its code, its configuration and state. Looks only."""
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+__all__ = ["own_places", "state_folder"]
+
+_PACKAGES = ("site-packages", "dist-packages")
+
+
+def own_places() -> tuple[str, ...]:
+    """Return the folders from `/`, links resolved, as far as they exist.
+
+    Who writes there runs outside of every sandbox: with the next command, which this Python starts, or with the next start of Treadle.
+    """
+    package = Path(__file__).parents[1]
+    code = package.parent if package.parent.name in _PACKAGES else package
+    found = (
+        sys.prefix,
+        sys.base_prefix,
+        Path(sys.executable).parent,
+        code,
+        config_folder(os.environ),
+        state_folder(os.environ),
+    )
+    return tuple(dict.fromkeys(os.path.realpath(one) for one in found if os.path.lexists(one)))
+
+
+def config_folder(environment: Mapping[str, str]) -> Path:
+    """Return where the person's own configuration is, with the list of what the person trusts."""
+    return _folder(environment, "XDG_CONFIG_HOME", ".config")
+
+
+def state_folder(environment: Mapping[str, str]) -> Path:
+    """Return where the person's state is: journals, and processes in the background."""
+    return _folder(environment, "XDG_STATE_HOME", ".local/state")
+
+
+def _folder(environment: Mapping[str, str], variable: str, name: str) -> Path:
+    if home := environment.get("TREADLE_HOME"):
+        return Path(home)
+    return Path(environment.get(variable) or Path(environment.get("HOME", "/"), name)) / "treadle"
