@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from treadle import Agent, Tool, allow, ask, deny, file_tools, first_of, open_session, writing_tools
+from treadle import Agent, Tool, allow, ask, deny, file_tools, first_of, open_session, shell_tool, writing_tools
 from treadle.events import ApprovalRequested
 from treadle.messages import Result
 from treadle.testing import ScriptedModel, call, text
@@ -155,3 +155,77 @@ async def test_a_tool_learns_what_its_call_was_decided_to_name(root: Path):
     await Agent(model, tools=[tool], policy=ask("never")).run("Go")
 
     assert found == [{"path": ("pub/key", f"{root}/pub/key")}]
+
+
+LINES = (
+    deny("read(path=secrets/**)", "write(path=secrets/**)"),
+    allow("shell(cd:*)", "shell(cat:*)", "shell(rm:*)", "shell(ls:*)"),
+)
+
+
+@pytest.mark.row("AT-PATHS-DENIED", "S21")
+@pytest.mark.parametrize(
+    ("folder", "line", "status"),
+    [
+        ("secrets", "cat key", "denied"),
+        ("secrets", "rm key", "denied"),
+        ("pub", "ls", "ok"),
+        ("pub", "cat key", "ok"),
+    ],
+)
+async def test_a_line_is_decided_on_for_the_folder_in_which_an_earlier_line_of_its_response_leaves_it(
+    root: Path, folder: str, line: str, status: str
+):
+    model = ScriptedModel([[call("shell", command=f"cd {folder}"), call("shell", command=line)], text("Done.")])
+
+    result = await Agent(model, tools=[shell_tool(root)], policy=first_of(*LINES)).run("Go")
+
+    assert [one.status for one in result.tool_calls] == ["ok", status]
+    assert (root / "secrets/key").read_text() == "hidden\n"
+    assert "hidden" not in "".join(one.content for one in results(result))
+
+
+@pytest.mark.row("AT-PATHS-PROTECTED")
+async def test_a_protected_file_is_asked_about_where_a_line_of_the_same_response_has_gone_to_its_folder(root: Path):
+    model = ScriptedModel([[call("shell", command="cd .git"), call("shell", command="rm config")], text("Done.")])
+
+    result = await Agent(model, tools=[shell_tool(root)], policy=first_of(*LINES)).run("Go")
+
+    assert [one.rule for one in result.approvals] == ["protected file"]
+    assert "in the folder .git" in result.approvals[0].preview.text
+    assert (root / ".git/config").exists()
+
+
+@pytest.mark.row("AT-APPROVAL-BOUND")
+async def test_consent_to_a_line_is_none_to_it_in_another_folder(root: Path):
+    async with open_session(root / "agent.db", id="s") as session:
+        model = ScriptedModel([[call("shell", command="rm key"), call("shell", command="cd pub")], text("Done.")])
+        agent = Agent(model, tools=[shell_tool(root)], policy=allow("shell(cd:*)"))
+        paused = await agent.run("Go", session=session)
+        assert "in the folder" not in paused.approvals[0].preview.text
+        await session.answer(paused.approvals[0].id, "allow")
+        again = await agent.resume(session)
+        assert ("in the folder pub" in again.approvals[0].preview.text, (root / "pub/key").exists()) == (True, True)
+        await session.answer(again.approvals[0].id, "allow")
+        result = await agent.resume(session)
+
+    assert (result.completed, (root / "pub/key").exists()) == (True, False)
+
+
+@pytest.mark.row("AT-APPROVAL-BOUND", "AT-PATHS-PROTECTED")
+async def test_consent_to_a_line_is_none_to_a_protected_file_that_it_reaches_by_now(root: Path):
+    async with open_session(root / "agent.db", id="s") as session:
+        model = ScriptedModel([call("shell", command="echo x > out/config"), text("Done.")])
+        agent = Agent(model, tools=[shell_tool(root)])
+        paused = await agent.run("Go", session=session)
+        swap(root, "out", ".git")
+        await session.answer(paused.approvals[0].id, "allow")
+        again = await agent.resume(session)
+        assert ([one.rule for one in again.approvals], (root / ".git/config").read_text()) == (
+            ["protected file"],
+            "[core]\n",
+        )
+        await session.answer(again.approvals[0].id, "allow")
+        result = await agent.resume(session)
+
+    assert (result.completed, (root / ".git/config").read_text()) == (True, "x\n")

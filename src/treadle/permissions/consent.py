@@ -7,6 +7,7 @@ import msgspec
 from treadle.canonical import copied, digest, encoded
 from treadle.events import ActionDecided, ApprovalAnswered, ApprovalRequested, CallDecided
 from treadle.fields import explained
+from treadle.permissions.protection import PROTECTED
 from treadle.permissions.reviews import offered_rules, review_of
 from treadle.permissions.views import facts_in
 from treadle.ports import Decision, DecisionKind, SessionView
@@ -25,6 +26,7 @@ __all__ = [
     "is_answered",
     "is_asked_about",
     "is_denied",
+    "is_new_danger",
     "may_be_repeated",
     "recorded_decision",
     "request",
@@ -57,7 +59,9 @@ def action_digest(session_id: str, call: CheckedCall) -> str:
     parts = [session_id, call.id, call.name, call.arguments, call.effect.value, _schema_digest(call.tool)]
     is_draft = call.digest != digest([call.name, encoded(call.arguments)])
     named = {key: names for key, names in call.named.items() if call.arguments.get(key) not in names}
-    return digest([*parts, *([call.digest] if is_draft else []), *([named] if named else [])])
+    if named or call.folder != ".":
+        parts += [named, call.folder]
+    return digest([*parts, call.digest] if is_draft else parts)
 
 
 def _schema_digest(tool: Tool) -> str:
@@ -95,6 +99,12 @@ def covers(state: CallState, call: CheckedCall, session_id: str) -> bool:
     """Whether the answer was given in time and for this very action."""
     approval = state.approval
     return approval is not None and approval.is_answered_in_time and approval.digest == action_digest(session_id, call)
+
+
+def is_new_danger(state: CallState, decision: Decision) -> bool:
+    """Whether a call reaches a protected file by now of which the person who allowed it was not told."""
+    asked = None if state.approval is None else (state.approval.rule, state.approval.reason)
+    return decision.rule == PROTECTED and asked != (decision.rule, decision.reason)
 
 
 def answer_in_doubt(state: CallState, call: CheckedCall, session_id: str) -> Literal["allow", "deny"] | None:

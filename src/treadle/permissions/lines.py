@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from glob import escape
 from itertools import islice, product
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import msgspec
 from msgspec import structs
@@ -17,9 +17,11 @@ from treadle.shell.judging import analyse
 from treadle.shell.parsed import Doubt, Invocation, Line, Touched
 from treadle.shell.rules import CommandPattern
 from treadle.shell.sweeping import checked_out, swept
-from treadle.tools import CheckedCall, FileNames, JsonObject, Place, ShellLine, Subject
+from treadle.tools import CheckedCall, FileNames, JsonObject, Place, ShellLine, Subject, Tool
 
-__all__ = ["FILE_TOOLS", "JudgedLine", "Reached", "judged", "pattern_of"]
+__all__ = ["FILE_TOOLS", "JudgedLine", "Reached", "judged", "pattern_of", "start_folder"]
+
+Extent: TypeAlias = Literal["itself", "children", "tree"]
 
 _ACCESS = {"read": ("read", "grep", "glob", "list"), "write": ("write", "edit", "read", "grep", "glob", "list")}
 """The tools whose rules on `path` speak of a path that a command reads or writes. A program that may write a file may read it too."""
@@ -47,8 +49,8 @@ class Reached(msgspec.Struct, frozen=True, kw_only=True):
     access: Literal["read", "write"]
     is_outside: bool
     """Whether it lies outside the root folder, links resolved."""
-    is_unknown: bool = False
-    """Whether it leads each process elsewhere: a rule on paths that does not find it has proven nothing."""
+    unknown: str = ""
+    """Why nobody can say where it leads, in one sentence: a rule on paths that does not find it has proven nothing. Empty for any other."""
 
     @property
     def tools(self) -> tuple[str, ...]:
@@ -107,6 +109,21 @@ class JudgedLine(msgspec.Struct, frozen=True, kw_only=True):
         return next((one for one in self.line.possible if pattern.forbids(one)), None)
 
 
+def start_folder(tool: Tool, arguments: JsonObject, facts: JsonObject) -> str:
+    """Return the folder in which the line of a call would start, relative to the root folder; a point for a call that runs no line.
+
+    Args:
+        facts: What tools have remembered in the session.
+    """
+    if tool.line is None:
+        return "."
+    try:
+        place = tool.line(copied(arguments), copied(facts)).look(".")
+    except Exception:  # noqa: BLE001 - the author's function: `judged` says what it means that it raises
+        return "."
+    return place.path if place.relative is None else place.relative
+
+
 def judged(call: CheckedCall, facts: JsonObject) -> JudgedLine | None:
     """Return what the line of a call would do; None for a call of a tool that runs no line.
 
@@ -121,10 +138,11 @@ def judged(call: CheckedCall, facts: JsonObject) -> JudgedLine | None:
         doubt = Doubt(reason=f"The tool failed to say which line it would run: {type(error).__name__}.", text=call.name)
         return JudgedLine(line=Line(source="", doubts=(doubt,)), reached=(), redirects=False)
     line = _analysed(given.text)
-    reached = tuple(_reached(one, given) for one in line.touched)
-    if (strange := next((one for one in reached if one.is_unknown), None)) is not None:
-        doubt = Doubt(reason="This path means a different file for each program.", text=strange.subject.names[0])
-        line = structs.replace(line, hidden=(*line.hidden, doubt))
+    reached = tuple(place for one in line.touched for place in _reached(one, given))
+    if (strange := next((one for one in reached if one.unknown), None)) is not None:
+        line = structs.replace(
+            line, hidden=(*line.hidden, Doubt(reason=strange.unknown, text=strange.subject.names[0]))
+        )
     mentioned, unknown = _mentioned(line, given)
     below, unseen = _swept(line, given)
     return JudgedLine(
@@ -232,16 +250,40 @@ def _parsed(text: str) -> CommandPattern:
     return CommandPattern.parse(text)
 
 
-def _reached(touched: Touched, given: ShellLine) -> Reached:
-    place = given.look(touched.path)
+def _reached(touched: Touched, given: ShellLine) -> list[Reached]:
+    """Return what a path stands for, and what the links below it stand for where they are followed."""
+    place = given.look_from_root(touched.path) if touched.from_root else given.look(touched.path)
+    found = [_placed(place, touched.access, touched.extent, given)]
+    if not touched.follows or not place.is_folder or given.links is None:
+        return found
+    links = given.links(place.path, touched.extent == "tree")
+    if links is None:
+        return [structs.replace(found[0], unknown="This folder has too many files to check where its links lead.")]
+    return [
+        *found,
+        *(_placed(one, "read", touched.extent, given, is_linked=touched.access == "write") for one in links),
+    ]
+
+
+def _placed(
+    place: Place, access: Literal["read", "write"], extent: Extent, given: ShellLine, *, is_linked: bool = False
+) -> Reached:
+    """Say what rules on paths see.
+
+    Args:
+        is_linked: Whether a link led there that a program which does more than read may follow. Many folders hold one that leads outside.
+    """
     subject = Subject(
         names=_names(place),
-        extent=touched.extent if place.is_folder else "itself",
+        extent=extent if place.is_folder else "itself",
         resolve=lambda other: _names(given.look_from_root(other)),
         among=given.files,
     )
     return Reached(
-        subject=subject, access=touched.access, is_outside=place.relative is None, is_unknown=place.is_unknown
+        subject=subject,
+        access=access,
+        is_outside=place.relative is None and not is_linked,
+        unknown="This path means a different file for each program." if place.is_unknown else "",
     )
 
 

@@ -7,7 +7,10 @@ from treadle.permissions.views import subjects_of
 from treadle.tools import CheckedCall, Decision, DecisionKind, JsonObject, Subject
 from treadle.tools.protected import is_protected, makes_repository, may_name_protected
 
-__all__ = ["with_protection"]
+__all__ = ["PROTECTED", "with_protection"]
+
+PROTECTED = "protected file"
+"""The rule by which a person is asked."""
 
 _PATHS = frozenset(
     [
@@ -51,7 +54,7 @@ def with_protection(decision: Decision, call: CheckedCall, facts: JsonObject) ->
     return msgspec.structs.replace(
         decision,
         kind=DecisionKind.ASK,
-        rule="protected file",
+        rule=PROTECTED,
         reason=reason,
         scope="runtime",
         by="runtime",

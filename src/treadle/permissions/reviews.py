@@ -40,7 +40,7 @@ def review_of(call: CheckedCall, facts: JsonObject) -> Review:
     """
     own = _said_by(call, facts)
     line = judged(call, facts)
-    preview = own.preview or (_arguments(call) if line is None else _command(line))
+    preview = own.preview or (_arguments(call) if line is None else _command(line, call.folder))
     return Review(
         action=_words(own.action) or ("Run a shell command" if line is not None else f"Call {_words(call.name)}"),
         target=_names(own.target) or _target(call, line),
@@ -91,9 +91,9 @@ def _arguments(call: CheckedCall) -> Preview:
     return Preview(kind="arguments", text=whole.decode())
 
 
-def _command(line: JudgedLine) -> Preview:
+def _command(line: JudgedLine, folder: str) -> Preview:
     """Say what a line would start, simple command by simple command, what it would write, and what nobody can say."""
-    found: list[str] = []
+    found: list[str] = [] if folder == "." else [f"in the folder {folder}"]
     for one in line.line.invocations:
         found.append(f"{'  ' * len(one.via)}{'may start: ' if one.via else ''}{shlex.join(one.words)}")
         found += [f"{'  ' * len(one.via)}  ! {risk}" for risk in one.risks]

@@ -16,6 +16,7 @@ from treadle.engine.tool_calls import refusals
 from treadle.errors import InvalidArguments, InvalidJson, Rejected
 from treadle.events import CallDecided
 from treadle.messages import ToolCall
+from treadle.permissions.lines import start_folder
 from treadle.permissions.modes import in_mode
 from treadle.permissions.policies import decide, default_decision, failed_policy, opinion, stricter
 from treadle.permissions.protection import with_protection
@@ -332,6 +333,7 @@ class Checker:
             digest=digest([tool.name, canonical]),
             key=idempotency_key(self._session_id, place.step, place.position, tool.name, canonical),
             subjects=resolved(tool, arguments),
+            folder=start_folder(tool, arguments, facts_in(self._session)) if tool.line is not None else ".",
         )
 
     def _missing(self, proposed: ToolCall) -> ToolResult:

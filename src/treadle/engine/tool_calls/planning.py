@@ -20,6 +20,7 @@ from treadle.engine.tool_calls.early import EarlyCalls
 from treadle.engine.tool_calls.finishing import Finisher
 from treadle.events import AnyEvent, ApprovalRequested, CallDecided, RepeatNoticed
 from treadle.permissions import consent
+from treadle.permissions.lines import start_folder
 from treadle.ports import Decision, DecisionKind
 from treadle.sessions.inbox import plan_ended
 from treadle.sessions.ledger import Ledger
@@ -147,8 +148,10 @@ class Planner:
             return checked
         if answer.answer == "deny":
             return _ruled(checked, state)
-        if not consent.covers(state, checked.call, self._ledger.state.id):
-            return checked  # given too late, or for another action: it is asked about again
+        if not consent.covers(state, checked.call, self._ledger.state.id) or consent.is_new_danger(
+            state, checked.decision
+        ):
+            return checked  # given too late, for another action, or before it led to a protected file: it is asked about again
         if answer.arguments is None:
             return _ruled(checked, state)
         return await self._edited(checked, answer.arguments, state, batch)
@@ -167,15 +170,17 @@ class Planner:
         return None if doubt is None else consent.equals_doubt(doubt)
 
     def is_stale(self, call: CheckedCall) -> bool:
-        """Whether a call that is to start, also for the second time, was decided on in a mode that a person has changed since."""
+        """Whether a call that is to start, also for the second time, was decided on in another mode, or for another folder."""
         state = self._ledger.state.open.get(call.id)
-        has_begun = (
-            state is not None and state.started is not None and (state.suspended is not None or call.tool.resumes)
-        )
-        return not has_begun and call.decision is not None and call.decision.mode != self._checker.mode
+        if state is not None and state.started is not None and (state.suspended is not None or call.tool.resumes):
+            return False  # it has begun
+        if call.decision is not None and call.decision.mode != self._checker.mode:
+            return True
+        facts = self._ledger.state.facts.values
+        return call.tool.line is not None and call.folder != start_folder(call.tool, call.arguments, facts)
 
     async def decide_anew(self, calls: Sequence[CheckedCall], batch: Batch, finisher: Finisher) -> Plan:
-        """Return the plan of calls that are to start, each decided on in the mode that holds now."""
+        """Return the plan of calls that are to start, each decided on as things stand now."""
         plan = Plan(finisher=finisher, acts=True)
         proposed = {state.call.id: state for state in batch.calls}
         for call in calls:
