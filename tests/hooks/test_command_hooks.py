@@ -193,11 +193,44 @@ async def test_a_hook_may_stop_the_run(program: Any):
         (on("PreToolUse", "x", fails="maybe"), "fails"),
         ({"hooks": []}, "must be an object"),
         ("/no/such/file.json", "cannot be read"),
+        ({"PreToolUse": [{"hooks": [{"type": "command", "command": "x"}]}]}, 'write them within "hooks"'),
+        ({"hooks": {"PreToolUse": [{"type": "command", "command": "x"}]}}, 'must have a list of "hooks"'),
+        ({"hooks": {"PreToolUse": [{"matcher": "Bash"}]}}, 'must have a list of "hooks"'),
+        (on("PreToolUse", "x", fail="closed"), "Did you mean 'fails'"),
+        (on("PreToolUse", "x", time_out=3), "Did you mean 'timeout'"),
+        ({"hooks": {"PreToolUse": [{"Matcher": "Bash", "hooks": []}]}}, "Did you mean 'matcher'"),
     ],
 )
 def test_settings_that_are_invalid_are_refused(settings: Any, words: str):
     with pytest.raises(ConfigurationError, match=words):
         command_hooks(settings)
+
+
+@pytest.mark.parametrize(
+    "content",
+    ['{"hooks": {"PreToolUse": []}, "hooks": {}}', '{"hooks": {"Stop": [], "Stop": []}}', "[" * 100_000, "", "\\xff"],
+)
+def test_a_file_of_hooks_that_cannot_be_read_for_sure_is_refused(tmp_path: Path, content: str):
+    (tmp_path / "hooks.json").write_text(content)
+    with pytest.raises(ConfigurationError, match=r"hooks\.json cannot be read"):
+        command_hooks(tmp_path / "hooks.json")
+
+
+def test_fields_of_other_programs_are_left_alone():
+    entry = {
+        "type": "command",
+        "command": "x",
+        "statusMessage": "...",
+        "async": False,
+        "once": True,
+        "if": "Bash(rm:*)",
+    }
+    settings = {
+        "hooks": {"Stop": [{"hooks": [entry], "description": "mine"}]},
+        "model": "other",
+        "disableAllHooks": False,
+    }
+    assert [hook.at for hook in command_hooks(settings)] == ["stop"]
 
 
 async def test_no_variable_of_ours_is_handed_to_a_hook(program: Any, tmp_path: Path):

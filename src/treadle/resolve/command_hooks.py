@@ -5,6 +5,7 @@ change and add. What it allows is not heard: rules and people decide.
 """
 
 import asyncio
+import difflib
 import json
 import re
 import shlex
@@ -95,10 +96,12 @@ def _table(settings: Mapping[str, Any] | str | Path) -> Mapping[str, Any]:
     given: Any = settings
     if isinstance(settings, str | Path):
         try:
-            given = json.loads(Path(settings).read_bytes())
-        except (OSError, ValueError) as error:
+            given = json.loads(Path(settings).read_bytes(), object_pairs_hook=_once)
+        except (OSError, ValueError, RecursionError) as error:
             raise ConfigurationError(f"The hooks of {settings} cannot be read: {error}.") from error
     table = given.get("hooks", {}) if isinstance(given, Mapping) else None
+    if isinstance(given, Mapping) and "hooks" not in given and (events := [one for one in EVENTS if one in given]):
+        raise ConfigurationError(f'Hooks for {events[0]} are not found there: write them within "hooks".')
     if not isinstance(table, Mapping):
         raise ConfigurationError(
             f'The settings of hooks must be an object such as {{"hooks": {{"PreToolUse": [...]}}}}; got {shown(given)}.'
@@ -110,13 +113,17 @@ def _entries(table: Mapping[str, Any], folder: str, fails: str) -> Iterator[tupl
     for event, groups in table.items():
         moment = EVENTS.get(event) or _OWN_EVENTS.get(event)
         if moment is None and event in UNUSED_EVENTS:
-            logger.warning("Hooks for %s are not called: Treadle has no such moment.", event)
+            logger.warning("Hooks for %s are not called: Treadle has no such event.", event)
             continue
         if moment is None:
             raise ConfigurationError(f"There is no event {shown(event)} for hooks. There are {', '.join(EVENTS)}.")
         for group in _list(groups, event):
+            if not isinstance(group.get("hooks"), list):
+                raise ConfigurationError(f'An entry for {event} must have a list of "hooks"; got {shown(group)}.')
+            _refuse_misspelt(group, ("matcher", "hooks"), event)
             matcher = _matcher(group.get("matcher"), event)
-            for one in _list(group.get("hooks", []), event):
+            for one in _list(group["hooks"], event):
+                _refuse_misspelt(one, ("type", "command", "timeout", "fails"), event)
                 closes = one.get("fails", fails)
                 command, seconds = one.get("command"), one.get("timeout", _SECONDS)
                 if one.get("type", "command") != "command" or not isinstance(command, str) or not command.strip():
@@ -134,6 +141,14 @@ def _entries(table: Mapping[str, Any], folder: str, fails: str) -> Iterator[tupl
                     _Entry(command=command, event=name, moment=moment, matcher=matcher, timeout=seconds, folder=folder),
                     closes,
                 )
+
+
+def _refuse_misspelt(given: Mapping[str, Any], known: Sequence[str], event: str) -> None:
+    """Refuse a field that was surely meant to be one of ours. Others are left alone: other programs read the same settings."""
+    for name in given:
+        near = difflib.get_close_matches(name.casefold(), known, n=1, cutoff=0.8)
+        if near and name not in known:
+            raise ConfigurationError(f"A hook for {event} has no field {shown(name)}. Did you mean {near[0]!r}?")
 
 
 def _list(value: Any, event: str) -> Sequence[Mapping[str, Any]]:
@@ -281,7 +296,7 @@ def _hook_output(done: ProcessResult, entry: _Entry) -> JsonObject:
         return {}
     if done.is_shortened and len(done.stdout.encode()) >= _MAX_OUTPUT_BYTES:
         raise HookFailed(
-            f"{entry.command[:200]} wrote more than {_MAX_OUTPUT_BYTES:,} bytes: its decision may be in what was not kept."
+            f"{entry.command[:200]} wrote more than {_MAX_OUTPUT_BYTES:,} bytes: its decision may be in the part that was dropped."
         )
     is_garbled = "\0" in text or "\ufffd" in text
     if not (is_garbled or text.startswith(("[", '"')) or _SEEMS_DECISION.search(text)):
@@ -289,10 +304,10 @@ def _hook_output(done: ProcessResult, entry: _Entry) -> JsonObject:
     try:
         value = json.loads(text, object_pairs_hook=_once)
     except (ValueError, RecursionError) as error:
-        raise HookFailed(f"{entry.command[:200]} answered with what is not valid JSON: {error}") from error
+        raise HookFailed(f"{entry.command[:200]} answered with invalid JSON: {error}") from error
     _check(value, entry)
     if is_garbled and not _tightens(value):
-        raise HookFailed(f"{entry.command[:200]} wrote what is not UTF-8 text: its decision may be in it.")
+        raise HookFailed(f"{entry.command[:200]} wrote output that is not UTF-8 text: its decision may be in it.")
     if message := value.get("systemMessage"):
         logger.info("%s: %s", entry.command[:80], str(message)[:500])
     return dict(value)
@@ -312,7 +327,7 @@ def _tightens(value: JsonObject) -> bool:
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     names = [name for name, _ in pairs]
     if len(set(names)) < len(names):
-        raise ValueError("a name stands in it twice")
+        raise ValueError("it has the same key twice")
     return dict(pairs)
 
 
@@ -329,11 +344,23 @@ def _check(value: Any, entry: _Entry) -> None:
     if value.get("decision") not in (None, "block", "approve"):
         wrong.append("decision")
     wrong += [name for name in ("permissionDecision", "updatedInput") if name in value]
+    wrong += _unknown(value, more if isinstance(more, dict) else {})
     if wrong:
         fields = ", ".join(dict.fromkeys(wrong))
         raise HookFailed(f"{entry.command[:200]} answered in a form that is not understood: {fields}.")
 
 
+def _unknown(value: JsonObject, more: JsonObject) -> list[str]:
+    """Return the unknown fields of an answer that decides nothing in known ones: another program would have taken them for a decision."""
+    is_decided = value.get("continue") is False or value.get("decision") is not None
+    if is_decided or any(more.get(name) is not None for name in _DECIDING):
+        return []
+    return [*(name for name in value if name not in _FIELDS), *(name for name in more if name not in _INNER_FIELDS)]
+
+
+_DECIDING = ("permissionDecision", "updatedInput", "additionalContext")
+_FIELDS = ("continue", "stopReason", "suppressOutput", "systemMessage", "decision", "reason", "hookSpecificOutput")
+_INNER_FIELDS = ("hookEventName", "permissionDecisionReason", *_DECIDING)
 _KINDS: Mapping[str, type] = {"hookSpecificOutput": dict, "continue": bool, "decision": str}
 
 
