@@ -6,6 +6,7 @@ Closed in the direction that is safe: a form that is not known to name what it s
 import re
 from collections.abc import Callable, Sequence
 
+from treadle.shell.git import PLAIN_GIT
 from treadle.shell.parsed import Invocation
 from treadle.shell.programs import (
     EVALUATING,
@@ -13,7 +14,6 @@ from treadle.shell.programs import (
     LISTED,
     LISTING_OPTIONS,
     OPAQUE,
-    PLAIN_GIT,
     READABLE_SHELLS,
     RUNNING_OPTIONS,
     SETTING,
@@ -22,7 +22,7 @@ from treadle.shell.programs import (
     is_known,
 )
 
-__all__ = ["LOADING", "STARTED_BY_GIT", "hides", "sets_variables"]
+__all__ = ["LOADING", "STARTED_BY_GIT", "hides", "is_printing", "sets_variables"]
 
 _INLINE = frozenset(
     "-c -e -E -p -r -x -i -m -S -s --eval --print --exec --execute --command --run --source --expression".split()
@@ -45,6 +45,7 @@ _SET_FOR_MAKE = re.compile(r"(SHELL|\.SHELLFLAGS|MAKEFLAGS|MAKEFILES|GNUMAKEFLAG
 _PLAIN_WORD = re.compile(r"[\w./:=@%+,^~-]*")
 _LETTERS_THAT_SET = {"printf": "v", "wait": "p", "set": "kH"}
 """Options with which builtins set a variable, or have later words of the line read as settings or as history."""
+_WITHIN_THIS_SHELL = frozenset({"eval", "command", "builtin", "time"})
 _SHELL_OPTIONS = frozenset({"keyword", "history", "histexpand"})
 
 
@@ -55,7 +56,15 @@ def hides(one: Invocation, name: str, is_decided: Callable[[str], bool]) -> str 
         name: The plain name of its program.
         is_decided: Whether a line of shell is understood, and hides nothing.
     """
-    for look in (_hides_as_shell, _hides_as_program, _hides_as_git, _hides_files, _hides_in_options, _hides_in_words):
+    for look in (
+        _hides_folder,
+        _hides_as_shell,
+        _hides_as_program,
+        _hides_as_git,
+        _hides_files,
+        _hides_in_options,
+        _hides_in_words,
+    ):
         if (reason := look(one, name, is_decided)) is not None:
             return reason
     return sets_variables(one, name)
@@ -68,6 +77,13 @@ def sets_variables(one: Invocation, name: str) -> str | None:
     if name in SETTING or is_set or any(word.startswith("-") and letters & set(word) for word in one.arguments):
         return f"`{name}` sets a variable or an option that can change which programs later commands run."
     return None
+
+
+def _hides_folder(one: Invocation, name: str, _: Callable[[str], bool]) -> str | None:
+    """A `cd` that another builtin carries out: the paths of the commands after it are not the ones that were looked at."""
+    if name not in ("cd", "pushd", "popd") or not set(one.via[-1:]) & _WITHIN_THIS_SHELL:
+        return None
+    return f"`{one.via[-1]} {name}` changes the folder of the commands that follow."
 
 
 def _hides_as_shell(one: Invocation, name: str, is_decided: Callable[[str], bool]) -> str | None:
@@ -176,18 +192,26 @@ def _is_inline(argument: str, option: str) -> bool:
 
 def _hides_in_text(one: Invocation, name: str) -> str | None:
     """Look at the small programs of `sed` and `awk`: plain ones start nothing."""
-    scripts = [argument for argument in one.arguments if not argument.startswith("-")][:1]
-    options = [argument for argument in one.arguments if argument.startswith("-")]
     if name in ("sed", "gsed"):
-        is_plain = all(set(option[1:]) <= set("nrEiuzs") for option in options)
-        if is_plain and scripts and re.fullmatch(f"(?:{_HARMLESS_SED.pattern})+", scripts[0]):
+        if _is_harmless_sed(one.arguments, "nrEiuzs"):
             return None
     else:
-        is_plain = all(option.startswith("-F") for option in options)
+        is_plain = all(argument.startswith("-F") for argument in one.arguments if argument.startswith("-"))
         texts = [word for before, word in zip(("", *one.arguments), one.arguments, strict=False) if before != "-F"]
         if is_plain and all(_HARMLESS_AWK.fullmatch(text) and not _AWK_STARTS.search(text) for text in texts):
             return None
     return f"`{name}` runs a script that may start other programs."
+
+
+def is_printing(arguments: Sequence[str]) -> bool:
+    """Whether `sed` only prints, leaves out or replaces lines of what it reads: no option and no command of it writes a file."""
+    return _is_harmless_sed(arguments, "nrEuzs")
+
+
+def _is_harmless_sed(arguments: Sequence[str], letters: str) -> bool:
+    scripts = [argument for argument in arguments if not argument.startswith("-")][:1]
+    is_plain = all(set(option[1:]) <= set(letters) for option in arguments if option.startswith("-"))
+    return is_plain and bool(scripts) and re.fullmatch(f"(?:{_HARMLESS_SED.pattern})+", scripts[0]) is not None
 
 
 def _starts_program(argument: str) -> bool:

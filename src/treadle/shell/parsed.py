@@ -76,6 +76,10 @@ class Touched(msgspec.Struct, frozen=True, kw_only=True):
     """The argument or redirection that names it, as written."""
     extent: Literal["itself", "children", "tree"] = "tree"
     """How much below it is reached, where it is a folder."""
+    follows: bool = False
+    """Whether the links below it may be followed, too."""
+    from_root: bool = False
+    """Whether the path is relative to the root folder, wherever the line starts."""
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True):

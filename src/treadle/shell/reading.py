@@ -34,6 +34,8 @@ _SPECIAL = frozenset("*?[]{}$`'\"<>|&;()")
 _RESERVED = frozenset(
     "if then else elif fi for while until do done case esac in select function time coproc { } ! [ [[ ]] ] (( ))".split()
 )
+_GOING = frozenset({"cd", "pushd"})
+"""Commands that change the folder of those after them. `popd` goes back to one of these folders."""
 _NO_FILES = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr", "/dev/stdin"})
 
 _NUMBER_BEFORE = re.compile(rb"(?:^|[\s;|&()])[0-9]+\Z")
@@ -224,13 +226,13 @@ class _Reader:
         if words[0] in _RESERVED or not words[0]:
             self._doubt(f"{words[0]!r} at the start of a command is not analysed.", text)
         self.invocations.append(Invocation(words=tuple(words), text=text, folders=self._folders))
-        if words[0] == "cd":
+        if words[0] in _GOING:
             self._change_folder(words[1:], text)
 
     def _change_folder(self, arguments: list[str], text: str) -> None:
         """Add the folder that a `cd` goes to: as its text says, and as its links lead. The old ones stay: it may fail."""
-        if len(arguments) != 1 or arguments[0].startswith("-") or not arguments[0]:
-            self._doubt("The folder that this `cd` changes to is unknown.", text)
+        if len(arguments) != 1 or arguments[0].startswith(("-", "+")) or not arguments[0]:
+            self._doubt("The folder that this command changes to is unknown.", text)
             return
         joined = [posixpath.join(one, arguments[0]) for one in self._folders]
         found = {*self._folders, *map(posixpath.normpath, joined), *filter(leads_up, joined)}

@@ -8,6 +8,7 @@ import unicodedata
 import msgspec
 
 from treadle.errors import ConfigurationError
+from treadle.shell.git import BEFORE_SUBCOMMAND
 from treadle.shell.parsed import Invocation, Line
 from treadle.shell.programs import INTERPRETERS, PROGRAMS, SUBCOMMANDS, WRAPPERS, program_name
 
@@ -80,9 +81,10 @@ class CommandPattern(msgspec.Struct, frozen=True, kw_only=True):
         """
         if one.risks or one.via:
             return not self.is_prefix and self.words == one.words
-        if not self.is_prefix and len(one.words) != len(self.words):
+        words = _plain_words(one)
+        if not self.is_prefix and len(words) != len(self.words):
             return False
-        given = one.words[: len(self.words)]
+        given = words[: len(self.words)]
         return len(given) == len(self.words) and all(map(fnmatch.fnmatchcase, given, self.words))
 
     def forbids(self, one: Invocation) -> bool:
@@ -141,7 +143,7 @@ def suggested(line: Line) -> tuple[str, ...]:
 
     Never one for a shell, an interpreter or a wrapper, nor for a line with a doubt. Each is proven to match the command it is made from.
     """
-    if not line.is_understood or any(one.risks or one.via for one in line.invocations):
+    if not line.is_understood or any(one.risks or one.via or _carries_out(one) for one in line.invocations):
         return ()
     patterns = tuple(dict.fromkeys(_pattern(one) for one in line.invocations))
     try:
@@ -152,6 +154,10 @@ def suggested(line: Line) -> tuple[str, ...]:
         return ()
     is_covered = all(any(one.allows(invocation) for one in proven) for invocation in line.invocations)
     return patterns if is_covered else ()
+
+
+def _carries_out(one: Invocation) -> bool:
+    return program_name(one.program) in WRAPPERS | INTERPRETERS
 
 
 def own_tool(tool: str) -> str:
@@ -186,9 +192,18 @@ def own_path(text: str, tool: str, glob: str) -> str:
 
 def _pattern(one: Invocation) -> str:
     """Return a pattern for one command: its known subcommand with any options, else just this command."""
-    if one.program in SUBCOMMANDS and one.words[1:2] and one.words[1] in SUBCOMMANDS[one.program]:
-        return f"{shlex.join(one.words[:2])}:*"
+    words = _plain_words(one)
+    if one.program in SUBCOMMANDS and words[1:2] and words[1] in SUBCOMMANDS[one.program]:
+        return f"{shlex.join(words[:2])}:*"
     return shlex.join(one.words)
+
+
+def _plain_words(one: Invocation) -> tuple[str, ...]:
+    """Return the words of a command without what changes nothing before a subcommand: `git --no-pager log` is `git log`."""
+    if one.program not in SUBCOMMANDS:
+        return one.words
+    at = next((at for at, word in enumerate(one.arguments) if word not in BEFORE_SUBCOMMAND), 0)
+    return (one.program, *one.arguments[at:])
 
 
 def _without_settings(one: Invocation) -> tuple[str, ...]:

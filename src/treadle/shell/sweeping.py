@@ -36,12 +36,14 @@ _LISTING = {
 _COPYING = frozenset({"rsync", "rclone"})
 """Programs of these that name the folder which they write into among their words."""
 _NAMED_ELSEWHERE = {
-    "gzip": ("-N", "--name"), "gunzip": ("-N", "--name"), "pigz": ("-N", "--name"),
+    **dict.fromkeys(("gzip", "gunzip", "pigz", "unpigz", "xz", "unxz", "zstd", "unzstd"), ("-N", "--name", "-r", "--recursive")),
     "curl": ("-J", "--remote-header-name"), "wget": ("-r", "-m", "-p", "-x", "--recursive", "--mirror", "--page-requisites", "--content-disposition", "--trust-server-names"),
 }  # fmt: skip
 """Options with which a program writes files whose names stand in its input, or in what a server answers."""
 _FROM_TEXT = frozenset("apply am fast-import init clone".split())
 """Subcommands of git that write files, and its settings, as a file, a template or another repository says."""
+_NAMING = frozenset({"clean", "mv", "rm"})
+"""Subcommands of git that take away or move what they name, folders as a whole."""
 _FROM_COMMITS = frozenset(
     "checkout switch restore reset stash pull merge rebase cherry-pick revert worktree submodule read-tree checkout-index bisect sparse-checkout".split()
 )
@@ -95,7 +97,7 @@ def checked_out(one: Invocation) -> tuple[str, ...]:
 
 def _by_text(one: Invocation) -> tuple[str, ...]:
     """Return the folder in which git takes files away, or writes what a text, a template or another repository names."""
-    at = next((at for at, word in enumerate(one.arguments) if word in {*_FROM_TEXT, "clean"}), None)
+    at = next((at for at, word in enumerate(one.arguments) if word in {*_FROM_TEXT, *_NAMING}), None)
     if at is None:
         return ()
     subcommand, rest = one.arguments[at], one.arguments[at + 1 :]
@@ -105,7 +107,9 @@ def _by_text(one: Invocation) -> tuple[str, ...]:
         return (".",) if _begins(rest, ("--t", "-c", "--c", "-u", "--up", "--se")) else ()
     if subcommand == "apply" and any(word in ("--check", "--stat", "--numstat", "--summary") for word in rest):
         return ()
-    named = [word for word in rest if not word.startswith("-")] if subcommand == "clean" else []
+    if subcommand == "rm" and not _begins(rest, ("-r",)):
+        return ()
+    named = [word for word in rest if not word.startswith("-")] if subcommand in _NAMING else []
     return tuple(named) or (".",)
 
 

@@ -32,7 +32,7 @@ from treadle.tools import (
 from treadle.toolsets.files.root import Root, refusal, shown
 from treadle.toolsets.files.schemas import ERROR_SCHEMA
 from treadle.toolsets.shell.keeping import Processes
-from treadle.toolsets.shell.wildcards import names_matching
+from treadle.toolsets.shell.wildcards import links_in, names_matching
 
 __all__ = ["shell_tool"]
 
@@ -49,6 +49,7 @@ _KEPT_BYTES = 5_000_000
 _LINK_OF_A_PROCESS = re.compile(r"/proc/(?:self|thread-self|\d+)(?:/task/\d+)?/(?:cwd|root|map_files|fd/(?![012]\Z))")
 """A link that leads each process elsewhere. The streams of a program are files that it was given."""
 _MAX_STEPS = 200
+_MAX_LINKS = 500
 _FOLDER_CHANGERS = frozenset({"cd", "pushd", "popd"})
 _PROGRESS_SECONDS = 0.2
 _MAX_PROGRESS_CHARACTERS = 200
@@ -66,26 +67,23 @@ behind them. It starts no process for that, which a fork bomb would not let it d
 
 
 _MAX_LIFETIME_SECONDS = 24 * 3600
-_ABOUT_BACKGROUND = (
-    "\nFor a server or a watcher, set `background` and a `lifetime`: the result has a `process` id for read_process, write_process and "
-    "kill_process. It is ended when its lifetime or this task is over."
-)
+_ABOUT_BACKGROUND = "\nFor a server or a watcher, set `background` and `lifetime`: the result has a `process` id for read_process, write_process and kill_process. The process ends with its lifetime or this task."
 _BACKGROUND: JsonObject = {
     "background": {
         "type": "boolean",
         "default": False,
-        "description": "Run in the background: return at once, without waiting for its end. Needs a `lifetime`.",
+        "description": "Run in the background: return at once, without waiting for the command to finish. Requires `lifetime`.",
     },
     "lifetime": {
         "type": "number",
         "exclusiveMinimum": 0,
         "maximum": _MAX_LIFETIME_SECONDS,
-        "description": "Seconds after which a command in the background is ended.",
+        "description": "Seconds after which a background command is ended.",
     },
     "keep": {
         "type": "boolean",
         "default": False,
-        "description": "Let a background command run on after this task, until its lifetime is over.",
+        "description": "Keep a background command running after this task, until its lifetime is over.",
     },
 }
 
@@ -113,30 +111,30 @@ _PROPERTIES: JsonObject = {
         "type": "string",
         "minLength": 1,
         "maxLength": 100_000,
-        "description": "The line, as bash reads it.",
+        "description": "The bash command.",
     },
     "timeout": {
         "type": "number",
         "exclusiveMinimum": 0,
         "maximum": _MAX_SECONDS,
         "default": _DEFAULT_SECONDS,
-        "description": "Seconds after which it is ended.",
+        "description": "Seconds after which the command is ended.",
     },
     "description": {
         "type": "string",
         "maxLength": 500,
-        "description": "What it does, in a few words, for the person who reads along.",
+        "description": "What the command does, in a few words, for the person watching.",
     },
     "unconfined": {
         "type": "boolean",
         "default": False,
-        "description": "Ask to run it without the sandbox. Only after the sandbox has refused something that it needs.",
+        "description": "Ask to run the command without the sandbox. Only after the sandbox has refused something that it needs.",
     },
     "reason": {
         "type": "string",
         "minLength": 1,
         "maxLength": 1000,
-        "description": "Why it needs to run without the sandbox, for the person who is asked.",
+        "description": "Why the command needs to run without the sandbox, for the person who is asked.",
     },
 }
 
@@ -180,11 +178,8 @@ def shell_tool(root: str | Path, *, processes: Processes | None = None) -> Tool:
     return Tool(
         name="shell",
         description=(
-            "Run a line of bash and wait for its end. Use it for programs: tests, builds, git. Use read, grep and glob to look at files.\n"
-            "The next call starts in the folder in which this one ends, if that is within the root folder. Nothing keeps running after "
-            "the end; there is no terminal and no input. A command that fails has an `exit_code` that is not 0. Of a long output the "
-            f"beginning and the end are shown, {_MAX_OUTPUT_BYTES:,} bytes in all; `artifact` names the whole.\nThe line may run in a sandbox. `sandbox` says then what "
-            "was refused; a person can allow the line without the sandbox: call again with `unconfined` and a `reason`."
+            "Run a bash command and wait for it to finish. Use it for programs: tests, builds, git. Use read, grep and glob to look at files.\n"
+            f"The next call starts in the folder where this one ends, if that is inside the root folder. No process outlives the command; there is no terminal and no input. A command that fails has a nonzero `exit_code`. Long output is shortened to its beginning and end, {_MAX_OUTPUT_BYTES:,} bytes in all; `artifact` names the whole.\nThe command may run in a sandbox. `sandbox` then lists what was refused; a person can allow the command without the sandbox: call again with `unconfined` and a `reason`."
             + (_ABOUT_BACKGROUND if more else "")
         ),
         parameters={
@@ -229,11 +224,11 @@ def _leaves_sandbox(call: CheckedCall) -> bool:
 
 def _check(arguments: JsonObject) -> None:
     if arguments.get("unconfined", False) and not arguments.get("reason", "").strip():
-        raise InvalidArguments("Give a `reason` with `unconfined`: a person reads it.")
+        raise InvalidArguments("`unconfined` requires a `reason`, which a person reads.")
     if arguments.get("background", False) and "lifetime" not in arguments:
-        raise InvalidArguments("Give a `lifetime` in seconds with `background`: nothing runs for ever.")
+        raise InvalidArguments("`background` requires a `lifetime` in seconds.")
     if not arguments.get("background", False) and ("lifetime" in arguments or arguments.get("keep", False)):
-        raise InvalidArguments("`lifetime` and `keep` are for a command with `background`.")
+        raise InvalidArguments("`lifetime` and `keep` require `background`.")
     if "\0" in arguments["command"]:
         raise InvalidArguments("`command` holds a NUL character, which no shell can read.")
 
@@ -253,6 +248,7 @@ def _line(root: Root, arguments: JsonObject, facts: JsonObject) -> ShellLine:
         look_from_root=partial(_look, root.path, root.path),
         files=root,
         expand=partial(names_matching, _folder(root, facts)),
+        links=partial(_links, root.path),
     )
 
 
@@ -264,6 +260,23 @@ def _look(root: str, folder: str, path: str) -> Place:
         return Place(path=other, relative=None, is_unknown=True)
     is_within = real == root or real.startswith(f"{root.rstrip('/')}/")
     return Place(path=real, relative=os.path.relpath(real, root) if is_within else None, is_folder=os.path.isdir(real))  # noqa: PTH112 - false for a name that is too long, where Path raises
+
+
+def _links(root: str, folder: str, is_deep: bool) -> list[Place] | None:
+    """Return what the links in a folder stand for, and those in the folders of the root that they lead to."""
+    found: dict[str, Place] = {}
+    waiting, seen = [folder], {folder}
+    while waiting:
+        links = links_in(waiting.pop(), is_deep=is_deep)
+        if links is None or len(found) > _MAX_LINKS:
+            return None
+        for link in links:
+            place = _look(root, "/", link)
+            found[place.path] = place
+            if is_deep and place.is_folder and place.relative is not None and place.path not in seen:
+                seen.add(place.path)
+                waiting.append(place.path)
+    return list(found.values())
 
 
 def _by_a_process(path: str) -> str | None:

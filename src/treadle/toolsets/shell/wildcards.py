@@ -1,13 +1,15 @@
-"""Wildcards: which names a pattern of the shell matches in a folder, by a bounded look at it. Opens no file."""
+"""Wildcards: which names a pattern of the shell matches in a folder, and which links are in it, by a bounded look. Opens no file."""
 
 import fnmatch
 import os
 from collections.abc import Iterator, Sequence
 
-__all__ = ["names_matching"]
+__all__ = ["links_in", "names_matching"]
 
 _MAX_LOOKED_AT = 5000
 """Names that are looked at for one pattern."""
+_MAX_WALKED = 20_000
+"""Names that are looked at for links."""
 _WILD = frozenset("*?[")
 
 
@@ -24,6 +26,30 @@ def names_matching(folder: str, pattern: str) -> Sequence[str] | None:
     expanded = os.path.expanduser(pattern)  # noqa: PTH111 - a pattern is not a path
     found = list(_matching(folder, "/" if expanded.startswith("/") else "", expanded.lstrip("/").split("/"), room))
     return [*found, _literal(expanded)] if room[0] > 0 else None
+
+
+def links_in(folder: str, *, is_deep: bool) -> Sequence[str] | None:
+    """Return the links in a folder, from `/`. None where there are too many names to look at.
+
+    Args:
+        is_deep: Whether the folders in it are looked through, too.
+    """
+    found: list[str] = []
+    waiting, room = [folder], _MAX_WALKED
+    while waiting:
+        try:
+            with os.scandir(waiting.pop()) as entries:
+                for entry in entries:
+                    room -= 1
+                    if room <= 0:
+                        return None
+                    if entry.is_symlink():
+                        found.append(entry.path)
+                    elif is_deep and entry.is_dir(follow_symlinks=False):
+                        waiting.append(entry.path)
+        except OSError:  # not a folder, or nobody's to read
+            continue
+    return found
 
 
 def _matching(folder: str, before: str, parts: Sequence[str], room: list[int]) -> Iterator[str]:

@@ -1,0 +1,252 @@
+"""Reaching: which paths the words of a command name, and how much below them it reads or writes. Opens nothing."""
+
+import posixpath
+import re
+from collections.abc import Sequence
+from itertools import islice
+
+from treadle.shell.describing import Program
+from treadle.shell.git import BY_OBJECT, SHOWING_GIT
+from treadle.shell.knowing import has_option, is_risky, known, options, without_subcommand
+from treadle.shell.parsed import Doubt, Invocation, Redirection, Touched
+from treadle.shell.programs import SUFFIXED, UNPACKERS, program_name
+from treadle.shell.reading import leads_up
+
+__all__ = ["JOINING", "MAX_TAILS", "folders", "join", "joins_names", "paths", "reads", "target"]
+
+JOINING = "=:,@"
+"""Signs that may join a path to something."""
+MAX_TAILS = 32
+_MOVES = ("-C", "-D", "--chdir", "--cwd", "--directory", "--wd", "--work-tree", "--prefix")
+"""Options with which programs go to another folder first."""
+_MAX_FOLDERS = 16
+_GROUPING = frozenset({"tar", "bsdtar", "gtar"})
+"""Programs that take the values of joined letters from the words after them."""
+_GROUP = re.compile(r"-?[A-Za-z]*C")
+_OBJECT = re.compile(r"[0-9a-fA-F]{4,64}")
+"""A number that git gives to what it keeps."""
+_HIDDEN = re.compile(r"(?:^|/)\.[^./][^/]*$")
+_FORMING = frozenset({"-b", "--suffix-format", "--additional-suffix"})
+"""Options that say how the names of the files are formed that a program writes."""
+_SIGNS = re.compile(r"[=:,\s]")
+_ENDING = re.compile(r"[\w.*/-]+")
+_MAX_WORDS = 200
+_MAGIC = re.compile(r":|.*[*?\[\\]", re.DOTALL)
+"""How a word begins, or what it holds, by which git finds files that it does not name: `:/x`, `:!x`, `*.py`."""
+
+
+def target(one: Redirection, at: str) -> Touched:
+    """Return the file of a redirection, in one of the folders that it may be relative to."""
+    return Touched(path=join(at, one.target), access="write" if one.writes else "read", text=one.text)
+
+
+def reads(one: Invocation) -> bool:
+    """Whether a command is known to read, with no option that does more: then nobody has to say which of its paths it writes."""
+    _, program = known(one)
+    return program.reads_only and not any(is_risky(argument, program) for argument in options(one))
+
+
+def paths(one: Invocation) -> list[Touched]:
+    """Return every path that the arguments may name. Where a program is not known each argument may be one, and it may be written."""
+    _, program = known(one)
+    arguments, is_git = without_subcommand(one), program_name(one.program) == "git"
+    goes_deep = program.recursive is None or any(has_option(argument, program.recursive) for argument in arguments)
+    follows = program.follows is None or any(has_option(argument, program.follows) for argument in arguments)
+    extent = "tree" if goes_deep else program.folder
+    named = [*_named(one, program, arguments), *((text, one.text, False) for text in _made(one))]
+    named += [(".git/config", one.text, False)] if _changes_settings(one) else []
+    shows_all = is_git and _shows_what_it_does_not_name(one, arguments, goes_deep=goes_deep)
+    if shows_all or (goes_deep and not _names_a_path(arguments, program)):
+        named.append((".", one.text, reads(one) or shows_all))
+    found = [
+        Touched(
+            path=join(at, text),
+            access="read" if is_read else "write",
+            text=argument,
+            extent=extent,
+            follows=follows and extent != "itself" and not is_git,
+        )
+        for text, argument, is_read in named
+        for at in one.folders
+    ]
+    if not is_git:
+        return found
+    is_above = goes_deep and "grep" not in one.words[:4] and not _names_a_path(arguments, program)
+    return [*found, *_from_the_top(one, arguments, shows_all=shows_all or is_above)]
+
+
+def _named(one: Invocation, program: Program, arguments: Sequence[str]) -> list[tuple[str, str, bool]]:
+    """Return what the arguments name, each with its argument and with whether it is only read."""
+    is_read, seen = reads(one), 0
+    found: list[tuple[str, str, bool]] = []
+    has_text = program.operands == "first_text" and not any(has_option(one, program.texts) for one in arguments)
+    is_over = may_be_value = False
+    for argument in arguments:
+        is_option = argument.startswith("-") and argument != "-" and not is_over
+        is_over = is_over or argument == "--"
+        if is_option:
+            texts = _values(argument, program)
+            may_be_value = not _is_flag(argument, program.flags)
+        else:
+            seen += 1
+            is_text = program.operands == "text" or (has_text and seen == 1 and not may_be_value)
+            texts = [] if is_text or argument in ("-", "--") else [argument, *_tails(argument)]
+            may_be_value = False
+        is_written = program.max_operands is not None and not is_option and seen > program.max_operands
+        found += [(text, argument, is_read and not is_written) for text in texts]
+    return found
+
+
+def _made(one: Invocation) -> list[str]:
+    """Return the names that a program makes of those in its words: without an ending, or with one more (`gunzip x.gz`, `sed -i.bak`)."""
+    name, unpacks = program_name(one.program), posixpath.basename(one.program) in UNPACKERS
+    if not unpacks and name not in SUFFIXED:
+        return []
+    endings, found = _endings(one.arguments, SUFFIXED.get(name, "")), []
+    for word in one.arguments[:_MAX_WORDS]:
+        folder, base = posixpath.split(word)
+        stems = [posixpath.splitext(word)[0], *(word.removesuffix(ending) for ending in endings)] if unpacks else []
+        whole = [posixpath.join("" if "/" in one else folder, one.replace("*", base)) for one in endings if "*" in one]
+        found += [*stems, *whole, *(f"{word}{ending}" for ending in endings)]
+    return [one for one in found if one and not one.startswith("-")]
+
+
+def _endings(arguments: Sequence[str], letter: str) -> list[str]:
+    """Return the endings of backups that options name: `-S x`, `-bSx`, `--suffix=x`, `-i.bak`."""
+    found: list[str] = []
+    for argument, after in zip(arguments, (*arguments[1:], ""), strict=True):
+        if argument.startswith(("--su", "--in-")):
+            found.append(argument.partition("=")[2] or after)
+        elif letter and letter in argument and argument.startswith("-") and not argument.startswith("--"):
+            found.append(argument.partition(letter)[2] or after)
+    return [one for one in found if _ENDING.fullmatch(one)]
+
+
+def joins_names(one: Invocation) -> list[Doubt]:
+    """Say that a program writes files whose names it puts together from parts of which one begins with, or holds, a dot: `split f .env`."""
+    if program_name(one.program) not in ("split", "csplit"):
+        return []
+    parts = [part for one in one.arguments for part in (one, one[2:], one.partition("=")[2])]
+    is_hidden = any(_HIDDEN.search(part) for part in parts)
+    if not is_hidden and not any(has_option(argument, _FORMING) for argument in one.arguments):
+        return []
+    return [
+        Doubt(reason="The names of the files that this command writes are put together from parts.", text=one.text[:80])
+    ]
+
+
+def _shows_what_it_does_not_name(one: Invocation, arguments: Sequence[str], *, goes_deep: bool) -> bool:
+    """Whether git shows or copies what stands in files that no word names: all of them, those of a pattern, or one by its number."""
+    first = set(one.arguments[:4])
+    operands = [word for word in arguments if not word.startswith("-")]
+    if "grep" in first and not any(word.startswith("-e") for word in arguments):
+        operands = operands[1:]
+    if SHOWING_GIT & first or any(word.startswith("--show-current-patch") for word in arguments):
+        return True
+    if "status" in first and goes_deep:  # it shows all that is staged, whatever it is asked about
+        return True
+    if "clone" in first and _is_local(operands):
+        return True
+    is_moving = bool(first & {"checkout", "reset"}) and len(operands) < len(("commit", "path"))
+    parts = _SIGNS.split(" ".join([*operands, *(word for word in arguments if word.startswith("-"))]))
+    if first & BY_OBJECT and not is_moving and any(map(_OBJECT.fullmatch, parts)):
+        return True
+    return goes_deep and any(map(_MAGIC.match, operands))
+
+
+def _is_local(operands: Sequence[str]) -> bool:
+    """Whether `git clone` may copy a repository of this machine."""
+    at = next((at for at, word in enumerate(operands) if ":" in word), len(operands))
+    if any(word.casefold().startswith("file:") for word in operands):
+        return True
+    return at == len(operands) or any("/" in word or "." in word for word in operands[:at])
+
+
+def _from_the_top(one: Invocation, arguments: Sequence[str], *, shows_all: bool) -> list[Touched]:
+    """Return what git finds from the top of its repository, wherever the line starts: all of it, and what follows a colon (`HEAD:d/x`).
+
+    The root folder may itself lie below the top, so that each end of such a path may be the path from the root folder.
+    """
+    tails = [argument[at + 1 :] for argument in arguments for at in range(len(argument)) if argument[at] == ":"]
+    ends = [tail.split("/", times)[-1] for tail in tails for times in range(min(tail.count("/") + 1, MAX_TAILS))]
+    named = [*(["."] if shows_all else []), *dict.fromkeys(end for end in ends[:_MAX_WORDS] if end)]
+    return [Touched(path=path, access="read", text=one.text, extent="tree", from_root=True) for path in named]
+
+
+def folders(one: Invocation) -> tuple[str, ...]:
+    """Return the folders that the paths of a command may be relative to: also those that an option such as `-C` names."""
+    found, words = list(one.folders), one.words
+    if program_name(one.program) in _GROUPING and any(map(_GROUP.match, one.arguments)):  # `tar cCf d x`
+        found += [join(base, word) for base in one.folders for word in one.arguments][:_MAX_FOLDERS]
+    for at, word in enumerate(words):
+        option = next((option for option in _MOVES if word.startswith(option)), None)
+        if option is None or at == 0:
+            continue
+        values = [word.removeprefix(option).lstrip("="), *words[at + 1 : at + 2]]
+        found += [join(base, value) for base in tuple(found) for value in values if value and len(found) < _MAX_FOLDERS]
+    return tuple(dict.fromkeys(found))
+
+
+def _changes_settings(one: Invocation) -> bool:
+    """Whether a command changes what git runs later."""
+    words = [word for word in one.arguments if not word.startswith("-")]
+    at = next((at for at, word in enumerate(words) if word in ("config", "remote", "submodule")), None)
+    if program_name(one.program) != "git" or at is None:
+        return False
+    looks = any(word.startswith(("--get", "--list", "--show", "-l")) for word in one.arguments)
+    return not (looks or not set(words[at + 1 : at + 2]) - {"get", "get-url", "list", "status", "show"})
+
+
+def _names_a_path(arguments: Sequence[str], program: Program) -> bool:
+    """Whether a program that goes through folders is surely told where to begin: else it begins where it is."""
+    if program.revisions:
+        operands = [one for one in arguments if not one.startswith("-")]
+        return "--" in arguments[:-1] or (bool(operands) and all(":" in one[1:] for one in operands))
+    if program.style == "words":  # find: its paths stand before its expression
+        first = next((argument for argument in arguments if argument not in ("-H", "-L", "-P")), "-")
+        return not first.startswith(("-", "(", "!", ","))
+    count, may_be_value, has_text = 0, False, program.operands != "first_text"
+    for at, argument in enumerate(arguments):
+        if argument == "--":
+            count += len(arguments) - at - 1
+            break
+        if argument.startswith("-") and argument != "-":
+            has_text = has_text or has_option(argument, program.texts)
+            may_be_value = not _is_flag(argument, program.flags)
+        else:
+            count += not may_be_value
+            may_be_value = False
+    return count >= (1 if has_text else 2)
+
+
+def _is_flag(argument: str, flags: frozenset[str]) -> bool:
+    if argument.startswith("--"):
+        return "=" in argument or argument in flags
+    return all(f"-{letter}" in flags for letter in argument[1:])
+
+
+def _values(argument: str, program: Program) -> list[str]:
+    """Return the paths that an option may carry: `--to=../x`, `--to=x`, `-I/usr`, `-o../x`, and `-ox` of a program that may write.
+
+    Behind a letter that may write, in a group too (`-no.git/x`), what follows is one in any case.
+    """
+    starts = [at for at in (argument.find("/"), argument.find("..")) if at > 0]
+    is_short = not argument.startswith("--")
+    found = [argument[2:]] if is_short and (starts or not program.reads_only) else []
+    found += [argument[min(starts) :]] if starts else []
+    if is_short and program.style == "gnu":
+        letters = {risky[1] for risky in program.risky if len(risky) == len("-x")}
+        found += [argument[at + 1 :] for at, letter in enumerate(argument[:MAX_TAILS]) if at and letter in letters]
+    return [text for text in (*found, *_tails(argument)) if text]
+
+
+def _tails(argument: str) -> list[str]:
+    """Return what follows each sign that may join a path to something."""
+    tails = (argument[at + 1 :] for at, sign in enumerate(argument) if sign in JOINING)
+    return [tail for tail in islice(tails, MAX_TAILS) if tail]
+
+
+def join(folder: str, path: str) -> str:
+    """Return a path in a folder. A `..` behind a name stays as it is: where that is a link, it leads elsewhere than its text says."""
+    joined = posixpath.join(folder, path) if path else folder
+    return joined if leads_up(joined) else posixpath.normpath(joined)
