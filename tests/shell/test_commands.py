@@ -120,6 +120,16 @@ def test_paths_are_taken_out_of_arguments_options_and_redirections(source: str, 
         "rpm -q --eval '%(id)'", "rpm -qaE x", "apt list -o X=id", "openssl version -engine x", "xmllint --noent x", "gh pr view --web",
         "gh alias set x '!id'", "dotnet test @options", "rake test", "exiftool -if 'system(1)' x", "identify msl:x", "my-tool --exec=id",
         "my-tool --pager id", "set -k", "set -eH", "set -o keyword", "set -o history", "set -euo histexpand", "history -s ls", "jobs -x id",
+        "git log --format=%+G?", "git log --format='% GS'", "git for-each-ref --format='%(*signature)'", "git --no-pager -c a.b=c log", "git -P co x",
+        "git remote -v add a b", "git branch -a x --edit-description", "git reflog expire --all", "shuf -o x f", "sdiff -o x f g", "iconv -o x f", "base64 -o x f",
+        "csplit -f x f 1", "split --additional-suffix=c f", "yq -i .a f", "ptx f g", "zstd x --exec=id", "hyperfine id", "perf stat id", "docker-compose up",
+        "npm exec id", "npm x id", "npm explore a -- id", "npm init a", "npm config set a b", "pnpm dlx a", "yarn exec a", "cargo run", "cargo +../x test",
+        "cargo watch -x id", "go run ./x", "go generate", "go tool x", "go test -coverprofile=x", "go test -test.cpuprofile x", "go test -c",
+        "ruff check --fix", "ruff check --add-n", "pytest --html=x", "pytest --log-file x", "jest --output-file=x", "jest --outputFile.json=x", "jest -u",
+        "vitest --coverage --output-json x", "vitest --pool-options.forks.execArgv=x", "tsc --OUTFILE x", "tsc -outdir x", "tsc --GenerateTrace x",
+        "eslint --cache-file x", "mocha --reporter-options output=x", "mypy --shadow-file a b", "pip config edit --editor=id", "pip install --prefix x y",
+        "bazel test --output_base=x", "sed -i s/a/b/ f", "sed -n 'w x' f", "sed s/a/b/e f", "sed -f x f", "sed -n -i p f", "sed p f --in-place",
+        "python --version x", "./python --version", "command -p id", "command id", "date -f f 1", "pytest --cov-config=x",
     ],
 )  # fmt: skip
 def test_what_starts_others_or_has_an_option_that_writes_is_a_risk(source: str):
@@ -132,7 +142,11 @@ def test_what_starts_others_or_has_an_option_that_writes_is_a_risk(source: str):
 @pytest.mark.parametrize(
     "source",
     ["ls -la src", "git log --oneline -5", "git status --short", "cat a | head -3 | wc -l", "grep -rn 'a b' .", "find . -name '*.py' -type f",
-     "cd src && ls", "git diff HEAD~1 -- a.py", "rg -n x src", "sort -u a | uniq -c", "echo done 2>&1"],
+     "cd src && ls", "git diff HEAD~1 -- a.py", "rg -n x src", "sort -u a | uniq -c", "echo done 2>&1",
+     "sed -n '1,80p' f", "sed 's/a/b/g;5q' f | head", "sed -nE '/a/p' f", "git branch", "git branch -avv", "git branch --show-current", "git tag -l", "git remote -v",
+     "git remote get-url origin", "git stash list", "git stash show", "git reflog -5", "git worktree list", "git check-ignore -v f", "git --no-pager log -3",
+     "git -P diff", "git --version", "python3 --version", "python -V", "node -v", "make --version", "command -v node", "type ls", "date +%F", "uname -a",
+     "test -f f && cat f", "base64 -d f", "shuf -n 3 f", "zcat f", "df -h .", "diff3 a b c", "look a f", "nproc"],
 )  # fmt: skip
 def test_lines_that_only_read_are_known_as_such(source: str):
     assert reads_only(analyse(source))
@@ -140,7 +154,7 @@ def test_lines_that_only_read_are_known_as_such(source: str):
 
 @pytest.mark.parametrize(
     "source",
-    ["rm x", "ls > x", "mytool", "./ls", "/bin/ls x", "git add x", "tee x", "uniq a b", "uniq a b && rm c", "cat a | uniq - b", "xxd a b", "ls; X=1"],
+    ["rm x", "ls > x", "mytool", "./ls", "/bin/ls x", "git add x", "git branch x", "git tag x", "git stash", "git remote update", "tee x", "uniq a b", "uniq a b && rm c", "cat a | uniq - b", "xxd a b", "ls; X=1"],
 )  # fmt: skip
 def test_nothing_else_counts_as_reading(source: str):
     assert not reads_only(analyse(source))
@@ -153,7 +167,8 @@ def test_nothing_else_counts_as_reading(source: str):
      "git push -u origin main:main", "git fetch -j 4 origin a:b", "git fetch --depth 1 origin", "git pull --depth=1 origin x:y", "jq .env f",
      "jq '.environment | .env' f", "ps aux", "ps -ef", "ps -eo pid,args", "ps -p 1 -o comm=", "ps aux --sort -etime", "date", "date +%F", "date -u",
      "date -d yesterday +%F", "hostname", "hostname -I", "ip addr show", "systemctl status x", "nm x", "coverage report -m", "tox -e py311",
-     "gh pr view 5", "bat x", "rpm -qa", "apt list", "my-tool --config=x", "my-tool --filter x", "jobs", "cargo test -q", "eslint src", "pylint src", "prettier --check .", "jest src", "mocha", "pip list", "go env GOPATH"],
+     "gh pr view 5", "bat x", "rpm -qa", "apt list", "my-tool --config=x", "my-tool --filter x", "jobs", "cargo test -q", "cargo build", "go test -run x -count 1 ./...", "npm test", "npm ci", "jest --coverage", "tsc --noEmit", "vitest run",
+     "pytest --cov=src --cov-report=term-missing", "ruff check .", "split -l 10 f part_", "git --no-pager log -3", "git log --format='%h %s'", "eslint src", "pylint src", "prettier --check .", "jest src", "mocha", "pip list", "go env GOPATH"],
 )  # fmt: skip
 def test_plain_uses_of_programs_with_such_options_are_no_risk(source: str):
     assert analyse(source).invocations[0].risks == ()

@@ -102,7 +102,7 @@ LISTING = MappingProxyType(
         "tag": frozenset(["-l", "--list", "-n"]),
     }
 )
-"""Subcommands that only list where none but these words follow them."""
+"""Subcommands that change nothing when all that follows them is listed here."""
 SHOWING_GIT = frozenset(
     "archive bundle fast-export format-patch diff-files diff-index diff-tree range-diff merge-tree difftool request-pull worktree".split()
 )

@@ -160,7 +160,12 @@ PROGRAMS = MappingProxyType(
         ),
         **dict.fromkeys(
             "ls ll dir vdir".split(),
-            reader(folder="children", recursive=["-R", "--recursive"], follows=["-L", "--dereference"]),
+            reader(
+                folder="children",
+                recursive=["-R", "--recursive"],
+                follows=["-L", "--dereference"],
+                flags="-R -a -A -l -h -t -r -S -F -d -s -i -n -g -o -p -1 --recursive --all --almost-all --human-readable",
+            ),
         ),
         ":": reader(operands="text"),
         "cd": reader(),
@@ -235,7 +240,8 @@ PROGRAMS = MappingProxyType(
             "-p -c --config-file --rootdir --confcutdir -o --override-ini --basetemp --junitxml --junit-xml --pdbcls --pastebin --debug "
             "--tx --px --rsyncdir --report-log --log-file --resultlog --html --csv --md --excelreport --template --json-report-file --alluredir "
             "--benchmark-json --benchmark-save --benchmark-storage --benchmark-histogram --store-durations --cov-config --inifile --profile-svg "
-            "--snapshot-update @"
+            "--snapshot-update @",
+            style="letters",
         ),
         "ruff": program("--config --cache-dir --output-file -o --fix --fix-only --add-noqa server @"),
         "mypy": program(

@@ -1,0 +1,98 @@
+"""Programs that follow the links in a folder reach what these stand for: a rule that denies it holds, and what lies outside is asked about."""
+
+from pathlib import Path
+
+import pytest
+
+from pipeline_tools import checked_call
+from treadle import allow, deny, first_of, shell_tool
+from treadle.permissions.policies import decide
+from treadle.resolve import memory_session
+
+pytest.importorskip("tree_sitter_bash")
+
+FOLLOWING = [
+    "grep -R x d", "grep -nR x d", "grep --deref x d", "rg -L x d", "rg --follow x d", "fd -L x d", "find -L d", "find d -follow", "du -aL d",
+    "du --dereference d", "tree -l d", "ls -RL d", "diff -r d e", "diff d e",
+]  # fmt: skip
+COPYING = [
+    "cp -rL d x",
+    "cp -r d x",
+    "mv d x; cat x/l",
+    "tar chf x d",
+    "zip -r x d",
+    "rsync -aL d x",
+    "mytool d",
+    "grep -R x .",
+    "cp -r deep x",
+]
+PLAIN = [
+    "grep -r x d",
+    "rg x d",
+    "find d",
+    "du -a d",
+    "tree d",
+    "ls d",
+    "ls -R d",
+    "fd x d",
+    "rm -r d",
+    "cat d/k",
+]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    root = tmp_path / "root"
+    for name in ("secret", "d", "e", "deep/er"):
+        (root / name).mkdir(parents=True)
+    (root / "secret" / "key").write_text("x")
+    (root / "d" / "k").write_text("x")
+    (root / "d" / "l").symlink_to("../secret")
+    (root / "deep" / "er" / "up").symlink_to("../../d")
+    return root
+
+
+async def kind(line: str, root: Path, policy=None) -> str:
+    return (await decide(policy, checked_call(shell_tool(root), command=line), await memory_session())).kind
+
+
+@pytest.mark.row("P16")
+@pytest.mark.parametrize("line", [*FOLLOWING, *COPYING])
+async def test_a_denied_folder_is_not_reached_by_a_link_that_is_followed(root, line):
+    rules = first_of(deny("read(path=secret/**)"), allow("shell"))
+
+    assert await kind(line, root, rules) == "deny"
+
+
+@pytest.mark.parametrize("line", PLAIN)
+async def test_a_link_that_nobody_follows_denies_nothing(root, line):
+    rules = first_of(deny("read(path=secret/**)"), allow("shell"))
+
+    assert await kind(line, root, rules) == "allow"
+
+
+@pytest.mark.row("P16")
+@pytest.mark.parametrize("line", FOLLOWING)
+async def test_a_reader_that_follows_a_link_out_of_the_root_folder_is_asked_about(root, line):
+    assert await kind(line, root) == "allow"
+
+    (root / "d" / "out").symlink_to("/etc")
+
+    assert await kind(line, root) == "ask"
+
+
+async def test_a_link_outside_asks_nobody_where_a_rule_allows_a_program_that_writes(root):
+    (root / "d" / "out").symlink_to("/etc")
+
+    assert await kind("mytool d", root, allow("shell(mytool:*)")) == "allow"
+
+
+async def test_a_folder_too_large_to_look_through_is_asked_about_beside_a_denied_path(root):
+    for number in range(101):
+        (root / "e" / f"{number}").mkdir()
+        for name in range(200):
+            (root / "e" / f"{number}" / f"{name}").symlink_to("nowhere")
+    rules = first_of(deny("read(path=secret/**)"), allow("shell"))
+
+    assert await kind("cp -r e x", root, rules) == "ask"
+    assert await kind("grep -r x e", root, rules) == "allow"
