@@ -21,7 +21,7 @@ validation tooling test_state.py test_budgets.py engine agents permissions sessi
 durability/test_recovery.py durability/test_cancelling.py durability/test_cancelling_anywhere.py
 durability/test_changed_records.py durability/test_durable_commits.py providers/test_endings.py providers/test_repetitions.py
 providers/test_known.py testing
-hooks workers/test_workers.py workers/test_worker_limits.py face/test_wrong_values.py shell/test_command_rules.py
+hooks otel journals/test_degrading.py workers/test_workers.py workers/test_worker_limits.py face/test_wrong_values.py shell/test_command_rules.py
 toolsets/test_toolsets.py toolsets/test_todos.py toolsets/test_operations.py toolsets/test_reshaped.py
 """
 
