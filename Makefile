@@ -91,7 +91,7 @@ docs: $(STAMP)  ## Put the samples into the pages, and build the site with its r
 	@echo "Open build/site/index.html. For machines: build/site/llms.txt and build/site/llms-full.txt."
 
 .PHONY: picture
-picture: $(STAMP)  ## Draw the pictures of the README anew, and record a new user's path as docs/walk.cast
+picture: $(STAMP)  ## Redraw the pictures of the README, and record a new user's path as docs/walk.cast
 	$(BIN)/python scripts/picture.py
 	$(BIN)/python scripts/walk.py
 
@@ -115,7 +115,7 @@ bench: $(STAMP)  ## Measure the overhead of the loop against a bare one
 	$(BIN)/python benchmarks/run.py
 
 .PHONY: bench-record
-bench-record: $(STAMP)  ## Record anew what the scenarios of tests/benchmarks may cost
+bench-record: $(STAMP)  ## Record new cost limits for the scenarios of tests/benchmarks
 	$(BIN)/python tests/benchmarks/counts.py --record
 
 .PHONY: bench-rivals

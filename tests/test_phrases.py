@@ -46,6 +46,7 @@ def everything() -> list[tuple[str, str]]:
 def test_no_text_reads_as_if_it_were_translated(phrase):
     pattern = re.compile(phrase["not"], re.IGNORECASE)
 
-    found = [f"{place}: {line.strip()}" for place, line in everything() if pattern.search(line)]
+    read = [(place, line) for place, line in everything() if ".py:" not in place or not phrase.get("pages")]
+    found = [f"{place}: {line.strip()}" for place, line in read if pattern.search(line)]
 
     assert found == [], f"write instead: {phrase['but']}"
