@@ -309,11 +309,13 @@ class Life:
         parent, shared = self._parents.get(session_id, ("", 0))
         return self.owner(parent, seq) if seq <= shared else session_id
 
-    def adopted(self, session_id: str, events: Sequence[AnyEvent]) -> None:
-        """Note of a session that is made with its events whether it shares those before its fork with another."""
-        for fork in events[-2:]:  # the mode that its parent has now may stand behind it
-            if isinstance(fork, SessionForked):
-                self._parents[session_id] = (fork.parent_id, fork.seq - 1)
+    def made(self, session_id: str, events: Sequence[AnyEvent]) -> None:
+        """Note of a session that begins with these events whether it shares those before its fork with another."""
+        fork = next((one for one in reversed(events) if isinstance(one, SessionForked)), None)
+        if fork is None:
+            self._parents.pop(session_id, None)  # of a fork with this name that was left in another store
+        else:
+            self._parents[session_id] = (fork.parent_id, fork.seq - 1)
 
 
 def _with_model(agent: Agent, model: Any) -> Agent:

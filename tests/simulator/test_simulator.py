@@ -37,6 +37,7 @@ FOUND = (
     60005838,
     60515485,
     60528448,
+    70008773,
 )
 """Seeds beyond the ten thousand that broke a promise, or that were judged wrongly, at some time."""
 TESTS = Path(__file__).resolve().parent.parent
