@@ -2,6 +2,7 @@
 
 import json
 import os
+import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -234,7 +235,7 @@ def test_a_changed_server_of_the_folder_is_told_apart_from_a_new_one(treadle: An
     assert "not used before you approve them: git (changed since you approved it), more." in run(treadle)[1]
 
 
-DENY = "import sys; open('ran', 'a').write('x'); sys.exit(2)\n"
+DENY = "import os, sys; open(os.environ['CLAUDE_PROJECT_DIR'] + '/ran', 'a').write('x'); sys.exit(2)\n"
 
 
 def hooked(treadle: Any, project: Path, command: str) -> None:
@@ -253,11 +254,18 @@ def hooked(treadle: Any, project: Path, command: str) -> None:
         f"{sys.executable} link.py",
         f"{sys.executable} 'a b/check.py'",
         f"X=check.py; {sys.executable} $X",
+        f"cd tools && {sys.executable} ./check.py",
+        f'cd "$CLAUDE_PROJECT_DIR"/tools; cd deep && {sys.executable} check.py',
+        f"cd tools/deep && {sys.executable} ../check.py",
+        f"{sys.executable} -m tools.check",
+        f"cd tools; {sys.executable} -m check",
     ],
 )
 def test_a_file_of_the_folder_that_a_hook_starts_is_approved_with_it(treadle: Any, project: Path, command: str):
-    place = treadle.folder / ("a b/check.py" if "a b" in command else "check.py")
-    place.parent.mkdir(exist_ok=True)
+    at = "tools/deep/" if "cd deep" in command else "tools/" if "tools" in command else ""
+    place = treadle.folder / ("a b/check.py" if "a b" in command else f"{at}check.py")
+    place.parent.mkdir(exist_ok=True, parents=True)
+    (treadle.folder / "tools/deep").mkdir(exist_ok=True, parents=True)
     place.write_text(DENY)
     (treadle.folder / "link.py").symlink_to("check.py")
     hooked(treadle, project, command)
@@ -270,6 +278,43 @@ def test_a_file_of_the_folder_that_a_hook_starts_is_approved_with_it(treadle: An
     ran, words = run(treadle)
     assert not ran
     assert f"changed {'link.py' if 'link' in command else place.relative_to(treadle.folder)}" in words
+
+
+@pytest.mark.row("D-TRUST")
+@pytest.mark.parametrize(
+    ("command", "file"),
+    [("make -s check", "Makefile"), ("npm run check", "package.json"), ("cd tools && make", "tools/makefile")],
+)
+def test_a_file_that_a_hooks_program_reads_by_custom_is_approved_with_it(
+    treadle: Any, project: Path, command: str, file: str
+):
+    (treadle.folder / "tools").mkdir()
+    (treadle.folder / file).write_text("{}\n")
+    hooked(treadle, project, command)
+    treadle("trust", "approve", code=0)
+
+    assert file in treadle.json("trust", "--json", code=0)[0]["files"]
+
+
+@pytest.mark.row("D-TRUST")
+@pytest.mark.parametrize("plant", ["deep", "many folders", "name"])
+def test_a_folder_that_cannot_be_read_as_a_whole_is_refused_and_read_in_bounded_time(
+    treadle: Any, project: Path, plant: str
+):
+    here = project
+    for number in range(2000 if plant == "many folders" else 1100 if plant == "deep" else 0):
+        here = project / f"d{number}" if plant == "many folders" else here / "d"
+        here.mkdir()
+    if plant == "name":
+        Path(os.fsdecode(os.fsencode(project) + b"/\xff\n.txt")).touch()
+
+    said = treadle("trust", "approve", code=2).stderr
+    assert "cannot be trusted" in said
+    assert "bug" not in said
+    ran, words = run(treadle)
+    assert not ran
+    assert "bug" not in words
+    subprocess.run(["rm", "-rf", project], check=True)  # deeper than pytest goes
 
 
 @pytest.mark.row("D-TRUST")

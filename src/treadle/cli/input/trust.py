@@ -39,7 +39,14 @@ _FOLDER = ".treadle"
 _HOOKS = Path(_FOLDER, "hooks.json")
 _ROOT = re.compile(r"\$\{?(?:CLAUDE|TREADLE)_PROJECT_DIR\b\}?")
 _WORDS = re.compile(r"[^\s;|&<>()=,:'\"`]+")
-_MAX_FILES = 500
+_MODULE = re.compile(r"[A-Za-z_]\w*(\.\w+)*")
+_BY_CUSTOM = {
+    "make": ("GNUmakefile", "makefile", "Makefile"),
+    "just": ("justfile", "Justfile", ".justfile"),
+    **dict.fromkeys(("npm", "npx", "pnpm", "yarn", "bun"), ("package.json",)),
+}
+"""Programs that hooks start, and the files that say what these run."""
+_MAX_FILES, _MAX_FOLDERS = 500, 50
 _MAX_BYTES = 5_000_000
 _MAX_PROGRAM_BYTES = 50_000_000
 _MOST_NAMED = 8
@@ -128,14 +135,18 @@ def brought_by(folder: Path) -> Brought:
     if not os.path.lexists(place):
         return Brought(folder=str(root), digest="")
     found, size = dict[str, tuple[Path, bytes]](), 0
-    for path in _files(place):
+    too_much = f"{place} holds more than {_MAX_FILES} files and folders or {_MAX_BYTES:,} bytes: it cannot be trusted as a whole."
+    for number, path in enumerate(_within(place)):
+        if number > _MAX_FILES:
+            raise UsageError(too_much)
+        if stat.S_ISDIR(path.lstat().st_mode):
+            continue
         content = _content(path, _MAX_BYTES)
         size += len(content)
+        if size > _MAX_BYTES:
+            raise UsageError(too_much)
         found[str(path.relative_to(root))] = (path, content)
-        if len(found) > _MAX_FILES or size > _MAX_BYTES:
-            raise UsageError(
-                f"{place} holds more than {_MAX_FILES} files or {_MAX_BYTES:,} bytes: it cannot be trusted as a whole."
-            )
+    found = dict(sorted(found.items(), key=lambda one: one[1][0].parts))
     if (hooks := found.get(str(_HOOKS))) is not None:
         found |= {name: one for name, one in _started(root, hooks[1]) if name not in found}
     digests, whole = dict[str, str](), hashlib.sha256()
@@ -161,14 +172,34 @@ def _started(root: Path, hooks: bytes) -> Iterator[tuple[str, tuple[Path, bytes]
     for command in commands:
         plain = _ROOT.sub(str(root), command)
         try:
-            words = shlex.split(plain)
+            reading = shlex.shlex(plain, posix=True, punctuation_chars=True)
+            reading.whitespace_split, reading.commenters = True, ""
+            words = list(reading)
         except ValueError:
             words = []
-        for word in sorted({*words, *_WORDS.findall(plain)}):
-            path = Path(os.path.realpath(root / word)) if "\0" not in word else root
+        words = [one for one in dict.fromkeys([*words, *_WORDS.findall(plain)]) if "\0" not in one]
+        for named in sorted({place / name for place in _folders(root, words) for name in _names(words)}):
+            path = Path(os.path.realpath(named))
             if path.is_file() and path.is_relative_to(root):
-                name = os.path.relpath(os.path.normpath(root / word), root)
+                name = os.path.relpath(os.path.normpath(named), root)
                 yield name, (path, _content(path, _MAX_PROGRAM_BYTES))
+
+
+def _folders(root: Path, words: Sequence[str]) -> list[Path]:
+    """Return the folders in which a command may start a program: it may go to those that it names."""
+    found = [root]
+    for word in words:
+        near = [place / word for place in found if Path(os.path.realpath(place / word)).is_relative_to(root)]
+        found += [one for one in near if one.is_dir() and one not in found][: _MAX_FOLDERS - len(found)]
+    return found
+
+
+def _names(words: Sequence[str]) -> list[str]:
+    """Return the names of files that a command may start: its words, its modules of Python, and what its programs read by custom."""
+    modules = [word.split(".") for word in words if "-m" in words and _MODULE.fullmatch(word)]
+    files = [f"{'/'.join(parts)}{end}" for parts in modules for end in (".py", "/__main__.py")]
+    packages = [f"{'/'.join(parts[:length])}/__init__.py" for parts in modules for length in range(1, len(parts) + 1)]
+    return [*words, *files, *packages, *(name for word in words for name in _BY_CUSTOM.get(Path(word).name, ()))]
 
 
 def _commands_in(value: object) -> Iterator[str]:
@@ -205,20 +236,22 @@ def _absolute(path: Path) -> Path:
     return Path(os.path.abspath(path))  # noqa: PTH100 - as it is named: a link may lead elsewhere by now
 
 
-def _files(place: Path) -> Iterator[Path]:
-    """Yield all files below a folder, sorted. A link may lead to something else tomorrow: nobody can trust it."""
-    status = place.lstat()
-    if stat.S_ISREG(status.st_mode):
+def _within(folder: Path) -> Iterator[Path]:
+    """Yield a folder, and all files and folders in it. A link may lead to something else tomorrow: nobody can trust it."""
+    left = [folder]
+    while left:
+        place = left.pop()
+        mode = place.lstat().st_mode
+        if not stat.S_ISDIR(mode) and not stat.S_ISREG(mode):
+            raise UsageError(f"{place} is neither a file nor a folder: its contents cannot be trusted.")
+        if any("\udc80" <= one <= "\udcff" for one in place.name):
+            raise UsageError(f"{place.parent} has a file whose name is not UTF-8 text: it cannot be trusted.")
         yield place
-        return
-    if not stat.S_ISDIR(status.st_mode):
-        raise UsageError(f"{place} is neither a file nor a folder: its contents cannot be trusted.")
-    try:
-        names = sorted(os.listdir(place))  # noqa: PTH208 - sorted as bytes of names are
-    except OSError as error:
-        raise UsageError(f"{place} cannot be read: {error.strerror}.") from error
-    for name in names:
-        yield from _files(place / name)
+        if stat.S_ISDIR(mode):
+            try:
+                left += place.iterdir()
+            except OSError as error:
+                raise UsageError(f"{place} cannot be read: {error.strerror}.") from error
 
 
 def _content(path: Path, most: int) -> bytes:
