@@ -332,8 +332,8 @@ class Checker:
             position=place.position,
             digest=digest([tool.name, canonical]),
             key=idempotency_key(self._session_id, place.step, place.position, tool.name, canonical),
-            subjects=resolved(tool, arguments),
-            folder=start_folder(tool, arguments, facts_in(self._session)) if tool.line is not None else ".",
+            subjects=None if tool.subjects is None else resolved(tool, arguments),
+            folder="." if tool.line is None else start_folder(tool, arguments, facts_in(self._session)),
         )
 
     def _missing(self, proposed: ToolCall) -> ToolResult:

@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeAlias
 import msgspec
 
 from treadle.sandboxes.twins import home_twins, names_below
+from treadle.toolsets.files.mounts import mounted_names
 
 __all__ = ["Watched", "all_names", "home_names"]
 
@@ -72,6 +73,11 @@ class Watched:
 
     def twins(self, path: str, extent: str = "itself") -> Collection[str] | None:
         """Return the other names of a file, or of what a folder holds; None where there are too many files to search."""
+        linked = self._linked_names(path, extent)
+        mounted = [form for one in mounted_names(path, extent) for form in self._root.both_names(one)]
+        return None if linked is None else [*linked, *mounted]
+
+    def _linked_names(self, path: str, extent: str) -> Collection[str] | None:
         is_search = extent != "itself" and os.path.isdir(path)  # noqa: PTH112 - as in _linked_files
         if not is_search and not _linked_files(path, "itself"):
             return ()
