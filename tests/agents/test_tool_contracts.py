@@ -116,6 +116,23 @@ async def test_a_call_that_is_made_again_and_fails_is_an_error_with_its_words():
     assert "no database" in found.message
 
 
+@pytest.mark.row("F07")
+@pytest.mark.parametrize(
+    ("now", "then", "has_drifted"),
+    [
+        ({"ok": 1}, {"ok": True}, True),
+        ([{"a": [False]}], [{"a": [0]}], True),
+        ({"a": None}, {}, True),
+        ({"price": 1.0, "name": "é"}, {"name": "é", "price": 1}, False),
+    ],
+)
+async def test_a_result_of_another_type_has_drifted(now: Any, then: Any, has_drifted: bool):
+    example = recorded(then, deterministic=True)
+    found = await errors_of(price(run=lambda arguments, ctx: now, output_schema=None, examples=[example]), run=True)
+
+    assert [one.where for one in found] == ["example 1, run again"] * has_drifted
+
+
 async def test_a_broken_schema_does_not_hide_what_is_wrong_with_other_tools():
     broken = price(name="broken", parameters={"type": "object", "properties": {"a": {"type": "strng"}}})
 

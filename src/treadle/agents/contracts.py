@@ -11,7 +11,7 @@ import msgspec
 
 from treadle.agents.agent import Agent
 from treadle.agents.wording import advice_on
-from treadle.canonical import find_unencodable
+from treadle.canonical import encode, find_unencodable
 from treadle.errors import (
     ConfigurationError,
     InvalidArguments,
@@ -267,7 +267,7 @@ async def _run_again(tool: Tool, where: str, example: ToolExample) -> list[ToolF
     if result.is_error and result.status.value != "rejected":
         return found(f"It ended as `{result.status.value}`: {result.message or result.content}")
     now = _returned(result)
-    if example.has_result and now != example.result:
+    if example.has_result and encode(now) != encode(example.result):  # to Python, true and 1 are equal
         return found(
             f"It returned {shown(now)} now; recorded is {shown(example.result)}. Fix the tool, or record the example again."
         )
