@@ -7,6 +7,7 @@ import pytest
 from session_tools import stored_session, waiting_session
 
 from treadle import Agent, NotDone, Session, SessionMoved, SessionNotActive, open_session
+from treadle.events import ChildStarted
 from treadle.journals.memory import MemoryJournal
 from treadle.testing import ScriptedModel, call, text
 
@@ -65,7 +66,7 @@ async def test_nothing_but_its_caller_changes_how_a_session_continues_that_carri
     )
     async with open_session(journal, id="s") as session:
         await caller.run("go", session=session)
-    below = next(one.child_id for one in await journal.read("s") if one.type == "child.started")
+    below = next(one.child_id for one in await journal.read("s") if isinstance(one, ChildStarted))
 
     async with open_session(journal, id=below) as session:
         if name == "steer":

@@ -31,6 +31,15 @@ class Book(pydantic.BaseModel):
     pages: list[list[int]] = []
 
 
+class Longer(Report):
+    further: int = 7
+
+
+class Shelf(pydantic.BaseModel):
+    book: Book = pydantic.Field(serialization_alias="Book")
+    report: Report = pydantic.Field(default_factory=Report, exclude=True)
+
+
 class Counted(pydantic.BaseModel):
     rows: list[Row]
 
@@ -79,6 +88,11 @@ MODELS = [
     pytest.param(lambda: Report(rows=rows(), names={str(one.number): one for one in rows()}, more=[1]), id="fields"),
     pytest.param(lambda: Report(hidden=list(range(MANY)), either=list(range(MANY))), id="hidden and optional"),
     pytest.param(lambda: Book(report=Report(rows=rows()), pages=[[1, 2]] * MANY), id="within"),
+    pytest.param(lambda: Report(rows=rows(), more=Row(number=7)), id="a model beyond the fields"),
+    pytest.param(lambda: Book(report=Longer(rows=rows())), id="a model with more fields than were declared"),
+    pytest.param(
+        lambda: Shelf(book=Book(report=Report(rows=rows())), report=Report(rows=rows())), id="renamed and hidden models"
+    ),
     pytest.param(lambda: Counted(rows=rows()), id="a serializer of a field"),
     pytest.param(lambda: Summed(rows=list(range(MANY))), id="a computed field"),
     pytest.param(lambda: Described(rows=list(range(MANY))), id="an annotated serializer"),
