@@ -61,6 +61,19 @@ def test_work_is_bounded_and_fails_closed():
     assert read(";".join(["true"] * MAX_COMMANDS)).is_understood
 
 
+@pytest.mark.parametrize(
+    ("source", "touched"),
+    [
+        ("cut -d/ -f1 a", {"a"}), ("cut -d / -f1 a", {"a"}), ("sort -t/ -k 2 a", {"a"}), ("paste -d / a b", {"a", "b"}), ("join -t/ a b", {"a", "b"}),
+        ("grep -e /x a", {"a"}), ("grep --include=/x y a", {"a"}), ("grep -- -e /x", {"-e", "/x"}), ("cut -- -d /x", {"-d", "/x"}),
+        ("git log --format='%h/%s' a", {"a"}), ("git log --author /x a", {"a"}), ("git log --pretty /x", {"/x"}), ("rg --files /x", {"/x"}),
+        ("git log --format /x", {"/x"}), ("column -s/ a", {"a"}),
+    ],
+)  # fmt: skip
+def test_the_value_of_an_option_is_no_path_where_it_never_is_one(source: str, touched: set[str]):
+    assert {one.path for one in analyse(source).touched} == touched
+
+
 def test_a_cd_adds_the_folder_it_may_have_gone_to():
     line = analyse("cd sub && cat ../x")
 
@@ -111,7 +124,7 @@ def test_paths_are_taken_out_of_arguments_options_and_redirections(source: str, 
         "\\export PATH=x", "'declare' PATH=x", "builtin readonly PATH=x", "read PATH", "getopts x PATH", "wait -np PATH", "mapfile PATH",
         "git push git@host:x main", "git push host:x", "git fetch --depth 1 git@host:x", "git fetch --dep 1 host:x", "git fetch -vj 4 host:x",
         "git fetch -- host:x", "git pull --jobs=4 host:x", "git push --rep host:x", "git push --push-opt=x origin", "git add -e",
-        "jq -n env", "jq -n '$ENV.KEY'", "jq -c '.x, (env|keys)' f", "jq -n '\"x\"|modulemeta'", "ps axe", "ps -auxe", "ps -p 1 e", "ps -x -e",
+        "jq -n env", "jq -n '$ENV.KEY'", "jq -c '.x, (env|keys)' f", "jq -n '\"x\"|modulemeta'", "jq -n '$ ENV.KEY'", "ps axe", "ps -auxe", "ps -p 1 e", "ps -x -e",
         "ps e", "date -s 2020-01-01", "date -us x", "date 010203042026", "hostname x", "hostname -F x", "ip netns exec x id", "ip -batch x",
         "systemctl status -H user@host", "journalctl --vacuum-s=1", "nm --plugin ./x.so f", "objdump @options", "ldd ./x", "uv run x",
         "bundle exec x", "coverage run x.py", "coverage report --rc=x", "tox -x testenv.commands=id", "tox -qc x", "bat --pager=id x",

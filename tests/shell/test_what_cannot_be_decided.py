@@ -98,6 +98,7 @@ STARTED = [
 """Programs that are not known, and may start what they are given."""
 
 LISTED = [
+    "7z a o",
     "wc --files0-from=l", "tar -cf o -T l", "tar -cf o --files-from l", "md5sum -c l", "sha256sum --check l", "cpio -o", "zip o.zip -@",
     "rsync --files-from=l . o", "jq -n 'import \"./s/k\" as $d; $d'", "file -f l", "git archive HEAD", "git bundle create o HEAD",
     "git format-patch -1 --stdout", "git diff-index -p HEAD", "git worktree add w", "find -files0-from l -name x", "find -files0-from l -delete",
@@ -235,6 +236,14 @@ async def test_a_later_rule_that_surely_denies_beats_one_that_cannot_say(tmp_pat
         "ls -R",
         "ls -lR .",
         "diff -r . ../t",
+        "ag k",
+        "ack k",
+        "ugrep -r k",
+        "rga k",
+        "semgrep scan",
+        "gitleaks",
+        "ctags -R",
+        "zcat -rf .",
         "git grep k",
         "git grep -n k -- .",
         "git show HEAD:s/k",
@@ -267,7 +276,21 @@ async def test_a_denied_path_is_reached_by_no_command(tmp_path, command):
 
 
 @pytest.mark.parametrize(
-    "command", ["ls", "ls -la", "grep k f", "cat f", "find f", "grep -r k f", "rg k f", "git status", "du -sh f"]
+    "command",
+    [
+        "ls",
+        "ls -la",
+        "ls -R d",
+        "cut -d/ -f1 f",
+        "sed -n p f",
+        "grep k f",
+        "cat f",
+        "find f",
+        "grep -r k f",
+        "rg k f",
+        "git status",
+        "du -sh f",
+    ],
 )
 async def test_commands_beside_a_denied_path_run(tmp_path, command):
     (tmp_path / "s").mkdir()

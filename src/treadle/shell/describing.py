@@ -30,6 +30,8 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
     """`paths`: each operand may be a path. `first_text`: the first is a pattern or script. `text`: none is a path."""
     texts: frozenset[str] = frozenset()
     """Options whose value is text and no path or operand: `-n`, `--format`."""
+    plain: frozenset[str] = frozenset()
+    """Options whose value is never a path, whatever stands in it: `cut -d /`. One with `=` takes it behind this sign only: `--format=`."""
     recursive: frozenset[str] | None = frozenset()
     """Options with which it goes through whole folders, and where no path is given through the one it is in; None if it always does."""
     revisions: bool = False
@@ -43,9 +45,9 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
 
 
 # Any: the fields of a Program; `convert` checks them.
-def program(risky: str = "", *, texts: str = "", flags: str = "", **settings: Any) -> Program:
+def program(risky: str = "", *, texts: str = "", flags: str = "", plain: str = "", **settings: Any) -> Program:
     """Describe a program that may change something."""
-    words = {"risky": risky.split(), "texts": texts.split(), "flags": flags.split()}
+    words = {"risky": risky.split(), "texts": texts.split(), "flags": flags.split(), "plain": plain.split()}
     return msgspec.convert({**words, **settings}, Program)
 
 

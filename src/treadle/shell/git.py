@@ -13,6 +13,8 @@ _PATCH = """
 """Options with which git shows what stands in files, beside who changed them when."""
 _HUNKS = ["-p", "--patch", "-i", "--interactive"]
 """Options with which git shows each change, and asks about it."""
+_ABOUT = "--format= --pretty= --author --committer --grep --since --until --after --before --date -S -G --src-prefix --dst-prefix"
+"""Options of git whose value is about the commits that are shown, and no path."""
 _SIGNING = "-S --gpg-sign --verify-signatures"
 """Options with which git starts the program that signs, or checks signatures."""
 _FETCHING = "--depth --deepen --shallow-since --shallow-exclude -j --jobs --refmap"
@@ -24,7 +26,7 @@ _GIT_READERS = {
     "check-ignore": reader("--help"),
     "cherry": reader("--help", operands="text"),
     "describe": reader("--help", operands="text"),
-    "diff": reader(_DIFF, recursive=None, revisions=True),
+    "diff": reader(plain=_ABOUT, risky=_DIFF, recursive=None, revisions=True),
     "for-each-ref": reader("--shell --perl --python --tcl --help", operands="text"),
     "grep": searcher(
         "-O --open-files-in-pager --ext-grep --textconv --help -f",
@@ -33,23 +35,23 @@ _GIT_READERS = {
         flags=GREP_FLAGS,
         revisions=True,
     ),
-    "log": reader(_DIFF, folder="tree", recursive=_PATCH, revisions=True),
+    "log": reader(plain=_ABOUT, risky=_DIFF, folder="tree", recursive=_PATCH, revisions=True),
     "ls-files": reader("--help -X --exclude-from"),
     "ls-tree": reader("--help"),
     "merge-base": reader("--help", operands="text"),
     "name-rev": reader("--help", operands="text"),
     "rev-list": reader(f"{_DIFF} --use-bitmap-index"),
     "rev-parse": reader("--help --parseopt --sq-quote"),
-    "reflog": reader(f"{_DIFF} expire delete drop write", recursive=_PATCH, revisions=True),
+    "reflog": reader(plain=_ABOUT, risky=f"{_DIFF} expire delete drop write", recursive=_PATCH, revisions=True),
     "remote get-url": reader(operands="text"),
-    "shortlog": reader(_DIFF),
-    "show": reader(_DIFF, recursive=None, revisions=True),
+    "shortlog": reader(plain=_ABOUT, risky=_DIFF),
+    "show": reader(plain=_ABOUT, risky=_DIFF, recursive=None, revisions=True),
     "show-ref": reader("--help --exclude-existing", operands="text"),
-    "stash list": reader(_DIFF, recursive=_PATCH, revisions=True),
-    "stash show": reader(_DIFF, recursive=_PATCH, revisions=True),
+    "stash list": reader(plain=_ABOUT, risky=_DIFF, recursive=_PATCH, revisions=True),
+    "stash show": reader(plain=_ABOUT, risky=_DIFF, recursive=_PATCH, revisions=True),
     "status": reader("--help", recursive=["-v", "--verbose"]),
     "version": reader("--help"),
-    "whatchanged": reader(_DIFF, folder="tree", recursive=_PATCH, revisions=True),
+    "whatchanged": reader(plain=_ABOUT, risky=_DIFF, folder="tree", recursive=_PATCH, revisions=True),
     "worktree list": reader(operands="text"),
 }
 _GIT_WRITERS = {

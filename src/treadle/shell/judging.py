@@ -29,7 +29,7 @@ _NAMES = re.compile(r"[\w./+-]*\w")
 _MAX_NAMES = 3000
 _MAX_LETTERS = 6
 """How far into joined short options one may stand that takes a value."""
-_SHOWS_ENVIRONMENT = re.compile(r"\$ENV\b|(?<![.\w$])env\b")
+_SHOWS_ENVIRONMENT = re.compile(r"\bENV\b|(?<![.\w$])env\b")
 """How a program of jq shows what stands in the environment. `.env` is a field of its input."""
 _SIGNED = re.compile(r"%[-+ ]?G|%\(\*?signature")
 """How a format of git shows a signature."""

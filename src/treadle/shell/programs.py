@@ -7,6 +7,7 @@ The lists of options come from the programs' own manuals; they forbid what a rul
 import posixpath
 import re
 from types import MappingProxyType
+from typing import Any
 
 from treadle.shell.describing import GREP_FLAGS, Program, program, reader, searcher
 from treadle.shell.git import GIT
@@ -129,6 +130,7 @@ def _grep() -> Program:
         "-f --file --exclude-from",
         operands="first_text",
         texts="-e --regexp",
+        plain="-e --regexp --include --exclude --exclude-dir --label -m -A -B -C",
         reads_only=True,
         recursive=_GREP_RECURSES,
         follows=["-R", "--dereference-recursive"],
@@ -140,6 +142,9 @@ def _grep() -> Program:
 SUBCOMMANDS = MappingProxyType({"git": GIT})
 """Programs that are judged by their subcommand. One that is not listed may be an alias for any command."""
 
+# Any: fields of a Program.
+_SEARCHING: dict[str, Any] = {"recursive": None, "operands": "first_text"}
+
 PROGRAMS = MappingProxyType(
     {
         **dict.fromkeys("true false pwd".split(), reader(operands="text")),
@@ -148,12 +153,16 @@ PROGRAMS = MappingProxyType(
             reader(operands="text"),
         ),
         **dict.fromkeys(
-            "cat tac head tail cut fold nl rev comm cmp paste column stat readlink realpath "
-            "sum od hexdump expand unexpand join pr fmt tsort numfmt df hexyl test".split(),
+            "cat tac head tail fold nl rev comm cmp stat readlink realpath "
+            "sum od hexdump expand unexpand pr fmt tsort numfmt df hexyl test".split(),
             reader(),
         ),
         **dict.fromkeys("base32 base64 basenc".split(), reader("-o --output")),
         **dict.fromkeys(["zcat", "bzcat"], reader(recursive=["-r", "--recursive"])),
+        "column": reader(plain="-s -o --separator --output-separator"),
+        "cut": reader(plain="-d -f -c -b --delimiter --output-delimiter --fields"),
+        "join": reader(plain="-t -e -o"),
+        "paste": reader(plain="-d --delimiters"),
         "strings": reader("@"),
         **dict.fromkeys(
             "md5sum sha1sum sha224sum sha256sum sha384sum sha512sum b2sum cksum".split(), reader("-c --check")
@@ -202,10 +211,14 @@ PROGRAMS = MappingProxyType(
             "--pre --hostname-bin -z --search-zip -f --file --ignore-file --pre-glob",
             operands="first_text",
             texts="-e --regexp --files",
+            plain="-e --regexp -g --glob --iglob -t -T --type",
             follows="-L --follow",
             flags=_RG_FLAGS,
         ),
-        "sort": reader("-o --output --compress-program -T --temporary-directory --files0-from --random-source"),
+        "sort": reader(
+            plain="-t -k --field-separator --key",
+            risky="-o --output --compress-program -T --temporary-directory --files0-from --random-source",
+        ),
         "tr": reader(operands="text"),
         "tree": searcher(
             "-o --fromfile --fromtabfile --gitfile --infofile -R",
@@ -321,8 +334,18 @@ PROGRAMS = MappingProxyType(
         "tox": program("-c --conf -x --override --workdir --root --installpkg --result-json exec e devenv d"),
         "nox": program("-f --noxfile --envdir --report --python -P --extra-pythons"),
         **dict.fromkeys(["bat", "batcat", "delta"], program("--pager --config-file --diff-args --features --config")),
-        "ag": program("--pager -p --path-to-ignore"),
-        "ack": program("--pager --ackrc --output --files-from -x"),
+        "ag": program("--pager -p --path-to-ignore", **_SEARCHING),
+        "ack": program("--pager --ackrc --output --files-from -x", **_SEARCHING),
+        **dict.fromkeys(
+            "ug ugrep".split(), program("--filter --config --view --pager --save-config -f --file", **_SEARCHING)
+        ),
+        **dict.fromkeys("rga pt sift".split(), program("--pre --config", **_SEARCHING)),
+        **dict.fromkeys(
+            "detect-secrets gitleaks semgrep trufflehog".split(),
+            program("--config --report-path -o --output", **_SEARCHING),
+        ),
+        **dict.fromkeys(["codespell", "typos"], program("--config -w --write-changes", recursive=None)),
+        "ctags": program("-f -o --options --filter -L", recursive=["-R", "--recurse"]),
         "cloc": program(
             "--extract-with --vcs --config --list-file --exclude-list-file --report-file --out --sql --read-lang-def --force-lang-def "
             "--write-lang-def --diff-list-file --strip-comments --strip-code --write-stats --git"
@@ -412,8 +435,8 @@ SUFFIXED = MappingProxyType(
 )
 """Programs that may give a file a name with one more ending, and the letter of the option that says which."""
 
-LISTED = frozenset("cpio pax afio".split())
-"""Programs that are told by their input which files they read."""
+LISTED = frozenset("cpio pax afio 7z 7za 7zz rar".split())
+"""Programs that are told by their input which files they read, or read all where nothing is named."""
 LISTING_OPTIONS = frozenset(
     "--files0-from -files0-from --files-from --files --pathspec-from-file --null-from --include-from --from-file --input-file".split()
 )

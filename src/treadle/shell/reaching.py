@@ -81,8 +81,11 @@ def _named(one: Invocation, program: Program, arguments: Sequence[str]) -> list[
     found: list[tuple[str, str, bool]] = []
     has_text = program.operands == "first_text" and not any(has_option(one, program.texts) for one in arguments)
     is_over = may_be_value = False
-    for argument in arguments:
+    for before, argument in zip(("", *arguments), arguments, strict=False):
         is_option = argument.startswith("-") and argument != "-" and not is_over
+        if before in program.plain and not is_option and not is_over:
+            may_be_value = False
+            continue
         is_over = is_over or argument == "--"
         if is_option:
             texts = _values(argument, program)
@@ -230,6 +233,9 @@ def _values(argument: str, program: Program) -> list[str]:
 
     Behind a letter that may write, in a group too (`-no.git/x`), what follows is one in any case.
     """
+    name, sign, _ = argument.partition("=")
+    if {name, name + sign, argument[:2]} & program.plain:
+        return []
     starts = [at for at in (argument.find("/"), argument.find("..")) if at > 0]
     is_short = not argument.startswith("--")
     found = [argument[2:]] if is_short and (starts or not program.reads_only) else []
