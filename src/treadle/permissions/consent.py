@@ -8,7 +8,7 @@ from treadle.canonical import copied, digest, encoded
 from treadle.events import ActionDecided, ApprovalAnswered, ApprovalRequested, CallDecided
 from treadle.fields import explained
 from treadle.permissions.protection import PROTECTED
-from treadle.permissions.reviews import offered_rules, review_of
+from treadle.permissions.reviews import offered_rules, review_of, start_of
 from treadle.permissions.views import facts_in
 from treadle.ports import Decision, DecisionKind, SessionView
 from treadle.state import IN_DOUBT, Approval, CallState, Doubt
@@ -103,8 +103,10 @@ def covers(state: CallState, call: CheckedCall, session_id: str) -> bool:
 
 def is_new_danger(state: CallState, decision: Decision) -> bool:
     """Whether a call reaches a protected file by now of which the person who allowed it was not told."""
-    asked = None if state.approval is None else (state.approval.rule, state.approval.reason)
-    return decision.rule == PROTECTED and asked != (decision.rule, decision.reason)
+    if decision.rule != PROTECTED:
+        return False
+    asked = state.approval
+    return asked is None or asked.rule != PROTECTED or not asked.reason.startswith(decision.reason)
 
 
 def answer_in_doubt(state: CallState, call: CheckedCall, session_id: str) -> Literal["allow", "deny"] | None:
@@ -213,7 +215,7 @@ def request(
         effect=call.effect,
         expires_at=expires_at,
         rule=decision.rule,
-        reason=decision.reason,
+        reason=f"{decision.reason} {start_of(call)}".strip(),
         replaces="" if replaced is None else replaced.replaces or replaced.id,
         approval_type=_KINDS.get(decision.rule, "plan" if call.tool.ends_plan else "tool_call"),
         action=shown.action,

@@ -15,7 +15,7 @@ from treadle.ports import Decision, SessionView
 from treadle.shell.rules import suggested
 from treadle.tools import CheckedCall, Effect, JsonObject, Preview, Review, Subject
 
-__all__ = ["escaped", "offered_rules", "review_of"]
+__all__ = ["escaped", "offered_rules", "review_of", "start_of"]
 
 _MAX_PREVIEW = 200_000
 """Characters of a preview. The arguments of a request are whole in any case."""
@@ -40,7 +40,7 @@ def review_of(call: CheckedCall, facts: JsonObject) -> Review:
     """
     own = _said_by(call, facts)
     line = judged(call, facts)
-    preview = own.preview or (_arguments(call) if line is None else _command(line, call.folder))
+    preview = own.preview or (_arguments(call) if line is None else _command(line, start_of(call)))
     return Review(
         action=_words(own.action) or ("Run a shell command" if line is not None else f"Call {_words(call.name)}"),
         target=_names(own.target) or _target(call, line),
@@ -69,6 +69,11 @@ def offered_rules(call: CheckedCall, decision: Decision, session: SessionView) -
     return tuple(texts) if proven is not None and proven.kind == "allow" else ()
 
 
+def start_of(call: CheckedCall) -> str:
+    """Return in one sentence where the line of a call starts; nothing where that is the root folder."""
+    return "" if call.folder == "." else f"It starts in the folder {_names(call.folder)}."
+
+
 def escaped(text: str) -> str:
     """Return a text with every character visible: none of it hides, repaints or changes the direction of another. Line feeds and tabs stay."""
     if text.isascii() and text.isprintable():
@@ -91,9 +96,9 @@ def _arguments(call: CheckedCall) -> Preview:
     return Preview(kind="arguments", text=whole.decode())
 
 
-def _command(line: JudgedLine, folder: str) -> Preview:
+def _command(line: JudgedLine, start: str) -> Preview:
     """Say what a line would start, simple command by simple command, what it would write, and what nobody can say."""
-    found: list[str] = [] if folder == "." else [f"in the folder {folder}"]
+    found: list[str] = [start] if start else []
     for one in line.line.invocations:
         found.append(f"{'  ' * len(one.via)}{'may start: ' if one.via else ''}{shlex.join(one.words)}")
         found += [f"{'  ' * len(one.via)}  ! {risk}" for risk in one.risks]
