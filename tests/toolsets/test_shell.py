@@ -104,6 +104,19 @@ def test_what_is_written_behind_the_end_is_not_taken_for_the_folder(tmp_path: Pa
     assert (done["folder"], done["stderr"], done.get("hint")) == (".", "begun\nand more\n", None)
 
 
+@pytest.mark.row("K03")
+@pytest.mark.parametrize(
+    "line", ["set -x; mkdir a; cd a", "set -ex; mkdir a; cd a; false", "set -x; mkdir a; cd a; exit 3"]
+)
+def test_a_line_that_is_traced_shows_nothing_of_ours(shell: Shell, tmp_path: Path, line: str):
+    found = shell(line)
+
+    assert [one for one in found["stderr"].splitlines() if not one.startswith("++ ")] == []
+    assert found["stderr"].count("cd a") == 1
+    assert found["folder"] == "a"
+    assert found["exit_code"] == {"e": 1, "3": 3}.get(line[-1], 0)
+
+
 @pytest.mark.parametrize(
     "way_out", ["cd /", "cd ..", "ln -s / l; cd l", "rm -r ../gone; mkdir gone; cd gone; rmdir ../gone"]
 )

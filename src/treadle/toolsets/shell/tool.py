@@ -61,9 +61,9 @@ _SETTINGS = (
 )  # fmt: skip
 """No program waits for a key or a password, and one that only reads takes no lock. Git takes no folder for a repository because it holds
 `HEAD`, `objects` and `refs`: the `config` beside them, which anybody may write, would say what `git status` starts."""
-_SCRIPT = 'trap \'builtin cd -Pe . 2>/dev/null || PWD=; builtin printf "%s%s%s" "$_MARK" "$PWD" "$_MARK" >&2\' EXIT; eval "$1"'
+_SCRIPT = 'trap \'{ builtin set +x; } 2>/dev/null; builtin cd -Pe . 2>/dev/null || PWD=; builtin printf "%s%s%s" "$_MARK" "$PWD" "$_MARK" >&2\' EXIT; eval "$1"'
 """Carries out the line, and says at its end in which folder it is, between two marks that are new in each call: what it has started may write
-behind them. It starts no process for that, which a fork bomb would not let it do."""
+behind them. It starts no process for that, which a fork bomb would not let it do. A line with `set -x` traces its own commands alone."""
 
 
 _MAX_LIFETIME_SECONDS = 24 * 3600
