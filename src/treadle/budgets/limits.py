@@ -26,7 +26,7 @@ class Budget(msgspec.Struct, Documented, frozen=True, kw_only=True, forbid_unkno
     """
 
     max_model_turns: int | None = 50
-    """Model responses in one run, the closing request not counted."""
+    """Model responses in one run, not counting the closing request."""
     max_tool_calls: int | None = 500
     """Calls proposed in one run. Denied, invalid and unknown calls count."""
     max_parallel_tool_calls: int | None = 16
@@ -34,17 +34,17 @@ class Budget(msgspec.Struct, Documented, frozen=True, kw_only=True, forbid_unkno
     max_wall_time_seconds: float | None = 3600
     """Seconds of running time; time spent paused does not count."""
     max_input_tokens: int | None = 5_000_000
-    """Prompt tokens of all model calls together, cached ones included."""
+    """Prompt tokens of all model calls together, including cached ones."""
     max_output_tokens: int | None = 500_000
     """Completion tokens of all model calls together."""
     max_total_cost: float | Decimal | None = None
-    """Money, in the currency of the model's price (US dollars in the price data)."""
+    """The cost, in the currency of the model's price (US dollars in the price data)."""
     max_tool_result_chars: int | None = 50_000
     """Characters of one result that the model is shown."""
     max_retries_per_model_call: int | None = 4
     """Attempts of one model call beyond the first."""
     max_retries_per_tool_call: int | None = 2
-    """Attempts of one tool call beyond the first, where its effect allows any."""
+    """Attempts of one tool call beyond the first, if its effect allows any."""
 
     def __post_init__(self) -> None:
         cost: object = self.max_total_cost
@@ -83,7 +83,7 @@ def _shown(value: object) -> str:
 
 @checked
 def budget_from(limits: Mapping[str, Any], base: Budget | None = None) -> Budget:
-    """Make a budget from names and values, as a configuration file or a command line gives them.
+    """Return a budget from names and values, as a configuration file or a command line has them.
 
     Raises:
         UnknownBudget: There is no budget of that name; the message suggests the nearest.
@@ -99,9 +99,9 @@ def budget_from(limits: Mapping[str, Any], base: Budget | None = None) -> Budget
 
 
 class Guards(msgspec.Struct, Documented, frozen=True, kw_only=True, forbid_unknown_fields=True, metaclass=NamedOptions):
-    """Limits on behaviour that leads nowhere. None switches a guard off.
+    """Limits on behaviour that makes no progress. None switches a guard off.
 
-    They count tries, and a try is one response of the model, however many calls it holds. A resumed run begins anew.
+    They count tries. A try is one response of the model, however many calls it has. A resumed run starts all counts again.
 
     Example:
         Agent(model, guards=Guards(repeats=2))
@@ -109,13 +109,13 @@ class Guards(msgspec.Struct, Documented, frozen=True, kw_only=True, forbid_unkno
 
     repeats: int | None = 3
     """This many equal responses in a row end the run if their results were equal too; the calls of the last are not run.
-    The same holds for a cycle of two to four responses. None also switches off `repeats_with_progress`."""
+    The same applies to a cycle of two to four responses. None also switches off `repeats_with_progress`."""
     repeats_with_progress: int | None = 10
-    """The same limit where the results differ; never below `repeats`."""
+    """The same limit if the results differ; never below `repeats`."""
     no_progress: int | None = 6
-    """This many responses in a row that bring nothing new end the run, after the model was told, and after the last such calls did
-    not run. Their calls are nearly the same as before (but for white space, case and the form of numbers) and so are the
-    results; or they fail with the very same words. Switched off where `repeats` is."""
+    """This many responses in a row that bring nothing new end the run. Before that the model is warned, and then such calls no longer
+    run. Nothing new means that calls and results are nearly the same as before (except for white space, case and the form of
+    numbers), or that the calls fail with the same message. Switched off if `repeats` is."""
     failures: int | None = 5
     """This many responses in a row with failed calls and no successful one end the run."""
     denials: int | None = 10
@@ -125,11 +125,11 @@ class Guards(msgspec.Struct, Documented, frozen=True, kw_only=True, forbid_unkno
     invalid_arguments: int | None = 3
     """This many responses in a row with arguments that do not fit the schema, and no successful call, end the run."""
     continuations: int | None = 3
-    """So many times hooks may make a run continue at its end."""
+    """How many times hooks may make a run continue at its end."""
     budget_warning: float | None = 0.8
-    """Once this part of a limit of the run is used, the event `budget.warned` says so, and the model is told how much is left."""
+    """Once this share of a limit is used, the event `budget.warned` is recorded, and the model is told how much is left."""
     finish_reasons: tuple[str, ...] = ()
-    """Words of a provider for why its response ended, such as `recitation`, that end the run as `refused`."""
+    """Finish reasons of a provider, such as `recitation`, that end the run as `refused`."""
 
     def __post_init__(self) -> None:
         _check_finish_reasons(self.finish_reasons)

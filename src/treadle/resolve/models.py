@@ -74,29 +74,29 @@ def resolve_model(
     timeouts: "Timeouts | None" = None,
     facts: ModelFacts | None = None,
 ) -> Model:
-    """Make a model from its name.
+    """Return the model with a name.
 
     Example:
         resolve_model("openai-chat:gpt-5-mini", base_url="http://127.0.0.1:8080/v1", api_key="...")
 
     Args:
-        base_url: The server's address; else the vendor's variable (such as OPENAI_BASE_URL), else the vendor.
-        api_key: The key; else the vendor's variable (such as OPENAI_API_KEY). A server of your own needs none. For Azure, Vertex and
+        base_url: The server's address (default: the vendor's variable, such as OPENAI_BASE_URL, or the vendor's address).
+        api_key: The key (default: the vendor's variable, such as OPENAI_API_KEY). A server of your own needs none. For Azure, Vertex and
             Bedrock it may be a function that returns a bearer token, called in a thread before each request.
-        price: What it costs, such as Price(input=, output=) per million tokens; else what is known of the vendor's model
-            (`treadle models`), else its list price where the extra `prices` is installed, and null where nobody knows.
+        price: Its price per million tokens, such as Price(input=, output=) (default: the known price of the vendor's model, see
+            `treadle models`, or its list price if the extra `prices` is installed; an unknown cost is null).
         stream: Whether answers are streamed.
         options: Further fields of the request body, such as temperature.
-        capabilities: What is special about the model: `no_tools` for one that cannot call tools and is driven by ReAct,
-            `json_schema` for one whose answers can be held to a schema.
-        headers: Further headers of each request, which replace those that the adapter would send.
-        facts: What the model can do, such as ModelFacts(window=32_768, inputs=["text"]): it overrides what is known of the
-            vendor's model. Nothing is known of a server of your own.
+        capabilities: What is special about the model: `no_tools` if it cannot call tools and is driven by ReAct,
+            `json_schema` if the server can enforce a schema for its answers.
+        headers: More headers for each request, which replace those that the adapter would send.
+        facts: What the model can do, such as ModelFacts(window=32_768, inputs=["text"]). It overrides what is known about the
+            vendor's model. Nothing is known about a server of your own.
         timeouts: How long one request may take, such as Timeouts(first_byte_seconds=600) for a slow server.
 
     Raises:
-        UnknownModel: No adapter answers to the name.
-        MissingCredential: The vendor needs a key and none is set.
+        UnknownModel: No adapter has the name.
+        MissingCredential: The vendor needs a key, and none is set.
         ConfigurationError: A capability is invalid, or the address, an option, a header or a time limit cannot be used.
     """
     dialect, model = check_model_name(name)
@@ -127,7 +127,7 @@ def resolve_model(
 
 
 def driver_for(model: Model) -> Driver:
-    """Return the driver that a model's capabilities ask for: native, unless it says that it takes no tools.
+    """Return the driver for a model's capabilities: native, unless the model cannot call tools.
 
     Example:
         driver_for(resolve_model("ollama:gemma3", capabilities=["no_tools"]))
@@ -229,7 +229,7 @@ def _behind_a_door(
 
 
 def local_servers() -> Mapping[str, str]:
-    """Return where a model server of one's own is looked for, by the name that its models' names begin with.
+    """Return the addresses of model servers on this machine, by the name that their models' names begin with.
 
     Example:
         local_servers()["ollama"]  # "http://127.0.0.1:11434/v1", unless OLLAMA_BASE_URL names another
@@ -240,21 +240,21 @@ def local_servers() -> Mapping[str, str]:
 
 @checked
 def with_fallback(*models: Model, failures: int = 3, open_seconds: float = 30.0) -> Model:
-    """Make one model of several: the first that is well answers, and one that keeps failing is left alone a while.
+    """Return one model made of several: the first healthy one answers, and one that keeps failing is not used for a while.
 
     Example:
         with_fallback(resolve_model("anthropic:claude-sonnet-4-5"), resolve_model("openai:gpt-5-mini"))
 
     Args:
-        failures: Failed attempts in a row after which a model is left alone.
-        open_seconds: For how long; then one attempt tries it again.
+        failures: Failed attempts in a row after which a model is not used.
+        open_seconds: For how long it is not used; then one attempt tries it again.
     """
     fallback = _load("treadle.providers.fallback:FallbackModel")
     return fallback(models, clock=SystemClock(), failures=failures, open_seconds=open_seconds)
 
 
 def known_facts(name: str) -> ModelFacts:
-    """Return what is known of a vendor's model; each fact that nobody knows is None.
+    """Return what is known about a vendor's model; unknown facts are None.
 
     Example:
         known_facts("anthropic:claude-sonnet-4-5").window  # 200000
@@ -267,7 +267,7 @@ def known_facts(name: str) -> ModelFacts:
 
 
 def known_models() -> Mapping[str, ModelFacts]:
-    """Return what is known of models, by name; `treadle models` lists it."""
+    """Return what is known about models, by name; `treadle models` lists it."""
     found: Mapping[str, ModelFacts] = import_module("treadle.providers.known").known_models()
     return found
 

@@ -31,26 +31,26 @@ async def open_session(
     on_store_failure: Literal["degrade", "stop"] | None = None,
     must_exist: bool = False,
 ) -> AsyncIterator[Session]:
-    """Open the session of an id, or a new one where there is none.
+    """Open the session with an id, or create it.
 
     Example:
         async with open_session("agent.db", id="invoice-7") as session: ...
 
     Args:
-        journal: A file's path, `postgresql://...`, `memory:`, or a journal that is open (it stays open).
-        id: 1 to 200 printable characters; None for a new id.
+        journal: A file's path, `postgresql://...`, `memory:`, or an open journal (it stays open).
+        id: 1 to 200 printable characters; None to generate one.
         clock: Replaces the machine's clock, for tests.
         randomness: Replaces the machine's random numbers, for tests.
-        on_store_failure: If the store fails during a run, `degrade` continues in memory where that is safe, stores the rest
+        on_store_failure: If the store fails during a run, `degrade` continues in memory as far as that is safe, stores the rest
             once the store works again, and reports it (`result.degraded`, `journal.degraded`); a call that changes the world then
-            does not start. `stop` ends the run with the JournalError. None degrades where a path is given, and stops where
-            the caller has opened the journal: its faults are the caller's to see.
-        must_exist: Make no session: one that is misspelt is an error then, instead of a new one.
+            does not start. `stop` ends the run with the JournalError. None degrades if a path is given, and stops if the
+            caller has opened the journal.
+        must_exist: Do not create a session: a misspelt id is then an error instead of a new session.
 
     Raises:
         JournalError: The journal cannot be opened.
         ConfigurationError: The id is invalid.
-        UnknownSession: There is no session by that id, and it must exist.
+        UnknownSession: There is no session with that id, and it must exist.
     """
     chance = randomness or SystemRandomness()
     session_id = checked_id(id) if id is not None else "s_" + chance.token()
@@ -87,7 +87,7 @@ async def open_session(
 
 
 def _check_file(journal: str | Path) -> None:
-    """Refuse a journal's file that does not exist: opening it would make an empty one.
+    """Refuse a journal's file that does not exist: opening it would create an empty one.
 
     Raises:
         UnknownSession: There is no such file.

@@ -1,4 +1,4 @@
-"""Session: the lasting conversation, rebuilt from its journal; marked, rewound, forked, exported, moved and deleted here.
+"""Session: a durable conversation, rebuilt from its journal; marked, rewound, forked, exported, moved and deleted here.
 
 It runs nothing: an Agent does, and only one run at a time.
 """
@@ -37,7 +37,7 @@ class Session(SteeredSession):
     # --- between runs
 
     async def mark(self, name: str) -> int:
-        """Give this point a name, to rewind to or fork from. A name that is used again means the later point.
+        """Name this point, to rewind to it or fork from it. A name that is used again means the later point.
 
         Raises:
             NoSuchPoint: A call has no result yet.
@@ -48,13 +48,13 @@ class Session(SteeredSession):
 
     @checked_but("to")
     async def rewind(self, to: int | str, *, tell_model: bool = True) -> Rewind:
-        """Continue from an earlier point, given by its mark or the number of its last event. Nothing is undone.
+        """Go back to an earlier point, given by its mark or the number of its last event. Effects are not undone.
 
         The model no longer sees later messages; the journal keeps them. Calls without a result are answered first.
 
         Args:
             to: The name of a mark, or the number of the last event that stays.
-            tell_model: Leave the model a message about later calls that may have changed the world, if there are any.
+            tell_model: Tell the model about later calls that may have changed the world, if there are any.
 
         Raises:
             NoSuchPoint: There is no such point, or a call is open at it.
@@ -72,17 +72,17 @@ class Session(SteeredSession):
         message: int | None = None,
         id: str | None = None,  # noqa: A002 - the face's word (design section 6)
     ) -> "Session":
-        """Make a new session in the same journal that shares this one's past; both continue by themselves.
+        """Create a session in the same journal that shares the past of this one; both continue independently.
 
         Args:
-            at: A mark, or the number of the last event to share; the end when left out.
-            step: Instead, share all up to the results of this step.
-            message: Instead, share so many messages.
-            id: Of the new session; one is made when left out.
+            at: A mark, or the number of the last event to share (default: the end).
+            step: Instead, share everything up to the results of this step.
+            message: Instead, share this number of messages.
+            id: The new session's id (default: generated).
 
         Raises:
             NoSuchPoint: There is no such point, or a call is open at it: it could be carried out twice.
-            SessionExists: There is a session by that id.
+            SessionExists: There is a session with that id.
         """
         name = "s_" + self.randomness.token() if id is None else id
         state = await maintenance.fork(self.ledger, name, at=at, step=step, message=message)
@@ -99,13 +99,13 @@ class Session(SteeredSession):
         if_head: int | None = None,
         take_back: bool = False,
     ) -> None:
-        """Change the session's own status, or keys of its metadata; the next run has them. How its runs ended stays.
+        """Change the session's own status, or keys of its metadata; the next run has them. It does not change how runs ended.
 
         Args:
-            status: A run begins in an `active` session only; `deleted` is for ever.
-            metadata: Keys with new values, None for a key that goes; other keys stay.
-            if_head: Change only a session that is still at this event (`session.state.head`).
-            take_back: The session was moved, and you know that it has not continued there and will not: else its calls act twice.
+            status: A run can begin only in an `active` session; `deleted` is permanent.
+            metadata: Keys with new values, None to remove a key; other keys stay.
+            if_head: Change the session only if it is still at this event (`session.state.head`).
+            take_back: Take back a session that was moved. Only if it has not continued there and will not: else its calls act twice.
 
         Raises:
             SessionMoved: The session continues elsewhere, and `take_back` is not given.
@@ -126,10 +126,10 @@ class Session(SteeredSession):
 
     @checked
     async def delete(self, *, purge: bool = False) -> None:
-        """Delete the session: it is listed as deleted, and no run begins in it. Its id is never used again.
+        """Delete the session: it is listed as deleted, and no run can begin in it. Its id is never used again.
 
         Args:
-            purge: Also remove its events, messages and stored results; only the fact of the deletion stays.
+            purge: Also remove its events, messages and stored results; only a record of the deletion stays.
 
         Raises:
             SessionHeld: A run is under way.
@@ -143,7 +143,7 @@ class Session(SteeredSession):
         The lines are exact, so that the session can continue elsewhere: keep them as private as the journal.
 
         Args:
-            redactor: Takes the secrets out, for lines that other people read. A session with an open call cannot be imported then.
+            redactor: Removes secrets, for lines that other people read. A session with an open call can then not be imported.
 
         Raises:
             ConfigurationError: The redactor is not a Redactor.
@@ -155,19 +155,19 @@ class Session(SteeredSession):
 
     @checked
     async def move(self, to: str, *, by: str = "person", reason: str = "") -> Sequence[bytes]:
-        """Close the session here, durably, and return it as lines of JSON, for `import_session` at the place where it continues.
+        """Close the session here, durably, and return it as lines of JSON for `import_session` at its new place.
 
-        From then on nothing begins, is answered or is cancelled here: `SessionMoved` names the place. What waited here, also a
-        cancellation, is moved too. `change(status="active", take_back=True)` takes the session back, where it has not continued there.
-        Import the lines at one place only: each import continues by itself.
+        From then on no run begins here, and nothing is answered or cancelled: `SessionMoved` names the place. Waiting approvals,
+        answers and cancellations are moved too. `change(status="active", take_back=True)` takes the session back if it has not
+        continued there. Import the lines at one place only: each import would continue.
 
         Args:
-            to: Where it continues, for people: no secrets. Given again for the same place, the lines are made again.
+            to: The new place, for people to read: no secrets. Called again with the same place, it returns the lines again.
 
         Raises:
             SessionHeld: A run is under way.
             SessionMoved: It was moved elsewhere already.
-            NoSuchPoint: Another session carries out a call of it, and a move does not carry that session. Resume or cancel it first.
+            NoSuchPoint: Another session carries out one of its calls, and a move does not include that session. Resume or cancel it first.
             ConfigurationError: The destination is empty, or an option cannot be stored.
         """
         for option, text in (("to", to), ("by", by), ("reason", reason)):
