@@ -116,7 +116,7 @@ def walked() -> tuple[str, str]:
         terminal.start("chat", *model)
         terminal.see("/help lists")
         terminal.type("Try five times instead of three")
-        terminal.see("Allow this call of edit?")
+        terminal.see("Allow this call to edit?")
         terminal.type("y", end="")
         terminal.see("as it was.")
         picture = drawn(terminal.screen)

@@ -88,7 +88,7 @@ def test_resume_without_an_answer_waits_on_and_without_the_tool_loses_nothing(pa
     without = paying("resume", "--last", "--tools", "grep", code=2)
     again = paying.json("resume", "--last", "--json", "--tools", "paying.py", code=11)
 
-    assert "Give the same --tools" in without.stderr
+    assert "Pass the same --tools" in without.stderr
     assert again["approvals"] == paused["approvals"]
 
 
@@ -224,5 +224,5 @@ def test_the_person_whose_edit_did_not_fit_is_told_why_when_the_call_asks_again(
     paying("approve", "--last", "--arguments", '{"amount": "much"}', code=0)
     again = paying("resume", paused["session_id"], code=11)
 
-    assert "The edited arguments do not fit" in again.stderr
+    assert "The edited arguments are invalid" in again.stderr
     assert not (paying.folder / "paid.txt").exists()

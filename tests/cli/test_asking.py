@@ -105,7 +105,7 @@ def test_the_doctor_says_the_one_next_thing_to_do(treadle):
     *_, last = treadle("doctor").stdout.splitlines()
     assert last.startswith("next: ")
     assert treadle.json("doctor", "--json")["next"] == last.removeprefix("next: ")
-    assert treadle.json("doctor", "--json", TREADLE_MODEL="demo")["next"] == "treadle, in the folder of your work"
+    assert treadle.json("doctor", "--json", TREADLE_MODEL="demo")["next"] == "treadle, in your project folder"
 
 
 @pytest.mark.parametrize(

@@ -21,14 +21,14 @@ def sentence(ran: subprocess.CompletedProcess[str]) -> str:
 
 USAGE = [
     (["rnu", "x"], "Did you mean run?"),
-    (["run"], "No task is given."),
+    (["run"], "No task was given."),
     (["run", ""], "The task is empty"),
     (["sessions", "shwo", "s"], "Did you mean show?"),
     (["config", "shwo"], "Did you mean show?"),
     (["tools", "chek"], "Did you mean check?"),
     (["-q", "rnu"], "Did you mean run?"),
     (["run", "--on-limit", "reprot", "x"], "Did you mean report?"),
-    (["run", "-m", "demo", "two", "words"], "quote what belongs together"),
+    (["run", "-m", "demo", "two", "words"], "put quotes around an argument with spaces"),
     (["run", "--max-tol-calls", "3", "x"], "Did you mean --max-tool-calls?"),
     (["run", "--max-tol-calls=3"], "Did you mean --max-tool-calls?"),
     (["run", "--jso", "x"], "Did you mean --json?"),
@@ -62,10 +62,10 @@ USAGE = [
     (["run", "-m", "demo", "--profile", "qa", "x"], "no configuration has a profile 'qa'"),
     (["resume"], "treadle resume --last"),
     (["resume", "a", "--last"], "Name one session"),
-    (["resume", "nope"], "no journal"),
+    (["resume", "nope"], "does not exist yet"),
     (["sessions", "shwo"], "choose from"),
-    (["sessions", "show", "nope"], "no journal"),
-    (["approve", "nope"], "no journal"),
+    (["sessions", "show", "nope"], "does not exist yet"),
+    (["approve", "nope"], "does not exist yet"),
     (["mock"], "SCRIPT"),
     (["mock", "none.json"], "none.json"),
     (["mock", "none.json", "--port", "70000"], "0 (any free one) to 65535"),
@@ -125,14 +125,14 @@ def test_the_file_of_a_project_cannot_widen_anything(treadle, line):
 
     told = sentence(treadle("budgets", "-C", "project", code=2))
 
-    assert "line 2: the file of a project cannot set" in told
+    assert "line 2: a project's file cannot set" in told
 
 
 TOOLS = {
     "syntax": ("def f(:\n", "line 1: SyntaxError"),
     "exception": ("x = 1\ny = missing\n", "line 2: NameError: name 'missing'"),
     "exit": ("import sys\nsys.exit(3)\n", "line 2: SystemExit"),
-    "no tool": ("x = 1\n", "holds no tool"),
+    "no tool": ("x = 1\n", "defines no tool"),
     "bad effect": (
         "from treadle import Tool\nt = Tool(name='t', description='', parameters={}, run=print, effect='writes')\n",
         "effect 'writes' is not one of",

@@ -63,7 +63,7 @@ def test_sessions_are_listed_by_tenant_parent_and_time(treadle: Any) -> None:
     assert listed("--since", "1h") == {"one", "two", "three", "copy", "given"}
     assert listed("--since", "2199-01-01") == set()
     assert listed("--since", "2000-01-01T10:00", "--tenant", "red") == {"two"}
-    assert "No session matches" in treadle("sessions", "--journal", "j.db", "--tenant", "green", code=0).stderr
+    assert "No sessions match" in treadle("sessions", "--journal", "j.db", "--tenant", "green", code=0).stderr
     refused = treadle("sessions", "--journal", "j.db", "--since", "soon", code=2).stderr
     assert "a time such as 2026-11-30T18:00, or an age such as 90m" in refused
 
@@ -81,9 +81,11 @@ def test_a_list_is_read_page_by_page_and_says_how_it_continues(treadle: Any) -> 
         last = pages[-1][-1].split()[0]
 
     assert [line.split()[0] for page in pages for line in page] == every
-    assert f"3 more are not shown: --after {every[1]} shows those that follow, --limit N shows more." in first.stderr
+    assert (
+        f"3 more are not shown: --after {every[1]} shows the sessions after that; --limit N shows more." in first.stderr
+    )
     assert ids(treadle.json("sessions", "--json", *place, "--after", every[0], "--tenant", "blue")) <= {"one", "copy"}
-    assert "No session matches" in treadle("sessions", *place, "--after", every[-1], code=0).stderr
+    assert "No sessions match" in treadle("sessions", *place, "--after", every[-1], code=0).stderr
     assert "'nobody'" in treadle("sessions", *place, "--after", "nobody", code=2).stderr
 
 
@@ -128,7 +130,7 @@ def test_a_list_that_says_something_else_than_the_events_is_found(treadle: Any) 
     path = treadle.folder / "j.db"
     asyncio.run(fill(path))
     well = treadle("sessions", "check", "--journal", "j.db", code=0)
-    assert "5 sessions checked: the list agrees with the events." in well.stderr
+    assert "5 sessions checked: the list matches the events." in well.stderr
 
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("UPDATE session SET state = 'paused' WHERE id = 'one'")

@@ -67,7 +67,7 @@ def test_the_tools_and_what_they_lack_are_listed_for_people(treadle):
     assert "by call" in listed[0]
     assert checked == [
         "advice: u: description: It has no description, so the model cannot tell when to use it. Say what it does, and when to use it.",
-        "2 tools checked: every contract compiles.",
+        "2 tools checked: every contract is valid.",
     ]
 
 
@@ -93,7 +93,7 @@ def test_a_tool_whose_shape_changed_since_its_calls_were_recorded_fails_the_chec
     check = ("tools", "check", "--tools", "prices.py", "--examples", "calls.jsonl")
 
     well = treadle(*check, code=0)
-    assert well.stdout == "1 tool checked: every contract compiles, and 2 recorded results fit.\n"
+    assert well.stdout == "1 tool checked: every contract is valid, and 2 recorded results fit.\n"
     assert not (treadle.folder / "called").exists()
     treadle(*check, "--run", code=0)
     assert (treadle.folder / "called").read_text() == "x"
@@ -188,7 +188,7 @@ def test_toolsets_are_opened_to_list_their_tools_and_closed_again(treadle):
     assert [line.split()[0] for line in listed] == ["one", "tickets", "find", "close"]
     assert "2 tools" in listed[1]
     assert [one["name"] for one in described[1]["tools"]] == ["find", "close"]
-    assert checked[-1] == "3 tools checked: every contract compiles."
+    assert checked[-1] == "3 tools checked: every contract is valid."
     assert (treadle.folder / "opened").exists()
     assert (treadle.folder / "closed").exists()
 

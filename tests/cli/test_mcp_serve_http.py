@@ -173,7 +173,7 @@ async def test_without_a_token_of_its_own_a_fresh_one_is_made_and_shown(paying: 
 @pytest.mark.row("E-MCP-HTTP")
 async def test_a_person_may_let_in_every_program_of_the_machine_but_no_page(paying: Any):
     with serving(paying, *served(paying), "--no-token") as (url, process):
-        assert "no token is asked for" in process.stderr.readline()
+        assert "no token is required" in process.stderr.readline()
         async with client(url, None) as session, httpx2.AsyncClient() as page:
             refused = await page.post(url, json={}, headers={"Origin": "http://evil.example"})
             assert (await session.list_tools()).tools

@@ -149,7 +149,7 @@ def test_what_was_not_done_runs_and_what_stays_unknown_is_listed_no_longer(bank:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["resolve", "p"], "--done with its result"),
+        (["resolve", "p"], "--done JSON with its result"),
         (["resolve", "p", "--done", "{", "--by", "a"], "--done must be JSON"),
         (["resolve", "p", "--done", '{"n": 1, "n": 2}', "--by", "a"], "the key 'n' occurs twice"),
         (["resolve", "p", "--unknown", "--not-done"], "Say how the call ended"),

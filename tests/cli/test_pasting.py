@@ -78,8 +78,8 @@ def test_another_folder_and_a_missing_tool_are_told_before_anything_runs(paying:
     assert "does not exist here. Name its folder with -C" in elsewhere("resume", "--last", code=2).stderr
     assert paid(paying) == 0
     told = elsewhere("resume", "--last", "-C", str(paying.folder / "renamed"), code=0).stderr
-    assert "used the folder" in told
-    assert told.index("used the folder") < told.index("[ok]")
+    assert "ran in the folder" in told
+    assert told.index("ran in the folder") < told.index("[ok]")
     assert paid(paying) == 1
 
 
@@ -89,7 +89,7 @@ def test_an_address_with_a_secret_is_not_stored_and_is_asked_for(treadle: Any, g
     address = flags[-1].replace("http://", "http://ada:hunter2@")
     treadle("run", "--max-tool-calls", "1", *flags[:-1], address, "Search", code=10)
     resumed = treadle("resume", "--last", "--max-tool-calls", "2")
-    assert "Give it with --base-url" in resumed.stderr
+    assert "Pass it with --base-url" in resumed.stderr
     assert b"hunter2" not in Path(treadle.home, "journal.db").read_bytes()
 
 

@@ -127,7 +127,7 @@ def test_what_no_rule_can_vouch_for_is_allowed_once_only(treadle):
 
     assert approval["rules"] == []
     for scope in ("session", "rule"):
-        assert "can be allowed once only" in treadle("approve", approval["id"], "--scope", scope, code=2).stderr
+        assert "can be allowed only once" in treadle("approve", approval["id"], "--scope", scope, code=2).stderr
     assert (
         "cannot be combined with --deny"
         in treadle("approve", approval["id"], "--scope", "rule", "--deny", code=2).stderr

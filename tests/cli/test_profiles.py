@@ -216,7 +216,7 @@ def test_the_file_of_a_project_and_its_profiles_choose_no_model_no_words_and_no_
     ran = treadle("run", "-m", "demo", "Hello", code=2)
 
     line = 2 if table else 1
-    assert f"config.toml, line {line}: the file of a project cannot set {key!r}" in ran.stderr
+    assert f"config.toml, line {line}: a project's file cannot set {key!r}" in ran.stderr
 
 
 @pytest.mark.row("E-PROFILES")

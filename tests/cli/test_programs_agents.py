@@ -90,7 +90,7 @@ def test_a_conversation_does_not_continue_the_run_of_a_programs_agent_without_be
         dimensions=(24, 200),
     )
     try:
-        child.expect("a new message begins a new task")
+        child.expect("a new message starts a new task")
         child.sendline("/resume invoice-7")
         child.expect("paid here" if accepts else "belongs to the agent clerk of a program")
         child.sendline("/exit")

@@ -21,7 +21,7 @@ def _count(arguments, ctx):
 count = Tool(name="count", description="Count.", parameters={"type": "object", "properties": {}}, effect="read", run=_count)
 """
 
-WAIT = r"\[wait\] The provider limits requests \(429\): trying again in \d+\.\d s\."
+WAIT = r"\[wait\] The provider is limiting requests \(429\): retrying in \d+\.\d s\."
 
 
 def at_terminal(treadle: Any, *arguments: str) -> str:

@@ -105,7 +105,7 @@ def test_what_a_project_cannot_set_is_refused_with_the_reason(treadle, line):
 
     ran = treadle("run", "-m", "demo", "x", code=2)
 
-    assert "the file of a project cannot set" in ran.stderr
+    assert "a project's file cannot set" in ran.stderr
 
 
 @pytest.mark.row("H20")

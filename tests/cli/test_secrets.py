@@ -276,7 +276,7 @@ def test_an_exact_export_goes_on_elsewhere_and_a_redacted_one_with_an_open_call_
     acting("approve", approval, "--journal", "other.db", code=0)
     acting("resume", "s", *flags, "--journal", "other.db", code=0)
 
-    assert "holds whatever secrets the session holds" in exact.stderr
+    assert "contains the session's secrets" in exact.stderr
     assert Path(acting.folder, "exact.jsonl").stat().st_mode & 0o777 == 0o600
     assert "The export is redacted" in refused.stderr
     assert (acting.folder / "acted.txt").read_text() == f"n|{CANARY}"

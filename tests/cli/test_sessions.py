@@ -192,9 +192,9 @@ def test_the_sums_are_plain_english(treadle):
 
     assert re.fullmatch(r"1 session, 0 calls, \d+ \+ \d+ tokens, cost unknown\.\n", treadle("sessions", code=0).stderr)
     for flags in (["--state", "failed"], ["--match", "nothing"]):
-        assert treadle("sessions", *flags, code=0).stderr == "No session matches.\n"
+        assert treadle("sessions", *flags, code=0).stderr == "No sessions match.\n"
     assert treadle("sessions", "--limit", "0", code=0).stderr == (
-        "No session matches.\n1 more is not shown: --limit N shows more.\n"
+        "No sessions match.\n1 more is not shown: --limit N shows more.\n"
     )
     assert "(completed), 2 messages, 0 calls" in treadle("sessions", "show", "--last", code=0).stdout
 

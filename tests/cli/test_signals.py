@@ -113,7 +113,7 @@ def test_a_second_ctrl_c_ends_the_program_at_once_and_what_is_recorded_is_safe(t
     process.send_signal(signal.SIGINT)
     out, error = process.communicate(timeout=60)
 
-    assert b"Ctrl-C again ends at once" in said
+    assert b"Press Ctrl-C again to quit at once" in said
     assert (process.returncode, out) == (130, b"")
     assert b"Traceback" not in error
     assert treadle.json("sessions", "--json")[0]["state"] == "running"

@@ -111,7 +111,7 @@ async def test_a_task_for_an_agent_that_no_worker_has_is_stored_and_reported(tmp
         output, complaints = await process.communicate()
     assert process.returncode == 0
     assert output.decode().startswith("s_")
-    assert "No worker at work has the agent 'nobody' (known: clerk): the task waits" in complaints.decode()
+    assert "No running worker has the agent 'nobody' (known: clerk): the task waits" in complaints.decode()
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_a_worker_whose_agents_cannot_be_made_says_why_and_loses_no_task(
 
 def test_what_cannot_be_submitted_is_refused_and_a_key_with_another_task_is_told(tmp_path: Path) -> None:
     for words, says in (
-        (["--agent", ""], "--agent is the name of an agent"),
+        (["--agent", ""], "--agent must be the name of an agent"),
         (["--at", "soon"], "--at: write a time such as 2026-"),
         (["--priority", "1.5"], "whole number"),
         (["--tenant", b"\xff"], "tenant"),
@@ -153,7 +153,7 @@ def test_what_cannot_be_submitted_is_refused_and_a_key_with_another_task_is_told
     other = run("submit", "Refund", *at(tmp_path), "--key", "k", folder=tmp_path)
     assert first.stdout == again.stdout == other.stdout
     assert "another task" not in again.stderr
-    assert "The key 'k' was submitted before with another task, which counts: 'Pay'" in other.stderr
+    assert "The key 'k' was already used for another task, which stands: 'Pay'" in other.stderr
 
 
 def at(folder: Path) -> list[str]:
@@ -188,14 +188,14 @@ async def test_who_waits_where_nobody_works_is_told_which_journal_has_no_worker(
         said = b""
         try:
             async with asyncio.timeout(60):
-                while b"No worker is at work" not in said:
+                while b"No worker is running" not in said:
                     line = await process.stderr.readline()
                     assert line, said
                     said += line
         finally:
             process.kill()
             await process.communicate()
-    assert f"on the journal {tmp_path / 'agent.db'}: the task waits until one is".encode() in said
+    assert f"on the journal {tmp_path / 'agent.db'}: the task waits until one starts".encode() in said
 
 
 async def test_a_task_whose_session_is_deleted_while_it_waits_is_not_carried_out(tmp_path: Path) -> None:

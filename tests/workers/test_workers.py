@@ -155,7 +155,7 @@ async def test_a_waiting_task_is_cancelled_before_it_begins(address: str) -> Non
         assert await session.cancel()
         assert not await session.cancel()
         assert await journal.due() == ()
-    with pytest.raises(TaskCancelled, match="cancelled before its run began"):
+    with pytest.raises(TaskCancelled, match="cancelled before its run started"):
         await result(address, session_id, timeout=60)
     async with working(address):
         other = await submit(address, "clerk", "Do it")

@@ -27,7 +27,7 @@ from treadle.ports import Policy, SessionView
 __all__ = ["StopAtDenial", "confinement_of", "interactive_policy", "policy_of"]
 
 _FAIL = "--on-approval fail"
-_REFUSAL = "It needs a person's approval, and nobody can be asked here."
+_REFUSAL = "It needs a person's approval, and nobody can be asked in this run."
 
 
 def policy_of(settings: Settings) -> Policy | None:

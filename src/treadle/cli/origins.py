@@ -90,7 +90,7 @@ def restored(options: Options, session: Session, terminal: Terminal) -> Options:
     )
     if origin.get("has_secret_address") and options.base_url is None:
         terminal.say(
-            f"treadle: session {session.id} ran with an address that holds a secret, which is not stored. Give it with --base-url."
+            f"treadle: session {session.id} ran with a base URL that contains a secret, which is not stored. Pass it with --base-url."
         )
     return found
 
@@ -130,7 +130,7 @@ def tell_other_folder(options: Options, session: Session, terminal: Terminal) ->
     now = absolute(options.folder) if options.folder is not None else str(Path.cwd()) if is_new_task else before
     if before is not None and now is not None and Path(now).resolve() != Path(before).resolve():
         terminal.say(
-            f"treadle: session {session.id} used the folder {one_line(before, 400)}; now it uses {one_line(now, 400)}."
+            f"treadle: session {session.id} ran in the folder {one_line(before, 400)}; now it uses {one_line(now, 400)}."
         )
 
 

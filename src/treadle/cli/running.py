@@ -55,11 +55,11 @@ async def carry_out(
         except asyncio.CancelledError:
             if signals.received is None:
                 raise
-            terminal.say("treadle: cancelled before the run had begun.")
+            terminal.say("treadle: cancelled before the run started.")
             return exit_code(StopReason.CANCELLED, signals.received)
     report = result.report()
     screen.conclude(report)
-    notifier.notify("a call waits for you" if result.approvals else f"the run has ended ({result.reason})")
+    notifier.notify("a call is waiting for you" if result.approvals else f"the run has ended ({result.reason})")
     _last_words(result, report, options, terminal)
     if result.unstored:
         terminal.say(_not_stored(result, session))
@@ -104,7 +104,7 @@ class _Signals:
             return
         self.received = number
         self._terminal.say(
-            f"treadle: {signal.Signals(number).name} received: the run stops, and can be resumed. Ctrl-C again ends at once."
+            f"treadle: {signal.Signals(number).name} received: stopping the run, which can be resumed. Press Ctrl-C again to quit at once."
         )
         if self._run is not None:
             self._run.cancel()
@@ -181,15 +181,14 @@ def _store_words(event: JournalDegraded) -> str:
 
 def _not_stored(result: RunResult, session: Session) -> str:
     what = "the last event" if result.unstored == 1 else f"the last {result.unstored} events"
-    return (
-        f"treadle: not stored: the journal {session.journal.location} lacks {what} of session {result.session_id}. "
-        "Keep this answer; the journal does not have it."
-    )
+    return f"treadle: not stored: the journal {session.journal.location} is missing {what} of session {result.session_id}. Keep this answer: the journal does not have it."
 
 
 def _sentence(result: RunResult) -> str:
     if result.reason is StopReason.APPROVAL_REQUIRED:
-        return f"{len(result.approvals)} {'call waits' if len(result.approvals) == 1 else 'calls wait'} for approval."
+        return (
+            f"{len(result.approvals)} {'call is' if len(result.approvals) == 1 else 'calls are'} waiting for approval."
+        )
     return result.message
 
 

@@ -41,7 +41,9 @@ async def opened(path: str, *, must_exist: bool = False) -> AsyncIterator[Journa
         UsageError: It cannot be opened, or it does not exist although it must be.
     """
     if must_exist and not is_there(path):
-        raise UsageError(f"There is no journal {path} yet: `treadle run` makes it. Name another with --journal.")
+        raise UsageError(
+            f"The journal {path} does not exist yet: `treadle run` creates it. Name another with --journal."
+        )
     try:
         journal = await open_journal(path)
     except JournalError as exc:

@@ -32,14 +32,14 @@ def check_given(task: str | None) -> None:
     """Raise UsageError where there is no task, before anything else is looked at."""
     if task is None:
         raise UsageError(
-            'No task is given. Write `treadle run "..."`, or `treadle run -` to read it from standard input.'
+            'No task was given. Use `treadle run "..."`, or `treadle run -` to read it from standard input.'
         )
     _checked(task)
 
 
 def _checked(task: str) -> str:
     if not task.strip():
-        raise UsageError("The task is empty. Say what to do.")
+        raise UsageError("The task is empty. Describe what to do.")
     return task
 
 
@@ -56,21 +56,20 @@ def _has_input(terminal: Terminal) -> bool:
     if select.select([0], [], [], _PATIENCE_SECONDS)[0]:
         return True
     terminal.say(
-        f"treadle: nothing came on standard input for {_PATIENCE_SECONDS:g} seconds; continuing without it "
-        "(`treadle run -` waits for it, < /dev/null gives none)."
+        f"treadle: no standard input for {_PATIENCE_SECONDS:g} seconds; continuing without it (`treadle run -` waits for it; to give none: < /dev/null)."
     )
     return False
 
 
 def _read_all() -> str:
     if sys.stdin is None:
-        raise UsageError("Standard input is closed. Give the task as an argument.")
+        raise UsageError("Standard input is closed. Pass the task as an argument.")
     try:
         content = sys.stdin.buffer.read(_MAX_BYTES + 1)
     except OSError as exc:
-        raise UsageError(f"Standard input cannot be read: {exc.strerror}. Give the task as an argument.") from exc
+        raise UsageError(f"Standard input cannot be read: {exc.strerror}. Pass the task as an argument.") from exc
     if len(content) > _MAX_BYTES:
         raise UsageError(
-            f"Standard input is larger than {_MAX_BYTES // 1024 // 1024} MB. Put it into a file below -C and name the file in the task."
+            f"Standard input is larger than {_MAX_BYTES // 1024 // 1024} MB. Save it to a file in the folder (-C) and name the file in the task."
         )
     return content.decode("utf-8", "replace")

@@ -109,7 +109,9 @@ def _tools_of_file(path: Path) -> list[Tool | Toolset]:
     module = module_of_file(path, "--tools")
     tools = [value for value in vars(module).values() if _is_source(value)]
     if not tools:
-        raise UsageError(f"The tools file {path} holds no tool: decorate a function with @tool, or make a Tool(...).")
+        raise UsageError(
+            f"The tools file {path} defines no tool: decorate a function with @tool, or create a Tool(...)."
+        )
     return tools
 
 

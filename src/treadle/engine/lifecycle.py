@@ -450,5 +450,5 @@ def _task_message(task: str | Message) -> Message:
     if isinstance(task, Message):
         return task
     if not task.strip():
-        raise ConfigurationError("The task is empty. Say what to do.")
+        raise ConfigurationError("The task is empty. Describe what to do.")
     return user_message(task.encode("utf-8", "replace").decode())

@@ -63,7 +63,7 @@ class TaskSubmitted(Event, frozen=True, kw_only=True, tag="task.submitted"):
 
 
 class TaskWithdrawn(Event, frozen=True, kw_only=True, tag="task.withdrawn"):
-    """A task that waited for a worker was cancelled before its run began."""
+    """A task that waited for a worker was cancelled before its run started."""
 
     is_of_run: ClassVar[bool] = False
     by: str = ""

@@ -135,7 +135,7 @@ async def result(
 
     Raises:
         UnknownSession: The journal has no such session.
-        TaskCancelled: The task was cancelled before its run began.
+        TaskCancelled: The task was cancelled before its run started.
         TimeoutError: The run has not ended in time. It is still under way, waits for a worker, or waits for a person.
         JournalError: The store failed.
     """
@@ -154,7 +154,7 @@ async def result(
             text=end.text,
             output=end.output,
         )
-    raise TaskCancelled(f"The task of session {session_id!r} was cancelled before its run began.")
+    raise TaskCancelled(f"The task of session {session_id!r} was cancelled before its run started.")
 
 
 @checked

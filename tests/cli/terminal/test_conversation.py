@@ -121,7 +121,7 @@ def test_ctrl_c_clears_the_line_and_twice_at_an_empty_one_leaves(person: Person)
     person.see("> ")
     person.press("ctrl-c", "ctrl-c")
     seen = person.ends(0)
-    assert "Ctrl+C again within two seconds ends the program" in seen
+    assert "Press Ctrl+C again within two seconds to quit" in seen
 
 
 @pytest.mark.row("X05")
@@ -296,7 +296,7 @@ def test_an_edit_is_asked_about_with_its_change_and_made(person: Person) -> None
     person.start("chat", *script)
     person.see("> ")
     person.say("Five retries")
-    person.see("A call waits for you", "-retries = 3", "+retries = 5", "yes, once (Enter)")
+    person.see("A call is waiting for you", "-retries = 3", "+retries = 5", "yes, once (Enter)")
     person.press("y")
     person.see('[tool] edit(path="main.py")  ok', "Changed.")
     assert (person.folder / "main.py").read_text().startswith("retries = 5")

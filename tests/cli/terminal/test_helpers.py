@@ -36,7 +36,7 @@ def test_the_calls_of_an_agent_stand_indented_below_the_call_that_it_carries_out
     person.start("chat", *office(person))
     person.see("> ")
     person.say("Pay it")
-    person.see("A call of clerk waits for you", "Allow this call of pay?")
+    person.see("A call of clerk is waiting for you", "Allow this call to pay?")
     person.press("y")
     seen = person.see("The clerk has paid.")
     lines = [line.rstrip() for line in seen.splitlines()]

@@ -65,7 +65,7 @@ def test_a_pager_that_is_left_early_is_no_failure(person: Person) -> None:
 @pytest.mark.row("E-READ")
 @pytest.mark.parametrize(
     ("way", "sign"),
-    [('"bell"', "\x07"), ('"osc9"', "\x1b]9;Treadle: a call of pay waits for you\x07"), ('"off"', "")],
+    [('"bell"', "\x07"), ('"osc9"', "\x1b]9;Treadle: a call to pay is waiting for you\x07"), ('"off"', "")],
 )
 def test_a_person_who_looks_elsewhere_gets_a_sign_when_a_call_waits(person: Person, way: str, sign: str) -> None:
     person.home.mkdir()
@@ -75,7 +75,7 @@ def test_a_person_who_looks_elsewhere_gets_a_sign_when_a_call_waits(person: Pers
 
     person.see("/help lists")
     person.say("Pay it")
-    person.see("Allow this call of pay?")
+    person.see("Allow this call to pay?")
     asked = person.raw
     person.press("n")
     person.see("Not paid.")

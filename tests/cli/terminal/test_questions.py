@@ -22,13 +22,13 @@ def start(person: Person, *turns: dict, flags: tuple[str, ...] = ()) -> None:
     person.start("chat", *person.script(*turns), *person.tools(), *flags)
     person.see("> ")
     person.say("Pay it")
-    person.see("A call waits for you", "Allow this call of pay?")
+    person.see("A call is waiting for you", "Allow this call to pay?")
 
 
 def test_y_allows_one_call_and_the_next_is_asked_about_again(person: Person) -> None:
     start(person, turn(pay={"amount": 40}), turn(pay={"amount": 40}), turn("Paid."))
     person.press("y")
-    person.see("[tool] pay(amount=40)  ok", "Allow this call of pay?")
+    person.see("[tool] pay(amount=40)  ok", "Allow this call to pay?")
     assert paid(person) == ["40"]
     person.press("n")
     person.see("Paid.", "Denied: 1 call (pay)")
@@ -48,16 +48,18 @@ def test_a_allows_such_calls_for_the_session_only(person: Person) -> None:
     person.start("chat", *person.script(*writes[:2], turn("Written."), writes[2], turn("Never.")))
     person.see("> ")
     person.say("Write it")
-    person.see("Allow this call of write?", "no question for write(path=n.txt)", "yes, once (Enter)")
+    person.see(
+        "Allow this call to write?", "do not ask again in this session for write(path=n.txt)", "yes, once (Enter)"
+    )
     person.press("a")
     person.see("Written.", without="Allow this call")
     assert (person.folder / "n.txt").read_text() == "2\n"
     person.say("/permissions")
     person.see("allowed in this session write(path=n.txt)")
     person.say("/clear")
-    person.see("A new session begins")
+    person.see("New session")
     person.say("Write again")
-    person.see("Allow this call of write?")
+    person.see("Allow this call to write?")
     assert (person.folder / "n.txt").read_text() == "2\n"
 
 
@@ -65,7 +67,7 @@ def test_p_keeps_a_rule_for_the_folder_after_it_has_shown_what_the_rule_covers(p
     person.start("chat", *person.script(turn(write={"path": "n.txt", "content": "1\n"}), turn("Written.")))
     person.see("> ")
     person.say("Write it")
-    person.see("Allow this call of write?")
+    person.see("Allow this call to write?")
     person.press("p")
     person.see("rule> write(path=n.txt)", "Covers this call.")
     person.press("backspace", "x)", "enter")
@@ -92,7 +94,7 @@ def test_e_edits_the_arguments_and_the_model_is_told(person: Person) -> None:
         person.start("chat", "-m", "openai-chat:mock", "--base-url", provider.base_url, *person.tools())
         person.see("> ")
         person.say("Pay it")
-        person.see("Allow this call of pay?")
+        person.see("Allow this call to pay?")
         person.press("e")
         person.see("json> {", '"amount": 40')
         person.press("ctrl-c")  # withdraws the question
@@ -107,7 +109,7 @@ def test_edited_arguments_are_what_runs(person: Person) -> None:
     person.see("json> {")
     person.press(*["backspace"] * 40)
     person.press('{"amount": }', "enter")
-    person.see("This is not JSON")
+    person.see("This is not valid JSON")
     person.press("backspace", "backspace", " 4}", "enter")
     person.see("[tool] pay(amount=4) (edited)  ok", "Done.")
     assert paid(person) == ["4"]
@@ -119,7 +121,7 @@ def test_r_tells_the_model_why_not(person: Person) -> None:
         person.start("chat", "-m", "openai-chat:mock", "--base-url", provider.base_url, *person.tools())
         person.see("> ")
         person.say("Pay it")
-        person.see("Allow this call of pay?")
+        person.see("Allow this call to pay?")
         person.press("r")
         person.see("reason> ")
         person.press("too much", "enter")
@@ -137,7 +139,7 @@ def test_v_shows_every_argument_and_esc_goes_back(person: Person) -> None:
     person.press("r")
     person.see("reason> ")
     person.press("esc")
-    person.see("Allow this call of pay?", without="reason> ")
+    person.see("Allow this call to pay?", without="reason> ")
     person.press("z")
     person.see("Press one of y, e, n, r, v.")
     person.press("n")
@@ -152,7 +154,7 @@ def test_what_a_person_was_typing_answers_nothing_and_is_kept(person: Person) ->
     person.press("yes y")
     person.see("> yes y")
     person.release()
-    person.see("Allow this call of pay?")
+    person.see("Allow this call to pay?")
     person.press("y")
     person.see("You were typing")
     assert paid(person) == []
@@ -161,7 +163,7 @@ def test_what_a_person_was_typing_answers_nothing_and_is_kept(person: Person) ->
 def test_a_paste_answers_nothing(person: Person) -> None:
     start(person, turn(pay={"amount": 1}), turn("Done."))
     person.press("\x1b[200~y\r\x1b[201~", "v")
-    person.see("pay(amount=1)", "Allow this call of pay?")
+    person.see("pay(amount=1)", "Allow this call to pay?")
     assert paid(person) == []
     person.press("n")
     person.see("Done.")
@@ -199,7 +201,7 @@ def test_several_calls_are_asked_about_one_by_one(person: Person) -> None:
         person.start("chat", "-m", "openai-chat:mock", "--base-url", provider.base_url, *person.tools())
         person.see("> ")
         person.say("Pay both")
-        person.see("(1 of 2)", "Allow this call of pay?")
+        person.see("(1 of 2)", "Allow this call to pay?")
         person.press("n")
         person.see("(2 of 2)", "Denied by")
         person.press("y")
@@ -211,7 +213,7 @@ def test_several_calls_are_asked_about_one_by_one(person: Person) -> None:
 def test_an_answer_that_comes_too_late_is_told_so_and_the_person_is_asked_anew(person: Person) -> None:
     start(person, turn(pay={"amount": 1}), turn("Done."), flags=("--approval-seconds", "0.001"))
     person.press("y")
-    person.see("The request expired before you answered it: you are asked anew. [ask] A call waits for you.", "n no")
+    person.see("The request expired before you answered it. Here it is again. [ask] A call is waiting for you.", "n no")
     person.press("ctrl-c")
     person.see("Interrupted.")
     assert paid(person) == []
@@ -233,10 +235,10 @@ def test_a_session_that_waits_is_taken_up_by_another_terminal(person: Person) ->
     person.process.kill(9)
     person.process.close(force=True)
     person.start("chat", "-c", *person.script(turn(pay={"amount": 1}), turn("Done.")), *person.tools())
-    seen = person.see("Its last run had not ended.", "> ")
+    seen = person.see("Its last run did not finish.", "> ")
     prefix = seen.split("/resume ")[1].split()[0]
     person.say(f"/resume {prefix}")
-    person.see("Allow this call of pay?")
+    person.see("Allow this call to pay?")
     person.press("y")
     person.see("Done.")
     assert paid(person) == ["1"]

@@ -95,7 +95,7 @@ def test_a_killed_conversation_goes_on_from_what_was_recorded(person: Person) ->
     person.process.kill(signal.SIGKILL)
     person.process.close(force=True)
     person.start("chat", "-c", *person.script(turn("Three.")), *person.tools())
-    person.see("messages.", "Its last run had not ended.")
+    person.see("messages.", "Its last run did not finish.")
     person.say("Third")
     person.see("Three.")
 

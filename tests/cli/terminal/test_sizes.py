@@ -36,7 +36,7 @@ def test_a_conversation_with_a_question_is_seen_through_at_any_size(sized: Any, 
     person.start("chat", *script, *person.tools(), "--tools", "read", NO_COLOR="1")
     person.see(">")
     person.say("Go")
-    person.see("Allow this call of pay?" if rows > 5 else "Allow pay?", "pay(amount=1)")
+    person.see("Allow this call to pay?" if rows > 5 else "Allow pay?", "pay(amount=1)")
     person.press("y")
     person.wait_for_file("paid.txt")
     seen = person.see("before this change.")
@@ -60,13 +60,13 @@ def test_every_key_of_a_question_stands_on_the_screen_at_any_size(
     person.start("chat", *script, *person.tools(), "--tools", "write")
     person.see(">")
     person.say("Go")
-    asked = "Allow pay?" if is_short else "Allow this call of pay?"
-    person.see(asked, "[y/e/N/r/v/?]" if is_short else "v  show all of it")
+    asked = "Allow pay?" if is_short else "Allow this call to pay?"
+    person.see(asked, "[y/e/N/r/v/?]" if is_short else "v  show the whole call")
     shown = "\n".join(person.shown())
     assert "pay(amount=1)" in shown  # what is asked about stands above its question
     assert is_short or "n  no  (Enter)" in shown
     person.press("?")
-    person.see("show all of it")  # the list, whatever the size
+    person.see("show the whole call")  # the list, whatever the size
     person.press("x")
     person.see("Press one")
     assert asked in "\n".join(person.shown())
@@ -80,8 +80,8 @@ def test_every_key_of_a_question_stands_on_the_screen_at_any_size(
     person.press("esc")
     person.see(asked, without="json>")
     person.press("n")
-    asked = "Allow write?" if is_short else "Allow this call of write?"
-    person.see(asked, "[Y/a/p/e/n/r/v/?]" if is_short else "a  yes, and in this session")
+    asked = "Allow write?" if is_short else "Allow this call to write?"
+    person.see(asked, "[Y/a/p/e/n/r/v/?]" if is_short else "a  yes, and do not ask again")
     person.press("p")
     person.see("rule>", "Enter saves", "Covers")
     assert "Covers" in "\n".join(person.shown())

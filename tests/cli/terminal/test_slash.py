@@ -25,17 +25,17 @@ def chatting(person: Person) -> Person:
     [
         ("/help", ["/compact", "Shift+Tab", "!COMMAND"]),
         ("/status", ["session", "folder", "script:script.json", "edit, glob, grep", "messages"]),
-        ("/cost", ["The last task has used:", "model turns    1 of 50"]),
+        ("/cost", ["Used by the last task:", "model turns    1 of 50"]),
         ("/context", ["2 messages;", "assistant"]),
         ("/permissions", ["mode", "allowed in this session"]),
         ("/model", ["The model is script:script.json."]),
         ("/mcp", ["MCP"]),
-        ("/compact", ["summed up before the next request"]),
+        ("/compact", ["summarized before the next model request"]),
         ("/doctor", ["python", "self-check"]),
-        ("/resume", ["Sessions:"]),
+        ("/resume", ["no other session"]),
         ("/rewind", ["1  First question"]),
-        ("/diff", ["is in no git repository"]),
-        ("/nonsense", ["There is no command /nonsense"]),
+        ("/diff", ["is not in a git repository"]),
+        ("/nonsense", ["Unknown command /nonsense"]),
     ],
 )
 def test_a_command_says_what_it_knows_and_the_model_hears_nothing(
@@ -54,8 +54,8 @@ def test_exit_leaves(chatting: Person) -> None:
 
 def test_clear_begins_a_new_session_and_resume_goes_back(chatting: Person) -> None:
     chatting.say("/clear")
-    seen = chatting.see("A new session begins", "The one before is kept: /resume")
-    before = seen.split("The one before is kept: /resume ")[1].split()[0]
+    seen = chatting.see("New session", "To go back to the previous one: /resume")
+    before = seen.split("To go back to the previous one: /resume ")[1].split()[0]
     chatting.say(f"/resume {before[:10]}")
     chatting.see(f"Session {before}: 2 messages. First question")
 
@@ -70,7 +70,7 @@ def test_rewind_goes_back_to_before_a_message_and_offers_it_again(chatting: Pers
 
 def test_export_writes_the_session(chatting: Person) -> None:
     chatting.say("/export out.jsonl")
-    chatting.see("written to", "without secrets")
+    chatting.see("written to", "secrets removed")
     lines = (chatting.folder / "out.jsonl").read_text().splitlines()
     assert all(json.loads(line) for line in lines)
     chatting.say("/export out.jsonl")
@@ -103,9 +103,9 @@ def test_a_command_that_must_wait_says_so_while_a_run_is_under_way(person: Perso
     person.say("Go")
     person.see("[tool] wait()")
     person.say("/clear")
-    person.see("/clear waits for the end of the run")
+    person.see("/clear cannot run during a run")
     person.say("/cost")
-    person.see("The last task has used:")
+    person.see("Used by the last task:")
     person.release()
     person.see("Done.")
 
@@ -172,7 +172,7 @@ def test_commands_are_completed(person: Person) -> None:
     person.start("chat", *person.script(turn("Never.")))
     person.see("> ")
     person.press("/perm")
-    person.see("show mode and rules")
+    person.see("show the mode and the rules")
     person.press("tab")
     person.see("> /permissions")
     person.press("enter")

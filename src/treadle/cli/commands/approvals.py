@@ -45,10 +45,10 @@ async def _list(options: Options, terminal: Terminal) -> int:
         if approval.rules:
             terminal.line(f"    --scope session or rule would also allow: {', '.join(map(one_line, approval.rules))}")
     if not found:
-        terminal.say("No call waits for approval.")
+        terminal.say("No call is waiting for approval.")
     if doubts:
         calls = "1 call has" if len(doubts) == 1 else f"{len(doubts)} calls have"
-        terminal.say(f"{calls} an unknown outcome. `treadle doubts` lists what to find out.")
+        terminal.say(f"{calls} an unknown outcome. To list them: treadle doubts")
     return 0
 
 

@@ -65,9 +65,7 @@ async def _answer(options: Options, terminal: Terminal) -> int:
 
 def _scope(options: Options) -> Scope:
     if options.scope != "once" and (options.is_denied or options.arguments is not None):
-        raise UsageError(
-            f"--scope {options.scope} cannot be combined with --deny or --arguments: leave out one of them."
-        )
+        raise UsageError(f"--scope {options.scope} cannot be combined with --deny or --arguments: remove one of them.")
     return _SCOPES[options.scope]
 
 
@@ -82,7 +80,7 @@ def _folder(session: Session) -> Path:
     run = session.state.run
     folder = (run.origin if run is not None else None) or {}
     if not isinstance(folder.get("folder"), str):
-        raise UsageError("The session does not belong to a folder, so no rule can be kept for it: use --scope session.")
+        raise UsageError("The session has no folder, so no rule can be saved for it: use --scope session.")
     return Path(folder["folder"])
 
 
@@ -90,8 +88,8 @@ def _edited(options: Options) -> dict[str, Any] | None:
     if options.arguments is None:
         return None
     if options.is_denied:
-        raise UsageError("--arguments cannot be combined with --deny: leave out one of them.")
+        raise UsageError("--arguments cannot be combined with --deny: remove one of them.")
     found = json_value("--arguments", options.arguments)
     if not isinstance(found, dict):
-        raise UsageError(f"--arguments must be one JSON object, by name; got {options.arguments!r:.80}.")
+        raise UsageError(f"--arguments must be one JSON object; got {options.arguments!r:.80}.")
     return found

@@ -34,5 +34,5 @@ async def _cancel(options: Options, terminal: Terminal) -> int:
         if was_paused
         else f"A live run stops within a second. If its process is gone, record its end with: {resume}"
     )
-    terminal.say(f"Cancelled {session.id}: no further call starts, and nobody is asked any more. {then}")
+    terminal.say(f"Cancelled {session.id}: no further calls start, and no further approvals are requested. {then}")
     return 0

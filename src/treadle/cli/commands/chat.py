@@ -23,7 +23,7 @@ def command(options: Options, terminal: Terminal) -> int:
     quiet_logs()
     if not (os.isatty(0) and terminal.is_live):
         raise UsageError(
-            "`treadle chat` needs a terminal to type at. In a script or a pipe, write `treadle run TASK`, or `treadle run -`."
+            "`treadle chat` needs an interactive terminal. In a script or a pipe, use `treadle run TASK` or `treadle run -`."
         )
     return asyncio.run(_talk(options, settings_of(options), terminal))
 

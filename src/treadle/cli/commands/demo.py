@@ -66,9 +66,9 @@ def _sample(folder: Path) -> Path:
 
 def _introduce(root: Path, calls: int | None, terminal: Terminal) -> None:
     for line in (
-        "A rule-based demo model works on a folder; all else is real: the loop, the tools, the journal, HTTP on loopback.",
+        "A rule-based demo model works on a sample folder. Everything else is real: the loop, the tools, the journal, HTTP on loopback.",
         f'$ treadle run -m demo "{_TASK}" -C {root} --max-tool-calls {"none" if calls is None else calls}',
-        "Watch for: searches in parallel; a call that breaks its schema, is refused and corrected; a summary at the limit.",
+        "Watch for: parallel searches; an invalid call that is refused and corrected; a summary at the limit.",
         "",
     ):
         terminal.progress(line)
@@ -78,7 +78,7 @@ def _outro(code: int, terminal: Terminal) -> int:
     """A demonstration that ends at its limit has done what it is for."""
     if code == _LIMIT_CODE:
         terminal.progress(
-            "As expected, the run stopped at its limit and summed up. `treadle run` would end with exit code 10."
+            "As expected, the run stopped at its limit with a summary. `treadle run` would exit with code 10."
         )
         return 0
     return code

@@ -79,7 +79,7 @@ def _checks(options: Options) -> Iterator[Check]:
     except TreadleError as exc:
         yield Check(name="config", level="fail", message=str(exc))
     else:
-        yield Check(name="config", level="ok", message="every configuration file is valid, or there is none")
+        yield Check(name="config", level="ok", message="no errors in the configuration files")
         for note in settings.notes:
             yield Check(name="config", level="warn", message=note)
         yield from _rules(settings)
@@ -103,9 +103,9 @@ def _next(checks: Sequence[Check]) -> str:
         if served is not None:
             return f"treadle chat -m {served.message.rpartition(': -m ')[2]}"
         if named["keys"].level == "ok":
-            return "name a model of the vendor whose key is set: `treadle models` lists them, then treadle chat -m NAME"
-        return "treadle demo, which needs no key; then set a vendor's key or start a model server here"
-    return "treadle, in the folder of your work"
+            return "choose a model of the vendor whose key is set (`treadle models` lists them), then: treadle chat -m NAME"
+        return "treadle demo, which needs no key; then set a vendor's key or start a local model server"
+    return "treadle, in your project folder"
 
 
 def _attempted(name: str, check: Callable[[], Check]) -> Check:
@@ -152,7 +152,7 @@ def _journal(path: str) -> Check:
     """Open the journal where there is one; else see whether one could be made."""
     if path == "memory:":
         return Check(
-            name="journal", level="warn", message="memory: keeps nothing: sessions are lost when the program ends"
+            name="journal", level="warn", message="memory: stores nothing: sessions are lost when the program ends"
         )
     file = journal_file(path)
     if file is None or file.exists():
@@ -175,7 +175,7 @@ async def _open(path: str) -> str:
 def _model(settings: Settings) -> Check:
     if settings.model is None:
         text = (
-            "none by default: name one with -m, TREADLE_MODEL or `model` in your configuration (-m demo always works)"
+            "no default model: name one with -m, TREADLE_MODEL or `model` in your configuration (-m demo always works)"
         )
         return Check(name="model", level="warn", message=text)
     resolve_model(settings.model, base_url=settings.base_url)
@@ -187,7 +187,7 @@ def _keys() -> Check:
     found = [name for name in _KEYS if os.environ.get(name)]
     if found:
         return Check(name="keys", level="ok", message=f"set: {', '.join(found)}")
-    text = f"none set: a vendor's model needs its own, such as {_KEYS[0]}; a server of your own and `demo` need none"
+    text = f"no API key is set: a vendor's model needs one, such as {_KEYS[0]}; a local server and `demo` need none"
     return Check(name="keys", level="warn", message=text)
 
 
@@ -201,9 +201,9 @@ def _local_servers() -> Iterator[Check]:
             text = f"{place} serves {_some(models)}: -m {name}:{one_line(models[0])}"
             yield Check(name=name, level="ok", message=text)
         else:
-            yield Check(name=name, level="warn", message=f"{place} answers, but serves no model yet: load one there")
+            yield Check(name=name, level="warn", message=f"{place} answers, but serves no model: load one there")
     if not found:
-        text = f"none of {', '.join(servers)} answers: start one to work without a key, or name its address with --base-url"
+        text = f"none of {', '.join(servers)} answers: start one to work without a key, or give its address with --base-url"
         yield Check(name="servers", level="warn", message=text)
 
 
@@ -228,8 +228,8 @@ def _sandbox() -> Check:
 
 def _shell() -> Check:
     if all(map(find_spec, ("tree_sitter", "tree_sitter_bash"))):
-        return Check(name="shell", level="ok", message="commands are parsed before rules judge them")
-    text = "tree-sitter and tree-sitter-bash are not installed: every command is asked about. Install Treadle with its extra `shell`"
+        return Check(name="shell", level="ok", message="commands are parsed before rules are applied")
+    text = "tree-sitter and tree-sitter-bash are not installed: every command needs approval. Install Treadle with its extra `shell`"
     return Check(name="shell", level="warn", message=text)
 
 
@@ -240,6 +240,6 @@ def _self_check() -> Check:
         result = asyncio.run(Agent("demo", tools=file_tools(folder)).run("Search for error in every file"))
     if result.completed and result.tool_calls:
         return Check(
-            name="self-check", level="ok", message=f"a run of {len(result.tool_calls)} tool calls ended with an answer"
+            name="self-check", level="ok", message=f"a demo run made {len(result.tool_calls)} tool calls and answered"
         )
     return Check(name="self-check", level="fail", message=f"a demo run ended as {result.reason}: {result.message}")

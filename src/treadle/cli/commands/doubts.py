@@ -32,15 +32,14 @@ async def _list(options: Options, terminal: Terminal) -> int:
         return 0
     for doubt in found:
         terminal.call(f"{doubt.key}  {doubt.effect:<10}  ", doubt.tool, doubt.arguments, is_answer=True)
-        standing = "reported to the model" if doubt.is_told else "no result yet: the run broke off"
+        standing = "reported to the model" if doubt.is_told else "no result yet: the run was interrupted"
         about = f", about {_about(doubt.business_key)}" if doubt.business_key else ""
         terminal.line(
             f"    call {shown_name(doubt.call_id)} of session {doubt.session_id}, started {shown_time(doubt.since)}{about}; {standing}"
         )
     if found:
         terminal.say(
-            "The id is the idempotency key that the tool received. Find out how the call ended, then: "
-            f"treadle resolve ID{same_journal(options)} --done JSON, or --not-done, or --unknown"
+            f"The id is the idempotency key that the tool received. Find out how the call ended, then run: treadle resolve ID{same_journal(options)} --done JSON, or --not-done, or --unknown"
         )
     else:
         terminal.say("No call is in doubt.")

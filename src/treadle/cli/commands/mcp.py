@@ -48,7 +48,7 @@ def _list(options: Options, settings: Settings, terminal: Terminal) -> int:
         terminal.line("No MCP server is configured. To add one: treadle mcp add NAME -- COMMAND ARGUMENT...")
     elif any(not one.is_used for one in settings.mcp):
         terminal.line(
-            "A server that is waiting or changed is not used. Check its command, then run: treadle mcp approve NAME"
+            "Servers marked waiting or changed are not used. Check their commands, then run: treadle mcp approve NAME"
         )
     return 0
 
@@ -61,7 +61,9 @@ def _described(one: ListedServer) -> dict[str, Any]:
 def _add(options: Options, settings: Settings, terminal: Terminal) -> int:
     name, words = _name(options), list(options.command_line)
     if not words:
-        raise UsageError(f"Give the command or the address of {name!r}: treadle mcp add {name} -- COMMAND ARGUMENT...")
+        raise UsageError(
+            f"Give the command or the address of {name!r}, such as: treadle mcp add {name} -- COMMAND ARGUMENT..."
+        )
     if words[0].startswith(("http://", "https://")):
         if len(words) > 1:
             raise UsageError(f"An address takes no arguments; got {words[1]!r}.")
@@ -118,9 +120,9 @@ def _approve(options: Options, settings: Settings, terminal: Terminal) -> int:
             raise UsageError(f"{one.entry.name!r} is a server of your own, in {one.origin}: it needs no approval.")
         approve_server(one, settings.root, os.environ)
         terminal.line(f"{shown_name(one.entry.name)}: {one_line(one.entry.shown, 1000)}")
-        terminal.line(f"Approved ({one.entry.digest[:19]}). A change of its entry asks again.")
+        terminal.line(f"Approved ({one.entry.digest[:19]}). If its entry changes, it needs approval again.")
     if not waiting:
-        terminal.line("No server waits for approval.")
+        terminal.line("No server is waiting for approval.")
     return 0
 
 
@@ -153,7 +155,7 @@ def _test(options: Options, settings: Settings, terminal: Terminal) -> int:
         except TreadleError:
             raise
         except Exception as error:  # noqa: BLE001 - whatever a server comes to, it is reported
-            said = str(error) or f"it gave no answer within {_SECONDS} s"
+            said = str(error) or f"it did not answer within {_SECONDS} s"
             terminal.line(f"{shown_name(one.entry.name)}: {one_line(said, 600)}")
             code = 1
             continue
@@ -161,7 +163,7 @@ def _test(options: Options, settings: Settings, terminal: Terminal) -> int:
         for tool in tools:
             terminal.line(f"  {shown_name(tool.name):<40} {tool.effect!s:<10} {one_line(tool.description, 100)}")
         for name, why in left_out.items():
-            terminal.line(f"  {shown_name(name)}: left out, {one_line(why, 300)}")
+            terminal.line(f"  {shown_name(name)}: not offered: {one_line(why, 300)}")
     return code
 
 

@@ -49,7 +49,7 @@ def serve(options: Options, settings: Settings, terminal: Terminal) -> int:
     offered = service_tools(load_tools(settings)) if options.offer in ("tools", "both") else ()
     if options.offer == "tools" and not offered:
         raise UsageError(
-            "--offer tools needs tools: name them with --tools. Those of other MCP servers are not served."
+            "--offer tools needs tools: name them with --tools. Tools of other MCP servers are not served."
         )
     agent = None if options.offer == "tools" else _setup(options, settings)
     return asyncio.run(_serve(options, settings, terminal, agent, offered))
@@ -103,12 +103,12 @@ async def _serve_http(offer: Offer, port: int, terminal: Terminal, *, asks_token
         )
     token = (given or secrets.token_urlsafe(32)) if asks_token else None
     with closing(_address(port)) as address:
-        terminal.progress(f"Serving MCP at {address.url} (this machine only). Ctrl+C ends it.")
+        terminal.progress(f"Serving MCP at {address.url} (this machine only). Ctrl+C stops it.")
         if token is None:
-            terminal.progress("Every program of this machine may come in: no token is asked for.")
+            terminal.progress("Every program on this machine can connect: no token is required.")
         elif given is None:
-            terminal.reveal(f"Clients send: Authorization: Bearer {token}")
-            terminal.progress("To keep one token, set TREADLE_MCP_TOKEN.")
+            terminal.reveal(f"Clients must send: Authorization: Bearer {token}")
+            terminal.progress("To use the same token each time, set TREADLE_MCP_TOKEN.")
         ended = asyncio.Event()
         with ending_on_signals(ended.set):
             await serve_mcp_http(offer, address, version=version("treadle"), token=token, ended=ended)

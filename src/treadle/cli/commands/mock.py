@@ -26,7 +26,7 @@ async def _serve(options: Options, terminal: Terminal) -> int:
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
     async with MockProvider(load_script(options.script), port=options.port, record=options.record) as provider:
         terminal.line(provider.base_url)
-        terminal.say("Serving until Ctrl-C. Try: treadle run -m openai-chat:mock --base-url URL TASK")
+        terminal.say("Serving until Ctrl-C. To try it: treadle run -m openai-chat:mock --base-url URL TASK")
         await stopped.wait()
     for refusal in provider.refusals:
         terminal.say(f"refused: {refusal}")

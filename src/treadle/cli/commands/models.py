@@ -28,7 +28,7 @@ def command(options: Options, terminal: Terminal) -> int:
 
 def _offered(options: Options) -> Mapping[str, ModelFacts]:
     if not options.name:
-        raise ConfigurationError("Name the vendor whose server is asked: `treadle models openai --offered`.")
+        raise ConfigurationError("Name the vendor whose server to ask: `treadle models openai --offered`.")
     return asyncio.run(offered_models(options.name, base_url=options.base_url))
 
 

@@ -50,7 +50,7 @@ def _list(settings: Settings, options: Options, terminal: Terminal) -> int:
     for each in idle:
         terminal.line(f"warning: {one_line(each.message, 500)}")
     if not settings.rules:
-        terminal.say("No rule holds here: reads run, and a person is asked about every other call.")
+        terminal.say("No rules apply here: reads run, and every other call needs approval.")
     return 0
 
 
@@ -86,7 +86,7 @@ def _try(settings: Settings, options: Options, terminal: Terminal) -> int:
     if ruling.reason:
         terminal.line(f"  {one_line(ruling.reason, 500)}")
     for rule in ruling.rules:
-        terminal.line(f"  --allow {shown_name(rule)} would allow it without asking: {covered_by(rule)}")
+        terminal.line(f"  --allow {shown_name(rule)} would allow it without approval: {covered_by(rule)}")
     return 0
 
 
@@ -94,6 +94,6 @@ def _tool(settings: Settings, name: str) -> Tool:
     tools = {one.name: one for one in load_tools(settings) if isinstance(one, Tool)}
     if name not in tools:
         raise UsageError(
-            f"No tool {name!r} is offered here. Offered: {', '.join(sorted(tools))}. Name others with --tools."
+            f"No tool {name!r} is available here. Available: {', '.join(sorted(tools))}. Name others with --tools."
         )
     return tools[name]

@@ -35,7 +35,7 @@ def command(options: Options, terminal: Terminal) -> int:
     try:
         asyncio.run(_play(options, terminal))
     except KeyboardInterrupt:
-        terminal.say("treadle: the replay was interrupted; nothing has changed.")
+        terminal.say("treadle: the replay was interrupted; nothing was changed.")
     return 0
 
 

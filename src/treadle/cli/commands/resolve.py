@@ -51,7 +51,7 @@ async def _resolve(options: Options, terminal: Terminal) -> int:
 def _outcome(options: Options) -> "Done | type[NotDone | Unknown]":
     given = [options.done is not None, options.is_not_done, options.is_unknown]
     if sum(given) != 1:
-        raise UsageError("Say how the call ended: --done with its result as JSON, --not-done, or --unknown.")
+        raise UsageError("Say how the call ended: --done JSON with its result, --not-done, or --unknown.")
     if options.done is None:
         return NotDone if options.is_not_done else Unknown
     return Done(json_value("--done", options.done))

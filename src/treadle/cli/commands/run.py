@@ -30,7 +30,7 @@ def command(options: Options, terminal: Terminal) -> int:
     for note in (*settings.notes, *guidance_of(settings).notes):
         terminal.progress(f"note: {note}")
     if options.is_last and options.id is not None:
-        raise UsageError("Name one session: --session ID, or --last for the one that changed last.")
+        raise UsageError("Name one session: --session ID, or --last for the most recently changed one.")
     agent = make_agent(settings, settings.model, options=options)
     for warning in idle_rules(agent):
         terminal.say(warning)
@@ -108,8 +108,7 @@ def _check_tools(agent: Agent, session: Session) -> None:
     }
     if missing := sorted(waiting - known):
         raise UsageError(
-            f"An open call needs the tool {', '.join(missing)}, which is not among {', '.join(sorted(known))}. "
-            "Give the same --tools as the run had."
+            f"An unfinished call needs the tool {', '.join(missing)}, which is not among {', '.join(sorted(known))}. Pass the same --tools as before."
         )
 
 

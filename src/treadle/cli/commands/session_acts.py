@@ -90,7 +90,7 @@ async def _change(options: Options, terminal: Terminal, status: Literal["active"
         terminal.data({"id": session_id, "status": status})
     terminal.say(f"Session {session_id} is {status}.")
     if moved_to:
-        terminal.say(f"It was moved to {moved_to}: delete the copy there, or its calls may run twice.")
+        terminal.say(f"It was moved to {moved_to}: delete the copy there, or calls may run twice.")
     return 0
 
 
@@ -125,11 +125,9 @@ async def export(options: Options, terminal: Terminal) -> int:
         _write_new(options.file, lines)
         terminal.say(f"Exported {session_id} to {options.file}: {len(lines)} lines.")
     if options.is_exact:
-        terminal.say(
-            "note: the export is exact: it holds whatever secrets the session holds. Keep it as private as the journal."
-        )
+        terminal.say("note: the export is exact and contains the session's secrets. Keep it as private as the journal.")
     elif b'"redacted":true' in lines[0]:
-        terminal.say("note: secrets were redacted. `--exact` keeps them, for a session that continues elsewhere.")
+        terminal.say("note: secrets were removed. To keep them, for a session that continues elsewhere: --exact")
     return 0
 
 
@@ -139,7 +137,9 @@ def _write_page(options: Options, page: str, session_id: str, terminal: Terminal
         terminal.page(page)
     else:
         _write_new(options.file, [page.rstrip("\n").encode()])
-        terminal.say(f"Exported {session_id} to {options.file}, to be read. `treadle sessions import` takes JSON only.")
+        terminal.say(
+            f"Exported {session_id} to {options.file}, for reading. `treadle sessions import` reads only JSON."
+        )
     return 0
 
 
@@ -180,10 +180,10 @@ async def move(options: Options, terminal: Terminal) -> int:
         moved_to = session.state.moved_to
     if options.as_json:
         terminal.data({"id": session.id, "moved_to": moved_to})
-    terminal.say(f"Session {session.id} is closed here. It continues with: {there}")
+    terminal.say(f"Session {session.id} is closed here. To continue it: {there}")
     if options.file is not None:
         terminal.say(
-            "Where a call of it may still run, it arrives suspended: activate it in the one place where it continues."
+            "If one of its calls may still be running, it arrives suspended: activate it in the one place where it continues."
         )
     return 0
 
@@ -193,7 +193,7 @@ async def _move_to_journal(session: Session, options: Options) -> str:
     place = shown_journal(named_journal)
     async with opened(named_journal) as target:
         if await _is_in(target, session.id) and session.state.moved_to != place:
-            raise UsageError(f"The journal {target.location} has a session {session.id!r} already.")
+            raise UsageError(f"The journal {target.location} already has a session {session.id!r}.")
         lines = await session.move(place, by=person(options), reason=options.reason)
         try:
             if not await _is_in(target, session.id):

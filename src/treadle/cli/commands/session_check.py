@@ -22,6 +22,6 @@ async def check(options: Options, terminal: Terminal) -> int:
     for fault in () if options.as_json else faults:
         terminal.line(f"{fault.session_id}  {fault.what}: {one_line(fault.message, 500)}")
     if not options.as_json:
-        found = "the list agrees with the events" if not faults else f"{counted(len(faults), 'difference')} found"
+        found = "the list matches the events" if not faults else f"{counted(len(faults), 'difference')} found"
         terminal.say(f"{counted(count, 'session')} checked: {found}.")
     return 1 if faults else 0

@@ -70,10 +70,10 @@ async def list_sessions(options: Options, terminal: Terminal) -> int:
     if rows:
         _tell_sums(rows, terminal)
     else:
-        terminal.say("No session matches." if is_there(path) and _is_filtered(options) else "No sessions yet.")
+        terminal.say("No sessions match." if is_there(path) and _is_filtered(options) else "No sessions yet.")
     if more:
         is_are = "is" if more == 1 else "are"
-        following = f"--after {rows[-1].info.id} shows those that follow, " if rows else ""
+        following = f"--after {rows[-1].info.id} shows the sessions after that; " if rows else ""
         terminal.say(f"{more} more {is_are} not shown: {following}--limit N shows more.")
     return 0
 

@@ -28,9 +28,9 @@ async def watch(options: Options, terminal: Terminal) -> int:
                 progress.on_event(event)
             match event:
                 case TaskSubmitted() if not options.as_json:
-                    terminal.progress(f"{session_id} waits for a worker with the agent {event.agent}")
+                    terminal.progress(f"{session_id} is waiting for a worker that has the agent {event.agent}")
                 case TaskWithdrawn() if not options.as_json:
-                    terminal.say(f"The task of {session_id} was cancelled before its run began.")
+                    terminal.say(f"The task of {session_id} was cancelled before its run started.")
                 case RunFinished():
                     code = exit_code(StopReason(event.reason))
                     if not options.as_json:

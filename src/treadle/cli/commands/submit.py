@@ -26,7 +26,7 @@ def command(options: Options, terminal: Terminal) -> int:
     settings = settings_of(options)
     check_shared(settings)
     if options.agent == "":
-        raise UsageError("--agent is the name of an agent, as workers have it; leave it out for `default`.")
+        raise UsageError("--agent must be the name of an agent that a worker has; omit it for `default`.")
     task = read_task(options.task, terminal)
     return asyncio.run(_submit(options, settings, task, terminal))
 
@@ -51,9 +51,7 @@ async def _submit(options: Options, settings: Settings, task: str, terminal: Ter
                 terminal.data({"id": session_id})
             else:
                 terminal.line(session_id)
-                terminal.say(
-                    f"Submitted. To see it at work: treadle sessions watch {session_id}{same_journal(options)}"
-                )
+                terminal.say(f"Submitted. To follow it: treadle sessions watch {session_id}{same_journal(options)}")
             return 0
         terminal.progress(f"session: {session_id}")
         end = await result(journal, session_id)
@@ -72,12 +70,11 @@ async def _note_missing(journal: Journal, options: Options, terminal: Terminal) 
     workers = await list_workers(journal)
     if not workers and options.is_waiting:
         terminal.say(
-            f"No worker is at work on the journal {shown_journal(journal.location)}: the task waits until one is. "
-            f"To start one: treadle worker{same_journal(options)}"
+            f"No worker is running on the journal {shown_journal(journal.location)}: the task waits until one starts. To start one: treadle worker{same_journal(options)}"
         )
     if workers and not any(agent in worker.agents for worker in workers):
         known = ", ".join(sorted({name for worker in workers for name in worker.agents}))
-        terminal.say(f"No worker at work has the agent {agent!r} (known: {known}): the task waits until one has it.")
+        terminal.say(f"No running worker has the agent {agent!r} (known: {known}): the task waits for one that has it.")
 
 
 async def _note_first(journal: Journal, session_id: str, options: Options, task: str, terminal: Terminal) -> None:
@@ -86,6 +83,5 @@ async def _note_first(journal: Journal, session_id: str, options: Options, task:
     if submitted and (submitted[0].message.text, submitted[0].agent) != (task, options.agent or DEFAULT):
         first = one_line(submitted[0].message.text, 80)
         terminal.say(
-            f"The key {options.key!r} was submitted before with another task, which counts: {first!r} for the agent "
-            f"{submitted[0].agent!r}. Give this one a key of its own."
+            f"The key {options.key!r} was already used for another task, which stands: {first!r} for the agent {submitted[0].agent!r}. Use a new key for this one."
         )

@@ -59,7 +59,7 @@ def command(options: Options, terminal: Terminal) -> int:
     if options.action == "check":
         return _check(options, terminal)
     if options.recorded or options.runs_again:
-        raise UsageError("--examples and --run belong to a check. Write `treadle tools check --examples FILE`.")
+        raise UsageError("--examples and --run need `check`: treadle tools check --examples FILE")
     found = load_tools(settings_of(options))
     tools = tuple(one for one in found if isinstance(one, Tool))
     opened = asyncio.run(_listed([one for one in found if not isinstance(one, Tool)]))
@@ -109,7 +109,7 @@ async def _open(toolset: Toolset, context: ToolsetContext, stack: AsyncExitStack
             tools = await listed if inspect.isawaitable(listed) else listed
             return _Opened(toolset.name, tuple(tools))
     except TimeoutError:
-        return _Opened(toolset.name, error=f"it gave no answer within {_SECONDS} s")
+        return _Opened(toolset.name, error=f"it did not answer within {_SECONDS} s")
     except Exception as error:  # noqa: BLE001 - a stranger's code: whatever it is, the other tools are listed
         return _Opened(toolset.name, error=f"{type(error).__name__}: {error}".rstrip(": "))
 
@@ -190,7 +190,7 @@ def _report(done: _Checked, options: Options, terminal: Terminal) -> int:
         terminal.line(f"{one.level}: {name}{one_line(one.where, 300)}: {one_line(one.message, 2000)}")
     fitting = f", and {results} recorded {'result fits' if results == 1 else 'results fit'}" if results else ""
     said = (
-        f"{len(errors)} {'error' if len(errors) == 1 else 'errors'}" if errors else f"every contract compiles{fitting}"
+        f"{len(errors)} {'error' if len(errors) == 1 else 'errors'}" if errors else f"every contract is valid{fitting}"
     )
     terminal.line(f"{_counted(len(checked))} checked: {said}.")
     return 1 if errors else 0

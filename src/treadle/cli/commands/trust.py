@@ -82,7 +82,7 @@ def _approve(folder: Path, terminal: Terminal) -> int:
     with_trust(brought, os.environ, guidance=guidance.digest, guides=guidance.digests)
     terminal.line(
         f"Trusted: {one_line(brought.folder, 300)} ({(brought.digest or guidance.digest)[:19]}). "
-        "A change of these files asks again."
+        "If these files change, you are asked again."
     )
     return 0
 

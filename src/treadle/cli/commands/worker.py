@@ -56,7 +56,7 @@ async def _work(worker: Worker, settings: Settings, say: Callable[[str], None]) 
 
     def on_signal(number: int) -> None:
         say(
-            f"treadle: {signal.Signals(number).name} received: the worker starts nothing new. A second signal ends it at once."
+            f"treadle: {signal.Signals(number).name} received: the worker takes no new tasks. A second signal stops it at once."
         )
         for known in (signal.SIGINT, signal.SIGTERM):
             loop.remove_signal_handler(known)
@@ -65,7 +65,7 @@ async def _work(worker: Worker, settings: Settings, say: Callable[[str], None]) 
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, on_signal, number)
     say(
-        f"treadle: worker {worker.name} on {shown_journal(settings.journal)}: {', '.join(worker.agents)}. Ctrl-C ends it."
+        f"treadle: worker {worker.name} on {shown_journal(settings.journal)}: {', '.join(worker.agents)}. Ctrl-C stops it."
     )
     await worker.run()
     done = 0 if worker.info is None else worker.info.done
@@ -121,5 +121,5 @@ def check_shared(settings: Settings) -> None:
     """
     if settings.journal == "memory:":
         raise UsageError(
-            "Workers share a journal, and nobody else sees `memory:`. Name a file or a database: --journal agent.db."
+            "Workers share a journal, and `memory:` cannot be shared. Name a file or a database: --journal agent.db"
         )

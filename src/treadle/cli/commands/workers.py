@@ -30,7 +30,7 @@ async def _list(options: Options, terminal: Terminal) -> int:
     for worker in workers:
         terminal.line(_line(worker))
     if not workers:
-        terminal.say(f"No worker is at work. To start one: treadle worker{same_journal(options)}")
+        terminal.say(f"No worker is running. To start one: treadle worker{same_journal(options)}")
     return 0
 
 
@@ -38,7 +38,7 @@ def _line(worker: WorkerInfo) -> str:
     state = "ended" if not worker.is_alive else "ends" if worker.is_draining else "works"
     since = datetime.fromtimestamp(worker.since, UTC).astimezone().strftime("%Y-%m-%d %H:%M")
     load = f"{len(worker.sessions)}/{worker.concurrency} sessions, {worker.done} done"
-    waits = "".join(f"  {count} wait: {reason}" for reason, count in sorted(worker.waiting.items()))
+    waits = "".join(f"  {count} waiting: {reason}" for reason, count in sorted(worker.waiting.items()))
     return one_line(
         f"{worker.name}  {state} since {since}  {load}  {', '.join(worker.agents)}  {worker.host}:{worker.pid}{waits}",
         400,

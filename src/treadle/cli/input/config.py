@@ -57,11 +57,11 @@ _OWN_SERVER_KEYS = ("trusted", "effects", "timeout")
 _RULE_KEYS = ("allow", "ask", "deny")
 """What the file of an organisation can set."""
 _NOT_FOR_PROJECTS = {
-    "model": "it would send your files to a model that you did not choose",
-    "base_url": "it would send your files and your key to a server that you did not choose",
+    "model": "it could send your files to a model that you did not choose",
+    "base_url": "it could send your files and your key to a server that you did not choose",
     "model_options": "it would change what is sent to a model that you choose yourself",
     "system": "it would give the model instructions that you did not choose",
-    "price": "it would make a limit on cost meaningless",
+    "price": "it could make a cost limit meaningless",
     "facts": "it describes a model, which you choose yourself",
     "tools": "it would run code that you did not choose",
     "allow": "it would permit calls that you did not permit",
@@ -221,7 +221,9 @@ def _content_of(path: Path, owner: Owner) -> bytes:
 
 def _text_of(path: Path, content: bytes) -> str:
     if len(content) > _MAX_BYTES:
-        raise UsageError(f"The configuration {path} is larger than {_MAX_BYTES:,} bytes: is it the right file?")
+        raise UsageError(
+            f"The configuration {path} is larger than {_MAX_BYTES:,} bytes: check that it is the right file."
+        )
     try:
         return content.decode("utf-8-sig")  # some editors begin a file with a byte order mark
     except UnicodeDecodeError as exc:
@@ -233,7 +235,7 @@ def _refuse_for_project(page: Page, values: Any, where: tuple[str, ...] = (), *,
         if isinstance(values, dict) and name in values and not (is_trusted and name in _FOR_TRUSTED):
             way = ", or trust the folder: treadle trust approve" if name in _FOR_TRUSTED else ""
             page.fail(
-                f"the file of a project cannot set {name!r}: {reason}. Set it with a flag or in your own file{way}.",
+                f"a project's file cannot set {name!r}: {reason}. Set it with an option or in your own file{way}.",
                 where,
                 name,
             )
@@ -302,7 +304,7 @@ def _servers(page: Page, values: Mapping[str, Any], owner: Owner) -> dict[str, d
         for key in _OWN_SERVER_KEYS if owner == "project" else ():
             if key in said:
                 page.fail(
-                    f"the file of a project cannot set {key!r} of an MCP server: it says what a server may do.",
+                    f"a project's file cannot set {key!r} of an MCP server: it controls what the server may do.",
                     where,
                     key,
                 )

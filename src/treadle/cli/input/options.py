@@ -263,12 +263,14 @@ def _check_command(arguments: Sequence[str]) -> None:
     word = next((word for word in arguments if not word.startswith("-")), None)
     if not arguments or arguments[0].startswith("-") or word in COMMANDS:
         return
-    raise UsageError(f"Unknown command {word!r}.{_near(str(word), COMMANDS)} `treadle --help` lists all.")
+    raise UsageError(f"Unknown command {word!r}.{_near(str(word), COMMANDS)} To list all: treadle --help")
 
 
 def _refuse(unknown: str, command: str) -> NoReturn:
     if not unknown.startswith("-"):
-        raise UsageError(f"Unexpected {unknown[:80]!r} after `treadle {command}`: quote what belongs together.")
+        raise UsageError(
+            f"Unexpected {unknown[:80]!r} after `treadle {command}`: put quotes around an argument with spaces."
+        )
     flag = unknown.partition("=")[0]
     known = flags_of(command)
     if flag in known:

@@ -77,7 +77,7 @@ def instructions_of(given: str, trusted: Held) -> str:
         content = trusted.content_of(Path(given[1:]))
         text = _text_of("--system", given[1:], _content_of("--system", given[1:]) if content is None else content)
     if not text.strip():
-        raise UsageError("--system is empty: give the instructions, or @FILE.")
+        raise UsageError("--system is empty: pass the instructions, or @FILE.")
     return text
 
 

@@ -92,7 +92,7 @@ class Progress:
             case ApprovalRequested():
                 self._asked(event)
             case ModelDiscarded():
-                self._say("[retry] The response broke off; it is discarded, and the model is asked again.")
+                self._say("[retry] The response was cut off and is discarded; asking the model again.")
             case _:
                 self._detail(event)
 
@@ -118,7 +118,7 @@ class Progress:
 
     def _asked(self, event: ApprovalRequested) -> None:
         if not self._terminal.is_quiet:
-            then = f" waits for a person: {event.approval_id}"
+            then = f" needs approval: {event.approval_id}"
             self._terminal.call(f"{self._before}[ask] ", event.tool, event.arguments, then=then)
             if event.replaces:  # an answer could not be used: the person who gave it should know why
                 self._say(f"    {one_line(event.reason, 500)}")
@@ -136,7 +136,7 @@ class Progress:
         """What only `-v` shows; but a wait that a provider asked for is not a detail: it may last for minutes."""
         match event:
             case ModelFailed(status=429, retry_in_seconds=float(seconds)):
-                self._say(f"[wait] The provider limits requests (429): trying again in {seconds:.1f} s.")
+                self._say(f"[wait] The provider is limiting requests (429): retrying in {seconds:.1f} s.")
             case CallDecided():
                 self._learn_edit(event)
                 reason = f": {one_line(event.reason)}" if event.reason else ""
@@ -158,7 +158,9 @@ class Progress:
                     f"[retry] Attempt {event.attempt} of {self._name(event.call_id, 'tool')} failed: {one_line(event.message)}{wait}"
                 )
             case ModelStarted() if event.prefix_changed:
-                self._more(f"[cache] The request does not begin as the one before: {', '.join(event.prefix_changed)}")
+                self._more(
+                    f"[cache] The request starts differently from the previous one: {', '.join(event.prefix_changed)}"
+                )
             case RepeatNoticed():
                 self._more(f"[repeat] {self._name(event.call_id, event.tool)}: {event.count} times in a row")
             case ContextCompacted():

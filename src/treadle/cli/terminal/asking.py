@@ -49,12 +49,12 @@ class Choice(msgspec.Struct, frozen=True):
 
 CHOICES = (
     Choice("y", "yes, once"),
-    Choice("a", "yes, and in this session no question for {rules}"),
-    Choice("p", "yes, by a rule that is kept for this folder"),
+    Choice("a", "yes, and do not ask again in this session for {rules}"),
+    Choice("p", "yes, and save a rule for this folder"),
     Choice("e", "edit the arguments first"),
     Choice("n", "no"),
     Choice("r", "no, with a reason"),
-    Choice("v", "show all of it"),
+    Choice("v", "show the whole call"),
 )
 """The keys, in the order in which they are shown."""
 

@@ -147,7 +147,7 @@ class Board:
             return False
         match event:
             case ModelStarted():
-                view.note = f"{' > '.join(self._family.path(event))} thinks"
+                view.note = f"{' > '.join(self._family.path(event))} is thinking"
             case ModelFinished(act=None):
                 view.note = ""
                 for call in event.message.calls:
@@ -241,10 +241,10 @@ class Board:
         had_text = self._has_shown_text or bool(self.text)
         self.text = self._held = ""
         self._has_shown_text = False
-        notes: list[Item] = [Note("The response broke off: its text above does not count.", "warn")] if had_text else []
+        notes: list[Item] = [Note("The response was cut off: its text above is discarded.", "warn")] if had_text else []
         if isinstance(event, ModelFailed):
             again = event.retry_in_seconds
-            self.doing = "" if again is None else f"trying again in {again:.0f} s"
+            self.doing = "" if again is None else f"retrying in {again:.0f} s"
             if again is not None:
                 notes.append(Note(f"The model failed: {one_line(event.message, 300)}", "warn"))
         return notes
@@ -305,7 +305,7 @@ def _notes(event: AnyEvent) -> list[Item]:  # noqa: PLR0911 - one line for each 
                 )
             ]
         case CompactionSkipped():
-            return [Note(f"Nothing could be made shorter: {one_line(event.message, 300)}")]
+            return [Note(f"The conversation could not be compacted: {one_line(event.message, 300)}")]
         case BudgetWarned():
             return [Note(f"{event.budget}: {event.used} of {event.limit} used.", "warn")]
         case BudgetReached(limit=float(limit)) if limit <= 0:

@@ -289,9 +289,9 @@ class Chat:
         self._has_cut = self.is_working
         if self.is_working:
             self._interrupt()
-            self.face.tell("The run stops. Ctrl+C again within two seconds ends the program; what is recorded is safe.")
+            self.face.tell("Stopping the run. Press Ctrl+C again within two seconds to quit; the session is saved.")
         else:
-            self.face.tell("Ctrl+C again within two seconds ends the program, as Ctrl+D does.")
+            self.face.tell("Press Ctrl+C again within two seconds to quit, or Ctrl+D.")
         return False
 
     async def _stop_work(self) -> None:
@@ -398,11 +398,11 @@ class Chat:
             names = ", ".join(dict.fromkeys(one_line(one.tool, 60) for one in result.denials))
             self.face.tell(f"Denied: {counted(len(result.denials), 'call')} ({names}).")
         if result.reason is StopReason.CANCELLED:
-            self.face.tell("Interrupted. What was done is recorded; say what to do instead.")
+            self.face.tell("Interrupted. What was done is recorded. Type what to do instead.")
         elif not result.completed:
             self.face.tell(f"{result.status} ({result.reason}): {result.message} {result.next_step}", is_bad=True)
         if result.unstored:
-            self.face.tell(f"The journal lacks {counted(result.unstored, 'event')} of this session.", is_bad=True)
+            self.face.tell(f"The journal is missing {counted(result.unstored, 'event')} of this session.", is_bad=True)
         return None
 
     # --- messages for a run under way
@@ -429,7 +429,7 @@ class Chat:
                 total=total,
                 covers=partial(self.grants.covers, call_id=approval.call_id),
             )
-            self._notifier.notify(f"a call of {approval.tool} waits for you")
+            self._notifier.notify(f"a call to {approval.tool} is waiting for you")
             answer = await self.face.ask(question)
             self._notifier.attend()
             if answer is None:
@@ -438,7 +438,7 @@ class Chat:
             try:
                 await self._record(question, answer)
             except ApprovalExpired:
-                self.face.tell("The request expired before you answered it: you are asked anew.", is_bad=True)
+                self.face.tell("The request expired before you answered it. Here it is again.", is_bad=True)
             except UnknownApproval as exc:  # somebody else was first
                 self.face.tell(one_record(str(exc)), is_bad=True)
         return True
@@ -478,7 +478,9 @@ class Chat:
         if text.strip():
             self.face.quote(text)
         self.face.tell(
-            f"exit code {code}. It is sent with the next message." if code else "It is sent with the next message."
+            f"exit code {code}. The output is sent with your next message."
+            if code
+            else "The output is sent with your next message."
         )
         kept = text if len(text) <= _SHELL_CHARS else f"{text[: _SHELL_CHARS // 2]}\n...\n{text[-_SHELL_CHARS // 2 :]}"
         self._shell_output += f"$ {command}\n{kept}\nexit code {code}\n"

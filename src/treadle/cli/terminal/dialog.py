@@ -64,7 +64,7 @@ class Dialog:
         drawn = self._screen.drawing.question(one)
         why = one.reason or (f"rule: {one.rule}" if one.rule else "")
         count = f" ({self.question.number} of {self.question.total})" if self.question.total > 1 else ""
-        head = f"[ask] A call{asker_of(one)} waits for you{count}. {why}"
+        head = f"[ask] A call{asker_of(one)} is waiting for you{count}. {why}"
         return "\n" + self._screen.drawing.lines([one_line(head, 2000)], style="bold yellow") + drawn
 
     def drawn(self) -> str:
@@ -77,16 +77,20 @@ class Dialog:
         lines = []
         match self._step:
             case "choose":
-                lines.append(drawing.lines([f"Allow this call of {self._tool(60)}?"], style="bold"))
+                lines.append(drawing.lines([f"Allow this call to {self._tool(60)}?"], style="bold"))
                 lines.append(self._listed())
             case "rule":
-                says = "Such calls are allowed from now on in this folder. Enter saves the rule, Esc goes back."
+                says = "Calls that match are allowed in this folder from now on. Enter saves the rule, Esc goes back."
                 lines += [drawing.lines([says], style="bold"), drawing.lines([self._covers or " "], style="cyan")]
             case "arguments":
-                says = "The arguments as JSON. Enter runs the call with them, Ctrl+J is a new line, Esc goes back."
+                says = "Edit the arguments (JSON). Enter runs the call, Ctrl+J inserts a line break, Esc goes back."
                 lines.append(drawing.lines([says], style="bold"))
             case "reason":
-                lines.append(drawing.lines(["Why not? The model reads it. Enter denies, Esc goes back."], style="bold"))
+                lines.append(
+                    drawing.lines(
+                        ["Why not? The model reads your reason. Enter denies the call, Esc goes back."], style="bold"
+                    )
+                )
         return self._with_fault("".join(lines))
 
     def _short(self) -> str:
@@ -139,7 +143,7 @@ class Dialog:
         now, before = asyncio.get_running_loop().time(), self._since
         if self._waits and now - before < _QUIET_SECONDS:
             self._since = now
-            self._fault = "You were typing: what you typed is kept. Press a key of the list to answer."
+            self._fault = "You were typing, and your text is kept. Press one of the keys listed here to answer."
             return
         self._waits = False
         self._fault = ""
@@ -219,10 +223,10 @@ class Dialog:
         try:
             value: Any = json.loads(text)
         except (ValueError, RecursionError) as exc:
-            self._fault = f"This is not JSON: {one_line(str(exc))}"
+            self._fault = f"This is not valid JSON: {one_line(str(exc))}"
             return
         if not isinstance(value, dict):
-            self._fault = "The arguments are one JSON object."
+            self._fault = "The arguments must be one JSON object."
             return
         is_same = value == self.question.approval.arguments
         self._give(Answer(answer="allow", arguments=None if is_same else value))

@@ -176,8 +176,8 @@ class Drawing:
         """Draw a call that a person decides on: a change as a diff, a line of shell with all that it would start, else all arguments."""
         if one.preview is not None and one.preview.kind != "arguments":
             head = Text(one_record(one.action or one.tool), style="bold")
-            head.append(f" {one_record(one.target)}", style="bold cyan")
-            head.append(f"  {one.risk.replace('_', ' ')}" if one.risk else "", style="not bold dim")
+            head.append(f": {one_record(one.target)}" if one.target else "", style="bold cyan")
+            head.append(f"  (risk: {one.risk.replace('_', ' ')})" if one.risk else "", style="not bold dim")
             drawn = self._drawn(head) + self._preview(one.preview)
             return drawn if one.preview.is_whole else drawn + self.entire(one.tool, one.arguments)
         tool, arguments = one.tool, one.arguments
@@ -219,7 +219,7 @@ class Drawing:
         shown = call.below if most is None or len(call.below) <= most else call.below[-most:]
         drawn = ""
         if (left := len(call.below) - len(shown)) > 0:
-            drawn = self._drawn(Text(f"{gutter}  ... {left:,} more calls before", style="dim italic"))
+            drawn = self._drawn(Text(f"{gutter}  ... {left:,} earlier calls", style="dim italic"))
         for one in shown:
             drawn += self._drawn(self._line(one, now, f"{gutter}  "), width=self.width)
         return drawn
@@ -241,7 +241,7 @@ class Drawing:
         elif call.phase == "runs":
             line.append(f"  {self._turning(now)} {_seconds(max(now - call.started, 0.0))}", style="yellow not dim")
         else:
-            line.append("  waits for you" if call.phase == "asks" else "  waits", style="yellow not dim")
+            line.append("  waiting for you" if call.phase == "asks" else "  waiting", style="yellow not dim")
         if call.note and result is None:
             line.append(f"  {one_record(self.redactor.text(call.note))}", style="dim")
         return line

@@ -28,5 +28,5 @@ async def greet(chat: Chat, face: Face) -> None:
     run = chat.session.state.run
     if run is not None and run.phase in ("paused", "running"):
         face.tell(
-            f"Its last run had not ended. /resume {chat.session.id[:8]} continues it; a new message begins a new task."
+            f"Its last run did not finish. /resume {chat.session.id[:8]} continues it; a new message starts a new task."
         )

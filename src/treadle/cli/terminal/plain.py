@@ -226,11 +226,13 @@ class Lines:
             covers = await question.covers(question.rules)
         except ConfigurationError as exc:
             return str(exc)
-        sure = await self._asked(f"{covers} Keep the rule {', '.join(question.rules)} for this folder? [n] ")
+        sure = await self._asked(f"{covers} Save the rule {', '.join(question.rules)} for this folder? [n] ")
         if sure is None:
             return None
         return (
-            Answer(answer="allow", rules=question.rules, scope="always") if sure.strip().lower() == "y" else "Not kept."
+            Answer(answer="allow", rules=question.rules, scope="always")
+            if sure.strip().lower() == "y"
+            else "Not saved."
         )
 
     async def _asked(self, prompt: str) -> str | None:
@@ -245,5 +247,7 @@ def _edited(text: str | None) -> Answer | str | None:
     try:
         value: Any = json.loads(text)
     except (ValueError, RecursionError) as exc:
-        return f"This is not JSON: {one_line(str(exc))}"
-    return Answer(answer="allow", arguments=value) if isinstance(value, dict) else "The arguments are one JSON object."
+        return f"This is not valid JSON: {one_line(str(exc))}"
+    return (
+        Answer(answer="allow", arguments=value) if isinstance(value, dict) else "The arguments must be one JSON object."
+    )

@@ -81,7 +81,7 @@ async def carry_out(chat: Conversation, text: str, *, is_working: bool) -> None:
     name, _, rest = text[1:].partition(" ")
     found = _find(name.strip())
     if is_working and not _COMMANDS[found].is_quiet:
-        raise UsageError(f"/{found} waits for the end of the run: press Esc to interrupt it, or wait.")
+        raise UsageError(f"/{found} cannot run during a run: press Esc to interrupt it, or wait.")
     await _COMMANDS[found].work(chat, rest.strip())
 
 
@@ -99,7 +99,7 @@ def _find(name: str) -> str:
     if len(near) == 1:
         return near[0]
     hint = f" Did you mean {' or '.join(f'/{one}' for one in near)}?" if near else ""
-    raise UsageError(f"There is no command /{name[:40]}.{hint} /help lists all.")
+    raise UsageError(f"Unknown command /{name[:40]}.{hint} To list all: /help")
 
 
 # --- what each does
@@ -109,11 +109,11 @@ async def _help(chat: Conversation, rest: str) -> None:
     lines = ["Commands:", *(f"  /{name:<12} {one.says}" for name, one in _COMMANDS.items()), ""]
     lines += [
         "Keys:",
-        "  Enter        send; while calls run, the message goes to the model with their results",
-        "  Ctrl+J       new line (also Shift+Enter, where the terminal tells it from Enter)",
-        "  Esc          interrupt the run            Ctrl+C  the same; twice ends the program",
+        "  Enter        send; while calls run, the message is sent with their results",
+        "  Ctrl+J       new line (also Shift+Enter, if the terminal supports it)",
+        "  Esc          interrupt the run            Ctrl+C  the same; twice to quit",
         "  Shift+Tab    next mode                    Ctrl+O  unfold the last results",
-        "  Ctrl+R       search what was entered      Ctrl+D  leave",
+        "  Ctrl+R       search the input history     Ctrl+D  quit",
         "  !COMMAND     run it in your own shell     @PATH   attach a file",
     ]
     chat.face.tell("\n".join(lines))
@@ -126,13 +126,13 @@ async def _clear(chat: Conversation, rest: str) -> None:
     chat.grants.clear()
     chat.face.standing.context_tokens = 0
     chat.stand()
-    kept = f" The one before is kept: /resume {before}" if has_messages else ""
-    chat.face.tell(f"A new session begins: {chat.session.id}.{kept}")
+    kept = f" To go back to the previous one: /resume {before}" if has_messages else ""
+    chat.face.tell(f"New session: {chat.session.id}.{kept}")
 
 
 async def _compact(chat: Conversation, rest: str) -> None:
     await chat.session.compact(by=person(chat.options))
-    chat.face.tell("The conversation is summed up before the next request to the model. The journal keeps all of it.")
+    chat.face.tell("The conversation will be summarized before the next model request. The journal keeps all of it.")
 
 
 async def _resume(chat: Conversation, rest: str) -> None:
@@ -143,13 +143,11 @@ async def _resume(chat: Conversation, rest: str) -> None:
             for one in found[:_LISTED]
         ]
         if not found:
-            chat.face.tell("Sessions: there is only this one.")
+            chat.face.tell("There is no other session.")
             return
         more = f"\n  ... {len(found) - _LISTED} more: `treadle sessions`" if len(found) > _LISTED else ""
         chat.face.tell(
-            "\n".join(["Sessions:", *lines])
-            + more
-            + "\nTo continue one: /resume ID. The beginning of its id is enough."
+            "\n".join(["Sessions:", *lines]) + more + "\nTo continue one: /resume ID (a prefix of the id is enough)."
         )
         return
     info = await find_session(chat.journal, rest)
@@ -157,7 +155,7 @@ async def _resume(chat: Conversation, rest: str) -> None:
     chat.face.tell(f"Session {info.id}: {counted(len(chat.session.messages), 'message')}. {one_line(info.task, 100)}")
     run = chat.session.state.run
     if run is not None and run.phase in ("paused", "running"):
-        chat.face.tell("Its run had not ended, and continues now.")
+        chat.face.tell("Its run did not finish, and continues now.")
         await chat.go_on()
 
 
@@ -177,13 +175,15 @@ async def _rewind(chat: Conversation, rest: str) -> None:
                 [
                     "Messages:",
                     *lines[-_LISTED:],
-                    "To go back to the point before one of them: /rewind NUMBER. Files stay as they are.",
+                    "To go back to the point before one of them: /rewind NUMBER. Files are not changed.",
                 ]
             )
         )
         return
     if not rest.isdecimal() or not 1 <= int(rest) <= len(said):
-        raise UsageError(f"/rewind takes a number from 1 to {len(said)}; got {rest[:40]!r}. /rewind alone lists them.")
+        raise UsageError(
+            f"/rewind takes a number from 1 to {len(said)}; got {rest[:40]!r}. To list the messages: /rewind"
+        )
     event = said[int(rest) - 1]
     begun = [one.seq for one in await chat.session.events() if isinstance(one, RunStarted) and one.seq < event.seq]
     await chat.session.rewind(begun[-1] - 1 if begun else event.seq - 1)
@@ -201,14 +201,14 @@ async def _model(chat: Conversation, rest: str) -> None:
         return
     some = ", ".join(list(known_models())[:_LISTED])
     chat.face.tell(
-        f"The model is {chat.model}. Change it by /model NAME. Known are {some}, and more: `treadle models`."
+        f"The model is {chat.model}. To change it: /model NAME. Known models are {some} and others: `treadle models`."
     )
 
 
 async def _permissions(chat: Conversation, rest: str) -> None:
     if rest:
         if rest not in _MODES:
-            raise UsageError(f"A mode is one of {', '.join(_MODES)}; got {rest[:40]!r}.")
+            raise UsageError(f"The mode must be one of {', '.join(_MODES)}; got {rest[:40]!r}.")
         await chat.session.set_mode(rest, by=person(chat.options))  # type: ignore[arg-type]  # checked above
         chat.stand()
     settings = chat.settings
@@ -216,16 +216,16 @@ async def _permissions(chat: Conversation, rest: str) -> None:
     granted = [rule for one in chat.session.state.granted for rule in one.rules]
     rows.append(("allowed in this session", ", ".join([*granted, *chat.grants.rules])))
     lines = [f"  {name:<24} {value or 'nothing'}" for name, value in rows]
-    chat.face.tell("\n".join(["Permissions:", *lines, "Change the mode by Shift+Tab or /permissions MODE."]))
+    chat.face.tell("\n".join(["Permissions:", *lines, "To change the mode: Shift+Tab, or /permissions MODE."]))
 
 
 async def _cost(chat: Conversation, rest: str) -> None:
     run = chat.session.state.run
     if run is None:
-        chat.face.tell("Nothing is spent yet.")
+        chat.face.tell("Nothing has been spent yet.")
         return
     spent, budget = run.spent, chat.settings.budget
-    cost = "unknown: the model has no price" if spent.cost is None else f"${spent.cost:.6f}"
+    cost = "unknown: the price of the model is not known" if spent.cost is None else f"${spent.cost:.6f}"
     rows: list[tuple[str, Any, Any]] = [
         ("cost", cost, budget.max_total_cost),
         ("model turns", spent.model_turns, budget.max_model_turns),
@@ -235,7 +235,7 @@ async def _cost(chat: Conversation, rest: str) -> None:
         ("seconds", f"{spent.wall_seconds:.1f}", budget.max_wall_time_seconds),
     ]
     lines = [f"  {name:<14} {used}" + ("" if limit is None else f" of {limit:,}") for name, used, limit in rows]
-    chat.face.tell("\n".join(["The last task has used:", *lines]))
+    chat.face.tell("\n".join(["Used by the last task:", *lines]))
 
 
 async def _context(chat: Conversation, rest: str) -> None:
@@ -248,7 +248,7 @@ async def _context(chat: Conversation, rest: str) -> None:
     title = (
         f"{counted(len(messages), 'message')}; the last request and its answer had {standing.context_tokens:,} tokens."
     )
-    chat.face.tell("\n".join([title, f"The model's window: {window}.", "By who wrote it:", *lines]))
+    chat.face.tell("\n".join([title, f"Context window: {window}.", "By role:", *lines]))
 
 
 async def _diff(chat: Conversation, rest: str) -> None:
@@ -257,9 +257,9 @@ async def _diff(chat: Conversation, rest: str) -> None:
     code, text = await asyncio.to_thread(_output_of, command)
     if code != 0:
         raise UsageError(
-            f"The folder {root} is in no git repository, or git is not installed: nothing to compare with."
+            f"The folder {root} is not in a git repository, or git is not installed: there is nothing to compare with."
         )
-    chat.face.diff(text) if text.strip() else chat.face.tell("No file of the folder differs from its last commit.")
+    chat.face.diff(text) if text.strip() else chat.face.tell("No file in the folder has changed since the last commit.")
 
 
 def _output_of(command: list[str]) -> tuple[int, str]:
@@ -279,7 +279,7 @@ async def _export(chat: Conversation, rest: str) -> None:
         page = page_of(form, await described(chat.session, chat.journal), chat.terminal.redactor)
         lines = [line.encode() for line in page.rstrip("\n").split("\n")]
     _write_new(path, lines)
-    chat.face.tell(f"{counted(len(lines), 'line')} written to {path}, without secrets.")
+    chat.face.tell(f"{counted(len(lines), 'line')} written to {path}, with secrets removed.")
 
 
 def _write_new(path: Path, lines: Sequence[bytes]) -> None:
@@ -314,7 +314,7 @@ async def _doctor(chat: Conversation, rest: str) -> None:
 async def _mcp(chat: Conversation, rest: str) -> None:
     servers = chat.settings.mcp
     rows = [f"  {one.entry.name:<16} {one.state:<9} {one.entry.shown}" for one in servers]
-    hint = "A server that is waiting or changed is not used. Check its command, then run: treadle mcp approve NAME"
+    hint = "Servers marked waiting or changed are not used. Check their commands, then run: treadle mcp approve NAME"
     waits = [hint] if any(not one.is_used for one in servers) else []
     none = ["No MCP server is configured. To add one: treadle mcp add NAME -- COMMAND ARGUMENT..."]
     chat.face.tell("\n".join([*rows, *waits] or none))
@@ -326,20 +326,20 @@ async def _exit(chat: Conversation, rest: str) -> None:
 
 _COMMANDS = {
     "help": _Command("list commands and keys", _help, is_quiet=True),
-    "clear": _Command("begin a new session; this one is kept", _clear),
-    "compact": _Command("have the conversation summed up before the next request", _compact, is_quiet=True),
+    "clear": _Command("start a new session; this one is kept", _clear),
+    "compact": _Command("summarize the conversation before the next request", _compact, is_quiet=True),
     "resume": _Command("list sessions, or continue one", _resume),
     "rewind": _Command("list your messages, or go back to before one", _rewind),
     "model": _Command("show the model, or change it", _model),
-    "permissions": _Command("show mode and rules, or change the mode", _permissions, is_quiet=True),
-    "cost": _Command("show what the task has used of its limits", _cost, is_quiet=True),
+    "permissions": _Command("show the mode and the rules, or change the mode", _permissions, is_quiet=True),
+    "cost": _Command("show how much of its limits the last task has used", _cost, is_quiet=True),
     "context": _Command("show what fills the model's context", _context, is_quiet=True),
-    "diff": _Command("show how the files differ from the last commit", _diff, is_quiet=True),
-    "export": _Command("write the session to FILE (.jsonl, .md or .html), without secrets", _export),
-    "status": _Command("show session, folder, model, tools", _status, is_quiet=True),
+    "diff": _Command("show changes to files since the last commit", _diff, is_quiet=True),
+    "export": _Command("write the session to FILE (.jsonl, .md or .html), with secrets removed", _export),
+    "status": _Command("show the session, folder, model and tools", _status, is_quiet=True),
     "doctor": _Command("check this machine", _doctor, is_quiet=True),
     "mcp": _Command("list MCP servers", _mcp, is_quiet=True),
-    "exit": _Command("leave", _exit, is_quiet=True),
+    "exit": _Command("quit", _exit, is_quiet=True),
 }
 COMMANDS = {name: one.says for name, one in _COMMANDS.items()}
 """What each command does, by its name."""
