@@ -1,16 +1,19 @@
 """A path that leads elsewhere once it was decided on: nothing is opened but what was decided on, and consent covers nothing else."""
 
 import shutil
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from treadle import Agent, Tool, allow, ask, deny, file_tools, first_of, open_session, shell_tool, writing_tools
+from treadle import Agent, Guards, Tool, allow, ask, deny, file_tools, first_of, open_session, shell_tool, writing_tools
 from treadle.events import ApprovalRequested
 from treadle.messages import Result
 from treadle.testing import ScriptedModel, call, text
 from treadle.tools import JsonObject, ToolContext
+
+QUIET = Guards(repeats=None, denials=None, no_progress=None)
 
 
 @pytest.fixture
@@ -230,3 +233,30 @@ async def test_consent_to_a_line_is_none_to_a_protected_file_that_it_reaches_by_
         result = await agent.resume(session)
 
     assert (result.completed, (root / ".git/config").read_text()) == (True, "x\n")
+
+
+@pytest.mark.row("AT-PATHS-SWAPPED", "AT-PATHS-DENIED")
+async def test_a_link_that_never_stops_moving_leads_past_no_rule(root: Path):
+    stop = threading.Event()
+
+    def flip() -> None:
+        while not stop.is_set():
+            for to in ("pub", "secrets"):
+                (root / "next").symlink_to(to)
+                (root / "next").rename(root / "l")
+
+    (root / "l").symlink_to("pub")
+    calls = [call("read", path="l/key"), call("grep", pattern=".", path="l"), call("write", path="l/new", content="x")]
+    rules = first_of(deny("read(path=secrets/**)", "write(path=secrets/**)"), allow("write"))
+    agent = Agent(ScriptedModel([*[calls] * 40, text("Done.")]), tools=tools(root), policy=rules, guards=QUIET)
+    flipping = threading.Thread(target=flip)
+    flipping.start()
+    try:
+        result = await agent.run("Go")
+    finally:
+        stop.set()
+        flipping.join()
+
+    assert len(results(result)) == 120
+    assert "hidden" not in "".join(one.content for one in results(result))
+    assert [one.name for one in (root / "secrets").iterdir()] == ["key"]
