@@ -13,12 +13,12 @@ __all__ = ["CheckView", "Compactable", "Compaction", "Compactor", "Compiler", "R
 
 
 class RequestNeed(msgspec.Struct, Documented, frozen=True, kw_only=True):
-    """What one request is made for. Each attempt of a step has a request of its own."""
+    """What a request is for. Each attempt of a step has its own request."""
 
     model: str = ""
-    """The model that will be asked: of several, the one whose turn it is."""
+    """The model that will be asked: of several, the current one."""
     window: int | None = None
-    """Tokens that the model takes, its response included; None where nobody knows."""
+    """The model's context window in tokens, including its response; None if unknown."""
     step: int = 0
     """Number of the step, from 1."""
     attempt: int = 1
@@ -28,23 +28,23 @@ class RequestNeed(msgspec.Struct, Documented, frozen=True, kw_only=True):
     overflows: int = 0
     """How often that has happened in this step."""
     fixed_tokens: int = 0
-    """Of the instructions and the tools, estimated at four characters each."""
+    """Tokens of the instructions and the tools, estimated at four characters each."""
     closing: bool = False
-    """Whether it is the request after a limit, which may call nothing."""
+    """Whether it is the request after a limit, in which the model may not call tools."""
 
 
 class RequestView(SessionView, Protocol):
-    """A session as a request is made of it. Its messages are those that compactions have left."""
+    """A session from which a request is built. Its messages are those that compactions have left."""
 
     @property
     def need(self) -> RequestNeed: ...
 
 
 class Compiler(Protocol):
-    """What the model sees of the stored messages. The store is never changed by it."""
+    """Chooses what the model sees of the stored messages. It never changes the store."""
 
     def compile(self, session: RequestView) -> Sequence[Message] | Awaitable[Sequence[Message]]:
-        """Return the messages of one request: the same for the same state and need, pairs of calls and results whole.
+        """Return the messages of one request: the same for the same state and need, and never a call without its result.
 
         Asked before each attempt; may be a coroutine function.
         """
@@ -52,52 +52,52 @@ class Compiler(Protocol):
 
 
 class Compaction(msgspec.Struct, Documented, frozen=True, kw_only=True):
-    """Something shorter in place of some messages, permanently. Recorded as `context.compacted`."""
+    """Something shorter that permanently replaces some messages. Recorded as `context.compacted`."""
 
     tier: str
-    """Which way it was made shorter, such as `results` or `summary`."""
+    """How it was shortened, such as `results` or `summary`."""
     begin: int
     """Index of the first message concerned, in `Compactable.messages`."""
     end: int
     """Index behind the last one. Calls and their results are both in, or both out."""
     messages: tuple[Message, ...] | None = None
-    """What stands in place of the messages; None where each stays in its place."""
+    """What replaces the messages; None if each stays in its place."""
     results: Mapping[str, str] = msgspec.field(default_factory=dict)
-    """What stands in place of the results of these calls, by call id."""
+    """What replaces the results of these calls, by call id."""
     summary: str = ""
-    """The text that stands in place of the messages, for people."""
+    """The text that replaces the messages, for people."""
     usage: Usage = Usage()
-    """What was used beside requests by `Compactable.ask`, which are counted by themselves."""
+    """What was used besides requests by `Compactable.ask`, which are counted separately."""
     cost: str | None = "0"
-    """Of that usage: an exact decimal; None where nobody knows."""
+    """The cost of that usage: an exact decimal; None if unknown."""
 
 
 class Compactable(Protocol):
-    """What a compactor is given: the messages as they are shown now, and a model to ask."""
+    """What a compactor gets: the messages as they are shown now, and a model to ask."""
 
     @property
     def messages(self) -> tuple[Message, ...]: ...
     @property
     def session(self) -> SessionView:
-        """The session with all of its messages, its facts, approvals and marks."""
+        """The session with all its messages, facts, approvals and marks."""
         ...
 
     @property
     def need(self) -> RequestNeed: ...
     @property
     def tokens(self) -> int:
-        """Of the whole request as it is now, estimated."""
+        """Estimated tokens of the whole request as it is now."""
         ...
 
     async def keep(self, call_id: str) -> str:
-        """Keep the whole of a call's result, so that the model can read on in it, and return the id of the artifact.
+        """Keep the whole result of a call, so that the model can read it later, and return the id of the artifact.
 
-        The same one where it is kept already.
+        If it is already kept, the id is the same.
         """
         ...
 
     async def ask(self, messages: Sequence[Message], *, instructions: str | None = None) -> str:
-        """Ask the run's model without tools, and return its words. Recorded under the compaction, and charged to the run.
+        """Ask the run's model without tools, and return its text. Recorded under the compaction, and charged to the run.
 
         Raises:
             ModelError: It failed, or the run's budget is used up.
@@ -106,25 +106,25 @@ class Compactable(Protocol):
 
 
 class Compactor(Protocol):
-    """Makes what the model is shown shorter, where it has become too long."""
+    """Shortens what the model is shown when it has become too long."""
 
     def is_due(self, need: RequestNeed, tokens: int) -> bool:
-        """Return whether a request of so many tokens is to be made shorter before it is sent.
+        """Return whether a request with this number of tokens should be shortened before it is sent.
 
-        Asked before each attempt but one after an overflow, which is made shorter in any case.
+        Asked before each attempt, except after an overflow, when the request is shortened in any case.
         """
         ...
 
     async def compact(self, context: Compactable) -> Compaction | None:
-        """Return what is shorter, or None where nothing can be. The same events lead to the same request for ever."""
+        """Return what is shorter, or None if nothing can be shortened. The same events always lead to the same request."""
         ...
 
 
 class CheckView(SessionView, Protocol):
-    """A session as `done_when` is given it: a check may ask the run's model, and what that costs is the run's."""
+    """The session that `done_when` gets: a check may ask the run's model, at the run's cost."""
 
     async def ask(self, messages: Sequence[Message], *, instructions: str | None = None) -> str:
-        """Ask the run's model without tools, and return its words. Recorded as `check:...`, and charged to the run.
+        """Ask the run's model without tools, and return its text. Recorded as `check:...`, and charged to the run.
 
         Raises:
             ModelError: It failed, or the run's budget is used up.

@@ -1,4 +1,4 @@
-"""The port to what spreads work over workers. The journal stays the truth: a dispatcher only says which session to look at."""
+"""The port to what distributes work over workers. The journal decides: a dispatcher only says which session to look at."""
 
 from typing import Protocol
 
@@ -6,7 +6,7 @@ __all__ = ["Delivery", "Dispatcher"]
 
 
 class Delivery(Protocol):
-    """One session that is to be run now."""
+    """One session to run now."""
 
     @property
     def session_id(self) -> str:
@@ -33,7 +33,7 @@ class Dispatcher(Protocol):
     async def send(
         self, session_id: str, *, at: float | None = None, priority: int = 0, tenant: str | None = None
     ) -> None:
-        """Ask that a session be run. What waits in the journal is found without it too.
+        """Ask that a session be run. What waits in the journal is also found without it.
 
         Args:
             tenant: Whose task begins; None for what continues.
@@ -43,7 +43,7 @@ class Dispatcher(Protocol):
         ...
 
     async def next(self) -> Delivery:
-        """Wait for a session that is to be run. Cancelling it loses none."""
+        """Wait for a session to run. Cancelling the wait loses none."""
         ...
 
     async def close(self) -> None:

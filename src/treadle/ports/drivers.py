@@ -22,7 +22,7 @@ class BoundDriver(Protocol):
 
 
 class Executor(Protocol):
-    """What takes the calls of a response and gives results. It belongs to the loop; a driver may only ask about it."""
+    """What executes the calls of a response. It belongs to the loop; a driver may only ask it questions."""
 
     def offers(self, name: str) -> bool:
         """Whether a call of this name would find a tool now."""
@@ -33,5 +33,5 @@ class Driver(Protocol):
     """How a step is obtained from a model: native tool calling, ReAct, or a script."""
 
     def bind(self, model: Model, tools: Sequence[Tool], executor: Executor) -> BoundDriver:
-        """Return the driver of one run. Called once a run, before its first step; may return itself when stateless."""
+        """Return the driver of one run. Called once for each run, before its first step; a stateless driver may return itself."""
         ...

@@ -1,4 +1,4 @@
-"""Facts: what a model can do and takes, as far as it is known."""
+"""Facts: what a model can do and accept, as far as it is known."""
 
 from collections.abc import Collection, Mapping
 from typing import Protocol, runtime_checkable
@@ -17,32 +17,32 @@ INPUTS = ("text", "image", "pdf", "audio", "video")
 
 
 class ModelFacts(msgspec.Struct, Documented, frozen=True, kw_only=True, metaclass=NamedOptions):
-    """What is known of a model. None stands for what nobody knows.
+    """What is known about a model. None means unknown.
 
     Example:
         resolve_model("vllm:my-model", facts=ModelFacts(window=32_768, inputs=["text"]))
 
     Raises:
-        ConfigurationError: A fact is not of its kind.
+        ConfigurationError: A fact is of the wrong kind.
     """
 
     window: int | None = None
     """Tokens of request and response together."""
     output: int | None = None
-    """Tokens that it can write in one response, its thinking included."""
+    """Tokens that it can write in one response, including its thinking."""
     inputs: Collection[str] | None = None
-    """What it accepts: text, image, pdf, audio, video. A task that holds another of these is refused; what came before it, or from
-    a tool, is left out of the request, and the model is told."""
+    """What it accepts: text, image, pdf, audio, video. A task with any other kind is refused. Other media, from earlier tasks or from
+    tools, are left out of the request, and the model is told."""
     tools: bool | None = None
-    """Whether it calls tools. One that does not is driven by ReAct."""
+    """Whether it can call tools. If not, it is driven by ReAct."""
     strict: bool | None = None
-    """Whether it holds the arguments of calls to their schema."""
+    """Whether it enforces the schema of a call's arguments."""
     parallel: bool | None = None
-    """Whether it calls several tools in one response."""
+    """Whether it can call several tools in one response."""
     thinking: bool | None = None
     """Whether it can think before it answers."""
     price: Pricing | None = None
-    """What it costs."""
+    """Its price."""
 
     def __post_init__(self) -> None:
         for name in ("window", "output"):
@@ -69,7 +69,7 @@ class ModelFacts(msgspec.Struct, Documented, frozen=True, kw_only=True, metaclas
 
 @runtime_checkable
 class HasFacts(Protocol):
-    """A model that says what is known of it."""
+    """A model that says what is known about it."""
 
     @property
     def facts(self) -> ModelFacts:
@@ -79,7 +79,7 @@ class HasFacts(Protocol):
 
 @explained
 def facts_of(model: Model) -> ModelFacts:
-    """Return what is known of a model."""
+    """Return what is known about a model."""
     if isinstance(model, HasFacts):
         return model.facts
     return ModelFacts(window=model.window, price=model.price) if isinstance(model, HasWindow) else ModelFacts()

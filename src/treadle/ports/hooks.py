@@ -1,4 +1,4 @@
-"""The port to what users put around the moments of a run: hooks, what they are told, and what they may answer."""
+"""The port to hooks: functions at points of a run, what they get, and what they may answer."""
 
 from collections.abc import Awaitable, Callable
 from enum import StrEnum
@@ -23,15 +23,15 @@ class Moment(StrEnum):
     SESSION_END = "session_end"
     """A run has ended, or pauses. The answer changes nothing."""
     PROMPT = "prompt"
-    """Before a user's message is added: the task, or words for a run under way. A text is added behind it; a denial keeps it out."""
+    """Before a user's message is added: the task, or a message to a running run. A text is added after it; a denial keeps it out."""
     BEFORE_REQUEST = "before_request"
     """Before the model is asked. A text is added as a message; a denial ends the run."""
     AFTER_RESPONSE = "after_response"
-    """After a whole response, before its calls start. A denial keeps its calls from starting."""
+    """After a complete response, before its calls start. A denial prevents its calls from starting."""
     BEFORE_TOOL = "before_tool"
-    """Before a call is decided on. A `ToolCall` or a decision's `arguments` change it, and any other decision tightens it."""
+    """Before a call is decided on. A `ToolCall` or a decision's `arguments` change it; any other decision can only make it stricter."""
     AFTER_TOOL = "after_tool"
-    """After a call. A `ToolResult` takes the place of its own."""
+    """After a call. A `ToolResult` replaces its own."""
     STOP = "stop"
     """Before a run ends with an answer, or because its work is done. A text is added as a message, and the run continues."""
 
@@ -49,7 +49,7 @@ class HookContext(msgspec.Struct, Documented, frozen=True, kw_only=True):
     run_id: str
     """Id of the run."""
     step: int
-    """Number of the step that is under way; 0 before the first."""
+    """Number of the current step; 0 before the first."""
     mode: Mode = DEFAULT_MODE
     """The session's mode."""
     tool: str = ""
@@ -59,25 +59,25 @@ class HookContext(msgspec.Struct, Documented, frozen=True, kw_only=True):
     call: ToolCall | None = None
     """The call, with its raw arguments."""
     arguments: JsonObject | None = None
-    """Its arguments, checked; a copy."""
+    """Its validated arguments; a copy."""
     result: ToolResult | None = None
     """The call's result, after a tool."""
     message: Message | None = None
     """The user's message, or the model's response."""
     source: str = ""
-    """Of a prompt: `task` or `steer`; of a session's start: `start` or `resume`."""
+    """For a prompt: `task` or `steer`; for the start of a session: `start` or `resume`."""
     stop: Stop | None = None
-    """Why the run ends, at its end."""
+    """At the end of a run: why it ends."""
     continued: int = 0
-    """How often hooks have made the run continue already."""
+    """How often hooks have already made the run continue."""
 
 
 HookAnswer: TypeAlias = Decision | ToolCall | ToolResult | str | None
-"""None for nothing to say. What else is an answer depends on the moment."""
+"""None for no opinion. Which other answers are valid depends on the moment."""
 
 
 class Hook(msgspec.Struct, Documented, frozen=True, kw_only=True, eq=False, metaclass=NamedOptions):
-    """A function that is called at one moment of a run.
+    """A function that is called at one point of a run.
 
     Example:
         async def no_secrets(context: HookContext) -> Decision | None:
@@ -91,16 +91,16 @@ class Hook(msgspec.Struct, Documented, frozen=True, kw_only=True, eq=False, meta
     run: Callable[[HookContext], HookAnswer | Awaitable[HookAnswer]]
     """Called with the context. A plain function runs in a thread, unless `timeout` is None."""
     name: str = ""
-    """For records and messages; the function's own name where it is empty."""
+    """For records and messages; empty for the function's own name."""
     tools: str = "*"
-    """Which tools it is for, around a call: a pattern such as `write*`."""
+    """Around a call: the tools it is for, as a pattern such as `write*`."""
     priority: int = 0
-    """A number without a unit: the highest is called first; of equals, the one that was named first."""
+    """A number without a unit: the highest is called first; of equals, the one that was listed first."""
     timeout: float | None = 30.0
     """Seconds that it may take; None for no limit."""
     fails: Literal["open", "closed"] | None = None
-    """What a hook that raises, or takes too long, means: `open` for nothing, `closed` for a denial (after a tool: the result is
-    withheld from the model). None: `closed` where it can deny, and `open` elsewhere."""
+    """What happens if the hook raises or takes too long: nothing (`open`), or a denial (`closed`; after a tool, the result is
+    withheld from the model). None: `closed` if it can deny, else `open`."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.at, str) or self.at not in set(Moment):
@@ -118,7 +118,7 @@ class Hook(msgspec.Struct, Documented, frozen=True, kw_only=True, eq=False, meta
 
     @property
     def title(self) -> str:
-        """How it is called in records, such as `hook no_secrets`."""
+        """Its name in records, such as `hook no_secrets`."""
         return self.name or f"hook {getattr(self.run, '__name__', type(self.run).__name__)}"
 
     @property

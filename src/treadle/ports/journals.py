@@ -1,4 +1,4 @@
-"""The port to a store of sessions, and what it holds beside events."""
+"""The port to a store of sessions, and what it stores besides events."""
 
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -42,15 +42,15 @@ class SessionInfo(msgspec.Struct, Documented, frozen=True, kw_only=True):
     updated_at: float
     """When it last changed, in seconds since 1970."""
     task: str = ""
-    """The first words of the first task."""
+    """The beginning of the first task."""
     status: SessionStatus = "active"
-    """What people have made of the session: active, suspended, completed, failed, deleted."""
+    """The status that people have set: active, suspended, completed, failed, deleted."""
     parent_id: str | None = None
     """The session that it was forked from, or whose call it carries out."""
     parent_seq: int | None = None
-    """The last event that the two share."""
+    """The last event that both share."""
     tenant: str = ""
-    """Whose session it is: `tenant` of its metadata."""
+    """The tenant: `tenant` in its metadata."""
 
     @property
     def cursor(self) -> str:
@@ -59,12 +59,12 @@ class SessionInfo(msgspec.Struct, Documented, frozen=True, kw_only=True):
 
 
 class SessionFilter(msgspec.Struct, Documented, frozen=True, kw_only=True, metaclass=NamedOptions):
-    """Which sessions a list names: those for which every condition that is set holds."""
+    """Conditions for a list of sessions: it has those that fulfil every condition that is set."""
 
     phases: tuple[str, ...] = ()
-    """What happened to the last run. Where `statuses` are given too, either is enough."""
+    """What happened to the last run. If `statuses` are given too, either is enough."""
     statuses: tuple[SessionStatus, ...] = ()
-    """What people have made of the session."""
+    """The status that people have set."""
     without_deleted: bool = False
     """Whether deleted sessions are left out."""
     parent_id: str | None = None
@@ -74,11 +74,11 @@ class SessionFilter(msgspec.Struct, Documented, frozen=True, kw_only=True, metac
     since: float | None = None
     """Changed at this time or later, in seconds since 1970."""
     text: str = ""
-    """Held by the id or the first words of the task, in capital or small letters."""
+    """Contained in the id or the beginning of the task, in any case."""
     limit: int | None = None
-    """The most sessions that are listed; None for all."""
+    """The maximum number of sessions; None for all."""
     after: str = ""
-    """`cursor` of the last session of the list before."""
+    """`cursor` of the last session of the previous page."""
 
     @explained
     def names(self, info: SessionInfo) -> bool:
