@@ -1,6 +1,6 @@
 """Events: everything that happens in a session, typed, numbered and versioned. Facts only; nobody acts on them here.
 
-An event is journaled as JSON and must open for ever: fields are added with defaults, never renamed or removed.
+An event is journaled as JSON and must always be readable: fields are added with defaults, never renamed or removed.
 """
 
 from treadle.events.base import Event

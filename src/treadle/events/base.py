@@ -29,11 +29,11 @@ class Event(msgspec.Struct, Documented, frozen=True, kw_only=True, omit_defaults
     parent: str | None = None
     """The run whose call this session carries out; None for a session that people run."""
     parent_step: int = 0
-    """The step of that run which made the call; 0 where there is none, and in events of older versions."""
+    """The step of that run which made the call; 0 if there is none, and in events of older versions."""
     parent_call: str | None = None
-    """The call that this run carries out; None where there is none, and in events of older versions."""
+    """The call that this run carries out; None if there is none, and in events of older versions."""
     act: str | None = None
-    """What the run did it for beside its own steps, such as `compaction:12` or `check:40`; None for its own steps."""
+    """What the run did besides its own steps, such as `compaction:12` or `check:40`; None for its own steps."""
 
     is_live: ClassVar[bool] = False
     is_of_run: ClassVar[bool] = True

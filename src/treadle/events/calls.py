@@ -35,7 +35,7 @@ class CallDecided(Event, frozen=True, kw_only=True, tag="call.decided"):
     tool: str
     """Name of the tool."""
     decision: str
-    """allow, deny, ask, sandbox; `none` for a call that never came to a decision."""
+    """allow, deny, ask, sandbox; `none` for a call without a decision."""
     rule: str
     """Name of the rule that decided."""
     reason: str = ""
@@ -49,7 +49,7 @@ class CallDecided(Event, frozen=True, kw_only=True, tag="call.decided"):
     position: int = 0
     """Place of the call in its response."""
     arguments: JsonObject | None = None
-    """The arguments that were decided on, where they differ from the model's."""
+    """The arguments that were decided on, if they differ from the model's."""
     early: bool = False
     """Whether it was decided while the model's response was still streaming."""
     scope: str = ""
@@ -67,7 +67,7 @@ class CallDecided(Event, frozen=True, kw_only=True, tag="call.decided"):
 
 
 class ActionDecided(Event, frozen=True, kw_only=True, tag="action.decided"):
-    """A tool has asked about an action of its own, in the middle of its call (`call_id`)."""
+    """A tool has asked about one of its own actions, in the middle of its call (`call_id`)."""
 
     tool: str
     """The tool that asked."""
@@ -120,7 +120,7 @@ class ApprovalRequested(Event, frozen=True, kw_only=True, tag="approval.requeste
     action: str = ""
     """What would be done, in a few words."""
     target: str = ""
-    """What it would be done to, such as a path; empty where the tool does not say."""
+    """What it would be done to, such as a path; empty if the tool does not say."""
     risk: str = ""
     """Its risk class: see `treadle.Risk`."""
     preview: Preview | None = None
@@ -255,7 +255,7 @@ class ToolResumed(Event, frozen=True, kw_only=True, tag="tool.resumed"):
 
 
 class ChildStarted(Event, frozen=True, kw_only=True, tag="child.started"):
-    """A call is carried out by an agent, in a session of its own in the same journal. Recorded again when that continues."""
+    """A call is carried out by an agent, in a separate session of the same journal. Recorded again when that session continues."""
 
     tool: str
     """Name of the tool."""
@@ -266,7 +266,7 @@ class ChildStarted(Event, frozen=True, kw_only=True, tag="child.started"):
 
 
 class ChildEnded(Event, frozen=True, kw_only=True, tag="child.ended"):
-    """The child's run has ended, or waits. What it has spent counts to this run."""
+    """The child's run has ended, or waits. What it has spent counts towards this run."""
 
     is_of_run: ClassVar[bool] = False  # a child that waited may be ended between two runs
     child_id: str
@@ -329,16 +329,16 @@ class ToolLate(Event, frozen=True, kw_only=True, tag="tool.late"):
 
 
 class ToolInDoubt(Event, frozen=True, kw_only=True, tag="tool.in_doubt"):
-    """A call that changes the world had started and nobody knows how it ended."""
+    """A call that changes the world had started and its outcome is unknown."""
 
     tool: str
     """Name of the tool."""
     key: str = ""
     """The idempotency key of the call."""
     asked: str | None = None
-    """Who was asked how the call ended: `check` (the tool's own) or `person`; None where nobody was."""
+    """Who was asked how the call ended: `check` (the tool's own) or `person`; None if nobody was."""
     answer: str | None = None
-    """What came of it, such as `done`, `not_done` or `unknown`; None where nobody was asked."""
+    """What came of it, such as `done`, `not_done` or `unknown`; None if nobody was asked."""
 
 
 class ToolResolved(Event, frozen=True, kw_only=True, tag="tool.resolved"):

@@ -43,12 +43,12 @@ class ModelDelta(Event, frozen=True, kw_only=True, tag="model.delta"):
 
 
 class ModelFinished(Event, frozen=True, kw_only=True, tag="model.finished"):
-    """The model has answered: a whole response."""
+    """The model has answered: a complete response."""
 
     message: Message
     """The model's message, with its calls."""
     finish: Finish = Finish.UNKNOWN
-    """Why the response ended, in neutral words."""
+    """Why the response ended, independent of the provider."""
     usage: Usage = Usage()
     """Tokens of the response."""
     cost: str | None = None
@@ -58,7 +58,7 @@ class ModelFinished(Event, frozen=True, kw_only=True, tag="model.finished"):
     duration_seconds: float = 0.0
     """Seconds from the request to the end of the response."""
     first_token_seconds: float | None = None
-    """Seconds from the request to the first piece of the answer; None where nothing streamed."""
+    """Seconds from the request to the first piece of the answer; None if nothing streamed."""
     closing: bool = False
     """Whether this is the one answer after a limit."""
     dropped_text: str = ""

@@ -66,12 +66,12 @@ class RunPaused(Event, frozen=True, kw_only=True, tag="run.paused"):
 
 
 class RunResumed(Event, frozen=True, kw_only=True, tag="run.resumed"):
-    """A run that was paused, stopped or broken off is resumed."""
+    """A run that was paused, stopped or interrupted is resumed."""
 
     budget: dict[str, Any] | None = None
-    """The new budget; None where it stays."""
+    """The new budget; None if it is unchanged."""
     profile: str | None = None
-    """The agent's profile; None where it stays."""
+    """The agent's profile; None if it is unchanged."""
     model: str = ""
     """The dialect and model that the run is resumed with."""
     instructions: str = ""
@@ -81,9 +81,9 @@ class RunResumed(Event, frozen=True, kw_only=True, tag="run.resumed"):
     origin: JsonObject | None = None
     """As in `run.started`; None if it is unchanged."""
     agent: str = ""
-    """As in `run.started`; empty where it stays."""
+    """As in `run.started`; empty if it is unchanged."""
     fingerprint: dict[str, str] = msgspec.field(default_factory=dict)
-    """As in `run.started`; empty where it stays."""
+    """As in `run.started`; empty if it is unchanged."""
     worker: str = ""
     """As in `run.started`: the one that runs it from here on."""
 
@@ -104,7 +104,7 @@ class RunFinished(Event, frozen=True, kw_only=True, tag="run.finished"):
     profile: str | None = None
     """The agent's profile, such as `research`; None without one."""
     budget: str | None = None
-    """The budget that ended the run; None where none did."""
+    """The budget that ended the run; None if none did."""
     used: int | float | str | None = None
     """How much of that budget was used, in the unit of the budget: turns, calls, seconds, tokens, characters, retries or USD."""
     limit: int | float | str | None = None
@@ -114,9 +114,9 @@ class RunFinished(Event, frozen=True, kw_only=True, tag="run.finished"):
     output: Any = None
     """The structured answer, or the payload of the tool that ended the run. A JSON value."""
     wall_seconds: float = 0.0
-    """Seconds that the run was under way."""
+    """Running time of the run, in seconds."""
     signals: tuple[StopSignal, ...] = ()
-    """All reasons that ended it at the same time, the deciding one first; empty where there was only one."""
+    """All reasons that ended it at the same time, the deciding one first; empty if there was only one."""
 
 
 class MessageAdded(Event, frozen=True, kw_only=True, tag="message.added"):
@@ -194,9 +194,9 @@ class ContextCompacted(Event, frozen=True, kw_only=True, tag="context.compacted"
     """
 
     summary: str = ""
-    """The text that stands in place of the messages; empty where they only lost content."""
+    """The text that replaces the messages; empty if they only lost content."""
     tier: str = ""
-    """Which way it was made shorter, such as `results` or `summary`."""
+    """How it was shortened, such as `results` or `summary`."""
     reason: str = ""
     """`overflow`: the provider refused the request as too long; `window`: it came near the model's window; `step`: the results of
     one step were too long together; `asked`: a person asked for it."""
@@ -205,9 +205,9 @@ class ContextCompacted(Event, frozen=True, kw_only=True, tag="context.compacted"
     last: int = 0
     """Number of the event that brought the last one. Calls and their results are both in, or both out."""
     messages: tuple[Message, ...] | None = None
-    """What stands in place of the messages; None where each stays in its place."""
+    """What replaces the messages; None if each stays in its place."""
     results: dict[str, str] = msgspec.field(default_factory=dict)
-    """What stands in place of the results of these calls, by call id."""
+    """What replaces the results of these calls, by call id."""
     artifacts: tuple[str, ...] = ()
     """Digests of the stored wholes of what was made shorter: the model can read on in them."""
     tokens_before: int = 0
@@ -219,11 +219,11 @@ class ContextCompacted(Event, frozen=True, kw_only=True, tag="context.compacted"
     usage: Usage = Usage()
     """What it used in all; charged to the run."""
     cost: str | None = "0"
-    """Exact decimal; None where nobody knows."""
+    """Exact decimal; None if unknown."""
 
 
 class CompactionSkipped(Event, frozen=True, kw_only=True, tag="context.compaction_skipped"):
-    """A person asked for a compaction, and the model is shown what it was shown before: nothing could be made shorter."""
+    """A person asked for a compaction, and the model is shown what it was shown before: nothing could be shortened."""
 
     message: str = ""
     """Why, in one sentence."""

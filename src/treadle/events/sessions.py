@@ -21,7 +21,7 @@ __all__ = [
 ]
 
 SessionStatus: TypeAlias = Literal["active", "suspended", "completed", "failed", "deleted"]
-"""What people have made of a session. It says nothing of how its runs ended."""
+"""The status that people have set for a session. It says nothing about how its runs ended."""
 
 
 class SessionChanged(Event, frozen=True, kw_only=True, tag="session.changed"):
@@ -29,13 +29,13 @@ class SessionChanged(Event, frozen=True, kw_only=True, tag="session.changed"):
 
     is_of_run: ClassVar[bool] = False
     status: SessionStatus | None = None
-    """The new status; None where it stays."""
+    """The new status; None if it is unchanged."""
     metadata: JsonObject | None = None
-    """Keys with their new values, null for a key that is removed; None where all stay."""
+    """Keys with their new values, null for a key that is removed; None if all are unchanged."""
     moved_to: str = ""
-    """Where the session continues from now on; empty where it was not moved."""
+    """Where the session continues from now on; empty if it was not moved."""
     by: str = ""
-    """Who changed it, such as a user's name; empty where nobody is named."""
+    """Who changed it, such as a user's name; empty if nobody is named."""
     reason: str = ""
     """Why, in one sentence; empty without one."""
 
@@ -59,7 +59,7 @@ class TaskSubmitted(Event, frozen=True, kw_only=True, tag="task.submitted"):
     deadline: float | None = None
     """Seconds since 1970 at which its run must have ended; None for no such time."""
     by: str = ""
-    """Who submitted it; empty where nobody is named."""
+    """Who submitted it; empty if nobody is named."""
 
 
 class TaskWithdrawn(Event, frozen=True, kw_only=True, tag="task.withdrawn"):
@@ -67,11 +67,11 @@ class TaskWithdrawn(Event, frozen=True, kw_only=True, tag="task.withdrawn"):
 
     is_of_run: ClassVar[bool] = False
     by: str = ""
-    """Who cancelled it; empty where nobody is named."""
+    """Who cancelled it; empty if nobody is named."""
 
 
 class ModeChanged(Event, frozen=True, kw_only=True, tag="mode.changed"):
-    """A person has changed the session's mode: how much happens in it without a question. It holds for decisions from now on."""
+    """A person has changed the session's mode: how much happens in it without a question. It applies to decisions from now on."""
 
     is_of_run: ClassVar[bool] = False
     mode: Mode
@@ -85,7 +85,7 @@ class ModeChanged(Event, frozen=True, kw_only=True, tag="mode.changed"):
 
 
 class CompactionAsked(Event, frozen=True, kw_only=True, tag="context.compaction_asked"):
-    """A person wants what the model is shown to be made shorter, however short it is. Done before the next request."""
+    """A person asked to shorten what the model is shown, however short it is. Done before the next request."""
 
     is_of_run: ClassVar[bool] = False
     by: str = "person"
@@ -95,13 +95,13 @@ class CompactionAsked(Event, frozen=True, kw_only=True, tag="context.compaction_
 
 
 class SessionForked(Event, frozen=True, kw_only=True, tag="session.forked"):
-    """The events before this one were another session's."""
+    """The events before this one were copied from another session."""
 
     is_of_run: ClassVar[bool] = False
     parent_id: str
     """The session that it was forked from."""
     parent_seq: int
-    """Number of the last event that the two share."""
+    """Number of the last event that both share."""
 
 
 class SessionSpawned(Event, frozen=True, kw_only=True, tag="session.spawned"):
@@ -141,7 +141,7 @@ class SessionRewound(Event, frozen=True, kw_only=True, tag="session.rewound"):
     to: int
     """The last event whose messages the model still sees."""
     mark: str | None = None
-    """Name of the mark, where one was given."""
+    """Name of the mark, if one was given."""
     effects: tuple[str, ...] = ()
     """Calls after that point which may have changed the world."""
 
