@@ -96,3 +96,13 @@ async def test_a_folder_too_large_to_look_through_is_asked_about_beside_a_denied
 
     assert await kind("cp -r e x", root, rules) == "ask"
     assert await kind("grep -r x e", root, rules) == "allow"
+    assert await kind("grep -R x e", root) == "ask"
+
+
+async def test_few_folders_of_one_line_are_looked_through(root):
+    folders = [f"deep/{number}" for number in range(20)]
+    for one in folders:
+        (root / one).mkdir()
+
+    assert await kind(f"grep -R x {folders[0]} {folders[1]}", root) == "allow"
+    assert await kind(f"grep -R x {' '.join(folders)}", root) == "ask"

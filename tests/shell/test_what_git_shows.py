@@ -51,6 +51,8 @@ async def kind(line: str, folder: Path, policy=RULES) -> str:
 
 
 SHOWING = [
+    "git -P -P -P -P clone .git x", "git -P -P -P -P grep x -- 's*'", "git -C log show HEAD:../secret/key", "git -C log grep x -- ..",
+    "git --git-dir .git show HEAD", "git -P -P -P -P -c a.b=c log -p", "git --literal-pathspecs show", "git --git-dir=.git -P clone .git x",
     "git status -v", "git status -vs", "git status --verb", "git status -v -- d", "git reflog -p", "git reflog show --patch", "git stash list --cc",
     "git stash list -p", "git stash show -U3", "git stash show -p", "git commit -v --dry-run", "git commit -p", "git add -p", "git add -i",
     "git checkout -p", "git reset -p", "git reset -p HEAD", "git restore -p", "git stash -p", "git am --show-current-patch", "git clone .git x",

@@ -14,6 +14,7 @@ from msgspec import structs
 from treadle.canonical import copied
 from treadle.errors import ConfigurationError
 from treadle.shell.judging import analyse
+from treadle.shell.knowing import plain_words
 from treadle.shell.parsed import Doubt, Invocation, Line, Touched
 from treadle.shell.rules import CommandPattern
 from treadle.shell.sweeping import checked_out, swept
@@ -138,7 +139,8 @@ def judged(call: CheckedCall, facts: JsonObject) -> JudgedLine | None:
         doubt = Doubt(reason=f"The tool failed to say which line it would run: {type(error).__name__}.", text=call.name)
         return JudgedLine(line=Line(source="", doubts=(doubt,)), reached=(), redirects=False)
     line = _analysed(given.text)
-    reached = tuple(place for one in line.touched for place in _reached(one, given))
+    links = _Links(given)
+    reached = tuple(place for one in line.touched for place in _reached(one, given, links))
     if (strange := next((one for one in reached if one.unknown), None)) is not None:
         line = structs.replace(
             line, hidden=(*line.hidden, Doubt(reason=strange.unknown, text=strange.subject.names[0]))
@@ -159,9 +161,10 @@ def judged(call: CheckedCall, facts: JsonObject) -> JudgedLine | None:
 
 
 def _is_repository(one: Invocation, given: ShellLine) -> bool:
-    if one.words[0] != "git" or one.words[1:2] not in (("push",), ("fetch",), ("pull",)):
+    words = plain_words(one.words)
+    if words[0] != "git" or words[1:2] not in (("push",), ("fetch",), ("pull",)):
         return False
-    named = next((word for word in one.words[2:] if not word.startswith("-")), None)
+    named = next((word for word in words[2:] if not word.startswith("-")), None)
     return named is not None and any(given.look(posixpath.join(at, named)).is_folder for at in one.folders)
 
 
@@ -250,19 +253,37 @@ def _parsed(text: str) -> CommandPattern:
     return CommandPattern.parse(text)
 
 
-def _reached(touched: Touched, given: ShellLine) -> list[Reached]:
+def _reached(touched: Touched, given: ShellLine, links_of: "_Links") -> list[Reached]:
     """Return what a path stands for, and what the links below it stand for where they are followed."""
     place = given.look_from_root(touched.path) if touched.from_root else given.look(touched.path)
     found = [_placed(place, touched.access, touched.extent, given)]
-    if not touched.follows or not place.is_folder or given.links is None:
+    if not touched.follows or not place.is_folder:
         return found
-    links = given.links(place.path, touched.extent == "tree")
+    links = links_of.found(place.path, is_deep=touched.extent == "tree")
     if links is None:
-        return [structs.replace(found[0], unknown="This folder has too many files to check where its links lead.")]
+        why = "This folder has too many files to check where its links lead."
+        return [structs.replace(found[0], unknown=why, is_outside=found[0].is_outside or touched.access == "read")]
     return [
         *found,
         *(_placed(one, "read", touched.extent, given, is_linked=touched.access == "write") for one in links),
     ]
+
+
+class _Links:
+    """What the links in the folders of one line stand for. Each folder is looked through once, and few of them."""
+
+    def __init__(self, given: ShellLine) -> None:
+        self._given = given
+        self._known: dict[tuple[str, bool], Sequence[Place] | None] = {}
+
+    def found(self, folder: str, *, is_deep: bool) -> Sequence[Place] | None:
+        """Return what they stand for; None where there is too much to look at."""
+        if self._given.links is None:
+            return ()
+        key = (folder, is_deep)
+        if key not in self._known:
+            self._known[key] = None if len(self._known) >= _MAX_FOLDERS else self._given.links(folder, is_deep)
+        return self._known[key]
 
 
 def _placed(

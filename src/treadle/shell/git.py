@@ -4,7 +4,7 @@ from types import MappingProxyType
 
 from treadle.shell.describing import GREP_FLAGS, program, reader, searcher
 
-__all__ = ["BEFORE_SUBCOMMAND", "BY_OBJECT", "GIT", "LISTING", "PLAIN_GIT", "SHOWING_GIT"]
+__all__ = ["ADDING", "BEFORE_SUBCOMMAND", "BY_OBJECT", "GIT", "LISTING", "PLAIN_GIT", "SHOWING_GIT"]
 
 _DIFF = "--output --ext-diff --textconv --show-signature --help -O"
 _PATCH = """
@@ -93,6 +93,8 @@ PLAIN_GIT = frozenset(
 
 GIT = MappingProxyType({**_GIT_READERS, **_GIT_WRITERS})
 
+ADDING = frozenset({"add", "commit", "fetch"})
+"""Subcommands that take nothing away, with whatever options a rule by prefix covers."""
 LISTING = MappingProxyType(
     {
         "branch": frozenset(

@@ -6,7 +6,7 @@ Closed in the direction that is safe: a form that is not known to name what it s
 import re
 from collections.abc import Callable, Sequence
 
-from treadle.shell.git import PLAIN_GIT
+from treadle.shell.git import BEFORE_SUBCOMMAND, PLAIN_GIT
 from treadle.shell.parsed import Invocation
 from treadle.shell.programs import (
     EVALUATING,
@@ -114,6 +114,9 @@ def _hides_as_git(one: Invocation, name: str, _: Callable[[str], bool]) -> str |
     words = [word for word in one.arguments if not word.startswith("-")]
     if name == "git" and any(STARTED_BY_GIT.match(word) for word in one.arguments):
         return "`git` runs the program named in an address such as `ext::PROGRAM`, or in a setting such as `!PROGRAM`."
+    first = next((word for word in one.arguments if word not in BEFORE_SUBCOMMAND), "")
+    if name == "git" and first.startswith("-") and "=" not in first and one.arguments != (first,):
+        return f"`{first}` before the subcommand changes what `git` reads."
     if name != "git" or not words or words[0] in PLAIN_GIT:
         return None
     return f"`git {words[0]}` may run programs that its settings or arguments name."

@@ -12,7 +12,7 @@ from treadle.shell.programs import (
     SUBCOMMANDS,
 )
 
-__all__ = ["UNKNOWN", "has_option", "is_risky", "known", "operands", "options", "without_subcommand"]
+__all__ = ["UNKNOWN", "has_option", "is_risky", "known", "operands", "options", "plain_words", "without_subcommand"]
 
 UNKNOWN = Program()
 _TEXTS = reader(operands="text")
@@ -45,12 +45,17 @@ def _behind(one: Invocation) -> tuple[str, ...]:
     return one.arguments[at:]
 
 
+def plain_words(words: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the words of a command without what changes nothing before a subcommand: `git --no-pager log` is `git log`."""
+    if words[:1] == () or words[0] not in SUBCOMMANDS:
+        return words
+    at = next((at for at, word in enumerate(words) if at and word not in BEFORE_SUBCOMMAND), len(words))
+    return (words[0], *words[at:])
+
+
 def without_subcommand(one: Invocation) -> tuple[str, ...]:
     """Return the arguments of a command, without its subcommand and what may stand before that."""
-    if one.program not in SUBCOMMANDS:
-        return one.arguments
-    before = next((at for at, word in enumerate(one.arguments) if word not in BEFORE_SUBCOMMAND), 0)
-    return one.arguments[before + 1 :]
+    return plain_words(one.words)[2 if one.program in SUBCOMMANDS else 1 :]
 
 
 def options(one: Invocation) -> list[str]:

@@ -71,7 +71,7 @@ def paths(one: Invocation) -> list[Touched]:
     ]
     if not is_git:
         return found
-    is_above = goes_deep and "grep" not in one.words[:4] and not _names_a_path(arguments, program)
+    is_above = goes_deep and "grep" not in _first(one) and not _names_a_path(arguments, program)
     return [*found, *_from_the_top(one, arguments, shows_all=shows_all or is_above)]
 
 
@@ -122,7 +122,7 @@ def _endings(arguments: Sequence[str], letter: str) -> list[str]:
             found.append(argument.partition("=")[2] or after)
         elif letter and letter in argument and argument.startswith("-") and not argument.startswith("--"):
             found.append(argument.partition(letter)[2] or after)
-    return [one for one in found if _ENDING.fullmatch(one)]
+    return [one for one in found if _ENDING.fullmatch(one)][:MAX_TAILS]
 
 
 def joins_names(one: Invocation) -> list[Doubt]:
@@ -140,7 +140,7 @@ def joins_names(one: Invocation) -> list[Doubt]:
 
 def _shows_what_it_does_not_name(one: Invocation, arguments: Sequence[str], *, goes_deep: bool) -> bool:
     """Whether git shows or copies what stands in files that no word names: all of them, those of a pattern, or one by its number."""
-    first = set(one.arguments[:4])
+    first = _first(one)
     operands = [word for word in arguments if not word.startswith("-")]
     if "grep" in first and not any(word.startswith("-e") for word in arguments):
         operands = operands[1:]
@@ -157,6 +157,11 @@ def _shows_what_it_does_not_name(one: Invocation, arguments: Sequence[str], *, g
     return goes_deep and any(map(_MAGIC.match, operands))
 
 
+def _first(one: Invocation) -> set[str]:
+    """Return the words among which the subcommand of git is."""
+    return {*[word for word in one.arguments if not word.startswith("-")][:2]}
+
+
 def _is_local(operands: Sequence[str]) -> bool:
     """Whether `git clone` may copy a repository of this machine."""
     at = next((at for at, word in enumerate(operands) if ":" in word), len(operands))
@@ -170,8 +175,12 @@ def _from_the_top(one: Invocation, arguments: Sequence[str], *, shows_all: bool)
 
     The root folder may itself lie below the top, so that each end of such a path may be the path from the root folder.
     """
-    tails = [argument[at + 1 :] for argument in arguments for at in range(len(argument)) if argument[at] == ":"]
-    ends = [tail.split("/", times)[-1] for tail in tails for times in range(min(tail.count("/") + 1, MAX_TAILS))]
+    tails = (argument[at + 1 :] for argument in arguments for at in range(len(argument)) if argument[at] == ":")
+    ends = [
+        tail.split("/", times)[-1]
+        for tail in islice(tails, _MAX_WORDS)
+        for times in range(min(tail.count("/") + 1, MAX_TAILS))
+    ]
     named = [*(["."] if shows_all else []), *dict.fromkeys(end for end in ends[:_MAX_WORDS] if end)]
     return [Touched(path=path, access="read", text=one.text, extent="tree", from_root=True) for path in named]
 

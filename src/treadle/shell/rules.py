@@ -8,7 +8,8 @@ import unicodedata
 import msgspec
 
 from treadle.errors import ConfigurationError
-from treadle.shell.git import BEFORE_SUBCOMMAND
+from treadle.shell.git import ADDING
+from treadle.shell.knowing import plain_words
 from treadle.shell.parsed import Invocation, Line
 from treadle.shell.programs import INTERPRETERS, PROGRAMS, SUBCOMMANDS, WRAPPERS, program_name
 
@@ -81,11 +82,11 @@ class CommandPattern(msgspec.Struct, frozen=True, kw_only=True):
         """
         if one.risks or one.via:
             return not self.is_prefix and self.words == one.words
-        words = _plain_words(one)
-        if not self.is_prefix and len(words) != len(self.words):
+        words, wanted = plain_words(one.words), plain_words(self.words)
+        if not self.is_prefix and len(words) != len(wanted):
             return False
-        given = words[: len(self.words)]
-        return len(given) == len(self.words) and all(map(fnmatch.fnmatchcase, given, self.words))
+        given = words[: len(wanted)]
+        return len(given) == len(wanted) and all(map(fnmatch.fnmatchcase, given, wanted))
 
     def forbids(self, one: Invocation) -> bool:
         """Whether the pattern finds a command, in any order and spelling of its options, and by any path of its program."""
@@ -191,19 +192,12 @@ def own_path(text: str, tool: str, glob: str) -> str:
 
 
 def _pattern(one: Invocation) -> str:
-    """Return a pattern for one command: its known subcommand with any options, else just this command."""
-    words = _plain_words(one)
-    if one.program in SUBCOMMANDS and words[1:2] and words[1] in SUBCOMMANDS[one.program]:
+    """Return a pattern for one command: a subcommand that only reads or adds, with any options, else just this command."""
+    words, table = plain_words(one.words), SUBCOMMANDS.get(one.program)
+    known = table.get(words[1]) if table is not None and len(words) > 1 else None
+    if known is not None and (known.reads_only or words[1] in ADDING):
         return f"{shlex.join(words[:2])}:*"
     return shlex.join(one.words)
-
-
-def _plain_words(one: Invocation) -> tuple[str, ...]:
-    """Return the words of a command without what changes nothing before a subcommand: `git --no-pager log` is `git log`."""
-    if one.program not in SUBCOMMANDS:
-        return one.words
-    at = next((at for at, word in enumerate(one.arguments) if word not in BEFORE_SUBCOMMAND), 0)
-    return (one.program, *one.arguments[at:])
 
 
 def _without_settings(one: Invocation) -> tuple[str, ...]:
