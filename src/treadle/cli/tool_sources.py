@@ -127,7 +127,8 @@ def module_of_file(path: Path, flag: str) -> ModuleType:
     assert spec is not None  # for a name that ends in .py
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # annotations of its functions are looked up there
-    sys.path.insert(0, str(path.absolute().parent))  # as Python does for a script: its neighbours can be imported
+    folder = str(path.absolute().parent)
+    sys.path.insert(0, folder)  # as Python does for a script: its neighbours can be imported
     assert spec.loader is not None
     try:
         spec.loader.exec_module(module)
@@ -135,6 +136,10 @@ def module_of_file(path: Path, flag: str) -> ModuleType:
         raise
     except BaseException as exc:  # it is a stranger's code: even SystemExit must not end us silently
         raise _broken(str(path), exc, flag) from exc
+    finally:
+        # Later imports look there last: a model that may write in the folder puts nothing in place of a module of ours.
+        sys.path.remove(folder)
+        sys.path.append(folder)
     return module
 
 
