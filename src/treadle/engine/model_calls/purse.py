@@ -39,7 +39,7 @@ class Purse:
             return meter.exhausted(self._spent())
         usage = estimate(request, (_USUAL_ANSWER,))
         if self._largest_answer:
-            usage = Usage(input_tokens=usage.input_tokens, output_tokens=self._largest_answer, estimated=True)
+            usage = Usage(input_tokens=usage.input_tokens, output_tokens=self._largest_answer)
         wanted = Spent().plus(usage, format_cost(cost_of(price, usage)), turns=0, calls=0)
         while self._interrupt.stop is None:
             if (reached := meter.exhausted(self._spent())) is not None:
