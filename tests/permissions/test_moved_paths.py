@@ -260,3 +260,23 @@ async def test_a_link_that_never_stops_moving_leads_past_no_rule(root: Path):
     assert len(results(result)) == 120
     assert "hidden" not in "".join(one.content for one in results(result))
     assert [one.name for one in (root / "secrets").iterdir()] == ["key"]
+
+
+@pytest.mark.row("AT-PATHS-PROTECTED", "AT-APPROVAL-BOUND")
+@pytest.mark.parametrize("path", ["out/hook", ".git/hook"])
+async def test_edited_arguments_that_reach_a_protected_file_are_confirmed(root: Path, path: str):
+    swap(root, "out", ".git")
+    edit = {"path": path, "content": "x"}
+    async with open_session(root / "agent.db", id="s") as session:
+        model = ScriptedModel([call("write", path="new", content="x"), text("Done.")])
+        agent = Agent(model, tools=tools(root))
+        paused = await agent.run("Go", session=session)
+        await session.answer(paused.approvals[0].id, "allow", arguments=edit)
+        again = await agent.resume(session)
+        assert [one.approval_type for one in again.approvals] == ["unfit_edit"]
+        assert ".git/hook is protected" in again.approvals[0].reason
+        assert not (root / ".git/hook").exists()
+        await session.answer(again.approvals[0].id, "allow", arguments=edit)
+        result = await agent.resume(session)
+
+    assert (result.completed, (root / ".git/hook").read_text(), (root / "new").exists()) == (True, "x", False)

@@ -20,6 +20,7 @@ __all__ = [
     "answer_of",
     "asked_instead",
     "covers",
+    "dangerous_edit",
     "equals_doubt",
     "has_started_before",
     "is_allowed",
@@ -102,11 +103,9 @@ def covers(state: CallState, call: CheckedCall, session_id: str) -> bool:
 
 
 def is_new_danger(state: CallState, decision: Decision) -> bool:
-    """Whether a call reaches a protected file by now of which the person who allowed it was not told."""
-    if decision.rule != PROTECTED:
-        return False
-    asked = state.approval
-    return asked is None or asked.rule != PROTECTED or not asked.reason.startswith(decision.reason)
+    """Whether a call reaches a protected file of which the person who allowed it was not told."""
+    told = "" if state.approval is None else state.approval.reason
+    return decision.rule == PROTECTED and decision.reason not in told
 
 
 def answer_in_doubt(state: CallState, call: CheckedCall, session_id: str) -> Literal["allow", "deny"] | None:
@@ -283,3 +282,13 @@ def unfit_edit(message: str) -> Decision:
     """
     reason = f"The edited arguments are invalid, and nothing has run. {message} Answer again."
     return Decision(kind=DecisionKind.ASK, rule=_UNFIT_EDIT, reason=reason)
+
+
+def dangerous_edit(reason: str) -> Decision:
+    """The arguments that a person had put in place of the model's reach a protected file.
+
+    Args:
+        reason: Which, and why it is protected.
+    """
+    told = f"Nothing has run, because the edited arguments need a second answer. {reason} Answer again, with the same arguments or with others."
+    return Decision(kind=DecisionKind.ASK, rule=_UNFIT_EDIT, reason=told)

@@ -213,6 +213,8 @@ class Planner:
             return _asked_instead(asked, consent.unfit_edit(edited.result.message or ""))
         if edited is None or edited.proposed.arguments != _raw(arguments):
             return edited  # an interceptor made it another action than the one consented to
+        if consent.is_new_danger(state, edited.decision):
+            return _asked_instead(asked, consent.dangerous_edit(edited.decision.reason))
         return _ruled(edited, state)
 
     async def _checked(self, state: CallState, batch: Batch, *, edited: JsonObject | None = None) -> Checked | None:
