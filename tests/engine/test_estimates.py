@@ -1,8 +1,8 @@
 """What is estimated where no server counts: the same for a history that grew as for one that is new."""
 
-from treadle.engine.model_calls.usage import estimate
-from treadle.messages import Message, Text, user_message
-from treadle.ports import ModelRequest
+from treadle.engine.model_calls.usage import count_tokens, estimate
+from treadle.messages import Message, Text, Usage, user_message
+from treadle.ports import ModelRequest, ToolSpec
 
 
 def fresh(messages: tuple[Message, ...]) -> tuple[Message, ...]:
@@ -22,3 +22,17 @@ def test_another_history_with_the_same_end_is_estimated_by_itself() -> None:
     long = estimate(ModelRequest(messages=(user_message("x" * 4000), end)), ())
     short = estimate(ModelRequest(messages=(user_message("x"), end)), ())
     assert short.input_tokens < long.input_tokens
+
+
+def test_instructions_tools_messages_and_the_answer_count_four_characters_a_token() -> None:
+    tool = ToolSpec(name="pay", description="d" * 100, parameters={"k": "v" * 92})  # as JSON: 100 characters
+    messages = (user_message("x"),)
+    plain = estimate(ModelRequest(messages=messages), (Text("z"),))
+    full = estimate(
+        ModelRequest(messages=(user_message("x" * 81),), instructions="i" * 40, tools=(tool, tool)), (Text("z" * 45),)
+    )
+
+    assert full.input_tokens - plain.input_tokens == 10 + 100 + 20
+    assert full.output_tokens - plain.output_tokens == 11
+    assert estimate(ModelRequest(messages=()), ()) == Usage(input_tokens=1, output_tokens=1, estimated=True)
+    assert count_tokens(messages) == plain.input_tokens
