@@ -133,6 +133,37 @@ async def test_a_denial_is_understood_whatever_comes_with_it(run: Any, body: str
 
 
 @pytest.mark.row("E06")
+@pytest.mark.parametrize(
+    ("command", "is_own"),
+    [
+        ('{python} -c "import json, sys; sys.exit(2)"', True),
+        ("cd . && {python} -uc 'import json, sys; sys.exit(2)'", True),
+        ("{python} -B -m json.tool; exit 2", True),
+        ("{python} -mtimeit -n1 pass; exit 2", True),
+        ("{python} -m mine", False),
+        ("{python} deep/check.py", False),
+    ],
+)
+async def test_no_module_of_the_folder_takes_the_place_of_one_of_pythons_own(
+    tmp_path: Path, command: str, is_own: bool
+):
+    """A model may write in the folder: what it puts there is not run by a hook that names nothing of it."""
+    for name in ("json", "timeit"):
+        (tmp_path / f"{name}.py").write_text("open('ran', 'w').close()\n")
+    (tmp_path / "mine.py").write_text("import sys; sys.exit(2)\n")
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep/check.py").write_text("import mine\n")
+    (tmp_path / "deep/mine.py").write_text("import sys; sys.exit(2)\n")
+    entry = {"type": "command", "command": command.format(python=sys.executable)}
+    hooks = command_hooks({"hooks": {"PreToolUse": [{"hooks": [entry]}]}}, folder=tmp_path)
+    model = ScriptedModel([call("rm", path="x"), text("Done.")])
+    result = await Agent(model, tools=[rm], policy=allow("*"), hooks=hooks).run("go")
+
+    assert status(result) == "denied"
+    assert not is_own or not (tmp_path / "ran").exists()
+
+
+@pytest.mark.row("E06")
 async def test_a_hook_that_never_ends_is_ended_with_all_that_it_has_started(run: Any, tmp_path: Path):
     body = (
         "import time\nos.fork()\nopen('pids', 'a').write(f'{os.getpid()}\\n')\ntime.sleep(100)  # sleep: it never ends"

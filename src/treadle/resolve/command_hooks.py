@@ -9,6 +9,7 @@ import difflib
 import json
 import re
 import shlex
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -206,6 +207,8 @@ async def _run(entry: _Entry, context: HookContext) -> HookAnswer:
         return _unapproved(entry, context)
     given = json.dumps(_hook_input(entry, context)).encode()
     env = {**clean_environment(), "CLAUDE_PROJECT_DIR": entry.folder, "TREADLE_PROJECT_DIR": entry.folder}
+    if _imports_elsewhere(entry):
+        env["PYTHONSAFEPATH"] = "1"
     done = await run_process(
         ["/bin/sh", "-c", entry.command],
         stdin=given,
@@ -221,6 +224,20 @@ async def _run(entry: _Entry, context: HookContext) -> HookAnswer:
     if done.exit_code != 0:
         raise HookFailed(f"{entry.command[:200]} ended with status {done.exit_code}: {done.stderr.strip()[:500]}")
     return _answered(_hook_output(done, entry), done.stdout, context, entry.stopped)
+
+
+def _imports_elsewhere(entry: _Entry) -> bool:
+    """Whether a command runs Python with code of its own, or a module that is not the folder's: Python would look there first for all imports."""
+    for found in _PYTHON.finditer(entry.command):
+        module = (found["module"] or "").partition(".")[0]
+        is_there = any(Path(entry.folder, f"{module}{end}").exists() for end in (".py", "/__init__.py", "/__main__.py"))
+        if not module or module in sys.stdlib_module_names or not is_there:
+            return True
+    return False
+
+
+_PYTHON = re.compile(r"\bpython[\d.]*['\"]?(?:\s+-[A-Za-z]+)*?\s+-[A-Za-z]*?(?:c\b|m\s*(?P<module>[A-Za-z_][\w.]*))")
+"""Python with `-c`, or with `-m` and a module."""
 
 
 def _unapproved(entry: _Entry, context: HookContext) -> HookAnswer:
