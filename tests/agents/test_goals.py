@@ -191,7 +191,7 @@ async def test_a_claim_that_the_validation_denies_goes_on_with_what_it_says(tmp_
         ("claim", False, 2), ("claim", True, 0)
     ]  # fmt: skip
     assert "No such file" in model.requests[1].messages[-1].text
-    assert "not reached" in model.requests[1].messages[-1].text
+    assert "not been reached" in model.requests[1].messages[-1].text
     assert result.checks[1].evidence == ('put {"text": "ready"}',)
 
 

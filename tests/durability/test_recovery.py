@@ -307,7 +307,7 @@ async def test_a_refusal_after_a_crash_says_that_the_attempt_before_it_may_have_
 
     [finished] = [event for event in await session.events() if isinstance(event, ToolFinished)]
     assert (finished.result.status, finished.result.may_have_acted) == ("rejected", True)
-    assert "An earlier attempt may have been carried out" in told(done)["message"]
+    assert "An earlier attempt may have taken effect" in told(done)["message"]
 
 
 @pytest.mark.row("R05", "L27")

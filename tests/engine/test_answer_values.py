@@ -109,12 +109,12 @@ def test_an_answer_in_the_wrong_form_is_corrected_twice() -> None:
     for _ in range(2):
         told = judged(finished("{}"), *before, output=form)
         assert isinstance(told, str)
-        assert told.startswith("Your answer is not in the form that was asked for. ")
+        assert told.startswith("Your answer does not have the required form. ")
         assert told.endswith(" Answer again with the whole JSON object and nothing else.")
         before += [said("{}"), user_message(told)]
     found = judged(finished("{}"), *before, output=form)
     assert isinstance(found, Stop)
-    assert found.message.startswith("The answer is not in the form that was asked for, after 2 corrections. ")
+    assert found.message.startswith("The answer does not have the required form, after 2 corrections. ")
     assert found.details is not None
     assert (found.details["class"], found.details["attempts"]) == ("output_invalid", 3)
     assert found.details["violations"]

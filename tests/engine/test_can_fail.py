@@ -370,7 +370,7 @@ async def test_a_call_in_doubt_that_is_denied_now_is_told_as_unknown_and_not_as_
         result = await Agent(ScriptedModel([text("x")]), tools=[tool], policy=Wavering(allowed)).resume(session)
 
     assert (statuses(result), recorder.runs) == (["outcome_unknown"], 1)
-    assert "may have been carried out" in results(result)[0]["message"]
+    assert "may have taken effect" in results(result)[0]["message"]
     assert len(await types(result, "tool.in_doubt")) == (0 if allowed and effect != "unsafe" else 1)
 
 

@@ -638,7 +638,7 @@ async def test_whoever_asks_where_nothing_can_be_shorter_is_told_so_once() -> No
         events = await session.events()
 
     assert compactions(events) == []
-    assert skipped(events) == ["The compactor found nothing to make shorter."]
+    assert skipped(events) == ["The compactor found nothing to shorten."]
 
 
 @pytest.mark.row("R-COMPACT-BY-HAND")

@@ -28,7 +28,7 @@ def finished(text: str, finish: Finish = Finish.STOP) -> ModelFinished:
     ("event", "reason", "message"),
     [
         (finished("x"), StopReason.COMPLETED, "The model answered."),
-        (finished(" \n"), StopReason.NO_FINAL_ANSWER_OR_TOOL_CALL, "The model gave neither an answer nor a call."),
+        (finished(" \n"), StopReason.NO_FINAL_ANSWER_OR_TOOL_CALL, "The model returned neither an answer nor a call."),
         (finished("x", Finish.LENGTH), StopReason.OUTPUT_TRUNCATED, "The answer was cut off by the output limit."),
         (finished("", Finish.REFUSED), StopReason.REFUSED, "The model or its provider refused."),
     ],

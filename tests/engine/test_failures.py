@@ -315,7 +315,7 @@ async def test_an_unsafe_call_out_of_time_is_of_unknown_outcome_and_is_not_repea
     assert told["outcome"] == "unknown"
     assert told["elapsed_seconds"] >= 5
     assert "check_status" in told["next_valid_actions"]
-    assert "may have been carried out" in told["message"]
+    assert "may have taken effect" in told["message"]
     assert "failed" not in told["message"]
     assert recorder.runs == 1
     assert result.tool_calls[0].attempts == 1
@@ -663,4 +663,4 @@ async def test_a_refusal_after_an_attempt_that_may_have_acted_says_so(effect):
         told = json.loads(result.messages[2].results[0].content)
         assert told["may_have_acted"] is True
         assert told["details"] == [{"error": "closed"}]
-        assert "may have been carried out" in told["message"]
+        assert "may have taken effect" in told["message"]

@@ -235,7 +235,7 @@ def test_the_model_is_told_once_that_whatever_it_asks_has_the_same_long_result()
         return brought(*(ended(arguments=f'{{"n":{n}}}', content=LONG) for n in range(count)), limit=3).reminder()
 
     assert [told(count) is not None for count in range(1, 7)] == [False, False, False, True, False, False]
-    assert "the last 4 responses had the very same results of look" in (told(4) or "")
+    assert "the last 4 responses had identical results from look" in (told(4) or "")
 
 
 def test_a_polling_tool_brings_what_it_brings_and_a_limit_of_none_ends_nothing() -> None:

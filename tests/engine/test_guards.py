@@ -65,7 +65,7 @@ async def test_nearly_equal_calls_that_bring_nothing_new_are_told_then_held_back
     assert result.stop.details == {"guard": "no_progress", "count": 6, "limit": 6, "tool": "look"}
     assert [one.status for one in result.tool_calls] == ["ok"] * 6 + ["skipped"]
     (reminder,) = await told(result)
-    assert "brought nothing new" in reminder
+    assert "without new results" in reminder
     sent = [[message.text for message in request.messages if message.role == "user"] for request in model.requests]
     assert [reminder in texts for texts in sent] == [False] * 4 + [True] * 4
     assert [request.tool_choice for request in model.requests] == ["auto"] * 7 + ["none"]
@@ -149,7 +149,7 @@ async def test_the_very_same_long_result_of_different_calls_is_told_and_stops_no
     result = await Agent(model, tools=[look.tool]).run("Find it")
     assert result.completed
     (reminder,) = await told(result)
-    assert "very same results of look" in reminder
+    assert "identical results from look" in reminder
 
 
 @pytest.mark.row("L13")

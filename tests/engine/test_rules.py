@@ -184,13 +184,13 @@ READ_STARTED = CallState(
 SUSPENDED = CallState(call=CALL, position=0, suspended=ToolSuspended(call_id="c1", tool="pay", waits_for="a person"))  # fmt: skip
 
 REFUSED: dict[str, tuple[Callable[[CallState], Any], str, str, str]] = {
-    "changed": (refusals.changed, "skipped", "changed_since_decision", "its arguments have changed. Issue it again."),
-    "stale": (refusals.stale, "skipped", "no_progress", "brought nothing new"),
+    "changed": (refusals.changed, "skipped", "changed_since_decision", "have changed since it was allowed. Issue it again."),
+    "stale": (refusals.stale, "skipped", "no_progress", "without new results"),
     "cut off": (refusals.cut_off, "skipped", "not_started", "cut off before its end. Issue it again."),
     "stops here": (refusals.stops_here, "skipped", "run_stopped", "the run stops here."),
     "stopped": (refusals.stopped, "skipped", "run_stopped", "the run was stopped."),
     "interrupted": (
-        lambda state: refusals.interrupted(state, "wire"), "skipped", "run_stopped", "at the call of wire beside it.",
+        lambda state: refusals.interrupted(state, "wire"), "skipped", "run_stopped", "at the wire call in the same response.",
     ),
     "repeated": (
         lambda state: refusals.repeated(state, "Not executed: again.", {"count": 3}), "skipped", "repeated_tool_call", "again.",
@@ -241,7 +241,7 @@ def test_a_refusal_repeats_its_details_and_says_where_a_consent_was_lost() -> No
         (Decision(kind="deny", rule="r", reason="Closed."), "permission_denied", "t was denied: Closed."),
         (Decision(kind="deny", rule="r", reason="Closed.", message="Ask ada."), "permission_denied", "t was denied: Ask ada."),
         (Decision(kind="deny", rule="r"), "permission_denied", "t was denied."),
-        (Decision(kind="sandbox", rule="r"), "sandbox_unavailable", "it has no form that a sandbox can run"),
+        (Decision(kind="sandbox", rule="r"), "sandbox_unavailable", "this tool cannot run in one"),
     ],
 )  # fmt: skip
 def test_a_denied_call_is_told_the_reason_and_the_rule(decision: Decision, code: str, words: str) -> None:

@@ -592,7 +592,7 @@ async def test_a_role_that_may_not_write_is_told(url: str):
         await journal.create("s")
     async with opened(f"{url}%20-cdefault_transaction_read_only%3Don") as reader:
         assert [info.id for info in await reader.sessions()] == ["s"]
-        with pytest.raises(JournalError, match="takes no writes"):
+        with pytest.raises(JournalError, match="does not accept writes"):
             await reader.append("s", notes(1, 1), state="running", durable=True)
 
 

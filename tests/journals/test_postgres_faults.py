@@ -17,7 +17,7 @@ ADDRESS = Address(parameters={}, location="postgresql://db/agents", secrets=("hu
     ("fault", "words"),
     [
         (errors.InsufficientPrivilege("permission denied"), "Grant it what it needs"),
-        (errors.ReadOnlySqlTransaction("read-only"), "takes no writes"),
+        (errors.ReadOnlySqlTransaction("read-only"), "does not accept writes"),
         (errors.LockNotAvailable("lock"), "Another program keeps the journal"),
         (errors.DiskFull("no space"), "is full. Free some space"),
         (errors.UndefinedTable("no such table"), "Restore them from a backup, or find out which program changed them."),

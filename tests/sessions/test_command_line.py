@@ -87,7 +87,7 @@ def test_explain_gives_seven_answers_as_text_and_as_one_object(paid: Program) ->
     assert told["rerun"] == {
         "can_resume": False,
         "is_safe": False,
-        "why": "Run again, the task may repeat what was done: pay (ok). Check first.",
+        "why": "Running the task again may repeat what was done: pay (ok). Check first.",
     }
 
 

@@ -334,19 +334,19 @@ def test_a_compaction_is_told_with_what_it_was_of_and_what_it_saved() -> None:
             [began(), finished()],
             True,
             False,
-            "Run again, the task may repeat what was done: pay (ok). `resume` continues without repeating it.",
+            "Running the task again may repeat what was done: pay (ok). `resume` continues without repeating it.",
         ),
         (
             [began(), finished(), RunFinished(reason="completed", status="completed", completed=True, message="")],
             False,
             False,
-            "Run again, the task may repeat what was done: pay (ok). Check first.",
+            "Running the task again may repeat what was done: pay (ok). Check first.",
         ),
         (
             [began(), finished(CallStatus.OUTCOME_UNKNOWN), resolved("done")],
             True,
             False,
-            "Run again, the task may repeat what was done: pay (done). `resume` continues without repeating it.",
+            "Running the task again may repeat what was done: pay (done). `resume` continues without repeating it.",
         ),
     ],
     ids=["nothing", "idempotent", "acted", "completed", "resolved"],
@@ -364,7 +364,7 @@ def test_what_sessions_below_have_changed_counts_for_a_rerun() -> None:
     assert middle.changed == ()
     top = explained(children=(middle,))
     assert (top.children, top.rerun.is_safe) == ((middle,), False)
-    assert top.rerun.why.startswith("Run again, the task may repeat what was done: pay (ok).")
+    assert top.rerun.why.startswith("Running the task again may repeat what was done: pay (ok).")
     assert explain("s", ()).rerun.can_resume is False
 
 

@@ -30,7 +30,7 @@ async def test_a_session_that_was_moved_is_not_said_to_be_safe_to_run_again() ->
 
     assert (before.can_resume, before.is_safe) == (False, True)
     assert (after.can_resume, after.is_safe) == (False, False)
-    assert after.why == "The session continues in elsewhere: what is done there is not known here."
+    assert after.why == "The session continues in elsewhere: what is done there is unknown here."
 
 
 @pytest.mark.row("B18")
@@ -78,7 +78,7 @@ def test_a_question_about_a_protected_file_lifts_no_sandbox(kind: Any, boxed: An
     assert (after.kind, after.consent) == found
     if found[0] == "ask":
         assert (after.rule, after.scope, after.by) == ("protected file", "runtime", "runtime")
-        assert after.reason.startswith(".env is protected: it decides what runs later")
+        assert after.reason.startswith(".env is protected: it controls what runs later")
     else:
         assert after == decision
     other = msgspec.structs.replace(save, arguments={"path": "notes.txt"})

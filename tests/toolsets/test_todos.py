@@ -30,7 +30,7 @@ from treadle.testing import MockProvider, ScriptedModel, call, text
 from treadle.tools import JsonObject
 
 TOO_LONG = ContextOverflow("The request is longer than the model's context.", status=400)
-NOTE = "A note of the runtime: your list of todos, as it stands:"
+NOTE = "A note from the runtime: your current to-do list:"
 OPEN = {"text": "Count the jars", "state": "in_progress"}
 NEXT = {"text": "Weigh the tea", "state": "pending"}
 DONE = {"text": "Open the shop", "state": "done"}
@@ -76,7 +76,9 @@ def notes(model: ScriptedModel) -> list[str]:
 def test_the_list_is_shown_where_an_item_is_open(items: Any, lines: list[str] | None) -> None:
     shown = todos_reminder({} if items is None else {"todos": items}, [user_message("Go")])
 
-    assert shown == (None if lines is None else "\n".join([NOTE, *lines, "Write it anew with each item that is done."]))
+    assert shown == (
+        None if lines is None else "\n".join([NOTE, *lines, "Write the whole list again after each finished item."])
+    )
 
 
 @pytest.mark.row("G11")

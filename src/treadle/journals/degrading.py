@@ -87,7 +87,7 @@ class DegradingJournal:
             self._degrade(session_id, tail, fault)
             if is_intent:
                 raise IntentNotStored(
-                    f"A call that changes the world may not start: that cannot be stored. {fault}"
+                    f"A call that changes the world did not start, because its start could not be stored. {fault}"
                 ) from fault
 
     def _is_due(self, tail: "_Tail") -> bool:

@@ -375,7 +375,7 @@ def _rerun(state: SessionState, changed: tuple[Changed, ...]) -> Rerun:
     can_resume = run is not None and run.phase != "completed" and state.status == "active"
     lasting = [one for one in changed if one.effect is not Effect.IDEMPOTENT]
     if state.moved_to:
-        why = f"The session continues in {state.moved_to}: what is done there is not known here."
+        why = f"The session continues in {state.moved_to}: what is done there is unknown here."
         return Rerun(can_resume=False, is_safe=False, why=why)
     if not changed:
         why = "Nothing was changed: the task can be run again."
@@ -383,6 +383,6 @@ def _rerun(state: SessionState, changed: tuple[Changed, ...]) -> Rerun:
         why = "What was changed is idempotent: the task can be run again."
     else:
         names = ", ".join(dict.fromkeys(f"{one.tool} ({one.resolution or one.status})" for one in lasting))
-        why = f"Run again, the task may repeat what was done: {names}."
+        why = f"Running the task again may repeat what was done: {names}."
         why += " `resume` continues without repeating it." if can_resume else " Check first."
     return Rerun(can_resume=can_resume, is_safe=not lasting, why=why)

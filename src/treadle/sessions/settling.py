@@ -136,10 +136,7 @@ def _pass() -> None:
 
 def unknown_outcome(call: ToolCall | CheckedCall) -> ToolResult:
     """Return the result of a call that may have acted, and nobody knows."""
-    message = (
-        f"{call.name} had started when the run broke off. Its outcome is unknown: it may have been carried out. "
-        "Check before you repeat it."
-    )
+    message = f"{call.name} had started when the run was interrupted. Its outcome is unknown: it may have taken effect. Check before you repeat it."
     extra = {"outcome": "unknown"}
     result = failed_result(call, CallStatus.OUTCOME_UNKNOWN, message, extra=extra, may_have_acted=True)
     return msgspec.structs.replace(result, attempts=1)
@@ -166,9 +163,7 @@ def suspended_result(state: CallState) -> ToolResult:
     """Return the result of a call that waited for something when its run ended: it goes no further."""
     assert state.suspended is not None
     waited = state.suspended.waits_for or "something outside"
-    message = (
-        f"{state.call.name} had begun and waited for {waited}; it was ended there. What it had done by then stays done."
-    )
+    message = f"{state.call.name} had begun and waited for {waited}; it was stopped there. What it had done by then is not undone."
     return failed_result(
         state.call, CallStatus.CANCELLED, message, code="suspended_call_ended", may_have_acted=may_have_acted(state)
     )

@@ -293,9 +293,7 @@ class SteeredSession(HeldSession):
         at = self.clock.now() if now is None else now
         message = LeftInput(id=input_id(suspended), call_id=call_id, value=value, by=by, at=at)
         if not await self.journal.put(waits, message):
-            raise UnknownInput(
-                f"Call {shown(call_id)} has been given its input already: the first one wins. Resume it."
-            )
+            raise UnknownInput(f"Call {shown(call_id)} already has its input: the first one wins. Resume it.")
 
     async def cancel(self) -> bool:
         """Cancel the run that is under way, in whatever process, or that was paused or broke off, or a task that waits for a worker.

@@ -184,7 +184,7 @@ def unpack(lines: Iterable[bytes | str]) -> Parcel:
     number, first = next(numbered, (1, b""))
     header = _read(number, first)
     if not isinstance(header, _Header):
-        raise _wrong(number, "it does not begin like an export of a session")
+        raise _wrong(number, "it does not start like an exported session")
     if header.format > FORMAT:
         raise _wrong(number, f"a newer Treadle wrote it (form {header.format}; this one knows {FORMAT})")
     parcel = _collect(header, numbered)
@@ -204,7 +204,7 @@ def _collect(header: _Header, numbered: Iterable[tuple[int, bytes | str]]) -> Pa
     for number, line in numbered:
         match _read(number, line):
             case _Header():
-                raise _wrong(number, "a second session begins; give each one its own file")
+                raise _wrong(number, "a second session starts; give each session its own file")
             case _Blob() | _Packed() as blob:
                 blobs[blob.sha256] = _content(number, blob)
             case _Message() as message:

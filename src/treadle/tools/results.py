@@ -106,7 +106,7 @@ def after_earlier_attempt(result: ToolResult) -> ToolResult:
     """Return the result of a call of which an earlier attempt may have acted: no later refusal may hide that."""
     if not result.is_error or result.may_have_acted or result.code == "not_done":
         return result  # `not_done`: the tool's own check has looked
-    text = "An earlier attempt may have been carried out: check before you repeat it."
+    text = "An earlier attempt may have taken effect: check before you repeat it."
     try:
         shown = msgspec.json.decode(result.content, type=dict[str, Any])
     except msgspec.DecodeError:  # shortened to what fits, which is no longer valid JSON

@@ -26,34 +26,38 @@ _FRAME_CHARS = 200
 _threads = Threads()
 
 _DESCRIPTION = f"""\
-Read more of a result that was shown to you in part: the mark in it names the artifact. Give `offset` and `length` for a part of it, or \
-`search` for the places where it says something. Offsets count characters from 0. At most {_MOST_CHARS} characters are returned; \
-`next_offset` is where to read on. A search returns at most `max_matches` places; `truncated` says when there are more."""
+Read more of a truncated result: the truncation mark in it names the artifact. Pass `offset` and `length` to read a part, or `search` to find text in it. Offsets count characters from 0. At most {_MOST_CHARS} characters are returned; \
+`next_offset` is where to continue. A search returns at most `max_matches` matches; `truncated` says when there are more."""
 
 _PARAMETERS: JsonObject = {
     "type": "object",
     "properties": {
-        "artifact": {"type": "string", "minLength": 1, "maxLength": 100, "description": "Id as the mark has it: a_..."},
-        "offset": {"type": "integer", "minimum": 0, "default": 0, "description": "Where to begin, in characters."},
+        "artifact": {
+            "type": "string",
+            "minLength": 1,
+            "maxLength": 100,
+            "description": "Artifact id from the truncation mark: a_...",
+        },
+        "offset": {"type": "integer", "minimum": 0, "default": 0, "description": "First character to return, from 0."},
         "length": {
             "type": "integer",
             "minimum": 1,
             "maximum": _MOST_CHARS,
             "default": _USUAL_CHARS,
-            "description": "Characters to return at most.",
+            "description": "Maximum number of characters to return.",
         },
         "search": {
             "type": "string",
             "minLength": 1,
             "maxLength": 500,
-            "description": "Regular expression to search for from `offset` on, in any case of letters.",
+            "description": "Regular expression to search for, starting at `offset`; case is ignored.",
         },
         "max_matches": {
             "type": "integer",
             "minimum": 1,
             "maximum": _MOST_MATCHES,
             "default": 20,
-            "description": "How many places a search returns at most, such as 50.",
+            "description": "Maximum number of matches to return, such as 50.",
         },
     },
     "required": ["artifact"],

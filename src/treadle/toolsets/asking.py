@@ -5,10 +5,7 @@ from treadle.tools import JsonObject, Tool, ToolContext
 
 __all__ = ["ask_user_tool"]
 
-_DESCRIPTION = (
-    "Ask the person a question whose answer you need to continue, and wait for it. Use it where only the person can decide or knows "
-    "something; not for what a tool can find out, and not for consent to a call, which is asked for by itself. Ask one thing at a time."
-)
+_DESCRIPTION = "Ask the person a question whose answer you need to continue, and wait for it. Use it when only the person can decide or knows the answer; not for what a tool can find out, and not for permission to make a call, which is requested automatically. Ask one thing at a time."
 
 _PARAMETERS: JsonObject = {
     "type": "object",
@@ -17,13 +14,13 @@ _PARAMETERS: JsonObject = {
             "type": "string",
             "minLength": 1,
             "maxLength": 2000,
-            "description": "The question, whole in itself.",
+            "description": "The question. It must be understandable on its own.",
         },
         "choices": {
             "type": "array",
             "items": {"type": "string", "minLength": 1, "maxLength": 200},
             "maxItems": 10,
-            "description": "Answers to choose from, if there are few. The person may answer otherwise.",
+            "description": "Suggested answers, if there are only a few. The person may give another answer.",
         },
     },
     "required": ["question"],

@@ -121,7 +121,7 @@ class _Catalogue:
     async def _run(self, arguments: JsonObject, ctx: ToolContext) -> ToolOutput:
         names = [tool.name for tool in _matching(str(arguments["query"]), self._tools.values())][: self._found]
         if not names:
-            return ToolOutput(data={"found": [], "message": "No tool matches. Try other words, or a part of a name."})
+            return ToolOutput(data={"found": [], "message": "No tool matches. Try other words, or part of a name."})
         lines = [{"name": name, "description": _line(self._tools[name].description)} for name in names]
         known = [name for name in _found_in(ctx.facts, self._name) if name in self._tools and name not in names]
         kept = [*known, *names][-self._kept :]
@@ -129,12 +129,12 @@ class _Catalogue:
         marks: dict[str, Any] = dict.fromkeys(_found_in(ctx.facts, self._name))
         number = max([*_found_in(ctx.facts, self._name).values(), 0]) + 1
         marks |= {name: number + place for place, name in enumerate(kept)}
-        message = "These tools can be called from now on."
+        message = "You can call these tools from now on."
         return ToolOutput(data={"found": lines, "message": message}, facts={_FACT: {self._name: marks}})
 
 
 def _counted(searcher: Tool, count: int) -> Tool:
-    description = f"Search {count} more tools. Those that are found can be called from the next message on."
+    description = f"Search {count} more tools. You can call the tools that it finds from your next message on."
     return (
         searcher if searcher.description == description else msgspec.structs.replace(searcher, description=description)
     )

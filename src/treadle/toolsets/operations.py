@@ -62,7 +62,7 @@ def operation(
     underway = _UnderWay(timeout)
     starter = Tool(
         name=f"start_{name}",
-        description=f"{description}\n\nReturns an operation_id. Without an answer do not start again: ask {asks}.",
+        description=f"{description}\n\nReturns an operation_id. If there is no answer, do not start it again: call {asks}.",
         parameters=parameters,
         effect=effect,
         timeout=timeout + _GRACE_SECONDS,
@@ -145,11 +145,15 @@ def _checker(asks: str, name: str, check: Check, underway: _UnderWay) -> Tool:
 
     return Tool(
         name=asks,
-        description=f"Ask how an operation of start_{name} went. Only asks; starts nothing.",
+        description=f"Return the outcome of an operation started by start_{name}. Starts nothing.",
         parameters={
             "type": "object",
             "properties": {
-                "operation_id": {"type": "string", "minLength": 1, "description": f"The id that start_{name} returned."}
+                "operation_id": {
+                    "type": "string",
+                    "minLength": 1,
+                    "description": f"The operation_id that start_{name} returned.",
+                }
             },
             "required": ["operation_id"],
             "additionalProperties": False,

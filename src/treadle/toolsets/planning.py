@@ -5,11 +5,7 @@ from treadle.tools import JsonObject, Preview, Review, Tool, ToolContext, ToolOu
 
 __all__ = ["exit_plan_tool"]
 
-_DESCRIPTION = (
-    "Propose your plan to the person once it is whole, and wait for their consent. Use it in plan mode, where nothing can be changed: "
-    "say which files you would change, how, and how you would check it. If the plan is allowed, carry it out as it is; a plan that you "
-    "change afterwards has to be proposed again. If it is denied, the reason says what to do otherwise."
-)
+_DESCRIPTION = "Propose your finished plan to the person, and wait for their approval. Use it in plan mode, where nothing can be changed: say which files you would change, how, and how you would verify the result. If the plan is allowed, carry it out as it is; if you change it afterwards, propose it again. If it is denied, the reason says what to do instead."
 _PARAMETERS: JsonObject = {
     "type": "object",
     "properties": {

@@ -10,11 +10,9 @@ _STATES = ("pending", "in_progress", "done")
 _TEXT_CHARS = 300
 
 _DESCRIPTION = """\
-Keep the list of what is to be done in this session. Use it for work of three steps or more: write the whole list before you begin, mark \
-one item `in_progress` while you work on it, and `done` as soon as it is. Not for a single step, and not for what you want to remember.
+Keep the to-do list of this session. Use it for work of three or more steps: write the whole list before you start, mark one item `in_progress` while you work on it, and `done` as soon as it is finished. Not for a single step, and not for things to remember.
 
-Each call replaces the whole list: give every item again, those that are done too. An empty list removes it. At most one item is \
-`in_progress`. The list outlives everything else that you were shown, and is shown again while items of it are open."""
+Each call replaces the whole list: pass every item again, including finished ones. An empty list removes it. At most one item can be `in_progress`. The list is kept when older messages are removed, and is shown to you again while items are open."""
 
 
 @checked
@@ -61,14 +59,14 @@ def _parameters(max_items: int) -> JsonObject:
                 "type": "string",
                 "minLength": 1,
                 "maxLength": _TEXT_CHARS,
-                "description": "What is to be done, in one sentence.",
+                "description": "What to do, in one sentence.",
             },
-            "state": {"type": "string", "enum": list(_STATES), "description": "How it stands."},
+            "state": {"type": "string", "enum": list(_STATES), "description": "The state of the item."},
         },
         "required": ["text", "state"],
         "additionalProperties": False,
     }
-    items = {"type": "array", "items": item, "maxItems": max_items, "description": "The whole list, in its order."}
+    items = {"type": "array", "items": item, "maxItems": max_items, "description": "The whole list, in order."}
     return {"type": "object", "properties": {"items": items}, "required": ["items"], "additionalProperties": False}
 
 
@@ -76,7 +74,7 @@ def _write(arguments: JsonObject, ctx: ToolContext) -> ToolOutput:
     items = arguments["items"]
     counts = {state: sum(one["state"] == state for one in items) for state in _STATES}
     if counts["in_progress"] > 1:
-        message = f"{counts['in_progress']} items are in_progress. Mark one of them; the list stays as it was."
+        message = f"{counts['in_progress']} items are in_progress. Mark only one; the list is unchanged."
         raise Rejected({"error": message}, code="several_in_progress")
     before = ctx.facts.get("todos")
     message = "The list is removed." if not items else "The list is kept."

@@ -213,7 +213,7 @@ async def _hearing(line: HasLive, session_id: str, stack: AsyncExitStack) -> Cal
     try:
         return await stack.enter_async_context(line.hear_live(session_id))
     except OSError as error:
-        logger.info("Answers are not followed while they come: %s", error)
+        logger.info("Responses cannot be followed as they arrive: %s", error)
         return None
 
 

@@ -23,9 +23,11 @@ __all__ = ["CONTINUE", "MAX_CONTINUATIONS", "MAX_CORRECTIONS", "Answers", "has_i
 MAX_CONTINUATIONS = 3
 MAX_CORRECTIONS = 2
 
-CONTINUE = "Your answer was cut off by the output limit. Continue exactly where it stopped, and repeat nothing of it."
+CONTINUE = (
+    "Your answer was cut off by the output limit. Continue exactly where it stopped, and do not repeat any of it."
+)
 _MUST_CALL = "You answered without calling a tool. Call a tool first: "
-_UNFIT = "Your answer is not in the form that was asked for. "
+_UNFIT = "Your answer does not have the required form. "
 
 
 class Answers:
@@ -116,7 +118,7 @@ def _checked(output: "Typed", text: str, messages: Sequence[Message]) -> Stop | 
         return f"{_UNFIT}{found.message} Answer again with the whole JSON object and nothing else."
     return Stop(
         reason=StopReason.NO_FINAL_ANSWER_OR_TOOL_CALL,
-        message=f"The answer is not in the form that was asked for, after {corrected} corrections. {found.message}",
+        message=f"The answer does not have the required form, after {corrected} corrections. {found.message}",
         details={"class": "output_invalid", "attempts": corrected + 1, "violations": list(found.violations)},
     )
 

@@ -31,7 +31,7 @@ _MAX_FAILURES = 3
 
 
 _STOPPED = "The run was stopped meanwhile."
-_NOTHING = "The compactor found nothing to make shorter."
+_NOTHING = "The compactor found nothing to shorten."
 _BY_HAND = Tiers(ClearResults(), Handoff())
 """What a person's wish is carried out by, where the agent has no compactor."""
 
@@ -145,8 +145,10 @@ class Compacting:
         left = [one.message for one in compacted(entries, event)]
         saved = count_tokens(context.messages) - count_tokens(left)
         if saved <= 0:
-            logger.warning("The compaction %r of session %s makes nothing shorter", made.tier, context.session.id)
-            return f"The compaction {made.tier!r} makes nothing shorter."
+            logger.warning(
+                "The compaction %r of session %s does not make the conversation shorter", made.tier, context.session.id
+            )
+            return f"The compaction {made.tier!r} does not make the conversation shorter."
         return msgspec.structs.replace(event, tokens_after=max(context.tokens - saved, 0))
 
     def _reason(self, need: RequestNeed) -> str:

@@ -93,7 +93,7 @@ def answer_stop(finished: ModelFinished) -> Stop:
     if finished.finish is Finish.LENGTH:
         return Stop(reason=StopReason.OUTPUT_TRUNCATED, message="The answer was cut off by the output limit.")
     if not finished.message.text.strip():
-        message = "The model gave neither an answer nor a call."
+        message = "The model returned neither an answer nor a call."
         return Stop(reason=StopReason.NO_FINAL_ANSWER_OR_TOOL_CALL, message=message)
     return Stop(reason=StopReason.COMPLETED, message="The model answered.")
 

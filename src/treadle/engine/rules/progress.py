@@ -119,15 +119,9 @@ class Progress:
         if limit is None:
             return None
         if self._count == max(limit - 3, 1):
-            return (
-                f"A note of the runtime: the last {self._count + 1} responses made nearly the same calls, and brought nothing new. "
-                "Use what you know, try something else, or answer. If this goes on, such calls will not run any more."
-            )
+            return f"A note from the runtime: the last {self._count + 1} responses made nearly the same calls without new results. Use what you know, try something else, or answer. If this continues, such calls will no longer run."
         if self._count == 0 and self._same_results == limit:
-            return (
-                f"A note of the runtime: the last {self._same_results + 1} responses had the very same results of {self._last}, "
-                "whatever was asked. Use what you know, try something else, or answer."
-            )
+            return f"A note from the runtime: the last {self._same_results + 1} responses had identical results from {self._last}, whatever the arguments. Use what you know, try something else, or answer."
         return None
 
     def stop(self) -> Stop | None:
@@ -136,7 +130,7 @@ class Progress:
             return None
         return Stop(
             reason=StopReason.REPEATED_FAILURES,
-            message=f"{self._count} responses in a row brought nothing new: their calls were nearly the same as before.",
+            message=f"{self._count} responses in a row brought no new results: their calls were nearly the same as before.",
             asks_closing=True,
             details={"guard": "no_progress", "count": self._count, "limit": self._limit, "tool": self._last},
         )

@@ -9,7 +9,7 @@ __all__ = ["todos_reminder"]
 
 _EVERY_STEPS = 10
 """So many responses after the model has last written or read its list, it is shown the list again."""
-_HEAD = "A note of the runtime: your list of todos, as it stands:"
+_HEAD = "A note from the runtime: your current to-do list:"
 _KEPT = "## Plan and todos"
 """The heading under which a compaction keeps the list."""
 _MARKS = {"pending": "[ ]", "in_progress": "[>]", "done": "[x]"}
@@ -31,7 +31,7 @@ def todos_reminder(facts: JsonObject, shown: Sequence[Message]) -> str | None:
         responses += message.role == "assistant"
         if responses >= _EVERY_STEPS:
             break
-    return "\n".join([_HEAD, *map(_line, items), "Write it anew with each item that is done."])
+    return "\n".join([_HEAD, *map(_line, items), "Write the whole list again after each finished item."])
 
 
 def _shows_list(message: Message) -> bool:

@@ -275,10 +275,10 @@ def _code_of(error: Rejected | Transient) -> str | None:
 
 
 def _unknown_message(call: CheckedCall, error: BaseException, elapsed: float) -> str:
-    how = f"gave no answer within {elapsed:.3g} s" if isinstance(error, Cut) else f"broke off ({describe(error)})"
+    how = f"did not answer within {elapsed:.3g} s" if isinstance(error, Cut) else f"broke off ({describe(error)})"
     if call.effect.is_read:
         return f"{call.name} {how}. It only reads, so nothing has changed."
-    return f"{call.name} {how}. Its outcome is unknown: it may have been carried out. Check before you repeat it."
+    return f"{call.name} {how}. Its outcome is unknown: it may have taken effect. Check before you repeat it."
 
 
 def _waiting(call: CheckedCall, seconds: float) -> ToolProgress:

@@ -175,8 +175,8 @@ def denied(state: CallState, call: CheckedCall, decision: Decision) -> ToolResul
     if may_have_acted(state):
         return unknown_outcome(state.call)
     if decision.kind == DecisionKind.SANDBOX:
-        why = "it has no form that a sandbox can run" if call.tool.sandbox is None else "none is available here"
-        message = f"{call.name} may run in a sandbox only, and {why}."
+        why = "this tool cannot run in one" if call.tool.sandbox is None else "none is available here"
+        message = f"{call.name} must run in a sandbox, and {why}."
         return failed_result(call, CallStatus.DENIED, message, code="sandbox_unavailable")
     message = f"{call.name} was denied{because(decision)}"
     extra = {"reason": decision.message or decision.reason, "rule": decision.rule}
@@ -189,7 +189,7 @@ def interrupted(state: CallState, tool: str) -> ToolResult:
     Args:
         tool: The tool of that call.
     """
-    message = f"Not executed: the run stopped for a person, at the call of {tool} beside it."
+    message = f"Not executed: the run stopped for a person, at the {tool} call in the same response."
     return unstarted(state, CallStatus.SKIPPED, message, "run_stopped")
 
 
@@ -201,7 +201,7 @@ def because(decision: Decision) -> str:
 
 def changed(state: CallState) -> ToolResult:
     """What would start now is not what was allowed before."""
-    message = "Not executed: this call is not the one that was decided on; its arguments have changed. Issue it again."
+    message = "Not executed: the arguments of this call have changed since it was allowed. Issue it again."
     return unstarted(state, CallStatus.SKIPPED, message, "changed_since_decision")
 
 
@@ -215,16 +215,13 @@ def repeated(state: CallState, message: str, details: JsonObject) -> ToolResult:
 
 def stale(state: CallState) -> ToolResult:
     """The guard against calls that bring nothing new does not let it run."""
-    message = (
-        "Not executed: nearly the same call was made several times and brought nothing new. Use what you know, "
-        "try something else, or answer."
-    )
+    message = "Not executed: nearly the same call was made several times without new results. Use what you know, try something else, or answer."
     return unstarted(state, CallStatus.SKIPPED, message, "no_progress")
 
 
 def too_often_message(name: str, times: int) -> str:
     """Say that one response holds a call too often."""
-    return f"Not executed: this response already has the same {name} call {times} times already."
+    return f"Not executed: this response already has the same {name} call {times} times."
 
 
 def repeated_message(names: Collection[str], repetition: Repetition) -> str:
@@ -278,10 +275,7 @@ def run_ended(call: ToolCall | CheckedCall) -> ToolResult:
 
 def prerequisite_failed(call: CheckedCall, needed: CheckedCall) -> ToolResult:
     """The call names a resource that a failed call before it was to write."""
-    message = (
-        f"Skipped: a prerequisite tool call failed: `{needed.name}` ({needed.id}), which was to change what this call needs. "
-        "Look at its result first."
-    )
+    message = f"Skipped: a prerequisite tool call failed: `{needed.name}` ({needed.id}) was meant to change what this call needs. Look at its result first."
     extra = {"prerequisite": needed.id}
     return failed_result(call, CallStatus.SKIPPED, message, code="prerequisite_failed", extra=extra)
 

@@ -57,7 +57,7 @@ class Reminders:
         if near:
             left = "; ".join(f"{one.used} of {one.limit} {_NOUNS[one.budget]}" for one in near)
             said.append(
-                f"A note of the runtime: this run has used {left}. Do what matters most, and answer before the rest is used up."
+                f"A note from the runtime: this run has used {left}. Do what matters most, and answer before the limit is reached."
             )
         warned = [BudgetWarned(budget=one.budget, used=one.used, limit=one.limit) for one in near]
         told = MessageAdded(message=user_message("\n\n".join(said)), source="runtime")

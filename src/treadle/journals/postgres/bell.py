@@ -84,5 +84,5 @@ async def _listen(address: Address, ring: Callable[[], None]) -> None:
                 async for _ in connection.notifies():
                     ring()
         except (psycopg.Error, OSError) as error:
-            logger.info("The journal's bell is not heard: %s", address.cleaned(str(error)))
+            logger.info("Notifications of the journal cannot be received: %s", address.cleaned(str(error)))
         await asyncio.sleep(RECONNECT_SECONDS)

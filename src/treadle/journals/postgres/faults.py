@@ -25,7 +25,7 @@ def describe(address: Address, fault: Exception) -> JournalError:
         case errors.InsufficientPrivilege():
             text = f"The role may not use the journal {place} ({detail}). Grant it what it needs, or name another role."
         case errors.ReadOnlySqlTransaction():
-            text = f"The journal {place} takes no writes: its server is a standby, or its role may only read."
+            text = f"The journal {place} does not accept writes: its server is a standby, or its role can only read."
         case errors.LockNotAvailable():
             return locked(place)
         case errors.DiskFull():

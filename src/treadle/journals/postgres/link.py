@@ -100,8 +100,7 @@ class Link:
         encoding = connection.info.parameter_status("server_encoding")
         if encoding not in _ENCODINGS:
             raise JournalError(
-                f"The database of the journal {self.address.location} is encoded as {encoding}, which lacks characters. "
-                "Make one with ENCODING 'UTF8'."
+                f"The database of the journal {self.address.location} is encoded as {encoding}, which cannot store every character. Create one with ENCODING 'UTF8'."
             )
 
     def _check_path(self, connection: Connection) -> None:

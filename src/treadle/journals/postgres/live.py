@@ -140,7 +140,7 @@ async def _listen(address: Address, digest: str, heard: _Hearing) -> None:
             ) as connection:
                 await _listen_over(connection, digest, heard)
         except (psycopg.Error, OSError) as error:
-            logger.info("Answers are not followed while they come: %s", address.cleaned(str(error)))
+            logger.info("Responses cannot be followed as they arrive: %s", address.cleaned(str(error)))
         heard.misses_some = True
         await asyncio.sleep(RECONNECT_SECONDS)
 

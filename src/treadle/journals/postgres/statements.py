@@ -359,7 +359,7 @@ def fencing(connection: Connection, job: Append, epoch: int | None) -> SessionCo
     if job.rows and head != job.rows[0][0] - 1:
         return conflict(job.session_id, head, job.rows[0][0])
     return SessionConflict(
-        f"The lease on session {job.session_id!r} has ended: its holder had sent no heartbeat for too long. Nothing was "
+        f"The lease on session {job.session_id!r} has expired: its holder sent no heartbeat in time. Nothing was "
         "written; resume the session."
     )
 

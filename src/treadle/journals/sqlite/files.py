@@ -137,8 +137,7 @@ def _check_regular(path: Path) -> None:
 def _check_single(path: Path) -> None:
     if path.stat().st_nlink > 1:  # SQLite keeps a log for each name: two of them would damage the file
         raise JournalError(
-            f"The journal {path} has {path.stat().st_nlink} names (hard links), and a journal is written by one name only. "
-            "Remove the others, or copy the file in place of linking it."
+            f"The journal {path} has {path.stat().st_nlink} names (hard links), and a journal must have only one. Remove the others, or copy the file instead of linking it."
         )
 
 

@@ -58,7 +58,7 @@ class Place:
         if found[:2] != known[:2]:
             raise self._lost(suffix, "was replaced by another file")
         if found.size < known.size and connection is not None and not _is_whole(self._path):
-            raise self._lost(suffix, "was cut")
+            raise self._lost(suffix, "was truncated")
         return found
 
     def _lost(self, suffix: str, what: str) -> JournalError:

@@ -53,7 +53,7 @@ def held(session_id: str, holder: Holder | None, *, journal: str) -> SessionHeld
     who = "another process" if holder is None else str(holder)
     return SessionHeld(
         f"Session {session_id!r} is being run by {who}. Wait for it, or cancel it with session.cancel() or `treadle cancel "
-        f"{shlex.quote(session_id)} --journal {shlex.quote(journal)}`; messages and answers may be left for it meanwhile."
+        f"{shlex.quote(session_id)} --journal {shlex.quote(journal)}`; meanwhile you can send messages and answers to it."
     )
 
 

@@ -20,7 +20,9 @@ def check_filter(where: SessionFilter) -> None:
     if where.after:
         position(where.after)
     if where.limit is not None and where.limit < 0:
-        raise ConfigurationError(f"A list of sessions is limited to {where.limit}. Give 0 or more, or None for all.")
+        raise ConfigurationError(
+            f"The limit of a list of sessions must be 0 or more, or None for all; got {where.limit}."
+        )
 
 
 @explained
@@ -90,5 +92,5 @@ def position(cursor: str) -> tuple[float, str]:
         return float(at), session_id
     except ValueError:
         raise ConfigurationError(
-            f"{cursor!r:.80} is not a cursor of a list of sessions. Give `cursor` of the last session that was listed."
+            f"{cursor!r:.80} is not a cursor of a list of sessions. Pass the `cursor` of the last listed session."
         ) from None

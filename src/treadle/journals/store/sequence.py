@@ -70,8 +70,7 @@ def check_numbers(events: Sequence[AnyEvent]) -> None:
 def conflict(session_id: str, head: int, seq: int) -> SessionConflict:
     """Return the error of an append whose first event, number `seq`, does not follow the stored head, the number of the last one."""
     return SessionConflict(
-        f"Session {session_id!r} is at event {head}, so event {seq} cannot follow: another writer has continued. "
-        "Nothing was written; open the session again."
+        f"Session {session_id!r} is at event {head}, so event {seq} cannot follow: another process has written to it. Nothing was written; open the session again."
     )
 
 

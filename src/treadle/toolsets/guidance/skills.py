@@ -118,12 +118,12 @@ def skill_tool(skills: Sequence[Skill], *, name: str = "skill") -> Tool:
     parameters: JsonObject = {
         "type": "object",
         "properties": {
-            "name": {"type": "string", "minLength": 1, "maxLength": 64, "description": "The skill, as it is listed."},
+            "name": {"type": "string", "minLength": 1, "maxLength": 64, "description": "The skill's name, as listed."},
             "file": {
                 "type": "string",
                 "minLength": 1,
                 "maxLength": 1000,
-                "description": "A file of the skill, as its text names it (default: SKILL.md).",
+                "description": "A file of the skill, as named in its text (default: SKILL.md).",
             },
         },
         "required": ["name"],
@@ -137,7 +137,7 @@ def skill_tool(skills: Sequence[Skill], *, name: str = "skill") -> Tool:
 
     return Tool(
         name=name,
-        description="Read a skill: how one kind of task is done here. Read it before you begin a task that it is for.",
+        description="Read a skill: instructions for one kind of task. Read it before you start a task that it covers.",
         parameters=parameters,
         effect="read",
         timeout=30.0,
@@ -157,7 +157,7 @@ def _listed(skills: list[Skill], tool: str) -> str:
             kept.append(f"- and {len(lines) - len(kept)} more, which are not listed")
             break
         kept.append(line)
-    return f"Skills that {tool} reads. They say how a task is done; they permit nothing.\n" + "\n".join(kept)
+    return f"Skills that {tool} can read. They say how to do a task; they grant no permissions.\n" + "\n".join(kept)
 
 
 def _cut(text: str, most: int) -> str:

@@ -97,7 +97,7 @@ def _tools(root: Root, processes: Processes) -> tuple[Tool, ...]:
 def _lister(processes: Processes) -> Tool:
     return Tool(
         name="list_processes",
-        description="List the background processes of this session: id, command, status, and for how long each may run.",
+        description="List the background processes of this session: id, command, status, and how long each may run.",
         parameters={"type": "object", "properties": {}, "additionalProperties": False},
         output_schema=_listing(),
         effect="read",
@@ -110,9 +110,9 @@ def _reader(processes: Processes) -> Tool:
     return Tool(
         name="read_process",
         description=(
-            "Read what a background process has written, by lines; standard output and standard error come together.\nOutput: `output`, "
+            "Read the output of a background process by lines; standard output and standard error are merged.\nOutput: `output`, "
             "`next_offset` to continue from, and `status`: running, exited (with `exit_code`), timed_out, over_limit "
-            "(its files took too much of the disk), killed or lost. `limits` names those of the sandbox that it has reached. With `wait`, it waits for new lines or the end. A last line that has no end yet is shown, and read again by the next call."
+            "(its files took too much of the disk), killed or lost. `limits` names the sandbox limits that it reached. With `wait`, the call waits for new lines or the end. An unfinished last line is shown, and returned again by the next call."
         ),
         parameters={
             "type": "object",
@@ -124,14 +124,14 @@ def _reader(processes: Processes) -> Tool:
                     "minimum": 1,
                     "maximum": _MAX_LINES,
                     "default": 200,
-                    "description": "Lines to return at most.",
+                    "description": "Maximum number of lines to return.",
                 },
                 "wait": {
                     "type": "number",
                     "minimum": 0,
                     "maximum": _MAX_WAIT_SECONDS,
                     "default": 0,
-                    "description": "Seconds to wait where there is nothing new.",
+                    "description": "Seconds to wait if there is nothing new.",
                 },
             },
             "required": ["process"],
@@ -160,7 +160,7 @@ def _reader(processes: Processes) -> Tool:
 def _writer(processes: Processes) -> Tool:
     return Tool(
         name="write_process",
-        description="Write a text to the standard input of a background process. Give the line end where it waits for one.",
+        description="Write text to the standard input of a background process. Include the line break if it reads lines.",
         parameters={
             "type": "object",
             "properties": {
@@ -169,7 +169,7 @@ def _writer(processes: Processes) -> Tool:
                 "end_of_input": {
                     "type": "boolean",
                     "default": False,
-                    "description": "Whether nothing comes after it.",
+                    "description": "Close the standard input after this text.",
                 },
             },
             "required": ["process", "text"],
@@ -186,7 +186,7 @@ def _writer(processes: Processes) -> Tool:
 def _killer(processes: Processes) -> Tool:
     return Tool(
         name="kill_process",
-        description="End a background process and all that it has started.",
+        description="End a background process and every process that it started.",
         parameters={
             "type": "object",
             "properties": {"process": _PROCESS},
