@@ -62,6 +62,24 @@ def test_work_is_bounded_and_fails_closed():
 
 
 @pytest.mark.parametrize(
+    "line",
+    ["ls" + " a" * 600, "tar cCf" + " a" * 400, "cp" + " -Sa b" * 200, "sudo" + " env" * 400, "find ." + " -exec rm {} +" * 400, "jq '" + "env " * 2000 + "'",
+     "ls" + "".join(f" a={one}:b" for one in range(450)), "git show " + "a:/" * 3000, "cp" + " -Sa b" * 900],
+)  # fmt: skip
+def test_a_command_with_too_much_in_it_is_asked_about(line: str):
+    found = analyse(line)
+
+    assert len(found.touched) <= 1000
+    assert found.doubts or found.hidden or not reads_only(found)
+
+
+def test_git_with_too_many_paths_behind_colons_reaches_all():
+    found = analyse("git show" + "".join(f" a:{number}/b" for number in range(200)))
+
+    assert (".", True) in {(one.path, one.from_root) for one in found.touched} or found.doubts
+
+
+@pytest.mark.parametrize(
     ("source", "touched"),
     [
         ("cut -d/ -f1 a", {"a"}), ("cut -d / -f1 a", {"a"}), ("sort -t/ -k 2 a", {"a"}), ("paste -d / a b", {"a", "b"}), ("join -t/ a b", {"a", "b"}),

@@ -1,7 +1,8 @@
 """Judge what a line would start: which of its commands start others, which options write, and which paths are touched. Runs nothing."""
 
 import re
-from functools import partial
+from functools import lru_cache, partial
+from itertools import islice
 
 from treadle.shell.describing import Program
 from treadle.shell.git import BEFORE_SUBCOMMAND
@@ -24,6 +25,10 @@ __all__ = ["analyse", "reads_only"]
 
 _MAX_INNER = 3
 """How deep lines within lines (`sh -c "sh -c '...'"`) are looked into for what they start."""
+_MAX_WORDS = 500
+"""A command of more words is asked about."""
+_MAX_TOUCHED = 1000
+"""A line that may touch more paths is asked about."""
 _ASSIGNMENT = re.compile(r"^\w+=")
 _NAMES = re.compile(r"[\w./+-]*\w")
 _MAX_NAMES = 3000
@@ -70,6 +75,10 @@ def _judged(line: Line, *, depth: int) -> Line:
     made: list[Doubt] = []
     doubts = list(line.doubts)
     for one in line.invocations:
+        if len(one.words) > _MAX_WORDS:
+            doubts.append(Doubt(reason="The command has too many arguments to analyse.", text=one.text[:80]))
+            invocations.append(one)
+            continue
         judged = Invocation(
             words=one.words, text=one.text, via=one.via, folders=folders(one), risks=(*one.risks, *_risks(one))
         )
@@ -93,16 +102,20 @@ def _judged(line: Line, *, depth: int) -> Line:
     hidden = [*made, *(Doubt(reason=reason, text=one.text[:80]) for one, reason in found if reason is not None)]
     if len(possible) > MAX_COMMANDS * MAX_COMMANDS:
         hidden.append(Doubt(reason="The line names too many programs that it might run.", text=line.source[:80]))
-    touched = [
-        *(path for one in outer for path in paths(one)),
-        *(target(one, at) for one in line.redirections for at in one.folders),
-        *within,
-    ]
+    touched = dict.fromkeys(
+        [
+            *(path for one in outer if len(one.words) <= _MAX_WORDS for path in paths(one)),
+            *(target(one, at) for one in line.redirections for at in one.folders),
+            *within,
+        ]
+    )
+    if len(touched) > _MAX_TOUCHED:
+        doubts.append(Doubt(reason="The line names too many paths to analyse.", text=line.source[:80]))
     return Line(
         source=line.source,
         invocations=tuple(invocations),
         redirections=line.redirections,
-        touched=tuple(dict.fromkeys(touched)),
+        touched=tuple(touched)[: _MAX_TOUCHED if joined is None else MAX_TAILS],
         possible=tuple(possible[: MAX_COMMANDS * MAX_COMMANDS]),
         doubts=tuple(doubts),
         hidden=tuple(hidden),
@@ -113,7 +126,12 @@ def _judged(line: Line, *, depth: int) -> Line:
 
 def _is_decided(text: str, *, depth: int) -> bool:
     """Whether a text that a shell is given is understood, and hides nothing. One that is nested too deeply is not looked into."""
-    return depth < _MAX_INNER and _judged(read(text), depth=depth + 1).is_decided
+    return depth < _MAX_INNER and _judged_within(text, depth + 1).is_decided
+
+
+@lru_cache(maxsize=256)
+def _judged_within(text: str, depth: int) -> Line:
+    return _judged(read(text), depth=depth)
 
 
 def _risks(one: Invocation) -> list[str]:
@@ -204,7 +222,7 @@ def _inner(one: Invocation, *, depth: int) -> tuple[list[Invocation], list[Touch
         for at in range(1, min(len(one.words), MAX_COMMANDS))
         if not one.words[at].startswith("-") and not _ASSIGNMENT.match(one.words[at])
     ]
-    touched = [path for tail in found for path in paths(tail)]
+    touched = list(islice((path for tail in found for path in paths(tail)), _MAX_TOUCHED + 1))
     if depth < _MAX_INNER:
         for argument in one.arguments:
             text = argument.partition("=")[2] if argument.startswith("--") and "=" in argument else argument
@@ -233,7 +251,7 @@ def _named_in(one: Invocation) -> list[Invocation]:
 def _within(
     text: str, outer: Invocation, *, via: tuple[str, ...], depth: int
 ) -> tuple[list[Invocation], list[Touched]]:
-    inner = _judged(read(text), depth=depth + 1)
+    inner = _judged_within(text, depth + 1)
     started = [
         Invocation(words=one.words, text=outer.text, via=(*via, *one.via), folders=outer.folders)
         for one in inner.invocations[:MAX_COMMANDS]

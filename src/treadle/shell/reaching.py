@@ -30,7 +30,7 @@ _FORMING = frozenset({"-b", "--suffix-format", "--additional-suffix"})
 """Options that say how the names of the files are formed that a program writes."""
 _SIGNS = re.compile(r"[=:,\s]")
 _ENDING = re.compile(r"[\w.*/-]+")
-_MAX_WORDS = 200
+_MAX_ENDS = 300
 _MAGIC = re.compile(r":|.*[*?\[\\]", re.DOTALL)
 """How a word begins, or what it holds, by which git finds files that it does not name: `:/x`, `:!x`, `*.py`."""
 
@@ -106,7 +106,7 @@ def _made(one: Invocation) -> list[str]:
     if not unpacks and name not in SUFFIXED:
         return []
     endings, found = _endings(one.arguments, SUFFIXED.get(name, "")), []
-    for word in one.arguments[:_MAX_WORDS]:
+    for word in one.arguments:
         folder, base = posixpath.split(word)
         stems = [posixpath.splitext(word)[0], *(word.removesuffix(ending) for ending in endings)] if unpacks else []
         whole = [posixpath.join("" if "/" in one else folder, one.replace("*", base)) for one in endings if "*" in one]
@@ -122,7 +122,7 @@ def _endings(arguments: Sequence[str], letter: str) -> list[str]:
             found.append(argument.partition("=")[2] or after)
         elif letter and letter in argument and argument.startswith("-") and not argument.startswith("--"):
             found.append(argument.partition(letter)[2] or after)
-    return [one for one in found if _ENDING.fullmatch(one)][:MAX_TAILS]
+    return [one for one in found if _ENDING.fullmatch(one)]
 
 
 def joins_names(one: Invocation) -> list[Doubt]:
@@ -176,12 +176,11 @@ def _from_the_top(one: Invocation, arguments: Sequence[str], *, shows_all: bool)
     The root folder may itself lie below the top, so that each end of such a path may be the path from the root folder.
     """
     tails = (argument[at + 1 :] for argument in arguments for at in range(len(argument)) if argument[at] == ":")
-    ends = [
-        tail.split("/", times)[-1]
-        for tail in islice(tails, _MAX_WORDS)
-        for times in range(min(tail.count("/") + 1, MAX_TAILS))
-    ]
-    named = [*(["."] if shows_all else []), *dict.fromkeys(end for end in ends[:_MAX_WORDS] if end)]
+    ends = (tail.split("/", times)[-1] for tail in tails for times in range(min(tail.count("/") + 1, MAX_TAILS)))
+    named = list(islice(ends, _MAX_ENDS + 1))
+    if shows_all or len(named) > _MAX_ENDS:
+        named = ["."]
+    named = [one for one in dict.fromkeys(named) if one]
     return [Touched(path=path, access="read", text=one.text, extent="tree", from_root=True) for path in named]
 
 
