@@ -55,9 +55,12 @@ class Flags(Protocol):
 
     def add_argument(self, *names: str, **options: Any) -> Any: ...
 
+    def heading(self, title: str) -> None: ...
+
 
 def add_running(parser: Flags) -> None:
     """Add how a run is carried out: model, tools, permissions, budgets, journal, output."""
+    parser.heading("model")
     parser.flag(
         "-m",
         "--model",
@@ -66,8 +69,9 @@ def add_running(parser: Flags) -> None:
     )
     parser.flag("--base-url", metavar="URL", help="base URL of the provider, such as http://127.0.0.1:8080/v1")
     _add_model_flags(parser)
-    add_rules(parser)
+    parser.heading("tools and permissions")
     add_tools_flag(parser)
+    add_rules(parser)
     parser.flag(
         "--on-approval",
         choices=get_args(OnApproval),
@@ -77,6 +81,7 @@ def add_running(parser: Flags) -> None:
         "--approval-seconds", type=seconds, metavar="N",
         help="seconds until a request for approval expires (default: 604800, 7 days)",
     )  # fmt: skip
+    parser.heading("limits")
     parser.flag(
         "--on-limit",
         choices=get_args(OnLimit),
@@ -86,7 +91,9 @@ def add_running(parser: Flags) -> None:
         "--deadline", type=instant, metavar="TIME", help="time at which the run must end, such as 2026-11-30T18:00"
     )
     add_limits(parser)
+    parser.heading("journal and configuration")
     add_places(parser)
+    parser.heading("output")
     add_output(parser)
 
 

@@ -26,7 +26,7 @@ from treadle.cli.input.flags import (
 from treadle.cli.input.mcp_options import add_acp, add_mcp, add_program, split_program
 from treadle.cli.input.person_options import add_approve, add_resolve
 from treadle.cli.input.readers import LONGEST_SECONDS, port, seconds
-from treadle.cli.input.session_options import ACTIONS, add_actions, add_filters
+from treadle.cli.input.session_options import add_actions, add_filters
 from treadle.cli.input.setup_options import (
     add_completion,
     add_config_command,
@@ -283,12 +283,23 @@ def _near(word: str, known: Sequence[str] | dict[str, str]) -> str:
     return f" Did you mean {near[0]}?" if near else ""
 
 
+class _Formatter(argparse.HelpFormatter):
+    """argparse's, with one word for all options in the usage: the lists below it name them."""
+
+    def add_usage(self, usage: Any, actions: Any, groups: Any, prefix: Any = None) -> None:  # Any: argparse's own types
+        arguments = [one for one in actions if not one.option_strings]
+        options = argparse.Action((), "options", metavar="[OPTIONS]")
+        super().add_usage(usage, [options, *arguments], [], prefix)
+
+
 class _Parser(argparse.ArgumentParser):
-    """argparse with one sentence in place of a usage text, and without guessing at shortened flags."""
+    """argparse with one sentence instead of a usage text for a mistake, and without guessing at shortened flags."""
 
     def __init__(self, **options: Any) -> None:  # Any: argparse's own keywords
-        super().__init__(**{"allow_abbrev": False, "argument_default": argparse.SUPPRESS, **options})
+        ours = {"allow_abbrev": False, "argument_default": argparse.SUPPRESS, "formatter_class": _Formatter}
+        super().__init__(**{**ours, **options})
         self.flags: list[str] = []
+        self._place: argparse._ActionsContainer = self
 
     def error(self, message: str) -> NoReturn:
         if (choice := re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)$", message)) is not None:
@@ -299,7 +310,11 @@ class _Parser(argparse.ArgumentParser):
     def flag(self, *names: str, **options: Any) -> None:
         """Add an option."""
         self.flags.extend(names)
-        self.add_argument(*names, **options)
+        self._place.add_argument(*names, **options)
+
+    def heading(self, title: str) -> None:
+        """Show the options that follow below a heading."""
+        self._place = self.add_argument_group(title)
 
 
 _ParserAction = argparse._SubParsersAction  # noqa: SLF001 - argparse has no public name for it
@@ -312,7 +327,9 @@ def _parser() -> _Parser:
         epilog="To list the options of a command: treadle COMMAND --help. To see a first run: treadle demo",
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    commands = parser.add_subparsers(
+        prog=parser.prog, title="commands", dest="command", metavar="COMMAND", required=True
+    )
     for name in COMMANDS:
         _add_command(commands, name)
     return parser
@@ -344,7 +361,7 @@ class _Version(argparse.Action):
 def _add_sessions(parser: _Parser) -> None:
     add_listing(parser)
     add_filters(parser)
-    add_actions(parser.add_subparsers(dest="action", metavar="|".join(ACTIONS)))
+    add_actions(parser.add_subparsers(prog=parser.prog, title="actions", dest="action", metavar="ACTION"))
 
 
 def _add_cancel(parser: Flags) -> None:
