@@ -9,6 +9,7 @@ import pytest
 
 from treadle import (
     Agent,
+    Prefixed,
     RuleSet,
     ShellTools,
     Tool,
@@ -177,6 +178,19 @@ async def test_a_toolset_that_is_away_may_have_the_tool(caplog: Any) -> None:
 
 
 @pytest.mark.row("P11")
+@pytest.mark.row("P11")
+@pytest.mark.parametrize("rule", ["read(path=secrets/**)", "Read(secrets/**)", "read"])
+async def test_a_rule_on_a_tool_that_a_wrapper_has_renamed_is_told(tmp_path: Any, caplog: Any, rule: str) -> None:
+    caplog.set_level(logging.WARNING, "treadle")
+    tools = Prefixed(file_tools(tmp_path), "fs_")
+
+    await agent(deny(rule), tools).run("Go")
+    await agent(deny(rule), tools, *file_tools(tmp_path)).run("Go")
+
+    (found,) = [one.getMessage() for one in caplog.records]
+    assert found.endswith("rules use the new name. Did you mean `fs_read`?")
+
+
 async def test_an_agent_that_is_called_is_not_told_of_its_callers_rules(caplog: Any) -> None:
     caplog.set_level(logging.WARNING, "treadle")
     child = Agent(ScriptedModel([text("Done.")]), tools=[named("look")], policy=deny("pya"))

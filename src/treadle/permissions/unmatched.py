@@ -14,7 +14,7 @@ __all__ = ["OWN_TOOLS", "unmatched"]
 OWN_TOOLS = frozenset(
     {*FOREIGN_NAMES.values(), "list_processes", "read_artifact", "read_note", "write_note", "write_process"}
 )
-"""The names of Treadle's own tools. A rule on one that is not offered here is not reported."""
+"""The names of Treadle's own tools. A rule on one that is not offered here is not reported, unless it is offered behind a prefix."""
 _ORDER = (DecisionKind.DENY, DecisionKind.ASK, DecisionKind.DRAFT, DecisionKind.ALLOW)
 _SAYS = {"deny": "denies nothing", "ask": "asks about nothing", "draft": "drafts nothing", "allow": "allows nothing"}
 _SEEN_BY_RULES = {"fetch": ("host",)}
@@ -77,6 +77,11 @@ class _Near:
         self.are_all = are_all
         self._known = {name.casefold(): name for name in (*OWN_TOOLS, *(tool.name for tool in tools))}
         self._servers = tuple(servers)
+        self._tools = tuple(tool.name for tool in tools)
+
+    def renamed(self, tool: str) -> str:
+        """Return the name that one of Treadle's own tools has behind a prefix; empty where none has."""
+        return next((name for name in self._tools if name.endswith((f"_{tool}", f"-{tool}", f".{tool}"))), "")
 
     def of(self, tool: str) -> str:
         """Return the name that resembles one; empty for none."""
@@ -93,7 +98,10 @@ class _Near:
 def _name(rule: Rule, names: _Near) -> tuple[str, str] | None:
     """Return why a rule on an unknown tool matches nothing, and the name that may be meant; None where it may match."""
     if rule.tool in FOREIGN_NAMES or any(rule.names(name) for name in OWN_TOOLS):
-        return None
+        renamed = names.renamed(FOREIGN_NAMES.get(rule.tool, rule.tool))
+        return (
+            (f"a wrapper has renamed the tool `{rule.tool}`, and rules use the new name.", renamed) if renamed else None
+        )
     if set(rule.tool.removesuffix("__*")) & _WILD:
         return (f"there is no tool with a name like `{rule.tool}`.", "") if names.are_all else None
     near = names.of(rule.tool)
