@@ -214,10 +214,12 @@ class SteeredSession(HeldSession):
 
         Raises:
             ConfigurationError: It is not text.
+            SessionNotActive: The session has been deleted.
             SessionMoved: The session continues elsewhere.
         """
         maintenance.check_text("The text of a message", text)
         await self.refresh()
+        maintenance.check_there(self.state)
         maintenance.check_here(self.state, self.journal)
         message = LeftMessage(id="m_" + self.randomness.token(), text=text)
         await self.journal.put(self.id, message)
@@ -234,13 +236,14 @@ class SteeredSession(HeldSession):
 
         Raises:
             ConfigurationError: There is no such mode.
-            SessionNotActive: The session carries out a call of another: change the mode of that one.
+            SessionNotActive: The session has been deleted, or carries out a call of another: change the mode of that one.
             SessionMoved: The session continues elsewhere.
         """
         if mode not in MODES:
             raise ConfigurationError(f"A session's mode is one of {', '.join(MODES)}; got {shown(mode)}.")
         maintenance.check_text("by", by)
         await self.refresh()
+        maintenance.check_there(self.state)
         maintenance.check_here(self.state, self.journal)
         maintenance.check_own(self.state)
         message = LeftMode(id="mode_" + self.randomness.token(), mode=mode, by=by)
@@ -258,11 +261,12 @@ class SteeredSession(HeldSession):
             by: Who asks, for the record.
 
         Raises:
-            SessionNotActive: The session carries out a call of another, or its user has closed it.
+            SessionNotActive: The session has been deleted, or carries out a call of another.
             SessionMoved: The session continues elsewhere.
         """
         maintenance.check_text("by", by)
         await self.refresh()
+        maintenance.check_there(self.state)
         maintenance.check_here(self.state, self.journal)
         maintenance.check_own(self.state)
         await self.journal.put(self.id, LeftCompaction(id="compact_" + self.randomness.token(), by=by))
