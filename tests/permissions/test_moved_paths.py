@@ -127,17 +127,21 @@ async def test_consent_to_a_path_is_none_to_where_it_leads_later(root: Path, to:
 
 
 @pytest.mark.row("AT-APPROVAL-BOUND")
-async def test_consent_to_a_path_through_a_link_covers_it_in_another_process(root: Path):
+async def test_consent_to_a_path_through_a_link_covers_it_in_another_process_and_place(
+    root: Path, tmp_path_factory: Any
+):
     swap(root, "out", "pub")
     async with open_session(root / "agent.db", id="s") as session:
         model = ScriptedModel([call("write", path="./out/new", content="x"), text("Done.")])
         paused = await Agent(model, tools=tools(root)).run("Go", session=session)
         await session.answer(paused.approvals[0].id, "allow")
+    other = tmp_path_factory.mktemp("worker") / "copy"
+    shutil.copytree(root, other, symlinks=True)
     async with open_session(root / "agent.db", id="s") as session:
-        result = await Agent(ScriptedModel([text("Done.")]), tools=tools(root)).resume(session)
+        result = await Agent(ScriptedModel([text("Done.")]), tools=tools(other)).resume(session)
         asked = [one async for one in session.events() if isinstance(one, ApprovalRequested)]
 
-    assert (result.completed, len(asked), (root / "pub/new").read_text()) == (True, 1, "x")
+    assert (result.completed, len(asked), (other / "pub/new").read_text()) == (True, 1, "x")
 
 
 @pytest.mark.row("AT-PATHS-SWAPPED")

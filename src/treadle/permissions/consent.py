@@ -59,7 +59,8 @@ def action_digest(session_id: str, call: CheckedCall) -> str:
     """
     parts = [session_id, call.id, call.name, call.arguments, call.effect.value, _schema_digest(call.tool)]
     is_draft = call.digest != digest([call.name, encoded(call.arguments)])
-    named = {key: names for key, names in call.named.items() if call.arguments.get(key) not in names}
+    # The first name is relative to the root, which may lie elsewhere on another machine.
+    named = {key: names[0] for key, names in call.named.items() if call.arguments.get(key) not in names}
     if named or call.folder != ".":
         parts += [named, call.folder]
     return digest([*parts, call.digest] if is_draft else parts)
