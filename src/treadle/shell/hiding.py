@@ -29,10 +29,12 @@ _INLINE = frozenset(
 )
 """Options of interpreters with which a text is carried out, or more is read than the words say."""
 _MODULES = frozenset({"-m"})
-_PART = r"(?:\[[^\]\\\[/|#,\n]+\]|(?!\2)[^\\\[\n])*"
+_PART = r"(?:\[[^\]\\\[/|#,\n]+\]|\\(?!\1)[^\n]|(?!\1)[^\\\[\n])*"
 """Text between the signs of a `s` of sed. A set of characters may hold such a sign, which does not end it: then nothing is harmless."""
+_LINES = r"(?:[0-9]+|\$|/(?:\[[^\]\\\[/\n]+\]|\\[^/\n]|[^/\\\[\n])*/I?)"
+"""A line of the input: by its number, or by what is in it."""
 _HARMLESS_SED = re.compile(
-    rf"([0-9$,]*[pdq]|/(?:\[[^\]\\\[/\n]+\]|[^/\\\[\n])*/[pd]|s([/|#,]){_PART}\2{_PART}\2[gIip0-9]*)( *; *|$)"
+    rf"(?:{_LINES}(?:,(?:\+[0-9]+|{_LINES}))? ?!? ?)?(?:[pdq=]|s([/|#,]){_PART}\1{_PART}\1[gIip0-9]*)( *; *|$)"
 )
 _HARMLESS_AWK = re.compile(r"[^|&`@]*(?:&&[^|&`@]+)*")
 _AWK_STARTS = re.compile(r"system|getline|ARGV|ARGC|print(?:[^>]|>=)*>(?!=)")
