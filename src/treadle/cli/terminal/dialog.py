@@ -62,7 +62,7 @@ class Dialog:
         """Return the call, which stays in the scrollback."""
         one = self.question.approval
         drawn = self._screen.drawing.question(one)
-        why = one.reason or (f"rule: {one.rule}" if one.rule else "")
+        why = one.reason or (f"Rule: {one.rule}." if one.rule else "")
         count = f" ({self.question.number} of {self.question.total})" if self.question.total > 1 else ""
         head = f"[ask] A call{asker_of(one)} is waiting for you{count}. {why}"
         return "\n" + self._screen.drawing.lines([one_line(head, 2000)], style="bold yellow") + drawn

@@ -181,7 +181,7 @@ class Lines:
 
     async def ask(self, question: Question) -> Answer | None:
         one = question.approval
-        why = one.reason or (f"rule: {one.rule}" if one.rule else "")
+        why = one.reason or (f"Rule: {one.rule}." if one.rule else "")
         self._terminal.call(
             f"[ask]{asker_of(one)} ", one.tool, one.arguments, then=f". {why}" if why else "", is_answer=True
         )

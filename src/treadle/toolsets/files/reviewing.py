@@ -126,10 +126,10 @@ def _target(root: Root, path: str) -> str:
     return root.subject(path).names[0]
 
 
-def _action(is_edit: bool, *, exists: bool) -> Literal["Edit a file", "Replace a file", "Make a new file"]:
+def _action(is_edit: bool, *, exists: bool) -> Literal["Edit a file", "Replace a file", "Create a file"]:
     if is_edit:
         return "Edit a file"
-    return "Replace a file" if exists else "Make a new file"
+    return "Replace a file" if exists else "Create a file"
 
 
 def _text(text: str) -> Preview:
