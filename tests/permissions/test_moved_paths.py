@@ -284,3 +284,24 @@ async def test_edited_arguments_that_reach_a_protected_file_are_confirmed(root: 
         result = await agent.resume(session)
 
     assert (result.completed, (root / ".git/hook").read_text(), (root / "new").exists()) == (True, "x", False)
+
+
+@pytest.mark.parametrize("path", ["l/new", "l/deep/new"])
+async def test_a_link_to_a_folder_that_does_not_exist_yet_is_written_through(root: Path, path: str):
+    (root / "l").symlink_to("later/on")
+    model = ScriptedModel(
+        [call("write", path="later/on/first", content="x"), call("write", path=path, content="x"), text("Done.")]
+    )
+
+    result = await Agent(model, tools=tools(root), policy=allow("write(path=later/on/**)")).run("Go")
+
+    assert [one.status for one in result.tool_calls] == ["ok", "ok"]
+
+
+async def test_folders_are_made_where_a_link_leads_that_leads_nowhere_yet(root: Path):
+    (root / "l").symlink_to("later/on")
+    model = ScriptedModel([call("write", path="l/new", content="x"), text("Done.")])
+
+    result = await Agent(model, tools=tools(root), policy=allow("write(path=later/on/**)")).run("Go")
+
+    assert ([one.status for one in result.tool_calls], (root / "later/on/new").read_text()) == (["ok"], "x")

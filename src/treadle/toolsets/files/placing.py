@@ -80,7 +80,7 @@ def place(root: Root, path: str, *, makes_folders: bool = False, names: Sequence
         if not way or way[-1] == "..":
             raise refusal(f"{shown(path)} is a folder.", "is_a_folder")
         if makes_folders:
-            _make_folders(root, path, way, names)
+            _make_folders(root, way if names is None else tuple(names), is_exact=names is not None)
         with root.open(way[:-1]) as opened:
             found = _look(root, path, opened, way[-1])
             if isinstance(found, Place):
@@ -215,17 +215,19 @@ def _check_kind(path: str, status: os.stat_result | None) -> None:
     raise refusal(f"Neither a file nor a folder: {shown(path)}", "not_a_file")
 
 
-def _make_folders(root: Root, path: str, way: tuple[str, ...], place: Sequence[str] | None) -> None:
-    """Make the folders of a file that do not exist, one in the other. A `..` behind a missing folder is refused, as it leads nowhere."""
+def _make_folders(root: Root, way: tuple[str, ...], *, is_exact: bool) -> None:
+    """Make the folders of a file that do not exist, one in the other. A `..` behind a missing folder is refused, as it leads nowhere.
+
+    Args:
+        is_exact: Whether the names are those of the place itself, so that none of them is a link.
+    """
     names = way[:-1]
     for count in range(len(names), -1, -1):
         try:
-            with root.open(names[:count]) as opened:
+            with root.open(names[:count], place=names[:count] if is_exact else None) as opened:
                 missing = names[count:]
                 if missing and (".." in missing or not opened.is_folder):
                     raise refusal(f"Folder not found: {shown('/'.join(names))}", "not_found")
-                if missing:
-                    check_place(path, (*opened.names, *way[count:]), place)
                 _make(opened.descriptor, missing)
                 return
         except Rejected as error:
