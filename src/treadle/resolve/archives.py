@@ -1,4 +1,4 @@
-"""Archives: bring exported sessions into a journal, and let old ones go. Looks into no session's run."""
+"""Archives: import exported sessions into a journal, and delete old ones. Looks into no session's run."""
 
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -42,26 +42,26 @@ async def import_session(
     take_open: bool = False,
     clock: Clock | None = None,
 ) -> str:
-    """Bring a session that `session.export()` or `move()` wrote into this journal, whole or not at all. Return its id.
+    """Import a session that `session.export()` or `move()` wrote, whole or not at all. Return its id.
 
-    A session that was moved continues here. One that was only exported may continue at its source too: where a call of it may still
-    act, it arrives suspended, and `session.change(status="active")` takes it up once its source is closed. An export of a session that
+    A session that was moved continues here. One that was only exported may also continue at its source: if one of its calls may still
+    act, it arrives suspended, and `session.change(status="active")` activates it once its source is closed. An export of a session that
     was moved arrives as moved.
 
-    Whoever wrote the lines is trusted like the journal itself: consent that they hold counts.
+    Trust the author of the lines as you trust the journal: consent in them counts.
 
     Example:
         await import_session(journal, Path("invoice-7.jsonl").read_bytes().splitlines())
 
     Args:
-        take_open: Take it up at once, although a call of it may still act: it continues nowhere else, as you know.
-        id: Another id for it; its idempotency keys are others then, so no call of it may be open.
-        clock: Dates the arrival; the time of this machine where it is None.
+        take_open: Import it as active, although one of its calls may still act. Use this only if it continues nowhere else.
+        id: Another id for it. Its idempotency keys then differ, so none of its calls may be open.
+        clock: The time of the arrival; None for this machine's clock.
 
     Raises:
-        JournalError: The lines are not whole export; nothing was imported.
-        SessionExists: There is a session by that id, be it deleted.
-        NoSuchPoint: It is to get another id, and a call is open.
+        JournalError: The lines are not a whole export; nothing was imported.
+        SessionExists: A session with that id exists or was deleted.
+        NoSuchPoint: It would get another id, and a call is open.
     """
     _check_journal(journal)
     at = (clock or SystemClock()).now()
@@ -128,7 +128,7 @@ def _arrival(parcel: Parcel, *, take_open: bool, at: float) -> list[SessionChang
     if not has_waiting_effects:
         return [msgspec.structs.replace(arrived, reason="It was moved here.")]
     where = "at the one place where it continues" if state.moved_to else "once its source is closed"
-    reason = f"Imported with what may still act: {', '.join(effects)}. Activate it {where}."
+    reason = f"Imported with calls that may still act: {', '.join(effects)}. Activate it {where}."
     return [msgspec.structs.replace(arrived, status="suspended", reason=reason)]
 
 
@@ -143,17 +143,17 @@ async def expire_sessions(
 ) -> tuple[str, ...]:
     """Delete the sessions that have not changed since `before` (seconds since 1970).
 
-    Sessions that run stay, those that cannot be read, and those in which something waits for a person: an approval, or a call
+    Sessions stay if they run, cannot be read, or have something that waits for a person: an approval, or a call
     in doubt.
 
     Args:
         before: An instant, in seconds since 1970.
         purge: Also remove their events, and those of sessions that were deleted before.
-        even_open: Also those in which something waits for a person: the question, or the doubt, is lost.
-        clock: Dates the deletions; the time of this machine where it is None.
+        even_open: Also delete those in which something waits for a person. The question, or the doubt, is lost.
+        clock: The time of the deletions; None for this machine's clock.
 
     Returns:
-        The ids of the sessions that are gone.
+        The ids of the deleted sessions.
     """
     _check_journal(journal)
     check_kind("before", before, (int, float), "seconds since 1970")
@@ -208,10 +208,9 @@ async def _waits_below(journal: Journal, state: SessionState) -> bool:
 
 @checked
 async def list_doubts(journal: Journal) -> tuple[Doubt, ...]:
-    """Return the calls in doubt of all sessions, the sessions that changed last first.
+    """Return the calls in doubt of all sessions, the most recently changed sessions first.
 
-    A call of a run that is live, in whatever process, is under way and in no doubt. Sessions that cannot be read are left out
-    with a warning.
+    Calls of a live run, in any process, are not in doubt. Sessions that cannot be read are left out, with a warning.
     """
     _check_journal(journal)
     found: list[Doubt] = []
