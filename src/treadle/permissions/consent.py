@@ -105,8 +105,11 @@ def covers(state: CallState, call: CheckedCall, session_id: str) -> bool:
 
 def is_new_danger(state: CallState, decision: Decision) -> bool:
     """Whether a call reaches a protected file of which the person who allowed it was not told."""
-    told = "" if state.approval is None else state.approval.reason
-    return decision.rule == PROTECTED and decision.reason not in told
+    if decision.rule != PROTECTED:
+        return False
+    told = {PROTECTED: decision.reason, _UNFIT_EDIT: dangerous_edit(decision.reason).reason}
+    asked = state.approval
+    return asked is None or asked.rule not in told or not asked.reason.startswith(told[asked.rule])
 
 
 def answer_in_doubt(state: CallState, call: CheckedCall, session_id: str) -> Literal["allow", "deny"] | None:
