@@ -1,6 +1,6 @@
-"""Compactors: what the model is shown is made shorter, cheapest way first. They choose; the engine checks, records and charges.
+"""Compactors: shorten what the model is shown, the cheapest way first. They choose; the engine checks, records and charges.
 
-None of them parts a call from its result, and the last exchanges stay as they are.
+None of them separates a call from its result, and the last exchanges stay unchanged.
 """
 
 from collections.abc import Mapping, Sequence
@@ -69,15 +69,15 @@ class WhenFull:
 
 
 class ClearResults(WhenFull):
-    """Replace the contents of old results by one line each. Calls, their arguments and all other words stay.
+    """Replace the contents of old results by one line each. Calls, their arguments and all other text stay.
 
     Example:
         Agent(model, compactor=ClearResults(keep=5))
 
     Args:
         keep: How many of the last exchanges keep their results.
-        share: Of the model's window that a request may fill, from 0 to 1; past it, results are cleared before the request. None
-            for the window less room for an answer (20,000 tokens, or an eighth) and a reserve (13,000, or a sixteenth).
+        share: The share of the model's window that a request may fill, from 0 to 1; above it, results are cleared before the request.
+            None for the window minus room for an answer (20,000 tokens, or an eighth) and a reserve (13,000, or a sixteenth).
     """
 
     @checked
@@ -86,7 +86,7 @@ class ClearResults(WhenFull):
 
     @checked
     async def compact(self, context: Compactable) -> Compaction | None:
-        """Return which results are cleared; None where too little is old, or long. Each is kept whole, as an artifact."""
+        """Return which results are cleared; None if too few are old or long. Each is kept whole, as an artifact."""
         end = end_of_old(context, self._keep)
         old = [part for message in context.messages[:end] for part in message.results if _is_worth(part)]
         saved = sum(len(part.content) - _WORTH_CHARS // 2 for part in old) // 4
@@ -100,13 +100,13 @@ class ClearResults(WhenFull):
 
 
 class Summarize(WhenFull):
-    """Have the run's own model write a summary, which stands in place of all but the first message and the last exchanges.
+    """Have the run's model write a summary that replaces all but the first message and the last exchanges.
 
     Example:
         Agent(model, compactor=Tiers(ClearResults(), Summarize(keep=4)))
 
     Args:
-        keep: How many of the last exchanges stay as they are.
+        keep: How many of the last exchanges stay unchanged.
         share: As for `ClearResults`.
         instructions: What the model is told to write.
     """
@@ -118,7 +118,7 @@ class Summarize(WhenFull):
 
     @checked
     async def compact(self, context: Compactable) -> Compaction | None:
-        """Return the summary; None where there is too little to summarize, or the model wrote nothing."""
+        """Return the summary; None if there is too little to summarize, or the model wrote nothing."""
         end = end_of_old(context, self._keep)
         if not (text := await summary_of(context, end, instructions=self._instructions)):
             return None
@@ -130,11 +130,11 @@ class Summarize(WhenFull):
 
 
 class Tiers:
-    """Several compactors, the cheapest first: the first that gains enough room has done it.
+    """Several compactors, the cheapest first: the first that gains enough room is used.
 
-    Enough is where what it leaves of old messages fills at most a quarter of the room for them: a compaction that gains less loses
-    the provider's cache for a few steps only. Where none gains as much, it is the last that finds anything. Where nobody knows
-    the window, or the provider has refused a request as too long, it is the first.
+    A compactor gains enough if the remaining old messages fill at most a quarter of the room for them. With less, the provider's
+    cache would be lost again after a few steps. If none gains as much, the last that gains anything is used. If the window is
+    unknown, or the provider has refused a request as too long, it is the first that gains anything.
 
     Args:
         compactors: At least one.
@@ -151,12 +151,12 @@ class Tiers:
 
     @explained
     def is_due(self, need: RequestNeed, tokens: int) -> bool:
-        """Whether any of them would make the request shorter before it is sent."""
+        """Whether any of them would shorten the request before it is sent."""
         return any(one.is_due(need, tokens) for one in self._compactors)
 
     @checked
     async def compact(self, context: Compactable) -> Compaction | None:
-        """Return what the first of them returns that gains enough room, else what the last of them does that finds anything."""
+        """Return the result of the first that gains enough room, else that of the last that gains anything."""
         found: Compaction | None = None
         for one in self._compactors:
             try:

@@ -1,4 +1,4 @@
-"""Context: from stored messages to what the model sees. Compilers, and wrappers that stack over them.
+"""Context: from stored messages to what the model sees. Compilers, and wrappers around them.
 
 The store is never changed, and a call stays with its result: all of them work on whole exchanges.
 """
@@ -49,7 +49,7 @@ class WholeHistory:
 
     @explained
     def compile(self, session: SessionView) -> Sequence[Message]:
-        """Return all messages but empty ones, which providers refuse."""
+        """Return all messages except empty ones, which providers refuse."""
         has_empty = getattr(session, "has_empty_messages", None)
         if has_empty is None:  # a view of somebody else's
             has_empty = session.state.has_empty_messages
@@ -57,11 +57,11 @@ class WholeHistory:
 
 
 class CurrentTrace:
-    """The whole conversation, but calls and results of the current run only (`history="current"`)."""
+    """The whole conversation, with calls and results of the current run only (`history="current"`)."""
 
     @explained
     def compile(self, session: SessionView) -> Sequence[Message]:
-        """Return earlier tasks and answers without their traces, then everything of the run under way."""
+        """Return earlier tasks and answers without their calls and results, then everything of the current run."""
         run = session.state.run
         begins = run.first_message if run is not None else 0
         before = (message for message in session.messages[:begins] if message.role != "tool" and not message.calls)
@@ -95,14 +95,14 @@ class Sections:
 
     @explained
     def compile(self, session: SessionView) -> Sequence[Message]:
-        """Return the sections' messages, one section after the other."""
+        """Return the messages of the sections in their order."""
         return tuple(message for section in self._sections for message in section(session))
 
 
 class Window:
-    """The last exchanges that fit into so many tokens, whole ones only; the first message and the run's own task always stay.
+    """The last whole exchanges that fit into a number of tokens; the first message and the run's own task always stay.
 
-    A model that is known to take less gets less. Each refusal of a request as too long halves what is left of a window.
+    A model with a smaller known window gets fewer. Each refusal of a request as too long halves the room.
 
     Args:
         tokens: Room for the messages, at four characters a token (1,500 tokens a picture) unless `count` says otherwise.
@@ -154,10 +154,10 @@ def _task_of(session: SessionView) -> Message | None:
 
 
 class Injected:
-    """Further messages in front of the last user message: what a search found for it, for example.
+    """A text before the last user message, such as what a search found for it.
 
     Args:
-        find: Given the session, returns the text to add, or None.
+        find: A function of the session that returns the text to add, or None.
     """
 
     @checked
@@ -167,7 +167,7 @@ class Injected:
 
     @explained
     def compile(self, session: SessionView) -> Compiled:
-        """Return the messages with the found text in front of the last user message; pairs stay whole."""
+        """Return the messages with the found text before the last user message; calls stay with their results."""
         return _then(
             self._compiler.compile(_request_view(session)), lambda messages: self._with_text(messages, session)
         )
@@ -182,7 +182,7 @@ class Injected:
 
 
 class Redacted:
-    """Every message passed through a function before the model sees it. It may change parts, never roles or ids."""
+    """Every message as a function returns it. The function may change parts, never roles or ids."""
 
     @checked
     def __init__(self, compiler: Compiler, redact: Callable[[Message], Message]) -> None:

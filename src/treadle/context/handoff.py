@@ -74,13 +74,13 @@ _HEADING = re.compile(r"^#{1,3}\s*(.+?)\s*#*\s*$", re.MULTILINE)
 
 
 class Handoff(WhenFull):
-    """Have the run's own model write a handoff, which stands in place of all but the first message and the last exchanges.
+    """Have the run's model write a handoff that replaces all but the first message and the last exchanges.
 
     Example:
         Agent(model, compactor=Tiers(ClearResults(), Handoff()))
 
     Args:
-        keep: How many of the last exchanges stay as they are; fewer where they fill half of the window.
+        keep: How many of the last exchanges stay unchanged; fewer if they fill half of the window.
         share: As for `ClearResults`.
         instructions: What the model is told besides, such as what matters in your work.
     """
