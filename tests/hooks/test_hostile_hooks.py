@@ -141,6 +141,8 @@ async def test_a_denial_is_understood_whatever_comes_with_it(run: Any, body: str
         ("{python} -B -m json.tool; exit 2", True),
         ("{python} -mtimeit -n1 pass; exit 2", True),
         ("{python} -m mine", False),
+        ("{python} -m deep.alone", False),
+        ("cd deep; {python} -m alone", False),
         ("{python} deep/check.py", False),
     ],
 )
@@ -154,6 +156,7 @@ async def test_no_module_of_the_folder_takes_the_place_of_one_of_pythons_own(
     (tmp_path / "deep").mkdir()
     (tmp_path / "deep/check.py").write_text("import mine\n")
     (tmp_path / "deep/mine.py").write_text("import sys; sys.exit(2)\n")
+    (tmp_path / "deep/alone.py").write_text("import sys; sys.exit(2)\n")
     entry = {"type": "command", "command": command.format(python=sys.executable)}
     hooks = command_hooks({"hooks": {"PreToolUse": [{"hooks": [entry]}]}}, folder=tmp_path)
     model = ScriptedModel([call("rm", path="x"), text("Done.")])

@@ -230,7 +230,7 @@ def _imports_elsewhere(entry: _Entry) -> bool:
     """Whether a command runs Python with code of its own, or a module that is not the folder's: Python would look there first for all imports."""
     for found in _PYTHON.finditer(entry.command):
         module = (found["module"] or "").partition(".")[0]
-        is_there = any(Path(entry.folder, f"{module}{end}").exists() for end in (".py", "/__init__.py", "/__main__.py"))
+        is_there = any(Path(entry.folder, f"{module}{end}").exists() for end in ("", ".py")) or "cd " in entry.command
         if not module or module in sys.stdlib_module_names or not is_there:
             return True
     return False
