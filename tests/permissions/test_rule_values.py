@@ -58,6 +58,7 @@ def test_a_rule_is_read_into_its_tool_its_key_and_its_glob(text: str, parts: Any
         ("pay(src/*)", "for 'pay', write `pay` or `pay(key=glob)`, such as `pay(path=src/*)`."),
         ("pay(a b=c)", "for 'pay', write `pay` or `pay(key=glob)`, such as `pay(path=src/*)`."),
         ("read(path=*.{pem,key})", "is not a list in a rule. Write a rule for each of its names; `[{]` means a brace."),
+        ("read({a/b,c/d})", "is not a list in a rule. Write a rule for each of its names; `[{]` means a brace."),
         ("Read(secrets/{a,b}/**)", "is not a list in a rule. Write a rule for each of its names; `[{]` means a brace."),
         ("write( )", "for 'write', write `write` or `write(key=glob)`, such as `write(path=src/*)`."),
     ],

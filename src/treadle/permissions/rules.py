@@ -31,7 +31,7 @@ _KEYS = {"fetch": "host", "skill": "name", "spawn_agent": "agent"}
 _PATTERNED = frozenset({*FILE_TOOLS, "shell", *_KEYS})
 """Tools whose rules may leave out the key: `shell(git log:*)`, `write(src/*)`."""
 _SETTINGS = re.compile(r"(?:[A-Za-z_]\w*=\S*\s*)+")
-_BRACES = re.compile(r"(?<!\[)\{[^{}/]*,[^{}]*\}")
+_BRACES = re.compile(r"(?<!\[)\{[^{}]*,[^{}]*\}")
 _NO_HOST = re.compile(r"[\s/@]|^[^:]+:[0-9]+$")
 
 _RULE = re.compile(r"^(?P<tool>[^()]+?)(?:\((?P<pattern>.*)\))?$", re.DOTALL)
