@@ -13,7 +13,6 @@ from treadle.cli.input.settings import Settings
 from treadle.cli.tool_sources import load_tools
 from treadle.events import ApprovalRequested, CallDecided
 from treadle.ports import Policy, UnmatchedRule
-from treadle.testing import ScriptedModel, call, text
 
 __all__ = ["Ruling", "arguments_of", "covered_by", "idle_rules", "ruling_of", "unmatched_in"]
 
@@ -46,6 +45,8 @@ def idle_rules(agent: Agent) -> list[str]:
 
 def unmatched_in(settings: Settings) -> tuple[UnmatchedRule, ...]:
     """Return the rules of the settings that match no call of the tools that a conversation has."""
+    from treadle.testing import ScriptedModel, text  # noqa: PLC0415 - loads the mock provider, which a run does without
+
     agent = Agent(ScriptedModel([text("")]), tools=load_tools(settings, may_write=True), policy=policy_of(settings))
     return agent.unmatched_rules()
 
@@ -80,6 +81,8 @@ async def ruling_of(tool: Tool, arguments: dict[str, Any], *, policy: Policy | N
 
     Hooks are not asked: they are programs.
     """
+    from treadle.testing import ScriptedModel, call, text  # noqa: PLC0415 - as above
+
     harmless = msgspec.structs.replace(
         tool, run=_nothing, output_schema=None, error_schema=None, sandbox=None, resumes=False, check=None
     )

@@ -1,25 +1,48 @@
-"""Workers: sessions that were submitted anywhere are run by whichever process has a worker for their agent."""
+"""Workers: sessions that were submitted anywhere are run by whichever process has a worker for their agent.
 
-from treadle.workers.carrying import AgentMaker
-from treadle.workers.finding import JournalDispatcher
-from treadle.workers.limits import Limit
-from treadle.workers.logs import SessionLogFilter
-from treadle.workers.presence import WorkerInfo, list_workers
-from treadle.workers.queued import PgQueuerDispatcher
-from treadle.workers.submitting import TaskResult, follow, result, submit
-from treadle.workers.worker import Worker
+Each name loads on first use: a command that only reads limits needs no engine.
+"""
 
-__all__ = [
-    "AgentMaker",
-    "JournalDispatcher",
-    "Limit",
-    "PgQueuerDispatcher",
-    "SessionLogFilter",
-    "TaskResult",
-    "Worker",
-    "WorkerInfo",
-    "follow",
-    "list_workers",
-    "result",
-    "submit",
-]
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from treadle.workers.carrying import AgentMaker as AgentMaker
+    from treadle.workers.finding import JournalDispatcher as JournalDispatcher
+    from treadle.workers.limits import Limit as Limit
+    from treadle.workers.logs import SessionLogFilter as SessionLogFilter
+    from treadle.workers.presence import WorkerInfo as WorkerInfo
+    from treadle.workers.presence import list_workers as list_workers
+    from treadle.workers.queued import PgQueuerDispatcher as PgQueuerDispatcher
+    from treadle.workers.submitting import TaskResult as TaskResult
+    from treadle.workers.submitting import follow as follow
+    from treadle.workers.submitting import result as result
+    from treadle.workers.submitting import submit as submit
+    from treadle.workers.worker import Worker as Worker
+
+_HOMES = {
+    "AgentMaker": "carrying",
+    "JournalDispatcher": "finding",
+    "Limit": "limits",
+    "PgQueuerDispatcher": "queued",
+    "SessionLogFilter": "logs",
+    "TaskResult": "submitting",
+    "Worker": "worker",
+    "WorkerInfo": "presence",
+    "follow": "submitting",
+    "list_workers": "presence",
+    "result": "submitting",
+    "submit": "submitting",
+}
+
+__all__ = sorted(_HOMES)  # noqa: PLE0605 - one list of names, not two
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'treadle.workers' has no attribute {name!r}")
+    return getattr(import_module(f"treadle.workers.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
