@@ -61,7 +61,7 @@ SHOWING = [
     "git log -p -- 's*'", "git diff -- '*key'", "git diff -- 'secre[t]/key'", "git diff -- s\\*", "git show HEAD -- 's*'", "git grep x -- 'sec*'",
     "git grep x -- ':!d'", "git grep -e x '*y'", "git add -p -- 's*'", "git -P grep x", "git --no-pager grep x", "git -P log -p",
     "git --no-pager diff", "git -C . grep x", "git --git-dir=.git diff", "cd d; git diff -- :/secret", "cd d; git grep x -- ':(top)*'",
-    "git show HEAD:secret/key", "git show HEAD~1:./secret/key", "git show :0:secret/key", "cd d && git show HEAD:secret/key",
+    "git show HEAD:secret/key", "git ls-tree HEAD secret/", "git ls-files -s secret", "git show HEAD~1:./secret/key", "git show :0:secret/key", "cd d && git show HEAD:secret/key",
 ]  # fmt: skip
 BY_NUMBER = [
     "git show {blob}", "git show {blob} -- d", "git grep x {blob} -- d", "git grep x {tree} -- key", "git show {tree}:key", "git show {tree}:key -- d",

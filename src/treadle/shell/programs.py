@@ -49,7 +49,7 @@ _LESS_KNOWN = frozenset(
     tsocks torify fakechroot minijail nsjail sandbox-exec dtruss autossh mosh rsh rlogin pdsh pssh clush mpirun mpiexec srun sbatch qsub
     torchrun watchmedo watchfiles onchange npm-run-all run-s run-p reflex overmind hivemind supervisord circusd tmuxinator zellij dtach
     abduco asciinema xdg-open gio wsl cmd chamber envchain infisical catchsegv retry xe docker-compose podman-compose crun runc ctr lima
-    limactl multipass colima debugpy py-spy kernprof viztracer
+    limactl multipass colima op debugpy py-spy kernprof viztracer
     """.split()
 )
 """Further ones, of which it is not known how they read the words that they start."""
@@ -305,7 +305,10 @@ PROGRAMS = MappingProxyType(
         "wait": program("-p", operands="text"),
         "set": program("-k -H", operands="text"),
         "zip": program("-T --test --unzip-command"),
-        "gh": program("--jq -q -R --repo -w --web alias auth codespace cs config extension extensions ext"),
+        "gh": program(
+            "--jq -q -R --repo -w --web alias auth codespace cs config extension extensions ext browse -e --editor"
+        ),
+        "pre-commit": program("-c --config try-repo init-templatedir"),
         "date": reader("-s --set", texts="-d --date -r --reference"),
         "diff3": reader("--diff-program"),
         "look": reader(operands="first_text"),
