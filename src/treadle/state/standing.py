@@ -52,23 +52,23 @@ class Standing:
         self.approvals: dict[str, Approval] = {}
         """Pending and answered but not yet used."""
         self.doubts: dict[str, Doubt] = {}
-        """Calls of unknown outcome of which the model was told, until a person says how they ended."""
+        """Calls whose unknown outcome was reported to the model, until a person says how they ended."""
         self.resolutions: tuple[ToolResolved, ...] = ()
-        """How doubts ended of which the model had been told."""
+        """How those calls ended."""
         self.deeds = Deeds()
         self.call_ids: dict[str, None] = {}
         """Ids of its calls. A set of five of them takes three times the memory."""
         self.message_ids: dict[str, None] = {}
-        """Ids of the messages that were left for it and that it has taken in."""
+        """Ids of the inbox messages that it has read."""
         self.run: RunState | None = None
         self.status: SessionStatus = "active"
-        """What people have made of the session, whatever became of its runs."""
+        """The status that people have set, independent of its runs."""
         self.submitted: TaskSubmitted | None = None
         """The task that waits for a worker to begin its run; None for none."""
         self.moved_to = ""
         """Where a session that was moved continues; empty for one that is here."""
         self.metadata: JsonObject = {}
-        """The application's own words on the session."""
+        """The application's metadata of the session."""
         self.parent_id: str | None = None
         self.parent_seq: int | None = None
         self.caller: SessionSpawned | None = None
@@ -78,17 +78,17 @@ class Standing:
         self.granted: tuple[RulesGranted, ...] = ()
         """Rules that people have granted in it."""
         self.facts = Facts()
-        """What tools remember in the session."""
+        """The facts that tools have stored in the session."""
         self.compactions = Compactions()
-        """Where the model is shown something shorter in place of messages."""
+        """Where the model is shown something shorter instead of messages."""
         self.marks: dict[str, int] = {}
-        """Names of points, by the number of the event that stood last there."""
+        """Names of points, by the number of their last event."""
         self.rewinds: tuple[tuple[int, int], ...] = ()
         """Each rewind: the event it went back to, and its own number."""
         self.message_seqs: list[int] = []
         """The event that brought each message."""
         self.has_empty_messages = False
-        """Whether a message without parts was ever added: the model answered nothing, say."""
+        """Whether a message without parts was ever added, such as an empty answer of the model."""
         self._transcript: tuple[Message, ...] | None = None
         self._decided_early: CallDecided | None = None
         self._missing = 0  # open calls without a result; counted, because a step may hold a thousand
@@ -102,7 +102,7 @@ class Standing:
 
     @property
     def shown(self) -> tuple[Message, ...]:
-        """The messages as the model is shown them: all, but for those in whose place a compaction has put something shorter."""
+        """The messages as the model is shown them: all, except those that a compaction has replaced."""
         if not self.compactions.made:
             return self.transcript
         self.compactions.entries(self.messages, self.message_seqs)
@@ -110,7 +110,7 @@ class Standing:
 
     @property
     def artifacts(self) -> Mapping[str, str]:
-        """Digests of the stored wholes of which the model was shown a part, by the ids that it was told."""
+        """Digests of the artifacts of which the model was shown a part, by the ids that it was given."""
         return self.compactions.artifacts
 
     @property

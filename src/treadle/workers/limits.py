@@ -46,7 +46,7 @@ _SUBJECT: ContextVar[Subject] = ContextVar("treadle_worker_subject", default=Sub
 
 
 class Limit(msgspec.Struct, Documented, frozen=True, kw_only=True, metaclass=NamedOptions):
-    """A limit over all workers that share a journal and name it alike. All that are set hold.
+    """A limit that all workers of a journal share by its name. All fields that are set apply.
 
     Example:
         Limit(name="openai key 1", requests_per_minute=500, models=["openai:*"])
@@ -54,21 +54,21 @@ class Limit(msgspec.Struct, Documented, frozen=True, kw_only=True, metaclass=Nam
     """
 
     name: str
-    """By which workers share it: the name of a provider's key, say."""
+    """The name by which workers share it, such as the name of a provider's key."""
     sessions: int | None = None
-    """How many sessions may be under way side by side."""
+    """How many sessions may run in parallel."""
     requests_per_minute: int | None = None
     """How many requests to a model may begin in any 60 seconds."""
     tokens_per_minute: int | None = None
-    """How many tokens, of requests and answers, may be counted in 60 seconds before the next request begins. What is under way may exceed it."""
+    """How many tokens, of requests and answers, may be counted in 60 seconds before the next request begins. Running requests may exceed it."""
     each: Literal["", "tenant", "agent", "model"] = ""
-    """Whether each tenant, agent or model has this limit for itself; empty where all share it."""
+    """Whether each tenant, agent or model has this limit for itself; empty if all share it."""
     tenants: Collection[str] | None = None
     """Only sessions of these tenants; None for all."""
     agents: Collection[str] | None = None
     """Only sessions of these agents; None for all."""
     models: Collection[str] | None = None
-    """Only these models, by their names; one that ends with `*` names all that begin so. None for all."""
+    """Only these models, by name; a name that ends with `*` is a prefix. None for all."""
 
 
 class LimitReachedNow(Exception):

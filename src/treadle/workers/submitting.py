@@ -72,23 +72,23 @@ async def submit(
         answer = await result("agent.db", session_id)
 
     Args:
-        journal: A file's path, `postgresql://...`, or a journal that is open (it stays open). The workers use the same one.
+        journal: A file's path, `postgresql://...`, or an open journal (it stays open). The workers use the same one.
         agent: The name under which workers have the agent.
         task: What to do.
-        tenant: Whose task it is: tenants take turns.
+        tenant: The tenant whose task it is; tenants take turns.
         priority: Among the waiting tasks of one tenant, those with a higher number begin first.
-        at: When it begins at the earliest: a datetime with its time zone, or seconds since 1970; None for at once.
-        key: Names the task among those of its tenant: submitting the same key twice makes one session, and the first task counts.
-        budget: In place of the agent's.
-        deadline: The instant at which its run must have ended.
-        metadata: Of the session, beside its tenant.
+        at: The earliest time at which it begins: a datetime with a time zone, or seconds since 1970; None for at once.
+        key: Its idempotency key among the tasks of its tenant: submitting it twice creates one session, and the first task counts.
+        budget: Replaces the agent's budget.
+        deadline: When its run must have ended.
+        metadata: Metadata of the session, in addition to its tenant.
         by: Who submits it, for the record.
-        dispatcher: Notified of the session, where workers have one of their own; None for workers that read the journal.
-        clock: In place of the machine's clock, for tests.
+        dispatcher: Notified of the session, if the workers use one; None for workers that read the journal.
+        clock: Replaces the machine's clock, for tests.
 
     Raises:
         ConfigurationError: A value is invalid.
-        JournalError: The store failed. The task is not submitted, or, where its outcome is unknown, is found again by its key.
+        JournalError: The store failed. The task is not submitted; if that is unknown, submit it again with its key.
     """
     message = _checked(agent, task, tenant, priority, key, by)
     starts_at = None if at is None else epoch_seconds(at)
@@ -128,7 +128,7 @@ async def result(
     *,
     timeout: float | None = None,  # noqa: ASYNC109 - the face's word
 ) -> TaskResult:
-    """Wait until the session's run has ended, in whatever process, and return how it ended. One that is paused is waited for.
+    """Wait until the session's run has ended, in any process, and return how it ended. A paused run has not ended.
 
     Args:
         timeout: Seconds to wait; None for as long as it takes.
@@ -136,7 +136,7 @@ async def result(
     Raises:
         UnknownSession: The journal has no such session.
         TaskCancelled: The task was cancelled before its run started.
-        TimeoutError: The run has not ended in time. It is still under way, waits for a worker, or waits for a person.
+        TimeoutError: The run has not ended in time. It is still running, waits for a worker, or waits for a person.
         JournalError: The store failed.
     """
     end: RunFinished | TaskWithdrawn | None = None
@@ -161,14 +161,14 @@ async def result(
 async def follow(
     journal: str | Path | Journal, session_id: str, *, after: int = 0, live: bool = False
 ) -> AsyncIterator[AnyEvent]:
-    """Give a session's events as they are stored, by whichever process, until its run has ended.
+    """Yield a session's events as any process stores them, until its run has ended.
 
     After a broken connection, continue with the number of the last event that you have seen.
 
     Args:
         after: The number of the event after which to begin.
-        live: Give a `ModelDelta` too for each piece of an answer, while a worker gets it from the model. They have no number.
-            Where the journal is a file, the worker is on this machine; nothing is missing without them.
+        live: Also yield a `ModelDelta` for each piece of an answer, as a worker gets it from the model. They have no number.
+            If the journal is a file, this works for workers on this machine. Without them, no stored event is missing.
 
     Raises:
         UnknownSession: The journal has no such session.

@@ -42,26 +42,26 @@ _TRIES_TO_BEGIN = 10
 
 
 class Worker:
-    """Runs the sessions of a journal for which it has the agents, until it is stopped. As many workers as you like share a journal.
+    """Runs the sessions of a journal for which it has the agents, until it is stopped. Any number of workers can share a journal.
 
     Example:
         worker = Worker("agent.db", agents={"support": make_agent}, concurrency=8)
         await worker.run()
 
     Args:
-        journal: A file's path, `postgresql://...`, or a journal that is open (it stays open).
-        agents: Functions that make the agents, by the names under which tasks are submitted; or agents with names.
-        concurrency: How many sessions run side by side at most.
-        tenants: Whose tasks it begins; None for those of every tenant.
-        name: Unique among the workers of the journal; None for one made of machine and process.
+        journal: A file's path, `postgresql://...`, or an open journal (it stays open).
+        agents: Functions that create the agents, by the names under which tasks are submitted; or agents with names.
+        concurrency: The maximum number of sessions that run in parallel.
+        tenants: The tenants whose tasks it begins; None for all.
+        name: Its name, unique among the workers of the journal; None for machine and process.
         dispatcher: Where sessions come from, closed at the end; None for the journal itself.
-        deps: Your own object; tools find it in `ctx.deps`.
-        tries: How often a session's worker may die at one place until the session is set aside (suspended, with the reason).
-        drain_seconds: How long `stop` lets runs end by themselves until they are handed over to other workers.
+        deps: Your own object; tools read it as `ctx.deps`.
+        tries: How often a session's worker may die at one point before the session is set aside (suspended, with the reason).
+        drain_seconds: How long runs may continue after `stop`, before they are handed over to other workers.
         limits: How much may run at once, and in a minute, over all workers that share the journal.
-        health_port: The port of 127.0.0.1 on which it answers `/live`, `/health` and `/metrics`; 0 for any free one, None for none.
-        live: Whether followers may see what the model says while it says it: on this machine where the journal is a file.
-        clock: In place of the machine's clock, for tests.
+        health_port: The port of 127.0.0.1 on which it answers `/live`, `/health` and `/metrics`; 0 for any free port, None for none.
+        live: Whether followers can see answers as they stream; if the journal is a file, only on this machine.
+        clock: Replaces the machine's clock, for tests.
 
     Raises:
         ConfigurationError: A value is invalid.
@@ -123,7 +123,7 @@ class Worker:
 
     @property
     def info(self) -> WorkerInfo | None:
-        """What it does; None before it has begun."""
+        """Its state; None before it has begun."""
         return None if self._info is None else replace(self._info, done=self._done)
 
     @property
@@ -132,7 +132,7 @@ class Worker:
         return "" if self._health is None else self._health.address
 
     def stop(self) -> None:
-        """Take nothing new. Runs under way may end by themselves for `drain_seconds`; then other workers take them over."""
+        """Start no new work. Active runs have `drain_seconds` to end; then other workers take them over."""
         self._stopping.set()
 
     async def run(self) -> None:
@@ -140,7 +140,7 @@ class Worker:
 
         Raises:
             ConfigurationError: An agent could not be made, or the port for its health is taken.
-            WorkerNameTaken: A worker of this name is at work on the journal.
+            WorkerNameTaken: A live worker of the journal has this name.
             JournalError: The journal cannot be opened.
         """
         async with AsyncExitStack() as stack:
