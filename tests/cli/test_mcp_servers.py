@@ -64,6 +64,30 @@ def test_a_change_of_any_part_of_an_entry_asks_again(treadle: Any, project: Path
         assert treadle.json("mcp", "--json", code=0)[0]["state"] == "changed", change
 
 
+@pytest.mark.row("E-MCP-TRUST")
+@pytest.mark.parametrize("form", ["./server.py", "tools/server.py", "-m tools.server", "sh ./start", "in tools"])
+def test_a_program_of_the_folder_is_approved_with_the_server_that_it_is(treadle: Any, project: Path, form: str):
+    (project / "tools").mkdir()
+    place = project / {"./server.py": "server.py", "sh ./start": "start"}.get(form, "tools/server.py")
+    place.write_text("#!/bin/sh\n" if form == "sh ./start" else RAW.read_text())
+    (project / "data.db").write_text("one")
+    words = ["server.py"] if form == "in tools" else form.split()
+    entry = {
+        "command": sys.executable,
+        "args": [*words, str(project), "data.db"],
+        "cwd": str(project / "tools" if form == "in tools" else project),
+    }
+    (project / ".mcp.json").write_text(json.dumps({"mcpServers": {"raw": entry}}))
+    shown = treadle("mcp", "approve", "raw", code=0).stdout
+    assert f"with its files: {place.relative_to(project)}." in shown
+
+    (project / "data.db").write_text("two")
+    assert treadle.json("mcp", "--json", code=0)[0]["state"] == "approved"
+    place.write_text(place.read_text() + "\n# changed\n")
+    assert treadle.json("mcp", "--json", code=0)[0]["state"] == "changed"
+    assert not run(treadle)[0]
+
+
 def test_what_hides_in_a_command_is_shown(treadle: Any, project: Path):
     write(project, "a\u200b\n\x1b[2Jb", env={"K": "${SECRET}"})
 

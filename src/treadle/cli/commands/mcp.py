@@ -13,6 +13,7 @@ from treadle.cli.input.mcp import (
     ListedServer,
     approve_server,
     own_file,
+    programs_of,
     project_file,
     revoke_server,
     tools_of,
@@ -120,7 +121,11 @@ def _approve(options: Options, settings: Settings, terminal: Terminal) -> int:
             raise UsageError(f"{one.entry.name!r} is a server of your own, in {one.origin}: it needs no approval.")
         approve_server(one, settings.root, os.environ)
         terminal.line(f"{shown_name(one.entry.name)}: {one_line(one.entry.shown, 1000)}")
-        terminal.line(f"Approved ({one.entry.digest[:19]}). If its entry changes, it needs approval again.")
+        files = ", ".join(one_line(name, 300) for name in programs_of(one.entry, settings.root))
+        terminal.line(
+            f"Approved ({one.entry.digest[:19]}){f' with its files: {files}' if files else ''}. "
+            f"If {'one of them' if files else 'its entry'} changes, it needs approval again."
+        )
     if not waiting:
         terminal.line("No server is waiting for approval.")
     return 0

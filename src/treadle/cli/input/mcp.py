@@ -1,10 +1,12 @@
 """MCP servers of a call of the program: the person's own, and those of the folder that the person has approved by their content.
 
 A server of a folder is a program that somebody else has chosen. Nothing of it is started before a person has seen its command; a
-changed entry asks again.
+changed entry asks again, and so does a changed program of the folder that the entry names.
 """
 
+import hashlib
 import os
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -15,13 +17,14 @@ from treadle import ConfigurationError, McpEntry, McpTools, mcp_entries
 from treadle.cli.exits import UsageError
 from treadle.cli.input.config import Layer
 from treadle.cli.input.places import user_config
-from treadle.cli.input.trust import read_own, write_own
+from treadle.cli.input.trust import BY_CUSTOM, files_named, read_own, write_own
 
 __all__ = [
     "ListedServer",
     "approve_server",
     "listed_servers",
     "own_file",
+    "programs_of",
     "project_file",
     "revoke_server",
     "tools_of",
@@ -82,17 +85,66 @@ def listed_servers(folder: Path, environment: Mapping[str, str], layers: Sequenc
     brought += [(layer.origin, one) for layer, one in configured if layer.owner != "person"]
     if brought:
         approved = _approved(environment).folders.get(os.path.realpath(folder), {})
-        found += [ListedServer(entry=one, origin=origin, state=_state(one, approved)) for origin, one in brought]
+        found += [
+            ListedServer(entry=one, origin=origin, state=_state(one, folder, approved)) for origin, one in brought
+        ]
     first: dict[str, ListedServer] = {}
     for one in found:
         first.setdefault(one.entry.name, one)
     return list(first.values())
 
 
-def _state(entry: McpEntry, approved: Mapping[str, str]) -> Literal["approved", "waiting", "changed"]:
+def _state(entry: McpEntry, folder: Path, approved: Mapping[str, str]) -> Literal["approved", "waiting", "changed"]:
     if entry.name not in approved:
         return "waiting"
-    return "approved" if approved[entry.name] == entry.digest else "changed"
+    return "approved" if approved[entry.name] == _digest(entry, folder) else "changed"
+
+
+def programs_of(entry: McpEntry, folder: Path) -> dict[str, Path]:
+    """Return the programs of a folder that an entry names, by their names. Files of data that it names do not count."""
+    said, root = entry.said, Path(os.path.realpath(folder))
+    given, env = said.get("args"), said.get("env")
+    words = [
+        said.get("command", ""),
+        *(given if isinstance(given, list) else []),
+        *(env.values() if isinstance(env, dict) else []),
+    ]
+    line = shlex.join([*(["cd", str(said["cwd"])] if said.get("cwd") else []), *map(str, words)])
+    return {name: path for name, path in files_named(root, line).items() if _is_program(path)}
+
+
+def _is_program(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return (
+                path.suffix.lower() in _PROGRAMS
+                or path.name in BY_CUSTOM
+                or os.access(path, os.X_OK)
+                or file.read(2) == b"#!"
+            )
+    except OSError:
+        return True  # what cannot be read cannot be approved
+
+
+_PROGRAMS = frozenset(
+    {".py", ".js", ".mjs", ".cjs", ".ts", ".mts", ".sh", ".bash", ".rb", ".pl", ".php", ".lua", ".jar", ".ps1"}
+)
+
+
+def _digest(entry: McpEntry, folder: Path) -> str:
+    """Return the digest of an entry and of the programs that it names; of the entry alone where it names none."""
+    programs = programs_of(entry, folder)
+    if not programs:
+        return entry.digest
+    whole = hashlib.sha256(entry.digest.encode())
+    for name, path in programs.items():
+        try:
+            with path.open("rb") as file:
+                content = hashlib.file_digest(file, "sha256").digest()
+        except OSError:
+            content = b""
+        whole.update(os.fsencode(name) + b"\0" + content)
+    return f"sha256:{whole.hexdigest()}"
 
 
 def tools_of(server: ListedServer, folder: Path) -> McpTools:
@@ -107,7 +159,7 @@ def tools_of(server: ListedServer, folder: Path) -> McpTools:
 def approve_server(server: ListedServer, folder: Path, environment: Mapping[str, str]) -> None:
     """Remember that a person trusts a folder's server as it is now."""
     page = _approved(environment)
-    page.folders.setdefault(os.path.realpath(folder), {})[server.entry.name] = server.entry.digest
+    page.folders.setdefault(os.path.realpath(folder), {})[server.entry.name] = _digest(server.entry, folder)
     write_own(_place(environment), msgspec.json.encode(page))
 
 

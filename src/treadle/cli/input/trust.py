@@ -21,11 +21,13 @@ from treadle.cli.exits import UsageError
 from treadle.cli.input.places import user_config
 
 __all__ = [
+    "BY_CUSTOM",
     "Brought",
     "Held",
     "Trusted",
     "brought_by",
     "changes",
+    "files_named",
     "held",
     "in_words",
     "read_own",
@@ -40,12 +42,14 @@ _HOOKS = Path(_FOLDER, "hooks.json")
 _ROOT = re.compile(r"\$\{?(?:CLAUDE|TREADLE)_PROJECT_DIR\b\}?")
 _WORDS = re.compile(r"[^\s;|&<>()=,:'\"`]+")
 _MODULE = re.compile(r"[A-Za-z_]\w*(\.\w+)*")
-_BY_CUSTOM = {
+_READS = {
     "make": ("GNUmakefile", "makefile", "Makefile"),
     "just": ("justfile", "Justfile", ".justfile"),
     **dict.fromkeys(("npm", "npx", "pnpm", "yarn", "bun"), ("package.json",)),
 }
 """Programs that hooks start, and the files that say what these run."""
+BY_CUSTOM = frozenset(name for names in _READS.values() for name in names)
+"""All these files."""
 _MAX_FILES, _MAX_FOLDERS = 500, 50
 _MAX_BYTES = 5_000_000
 _MAX_PROGRAM_BYTES = 50_000_000
@@ -170,19 +174,30 @@ def _started(root: Path, hooks: bytes) -> Iterator[tuple[str, tuple[Path, bytes]
     except (ValueError, RecursionError):
         return  # such hooks cannot be read
     for command in commands:
-        plain = _ROOT.sub(str(root), command)
-        try:
-            reading = shlex.shlex(plain, posix=True, punctuation_chars=True)
-            reading.whitespace_split, reading.commenters = True, ""
-            words = list(reading)
-        except ValueError:
-            words = []
-        words = [one for one in dict.fromkeys([*words, *_WORDS.findall(plain)]) if "\0" not in one]
-        for named in sorted({place / name for place in _folders(root, words) for name in _names(words)}):
-            path = Path(os.path.realpath(named))
-            if path.is_file() and path.is_relative_to(root):
-                name = os.path.relpath(os.path.normpath(named), root)
-                yield name, (path, _content(path, _MAX_PROGRAM_BYTES))
+        for name, path in files_named(root, command).items():
+            yield name, (path, _content(path, _MAX_PROGRAM_BYTES))
+
+
+def files_named(root: Path, command: str) -> dict[str, Path]:
+    """Return the files of a folder that a line of shell may start, by their names in the folder.
+
+    Args:
+        root: From `/`, links resolved.
+    """
+    plain = _ROOT.sub(str(root), command)
+    try:
+        reading = shlex.shlex(plain, posix=True, punctuation_chars=True)
+        reading.whitespace_split, reading.commenters = True, ""
+        words = list(reading)
+    except ValueError:
+        words = []
+    words = [one for one in dict.fromkeys([*words, *_WORDS.findall(plain)]) if "\0" not in one]
+    found = {}
+    for named in sorted({place / name for place in _folders(root, words) for name in _names(words)}):
+        path = Path(os.path.realpath(named))
+        if path.is_file() and path.is_relative_to(root):
+            found[os.path.relpath(os.path.normpath(named), root)] = path
+    return found
 
 
 def _folders(root: Path, words: Sequence[str]) -> list[Path]:
@@ -199,7 +214,7 @@ def _names(words: Sequence[str]) -> list[str]:
     modules = [word.split(".") for word in words if "-m" in words and _MODULE.fullmatch(word)]
     files = [f"{'/'.join(parts)}{end}" for parts in modules for end in (".py", "/__main__.py")]
     packages = [f"{'/'.join(parts[:length])}/__init__.py" for parts in modules for length in range(1, len(parts) + 1)]
-    return [*words, *files, *packages, *(name for word in words for name in _BY_CUSTOM.get(Path(word).name, ()))]
+    return [*words, *files, *packages, *(name for word in words for name in _READS.get(Path(word).name, ()))]
 
 
 def _commands_in(value: object) -> Iterator[str]:
