@@ -1,4 +1,4 @@
-"""Contexts: what a tool may know of its call while it runs. Forms and frozen values; runs and decides nothing."""
+"""Contexts: what a tool may know about its call while it runs. Protocols and frozen values; runs and decides nothing."""
 
 from collections.abc import Mapping
 from contextvars import ContextVar
@@ -26,7 +26,7 @@ Deps_co = TypeVar("Deps_co", covariant=True, default=Any)
 
 
 class ToolContext(Protocol[Deps_co]):
-    """What a tool may know of its call. A parameter annotated with it is injected, and the model never sees it.
+    """What a tool may know about its call. A parameter annotated with it is injected, and the model never sees it.
 
     Example:
         @tool(effect="read")
@@ -42,7 +42,7 @@ class ToolContext(Protocol[Deps_co]):
 
     @property
     def decision(self) -> Decision:
-        """The decision by which the call runs: its rule, scope and mode, who decided, and the arguments where they were changed."""
+        """The decision by which the call runs: its rule, scope and mode, who decided, and the arguments if they were changed."""
         ...
 
     @property
@@ -55,7 +55,7 @@ class ToolContext(Protocol[Deps_co]):
 
     @property
     def runner(self) -> Runner | None:
-        """The sandbox that the call was decided to run in; None where it may run as it is: see `Tool.sandbox`."""
+        """The sandbox in which the call must run; None if it may run unconfined: see `Tool.sandbox`."""
         ...
 
     @property
@@ -70,7 +70,7 @@ class ToolContext(Protocol[Deps_co]):
 
     @property
     def cancelled(self) -> bool:
-        """Whether the run has asked this call to stop. A blocking tool should look now and then."""
+        """Whether this call should stop. A blocking tool should check it from time to time."""
         ...
 
     @property
@@ -80,12 +80,12 @@ class ToolContext(Protocol[Deps_co]):
 
     @property
     def inputs(self) -> tuple[Any, ...]:  # Any: JSON
-        """What people have given this call while it was suspended, in order: see `Suspended` and `Session.input`."""
+        """The inputs that people gave this call while it was suspended, in order: see `Suspended` and `Session.input`."""
         ...
 
     @property
     def facts(self) -> JsonObject:
-        """What tools have remembered in this session so far, by name: see `ToolOutput.facts`. A copy."""
+        """The facts that tools have stored in this session, by name: see `ToolOutput.facts`. A copy."""
         ...
 
     @property
@@ -95,7 +95,7 @@ class ToolContext(Protocol[Deps_co]):
 
     @property
     def session(self) -> "SessionSnapshot":
-        """The session as it stands: frozen values, nothing of it can be changed."""
+        """The session as it is now: frozen values that cannot be changed."""
         ...
 
     @property
@@ -104,7 +104,7 @@ class ToolContext(Protocol[Deps_co]):
         ...
 
     async def artifact(self, name: str) -> bytes | None:
-        """Return a whole of which the model was shown a part, by the id in its mark; None where the session has none by that id.
+        """Return an artifact, of which the model was shown a part, by the id in its mark; None if the session has none with that id.
 
         A result that is too long for the model is stored whole, as an artifact, and shortened around a mark that names it.
         """
@@ -117,10 +117,10 @@ class ToolContext(Protocol[Deps_co]):
         *,
         effect: Effect | Literal["read", "idempotent", "keyed", "unsafe"] = Effect.UNSAFE,
     ) -> Decision:
-        """Ask the permission engine about an action of the tool's own, before it is carried out. The decision is recorded.
+        """Ask the permission engine about one of the tool's own actions before it is carried out. The decision is recorded.
 
-        The policy, its rules and the interceptors look at it as at a call of that name: of the agent's tool, where one has
-        it, else of a tool with this effect. No person is asked. Carry it out only if `kind` is "allow".
+        The policy, its rules and the interceptors treat it like a call of that name: of the agent's tool with the name, or else
+        of a tool with this effect. No person is asked. Carry the action out only if `kind` is "allow".
 
         Example:
             decision = await ctx.decide("delete", {"path": path})
@@ -128,7 +128,7 @@ class ToolContext(Protocol[Deps_co]):
                 os.remove(path)
 
         Args:
-            effect: What the action does to the world, where no tool of the agent has its name.
+            effect: What the action does to the world, if no tool of the agent has its name.
 
         Raises:
             ConfigurationError: The action has no name, or its arguments are not a JSON object.
@@ -139,8 +139,8 @@ class ToolContext(Protocol[Deps_co]):
         """Report how far the call is. People see it, the model does not.
 
         Args:
-            done: How much is done, in a unit of the tool's own.
-            total: How much there is in all, in the same unit.
+            done: How much is done, in any unit.
+            total: How much there is in total, in the same unit.
         """
         ...
 

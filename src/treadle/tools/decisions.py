@@ -1,4 +1,4 @@
-"""Decisions: the message about one call, with all that travels with it to the attempt, the events and the reports. Values only."""
+"""Decisions: what was decided about one call, with everything that the attempt, the events and the reports need. Values only."""
 
 from enum import StrEnum
 from typing import Any, Literal, TypeAlias, get_args
@@ -10,7 +10,7 @@ from treadle.fields import Documented
 __all__ = ["DEFAULT_MODE", "MODES", "Answer", "ApprovalType", "Decision", "DecisionKind", "Mode", "Preview", "Review"]
 
 Mode: TypeAlias = Literal["plan", "ask", "accept-edits", "deny-unlisted", "bypass"]
-"""How much a session lets happen without a question. A person changes it, also while a run is under way."""
+"""How much may run in a session without a question. A person can change it, even during a run."""
 
 ApprovalType: TypeAlias = Literal["tool_call", "in_doubt", "possible_repetition", "unfit_edit", "plan"]
 """What a person is asked: see `events.ApprovalRequested`."""
@@ -18,7 +18,7 @@ ApprovalType: TypeAlias = Literal["tool_call", "in_doubt", "possible_repetition"
 MODES: tuple[Mode, ...] = get_args(Mode)
 """All modes."""
 DEFAULT_MODE: Mode = "ask"
-"""The mode of a session where nobody has named one."""
+"""The default mode of a session."""
 
 
 class DecisionKind(StrEnum):
@@ -31,13 +31,13 @@ class DecisionKind(StrEnum):
     ASK = "ask"
     """A person is asked; the run pauses."""
     DRAFT = "draft"
-    """The tool that its tool names as its `draft` runs in its place, with the same arguments; denied where there is none."""
+    """The tool that its tool names as its `draft` runs instead, with the same arguments; denied if there is none."""
     SANDBOX = "sandbox"
-    """The call runs in the agent's sandbox only, by the form that its tool declares for that; denied without one."""
+    """The call runs only in the agent's sandbox, in the way that its tool declares; denied without a sandbox or declaration."""
 
 
 class Decision(msgspec.Struct, Documented, frozen=True, kw_only=True):
-    """The decision on one call, with the rule that spoke and its reason.
+    """The decision on one call, with the rule that decided and the reason.
 
     Example:
         Decision(kind="allow", arguments={**call.arguments, "dry_run": True}, message="Dry runs only today.")
@@ -48,7 +48,7 @@ class Decision(msgspec.Struct, Documented, frozen=True, kw_only=True):
     rule: str = ""
     """Name of the rule that decided."""
     reason: str = ""
-    """Why, for people. The model reads it too where the call is denied."""
+    """Why, for people. If the call is denied, the model reads it too."""
     scope: str = ""
     """Where the rule comes from: `session`, `project`, `user`, `managed`, `agent` (its code), `tool` (its author), `default`,
     `runtime`, `hook`, or `call`: a person's consent to this one call."""
@@ -57,21 +57,21 @@ class Decision(msgspec.Struct, Documented, frozen=True, kw_only=True):
     mode: str = ""
     """The session's mode when it was decided. The runtime fills it in."""
     arguments: dict[str, Any] | None = None
-    """Arguments in place of the model's, whole; None to leave them. They are validated and decided on like the model's own,
-    and the model is told of them with the result."""
+    """All arguments, replacing the model's; None to keep those. They are validated and decided on like the model's own,
+    and the result tells the model about them."""
     message: str = ""
-    """What the model is told: it replaces the reason of a denied call, and is added to the result of any other."""
+    """A message for the model: it replaces the reason of a denied call, and is added to the result of any other."""
     interrupt: bool = False
-    """Whether the run stops for a person. The call is denied then, and the others of its response do not start."""
+    """Whether the run stops for a person. The call is then denied, and the others of its response do not start."""
     consent: Literal["allow", "sandbox"] = "allow"
-    """What a person's consent makes of an `ask`: the call runs as it is, or in the sandbox."""
+    """What an `ask` becomes with a person's consent: the call runs unconfined, or in the sandbox."""
 
 
 class Preview(msgspec.Struct, Documented, frozen=True, kw_only=True):
     """What a call would do, for the person who is asked. Escaped: no character of it is invisible or moves the cursor."""
 
     kind: Literal["arguments", "diff", "command", "text"] = "text"
-    """`diff`: a unified diff; `command`: a line of shell, parsed; `arguments`: indented JSON; `text`: what the tool says."""
+    """`diff`: a unified diff; `command`: a parsed line of shell; `arguments`: indented JSON; `text`: a text of the tool."""
     text: str
     """Lines, joined by line feeds."""
     is_whole: bool = True
@@ -79,7 +79,7 @@ class Preview(msgspec.Struct, Documented, frozen=True, kw_only=True):
 
 
 class Review(msgspec.Struct, Documented, frozen=True, kw_only=True):
-    """What a tool says of one of its calls to the person who is asked about it. What is empty is filled in by the runtime.
+    """What a tool says about a call to the person who is asked about it. The runtime fills in empty fields.
 
     Example:
         Review(action="Pay an invoice", target="account 7", rollback="Ask for a refund within 14 days.")
@@ -92,13 +92,13 @@ class Review(msgspec.Struct, Documented, frozen=True, kw_only=True):
     preview: Preview | None = None
     """What it would change, in detail."""
     expected_result: str = ""
-    """What is true afterwards, in one sentence."""
+    """What will be true afterwards, in one sentence."""
     rollback: str = ""
     """How it can be undone, in one sentence."""
 
 
 class Answer(msgspec.Struct, Documented, frozen=True, kw_only=True):
-    """What an approver says to a request for consent.
+    """An approver's answer to a request for approval.
 
     Example:
         Answer(answer="deny", reason="Not on a Friday.")
@@ -107,9 +107,9 @@ class Answer(msgspec.Struct, Documented, frozen=True, kw_only=True):
     answer: Literal["allow", "deny"]
     """`allow` or `deny`."""
     reason: str = ""
-    """Why; the model reads it where the call is denied."""
+    """Why; if the call is denied, the model reads it."""
     arguments: dict[str, Any] | None = None
-    """With `allow`: arguments in place of those that were asked about. They are validated, and the model is told of them."""
+    """With `allow`: arguments that replace those in the request. They are validated, and the model is told about them."""
     interrupt: bool = False
     """With `deny`: whether the run stops."""
     scope: Literal["call", "session", "rule"] = "call"

@@ -26,7 +26,7 @@ __all__ = [
 ]
 
 Permission: TypeAlias = Literal["allow", "ask", "deny"]
-"""What a tool's author decides on its calls where no policy does."""
+"""The author's decision on calls that no policy decides."""
 
 
 class Subject(msgspec.Struct, Documented, frozen=True, kw_only=True, metaclass=NamedOptions):
@@ -35,7 +35,7 @@ class Subject(msgspec.Struct, Documented, frozen=True, kw_only=True, metaclass=N
     names: tuple[str, ...]
     """Its canonical names, such as a path relative to the root, links resolved, and the same path from `/`."""
     extent: Literal["itself", "children", "tree"] = "itself"
-    """How much below it the call may reach: a listing its children, a search of a folder everything."""
+    """How much below it the call may reach: for a listing its children, for a search of a folder everything."""
     below: str = ""
     """The folder below it to which the call confines itself, such as `docs/api`."""
     resolve: Callable[[str], Sequence[str]] | None = None
@@ -45,7 +45,7 @@ class Subject(msgspec.Struct, Documented, frozen=True, kw_only=True, metaclass=N
 
 
 _SHAPES = {"$ref", "anyOf", "oneOf", "allOf"}
-"""Keywords by which a schema may say its type without `type`."""
+"""Keywords by which a schema may give its type without `type`."""
 
 Run: TypeAlias = Callable[[JsonObject, ToolContext], Awaitable[Any] | Any]
 
@@ -59,7 +59,7 @@ class Tool(msgspec.Struct, Documented, frozen=True, kw_only=True, eq=False, meta
     """
 
     name: str
-    """What the model calls it: unique among the agent's tools."""
+    """Its name for the model, unique among the agent's tools."""
     description: str
     """What the tool does and when to use it, for the model."""
     parameters: JsonObject
@@ -67,46 +67,46 @@ class Tool(msgspec.Struct, Documented, frozen=True, kw_only=True, eq=False, meta
     run: Run
     """Called as run(arguments, ctx). A coroutine function, or a function that runs in a thread."""
     aliases: Mapping[str, str] = msgspec.field(default_factory=dict)
-    """Other names that models give to parameters, such as {"file_path": "path"}: read as the parameter, also in objects of a list."""
+    """Other names that models use for parameters, such as {"file_path": "path"}. They also work in objects of a list."""
     output_schema: JsonObject | None = None
     """JSON Schema of the result; None to accept any JSON value."""
     error_schema: JsonObject | None = None
-    """A result that fits this and not the output schema is the service saying no: `rejected`."""
+    """A result that fits this schema and not the output schema is a refusal by the service: `rejected`."""
     effect: Effect | Literal["read", "idempotent", "keyed", "unsafe"] | Callable[[JsonObject], Effect | str] = (
         Effect.UNSAFE
     )
-    """What it does to the world, or a function of the arguments that says so; one that raises means `unsafe`."""
+    """What it does to the world, or a function of the arguments that returns this; if it raises, the call is `unsafe`."""
     timeout: float | None = 120.0
     """Seconds that one attempt may take; None for the run's own limit only."""
     retries: int | None = None
-    """Attempts beyond the first, where the effect allows any; None for the budget's."""
+    """Attempts beyond the first, if the effect allows any; None for the budget's."""
     resources: Callable[[JsonObject], Mapping[str, str]] | None = None
-    """What a call touches, such as {"file:/a": "write"}: calls on different things may run side by side. `*` stands for anything."""
+    """What a call touches, such as {"file:/a": "write"}: calls on different resources may run in parallel. `*` means anything."""
     check: Callable[[JsonObject, ToolContext], Awaitable[Any]] | None = None
     """Asked whether a call of unknown outcome was done: `Done(value)`, `NotDone` or `Unknown`. It needs a `timeout`.
-    A plain value that is neither empty nor false stands for `Done(value)`; None, False, 0, "", [] and {} are not an answer.
+    A plain value that is neither empty nor false means `Done(value)`; None, False, 0, "", [] and {} are not an answer.
     """
     key: Callable[[JsonObject], Any] | None = None
     """What a call is about, such as `lambda arguments: arguments["invoice"]`: a JSON value.
 
-    A call whose tool and key equal those of a call in doubt asks a person before it runs. Without a key, equal arguments do.
+    A call with the same tool and key as a call in doubt needs approval before it runs. Without a key, equal arguments count.
     """
     permission: Permission | None = None
-    """The author's decision where no policy speaks; None for the effect's default."""
+    """The decision if no policy decides; None for the effect's default."""
     risk: Risk | str | Callable[[JsonObject], Risk | str] | None = None
-    """Its risk class, one of `treadle.Risk`, or a function of the arguments that says so; one that raises means
-    `privileged_admin`. None: `read_only` for an effect of `read`, else `write_external`."""
+    """Its risk class, one of `treadle.Risk`, or a function of the arguments that returns one; if it raises, the class is
+    `privileged_admin`. None: `read_only` for the effect `read`, else `write_external`."""
     review: Callable[[JsonObject, JsonObject], Review] | None = None
-    """What a person who is asked about a call is shown beside its arguments: a function of the arguments and the session's facts. One
-    that raises says nothing."""
+    """What a person sees who is asked about a call, in addition to its arguments: a function of the arguments and the session's facts.
+    If it raises, it is ignored."""
     draft: str | None = None
-    """The tool that prepares what this one commits, with the same arguments. A decision `draft` runs that in its place."""
+    """The tool that prepares what this one commits, with the same arguments. A decision `draft` runs that tool instead."""
     requires_approval: bool | Callable[[Any], bool] = False
-    """Whether a person must allow each call though a policy allows it; a function of the CheckedCall, which asks if it raises."""
+    """Whether a person must allow each call even if a policy allows it; or a function of the CheckedCall (if it raises, a person is asked)."""
     ends_plan: bool = False
-    """Whether its calls propose a plan: a person is asked about each, and a plan that is allowed ends the mode `plan`."""
+    """Whether its calls propose a plan: a person is asked about each, and allowing the plan ends the mode `plan`."""
     result_limit: int | None = None
-    """Characters of a result that the model is shown, where that is less than the budget's."""
+    """Characters of a result that the model is shown, if fewer than the budget's."""
     visible: bool | Callable[[Any], bool] = True
     """Whether the tool is offered; a function of the session's view decides before each request."""
     guidance: str | None = None
@@ -114,28 +114,28 @@ class Tool(msgspec.Struct, Documented, frozen=True, kw_only=True, eq=False, meta
     ends_run: bool = False
     """Whether an `ok` result ends the run with its value as the output."""
     polling: bool = False
-    """Whether the model is meant to call it again and again until something has happened: it never counts as repetition."""
+    """Whether the model is meant to call it repeatedly until something has happened: its calls never count as repetition."""
     interrupt: Literal["cancel", "block"] = "cancel"
-    """What a person's cancelling does to a call under way: cuts it off, or waits for it, up to its own time limit."""
+    """What a cancellation does to a running call: `cancel` cuts it off, `block` waits for it, up to its own time limit."""
     resumes: bool = False
-    """Whether a call that broke off continues when it is started again with the same key, because what it does is recorded by
-    itself: an agent's session, a workflow. Such a call is never in doubt, and when it is told to stop its end is waited for."""
+    """Whether an interrupted call continues when it is started again with the same key, because its work keeps its own record,
+    such as an agent's session or a workflow. Such a call is never in doubt, and a cancellation waits for its end."""
     sandbox: Callable[[JsonObject], Command] | Literal["runner"] | None = None
-    """How a call runs where it is decided as `sandbox`; None where it cannot, and is denied then.
+    """How a call runs if it is decided as `sandbox`; None if it cannot, and is then denied.
 
-    A function of the arguments returns the command that the sandbox runs in its place: its `ProcessResult` is the result then.
-    `"runner"` promises that all the tool does outside of its process goes through `ctx.runner`, wherever that is not None."""
+    A function of the arguments returns the command that the sandbox runs instead; its `ProcessResult` is then the result.
+    `"runner"` promises that everything the tool does outside of its process goes through `ctx.runner` whenever that is not None."""
     leaves_sandbox: bool | Callable[[Any], bool] = False
-    """Whether a call asks to run without the sandbox; a function of the CheckedCall. A person is asked then, where it would run in one."""
+    """Whether a call asks to run without the sandbox; or a function of the CheckedCall. If it would run in one, a person is asked."""
     examples: Sequence[JsonObject | ToolExample] = ()
     """Arguments of good calls, shown to the model; or recorded calls, which `treadle tools check` compares with the contracts."""
     line: Callable[[JsonObject, JsonObject], ShellLine] | None = None
-    """Returns the line of shell that a call would run, of its arguments and the session's facts. The line is parsed: rules judge each
-    simple command of it, and paths outside its root are asked about."""
+    """A function of the arguments and the session's facts that returns the line of shell a call would run. The line is parsed: rules
+    decide on each of its simple commands, and paths outside its root need approval."""
     subjects: Callable[[JsonObject], Mapping[str, "Subject"]] | None = None
-    """What some arguments name once they are resolved, such as {"path": Subject(names=("src/a.py",))}: rules see that."""
+    """What some arguments name once they are resolved, such as {"path": Subject(names=("src/a.py",))}. Rules see these names."""
     validate: Callable[[JsonObject], Awaitable[None] | None] | None = None
-    """A check beyond the schema, before any decision. Raises InvalidArguments, or Rejected with words of its own."""
+    """A check after the schema and before any decision. Raises InvalidArguments, or Rejected with its own message."""
     convert: Callable[[JsonObject], JsonObject] | None = None
     """Turns checked JSON arguments into Python values. Raises InvalidArguments."""
 
@@ -328,7 +328,7 @@ def _is_number(value: object) -> bool:
 
 
 class CheckedCall(msgspec.Struct, Documented, frozen=True, kw_only=True):
-    """A call whose tool is known and whose arguments are valid: what policies decide on and the scheduler orders."""
+    """A call with a known tool and valid arguments: policies decide on it, and the scheduler orders it."""
 
     call: ToolCall
     """The call as the model proposed it."""
@@ -376,7 +376,7 @@ class CheckedCall(msgspec.Struct, Documented, frozen=True, kw_only=True):
 
 
 class ToolResult(msgspec.Struct, Documented, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """The one observation that each call gets."""
+    """The one result that each call gets."""
 
     call_id: str
     """Id of the call."""
@@ -385,27 +385,27 @@ class ToolResult(msgspec.Struct, Documented, frozen=True, kw_only=True, omit_def
     status: CallStatus
     """What happened to the call, such as `ok`, `denied` or `timeout`."""
     content: str
-    """What the model is shown: bounded text, JSON where the value is not text."""
+    """What the model is shown: bounded text, or JSON if the value is not text."""
     data: Any = None
-    """The value itself (JSON), where the status is `ok` or `rejected` and it was not too large."""
+    """The value itself (JSON), if the status is `ok` or `rejected` and the value was not too large."""
     display: str | None = None
     """What a person sees instead of the content."""
     message: str | None = None
-    """One sentence on an error."""
+    """The error, in one sentence."""
     code: str | None = None
     """More exact than the status, such as `budget_exceeded`."""
     media: tuple[Media, ...] = ()
     """Images and files for the model."""
     attempts: int = 0
-    """Times the tool was started; 0 when it never was."""
+    """How often the tool was started; 0 if never."""
     duration_seconds: float = 0.0
     """Seconds that the call took."""
     execution_id: str = ""
     """Id of this execution; the result in the transcript carries it too."""
     artifact: str | None = None
-    """Digest of the whole text in the journal, where the content shows only a part."""
+    """Digest of the whole text in the journal, if the content shows only a part."""
     facts: JsonObject | None = None
-    """What the session remembers from it: see `ToolOutput.facts`."""
+    """The facts that it stores in the session: see `ToolOutput.facts`."""
     may_have_acted: bool = False
     """Whether the world may have changed although the call failed."""
 
