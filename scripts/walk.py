@@ -30,11 +30,11 @@ _SHOWN = "~/work"
 _LINE, _LETTER, _MARGIN, _BAR = 19, 8.0, 20, 36
 _FILES = {"fetch.py": "import http.client\n\nRETRIES = 3\nTIMEOUT = 30\n", "README.md": "# Fetcher\n"}
 _TURNS = (
-    {"text": "I look where the retries are set.", "calls": [
+    {"text": "Let me find where the retries are set.", "calls": [
         {"name": "grep", "arguments": {"pattern": "RETRIES"}}, {"name": "read", "arguments": {"path": "fetch.py"}}]},
     {"calls": [{"name": "edit", "arguments": {"path": "fetch.py", "old_text": "RETRIES = 3", "new_text": "RETRIES = 5"}}]},
-    {"text": "`fetch.py` now tries **5 times**. The timeout of 30 seconds is as it was."},
-    {"text": "I watch the log.", "calls": [{"name": "shell", "arguments": {"command": "tail -f README.md"}}]},
+    {"text": "`fetch.py` now tries **5 times**. The timeout is still 30 seconds."},
+    {"text": "Let me watch the log.", "calls": [{"name": "shell", "arguments": {"command": "tail -f README.md"}}]},
     {"text": "The command was interrupted; nothing was changed. The edit of `fetch.py` is done."},
 )  # fmt: skip
 _COLOURS = {

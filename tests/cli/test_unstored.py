@@ -59,7 +59,7 @@ def test_what_was_never_stored_is_reported_on_standard_error_and_by_the_exit_cod
     assert report["unstored"] > 0
     first, last = (line for line in ran.stderr.splitlines() if line.startswith("treadle:"))
     assert "the journal failed; the run continues" in first
-    assert f"lacks the last {report['unstored']} events of session s1" in last
+    assert f"is missing the last {report['unstored']} events of session s1" in last
     assert "Traceback" not in ran.stderr
     assert "psycopg" not in ran.stderr
     assert "sqlite3." not in ran.stderr

@@ -5,6 +5,7 @@ import json
 import re
 from itertools import count
 from pathlib import Path
+from typing import ClassVar
 
 import jsonschema_rs
 import pytest
@@ -25,6 +26,7 @@ SIGNATURE = "not a language model"
 
 class Uncancelled:
     cancelled = False
+    subjects: ClassVar[dict[str, tuple[str, ...]]] = {}
 
 
 class Loop:
@@ -144,7 +146,7 @@ def test_at_a_limit_it_says_what_it_knows_and_what_is_left(project, max_calls):
 
     answer = loop.run("Keep searching for errors in every file")
 
-    assert f"I was stopped before I was done: Tool call limit reached ({max_calls})." in answer
+    assert f"I was stopped before I finished: Tool call limit reached ({max_calls})." in answer
     done = [result for (name, _), result in zip(loop.calls, loop.results, strict=True) if name == "grep"]
     searched = [result for result in done if "count" in result]
     found = sum(result["count"] for result in searched)

@@ -24,7 +24,7 @@ def introduce(transcript: Transcript) -> str:
     tools = f"with {', '.join(known)} " if known else "(given grep, glob, read or list) "
     return (
         "Hello. I am the demo model built into Treadle: a few fixed rules, not a language model, so all that I can do "
-        f"is look into the files of this folder {tools}and tell what is there. Try "
+        f"is look into the files of this folder {tools}and report what is there. Try "
         "“Keep searching for errors in every file”, “Which files mention TODO?”, “List the files” or “Read README.md”."
     )
 
@@ -46,7 +46,7 @@ def _stopped(transcript: Transcript) -> str:
     if not transcript.must_stop:
         return ""
     reason = transcript.stop_message or "no further call is allowed."
-    return f"I was stopped before I was done: {reason} This is what I know so far."
+    return f"I was stopped before I finished: {reason} This is what I know so far."
 
 
 # --- a search ---------------------------------------------------------------------------------------------------------
@@ -97,7 +97,7 @@ def _left(transcript: Transcript, findings: Findings) -> str:
     if findings.left:
         parts.append(f"Not searched yet: {_names(findings.left)}. Resume with a larger limit to continue.")
     elif transcript.must_stop and not findings.targets:
-        parts.append("I had not even seen which files there are. Resume with a larger limit to continue.")
+        parts.append("I had not yet seen which files there are. Resume with a larger limit to continue.")
     if findings.more_files and "." in findings.searched:
         parts.append("The tool listed only some of the files; the search covered them anyway.")
     elif findings.more_files:

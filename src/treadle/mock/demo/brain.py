@@ -88,7 +88,7 @@ def _look_around(transcript: Transcript, task: Task) -> _Proposal | None:
     listing: tuple[str, JsonObject] = ("list", {"path": "."})
     wanted = [glob, listing] if task.kind is Kind.SURVEY else [glob] if "glob" in transcript.tools else [listing]
     calls = [(name, arguments) for name, arguments in wanted if name in transcript.tools]
-    return _Proposal(text="First I look which files there are.", calls=calls) if calls else None
+    return _Proposal(text="First I will look at which files there are.", calls=calls) if calls else None
 
 
 # --- searching --------------------------------------------------------------------------------------------------------
@@ -155,11 +155,11 @@ def _properties(transcript: Transcript, tool: str) -> dict[str, JsonObject]:
 
 
 def _searching_words(task: Task, calls: Sequence[object], repaired: Sequence[tuple[str, JsonObject]], left: int) -> str:
-    excuse = "One call broke its schema: I fix it. " if repaired else ""
+    excuse = "One call did not match its schema, so I will correct it. " if repaired else ""
     if not calls:
         return excuse.strip()
     remaining = f", {left - len(calls)} after that" if left > len(calls) else ""
-    return f"{excuse}I search for “{task.term}” in {_number(len(calls), 'place')} at once{remaining}."
+    return f"{excuse}I will search for “{task.term}” in {_number(len(calls), 'place')} at once{remaining}."
 
 
 def _number(count: int, noun: str) -> str:
@@ -175,7 +175,7 @@ def _closer(transcript: Transcript, findings: Findings) -> _Proposal | None:
     best = max(dict.fromkeys(paths), key=paths.count)
     line = next(match.line for match in findings.matches if match.path == best)
     calls = [("read", {"path": best, "offset": max(1, line - 2), "limit": 6})]
-    return _Proposal(text=f"Most of it is in {best}. I read the lines around line {line}.", calls=calls)
+    return _Proposal(text=f"Most of it is in {best}. I will read the lines around line {line}.", calls=calls)
 
 
 # --- reading one file -------------------------------------------------------------------------------------------------
@@ -186,16 +186,18 @@ def _read_named(transcript: Transcript, task: Task) -> _Proposal | None:
     if "read" not in transcript.tools or any(transcript.of("read")):
         return None
     if repaired := _repaired(transcript):
-        return _Proposal(text="One call broke its schema: I fix it.", calls=repaired)
+        return _Proposal(text="One call did not match its schema, so I will correct it.", calls=repaired)
     if not transcript.exchanges:
         calls = [("read", {"path": task.file})]
         _make_a_mistake(transcript, calls)
-        return _Proposal(text=f"I read {task.file}.", calls=calls)
+        return _Proposal(text=f"I will read {task.file}.", calls=calls)
     name = posixpath.basename(task.file)
     elsewhere: JsonObject = {"pattern": f"**/{name}"}
     if "glob" in transcript.tools and not any(one.name == "glob" for one in transcript.exchanges):
-        return _Proposal(text=f"{task.file} does not exist. I look for {name} elsewhere.", calls=[("glob", elsewhere)])
+        return _Proposal(
+            text=f"{task.file} does not exist. I will look for {name} elsewhere.", calls=[("glob", elsewhere)]
+        )
     found = next((line for one in transcript.of("glob") for line in one.lines), None)
     if found is None or transcript.has_proposed("read", {"path": found}):
         return None
-    return _Proposal(text=f"There is {found}. I read it.", calls=[("read", {"path": found})])
+    return _Proposal(text=f"There is {found}. I will read it.", calls=[("read", {"path": found})])
