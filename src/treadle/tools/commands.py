@@ -1,4 +1,4 @@
-"""Commands: a program to run, how it ended, and who runs it. What a tool hands to a sandbox. Values and one port."""
+"""Commands: a program to run, how it ended, and what runs it. Values and one port."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, Protocol, runtime_checkable
@@ -25,26 +25,26 @@ class Command(msgspec.Struct, Documented, frozen=True, kw_only=True, metaclass=N
     env: Mapping[str, str] | None = None
     """Its whole environment; None for a clean one."""
     stdin: bytes | None = None
-    """What it reads; None for nothing."""
+    """Its standard input; None for no input."""
     timeout: float | None = None
-    """Seconds after which it is ended, with what it has written so far; None for no limit of its own."""
+    """Seconds after which it is ended, keeping what it has written so far; None for no separate limit."""
     on_output: Callable[[bytes], None] | None = None
-    """Called with each piece of its output as it comes, by a runner that can. It must not raise."""
+    """Called with each piece of its output as it arrives, if the runner supports that. It must not raise."""
 
 
 class Refusal(msgspec.Struct, Documented, frozen=True, kw_only=True):
-    """Something that a sandbox kept from a program."""
+    """Something that a sandbox refused to a program."""
 
     kind: Literal["read", "write", "network", "processes", "memory", "time", "disk", "other"]
     """What was refused."""
     target: str = ""
-    """The path, from `/`, or the limit; empty where nobody can tell."""
+    """The path, from `/`, or the limit; empty if unknown."""
     line: str = ""
-    """The program's own words."""
+    """The program's own message."""
 
 
 class ProcessResult(msgspec.Struct, Documented, frozen=True, kw_only=True):
-    """How a program ended. An exit code that is not 0 is a result, not an error."""
+    """How a program ended. A non-zero exit code is a result, not an error."""
 
     exit_code: int
     """Negative: the signal that ended it."""
@@ -53,11 +53,11 @@ class ProcessResult(msgspec.Struct, Documented, frozen=True, kw_only=True):
     stderr: str
     """What it wrote to its standard error."""
     is_shortened: bool = False
-    """Whether more was written than is kept here: the middle is left out then."""
+    """Whether more was written than is kept here; the middle is then left out."""
     timed_out: bool = False
-    """Whether it was ended because its time was over."""
+    """Whether it was ended at its time limit."""
     refused: tuple[Refusal, ...] = ()
-    """What its sandbox kept from it, as far as that is known. Empty where it failed by itself."""
+    """What its sandbox refused, as far as that is known. Empty if the sandbox was not the cause."""
 
 
 class Place(msgspec.Struct, Documented, frozen=True, kw_only=True):
@@ -112,7 +112,7 @@ class Detached(msgspec.Struct, Documented, frozen=True, kw_only=True):
 
 
 class Runner(Protocol):
-    """Runs programs somewhere else than in this process as it is: in a sandbox, in a container, on another machine."""
+    """Runs programs in another place: in a sandbox, in a container, on another machine."""
 
     @property
     def name(self) -> str:
@@ -120,7 +120,7 @@ class Runner(Protocol):
         ...
 
     async def run(self, command: Command) -> ProcessResult:
-        """Run a program to its end. Being cancelled ends the program and all that it has started.
+        """Run a program to its end. A cancellation ends the program and everything that it has started.
 
         Raises:
             OSError: The program cannot be run there. It is never run anywhere else instead.

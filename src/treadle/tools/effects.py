@@ -8,14 +8,14 @@ __all__ = ["CallStatus", "Effect", "Risk"]
 
 
 class Effect(StrEnum):
-    """What one call does to the world. Undeclared means `unsafe`.
+    """What one call does to the world. The default is `unsafe`.
 
-    The word decides five things: what may run beside it, the default decision, what the runtime may retry, what happens
-    after a crash in mid-call, and what a failure is called.
+    The effect determines five things: what may run in parallel, the default decision, what the runtime may retry, what happens
+    after a crash during the call, and the status of a failure.
     """
 
     READ = "read"
-    """Observes only. Runs in parallel with other reads, is allowed by default, and may be run again."""
+    """Only observes. Runs in parallel with other reads, is allowed by default, and may be run again."""
     IDEMPOTENT = "idempotent"
     """The same arguments again change nothing more."""
     KEYED = "keyed"
@@ -33,34 +33,34 @@ class Effect(StrEnum):
 
 
 class Risk(StrEnum):
-    """The risk class of a call: what kind of harm it may do. It decides the default where no policy speaks, and people read it."""
+    """The risk class of a call: what kind of harm it may do. It determines the default if no policy decides, and people see it."""
 
     READ_ONLY = "read_only"
-    """Looks at data that the person may see anyway."""
+    """Reads data that the person may see anyway."""
     SEARCH_ONLY = "search_only"
-    """Finds things in a known place."""
+    """Searches a known place."""
     COMPUTE_ONLY = "compute_only"
-    """Calculates, and keeps nothing."""
+    """Computes, without storing anything."""
     DRAFT_ONLY = "draft_only"
-    """Prepares something that nobody gets before another call commits it."""
+    """Prepares something that has no effect until another call commits it."""
     WRITE_LOCAL = "write_local"
     """Changes files of the working folder."""
     WRITE_INTERNAL = "write_internal"
-    """Changes records of one's own organisation."""
+    """Changes records of your own organisation."""
     WRITE_EXTERNAL = "write_external"
     """Changes something that belongs to others."""
     FINANCIAL = "financial"
-    """Moves money, or commits to."""
+    """Moves money, or commits to it."""
     COMMUNICATION = "communication"
     """Sends something to people."""
     IDENTITY_ACCESS = "identity_access"
-    """Changes who may do what."""
+    """Changes identities or permissions."""
     SECURITY_SENSITIVE = "security_sensitive"
-    """Touches keys, secrets or settings of security."""
+    """Touches keys, secrets or security settings."""
     PROCESS_EXECUTION = "process_execution"
     """Runs programs."""
     NETWORK_OPEN_WORLD = "network_open_world"
-    """Reaches any address: what it asks for may carry data away."""
+    """Reaches any address, so a request can carry data away."""
     DESTRUCTIVE = "destructive"
     """Deletes, or overwrites what cannot be restored."""
     PRIVILEGED_ADMIN = "privileged_admin"
@@ -68,7 +68,7 @@ class Risk(StrEnum):
 
 
 def effect_from(effect: object) -> Effect:
-    """Return the effect that a word names.
+    """Return the effect with a name.
 
     Raises:
         ConfigurationError: There is no such effect.
@@ -79,7 +79,7 @@ def effect_from(effect: object) -> Effect:
 
 
 class CallStatus(StrEnum):
-    """What happened to one call. All but `ok` are errors to the model."""
+    """What happened to one call. Every status but `ok` is an error to the model."""
 
     OK = "ok"
     """The tool's value, checked against its output contract."""
@@ -94,14 +94,14 @@ class CallStatus(StrEnum):
     FAILED = "failed"
     """The tool raised an exception. The world may have changed unless the tool only reads."""
     REJECTED = "rejected"
-    """The service refused; the result holds its own words."""
+    """The service refused; the result has its own response."""
     UNEXPECTED_RESULT_SHAPE = "unexpected_result_shape"
-    """The value breaks the tool's output contract and is kept from the model."""
+    """The value violates the tool's output contract, so the model does not see it."""
     TIMEOUT = "timeout"
-    """A tool that only reads ran out of time."""
+    """A tool that only reads timed out."""
     CANCELLED = "cancelled"
-    """The run was cancelled, or a parallel call failed, and the call surely changed nothing."""
+    """The run was cancelled, or a parallel call failed, and the call certainly changed nothing."""
     SKIPPED = "skipped"
     """A limit or another call prevented it. The tool was not started."""
     OUTCOME_UNKNOWN = "outcome_unknown"
-    """The call may have changed the world: it ran out of time, was cancelled, or lost its connection or its process."""
+    """The call may have changed the world: it timed out, was cancelled, or lost its connection or its process."""

@@ -1,4 +1,4 @@
-"""Outputs: what a tool's own functions hand back: a value with more than one face, a call without one, what its check answers."""
+"""Outputs: what a tool's functions return: a result with several parts, a call without a value, the answer of a check."""
 
 from collections.abc import Awaitable
 from typing import Any
@@ -14,7 +14,7 @@ __all__ = ["Done", "NotDone", "ToolOutput", "Unfinished", "Unknown", "answer_of_
 
 
 class Done(msgspec.Struct, Documented, frozen=True):
-    """Answer of a tool's `check`: the call was done, with this result. `Done()` says it of a result of nothing.
+    """Answer of a tool's `check`: the call was done, with this result. `Done()` has no value.
 
     Example:
         async def was_paid(arguments, ctx):
@@ -26,17 +26,17 @@ class Done(msgspec.Struct, Documented, frozen=True):
 
 
 class NotDone:
-    """Answer of a tool's `check`: the call surely did not happen."""
+    """Answer of a tool's `check`: the call certainly did not happen."""
 
 
 class Unknown:
-    """Answer of a tool's `check`: nobody can tell."""
+    """Answer of a tool's `check`: it cannot be determined."""
 
 
 def answer_of_check(value: object) -> "type[NotDone | Unknown] | Done | None":
-    """Return what a tool's `check` says; None where its value is not an answer, such as None, False or an empty list.
+    """Return the answer of a tool's `check`; None if its value is not an answer, such as None, False or an empty list.
 
-    A plain value that is neither empty nor false stands for `Done(value)`.
+    A plain value that is neither empty nor false means `Done(value)`.
     """
     try:
         return _answer(value)
@@ -65,12 +65,12 @@ def _says_nothing(value: object) -> bool:
 
 
 class Unfinished(Exception):
-    """Raised by a tool whose call ended without a value and that knows what happened to it, as a run of its own does.
+    """Raised by a tool whose call ended without a value, and that knows what happened to it, such as an agent that is a tool.
 
     Args:
         message: One sentence for the model.
-        body: What it has to say of it: any JSON value.
-        code: A finer word than the status.
+        body: Details: any JSON value.
+        code: A more precise code than the status.
         may_have_acted: Whether the world may have changed.
     """
 
@@ -86,7 +86,7 @@ class Unfinished(Exception):
 
 
 class ToolOutput(msgspec.Struct, Documented, frozen=True, kw_only=True):
-    """A result with more than one face. Return it from a tool to set them apart."""
+    """A result with several parts: a value for the model, media, a text for people, facts."""
 
     data: Any = None
     """The value: checked against the output contract and shown to the model as JSON."""
@@ -95,9 +95,9 @@ class ToolOutput(msgspec.Struct, Documented, frozen=True, kw_only=True):
     display: str | None = None
     """What a person sees instead of the data."""
     artifact: bytes | None = None
-    """The whole, where the data is only a part of it, such as all that a command has written. It is kept in the journal, and the
+    """The whole, if the data is only a part of it, such as the complete output of a command. It is kept in the journal, and the
     result's `artifact` names it."""
     facts: JsonObject | None = None
-    """What the session is to remember, by name, such as {"read": {"a.py": "sha256..."}}: a JSON merge patch.
+    """Facts to store in the session, by name, such as {"read": {"a.py": "sha256..."}}: a JSON merge patch.
 
-    Objects are merged into the facts that there are, None removes one. `ctx.facts` reads them; the model does not see them."""
+    Objects are merged into the existing facts, and None removes one. Tools read them as `ctx.facts`; the model does not see them."""
