@@ -73,8 +73,9 @@ def options(one: Invocation) -> list[str]:
 def is_risky(argument: str, program: Program) -> bool:
     """Whether an option writes a file, starts a program or reads settings."""
     name = argument.partition("=")[0]
-    if program is UNKNOWN:
-        return name in RUNNING_OPTIONS and name not in AMBIGUOUS_OPTIONS
+    usually_runs = name in RUNNING_OPTIONS and name not in AMBIGUOUS_OPTIONS and program.operands != "text"
+    if usually_runs or program is UNKNOWN:
+        return usually_runs
     if argument.startswith(("@", "+")):
         return argument[0] in program.risky
     if program.style == "words":
