@@ -1,4 +1,4 @@
-"""Decorators: `@tool`, which makes a tool of a typed Python function. Runs nothing, and decides nothing about a call."""
+"""Decorators: `@tool`, which makes a tool from a typed Python function. Runs nothing, and decides nothing about a call."""
 
 import difflib
 import functools
@@ -151,7 +151,7 @@ def tool(
     subjects: Callable[[JsonObject], Mapping[str, Subject]] | None = None,
     sandbox: Callable[[JsonObject], Command] | Literal["runner"] | None = None,
 ) -> Any:
-    """Make a tool of a typed function. The function stays callable with its own signature.
+    """Make a tool from a typed function. The function stays callable with its own signature.
 
     The signature becomes the schema, the docstring the description, the return annotation the output contract. A parameter
     annotated `ToolContext` is injected, and the model never sees it. The result is a `Tool`: pass it to `Agent(tools=...)`.
@@ -169,36 +169,36 @@ def tool(
 
     Args:
         function: The function or bound method; left out when options are given, as in the example.
-        name: What the model calls it; None for the function's own name.
+        name: Its name for the model; None for the function's own name.
         effect: What a call does to the world: `read`, `idempotent`, `keyed`, `unsafe`, or a function of the arguments that
             returns one of these.
         timeout: Seconds that one attempt may take; None for the run's own limit only.
-        retries: Attempts beyond the first, where the effect allows any; None for the budget's.
+        retries: Attempts beyond the first, if the effect allows any; None for the budget's.
         resources: A function of the arguments that returns what a call touches, such as `{"file:/a": "write"}`. Calls on
-            different things may run in parallel.
+            different resources may run in parallel.
         check: An async function of (arguments, ctx) that finds out whether a call of unknown outcome was done: it returns
             `Done(value)`, `NotDone` or `Unknown`. It needs a `timeout`.
         key: A function of the arguments that returns what a call is about, such as an invoice's number: a JSON value.
-            A call with the key of a call in doubt asks a person first.
-        permission: `allow`, `ask` or `deny`, where no policy decides; None for the effect's default.
-        risk: Its risk class, such as `financial`, or a function of the arguments that says so: it decides the default, and people see it.
-        review: What a person who is asked is shown: a function of the arguments and the session's facts that returns a `Review`.
-        draft: The tool that prepares what this one commits; a decision `draft` runs that in its place.
-        requires_approval: Whether a person must allow each call though a policy allows it; or a function of the checked call.
-        result_limit: Characters of a result that the model sees, where that is less than the budget's.
+            A call with the key of a call in doubt needs approval first.
+        permission: `allow`, `ask` or `deny`, if no policy decides; None for the effect's default.
+        risk: Its risk class, such as `financial`, or a function of the arguments that returns one. It sets the default, and people see it.
+        review: What a person sees who is asked: a function of the arguments and the session's facts that returns a `Review`.
+        draft: The tool that prepares what this one commits; a decision `draft` runs that tool instead.
+        requires_approval: Whether a person must allow each call even if a policy allows it; or a function of the checked call.
+        result_limit: Characters of a result that the model sees, if fewer than the budget's.
         visible: Whether the tool is offered, or a function of the session's view that decides before each request.
         guidance: Longer advice for the model, placed in the instructions.
         ends_run: Whether a successful result ends the run, with its value as the output.
-        polling: Whether the model is meant to call it repeatedly until something has happened: this never counts as
+        polling: Whether the model is meant to call it repeatedly until something has happened; its calls never count as
             repetition.
-        interrupt: What cancelling the run does to a call under way: `cancel` cuts it off, `block` waits for it up to its
+        interrupt: What cancelling the run does to a running call: `cancel` cuts it off, `block` waits for it up to its
             time limit.
         examples: Arguments of good calls, shown to the model; or recorded calls, each a `ToolExample`, which `treadle tools check`
             compares with the contracts.
         subjects: A function of the arguments that returns what some of them name once they are resolved, such as
             `{"path": Subject(names=("src/a.py",))}`: policies match that.
-        sandbox: How a call runs where it is decided as `sandbox`: a function of the arguments that returns the `Command` that
-            runs in its place, or `runner` where the function runs all that it does through `ctx.runner`. None: it cannot.
+        sandbox: How a call runs if it is decided as `sandbox`: a function of the arguments that returns the `Command` to run
+            instead, or `runner` if the function runs everything through `ctx.runner`. None: it cannot.
 
     Raises:
         ToolDefinitionError: An option is invalid, or the function cannot be described to a model: it has `*args`, or a
