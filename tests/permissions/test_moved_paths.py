@@ -3,13 +3,14 @@
 import shutil
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from treadle import Agent, Guards, Tool, allow, ask, deny, file_tools, first_of, open_session, shell_tool, writing_tools
 from treadle.events import ApprovalRequested
-from treadle.messages import Result
+from treadle.messages import Result, ToolCall
 from treadle.testing import ScriptedModel, call, text
 from treadle.tools import JsonObject, ToolContext
 
@@ -305,3 +306,30 @@ async def test_folders_are_made_where_a_link_leads_that_leads_nowhere_yet(root: 
     result = await Agent(model, tools=tools(root), policy=allow("write(path=later/on/**)")).run("Go")
 
     assert ([one.status for one in result.tool_calls], (root / "later/on/new").read_text()) == (["ok"], "x")
+
+
+@pytest.mark.row("AT-PATHS-SWAPPED", "AT-PATHS-DENIED")
+@pytest.mark.parametrize(("to", "status"), [("secrets/key", "denied"), ("pub/key", "ok")])
+async def test_a_line_is_decided_again_where_an_earlier_call_of_its_response_has_moved_what_it_touches(
+    root: Path, to: str, status: str
+):
+    asked: list[str] = []
+
+    def noted(call: ToolCall) -> ToolCall:
+        asked.append(call.name)
+        return call
+
+    model = ScriptedModel(
+        [
+            [call("link", name="l", to=to), call("shell", command="cat l"), call("shell", command="cat out/a")],
+            text("Done."),
+        ]
+    )
+    hook = SimpleNamespace(before=noted, after=lambda call, result: result)
+    agent = Agent(model, tools=[moving(root), shell_tool(root)], policy=first_of(*LINES), interceptors=[hook])
+
+    result = await agent.run("Go")
+
+    assert [one.status for one in result.tool_calls] == ["ok", status, "ok"]
+    assert asked == ["link", "shell", "shell", "shell"]  # the last line touches what it did
+    assert "hidden" not in "".join(one.content for one in results(result))

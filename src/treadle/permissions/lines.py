@@ -20,7 +20,7 @@ from treadle.shell.rules import CommandPattern
 from treadle.shell.sweeping import checked_out, swept
 from treadle.tools import CheckedCall, FileNames, JsonObject, Place, ShellLine, Subject, Tool
 
-__all__ = ["FILE_TOOLS", "JudgedLine", "Reached", "judged", "pattern_of", "start_folder"]
+__all__ = ["FILE_TOOLS", "JudgedLine", "Reached", "judged", "pattern_of", "start_folder", "touched"]
 
 Extent: TypeAlias = Literal["itself", "children", "tree"]
 
@@ -123,6 +123,18 @@ def start_folder(tool: Tool, arguments: JsonObject, facts: JsonObject) -> str:
     except Exception:  # noqa: BLE001 - the author's function: `judged` says what it means that it raises
         return "."
     return place.path if place.relative is None else place.relative
+
+
+def touched(call: CheckedCall, facts: JsonObject) -> object:
+    """Return which files the line of a call touches, as its paths lead now: to be compared with the same at another time.
+
+    Args:
+        facts: What tools have remembered in the session.
+    """
+    line = judged(call, facts)
+    if line is None:
+        return None
+    return [(one.subject.names, one.access) for one in line.reached], line.mentioned, line.swept
 
 
 def judged(call: CheckedCall, facts: JsonObject) -> JudgedLine | None:

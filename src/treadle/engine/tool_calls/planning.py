@@ -20,7 +20,7 @@ from treadle.engine.tool_calls.early import EarlyCalls
 from treadle.engine.tool_calls.finishing import Finisher
 from treadle.events import AnyEvent, ApprovalRequested, CallDecided, RepeatNoticed
 from treadle.permissions import consent
-from treadle.permissions.lines import start_folder
+from treadle.permissions.lines import start_folder, touched
 from treadle.ports import Decision, DecisionKind
 from treadle.sessions.inbox import plan_ended
 from treadle.sessions.ledger import Ledger
@@ -56,10 +56,13 @@ class Planner:
         self._progress = progress
         self._approval_seconds = approval_seconds
         self.approving = approving
+        self._places: dict[str, object] = {}
+        """What the lines of shell touch that wait for a call which acts: its links may lead them elsewhere."""
 
     async def plan(self, batch: Batch, finisher: Finisher) -> Plan:
         """Return one decision a call, in call order. Nothing has run yet."""
         proposal = batch.proposal
+        self._places.clear()
         plan = Plan(finisher=finisher, stop=None if proposal is None else proposal.stop)
         if proposal is not None and (failure := proposal.failure) is not None:
             for state in batch.calls:
@@ -170,14 +173,16 @@ class Planner:
         return None if doubt is None else consent.equals_doubt(doubt)
 
     def is_stale(self, call: CheckedCall) -> bool:
-        """Whether a call that is to start, also for the second time, was decided on in another mode, or for another folder."""
+        """Whether a call that is to start, also for the second time, was decided on in another mode, or for another folder or files."""
         state = self._ledger.state.open.get(call.id)
         if state is not None and state.started is not None and (state.suspended is not None or call.tool.resumes):
             return False  # it has begun
         if call.decision is not None and call.decision.mode != self._checker.mode:
             return True
         facts = self._ledger.state.facts.values
-        return call.tool.line is not None and call.folder != start_folder(call.tool, call.arguments, facts)
+        if call.tool.line is not None and call.folder != start_folder(call.tool, call.arguments, facts):
+            return True
+        return call.id in self._places and self._places[call.id] != touched(call, facts)
 
     async def decide_anew(self, calls: Sequence[CheckedCall], batch: Batch, finisher: Finisher) -> Plan:
         """Return the plan of calls that are to start, each decided on as things stand now."""
@@ -272,6 +277,8 @@ class Planner:
                     plan.adopted.append((decided.may_run, kept))
                 else:
                     plan.ready.append(decided.may_run)
+                    if plan.acts and decided.call.tool.line is not None:
+                        self._places[decided.call.id] = touched(decided.call, self._ledger.state.facts.values)
                     plan.acts = plan.acts or not decided.call.effect.is_read
             case DecisionKind.ASK:
                 self.approving.waits(decided.call)
