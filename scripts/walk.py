@@ -118,7 +118,7 @@ def walked() -> tuple[str, str]:
         terminal.type("Try five times instead of three")
         terminal.see("Allow this call to edit?")
         terminal.type("y", end="")
-        terminal.see("as it was.")
+        terminal.see("still 30 seconds.")
         picture = drawn(terminal.screen)
         terminal.type("Now watch the log")
         terminal.see("tail -f README.md")
