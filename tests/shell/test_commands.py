@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from treadle.shell.git import PLAIN_GIT
 from treadle.shell.judging import analyse, reads_only
+from treadle.shell.programs import INTERPRETERS, PROGRAMS, UNPACKERS, WRAPPERS
 from treadle.shell.reading import MAX_CHARACTERS, MAX_COMMANDS, read
+from treadle.shell.sweeping import checked_out, swept
 
 
 def words(source: str) -> list[tuple[str, ...]]:
@@ -255,3 +258,19 @@ def in_bash(source: str, folder: Path) -> tuple[list[tuple[str, ...]], set[str]]
         (place / one).unlink()
     calls = log.read_bytes().decode(errors="replace").split("\x00\x01\x00")[:-1]
     return [tuple(one.split("\x00")) for one in calls], files
+
+
+PROGRAM_NAMES = sorted({*PROGRAMS, *WRAPPERS, *INTERPRETERS, *UNPACKERS, *(f"git {one}" for one in PLAIN_GIT), "git", "rename", "x"})
+WORDS = ["", "-", "--", "-x", "--x", "-S", "--suffix", "--suffix=", "-i", "a", ".", "..", ":", "a:b", "@", "+", "=", "-C", "'*'", "'$x'", "-c", "1", "''", "-r"]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_no_command_makes_the_analysis_raise(seed: int):
+    chance = random.Random(seed)
+    for name in PROGRAM_NAMES:
+        for count in range(4):
+            line = analyse(" ".join([name, *chance.choices(WORDS, k=count)]))
+
+            for one in line.invocations:
+                swept(one)
+                checked_out(one)

@@ -245,7 +245,7 @@ PROGRAMS = MappingProxyType(
         ),
         "npm": program(
             "--prefix --script-shell --node-options --userconfig --globalconfig -C --git --shell --editor --viewer --node-gyp --python "
-            "--init-module --onload-script exec x explore edit init create innit set config"
+            "--init-module --onload-script exec x explore edit init create innit set config -c --call"
         ),
         "pnpm": program("--prefix --script-shell --node-options -C --dir --shell-emulator exec dlx create config env"),
         "yarn": program("--cwd --use-yarnrc --script-shell exec dlx node config create set"),

@@ -117,7 +117,7 @@ def _made(one: Invocation) -> list[str]:
 def _endings(arguments: Sequence[str], letter: str) -> list[str]:
     """Return the endings of backups that options name: `-S x`, `-bSx`, `--suffix=x`, `-i.bak`."""
     found: list[str] = []
-    for argument, after in zip(arguments, (*arguments[1:], ""), strict=True):
+    for argument, after in zip(arguments, (*arguments[1:], ""), strict=False):
         if argument.startswith(("--su", "--in-")):
             found.append(argument.partition("=")[2] or after)
         elif letter and letter in argument and argument.startswith("-") and not argument.startswith("--"):

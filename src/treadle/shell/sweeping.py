@@ -145,7 +145,7 @@ def _unpacked_into(one: Invocation, name: str) -> tuple[str, ...]:
         return tuple(words) or (".",)
     options = _INTO.get(name, ())
     named = []
-    for option, value in zip(one.arguments, (*one.arguments[1:], ""), strict=True):
+    for option, value in zip(one.arguments, (*one.arguments[1:], ""), strict=False):
         begun = next((name for name in options if option.startswith(name)), None)
         if begun is not None:
             named.append(option[len(begun) :].lstrip("=") or value)
