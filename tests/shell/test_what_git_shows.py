@@ -51,6 +51,7 @@ async def kind(line: str, folder: Path, policy=RULES) -> str:
 
 
 SHOWING = [
+    "git grep -nex -- 's*' d", "git grep -f p -- 's*' d", "git grep -nex ':/' d", "git grep x -- d 's*'",
     "git -P -P -P -P clone .git x", "git -P -P -P -P grep x -- 's*'", "git -C log show HEAD:../secret/key", "git -C log grep x -- ..",
     "git --git-dir .git show HEAD", "git -P -P -P -P -c a.b=c log -p", "git --literal-pathspecs show", "git --git-dir=.git -P clone .git x",
     "git status -v", "git status -vs", "git status --verb", "git status -v -- d", "git reflog -p", "git reflog show --patch", "git stash list --cc",
@@ -77,6 +78,18 @@ ELSEWHERE = ["git log --stat", "git diff -- d", "git diff HEAD -- d f", "git sho
 @pytest.mark.parametrize("line", SHOWING)
 async def test_git_shows_no_denied_file_that_no_word_names(repository, line):
     assert await kind(line, repository) in ("deny", "ask")
+
+
+@pytest.mark.row("P16")
+@pytest.mark.parametrize(
+    "line",
+    ["git checkout HEAD~1 -- 's*'", "git restore ':!d'", "git restore -s HEAD~1 :/", "git rm 's*'", "git rm -r ':(glob)s*/**'", "git clean -fd 's*'",
+     "git checkout -- .", "cd d && git restore :/secret"],
+)  # fmt: skip
+async def test_git_writes_no_denied_file_that_a_pattern_finds(repository, line):
+    rules = first_of(deny("write(path=secret/**)"), allow("shell"))
+
+    assert await kind(line, repository, rules) in ("deny", "ask")
 
 
 @pytest.mark.row("P16")

@@ -28,6 +28,10 @@ _OBJECT = re.compile(r"[0-9a-fA-F]{4,64}")
 _HIDDEN = re.compile(r"(?:^|/)\.[^./][^/]*$")
 _FORMING = frozenset({"-b", "--suffix-format", "--additional-suffix"})
 """Options that say how the names of the files are formed that a program writes."""
+_PATTERNS = frozenset({"-e", "-f"})
+"""Options with which the first operand of `git grep` is no pattern."""
+_BY_PATTERN = frozenset({"checkout", "clean", "restore", "rm"})
+"""Subcommands of git that write or take away all files that a pattern finds."""
 _SIGNS = re.compile(r"[=:,\s]")
 _ENDING = re.compile(r"[\w.*/-]+")
 _MAX_ENDS = 300
@@ -58,6 +62,8 @@ def paths(one: Invocation) -> list[Touched]:
     shows_all = is_git and _shows_what_it_does_not_name(one, arguments, goes_deep=goes_deep)
     if shows_all or (goes_deep and not _names_a_path(arguments, program)):
         named.append((".", one.text, reads(one) or shows_all))
+    writes_all = is_git and bool(_first(one) & _BY_PATTERN) and any(map(_MAGIC.match, _operands_of_git(one, arguments)))
+    named += [(".", one.text, False)] if writes_all else []
     found = [
         Touched(
             path=join(at, text),
@@ -72,7 +78,8 @@ def paths(one: Invocation) -> list[Touched]:
     if not is_git:
         return found
     is_above = goes_deep and "grep" not in _first(one) and not _names_a_path(arguments, program)
-    return [*found, *_from_the_top(one, arguments, shows_all=shows_all or is_above)]
+    top = Touched(path=".", access="write", text=one.text, from_root=True)
+    return [*found, *_from_the_top(one, arguments, shows_all=shows_all or is_above), *([top] if writes_all else [])]
 
 
 def _named(one: Invocation, program: Program, arguments: Sequence[str]) -> list[tuple[str, str, bool]]:
@@ -140,10 +147,7 @@ def joins_names(one: Invocation) -> list[Doubt]:
 
 def _shows_what_it_does_not_name(one: Invocation, arguments: Sequence[str], *, goes_deep: bool) -> bool:
     """Whether git shows or copies what stands in files that no word names: all of them, those of a pattern, or one by its number."""
-    first = _first(one)
-    operands = [word for word in arguments if not word.startswith("-")]
-    if "grep" in first and not any(word.startswith("-e") for word in arguments):
-        operands = operands[1:]
+    first, operands = _first(one), _operands_of_git(one, arguments)
     if SHOWING_GIT & first or any(word.startswith("--show-current-patch") for word in arguments):
         return True
     if "status" in first and goes_deep:  # it shows all that is staged, whatever it is asked about
@@ -155,6 +159,14 @@ def _shows_what_it_does_not_name(one: Invocation, arguments: Sequence[str], *, g
     if first & BY_OBJECT and not is_moving and any(map(_OBJECT.fullmatch, parts)):
         return True
     return goes_deep and any(map(_MAGIC.match, operands))
+
+
+def _operands_of_git(one: Invocation, arguments: Sequence[str]) -> list[str]:
+    """Return the arguments that are no options, and not the pattern of `git grep`."""
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    before, after = ([word for word in part if word[:1] != "-"] for part in (arguments[:end], arguments[end:]))
+    has_pattern = "grep" in _first(one) and not any(has_option(word, _PATTERNS) for word in arguments[:end])
+    return [*before[1 if has_pattern else 0 :], *after]
 
 
 def _first(one: Invocation) -> set[str]:

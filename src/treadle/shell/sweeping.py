@@ -107,7 +107,7 @@ def _by_text(one: Invocation) -> tuple[str, ...]:
         return (".",) if _begins(rest, ("--t", "-c", "--c", "-u", "--up", "--se")) else ()
     if subcommand == "apply" and any(word in ("--check", "--stat", "--numstat", "--summary") for word in rest):
         return ()
-    if subcommand == "rm" and not _begins(rest, ("-r",)):
+    if subcommand == "rm" and not _begins(rest, ("-r",)) and not any(set(word) & set("*?[:") for word in rest):
         return ()
     named = [word for word in rest if not word.startswith("-")] if subcommand in _NAMING else []
     return tuple(named) or (".",)
