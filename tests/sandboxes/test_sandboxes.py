@@ -446,6 +446,41 @@ def test_what_a_command_failed_at_by_itself_is_not_told_as_a_refusal(run: Callab
     assert well.refused == ()
 
 
+@pytest.mark.parametrize(
+    ("words", "settings"),
+    [
+        ("curl: (7) Failed to connect to 127.0.0.1 port 1", {"network": True}),
+        ("socket.gaierror: [Errno -2] Name or service not known", {"network": True}),
+        ("MemoryError", {"memory_bytes": None}),
+        ("bash: fork: retry: Resource temporarily unavailable", {"max_processes": None}),
+        ("connect to 127.0.0.1 port {closed}: Connection refused", {}),
+    ],
+)
+def test_words_of_a_limit_that_does_not_hold_are_the_commands_own(
+    run: Callable[..., ProcessResult], words: str, settings: dict[str, object]
+):
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        closed = unused.getsockname()[1]
+    assert run(f"echo '{words.format(closed=closed)}' >&2; exit 7", **settings).refused == ()
+
+
+@pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6])
+def test_a_service_of_the_machine_that_cannot_be_reached_is_told_as_a_refusal(
+    run: Callable[..., ProcessResult], family: socket.AddressFamily
+):
+    host = "127.0.0.1" if family == socket.AF_INET else "::1"
+    with socket.socket(family) as service:
+        service.bind((host, 0))
+        service.listen()
+        port = service.getsockname()[1]
+        program = f"import socket; socket.create_connection(({host!r}, {port}))"
+        line = f"{PYTHON} -c '{program}' 2>/dev/null || {{ echo 'connection to \"{host}\", port {port} failed: Connection refused' >&2; exit 2; }}"
+        done = run(line.replace(program, program.replace("'", '"')))
+
+    assert [one.kind for one in done.refused] == ["network"]
+
+
 ESCAPES = """
 import os, sys, time
 for number in range(3):

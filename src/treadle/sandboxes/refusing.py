@@ -40,6 +40,10 @@ _SIGNALS: Mapping[int, tuple[Literal["time", "disk"], str]] = {
     signal.SIGXFSZ: ("disk", "max_file_bytes"),
 }
 _REPLACED = "Another program replaced it while the command ran, so that the command may have changed it too. A person should look at it."
+_UNANSWERED = ("Connection refused", "ECONNREFUSED")
+_PORT = re.compile(r"(?:\bport |[:,] ?|/)(\d{2,5})\b", re.IGNORECASE)
+_LISTENS = "0A"
+"""A socket that listens, in the kernel's tables."""
 _CONNECTING = re.compile(r"\b(socket|connect)")
 _QUOTED = re.compile(r"""['"\u2018`]([^'"\u2019`\n]{1,500})['"\u2019`]""")
 _NAMED = re.compile(r"[\s:]([^\s:'\"\u2018\u2019`]{1,500})(?=:\s)")
@@ -102,6 +106,7 @@ def refusals(
     places: Places,
     *,
     cwd: str,
+    about: Confinement,
     counted: Mapping[str, str],
     moved: Mapping[str, str],
     replaced: Sequence[str] = (),
@@ -110,6 +115,7 @@ def refusals(
 
     Args:
         cwd: The folder that relative paths of the program start from.
+        about: What it was held to: what is not closed has not been refused.
         counted: Limits that were counted from outside and that it has reached, by kind.
         moved: What it gave a protected name, with the path that this has now.
         replaced: Protected files that another program has replaced meanwhile, which ends their protection.
@@ -124,7 +130,7 @@ def refusals(
     if result.exit_code == 0 and not found:
         return ()
     for line in _lines(result):
-        refusal = _refused(line, places, cwd)
+        refusal = _refused(line, places, cwd, about)
         if refusal is not None and refusal.kind == "other" and _CONNECTING.search(result.stderr):
             refusal = msgspec.structs.replace(refusal, kind="network")
         if refusal is not None and not any(
@@ -143,10 +149,13 @@ def _lines(result: ProcessResult) -> Iterator[str]:
     return (line.strip()[:_LONGEST_LINE] for line in text.splitlines()[-_MOST_LINES:] if line.strip())
 
 
-def _refused(line: str, places: Places, cwd: str) -> Refusal | None:
+def _refused(line: str, places: Places, cwd: str, about: Confinement) -> Refusal | None:
+    is_open = {"network": about.network, "memory": about.memory_bytes is None, "processes": about.max_processes is None}
     for kind, markers in _WORDS:
         if any(word in line for word in markers):
-            return Refusal(kind=kind, line=line)
+            return None if is_open.get(kind) else Refusal(kind=kind, line=line)
+    if not about.network and _first(_UNANSWERED, line) and any(map(_is_listened_on, _PORT.findall(line))):
+        return Refusal(kind="network", line=line)
     if word := _first(_WRITING, line):
         path = _path(line, word, cwd)
         return None if path and places.takes(path) else Refusal(kind="write", target=path, line=line)
@@ -157,6 +166,19 @@ def _refused(line: str, places: Places, cwd: str) -> Refusal | None:
         is_hidden = bool(path) and os.path.lexists(path) and not places.hold(path)
         return Refusal(kind="read", target=path, line=line) if is_hidden else None
     return None
+
+
+def _is_listened_on(port: str) -> bool:
+    """Whether a program of this machine answers at a port, which has an empty network inside: nothing there ever does."""
+    at = f":{int(port):04X} "
+    tables = (_read(f"/proc/net/{name}") for name in ("tcp", "tcp6"))
+    return any(at in line and f" {_LISTENS} " in line for table in tables for line in table.splitlines())
+
+
+def _read(path: str) -> str:
+    with suppress(OSError):
+        return Path(path).read_text()
+    return ""
 
 
 def _first(markers: Sequence[str], line: str) -> str:

@@ -99,6 +99,7 @@ class _Confined:
             result,
             launch.places,
             cwd=_folder(command, self._places),
+            about=about,
             counted=counted,
             moved=closed.moved,
             replaced=[path for path, identity in before.items() if now.get(path) != identity],
