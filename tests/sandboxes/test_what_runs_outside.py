@@ -266,6 +266,42 @@ def test_a_folder_that_a_command_closes_keeps_no_protected_name(kind: str, mode:
     assert [one for one in (".mcp.json", ".vscode") if (shared / one).exists()] == []
 
 
+# Within a sandbox
+
+WITHIN_LANDLOCK = """
+import os, sys
+from treadle.cli.main import main
+from treadle.sandboxes import launcher
+from treadle.sandboxes.filtering import call_filter
+plan = {"readable": ["/"], "writable": [sys.argv[1]], "devices": ["/dev/null"], "network": False}
+launcher._libc.prctl(38, 1, 0, 0, 0)
+launcher._confine_files(plan)
+launcher._drop_capabilities()
+launcher._filter_calls(call_filter("files", has_network=False, landlock_abi=launcher.landlock_abi()))
+sys.exit(main(sys.argv[2:]))
+"""
+
+
+@needs_landlock
+def test_a_treadle_within_a_sandbox_says_what_does_not_work_there_and_runs_nothing_bare(tmp_path: Path):
+    script = [{"calls": [{"name": "shell", "arguments": {"command": "touch ran"}}]}, {"text": "Done."}]
+    (tmp_path / "s.json").write_text(json.dumps(script))
+    env = {**os.environ, "TREADLE_HOME": str(tmp_path / "home"), "TMPDIR": str(tmp_path)}
+
+    def treadle(*words: str) -> subprocess.CompletedProcess[str]:
+        line = [sys.executable, "-c", WITHIN_LANDLOCK, str(tmp_path), *words]
+        return subprocess.run(line, cwd=tmp_path, env=env, check=False, capture_output=True, text=True)
+
+    doctor = treadle("doctor").stdout
+    assert "A sandbox is required but unavailable" in doctor
+    assert "self-check  The mock provider cannot listen" in doctor
+    confined = treadle("run", "-m", "script:s.json", "--tools", "shell", "--sandbox", "on", "--mode", "bypass", "go")
+    assert (confined.returncode, "sandbox is required but unavailable" in confined.stderr) == (1, True)
+    assert not (tmp_path / "ran").exists()
+    assert treadle("run", "-m", "script:s.json", "--tools", "shell", "--mode", "bypass", "go").returncode == 0
+    assert (tmp_path / "ran").exists()
+
+
 # Folders without end
 
 DEEP = """{python} -c "

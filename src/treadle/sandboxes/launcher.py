@@ -47,7 +47,7 @@ def main() -> None:
             _confine_files(plan["landlock"])
             _drop_capabilities()
             _filter_calls(plan["landlock"]["filter"])
-    except OSError as error:
+    except (OSError, ValueError) as error:  # a limit that cannot be set is the latter
         sys.stderr.write(f"{MARK}{error}\n")
         os._exit(FAILED)
     for number in (_SIGPIPE, _SIGXFSZ):

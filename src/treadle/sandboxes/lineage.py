@@ -113,7 +113,7 @@ def _may_set_limits() -> bool:
     """Whether the limit can be set: it cannot where we run in a sandbox ourselves, which keeps the mark that we have."""
     try:
         resource.setrlimit(resource.RLIMIT_RTTIME, resource.getrlimit(resource.RLIMIT_RTTIME))
-    except OSError:
+    except (OSError, ValueError):  # which Python makes of a missing permission
         return False
     return True
 

@@ -187,11 +187,14 @@ class MockProvider:
 
         loop = asyncio.get_running_loop()
         try:
-            return await loop.create_server(protocol, self._host, self._port, backlog=1024)
+            server = await loop.create_server(protocol, self._host, self._port, backlog=1024)
         except OSError as exc:
             raise ConfigurationError(
                 f"The mock provider cannot listen on {self._host} port {self._port}: {exc.strerror}."
             ) from exc
+        if not server.sockets:  # asyncio passes over what no socket can be made for, as in a sandbox
+            raise ConfigurationError(f"The mock provider cannot listen on {self._host}: no socket can be created here.")
+        return server
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
