@@ -1,4 +1,4 @@
-"""A payment that a person must allow. Nothing is paid before the answer, and nothing twice after it."""
+"""A payment that a person must allow. Nothing is paid before the answer, and nothing is paid twice after it."""
 
 import asyncio
 import tempfile

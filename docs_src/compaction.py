@@ -1,4 +1,4 @@
-"""A conversation that outgrows its model: old results go first, then a summary takes the place of what is old."""
+"""A conversation that outgrows its model: old results are cleared first, then a summary replaces old messages."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""What the model sees of a session: earlier traces left out, notes in front, and a number that it must not know hidden."""
+"""What the model sees of a session: without earlier calls, with notes added, and with a secret number hidden."""
 
 import asyncio
 import re

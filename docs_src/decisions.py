@@ -1,4 +1,4 @@
-"""A policy of one's own: it changes a call, stops the run for a person, or has a program run in a sandbox."""
+"""A custom policy: it changes a call, stops the run for a person, or has a program run in a sandbox."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Drivers around drivers: one counts and logs, one answers equal requests from memory, one keeps to a pace."""
+"""Drivers around drivers: one counts and logs, one caches equal requests, one limits the rate."""
 
 import asyncio
 import logging

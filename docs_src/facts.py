@@ -1,4 +1,4 @@
-"""An editor that remembers what it has read, and refuses to write over what has changed since."""
+"""An editor that remembers what it has read, and refuses to overwrite a file that has changed since."""
 
 import asyncio
 import hashlib

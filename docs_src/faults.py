@@ -1,4 +1,4 @@
-"""Time and faults under the test's hand: a wait of minutes takes none, and the store fails at each operation in turn."""
+"""Time and faults controlled by a test: a wait of minutes takes no time, and the store fails at each operation in turn."""
 
 import asyncio
 import itertools

@@ -1,4 +1,4 @@
-"""Instruction files and skills: what a folder says about the work in it, as text for a model."""
+"""Instruction files and skills: the instructions of a folder, as text for a model."""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Histories that somebody else made, held to what the vendor takes."""
+"""Histories from other code, checked against the rules of each vendor."""
 
 from typing import Any
 

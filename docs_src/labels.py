@@ -1,4 +1,4 @@
-"""A page of strangers that says it speaks for the person: the model reads it in a frame that it cannot end."""
+"""A page that pretends to speak for the person: the model reads it in a frame that the page cannot end."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""A test of an agent of one's own: the tool by itself, the whole run, and what happens to a refusal."""
+"""Tests of your own agent: the tool by itself, the whole run, and a refusal."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Every type that a parameter of a tool may have. The schema that the model reads is printed, and each value arrives typed."""
+"""Every type that a parameter of a tool may have. Each value arrives with its Python type."""
 
 from dataclasses import dataclass
 from datetime import date

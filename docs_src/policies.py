@@ -1,4 +1,4 @@
-"""Who decides on calls: rules by name, a policy of one's own, and an interceptor that sees every call and result."""
+"""Who decides on calls: rules by name, a custom policy, and an interceptor that sees every call and result."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""A tool that runs a program, and an agent that is another's tool."""
+"""A tool that runs a program, and an agent that is a tool of another agent."""
 
 import asyncio
 import sys

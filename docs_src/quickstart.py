@@ -1,4 +1,4 @@
-"""The first agent: one tool, one question. The scripted model stands in for a real one, so that this runs without a key."""
+"""The first agent: one tool, one question. The scripted model replaces a real one, so that this runs without a key."""
 
 from treadle import Agent, tool
 from treadle.testing import ScriptedModel, call, text

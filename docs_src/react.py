@@ -1,4 +1,4 @@
-"""A model that cannot call tools writes its steps as JSON. The tools, and all that guards them, are the same."""
+"""A model that cannot call tools writes its steps as JSON. The tools, rules and limits are the same."""
 
 import asyncio
 import json

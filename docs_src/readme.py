@@ -1,4 +1,4 @@
-"""The README's program: one tool, one question. With a name such as "ollama:qwen3" in place of the script, it asks a real model."""
+"""The README's program: one tool, one question. With a name such as "ollama:qwen3" instead of the script, it asks a real model."""
 
 from treadle import Agent, tool
 from treadle.testing import ScriptedModel, call, text

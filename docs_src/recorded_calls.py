@@ -1,4 +1,4 @@
-"""Recorded calls of a tool, compared with what the tool promises now: in the code, in a file, and in a test of your own."""
+"""Recorded calls of a tool, compared with what the tool promises now: in the code, in a file, and in your own test."""
 
 import asyncio
 import json

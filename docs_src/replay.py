@@ -1,4 +1,4 @@
-"""Record what a model says once, and play it again without a network. A request that differs is refused."""
+"""Record a model's responses once, and replay them without a network. A request that differs is refused."""
 
 import asyncio
 import tempfile

@@ -1,4 +1,4 @@
-"""A session is marked, taken back, forked, explained, and moved to another journal. What was paid stays paid."""
+"""A session is marked, rewound, forked, explained, and moved to another journal. What was paid stays paid."""
 
 import asyncio
 import tempfile

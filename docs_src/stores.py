@@ -1,4 +1,4 @@
-"""A store of one's own: a dictionary. It writes the primitives; the journal over them is the same for all stores."""
+"""A custom store: a dictionary. It implements the primitives; the journal over them is the same for all stores."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""A final answer with a form. What does not fit is reported to the model, and never returned."""
+"""A structured answer. One that does not fit is reported to the model, and never returned."""
 
 import asyncio
 

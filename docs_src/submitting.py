@@ -1,4 +1,4 @@
-"""A task is submitted, waits for a person, and is carried out by a worker: three parts that share a journal and nothing else."""
+"""A task is submitted, waits for a person, and is carried out by a worker. The three parts share only a journal."""
 
 import asyncio
 import tempfile

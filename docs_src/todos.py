@@ -1,4 +1,4 @@
-"""A list of what is to be done, which the model keeps: a fact of the session that outlives a compaction and a restart."""
+"""A todo list that the model keeps: a fact of the session that survives a compaction and a restart."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""The options of a tool, each on a tool that wants it."""
+"""The options of a tool, each on a tool that needs it."""
 
 import asyncio
 

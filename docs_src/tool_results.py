@@ -1,4 +1,4 @@
-"""What a tool can give back: a refusal, a transient error, an image, and a text for people beside the value for the model."""
+"""What a tool can return: a refusal, a transient error, an image, and a text for people in addition to the value for the model."""
 
 import asyncio
 import base64

@@ -1,4 +1,4 @@
-"""Logs, metrics and spans made of events: a subscriber is a function, and every duration is in the events."""
+"""Logs, metrics and spans from events: a subscriber is a function, and every duration is in the events."""
 
 import asyncio
 import logging

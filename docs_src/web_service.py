@@ -1,4 +1,4 @@
-"""An agent behind HTTP: tasks, events as server-sent events, and approvals. The journal holds everything, the process nothing."""
+"""An agent behind HTTP: tasks, events as server-sent events, and approvals. All state is in the journal."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""A worker at its start: every run whose process has died, or whose question is answered, continues. It has no handle, only the journal."""
+"""A worker: it continues every run whose process has died, or whose question is answered. It needs only the journal."""
 
 import asyncio
 import os
