@@ -52,10 +52,6 @@ class Schema:
         problem = find_unencodable(schema, max_values=MAX_SCHEMA_VALUES)  # an encoder writes NaN as null
         if problem is not None:
             raise ToolDefinitionError(f"The {where} cannot be used: it cannot be written as JSON: {problem}.")
-        try:
-            _encoder.encode(schema)
-        except (TypeError, ValueError, RecursionError) as error:
-            raise ToolDefinitionError(f"The {where} cannot be used: it cannot be written as JSON: {error}.") from error
         self._schema = schema
         self._validator: Validator = compiled(schema, where=where)
         self._defaults = Defaults(schema)
