@@ -154,6 +154,12 @@ def _hides_in_words(one: Invocation, name: str, is_decided: Callable[[str], bool
 def _hides_in_options(one: Invocation, name: str, _: Callable[[str], bool]) -> str | None:
     if name == "env" and any(argument.startswith("--s") or _is_inline(argument, "-S") for argument in one.arguments):
         return "`env -S` splits a string into a command."
+    if name == "find" and {"-execdir", "-okdir"} & set(one.arguments):
+        return "`find -execdir` runs commands in folders that the line does not name."
+    if name in ("sudo", "doas") and any(
+        argument == "--login" or _is_inline(argument, "-i") for argument in one.arguments
+    ):
+        return f"`{name} -i` runs commands in the home folder."
     if name in ("git", "hg", "svn") and any(one.startswith(("-c", "-O")) for one in one.arguments[:4]):
         return f"`{name} -c` can change which programs it runs."
     option = next((one for one in one.arguments if _starts_program(one)), None)

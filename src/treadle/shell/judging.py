@@ -18,7 +18,7 @@ from treadle.shell.programs import (
     is_known,
     program_name,
 )
-from treadle.shell.reaching import JOINING, MAX_TAILS, folders, join, joins_names, paths, target
+from treadle.shell.reaching import JOINING, MAX_FOLDERS, MAX_TAILS, folders, join, joins_names, paths, target
 from treadle.shell.reading import MAX_COMMANDS, read
 
 __all__ = ["analyse", "reads_only"]
@@ -82,6 +82,10 @@ def _judged(line: Line, *, depth: int) -> Line:
         judged = Invocation(
             words=one.words, text=one.text, via=one.via, folders=folders(one), risks=(*one.risks, *_risks(one))
         )
+        if len(judged.folders) > MAX_FOLDERS:
+            doubts.append(
+                Doubt(reason="The folders that this command works in are too many to analyse.", text=one.text[:80])
+            )
         inner, reached = _inner(judged, depth=depth) if judged.risks else ([], [])
         invocations += [judged, *inner]
         within += reached

@@ -2,24 +2,26 @@
 
 import posixpath
 import re
-from collections.abc import Sequence
-from itertools import islice
+from collections.abc import Iterator, Sequence
+from itertools import islice, pairwise
 
 from treadle.shell.describing import Program
 from treadle.shell.git import BY_OBJECT, SHOWING_GIT
 from treadle.shell.knowing import has_option, is_risky, known, options, without_subcommand
 from treadle.shell.parsed import Doubt, Invocation, Redirection, Touched
-from treadle.shell.programs import SUFFIXED, UNPACKERS, program_name
+from treadle.shell.programs import SUFFIXED, UNPACKERS, WRAPPERS, program_name
 from treadle.shell.reading import leads_up
 
-__all__ = ["JOINING", "MAX_TAILS", "folders", "join", "joins_names", "paths", "reads", "target"]
+__all__ = ["JOINING", "MAX_FOLDERS", "MAX_TAILS", "folders", "join", "joins_names", "paths", "reads", "target"]
 
 JOINING = "=:,@"
 """Signs that may join a path to something."""
 MAX_TAILS = 32
 _MOVES = ("-C", "-D", "--chdir", "--cwd", "--directory", "--wd", "--work-tree", "--prefix")
 """Options with which programs go to another folder first."""
-_MAX_FOLDERS = 16
+MAX_FOLDERS = 32
+_MAX_LETTERS = 6
+"""How far into joined letters one may stand that takes a value."""
 _GROUPING = frozenset({"tar", "bsdtar", "gtar"})
 """Programs that take the values of joined letters from the words after them."""
 _GROUP = re.compile(r"-?[A-Za-z]*C")
@@ -197,17 +199,38 @@ def _from_the_top(one: Invocation, arguments: Sequence[str], *, shows_all: bool)
 
 
 def folders(one: Invocation) -> tuple[str, ...]:
-    """Return the folders that the paths of a command may be relative to: also those that an option such as `-C` names."""
-    found, words = list(one.folders), one.words
-    if program_name(one.program) in _GROUPING and any(map(_GROUP.match, one.arguments)):  # `tar cCf d x`
-        found += [join(base, word) for base in one.folders for word in one.arguments][:_MAX_FOLDERS]
-    for at, word in enumerate(words):
+    """Return the folders that the paths of a command may be relative to: also those that an option such as `-C` names.
+
+    One more than MAX_FOLDERS where there are too many.
+    """
+    found = dict.fromkeys(one.folders)
+    for value in _moves(one):
+        found.update(dict.fromkeys(join(base, value) for base in tuple(found)))
+        if len(found) > MAX_FOLDERS:
+            break
+    for value in _perhaps_moves(one):
+        found.update(dict.fromkeys(join(base, value) for base in one.folders))
+    return tuple(found)[: MAX_FOLDERS + 1]
+
+
+def _moves(one: Invocation) -> Iterator[str]:
+    """Return what an option names that changes the folder: it may do so several times."""
+    for word, after in zip(one.arguments, (*one.arguments[1:], ""), strict=False):
         option = next((option for option in _MOVES if word.startswith(option)), None)
-        if option is None or at == 0:
-            continue
-        values = [word.removeprefix(option).lstrip("="), *words[at + 1 : at + 2]]
-        found += [join(base, value) for base in tuple(found) for value in values if value and len(found) < _MAX_FOLDERS]
-    return tuple(dict.fromkeys(found))
+        if option is not None:
+            yield from filter(None, (word.removeprefix(option).lstrip("="), after))
+
+
+def _perhaps_moves(one: Invocation) -> Iterator[str]:
+    """Return what may be a folder that a program goes to: of `tar` each argument (`tar cCf d x`), of a wrapper each value of an option."""
+    name = program_name(one.program)
+    if name in _GROUPING and any(map(_GROUP.match, one.arguments)):
+        yield from one.arguments
+    elif name in WRAPPERS:
+        for word, after in zip(one.arguments, (*one.arguments[1:], ""), strict=False):
+            if word.startswith("-"):
+                joined = (word[at:] for at in range(2, min(len(word), _MAX_LETTERS)) if word[1] != "-")
+                yield from filter(None, (word.partition("=")[2], after, *joined))
 
 
 def _changes_settings(one: Invocation) -> bool:
@@ -267,9 +290,11 @@ def _values(argument: str, program: Program) -> list[str]:
 
 
 def _tails(argument: str) -> list[str]:
-    """Return what follows each sign that may join a path to something."""
-    tails = (argument[at + 1 :] for at, sign in enumerate(argument) if sign in JOINING)
-    return [tail for tail in islice(tails, MAX_TAILS) if tail]
+    """Return what may be a path in a word that signs join: what follows a sign, what stands before one, and what stands between two."""
+    places = [at for at, sign in enumerate(argument) if sign in JOINING][:MAX_TAILS]
+    heads = [argument[:at] for at in places] if not argument.startswith("-") else []
+    between = [argument[start + 1 : end] for start, end in pairwise(places)]
+    return [part for part in dict.fromkeys([*(argument[at + 1 :] for at in places), *heads, *between]) if part]
 
 
 def join(folder: str, path: str) -> str:
