@@ -70,7 +70,7 @@ demo: $(RUNTIME)  ## Run the main job on a small sample folder: no key, no netwo
 	if [ $$code -ne 10 ]; then \
 	  echo "The demo should have stopped at its limit with exit code 10, and ended with $$code." >&2; exit 1; fi; \
 	echo; \
-	echo "As it should, the run stopped at its limit of $(DEMO_CALLS) calls and summed up: exit code 10 means a budget was reached."
+	echo "As expected, the run stopped at its limit of $(DEMO_CALLS) calls with a summary: exit code 10 means that a budget was reached."
 
 .PHONY: lint
 lint: $(STAMP)  ## Check style, form, types and imports

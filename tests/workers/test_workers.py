@@ -280,7 +280,7 @@ async def test_workers_say_that_they_are_there_and_no_two_have_one_name(address:
         assert await journal.sessions() == ()
         with pytest.raises(
             WorkerNameTaken,
-            match=rf"'ada' is at work on this journal already \(process {os.getpid()} on [^ ]+\)\. Give",
+            match=rf"'ada' is already running on this journal \(process {os.getpid()} on [^ ]+\)\. Give",
         ):
             await Worker(address, {"clerk": clerk()}, name="ada").run()
     async with open_journal(address) as journal:

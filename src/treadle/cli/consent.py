@@ -31,7 +31,7 @@ _REFUSAL = "It needs a person's approval, and nobody can be asked in this run."
 
 
 def policy_of(settings: Settings) -> Policy | None:
-    """Return the policy of the rules: a denial wins over a permission; None where there are no rules."""
+    """Return the policy of the rules: a denial overrides a permission; None where there are no rules."""
     ruled = scoped(*rule_sets(settings.rules, "allow", "ask", "deny")) if settings.rules else None
     policy = ruled if settings.sandbox == "off" else Confined(ruled)
     return policy if settings.on_approval == "pause" else Unattended(policy, f"--on-approval {settings.on_approval}")

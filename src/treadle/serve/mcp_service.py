@@ -193,7 +193,7 @@ class Served:
             given = responses.get(approval.id)
             answer = answer_of(given) if isinstance(given, types.ElicitResult) else None
             if answer is not None:
-                with suppress(UnknownApproval):  # it expired and is asked anew, or somebody else was first
+                with suppress(UnknownApproval):  # it expired and is asked again, or somebody else was first
                     await session.answer(approval.id, answer.answer, reason=answer.reason, by=self._offer.by)
 
     async def _ask(self, approval: Approval) -> Answer | None:

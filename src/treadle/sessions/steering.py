@@ -119,7 +119,7 @@ class SteeredSession(HeldSession):
         at = self.clock.now() if now is None else now
         if at > approval.expires_at:
             raise ApprovalExpired(
-                f"Approval {shown(approval_id)} expired at {instant(approval.expires_at)}. Resume the session to be asked anew."
+                f"Approval {shown(approval_id)} expired at {instant(approval.expires_at)}. Resume the session to be asked again."
             )
         message = LeftAnswer(
             id=answer_id(approval),

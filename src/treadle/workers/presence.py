@@ -117,7 +117,7 @@ class Presence:
             self._lease = await self._journal.acquire(self._id, on_lost=self._lose, on_message=_pass)
         except SessionHeld as error:
             raise WorkerNameTaken(
-                f"A worker named {self.info.name!r} is at work on this journal already{await self._place_of_holder()}. "
+                f"A worker named {self.info.name!r} is already running on this journal{await self._place_of_holder()}. "
                 "Give each worker a name of its own, or none: --name, or Worker(name=...)."
             ) from error
         self._head = None

@@ -1,4 +1,4 @@
-"""`treadle worker`: carry out what was submitted to a journal, until a signal ends it."""
+"""`treadle worker`: run the tasks submitted to a journal, until a signal stops it."""
 
 import asyncio
 import logging

@@ -96,7 +96,7 @@ def _common() -> dict[str, Any]:
         "tools": _TEXTS | {"description": "Built-in tools by name, Python files, or module:attribute."},
         "allow": _TEXTS | {"description": "Rules of calls that are allowed."},
         "ask": _TEXTS
-        | {"description": "Rules of calls that a person is asked about; a question wins over a permission."},
+        | {"description": "Rules of calls that a person is asked about; a question overrides a permission."},
         "deny": _TEXTS | {"description": "Rules of calls that are denied; a denial wins."},
     }
 
