@@ -79,10 +79,11 @@ class Lineage:
             stopped |= _signalled(new, signal.SIGSTOP)
         until, left = time.monotonic() + _END_SECONDS, stopped
         while left and time.monotonic() < until:
-            _signalled(left, signal.SIGKILL)
+            _signalled(self._members(), signal.SIGKILL)
             time.sleep(_POLL_SECONDS)
-            left = self._members()
-        return left
+            # One that is ending has lost its environment already, and with it a mark.
+            left = self._members() | {one for one in left if not is_over(one)}
+        return {one for one in left if self._is_marked(one)}
 
     def _members(self) -> set[int]:
         """Return the processes with the mark that have not ended."""
