@@ -163,7 +163,7 @@ class Schema:
         path = error.instance_path
         match error.kind:
             case Kind.Required(property=name):
-                yield row(field_path([*path, name]), self._why_required(error), None)
+                yield row(field_path([*path, name]), self._why_required(error, name), None)
             case Kind.AdditionalProperties(unexpected=names) | Kind.UnevaluatedProperties(unexpected=names):
                 for name in names:
                     yield row(field_path([*path, name]), self._known(error), bounded(_at(value, [*path, name])))
@@ -187,16 +187,12 @@ class Schema:
     def _phrase(self, error: ValidationError) -> str:
         return phrase(lookup(self._schema, error.schema_path[:-1]), self._schema)
 
-    def _why_required(self, error: ValidationError) -> str:
+    def _why_required(self, error: ValidationError, name: str) -> str:
         if error.schema_path[-1:] not in (["dependentRequired"], ["dependencies"]):
             return "required"
         rules = lookup(self._schema, error.schema_path)
-        match error.kind:
-            case Kind.Required(property=name):
-                causes = [cause for cause, needs in rules.items() if isinstance(needs, list) and name in needs]
-                return f"required together with {' or '.join(causes)}"
-            case _:
-                return "required"
+        causes = [cause for cause, needs in rules.items() if isinstance(needs, list) and name in needs]
+        return f"required together with {' or '.join(causes)}"
 
     def _known(self, error: ValidationError) -> str:
         owner = resolved(lookup(self._schema, error.schema_path[:-1]), self._schema)
