@@ -27,7 +27,7 @@ def config_schema() -> dict[str, Any]:
         "notify": {
             "anyOf": [{"enum": list(NOTIFY_WORDS)}, _TEXTS | {"minItems": 1}],
             "default": "bell",
-            "description": "The sign when a long run needs you or has ended: a word, or a program with its arguments.",
+            "description": "How to notify you when a long run needs you or has ended: a word, or a program with its arguments.",
         },
         "notify_after_seconds": {"type": "number", "exclusiveMinimum": 0, "default": 10},
         "budget": budget,
@@ -48,10 +48,11 @@ def worker_limit() -> dict[str, Any]:
     """Return what can be said of a limit over all workers."""
     count = {"type": "integer", "minimum": 1}
     known = {
-        "sessions": count | {"description": "How many sessions may be under way side by side."},
-        "requests": count | {"description": "How many requests to a model may begin in any 60 seconds."},
-        "tokens": count | {"description": "How many tokens may be counted in 60 seconds before the next request."},
-        "each": {"enum": list(EACH), "description": "What has this limit for itself; all share it without."},
+        "sessions": count | {"description": "How many sessions may run in parallel."},
+        "requests": count | {"description": "How many model requests may start in any 60 seconds."},
+        "tokens": count
+        | {"description": "How many tokens the last 60 seconds may have used before the next request starts."},
+        "each": {"enum": list(EACH), "description": "What gets a limit of its own; without it, all share one."},
         **{name: _TEXTS | {"description": f"Only these {name}."} for name in ("tenants", "agents", "models")},
     }
     needs = [{"required": [name]} for name in ("sessions", "requests", "tokens")]
@@ -62,16 +63,17 @@ def _server() -> dict[str, Any]:
     """Return what can be said of an MCP server: a program, or an address."""
     texts = {"type": "object", "additionalProperties": {"type": "string"}}
     known: dict[str, Any] = {
-        "command": _TEXT | {"description": "The program that is started."},
+        "command": _TEXT | {"description": "The program to start."},
         "args": {"type": "array", "items": {"type": "string"}},
-        "env": texts | {"description": "Variables of the program; ${NAME} takes a value from yours."},
-        "cwd": _TEXT | {"description": "The folder in which it starts."},
+        "env": texts | {"description": "Environment variables of the program; ${NAME} copies one of yours."},
+        "cwd": _TEXT | {"description": "The folder to start it in."},
         "type": {"enum": ["stdio", "http", "streamable-http"]},
-        "url": _TEXT | {"description": "The address of a server that runs already."},
-        "headers": texts | {"description": "Headers of each request; ${NAME} takes a value from your variables."},
-        "trusted": {"type": "boolean", "description": "Whether the server's hints about its tools are believed."},
+        "url": _TEXT | {"description": "The address of a server that is already running."},
+        "headers": texts
+        | {"description": "Headers of each request; ${NAME} copies one of your environment variables."},
+        "trusted": {"type": "boolean", "description": "Whether to trust the server's hints about its tools."},
         "effects": {"type": "object", "additionalProperties": {"enum": [str(one) for one in Effect]}},
-        "timeout": {"type": "number", "exclusiveMinimum": 0, "description": "Seconds that a call may take."},
+        "timeout": {"type": "number", "exclusiveMinimum": 0, "description": "Time limit of a call, in seconds."},
     }
     kinds = [{"required": ["command"]}, {"required": ["url"]}]
     return {**_table({name: known[name] for name in SERVER_KEYS}), "oneOf": kinds}
@@ -81,23 +83,22 @@ def _common() -> dict[str, Any]:
     """Return what a file and each of its profiles can say."""
     return {
         "model": _TEXT | {"description": "The model, such as openai-chat:gpt-5-mini."},
-        "base_url": _TEXT | {"description": "The provider's address."},
-        "model_options": {"type": "object", "description": "Fields of each request to the model, such as temperature."},
-        "system": _TEXT | {"description": "Instructions for the model, or @ and a file beside this one."},
-        "mode": {"enum": list(get_args(Mode)), "description": "How much happens without a question."},
-        "sandbox": {"enum": list(get_args(Sandbox)), "description": "Whether commands are confined."},
+        "base_url": _TEXT | {"description": "The provider's base URL."},
+        "model_options": {"type": "object", "description": "Fields of each model request, such as temperature."},
+        "system": _TEXT | {"description": "Instructions for the model, or @FILE with a path relative to this file."},
+        "mode": {"enum": list(get_args(Mode)), "description": "Which calls run without asking you."},
+        "sandbox": {"enum": list(get_args(Sandbox)), "description": "Whether commands run in a sandbox."},
         "on_limit": {"enum": list(get_args(OnLimit)), "description": "What happens at a turn or call limit."},
         "on_approval": {
             "enum": list(get_args(OnApproval)),
-            "description": "What happens to a call that needs a person.",
+            "description": "What happens to a call that needs approval.",
         },
         "price": _table(dict.fromkeys(Price.__struct_fields__, _MONEY), required=["input", "output"]),
         "facts": _table(_facts()),
         "tools": _TEXTS | {"description": "Built-in tools by name, Python files, or module:attribute."},
-        "allow": _TEXTS | {"description": "Rules of calls that are allowed."},
-        "ask": _TEXTS
-        | {"description": "Rules of calls that a person is asked about; a question overrides a permission."},
-        "deny": _TEXTS | {"description": "Rules of calls that are denied; a denial wins."},
+        "allow": _TEXTS | {"description": "Rules for calls that are allowed."},
+        "ask": _TEXTS | {"description": "Rules for calls that need approval; they override `allow`."},
+        "deny": _TEXTS | {"description": "Rules for calls that are denied; they override `allow` and `ask`."},
     }
 
 
