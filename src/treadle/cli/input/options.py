@@ -302,9 +302,15 @@ class _Parser(argparse.ArgumentParser):
         self._place: argparse._ActionsContainer = self
 
     def error(self, message: str) -> NoReturn:
-        if (choice := re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)$", message)) is not None:
-            message += "." + _near(choice[1], re.findall(r"[\w-]+", choice[2]))
-            raise UsageError(f"{message[:1].upper()}{message[1:]} `{self.prog} --help` lists all.")
+        if (
+            wrong := re.search(r"argument ([^:]*): invalid choice: '([^']*)' \(choose from (.*)\)$", message)
+        ) is not None:
+            name = wrong[1] if wrong[1].startswith("-") else wrong[1].lower()
+            known = re.findall(r"[\w-]+", wrong[3])
+            raise UsageError(
+                f"Invalid {name} {wrong[2]!r}.{_near(wrong[2], known)} Choose from {', '.join(known)}. "
+                f"See `{self.prog} --help`."
+            )
         raise UsageError(f"{message[:1].upper()}{message[1:].rstrip('.')}. `{self.prog} --help` says how to write it.")
 
     def flag(self, *names: str, **options: Any) -> None:
