@@ -13,6 +13,7 @@ from treadle.resolve import memory_session
 pytest.importorskip("tree_sitter_bash")
 
 PROTECTED = [
+    "curl -fsSLo.envrc x", "wget -qcO.envrc x", "mytool -abcd.npmrc", "ruby -irc -pe 1 .npm", "git config --edit", "git config -e",
     "gunzip .npmrc.gz", "gunzip -k d/.envrc.gz", "gzip -dk .npmrc.gz", "bunzip2 .npmrc.bz2", "xz -d .npmrc.xz", "unlzma .npmrc.lzma",
     "zstd -d .npmrc.zst", "lz4 -d .npmrc.lz4", "uncompress .npmrc.Z", "gzip -d -S x .npmrcx", "gzip -dSx .npmrcx", "gunzip --suffix=x .npmrcx",
     "cp -b -S rc f .npm", "cp -bSrc f .npm", "mv --suffix=rc -b f .npm", "ln --suff rc -b f .npm", "sed -irc s/a/b/ .npm", "sed -i'.np*' s/a/b/ mrc",
@@ -22,6 +23,7 @@ PROTECTED = [
     "pushd .git && touch hooks/x", "pushd d && pushd ../.git && touch hooks/x",
 ]  # fmt: skip
 PLAIN = [
+    "curl -fsSL x", "git config --list", "mytool -abc d", "ruby -pe 1 f",
     "gunzip f.gz", "xz -dk f.xz", "cp -b -S .bak f g", "sed -i.bak s/a/b/ f", "sed -i s/a/b/ f", "split f", "split -l 10 f part_", "csplit f 1",
     "split ./f d/part", "git mv f g", "git rm f", "git commit -m rm", "pushd e && touch x", "pushd e; popd; touch x",
 ]  # fmt: skip

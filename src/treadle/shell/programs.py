@@ -431,7 +431,7 @@ UNPACKERS = frozenset(
 SUFFIXED = MappingProxyType(
     {
         **dict.fromkeys("cp mv ln install gzip gunzip xz unxz".split(), "S"),
-        **dict.fromkeys("sed gsed perl".split(), "i"),
+        **dict.fromkeys("sed gsed perl ruby".split(), "i"),
         **dict.fromkeys("patch gpatch".split(), "z"),
         **dict.fromkeys("rsync tar".split(), ""),
     }

@@ -20,6 +20,8 @@ MAX_TAILS = 32
 _MOVES = ("-C", "-D", "--chdir", "--cwd", "--directory", "--wd", "--work-tree", "--prefix")
 """Options with which programs go to another folder first."""
 MAX_FOLDERS = 32
+_MAX_JOINED = 9
+"""How far into joined letters one may stand whose value is a path: `curl -fsSLoFILE`."""
 _MAX_LETTERS = 6
 """How far into joined letters one may stand that takes a value."""
 _GROUPING = frozenset({"tar", "bsdtar", "gtar"})
@@ -239,6 +241,8 @@ def _changes_settings(one: Invocation) -> bool:
     at = next((at for at, word in enumerate(words) if word in ("config", "remote", "submodule")), None)
     if program_name(one.program) != "git" or at is None:
         return False
+    if any(word.startswith("--e") or word == "-e" for word in one.arguments):  # an editor changes them
+        return True
     looks = any(word.startswith(("--get", "--list", "--show", "-l")) for word in one.arguments)
     return not (looks or not set(words[at + 1 : at + 2]) - {"get", "get-url", "list", "status", "show"})
 
@@ -283,6 +287,8 @@ def _values(argument: str, program: Program) -> list[str]:
     is_short = not argument.startswith("--")
     found = [argument[2:]] if is_short and (starts or not program.reads_only) else []
     found += [argument[min(starts) :]] if starts else []
+    if is_short and not program.reads_only:
+        found += [argument[at:] for at in range(3, min(len(argument), _MAX_JOINED))]
     if is_short and program.style == "gnu":
         letters = {risky[1] for risky in program.risky if len(risky) == len("-x")}
         found += [argument[at + 1 :] for at, letter in enumerate(argument[:MAX_TAILS]) if at and letter in letters]
