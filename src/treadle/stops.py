@@ -159,7 +159,7 @@ _MEANING: dict[StopReason, tuple[Status, int, str]] = {
 _FOR_READERS: dict[StopReason, str] = {
     StopReason.STEP_LIMIT_REACHED: "Increase the limit to continue.",
     StopReason.BUDGET_EXCEEDED: "Increase the limit to continue.",
-    StopReason.APPROVAL_REQUIRED: "Allow or deny it, then resume.",
+    StopReason.APPROVAL_REQUIRED: "Allow or deny each call, then resume.",
     StopReason.INPUT_REQUIRED: "Answer the question, then resume.",
     StopReason.TASK_DENIED: "A policy denies this task: change the policy or the task.",
     StopReason.REFUSED: "Rephrase the task, or use another model.",

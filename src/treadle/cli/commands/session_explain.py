@@ -9,7 +9,7 @@ from treadle import Explanation
 from treadle.cli.input.options import Options
 from treadle.cli.input.settings import settings_of
 from treadle.cli.output.terminal import Terminal
-from treadle.cli.output.text import one_line, shown_call, shown_name, shown_resolution, shown_time
+from treadle.cli.output.text import counted, one_line, shown_call, shown_name, shown_resolution, shown_time
 from treadle.cli.sessions import named, opened, opened_session
 
 __all__ = ["explain"]
@@ -35,7 +35,7 @@ def _print(about: Explanation, terminal: Terminal) -> None:
     terminal.line(f"session {about.session_id} ({about.status}; last run {about.state}){parent}")
     for run in about.runs:
         terminal.line(
-            f"run {run.run_id}: {one_line(run.task, 60)} [{', '.join(map(shown_name, run.models)) or shown_name(run.model)}; {run.steps} steps; "
+            f"run {run.run_id}: {one_line(run.task, 60)} [{', '.join(map(shown_name, run.models)) or shown_name(run.model)}; {counted(run.steps, 'step')}; "
             f"{run.input_tokens} + {run.output_tokens} tokens; cost {run.cost or 'unknown'}]"
         )
     for line in _beside(about):
@@ -56,7 +56,7 @@ def _beside(about: Explanation) -> Iterator[str]:
         yield f"agent: {shown_name(about.agent)}"
     for one in about.acts:
         what = f"{one.tokens_before} to {one.tokens_after} tokens by {one_line(one.tier)}, " if one.tier else ""
-        used = f"{one.requests} requests; {one.input_tokens} + {one.output_tokens} tokens; cost {one.cost or 'unknown'}"
+        used = f"{counted(one.requests, 'request')}; {one.input_tokens} + {one.output_tokens} tokens; cost {one.cost or 'unknown'}"
         yield f"beside step {one.step}, {shown_name(one.act)}: {what}{used}"
     for given in about.inputs:
         yield f"input for {shown_name(given.call_id)} by {shown_name(given.by)} at {shown_time(given.at)}: {_json(given.value)}"
