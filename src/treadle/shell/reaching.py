@@ -33,7 +33,7 @@ _HIDDEN = re.compile(r"(?:^|/)\.[^./][^/]*$")
 _FORMING = frozenset({"-b", "--suffix-format", "--additional-suffix"})
 """Options that say how the names of the files are formed that a program writes."""
 _PATTERNS = frozenset({"-e", "-f"})
-"""Options with which the first operand of `git grep` is no pattern."""
+"""Options with which the first operand of `git grep` is not a pattern."""
 _BY_PATTERN = frozenset({"checkout", "clean", "restore", "rm"})
 """Subcommands of git that write or take away all files that a pattern finds."""
 _SIGNS = re.compile(r"[=:,\s]")
@@ -166,7 +166,7 @@ def _shows_what_it_does_not_name(one: Invocation, arguments: Sequence[str], *, g
 
 
 def _operands_of_git(one: Invocation, arguments: Sequence[str]) -> list[str]:
-    """Return the arguments that are no options, and not the pattern of `git grep`."""
+    """Return the arguments without the options, and without the pattern of `git grep`."""
     end = arguments.index("--") if "--" in arguments else len(arguments)
     before, after = ([word for word in part if word[:1] != "-"] for part in (arguments[:end], arguments[end:]))
     has_pattern = "grep" in _first(one) and not any(has_option(word, _PATTERNS) for word in arguments[:end])
