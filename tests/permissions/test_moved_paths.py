@@ -333,3 +333,38 @@ async def test_a_line_is_decided_again_where_an_earlier_call_of_its_response_has
     assert [one.status for one in result.tool_calls] == ["ok", status, "ok"]
     assert asked == ["link", "shell", "shell", "shell"]  # the last line touches what it did
     assert "hidden" not in "".join(one.content for one in results(result))
+
+
+def naming(root: Path) -> Tool:
+    """A tool that gives a file another name, as a script of a build may do it."""
+
+    async def name(arguments: JsonObject, ctx: ToolContext) -> str:
+        (root / arguments["name"]).unlink(missing_ok=True)
+        (root / arguments["name"]).hardlink_to(root / arguments["to"])
+        return "named"
+
+    return Tool(name="name", description="Name.", parameters={"type": "object"}, permission="allow", run=name)
+
+
+@pytest.mark.row("AT-PATHS-SWAPPED", "AT-PATHS-DENIED")
+@pytest.mark.parametrize(("to", "status"), [("secrets/key", "denied"), ("out/a", "ok")])
+@pytest.mark.parametrize(
+    ("name", "then"),
+    [
+        ("l", call("read", path="l")),
+        ("pub/key", call("read", path="pub/key")),
+        ("pub/new", call("grep", pattern=".", path="pub")),
+        ("l", call("shell", command="cat l")),
+        ("pub/key", call("shell", command="cat pub/key")),
+    ],
+)
+async def test_a_hard_link_that_an_earlier_call_of_the_response_has_made_leads_past_no_rule(
+    root: Path, to: str, status: str, name: str, then: Any
+):
+    model = ScriptedModel([[call("name", name=name, to=to), then], text("Done.")])
+    rules = first_of(deny("grep(path=secrets/**)"), *LINES)
+
+    result = await Agent(model, tools=[*tools(root), naming(root), shell_tool(root)], policy=rules).run("Go")
+
+    assert [one.status for one in result.tool_calls] == ["ok", status]
+    assert "hidden" not in "".join(one.content for one in results(result))

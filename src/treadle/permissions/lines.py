@@ -13,6 +13,7 @@ from msgspec import structs
 
 from treadle.canonical import copied
 from treadle.errors import ConfigurationError
+from treadle.permissions.views import subjects_of
 from treadle.shell.judging import analyse
 from treadle.shell.knowing import plain_words
 from treadle.shell.parsed import Doubt, Invocation, Line, Touched
@@ -126,15 +127,26 @@ def start_folder(tool: Tool, arguments: JsonObject, facts: JsonObject) -> str:
 
 
 def touched(call: CheckedCall, facts: JsonObject) -> object:
-    """Return which files the line of a call touches, as its paths lead now: to be compared with the same at another time.
+    """Return which files a call touches, as its paths lead now: to be compared with the same at another time.
+
+    The path of a tool that opens files itself leads where it led when the call was decided on, or the tool refuses it: of such a call only
+    the other names of its files (hard links) can change.
 
     Args:
         facts: What tools have remembered in the session.
     """
     line = judged(call, facts)
     if line is None:
-        return None
-    return [(one.subject.names, one.access) for one in line.reached], line.mentioned, line.swept
+        return [_other_names(one) for one in (subjects_of(call) or {}).values() if isinstance(one, Subject)]
+    reached = [(one.subject.names, one.access, _other_names(one.subject)) for one in line.reached]
+    return reached, line.mentioned, line.swept
+
+
+def _other_names(subject: Subject) -> list[str] | None:
+    """Return the names of the files with several that a call may reach; None where there are too many files to search."""
+    path = next((name for name in subject.names if name.startswith("/")), None)
+    found = () if subject.among is None or path is None else subject.among.all_names(path, subject.extent)
+    return None if found is None else sorted(found)
 
 
 def judged(call: CheckedCall, facts: JsonObject) -> JudgedLine | None:

@@ -41,13 +41,14 @@ class FileNames(Protocol):
         """
         ...
 
-    def all_names(self, path: str) -> Collection[str] | None:
-        """Return the names that a file has in this folder, relative to it, where it has several (hard links); nothing for any other.
+    def all_names(self, path: str, extent: Literal["itself", "children", "tree"] = "itself") -> Collection[str] | None:
+        """Return the names in this folder, relative to it, of the files with several (hard links) that a call reaches.
 
         None where there are too many files to search.
 
         Args:
             path: From `/`, links resolved.
+            extent: How much below it the call may reach.
         """
         ...
 

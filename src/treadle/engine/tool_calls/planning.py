@@ -57,7 +57,7 @@ class Planner:
         self._approval_seconds = approval_seconds
         self.approving = approving
         self._places: dict[str, object] = {}
-        """What the lines of shell touch that wait for a call which acts: its links may lead them elsewhere."""
+        """What calls touch that wait for a call which acts: its links may lead them elsewhere, or give a file another name."""
 
     async def plan(self, batch: Batch, finisher: Finisher) -> Plan:
         """Return one decision a call, in call order. Nothing has run yet."""
@@ -277,7 +277,7 @@ class Planner:
                     plan.adopted.append((decided.may_run, kept))
                 else:
                     plan.ready.append(decided.may_run)
-                    if plan.acts and decided.call.tool.line is not None:
+                    if plan.acts and (decided.call.tool.line is not None or decided.call.tool.subjects is not None):
                         self._places[decided.call.id] = touched(decided.call, self._ledger.state.facts.values)
                     plan.acts = plan.acts or not decided.call.effect.is_read
             case DecisionKind.ASK:

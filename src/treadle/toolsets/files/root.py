@@ -191,9 +191,9 @@ class Root:
         """Return what is known of the names that rules have, kept true cheaply."""
         return Watched(self, names, folders)
 
-    def all_names(self, path: str) -> Collection[str] | None:
-        """Return the names below the root of a file that has several; None where there are too many files to search."""
-        found = all_names(path, self._path)
+    def all_names(self, path: str, extent: Literal["itself", "children", "tree"] = "itself") -> Collection[str] | None:
+        """Return the names below the root of the files with several that a call reaches; None where there are too many files to search."""
+        found = all_names(path, extent, self._path)
         return None if found is None else [one.removeprefix(self._path).lstrip("/") for one in found]
 
     def home_names(

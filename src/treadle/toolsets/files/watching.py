@@ -158,11 +158,11 @@ class Watched:
         return "/".join((start, *names))
 
 
-def all_names(path: str, root: str) -> Collection[str] | None:
-    """Return the names that a file has below a folder, where it has several; None where there are too many files to search."""
-    linked = _linked_files(path, "itself")
+def all_names(path: str, extent: str, root: str) -> Collection[str] | None:
+    """Return the names below a folder of the files with several that are reached; None where there are too many files to search."""
+    linked = _linked_files(path, extent)
     found = _linked_below([root]) if linked else {}
-    return None if found is None else [name for identity in linked or () for name in found.get(identity, ())]
+    return None if found is None or linked is None else [name for one in linked for name in found.get(one, ())]
 
 
 def home_names(path: str, extent: str, root: str) -> Collection[str] | None:
