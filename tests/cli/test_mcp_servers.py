@@ -35,7 +35,7 @@ def run(treadle: Any) -> tuple[bool, str]:
 def test_a_server_of_a_folder_is_started_once_its_command_was_approved(treadle: Any, project: Path):
     ran, words = run(treadle)
     assert not ran
-    assert "not used before you approve them: raw" in words
+    assert "not used until you approve them: raw" in words
 
     listed = treadle("mcp", code=0).stdout
     assert "waiting" in listed
@@ -200,7 +200,7 @@ def test_a_server_of_a_projects_configuration_waits_for_the_person(treadle: Any,
 
     ran, words = run(treadle)
     assert not ran
-    assert "not used before you approve them: raw" in words
+    assert "not used until you approve them: raw" in words
     treadle("trust", "approve", code=0)  # the folder's rules are another matter
     assert not run(treadle)[0]
     treadle("mcp", "approve", "raw", code=0)

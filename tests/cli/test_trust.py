@@ -232,7 +232,7 @@ def test_a_changed_server_of_the_folder_is_told_apart_from_a_new_one(treadle: An
     treadle("mcp", "approve", "git", code=0)
     serve(git="false", more="true")
 
-    assert "not used before you approve them: git (changed since you approved it), more." in run(treadle)[1]
+    assert "not used until you approve them: git (changed since you approved it), more." in run(treadle)[1]
 
 
 DENY = "import os, sys; open(os.environ['CLAUDE_PROJECT_DIR'] + '/ran', 'a').write('x'); sys.exit(2)\n"

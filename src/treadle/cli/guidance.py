@@ -69,8 +69,7 @@ def guidance_in(folder: str) -> Guidance:
         before = {name: one for name, one in known.digests.items() if name not in known.files}
         which = in_words(changes(before, digests))
         notes.append(
-            f"the instruction files or skills of {folder} have changed since you approved them{which}: the model takes them as information. "
-            f"To look at them and approve them, run: treadle trust approve {shlex.quote(folder)}"
+            f"the instruction files or skills of {folder} have changed since you approved them{which}: the model treats them as information only. To review and approve them, run: treadle trust approve {shlex.quote(folder)}"
         )
     own = _own_skills(folder)
     names = {one.name: one for one in own.skills}

@@ -292,7 +292,7 @@ def _held(root: Path, environment: Mapping[str, str], notes: list[str]) -> Held:
     try:
         brought = brought_by(root)
     except UsageError as error:
-        notes.append(f"{error} Its hooks and allow rules do not count.")
+        notes.append(f"{error} Its hooks and allow rules are ignored.")
         return Held()
     known = trusted_folders(environment).get(brought.folder)
     if known is not None and known.digest == brought.digest:
@@ -300,13 +300,11 @@ def _held(root: Path, environment: Mapping[str, str], notes: list[str]) -> Held:
     if known is not None:
         before = {name: known.digests[name] for name in known.files if name in known.digests}
         notes.append(
-            f"the folder {brought.folder} has changed since you trusted it{in_words(changes(before, brought.digests))}: its hooks, and what it "
-            f"allows or tells the model, do not count. To look at it and approve it, run: treadle trust approve {shlex.quote(brought.folder)}"
+            f"the folder {brought.folder} has changed since you trusted it{in_words(changes(before, brought.digests))}: its hooks, allow rules and configured instructions are ignored. To review and approve it, run: treadle trust approve {shlex.quote(brought.folder)}"
         )
     elif _is_there(hooks_file(project_config(root))):
         notes.append(
-            f"the folder {brought.folder} brings hooks and is not trusted: its hooks and allow rules do not count. Look at "
-            f"{brought.folder}/.treadle, then run: treadle trust approve {shlex.quote(brought.folder)}"
+            f"the folder {brought.folder} has hooks and is not trusted: its hooks and allow rules are ignored. Review {brought.folder}/.treadle, then run: treadle trust approve {shlex.quote(brought.folder)}"
         )
     return Held()
 
@@ -333,8 +331,7 @@ def _servers(
             for one in waiting
         )
         notes.append(
-            f"MCP servers of {waiting[0].origin} are not used before you approve them: {names}. To see what each would start, run: "
-            f"treadle mcp -C {shlex.quote(str(root.absolute()))}"
+            f"MCP servers of {waiting[0].origin} are not used until you approve them: {names}. To see what each would start, run: treadle mcp -C {shlex.quote(str(root.absolute()))}"
         )
     return tuple(servers)
 
