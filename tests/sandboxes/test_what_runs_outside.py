@@ -92,6 +92,28 @@ def test_the_configuration_counts_for_a_folder_within_the_repository_and_for_its
     assert not (part / "hooks").exists()
 
 
+@pytest.mark.row("D-PROTECTED")
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "[core]\n\thooksPath = tools/hooks # ours\n",
+        '[Core] HooksPath="tools/hooks" ; ours\n',
+        "[core]\n\thookspath = {folder}/tools/hooks\n",
+        "[core]\n\thooksPath = tools/\\\nhooks\n",
+        "[include]\n\tpath = ../more # see there\n",
+    ],
+)
+def test_a_setting_is_read_as_git_reads_it(tmp_path: Path, setting: str):
+    folder = repository(tmp_path)
+    (folder / "more").write_text("[core]\n\thooksPath = ./tools/hooks\n")
+    (folder / ".git/config").write_text(setting.format(folder=folder))
+    asked = ["git", "-C", str(folder), "rev-parse", "--git-path", "hooks"]
+    said = subprocess.run(asked, check=True, capture_output=True, text=True).stdout.strip()
+
+    assert os.path.normpath(folder / said) == f"{folder}/tools/hooks"
+    assert "tools/hooks" in configured_names(str(folder))
+
+
 def test_a_configuration_that_is_a_pipe_or_no_text_holds_up_no_command(tmp_path: Path):
     folder = repository(tmp_path, "include.path ../pipe")
     os.mkfifo(folder / "pipe")

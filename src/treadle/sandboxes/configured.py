@@ -134,7 +134,18 @@ def _settings(file: str) -> Iterator[tuple[str, str, str]]:
         if begun := _SECTION.match(line.strip()):
             section = begun[1].partition(".")[0].lower()
         if found := _SETTING.match(line.strip()):
-            yield section, found[1].lower(), found[2].strip().strip('"').replace('\\"', '"')
+            yield section, found[1].lower(), _plain(found[2])
+
+
+def _plain(value: str) -> str:
+    """Return a value without its quotes, escapes and comment."""
+    found, is_quoted, rest = "", False, iter(value)
+    for char in rest:
+        if char in "#;" and not is_quoted:
+            break
+        is_quoted ^= char == '"'
+        found += next(rest, "") if char == "\\" else "" if char == '"' else char
+    return found.strip()
 
 
 def _text(file: str) -> str:
