@@ -97,4 +97,4 @@ def test_a_definition_that_is_wrong_is_told_before_anything_begins(office):
     (office.folder / "agents" / "broken.md").write_text("---\ndescription: x\n---\n", encoding="utf-8")
     ran = office("run", "Pay", "-m", office.lead, "--tools", "agents/", code=2)
     assert "broken.md" in ran.stderr
-    assert "lacks instructions" in ran.stderr
+    assert "is missing instructions" in ran.stderr
