@@ -78,15 +78,14 @@ class Watched:
         return None if linked is None else [*linked, *mounted]
 
     def _linked_names(self, path: str, extent: str) -> Collection[str] | None:
-        is_search = extent != "itself" and os.path.isdir(path)  # noqa: PTH112 - as in _linked_files
-        if not is_search and not _linked_files(path, "itself"):
-            return ()
-        found = self._linked_of_rules()
-        if found is not None and not found:  # the usual case of a search, known without a look at all that it reaches
-            return ()
-        linked = _linked_files(path, extent)
+        # A search may reach many files, and rules may name many: the smaller of the two mostly settles it alone.
+        linked = _linked_files(path, extent, most=len(self._names) + len(self._folders))
         if linked is not None and not linked:
             return ()
+        found = self._linked_of_rules()
+        if found is not None and not found:
+            return ()
+        linked = _linked_files(path, extent) if linked is None else linked
         if found is None or linked is None:
             return None
         named = [name for identity, names in found.items() if identity in linked for name in names]
@@ -183,8 +182,8 @@ def home_names(path: str, extent: str, root: str) -> Collection[str] | None:
     return [name for one, name in foreign.items() if one == (status.st_dev, status.st_ino)]
 
 
-def _linked_files(path: str, extent: str) -> frozenset[_Identity] | None:
-    """Return which files with several names a call may reach; None where there are too many to look at."""
+def _linked_files(path: str, extent: str, *, most: int = _MAX_SEARCHED) -> frozenset[_Identity] | None:
+    """Return which files with several names a call may reach; None where it may reach more than this many files."""
     try:
         status = os.stat(path)  # noqa: PTH116 - before every decision, and Path takes ten times as long
     except (OSError, ValueError):  # what does not exist has no other name
@@ -193,19 +192,21 @@ def _linked_files(path: str, extent: str) -> frozenset[_Identity] | None:
         return frozenset([(status.st_dev, status.st_ino)] if _is_linked(status) else [])
     if extent == "itself":
         return frozenset()
-    found = _linked_below([path], is_deep=extent == "tree")
+    found = _linked_below([path], is_deep=extent == "tree", most=most)
     return None if found is None else frozenset(found)
 
 
-def _linked_below(places: Sequence[str], *, is_deep: bool = True) -> dict[_Identity, list[str]] | None:
-    """Return the files with several names that are, or lie below, these places; None where there are too many to look at."""
+def _linked_below(
+    places: Sequence[str], *, is_deep: bool = True, most: int = _MAX_SEARCHED
+) -> dict[_Identity, list[str]] | None:
+    """Return the files with several names that are, or lie below, these places; None where there are more files than this."""
     found: dict[_Identity, list[str]] = {}
     searched = 0
     for top in dict.fromkeys(places):
         _note(found, top)
         for folder, _, names in os.walk(top):
             searched += len(names) + 1
-            if searched > _MAX_SEARCHED:
+            if searched > most:
                 return None
             for name in names:
                 _note(found, f"{folder}/{name}")
