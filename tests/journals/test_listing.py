@@ -102,7 +102,7 @@ async def test_a_session_that_changes_between_two_pages_hides_no_other(journal: 
 
 
 @pytest.mark.parametrize(
-    ("asked", "fault"), [({"after": "yesterday"}, "not a cursor"), ({"limit": -1}, "limited to -1")]
+    ("asked", "fault"), [({"after": "yesterday"}, "not a cursor"), ({"limit": -1}, "must be 0 or more")]
 )
 async def test_a_filter_that_no_list_can_answer_is_refused(journal: Journal, asked, fault: str):
     with pytest.raises(ConfigurationError, match=fault):
