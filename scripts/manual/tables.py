@@ -186,6 +186,7 @@ _VARIABLES = {
     "TREADLE_JOURNAL": "The journal, where no `--journal` is given: a file or `postgresql://...`.",
     "TREADLE_HOME": "One directory for all state and configuration.",
     "TREADLE_MANAGED": "A file of an organisation's rules, beside `/etc/treadle/managed.toml`.",
+    "TREADLE_CONFIG": "Set to the file of `--config` for the programs that are started, which protect it too. It selects no configuration.",
     "TREADLE_DEBUG": "`1` shows tracebacks and all logs.",
     "TREADLE_CALL": "Set for the programs that are started, on Linux: by it is found what one leaves running.",
 }

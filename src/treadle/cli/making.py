@@ -1,5 +1,6 @@
 """Making: from settings to an agent, checked, and the limits with which a run is resumed. Opens no session."""
 
+import os
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -25,6 +26,7 @@ from treadle.cli.consent import confinement_of, policy_of
 from treadle.cli.exits import UsageError
 from treadle.cli.guidance import guidance_of, skill_tools
 from treadle.cli.input.options import Options
+from treadle.cli.input.places import absolute
 from treadle.cli.input.settings import Settings
 from treadle.cli.input.values import instructions_of, json_object, schema_of
 from treadle.cli.origins import absolute_model
@@ -66,6 +68,8 @@ def make_agent(
             "such as -m ollama:NAME (`treadle doctor` lists what runs here); a vendor's model needs its key, such as OPENAI_API_KEY and "
             "-m openai-chat:gpt-5-mini. TREADLE_MODEL, or `model` in your configuration, keeps your choice."
         )
+    if settings.config is not None:  # it is protected like the person's own file, by programs started from here too
+        os.environ["TREADLE_CONFIG"] = absolute(settings.config)
     given = options or Options(command="run")
     guidance = guidance_of(settings)
     chosen = load_tools(settings) if tools is None else tools

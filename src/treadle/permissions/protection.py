@@ -1,11 +1,13 @@
 """Protection: a call that writes a protected file is asked about, whoever allows it and in every mode. Asks nobody itself."""
 
+from collections.abc import Sequence
+
 import msgspec
 
 from treadle.permissions.lines import JudgedLine, judged
 from treadle.permissions.views import subjects_of
 from treadle.tools import CheckedCall, Decision, DecisionKind, JsonObject, Subject
-from treadle.tools.protected import is_protected, makes_repository, may_name_protected
+from treadle.tools.protected import is_protected, lies_in, makes_repository, may_name_protected
 
 __all__ = ["PROTECTED", "with_protection"]
 
@@ -83,35 +85,41 @@ def _of_the_home(call: CheckedCall, line: JudgedLine | None) -> str | None:
 def _protected(call: CheckedCall, line: JudgedLine | None) -> str | None:
     """Return what of a call is protected, in words; None where nothing is."""
     if line is not None:
-        return _protected_in(line)
+        return _protected_in(line, () if line.among is None else line.among.obeyed_files())
     for subject in _subjects(call):
-        if is_protected(subject.names) or makes_repository(subject.names):
+        own = () if subject.among is None else subject.among.obeyed_files()
+        if _is_kept(subject.names, own) or makes_repository(subject.names):
             return f"{subject.names[0]} is protected"
     return None
 
 
-def _protected_in(line: JudgedLine) -> str | None:
+def _is_kept(names: Sequence[str], own: Sequence[str]) -> bool:
+    """Whether one of the names of a thing is that of a protected file, or of what Treadle itself obeys, wherever that lies."""
+    return is_protected(names) or lies_in(names, own)
+
+
+def _protected_in(line: JudgedLine, own: Sequence[str]) -> str | None:
     """Return what of a line of shell is protected, in words; None where nothing is."""
     written = [one.subject for one in line.reached if one.access == "write"]
-    found = next(filter(None, map(_written, written)), None)
+    found = next(filter(None, (_written(one, own) for one in written)), None)
     if found is not None:
         return found
-    inside = next((names for names in line.swept if is_protected(names)), None)
+    inside = next((names for names in line.swept if _is_kept(names, own)), None)
     if inside is not None:
         return f"The line changes or removes a folder that contains the protected file {inside[0]}"
     if line.unseen:
         return f"The line changes or removes more files than can be searched for protected ones: {line.unseen}"
     if line.is_decided:
         return None
-    if may_name_protected(line.line.source) or any(map(is_protected, line.mentioned)):
+    if may_name_protected(line.line.source) or any(_is_kept(names, own) for names in line.mentioned):
         return "The line names a protected file, and what it does with that file is unknown"
     unknown = next((one.text for one in line.unknown), "")
     return f"The line may write a protected file: what {unknown!r} expands to is unknown" if unknown else None
 
 
-def _written(written: Subject) -> str | None:
+def _written(written: Subject, own: Sequence[str]) -> str | None:
     """Say that a file which is written is a protected one, perhaps by another name (a hard link); None where it is not."""
-    if is_protected(written.names):
+    if _is_kept(written.names, own):
         return f"The line may write the protected file {written.names[0]}"
     path = next((name for name in written.names if name.startswith("/")), None)
     if written.among is None or path is None:
@@ -119,7 +127,8 @@ def _written(written: Subject) -> str | None:
     names = written.among.all_names(path)
     if names is None:
         return f"{written.names[0]} has several names (hard links), and there are too many files to find them all"
-    found = next((name for name in names if is_protected([name])), None)
+    root = path.removesuffix(written.names[0])
+    found = next((name for name in names if _is_kept([name, f"{root}{name}"], own)), None)
     return None if found is None else f"{written.names[0]} is a hard link to the protected file {found}"
 
 

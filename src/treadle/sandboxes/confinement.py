@@ -11,7 +11,7 @@ from treadle.errors import ConfigurationError, shown
 from treadle.fields import Documented, NamedOptions
 from treadle.sandboxes.configured import configured_names
 from treadle.sandboxes.keeper import entries_of, is_repository, linked_repositories
-from treadle.sandboxes.own import own_places
+from treadle.sandboxes.own import obeyed_files, own_places
 from treadle.tools.protected import SEALED
 
 __all__ = ["SYSTEM_FOLDERS", "Confinement", "outermost"]
@@ -103,11 +103,16 @@ class Confinement(msgspec.Struct, Documented, frozen=True, kw_only=True, metacla
         return tuple(one for one in found if not any(_lies_below(one, other) for other in found))
 
     def protected_names(self) -> tuple[str, ...]:
-        """Return the names below each writable folder that stay as they are: the protected ones, and what git's configuration names."""
-        more = (
-            [name for folder in self.writable_folders() for name in configured_names(folder)] if self.protected else []
-        )
+        """Return the names below each writable folder that stay as they are: the protected ones, what git's configuration names, and what Treadle obeys."""
+        folders = self.writable_folders() if self.protected else ()
+        more = [name for folder in folders for name in (*configured_names(folder), *self._obeyed_names(folder))]
         return (*dict.fromkeys([*self.protected, *more]),)
+
+    def _obeyed_names(self, folder: str) -> list[str]:
+        """Return the names below a folder that Treadle obeys, where no folder of its own keeps them already."""
+        own = self.own_places()
+        files = (one for one in obeyed_files() if one.startswith(f"{folder.rstrip('/')}/"))
+        return [os.path.relpath(one, folder) for one in files if not any(_lies_below(one, other) for other in own)]
 
     def own_places(self) -> tuple[str, ...]:
         """Return what Treadle itself runs and obeys, as far as it lies in a writable folder: it stays read-only too."""

@@ -8,8 +8,9 @@ import fnmatch
 import re
 import unicodedata
 from collections.abc import Sequence
+from functools import lru_cache
 
-__all__ = ["HOME_FOLDERS", "SEALED", "is_protected", "makes_repository", "may_name_protected"]
+__all__ = ["HOME_FOLDERS", "SEALED", "is_protected", "lies_in", "makes_repository", "may_name_protected"]
 
 SEALED = (
     ".git/config", ".git/config.worktree", ".git/commondir", ".git/hooks", ".gitmodules", ".githooks", ".hg/hgrc", ".jj/repo/config.toml",
@@ -205,6 +206,12 @@ def is_protected(names: Sequence[str]) -> bool:
     return any(_is_protected(name) for name in relative or names)
 
 
+def lies_in(names: Sequence[str], places: Sequence[str]) -> bool:
+    """Whether one of the canonical names of a thing from `/` is one of some places, or lies below one. Spellings count as in `is_protected`."""
+    found = [_parts(name) for name in names if name.startswith("/")]
+    return any(parts[: len(place)] == place for parts in found for place in map(_parts, places))
+
+
 def makes_repository(names: Sequence[str]) -> bool:
     """Whether a file that is written may turn its folder into a repository of git, which runs what the `config` beside it says: a `HEAD`.
 
@@ -225,8 +232,13 @@ def may_name_protected(text: str) -> bool:
     return any(_may_be_protected(word) for one in dict.fromkeys(texts) for word in _WORDS.findall(one))
 
 
+@lru_cache(maxsize=256)
+def _parts(path: str) -> tuple[str, ...]:
+    return tuple(folded for part in re.split(r"[/\\]", path) if (folded := _folded(part)) not in ("", ".", ".."))
+
+
 def _is_protected(path: str) -> bool:
-    parts = [folded for part in re.split(r"[/\\]", path) if (folded := _folded(part)) not in ("", ".", "..")]
+    parts = _parts(path)
     if any(part.endswith(".git") for part in parts[:-1]):
         return True  # a repository without a working tree, as its name says
     return any(part in _FOLDERS for part in parts) or any(map(_is_file, parts))

@@ -64,3 +64,7 @@ class FileNames(Protocol):
             extent: How much below it the call may reach.
         """
         ...
+
+    def obeyed_files(self) -> Sequence[str]:
+        """Return the files that say what Treadle itself may do, from `/`, as they are named and with links resolved. They need not exist."""
+        ...
