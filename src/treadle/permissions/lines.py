@@ -162,7 +162,7 @@ def judged(call: CheckedCall, facts: JsonObject) -> JudgedLine | None:
     except Exception as error:  # noqa: BLE001 - the author's function; what it cannot say is in doubt
         doubt = Doubt(reason=f"The tool failed to say which line it would run: {type(error).__name__}.", text=call.name)
         return JudgedLine(line=Line(source="", doubts=(doubt,)), reached=(), redirects=False)
-    line = _analysed(given.text)
+    line = analyse(given.text)
     links = _Links(given)
     reached = tuple(place for one in line.touched for place in _reached(one, given, links))
     if (strange := next((one for one in reached if one.unknown), None)) is not None:
@@ -265,11 +265,6 @@ def pattern_of(text: str) -> CommandPattern | None:
         return _parsed(text)
     except ConfigurationError:
         return None
-
-
-@lru_cache(maxsize=256)
-def _analysed(text: str) -> Line:
-    return analyse(text)
 
 
 @lru_cache(maxsize=16_384)

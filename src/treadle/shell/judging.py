@@ -42,6 +42,7 @@ _ELSEWHERE = re.compile(r"/|\.{1,2}/|\.\.$|~|file:", re.IGNORECASE)
 """How the address of a repository on this machine begins."""
 
 
+@lru_cache(maxsize=128)  # effect, risk, review and rules each ask about the same line
 def analyse(source: str) -> Line:
     """Say what a line of shell would start, write and read.
 
