@@ -22,6 +22,8 @@ _COARSE_NANOSECONDS = 3_000_000_000
 """How long a change may hide behind the last one: of a file system that counts parts of a second, and of one that does not."""
 _MAX_SEARCHED = 10_000
 """Files that are compared with one that has several names, for one call."""
+_FEW = 50
+"""Files whose names are counted faster than it takes to choose another way."""
 
 _Identity: TypeAlias = tuple[int, int]
 _Stamp: TypeAlias = tuple[int, int, int]
@@ -79,7 +81,7 @@ class Watched:
 
     def _linked_names(self, path: str, extent: str) -> Collection[str] | None:
         # A search may reach many files, and rules may name many: the smaller of the two mostly settles it alone.
-        linked = _linked_files(path, extent, most=len(self._names) + len(self._folders))
+        linked = _linked_files(path, extent, most=max(_FEW, len(self._names) + len(self._folders)))
         if linked is not None and not linked:
             return ()
         found = self._linked_of_rules()
