@@ -281,7 +281,15 @@ async def test_a_reader_that_is_given_a_file_to_write_is_asked_about_without_a_r
 @pytest.mark.row("P15")
 @pytest.mark.parametrize(
     "command",
-    ["git push secrets x", "git -P push secrets x", "git --no-pager fetch secrets", "git -q push secrets", "git fetch secrets", "git pull ./secrets", "cd out; git push W"],
+    [
+        "git push secrets x",
+        "git -P push secrets x",
+        "git --no-pager fetch secrets",
+        "git -q push secrets",
+        "git fetch secrets",
+        "git pull ./secrets",
+        "cd out; git push W",
+    ],
 )
 async def test_git_is_not_given_a_folder_as_the_other_repository_by_a_rule(root: Path, command: str):
     rules = ["shell(git push:*)", "shell(git fetch:*)", "shell(git pull:*)", "shell(cd:*)"]

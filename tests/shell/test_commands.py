@@ -260,8 +260,35 @@ def in_bash(source: str, folder: Path) -> tuple[list[tuple[str, ...]], set[str]]
     return [tuple(one.split("\x00")) for one in calls], files
 
 
-PROGRAM_NAMES = sorted({*PROGRAMS, *WRAPPERS, *INTERPRETERS, *UNPACKERS, *(f"git {one}" for one in PLAIN_GIT), "git", "rename", "x"})
-WORDS = ["", "-", "--", "-x", "--x", "-S", "--suffix", "--suffix=", "-i", "a", ".", "..", ":", "a:b", "@", "+", "=", "-C", "'*'", "'$x'", "-c", "1", "''", "-r"]
+PROGRAM_NAMES = sorted(
+    {*PROGRAMS, *WRAPPERS, *INTERPRETERS, *UNPACKERS, *(f"git {one}" for one in PLAIN_GIT), "git", "rename", "x"}
+)
+WORDS = [
+    "",
+    "-",
+    "--",
+    "-x",
+    "--x",
+    "-S",
+    "--suffix",
+    "--suffix=",
+    "-i",
+    "a",
+    ".",
+    "..",
+    ":",
+    "a:b",
+    "@",
+    "+",
+    "=",
+    "-C",
+    "'*'",
+    "'$x'",
+    "-c",
+    "1",
+    "''",
+    "-r",
+]
 
 
 @pytest.mark.parametrize("seed", range(3))
