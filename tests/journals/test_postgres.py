@@ -454,7 +454,7 @@ async def test_a_lease_that_has_ended_fences_even_when_nobody_took_over(url: str
         lease = await journal.acquire("s", on_lost=lost.set, on_message=nothing)
         with connect(url) as connection:
             connection.execute("UPDATE session SET lease_until = clock_timestamp() - interval '1s'")
-        with pytest.raises(SessionConflict, match=r"lease on session 's' has ended.*resume the session"):
+        with pytest.raises(SessionConflict, match=r"lease on session 's' has expired.*resume the session"):
             await journal.append("s", notes(1, 1), state="running", durable=True)
         await lost.wait()
         await lease.release()

@@ -122,7 +122,7 @@ async def test_another_process_changes_the_mode_of_a_run_under_way(tmp_path):
         [event] = await types(result, "mode.changed")
 
     assert (statuses(result), recorder.runs) == (["denied"], 0)
-    assert "plan mode" in content(result)["message"]
+    assert "Plan mode allows no changes" in content(result)["message"]
     assert (event.mode, event.before, event.by) == ("plan", "ask", "ada")
 
 

@@ -6,14 +6,15 @@ import signal
 import sqlite3
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, closing, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pipeline_tools import paying
+from postgres_server import connect
 from treadle import (
     Agent,
     Budget,
@@ -420,16 +421,27 @@ async def leased(address: str) -> AsyncIterator[Any]:
         await journal.close()
 
 
-@contextmanager
-def nobody_writing(address: str) -> Iterator[None]:
-    """Hold the journal's own lock: a process that is stopped in the middle of a write keeps SQLite locked, as the docs say."""
-    if "://" in address:
-        yield
+async def stop_between_writes(process: int, address: str) -> None:
+    """Suspend a process. Where it was in the middle of a write, let it end that first: it would keep the store locked, as the docs say."""
+    if "://" not in address:
+        with closing(sqlite3.connect(address, timeout=60, isolation_level=None)) as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            os.kill(process, signal.SIGSTOP)
+            connection.execute("ROLLBACK")
         return
-    with closing(sqlite3.connect(address, timeout=60, isolation_level=None)) as connection:
-        connection.execute("BEGIN IMMEDIATE")
-        yield
-        connection.execute("ROLLBACK")
+    with connect(address) as server:
+        while True:
+            os.kill(process, signal.SIGSTOP)
+            await asyncio.sleep(0.05)  # sleep: the server takes in what it was sent
+            if server.execute(BUSY).fetchone() == (0,):
+                return
+            os.kill(process, signal.SIGCONT)
+
+
+BUSY = """
+    SELECT count(*) FROM pg_stat_activity
+    WHERE application_name = 'treadle' AND state <> 'idle' AND datname = current_database()
+"""
 
 
 async def test_a_worker_that_is_stopped_in_a_call_is_followed_by_another_when_its_lease_has_ended(address: str) -> None:
@@ -441,8 +453,7 @@ async def test_a_worker_that_is_stopped_in_a_call_is_followed_by_another_when_it
     try:
         assert stopped.stdout is not None
         assert await stopped.stdout.readline() == b"inside\n"
-        with nobody_writing(address):
-            os.kill(stopped.pid, signal.SIGSTOP)
+        await stop_between_writes(stopped.pid, address)
         make = Waiting()
         make.go_on.set()
         async with leased(address) as journal, working(journal, {"clerk": make}):
