@@ -11,7 +11,8 @@ NOT_INSTALLED = echo "pip could not install what Treadle needs: is the package i
 # Whether `make test` measures branch coverage, and the percentage of src/treadle below which it fails then.
 COVERAGE ?=
 COVERAGE_MIN ?= 95
-# Processes that run the tests. Many tests wait for limits and for other processes, so three keep two cores busy.
+# Processes that run the tests. Many tests wait for limits and for other processes, so three keep two cores busy. One that has
+# nothing left takes tests from the others.
 WORKERS ?= 3
 # Options for pytest, such as TESTS="tests/journals -k lease".
 TESTS ?=
@@ -98,10 +99,10 @@ picture: $(STAMP)  ## Redraw the pictures of the README, and record a new user's
 .PHONY: test
 test: lint  ## Lint, then run every test; COVERAGE=yes measures branch coverage too, which takes half as long again
 ifeq ($(COVERAGE),)
-	$(BIN)/python -m pytest -n $(WORKERS) $(TESTS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(TESTS)
 else
 	@$(BIN)/coverage erase
-	$(BIN)/coverage run -m pytest -n $(WORKERS) $(TESTS)
+	$(BIN)/coverage run -m pytest -n $(WORKERS) --dist worksteal $(TESTS)
 	@$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report --skip-covered --fail-under=$(COVERAGE_MIN)
 endif

@@ -10,7 +10,7 @@ import sys
 import time
 import warnings
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from typing import NamedTuple
 
@@ -96,7 +96,7 @@ def _many(options: argparse.Namespace) -> int:
 
 
 def _chunks(options: argparse.Namespace) -> Iterator[Found]:
-    seeds = range(options.first, options.first + options.lives * options.step, options.step)
+    seeds = options.seeds or range(options.first, options.first + options.lives * options.step, options.step)
     chunks = [seeds[begin : begin + CHUNK] for begin in range(0, len(seeds), CHUNK)]
     if options.workers == 1:
         yield from map(_live_some, chunks)
@@ -106,7 +106,7 @@ def _chunks(options: argparse.Namespace) -> Iterator[Found]:
             yield from pool.map(_live_some, chunks[begin : begin + 4 * options.workers])
 
 
-def _live_some(seeds: range) -> Found:
+def _live_some(seeds: Sequence[int]) -> Found:
     _quiet()
     begun = time.process_time()
     gc.disable()
@@ -154,6 +154,10 @@ def _kind(sentence: str) -> str:
     return re.sub(r"[0-9]+", "0", re.sub(r"\{[^}]*\}|\([^)]*\)|\[[^\]]*\]", "..", sentence))[:200]
 
 
+def _numbers(text: str) -> list[int]:
+    return [int(number) for number in text.split(",")]
+
+
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="simulator", description=__doc__)
     parser.add_argument("--seed", type=int, help="replay this one life")
@@ -161,6 +165,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--lives", type=int, default=10_000, help="how many lives (10000)")
     parser.add_argument("--first", type=int, default=0, help="the first seed (0)")
     parser.add_argument("--step", type=int, default=1, help="from one seed to the next (1)")
+    parser.add_argument("--seeds", type=_numbers, help="these seeds and no others, such as 7,12")
     parser.add_argument("--workers", type=int, default=1, help="processes that live them (1)")
     parser.add_argument("--seconds", type=float, help="stop after so many seconds")
     parser.add_argument("--pairs", action="store_true", help="print which faults met which features")
