@@ -38,9 +38,8 @@ async def test_a_worker_that_stood_still_for_longer_than_its_lease_does_nothing_
     words = ("stops", "--spread", spread, "--count", "1", "--workers", "2")
     try:
         found = await measured(*words)
-    except (
-        AssertionError
-    ):  # a call that is under way when its process is suspended may still act: rare, so not twice in a row
+    except AssertionError:
+        # A call that is under way when its process is suspended may still act: rare, so not twice in a row.
         found = await measured(*words, "--seed", "20")
     assert found["completed"] == found["tasks"] > 0
     assert (found["lost"], found["duplicated"], found["acts_after_fencing"]) == (0, 0, 0)
