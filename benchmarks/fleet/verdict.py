@@ -1,13 +1,13 @@
 """What became of the tasks of a fleet whose workers died: what was lost, what was done twice, and how long a takeover took."""
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from fleet.fleet import Fleet, quantiles, reading
 from fleet.member import EFFECTS, Act
 
-from treadle.events import AnyEvent, RunFinished, RunResumed, ToolFinished
+from treadle.events import AnyEvent, RunFinished, RunResumed, ToolFinished, ToolStarted
 from treadle.tools import CallStatus
 
 
@@ -36,7 +36,7 @@ async def verdict(fleet: Fleet, ids: Collection[str], deaths: Iterable[tuple[flo
     }
 
 
-def judge(acts: list[Act], events: Iterable[AnyEvent]) -> Counter[str]:
+def judge(acts: list[Act], events: Sequence[AnyEvent]) -> Counter[str]:
     """Count what happened to one task of the agent `payer`."""
     ends = [event for event in events if isinstance(event, RunFinished)]
     finished = {event.call_id: event for event in events if isinstance(event, ToolFinished)}
@@ -49,19 +49,29 @@ def judge(acts: list[Act], events: Iterable[AnyEvent]) -> Counter[str]:
         duplicated=max(0, done["unsafe"] - 1) + sum(len(keys[one]) > 1 for one in ("idempotent", "keyed")),
         reported=unknown,
     )
-    found["fenced"] = len(after_fencing(acts, [event.at for event in events if isinstance(event, RunResumed)]))
+    resumed = [event.at for event in events if isinstance(event, RunResumed)]
+    intents = {event.key: event.at for event in reversed(events) if isinstance(event, ToolStarted)}
+    found["fenced"] = len(after_fencing(acts, resumed, intents))
     return found
 
 
-def after_fencing(acts: list[Act], resumed: list[float]) -> list[Act]:
-    """Return the calls of workers that had lost the session: another had resumed its run, and they had not resumed it again."""
+def after_fencing(acts: list[Act], resumed: list[float], intents: Mapping[str, float]) -> list[Act]:
+    """Return the calls of workers that had lost the session: another had resumed its run, and they had not resumed it again.
+
+    A call whose intent was stored before that was under way when its worker was suspended: nobody can keep it from acting.
+
+    Args:
+        intents: By key: when a call was first recorded as started.
+    """
     found, holder = [], acts[0] if acts else None
     for act in acts[1:]:
         assert holder is not None
         if act.worker == holder.worker or any(holder.at < at <= act.at for at in resumed):
             holder = act
         elif act.what in EFFECTS:
-            found.append(act)
+            taken_at = max((at for at in resumed if at <= act.at), default=0.0)
+            if intents.get(act.key, act.at) >= taken_at:
+                found.append(act)
     return found
 
 
