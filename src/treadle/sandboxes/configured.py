@@ -24,33 +24,11 @@ _SETTING = re.compile(r"(?:\[[^\]]*\]\s*)?([A-Za-z][\w-]*)\s*=\s*(.*)")
 _WORDS = re.compile(r"[^\s;|&<>()=,:'\"`]+")
 _HERE = re.compile(r"\$\(\s*(?:git rev-parse --show-toplevel|pwd)\s*\)|`pwd`|\$\{?PWD\}?")
 _VALUES = frozenset(
-    {
-        *(
-            "url",
-            "pushurl",
-            "remote",
-            "pushremote",
-            "merge",
-            "worktree",
-            "fetch",
-            "push",
-            "name",
-            "email",
-            "description",
-            "rebase",
-        ),
-        *(
-            "excludesfile",
-            "attributesfile",
-            "ignorerevsfile",
-            "template",
-            "file",
-            "blob",
-            "signingkey",
-            "insteadof",
-            "pushinsteadof",
-        ),
-    }
+    (
+        *("url", "pushurl", "remote", "pushremote", "insteadof", "pushinsteadof", "merge", "fetch", "push", "rebase"),
+        *("name", "email", "signingkey", "description", "worktree", "template", "file", "blob"),
+        *("excludesfile", "attributesfile", "ignorerevsfile"),
+    )
 )
 """Keys whose values name what git neither runs nor obeys."""
 

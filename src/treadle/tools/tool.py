@@ -350,7 +350,7 @@ class CheckedCall(msgspec.Struct, Documented, frozen=True, kw_only=True):
     """What its arguments named when it was checked, from `Tool.subjects`: rules judge that, and the tool acts on that. None where its
     tool does not say, or could not."""
     folder: str = "."
-    """Where its line of shell starts, relative to the root folder, as it was checked: see `Tool.line`. A point for any other call."""
+    """Where its line of shell starts, relative to the root folder, as it was checked: see `Tool.line`. `.` for any other call."""
     decision: Decision | None = None
     """The decision by which it runs. A policy sees the one so far here: its own, when it is asked about what it changed; or the
     recorded one of a call that continues after a pause or a crash. None where nothing is decided yet."""
