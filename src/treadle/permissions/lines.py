@@ -112,7 +112,7 @@ class JudgedLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def start_folder(tool: Tool, arguments: JsonObject, facts: JsonObject) -> str:
-    """Return the folder in which the line of a call would start, relative to the root folder; a point for a call that runs no line.
+    """Return the folder in which the line of a call would start, relative to the root folder; `.` for a call that runs no line.
 
     Args:
         facts: What tools have remembered in the session.
