@@ -1,6 +1,7 @@
 """Index: which of many rules may apply to a call. Leaves out only rules that surely do not, and decides nothing."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 
 import msgspec
 
@@ -58,10 +59,10 @@ class RuleIndex:
 
     def on(self, call: CheckedCall, seen: "Seen") -> Iterator[Rule]:
         """Return the rules that may apply to a call, in their order."""
-        found = set(self._of_tool(call).about(call, seen))
+        found = self._of_tool(call).about(call, seen)
         if seen.line is not None and not self._loosens:
-            found.update(self._of_commands().about(seen.line, seen))
-        return (self._rules[at] for at in sorted(found))
+            found += self._of_commands().about(seen.line, seen)
+        return (self._rules[at] for at, _ in groupby(sorted(found)))
 
     def patterns(self, call: CheckedCall, line: JudgedLine) -> list[tuple[str, CommandPattern]]:
         """Return the patterns on commands that may allow a command of a line, each with the text of its rule."""
