@@ -55,6 +55,15 @@ def shell(tmp_path: Path) -> Shell:
     return Shell(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("command", "told"), [("true", []), ("printf half >&2", ["half"]), ("printf '1%%\\r2%%' >&2", ["2%"])]
+)
+def test_people_are_shown_the_last_line_of_an_output_and_nothing_of_ours(shell: Shell, command: str, told: list[str]):
+    shell(command)
+
+    assert shell.context.told == told
+
+
 def test_a_command_says_how_it_ended(shell: Shell):
     assert shell("echo out; echo err >&2; exit 3") == {
         "exit_code": 3,

@@ -137,7 +137,7 @@ class Contract:
         return msgspec.structs.replace(result, content=content, artifact=digest)
 
     async def _refused(self, call: CheckedCall, plain: Plain, code: str | None) -> ToolResult:
-        message = f"{call.name} was refused by its service: see `details`. It was not retried."
+        message = f"{call.name} refused the call: see `details`. It was not retried."
         reported, artifact = await self._failure_details(call, plain)
         result = failed_result(call, CallStatus.REJECTED, message, code=code, details=[reported])
         return await self._shortened(call, result, reported, artifact)

@@ -458,7 +458,8 @@ class _Progress:
         now = time.monotonic()
         if now - self._last < _PROGRESS_SECONDS:
             return
-        lines = [line for line in piece.decode("utf-8", "replace").splitlines() if line.strip() and "\x1e" not in line]
+        shown, _, _ = piece.decode("utf-8", "replace").partition("\x1e")  # what comes behind it is our mark
+        lines = [line for line in shown.splitlines() if line.strip()]
         if lines:
             self._last = now
             self._ctx.progress(lines[-1][:_MAX_PROGRESS_CHARACTERS])
