@@ -20,6 +20,7 @@ from treadle.events import (
     ApprovalRequested,
     CallDecided,
     MessageAdded,
+    ModeChanged,
     ModelDiscarded,
     ModelFailed,
     ModelFinished,
@@ -395,6 +396,10 @@ class _Reader:
             self._broken(event, "an attempt failed of a call that was not running")
         call.promised_attempt = 0 if event.retry_in_seconds is None else event.attempt + 1
 
+    def _mode_changed(self, event: ModeChanged) -> None:
+        for call in self._calls.values():
+            call.promised_attempt = 0  # a person may have ended the mode in which it would start
+
     def _tool_finished(self, event: ToolFinished) -> None:
         call, result = self._call(event), event.result
         if call.finished is not None:
@@ -430,6 +435,7 @@ class _Reader:
         ApprovalAnswered: _approval_answered,
         ApprovalRequested: _approval_requested,
         CallDecided: _call_decided,
+        ModeChanged: _mode_changed,
         ModelDiscarded: _model_discarded,
         ModelFailed: _model_failed,
         ModelFinished: _model_finished,

@@ -4,12 +4,13 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from invariants import check_session
 from pipeline_tools import act
-from treadle import Agent, Budget, Session, Tool, ToolContext, allow, ask, open_session
-from treadle.events import ApprovalRequested
+from treadle import Agent, Budget, Session, Suspended, Tool, ToolContext, allow, ask, open_session
+from treadle.events import ApprovalRequested, CallDecided, ToolSuspended
 from treadle.journals.memory import MemoryJournal
 from treadle.ports import Interceptor
 from treadle.testing import ScriptedModel, call, text
@@ -176,3 +177,62 @@ async def test_a_call_does_not_start_behind_the_doubt_that_is_being_stored_befor
 
     assert [ref for _, ref in office.paid] == [1]
     assert [one.arguments["ref"] for one in result.approvals] == [2]
+
+
+@pytest.mark.row("ST13")
+@pytest.mark.parametrize("effect", ["unsafe", "keyed"])
+@pytest.mark.parametrize(("answer", "paid"), [("allow", [1, 3, 2]), ("deny", [1, 3])])
+async def test_a_call_that_had_waited_for_input_asks_when_one_that_it_equals_is_in_doubt_by_then(
+    effect: str, answer: Any, paid: list[int], tmp_path: Path
+) -> None:
+    office = Office("ann")
+    pay = office.tool(effect)
+
+    async def run(arguments: JsonObject, ctx: ToolContext) -> str:
+        if not ctx.inputs:
+            raise Suspended("the code of the bank")
+        return await pay.run(arguments, ctx)
+
+    agent = agent_of(msgspec.structs.replace(pay, run=run), *PAIR)
+    async with open_session(tmp_path / "a.db", id="s") as session:
+        waiting = await agent.run("Pay", session=session)
+        assert (waiting.reason, office.paid) == ("input_required", [])
+        for one in await session.events():
+            if isinstance(one, ToolSuspended):
+                await session.input(one.call_id, "1234")
+    async with open_session(tmp_path / "a.db", id="s") as session:
+        paused = await agent.resume(session)
+        await check_session(session)
+        assert (paused.reason, [ref for _, ref in office.paid]) == ("approval_required", [1, 3])
+        assert await questions(session) == [(2, "equals a call in doubt")]
+        await session.answer(paused.approvals[0].id, answer)
+    async with open_session(tmp_path / "a.db", id="s") as session:
+        done = await agent.resume(session)
+        await check_session(session)
+
+    assert (done.reason, [ref for _, ref in office.paid]) == ("completed", paid)
+
+
+@pytest.mark.row("ST13")
+async def test_a_call_that_waits_for_input_asks_when_it_continues_after_a_doubt_of_what_it_equals() -> None:
+    office = Office("ann")
+    pay = office.tool()
+
+    async def run(arguments: JsonObject, ctx: ToolContext) -> str:
+        if arguments["ref"] == 1 and not ctx.inputs:
+            raise Suspended("the code of the bank")
+        return await pay.run(arguments, ctx)
+
+    agent = agent_of(msgspec.structs.replace(pay, run=run), *PAIR)
+    waiting = await agent.run("Pay")
+    assert (waiting.reason, [ref for _, ref in office.paid]) == ("input_required", [2, 3])
+    [suspended] = [one for one in await waiting.session.events() if isinstance(one, ToolSuspended)]
+    await waiting.session.input(suspended.call_id, "1234")
+
+    paused = await agent.resume(waiting.session)
+
+    assert (paused.reason, [ref for _, ref in office.paid]) == ("approval_required", [2, 3])
+    assert await questions(paused.session) == [(1, "equals a call in doubt")]
+    decided = [one for one in await paused.session.events() if isinstance(one, CallDecided)]
+    assert [one.decision for one in decided if one.call_id == suspended.call_id] == ["allow", "ask"]
+    await check_session(paused.session)

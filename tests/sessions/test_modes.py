@@ -477,6 +477,7 @@ async def test_a_rewind_brings_back_no_mode_that_a_person_has_ended() -> None:
 
 
 @pytest.mark.row("R-MODE")
+@pytest.mark.parametrize("is_known", [True, False], ids=["known at the failure", "left by then"])
 @pytest.mark.parametrize(
     ("before", "after", "effect", "attempts"),
     [
@@ -491,24 +492,30 @@ async def test_a_rewind_brings_back_no_mode_that_a_person_has_ended() -> None:
     ],
 )
 async def test_a_call_is_not_tried_again_in_a_mode_in_which_it_would_not_start(
-    before: Any, after: Any, effect: str, attempts: int
+    before: Any, after: Any, effect: str, attempts: int, is_known: bool
 ) -> None:
     seen: list[int] = []
+    changed = asyncio.Event()
     async with open_session(MemoryJournal(), id="s") as session:
 
         async def put(arguments: Any, ctx: Any) -> str:
             seen.append(1)
             if len(seen) == 1:
                 await session.set_mode(after)
+                if is_known and after != before:
+                    await changed.wait()
                 raise Transient("busy")
             return "put"
 
         await session.set_mode(before)
         policy = None if before == "bypass" else allow("put")
         model = ScriptedModel([call("put"), text("Done.")])
-        agent = Agent(model, tools=[tool_of(put, "put", effect=effect)], policy=policy)
+        watch = lambda event: changed.set() if event.type == "mode.changed" and event.mode == after else None
+        agent = Agent(model, tools=[tool_of(put, "put", effect=effect)], policy=policy, subscribers=[watch])
         result = await agent.run("Put", session=session)
         await check_session(session)
 
     assert len(seen) == attempts
     assert statuses(result) == (["ok"] if attempts == 2 else ["failed"])
+    [failed] = await types(result, "tool.attempt_failed")
+    assert (failed.retry_in_seconds is None) == (is_known and attempts == 1)  # what will not come is not announced

@@ -12,6 +12,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from typing import NamedTuple
 
 from simulator.coverage import FAULTS, FEATURES
@@ -98,15 +99,16 @@ def _many(options: argparse.Namespace) -> int:
 def _chunks(options: argparse.Namespace) -> Iterator[Found]:
     seeds = options.seeds or range(options.first, options.first + options.lives * options.step, options.step)
     chunks = [seeds[begin : begin + CHUNK] for begin in range(0, len(seeds), CHUNK)]
+    live_some = partial(_live_some, stops=options.stop)
     if options.workers == 1:
-        yield from map(_live_some, chunks)
+        yield from map(live_some, chunks)
         return
     with ProcessPoolExecutor(options.workers) as pool:
         for begin in range(0, len(chunks), 4 * options.workers):  # not all at once: a soak is stopped by its time
-            yield from pool.map(_live_some, chunks[begin : begin + 4 * options.workers])
+            yield from pool.map(live_some, chunks[begin : begin + 4 * options.workers])
 
 
-def _live_some(seeds: Sequence[int]) -> Found:
+def _live_some(seeds: Sequence[int], *, stops: bool) -> Found:
     _quiet()
     begun = time.process_time()
     gc.disable()
@@ -118,9 +120,11 @@ def _live_some(seeds: Sequence[int]) -> Found:
         pairs.update(outcome.pairs)
         digests[seed] = outcome.digest
         violations += [(seed, sentence) for sentence in outcome.violations]
+        if stops and violations:
+            break
     gc.collect()
     gc.freeze()
-    return Found(len(seeds), violations, pairs, time.process_time() - begun, digests)
+    return Found(len(digests), violations, pairs, time.process_time() - begun, digests)
 
 
 def _quiet() -> None:

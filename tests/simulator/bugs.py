@@ -156,7 +156,7 @@ def hunt(bug: Bug, *, lives: int, folder: Path) -> str | None:
         LookupError: The line that the bug changes is not in the sources any more: give the bug a new one.
     """
     copy = folder / "src"
-    shutil.copytree(TREADLE, copy / "treadle", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(TREADLE, copy / "treadle", ignore=shutil.ignore_patterns("*.pyc.*"))  # but files in the making
     file = copy / "treadle" / bug.file
     text = file.read_text()
     if bug.good not in text:

@@ -199,12 +199,16 @@ class Judge:
         if [*ctx.inputs] != self._given.get(place, []) and not process.journal.is_fenced(ctx.session.id):
             self.blame(f"form of {place} continues with {ctx.inputs}; people gave {self._given.get(place, [])}")
 
-    def given(self, process: "Process", place: tuple[str, str], value: Any) -> None:
-        """A person gives a call its input. Each suspension takes one."""
+    def given(self, process: "Process", place: tuple[str, str], value: Any, *, waits: int) -> None:
+        """A person gives a call its input. Each suspension takes one.
+
+        Args:
+            waits: How often it has been suspended as its own process knows, whose store may be away.
+        """
         given = self._given.setdefault(place, [])
         given.append(value)
         events = process.store.shelves[place[0]].events
-        waits = sum(isinstance(event, ToolSuspended) and event.call_id == place[1] for event in events)
+        waits = max(waits, sum(isinstance(event, ToolSuspended) and event.call_id == place[1] for event in events))
         if len(given) > waits:
             self.blame(f"call {place} was given its input {len(given)} times")
 

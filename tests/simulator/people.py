@@ -197,6 +197,7 @@ class People:
     async def _give_inputs(self, process: Process, session: Session) -> None:
         life = self._life
         for waiting in session.state.suspended:
+            waits = len(waiting.inputs) + 1
             if waiting.call.name != "form" or (not life.is_healed and self._chance.random() < 0.2):
                 continue
             for _ in range(2 if self._chance.random() < 0.2 else 1):
@@ -207,7 +208,7 @@ class People:
                     life.trace(process, f"{waiting.call.id} needs no input any more")
                 else:
                     life.trace(process, f"gives {waiting.call.id} {value}")
-                    life.judge.given(process, (session.id, waiting.call.id), value)
+                    life.judge.given(process, (session.id, waiting.call.id), value, waits=waits)
 
     async def _settle(self, process: Process, session_id: str) -> bool:
         """Continue until the session is at rest; return whether it is."""

@@ -186,7 +186,7 @@ class Attempts:
         cause: BaseException = TimeoutError() if isinstance(error, Cut) else error
         if isinstance(error, Unfinished) or self._interrupt.stop is not None or not may_retry_call(call.effect, cause):
             return None
-        if self._is_lacking(call, error):
+        if self._is_lacking(call, error) or not may_start_again(self._mode(), call):
             return None
         allowed = self._budget.max_retries_per_tool_call
         if call.tool.retries is not None:

@@ -161,7 +161,7 @@ class Planner:
 
     def _like_doubt(self, checked: Checked | None, state: CallState) -> Checked | None:
         """Ask a person about a call that equals one in doubt: run under a new key, it could act a second time."""
-        if not isinstance(checked, Decided) or not _lets_run(checked.decision) or state.started is not None:
+        if not isinstance(checked, Decided) or not _lets_run(checked.decision) or _is_under_way(state, checked.call):
             return checked
         question = self._equals_doubt(checked.call)
         return checked if question is None else _asked_instead(checked, question)
@@ -204,7 +204,7 @@ class Planner:
         asked: dict[str, list[AnyEvent]] = {}
         for call in calls if self._ledger.state.doubts else ():
             state = self._ledger.state.open.get(call.id)
-            if state is None or state.started is not None or consent.is_allowed(state):
+            if state is None or _is_under_way(state, call) or consent.is_allowed(state):
                 continue
             if (question := self._equals_doubt(call)) is not None and call.decision is not None:
                 decided = _asked_instead(Decided(call=call, decision=call.decision), question)
@@ -371,6 +371,11 @@ class Planner:
             token=self._ledger.randomness.token(),
             expires_at=self._ledger.store_time() + self._approval_seconds,
         )
+
+
+def _is_under_way(state: CallState, call: CheckedCall) -> bool:
+    """Whether a call has started, and does not wait for something outside: what equals it cannot keep it from acting any more."""
+    return state.started is not None and (state.suspended is None or call.tool.resumes)
 
 
 def _is_due(state: CallState) -> bool:
