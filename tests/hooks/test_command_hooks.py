@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from treadle import Agent, ConfigurationError, allow, ask, deny, first_of, shell_tool, tool, writing_tools
+from treadle import Agent, ConfigurationError, Tool, allow, ask, deny, first_of, shell_tool, tool, writing_tools
 from treadle.resolve.command_hooks import command_hooks
 from treadle.testing import ScriptedModel, call, text
 
@@ -240,3 +240,55 @@ async def test_no_variable_of_ours_is_handed_to_a_hook(program: Any, tmp_path: P
     seen = json.loads((tmp_path / "env").read_text())
     assert "PYTEST_CURRENT_TEST" not in seen
     assert seen["CLAUDE_PROJECT_DIR"] == str(tmp_path)
+
+
+@pytest.mark.row("E06")
+@pytest.mark.parametrize(
+    ("ours", "theirs", "arguments", "given"),
+    [
+        ("todo", "TodoWrite", {"items": [{"text": "a", "state": "done"}]}, {"todos": [{"content": "a", "status": "done"}]}),
+        ("spawn_agent", "Task", {"agent": "ann", "task": "look"}, {"subagent_type": "ann", "prompt": "look"}),
+        ("spawn_agent", "Agent", {"agent": "ann", "task": "look"}, {"subagent_type": "ann", "prompt": "look"}),
+        ("skill", "Skill", {"name": "sums"}, {"skill": "sums"}),
+        ("exit_plan", "ExitPlanMode", {"plan": "1. Look."}, {"plan": "1. Look."}),
+        ("ask_user", "AskUserQuestion", {"question": "Which?"}, {"question": "Which?"}),
+    ],
+)  # fmt: skip
+async def test_a_matcher_fits_each_of_our_tools_by_its_name_there(
+    ours: str, theirs: str, arguments: Any, given: Any, program: Any, tmp_path: Path
+):
+    body = f"print(json.dumps({{'hookSpecificOutput': {{'updatedInput': {given!r}}}}}))"
+    seen = []
+    anything: Any = {"type": "object"}
+    run_it = lambda arguments, ctx: seen.append(arguments)
+    own = Tool(name=ours, description="Do it.", parameters=anything, effect="unsafe", run=run_it)
+    hooks = on("PreToolUse", program(body), matcher=theirs)
+    result, _ = await run(hooks, call(ours, **arguments), tools=[own], folder=tmp_path)
+
+    (heard,) = told(tmp_path)
+    assert heard["tool_input"] == given
+    assert (heard["tool_name"], heard["treadle"]["tool"]) == ("Task" if theirs == "Agent" else theirs, ours)
+    assert ([one.status for one in result.tool_calls], seen) == (["ok"], [arguments])
+
+
+@pytest.mark.row("E06")
+@pytest.mark.parametrize(
+    ("matcher", "name", "hint"),
+    [
+        ("bash", "`bash`", "Did you mean `Bash`?"),
+        ("Bash|Wirte", "`Wirte`", "Did you mean `Write`?"),
+        ("(WRITE|Edit)", "`WRITE`", "Did you mean `Write`?"),
+        ("Bash, Edit", "`Bash, Edit`", "Write `|` between two names."),
+        ("Bash|Edit", None, ""),
+        ("shell|write|rm|mcp__github__.*", None, ""),
+        ("Agent|NotebookEdit|Notes.*", None, ""),
+        ("startup", None, ""),
+    ],
+)
+def test_a_matcher_that_looks_like_another_name_is_warned_of(matcher: str, name: str | None, hint: str, caplog: Any):
+    command_hooks(on("PreToolUse", "true", matcher=matcher))
+    command_hooks(on("SessionStart", "true", matcher="bash"))
+
+    found = [record.getMessage() for record in caplog.records]
+    what = f"The matcher {matcher!r} of a hook for PreToolUse names {name}, and neither Treadle nor Claude Code has such a tool."
+    assert found == ([] if name is None else [f"{what} {hint}"])

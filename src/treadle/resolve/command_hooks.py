@@ -22,7 +22,7 @@ from treadle.errors import ConfigurationError, TreadleError, shown
 from treadle.fields import checked
 from treadle.ports import Hook, HookAnswer, HookContext, Moment
 from treadle.redaction import redacted_logger
-from treadle.resolve.foreign_words import EVENTS, MODES, TOOLS, UNUSED_EVENTS, foreign_input, own_input
+from treadle.resolve.foreign_words import EVENTS, MODES, OTHER_NAMES, TOOLS, UNUSED_EVENTS, foreign_input, own_input
 from treadle.sandboxes.processes import clean_environment, run_process
 from treadle.tools import Decision, JsonObject, ProcessResult, ToolResult
 
@@ -38,6 +38,7 @@ _BLOCKS = 2
 """The exit code by which a program blocks what it was told of."""
 _LOOKS_AROUND = re.compile(r"\(\?(?:[=!(]|<[=!]|P=)|\\[1-9]")
 _OWN_EVENTS = {moment.value: moment for moment in EVENTS.values()}
+_TOOL_NAMES = tuple(dict.fromkeys((*TOOLS, *TOOLS.values(), *OTHER_NAMES.values(), "MultiEdit")))
 
 
 class HookFailed(TreadleError):
@@ -164,6 +165,8 @@ def _matcher(value: Any, event: str) -> Callable[[str], bool] | None:
         return None
     try:
         pattern = re.compile(value)
+        if EVENTS.get(event, _OWN_EVENTS.get(event)) in (Moment.BEFORE_TOOL, Moment.AFTER_TOOL):
+            _warn_of_names(value, event)
         if _LOOKS_AROUND.search(value):
             return lambda name: pattern.fullmatch(name) is not None
         return SchemaValidator(core_schema.str_schema(pattern=f"^(?:{value})$")).isinstance_python
@@ -171,6 +174,21 @@ def _matcher(value: Any, event: str) -> Callable[[str], bool] | None:
         raise ConfigurationError(
             f"The matcher {shown(value)} of a hook for {event} is not a regular expression: {error}."
         ) from error
+
+
+def _warn_of_names(matcher: str, event: str) -> None:
+    """Warn of a matcher with a name that no tool has and that resembles one: the hook would not be called."""
+    known = {name.casefold(): name for name in _TOOL_NAMES}
+    for name in matcher.strip("()^$").split("|"):
+        if name in _TOOL_NAMES:
+            continue
+        near = difflib.get_close_matches(name.casefold(), known, n=1, cutoff=0.8)
+        hint = f"Did you mean `{known[near[0]]}`?" if near else ""
+        if len([part for part in re.split(r"[,\s]+", name) if part in _TOOL_NAMES]) > 1:
+            hint = "Write `|` between two names."
+        if hint:
+            what = f"The matcher {shown(matcher)} of a hook for {event} names `{name}`"
+            logger.warning("%s, and neither Treadle nor Claude Code has such a tool. %s", what, hint)
 
 
 def _hook(entry: _Entry, fails: str) -> Hook:
@@ -257,7 +275,7 @@ def _is_meant(entry: _Entry, context: HookContext) -> bool:
         return True
     if context.tool:
         there, _ = foreign_input(context.tool, context.arguments or {})
-        names = {context.tool, TOOLS.get(context.tool, context.tool), there}
+        names = {there, *(table.get(context.tool, context.tool) for table in (TOOLS, OTHER_NAMES)), context.tool}
     else:
         names = {_SOURCES.get(context.source, context.source)}
     return any(entry.matcher(name) for name in names)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from treadle.ports import Moment
 from treadle.tools import JsonObject, Mode
 
-__all__ = ["EVENTS", "FIELDS", "MODES", "TOOLS", "UNUSED_EVENTS", "foreign_input", "own_input"]
+__all__ = ["EVENTS", "FIELDS", "MODES", "OTHER_NAMES", "TOOLS", "UNUSED_EVENTS", "foreign_input", "own_input"]
 
 EVENTS: Mapping[str, Moment] = {
     "PreToolUse": Moment.BEFORE_TOOL,
@@ -33,8 +33,15 @@ TOOLS: Mapping[str, str] = {
     "fetch": "WebFetch",
     "read_process": "BashOutput",
     "kill_process": "KillShell",
+    "spawn_agent": "Task",
+    "skill": "Skill",
+    "todo": "TodoWrite",
+    "ask_user": "AskUserQuestion",
+    "exit_plan": "ExitPlanMode",
 }
 """Our tools, and its names for them."""
+OTHER_NAMES: Mapping[str, str] = {"spawn_agent": "Agent"}
+"""A second name that one has there."""
 
 FIELDS: Mapping[str, Mapping[str, str]] = {
     "read": {"path": "file_path"},
@@ -44,6 +51,9 @@ FIELDS: Mapping[str, Mapping[str, str]] = {
     "grep": {"include": "glob"},
     "read_process": {"process": "bash_id"},
     "kill_process": {"process": "shell_id"},
+    "spawn_agent": {"agent": "subagent_type", "task": "prompt"},
+    "skill": {"name": "skill"},
+    "todo": {"items": "todos", "text": "content", "state": "status"},
 }
 """Fields of arguments that have other names there; all others keep theirs. `timeout` of `shell` is in milliseconds there."""
 

@@ -391,7 +391,7 @@ def _output(
     stderr, ended_in = _without_mark(result.stderr, mark)
     hints: list[str] = []
     if result.timed_out:
-        hints.append(f"It was ended after {seconds:g} seconds. Give a larger `timeout`, up to {_MAX_SECONDS:g}.")
+        hints.append(f"It was ended after {seconds:g} s. Give a larger `timeout`, up to {_MAX_SECONDS:g}.")
     now, hint = _next_folder(root, ended_in, folder)
     if hint:
         hints.append(hint)
