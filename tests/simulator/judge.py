@@ -349,7 +349,7 @@ class Judge:
                 if shelf.moved is not None:
                     self._sum_up_source(session_id, shelf, stores[-1].shelves[session_id])
                 elif not shelf.is_purged and not shelf.is_left:
-                    self._sum_up(session_id, shelf)
+                    self._sum_up(store.name, session_id, shelf)
 
     def _sum_up_source(self, session_id: str, shelf: "Shelf", there: "Shelf") -> None:
         """A session that continues elsewhere: nothing was added here, and nothing of it was lost on the way."""
@@ -358,8 +358,8 @@ class Judge:
         if not there.is_purged and there.events[: shelf.head] != shelf.events:
             self.blame(f"session {session_id} lost events when it was moved")
 
-    def _sum_up(self, session_id: str, shelf: "Shelf") -> None:
-        self._check_results(session_id, shelf)
+    def _sum_up(self, store: str, session_id: str, shelf: "Shelf") -> None:
+        self._check_results(store, session_id, shelf)
         by_call = self._life.world.by_call
         for place, deeds in by_call.items():
             if place[0] == session_id and place[1] not in shelf.started:
@@ -390,13 +390,13 @@ class Judge:
         guards = guards_of(has_tight_guards=words["has_tight_guards"], stuck=words["stuck"])
         return Limits(guards.repeats or 0, guards.repeats_with_progress or 0, guards.failures or 0, guards.denials or 0)
 
-    def _check_results(self, session_id: str, shelf: "Shelf") -> None:
+    def _check_results(self, store: str, session_id: str, shelf: "Shelf") -> None:
         """Compare each result with what was really done."""
         world = self._life.world
         for call_id, (seq, event) in shelf.finished.items():
             started = shelf.started.get(call_id)
             result = event.result
-            place = (self._life.owner(session_id, seq), call_id)
+            place = (self._life.owner(store, session_id, seq), call_id)
             if place in world.excused:
                 continue  # whoever took the session over asked the world before the stalled process sent it
             deeds = world.by_call.get(place, ())

@@ -96,7 +96,7 @@ class Life:
         self.has_power_cut = False
         self._refs = 0
         self._minds: dict[str, Mind] = {}
-        self._parents: dict[str, tuple[str, int]] = {}
+        self._parents: dict[tuple[str, str], tuple[str, int]] = {}
         self._director = ProcessLoop(self.timeline, None)
         self._ends: dict[Process, asyncio.Future[None]] = {}
         self.people = People(self)
@@ -304,18 +304,18 @@ class Life:
             case _:
                 return "ask"
 
-    def owner(self, session_id: str, seq: int) -> str:
-        """Return the session in which this event happened: a fork shares what its parent did before."""
-        parent, shared = self._parents.get(session_id, ("", 0))
-        return self.owner(parent, seq) if seq <= shared else session_id
+    def owner(self, store: str, session_id: str, seq: int) -> str:
+        """Return the session in which this event of a store happened: a fork shares what its parent did before."""
+        parent, shared = self._parents.get((store, session_id), ("", 0))
+        return self.owner(store, parent, seq) if seq <= shared else session_id
 
-    def made(self, session_id: str, events: Sequence[AnyEvent]) -> None:
-        """Note of a session that begins with these events whether it shares those before its fork with another."""
+    def made(self, store: str, session_id: str, events: Sequence[AnyEvent]) -> None:
+        """Note of a session that begins with these events in a store whether it shares those before its fork with another."""
         fork = next((one for one in reversed(events) if isinstance(one, SessionForked)), None)
         if fork is None:
-            self._parents.pop(session_id, None)  # of a fork with this name that was left in another store
+            self._parents.pop((store, session_id), None)  # of a fork with this name that an earlier move had brought there
         else:
-            self._parents[session_id] = (fork.parent_id, fork.seq - 1)
+            self._parents[store, session_id] = (fork.parent_id, fork.seq - 1)
 
 
 def _with_model(agent: Agent, model: Any) -> Agent:

@@ -75,7 +75,7 @@ class Office:
         started = process.store.shelves[doubt.session_id].started.get(doubt.call_id)
         if started is None or self._chance.random() < 0.1:
             return Unknown
-        place = (life.owner(doubt.session_id, started[0]), doubt.call_id)
+        place = (life.owner(process.store.name, doubt.session_id, started[0]), doubt.call_id)
         deeds = life.world.by_call.get(place)
         if deeds:
             return Done({"receipt": deeds[-1].number})

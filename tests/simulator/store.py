@@ -227,7 +227,7 @@ class SimJournal:
         if self.is_fenced(session_id) or (events and events[0].seq != head + 1):
             raise conflict(session_id, head, events[0].seq if events else head + 1)
         if head == 0:
-            self._process.life.made(session_id, events)
+            self._process.life.made(self._store.name, session_id, events)
         self._waiting.append((session_id, events, state))
         if durable:
             self._drain()
@@ -268,7 +268,7 @@ class SimJournal:
     def _made(self, session_id: str, events: Sequence[AnyEvent], state: str, inbox: Sequence[InboxMessage]) -> None:
         self._store.shelves[session_id] = shelf = Shelf()
         shelf.parent = parent_of(events)
-        self._process.life.made(session_id, events)
+        self._process.life.made(self._store.name, session_id, events)
         shelf.add(list(events), state)
         shelf.synced = shelf.head
         shelf.inbox.update((message.id, message) for message in inbox)
