@@ -324,7 +324,8 @@ class People:
         except NoSuchPoint:
             return
         self._life.trace(process, f"forked {session.id} as {name}")
-        self._sessions.append(name)
+        if process.store is self._life.stores[-1]:
+            self._sessions.append(name)
 
     async def _move(self) -> None:
         """Take all sessions to another store; the old one is closed, or nobody uses it again."""
@@ -357,8 +358,9 @@ class People:
         life.trace(target, f"moved to {store.name}, closing {'the source' if closes else 'nothing'}")
         life.stores.append(store)
         for session_id, shelf in [*old.shelves.items()]:
-            if session_id not in store.shelves:
-                continue  # a fork that was made meanwhile stays
+            if session_id not in store.shelves:  # a fork that was made meanwhile stays, and nobody looks for it
+                self._sessions = [one for one in self._sessions if one != session_id]
+                continue
             shelf.is_left = True
             store.shelves[session_id].is_purged = shelf.is_purged
             if session_id in self._closed:

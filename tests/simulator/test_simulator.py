@@ -43,6 +43,7 @@ FOUND = (
     95005774,
     95009897,
     95010574,
+    105018959,
 )
 """Seeds beyond the ten thousand that broke a promise, or that were judged wrongly, at some time."""
 TESTS = Path(__file__).resolve().parent.parent
