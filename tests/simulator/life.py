@@ -313,7 +313,7 @@ class Life:
         """Note of a session that begins with these events in a store whether it shares those before its fork with another."""
         fork = next((one for one in reversed(events) if isinstance(one, SessionForked)), None)
         if fork is None:
-            self._parents.pop((store, session_id), None)  # of a fork with this name that an earlier move had brought there
+            self._parents.pop((store, session_id), None)  # of a fork that an earlier move had brought
         else:
             self._parents[store, session_id] = (fork.parent_id, fork.seq - 1)
 
