@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
-from pydantic_core import SchemaError, SchemaValidator, core_schema
 
 from treadle.errors import ConfigurationError, TreadleError, shown
 from treadle.fields import checked
@@ -163,6 +162,8 @@ def _matcher(value: Any, event: str) -> Callable[[str], bool] | None:
     """Return what says whether a name fits. Rust's engine takes time in proportion to the name; it has no look-around, where Python's is used."""
     if value in (None, "", "*"):
         return None
+    from pydantic_core import SchemaError, SchemaValidator, core_schema
+
     try:
         pattern = re.compile(value)
         if EVENTS.get(event, _OWN_EVENTS.get(event)) in (Moment.BEFORE_TOOL, Moment.AFTER_TOOL):

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from treadle import Toolset
-from treadle.cli.commands.mcp_serve import ending_on_signals, needs
+from treadle.cli.commands.serving import ending_on_signals, needs
 from treadle.cli.input.options import Options
 from treadle.cli.input.places import same_journal
 from treadle.cli.input.settings import Settings, settings_of

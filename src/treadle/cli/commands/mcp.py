@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from treadle import McpEntry, Tool, Toolset, ToolsetContext, TreadleError, open_session
-from treadle.cli.commands import mcp_serve
 from treadle.cli.exits import UsageError
 from treadle.cli.input.mcp import (
     ListedServer,
@@ -197,12 +196,18 @@ def _found(name: str, settings: Settings) -> ListedServer:
     raise UsageError(f"There is no MCP server {name!r} here. Known: {known}.")
 
 
+def _serve(options: Options, settings: Settings, terminal: Terminal) -> int:
+    from treadle.cli.commands.mcp_serve import serve  # noqa: PLC0415 - loads the protocol's package, which a list does without
+
+    return serve(options, settings, terminal)
+
+
 _ACTIONS = {
     "list": _list,
     "add": _add,
     "remove": _remove,
     "approve": _approve,
     "revoke": _revoke,
-    "serve": mcp_serve.serve,
+    "serve": _serve,
     "test": _test,
 }

@@ -4,15 +4,13 @@ import asyncio
 import os
 import re
 import secrets
-import signal
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from functools import partial
 from importlib.metadata import version
-from importlib.util import find_spec
 from typing import Any
 
 from treadle import ScriptedDriver, Tool
+from treadle.cli.commands.serving import ending_on_signals, needs
 from treadle.cli.exits import UsageError
 from treadle.cli.input.options import Options
 from treadle.cli.input.places import same_journal
@@ -35,7 +33,7 @@ from treadle.serve import (
 )
 from treadle.testing import ScriptedModel
 
-__all__ = ["ending_on_signals", "needs", "serve"]
+__all__ = ["serve"]
 
 
 def serve(options: Options, settings: Settings, terminal: Terminal) -> int:
@@ -53,32 +51,6 @@ def serve(options: Options, settings: Settings, terminal: Terminal) -> int:
         )
     agent = None if options.offer == "tools" else _setup(options, settings)
     return asyncio.run(_serve(options, settings, terminal, agent, offered))
-
-
-def needs(package: str, extra: str) -> None:
-    """Refuse to serve without the protocol's package.
-
-    Raises:
-        UsageError: It is not installed.
-    """
-    if find_spec(package) is None:
-        raise UsageError(
-            f"This needs the package {package}. Install it: pip install '.[{extra}]' in the project's folder"
-        )
-
-
-@contextmanager
-def ending_on_signals(end: Callable[[], None]) -> Iterator[None]:
-    """Let a signal end the service as a client that leaves does: what is under way is recorded first."""
-    loop = asyncio.get_running_loop()
-    numbers = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
-    for number in numbers:
-        loop.add_signal_handler(number, end)
-    try:
-        yield
-    finally:
-        for number in numbers:
-            loop.remove_signal_handler(number)
 
 
 async def _serve(
