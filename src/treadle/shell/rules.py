@@ -8,6 +8,7 @@ import unicodedata
 import msgspec
 
 from treadle.errors import ConfigurationError
+from treadle.shell.finding import finds
 from treadle.shell.git import ADDING
 from treadle.shell.knowing import plain_words
 from treadle.shell.parsed import Invocation, Line
@@ -25,8 +26,6 @@ FOREIGN_NAMES = {
 _WILD = re.compile(r"[*?\[]")
 _SEVERAL = "contains more than one command. Write one rule for each: the commands of a line are checked one by one."
 _SERVER = re.compile(r"mcp__(?:(?!__)[^*?\[])+")
-_SAME = {"r": "recursive", "R": "recursive", "f": "force", "v": "verbose", "n": "dry-run", "a": "all"}
-"""Short options that a rule which forbids finds in their long form too."""
 
 
 class CommandPattern(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,17 +94,8 @@ class CommandPattern(msgspec.Struct, frozen=True, kw_only=True):
         names = {one.program, program_name(one.program), one.program.rpartition("/")[2]}
         if not any(fnmatch.fnmatchcase(name, self.words[0]) for name in names):
             return False
-        wanted, given = _parted(self.words[1:]), _parted(_without_settings(one))
-        if not all(any(_is_same(option, other) for other in given[0]) for option in wanted[0]):
-            return False
         is_prefix = self.is_prefix or self.words[-1].endswith("*")
-        if "*" in wanted[1]:  # a star by itself stands for any number of words
-            text = " ".join([*wanted[1], "*"]) if is_prefix else " ".join(wanted[1])
-            return fnmatch.fnmatchcase(" ".join([*given[1], ""] if is_prefix else given[1]), text)
-        if not is_prefix and len(wanted[0]) < len(given[0]):
-            return False
-        operands = given[1][: len(wanted[1])] if is_prefix else given[1]
-        return len(operands) == len(wanted[1]) and all(map(fnmatch.fnmatchcase, operands, wanted[1]))
+        return finds(self.words[1:], one, is_prefix=is_prefix)
 
 
 def _problem(body: str) -> str | None:
@@ -198,38 +188,3 @@ def _pattern(one: Invocation) -> str:
     if known is not None and (known.reads_only or words[1] in ADDING):
         return f"{shlex.join(words[:2])}:*"
     return shlex.join(one.words)
-
-
-def _without_settings(one: Invocation) -> tuple[str, ...]:
-    """Return the arguments without the options before a subcommand: `git -C x push` is a push."""
-    if one.program not in SUBCOMMANDS and program_name(one.program) not in SUBCOMMANDS:
-        return one.arguments
-    known = SUBCOMMANDS[program_name(one.program)]
-    at = next((at for at, word in enumerate(one.arguments) if word in known), None)
-    if at is None:
-        at = next((at for at, word in enumerate(one.arguments) if not word.startswith("-")), 0)
-    return one.arguments[at:]
-
-
-def _parted(words: tuple[str, ...]) -> tuple[list[str], list[str]]:
-    """Part options from operands. Joined short options are taken apart."""
-    options: list[str] = []
-    operands: list[str] = []
-    is_over = False
-    for word in words:
-        if is_over or not word.startswith("-") or word == "-":
-            operands.append(word)
-        elif word == "--":
-            is_over = True
-        elif word.startswith("--"):
-            options.append(word.partition("=")[0])
-        else:
-            options += [f"-{letter}" for letter in word[1:]]
-    return options, operands
-
-
-def _is_same(wanted: str, given: str) -> bool:
-    if wanted == given:
-        return True
-    longs = [_SAME.get(one[1:], one[1:]) if not one.startswith("--") else one[2:] for one in (wanted, given)]
-    return len(longs[0]) > 1 and len(longs[1]) > 1 and (longs[0].startswith(longs[1]) or longs[1] == longs[0])
