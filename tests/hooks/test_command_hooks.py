@@ -115,14 +115,16 @@ async def test_the_names_of_tools_and_fields_are_the_foreign_ones(program: Any, 
         call("edit", path="a", edits=[{"old_text": "two", "new_text": "2"}]),
         call("rm", path="x"),
         tools=tools,
+        folder=tmp_path / "w",
     )
 
     assert [one.status for one in result.tool_calls] == ["denied", "ok", "ok", "ok", "ok"]
     given = [(one["tool_name"], one["tool_input"]) for one in told(tmp_path)]
     assert [name for name, _ in given] == ["Bash", "Write", "Edit", "MultiEdit"]
     assert (given[0][1]["command"], given[0][1]["timeout"]) == ("rm -rf /x", 3000)
-    assert given[1][1] == {"file_path": "a", "content": "one two"}
-    assert given[2][1] == {"file_path": "a", "old_string": "one", "new_string": "1", "replace_all": True}
+    path = str(tmp_path / "w/a")
+    assert given[1][1] == {"file_path": path, "content": "one two"}
+    assert given[2][1] == {"file_path": path, "old_string": "one", "new_string": "1", "replace_all": True}
 
 
 @pytest.mark.row("E06")
@@ -216,15 +218,8 @@ def test_a_file_of_hooks_that_cannot_be_read_for_sure_is_refused(tmp_path: Path,
         command_hooks(tmp_path / "hooks.json")
 
 
-def test_fields_of_other_programs_are_left_alone():
-    entry = {
-        "type": "command",
-        "command": "x",
-        "statusMessage": "...",
-        "async": False,
-        "once": True,
-        "if": "Bash(rm:*)",
-    }
+def test_fields_that_change_nothing_are_left_alone():
+    entry = {"type": "command", "command": "x", "statusMessage": "...", "async": False, "once": True, "_note": "mine"}
     settings = {
         "hooks": {"Stop": [{"hooks": [entry], "description": "mine"}]},
         "model": "other",
@@ -278,7 +273,9 @@ async def test_a_matcher_fits_each_of_our_tools_by_its_name_there(
         ("bash", "`bash`", "Did you mean `Bash`?"),
         ("Bash|Wirte", "`Wirte`", "Did you mean `Write`?"),
         ("(WRITE|Edit)", "`WRITE`", "Did you mean `Write`?"),
-        ("Bash, Edit", "`Bash, Edit`", "Write `|` between two names."),
+        ("Bash Edit", "`Bash Edit`", "Write `|` between two names."),
+        ("Bash, wirte", "`wirte`", "Did you mean `Write`?"),
+        ("Bash, Edit", None, ""),
         ("Bash|Edit", None, ""),
         ("shell|write|rm|mcp__github__.*", None, ""),
         ("Agent|NotebookEdit|Notes.*", None, ""),

@@ -235,23 +235,6 @@ async def test_a_hostile_expression_is_matched_in_bounded_time(tmp_path: Path, m
     assert status(await Agent(model, tools=tools, policy=allow("*"), hooks=hooks).run("go")) == "ok"
 
 
-@pytest.mark.parametrize(
-    ("matcher", "fits"),
-    [
-        ("rm", True),
-        ("r", False),
-        ("rm|Bash", True),
-        ("(?!x).*", True),
-        ("(?!rm).*", False),
-        ("(?i)RM", True),
-        ("r.", True),
-        ("*", True),
-    ],
-)
-async def test_an_expression_must_fit_the_whole_name(run: Any, matcher: str, fits: bool):
-    assert status(await run("PreToolUse", "sys.exit(2)", matcher=matcher)) == ("denied" if fits else "ok")
-
-
 @pytest.mark.parametrize("matcher", ["(", "[", "a{1000}{1000}{1000}", 3, ["rm"], {}])
 def test_a_matcher_that_is_not_an_expression_is_refused(matcher: Any):
     entry = {"matcher": matcher, "hooks": [{"type": "command", "command": "true"}]}

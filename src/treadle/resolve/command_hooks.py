@@ -5,12 +5,11 @@ change and add. What it allows is not heard: rules and people decide.
 """
 
 import asyncio
-import difflib
 import json
 import re
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -21,7 +20,8 @@ from treadle.errors import ConfigurationError, TreadleError, shown
 from treadle.fields import checked
 from treadle.ports import Hook, HookAnswer, HookContext, Moment
 from treadle.redaction import redacted_logger
-from treadle.resolve.foreign_words import EVENTS, MODES, OTHER_NAMES, TOOLS, UNUSED_EVENTS, foreign_input, own_input
+from treadle.resolve.foreign_words import MODES, OTHER_NAMES, TOOLS, foreign_input, own_input
+from treadle.resolve.hook_entries import Entry, hook_entries, hook_table, once
 from treadle.sandboxes.processes import clean_environment, run_process
 from treadle.tools import Decision, JsonObject, ProcessResult, ToolResult
 
@@ -29,33 +29,15 @@ __all__ = ["HookFailed", "command_hooks"]
 
 logger = redacted_logger(__name__)
 
-_SECONDS = 60.0
 _GRACE_SECONDS = 5.0
 _MAX_OUTPUT_BYTES = 1_000_000
 _MAX_WORDS = 10_000
 _BLOCKS = 2
 """The exit code by which a program blocks what it was told of."""
-_LOOKS_AROUND = re.compile(r"\(\?(?:[=!(]|<[=!]|P=)|\\[1-9]")
-_OWN_EVENTS = {moment.value: moment for moment in EVENTS.values()}
-_TOOL_NAMES = tuple(dict.fromkeys((*TOOLS, *TOOLS.values(), *OTHER_NAMES.values(), "MultiEdit")))
 
 
 class HookFailed(TreadleError):
     """A program of a hook ended with an error, took too long, or answered with what cannot be read."""
-
-
-class _Entry(msgspec.Struct, frozen=True, kw_only=True):
-    command: str
-    event: str
-    moment: Moment
-    matcher: Callable[[str], bool] | None
-    """Whether a name fits; None where every name does."""
-    timeout: float
-    folder: str
-    stopped: dict[str, str] = {}
-    """Why hooks after a tool have stopped runs, by their ids: none of them starts another call or asks the model again."""
-    is_approved: Callable[[], bool] | None = None
-    """Whether the program may start still; None where nobody has to approve it."""
 
 
 @checked
@@ -87,123 +69,23 @@ def command_hooks(
     root = str(Path(folder).absolute())
     stopped: dict[str, str] = {}
     entries = [
-        (msgspec.structs.replace(entry, stopped=stopped, is_approved=is_approved), closes)
-        for entry, closes in _entries(_table(settings), root, fails)
+        msgspec.structs.replace(entry, stopped=stopped, is_approved=is_approved)
+        for entry in hook_entries(hook_table(settings), root, fails)
     ]
-    return (*(_hook(*one) for one in entries), *_holding(entry for entry, _ in entries))
+    return (*map(_hook, entries), *_holding(entries))
 
 
-def _table(settings: Mapping[str, Any] | str | Path) -> Mapping[str, Any]:
-    given: Any = settings
-    if isinstance(settings, str | Path):
-        try:
-            given = json.loads(Path(settings).read_bytes(), object_pairs_hook=_once)
-        except (OSError, ValueError, RecursionError) as error:
-            raise ConfigurationError(f"The hooks of {settings} cannot be read: {error}.") from error
-    table = given.get("hooks", {}) if isinstance(given, Mapping) else None
-    if isinstance(given, Mapping) and "hooks" not in given and (events := [one for one in EVENTS if one in given]):
-        raise ConfigurationError(f'Hooks for {events[0]} are not found there: write them within "hooks".')
-    if not isinstance(table, Mapping):
-        raise ConfigurationError(
-            f'The settings of hooks must be an object such as {{"hooks": {{"PreToolUse": [...]}}}}; got {shown(given)}.'
-        )
-    return table
-
-
-def _entries(table: Mapping[str, Any], folder: str, fails: str) -> Iterator[tuple[_Entry, str]]:
-    for event, groups in table.items():
-        moment = EVENTS.get(event) or _OWN_EVENTS.get(event)
-        if moment is None and event in UNUSED_EVENTS:
-            logger.warning("Hooks for %s are not called: Treadle has no such event.", event)
-            continue
-        if moment is None:
-            raise ConfigurationError(f"There is no event {shown(event)} for hooks. There are {', '.join(EVENTS)}.")
-        for group in _list(groups, event):
-            if not isinstance(group.get("hooks"), list):
-                raise ConfigurationError(f'An entry for {event} must have a list of "hooks"; got {shown(group)}.')
-            _refuse_misspelt(group, ("matcher", "hooks"), event)
-            matcher = _matcher(group.get("matcher"), event)
-            for one in _list(group["hooks"], event):
-                _refuse_misspelt(one, ("type", "command", "timeout", "fails"), event)
-                closes = one.get("fails", fails)
-                command, seconds = one.get("command"), one.get("timeout", _SECONDS)
-                if one.get("type", "command") != "command" or not isinstance(command, str) or not command.strip():
-                    raise ConfigurationError(
-                        f'A hook for {event} must have "type": "command" and a "command"; got {shown(one)}.'
-                    )
-                if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0:
-                    raise ConfigurationError(
-                        f"The timeout of a hook for {event} must be seconds above 0; got {shown(seconds)}."
-                    )
-                if closes not in ("open", "closed"):
-                    raise ConfigurationError(f"A hook for {event} fails 'open' or 'closed'; got {shown(closes)}.")
-                name = next(name for name, known in EVENTS.items() if known == moment)
-                yield (
-                    _Entry(command=command, event=name, moment=moment, matcher=matcher, timeout=seconds, folder=folder),
-                    closes,
-                )
-
-
-def _refuse_misspelt(given: Mapping[str, Any], known: Sequence[str], event: str) -> None:
-    """Refuse a field that was surely meant to be one of ours. Others are left alone: other programs read the same settings."""
-    for name in given:
-        near = difflib.get_close_matches(name.casefold(), known, n=1, cutoff=0.8)
-        if near and name not in known:
-            raise ConfigurationError(f"A hook for {event} has no field {shown(name)}. Did you mean {near[0]!r}?")
-
-
-def _list(value: Any, event: str) -> Sequence[Mapping[str, Any]]:
-    if not isinstance(value, list) or not all(isinstance(one, Mapping) for one in value):
-        raise ConfigurationError(f"Hooks for {event} must be a list of objects; got {shown(value)}.")
-    return value
-
-
-def _matcher(value: Any, event: str) -> Callable[[str], bool] | None:
-    """Return what says whether a name fits. Rust's engine takes time in proportion to the name; it has no look-around, where Python's is used."""
-    if value in (None, "", "*"):
-        return None
-    from pydantic_core import SchemaError, SchemaValidator, core_schema
-
-    try:
-        pattern = re.compile(value)
-        if EVENTS.get(event, _OWN_EVENTS.get(event)) in (Moment.BEFORE_TOOL, Moment.AFTER_TOOL):
-            _warn_of_names(value, event)
-        if _LOOKS_AROUND.search(value):
-            return lambda name: pattern.fullmatch(name) is not None
-        return SchemaValidator(core_schema.str_schema(pattern=f"^(?:{value})$")).isinstance_python
-    except (re.error, TypeError, SchemaError) as error:
-        raise ConfigurationError(
-            f"The matcher {shown(value)} of a hook for {event} is not a regular expression: {error}."
-        ) from error
-
-
-def _warn_of_names(matcher: str, event: str) -> None:
-    """Warn of a matcher with a name that no tool has and that resembles one: the hook would not be called."""
-    known = {name.casefold(): name for name in _TOOL_NAMES}
-    for name in matcher.strip("()^$").split("|"):
-        if name in _TOOL_NAMES:
-            continue
-        near = difflib.get_close_matches(name.casefold(), known, n=1, cutoff=0.8)
-        hint = f"Did you mean `{known[near[0]]}`?" if near else ""
-        if len([part for part in re.split(r"[,\s]+", name) if part in _TOOL_NAMES]) > 1:
-            hint = "Write `|` between two names."
-        if hint:
-            what = f"The matcher {shown(matcher)} of a hook for {event} names `{name}`"
-            logger.warning("%s, and neither Treadle nor Claude Code has such a tool. %s", what, hint)
-
-
-def _hook(entry: _Entry, fails: str) -> Hook:
-    closes: Literal["open", "closed"] = "closed" if fails == "closed" else "open"
+def _hook(entry: Entry) -> Hook:
     return Hook(
         at=entry.moment,
         run=partial(_run, entry),
         name=f"hook {entry.command[:80]}",
         timeout=entry.timeout + _GRACE_SECONDS,
-        fails=closes,
+        fails=entry.fails,
     )
 
 
-def _holding(entries: Iterable[_Entry]) -> Iterator[Hook]:
+def _holding(entries: Iterable[Entry]) -> Iterator[Hook]:
     """Return the hooks that hold a run which one after a tool has stopped."""
     first = next((entry for entry in entries if entry.moment == Moment.AFTER_TOOL), None)
     if first is not None:
@@ -219,7 +101,7 @@ def _held(stopped: dict[str, str], context: HookContext) -> HookAnswer:
     return None if reason is None else _denied(reason)
 
 
-async def _run(entry: _Entry, context: HookContext) -> HookAnswer:
+async def _run(entry: Entry, context: HookContext) -> HookAnswer:
     if not _is_meant(entry, context):
         return None
     if entry.is_approved is not None and not await asyncio.to_thread(entry.is_approved):
@@ -229,7 +111,7 @@ async def _run(entry: _Entry, context: HookContext) -> HookAnswer:
     if _imports_elsewhere(entry):
         env["PYTHONSAFEPATH"] = "1"
     done = await run_process(
-        ["/bin/sh", "-c", entry.command],
+        entry.words,
         stdin=given,
         cwd=entry.folder,
         env=env,
@@ -242,10 +124,10 @@ async def _run(entry: _Entry, context: HookContext) -> HookAnswer:
         return _blocked(done.stderr.strip() or "A hook blocked this.", context)
     if done.exit_code != 0:
         raise HookFailed(f"{entry.command[:200]} ended with status {done.exit_code}: {done.stderr.strip()[:500]}")
-    return _answered(_hook_output(done, entry), done.stdout, context, entry.stopped)
+    return _answered(_hook_output(done, entry), done.stdout, context, entry)
 
 
-def _imports_elsewhere(entry: _Entry) -> bool:
+def _imports_elsewhere(entry: Entry) -> bool:
     """Whether a command runs Python with code of its own, or a module that is not the folder's: Python would look there first for all imports."""
     for found in _PYTHON.finditer(entry.command):
         module = (found["module"] or "").partition(".")[0]
@@ -259,7 +141,7 @@ _PYTHON = re.compile(r"\bpython[\d.]*['\"]?(?:\s+-[A-Za-z]+)*?\s+-[A-Za-z]*?(?:c
 """Python with `-c`, or with `-m` and a module."""
 
 
-def _unapproved(entry: _Entry, context: HookContext) -> HookAnswer:
+def _unapproved(entry: Entry, context: HookContext) -> HookAnswer:
     """Deny what the program was to judge, where a hook can."""
     reason = (
         f"The hook {entry.command[:80]} is not run: its files have changed since a person approved them. The person has to look at them "
@@ -270,22 +152,21 @@ def _unapproved(entry: _Entry, context: HookContext) -> HookAnswer:
     raise HookFailed(reason)
 
 
-def _is_meant(entry: _Entry, context: HookContext) -> bool:
+def _is_meant(entry: Entry, context: HookContext) -> bool:
     """Whether the matcher fits: a tool by its name here or there, the start of a session by its source."""
     if entry.matcher is None:
         return True
-    if context.tool:
-        there, _ = foreign_input(context.tool, context.arguments or {})
-        names = {there, *(table.get(context.tool, context.tool) for table in (TOOLS, OTHER_NAMES)), context.tool}
-    else:
-        names = {_SOURCES.get(context.source, context.source)}
-    return any(entry.matcher(name) for name in names)
+    if not context.tool:
+        source = _SOURCES.get(context.source, context.source)
+        return entry.matcher((source,), source)
+    there, _ = foreign_input(context.tool, context.arguments or {})
+    return entry.matcher({there, *(table.get(context.tool, there) for table in (TOOLS, OTHER_NAMES))}, context.tool)
 
 
 _SOURCES = {"start": "startup", "resume": "resume"}
 
 
-def _hook_input(entry: _Entry, context: HookContext) -> JsonObject:
+def _hook_input(entry: Entry, context: HookContext) -> JsonObject:
     found: JsonObject = {
         "session_id": context.session_id,
         "transcript_path": "",
@@ -295,7 +176,7 @@ def _hook_input(entry: _Entry, context: HookContext) -> JsonObject:
         "treadle": {"moment": context.at.value, "run_id": context.run_id, "step": context.step, "mode": context.mode},
     }
     if context.tool:
-        name, given = foreign_input(context.tool, context.arguments or {})
+        name, given = foreign_input(context.tool, context.arguments or {}, entry.folder)
         found |= {"tool_name": name, "tool_input": given}
         found["treadle"] |= {"tool": context.tool, "arguments": context.arguments}
         if context.call is not None:
@@ -321,7 +202,7 @@ def _response(result: ToolResult) -> Any:
     return value if not result.is_error else {"error": result.content, "status": str(result.status)}
 
 
-def _hook_output(done: ProcessResult, entry: _Entry) -> JsonObject:
+def _hook_output(done: ProcessResult, entry: Entry) -> JsonObject:
     """Return the decision that a program has written; an empty one where it has written words, or nothing.
 
     Raises:
@@ -338,7 +219,7 @@ def _hook_output(done: ProcessResult, entry: _Entry) -> JsonObject:
     if not (is_garbled or text.startswith(("[", '"')) or _SEEMS_DECISION.search(text)):
         return {}
     try:
-        value = json.loads(text, object_pairs_hook=_once)
+        value = json.loads(text, object_pairs_hook=once)
     except (ValueError, RecursionError) as error:
         raise HookFailed(f"{entry.command[:200]} answered with invalid JSON: {error}") from error
     _check(value, entry)
@@ -360,14 +241,7 @@ def _tightens(value: JsonObject) -> bool:
     return value.get("decision") == "block" or value.get("continue") is False or word in ("deny", "ask")
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    names = [name for name, _ in pairs]
-    if len(set(names)) < len(names):
-        raise ValueError("it has the same key twice")
-    return dict(pairs)
-
-
-def _check(value: Any, entry: _Entry) -> None:
+def _check(value: Any, entry: Entry) -> None:
     """Refuse what decides nothing here, but was surely meant to: fields of wrong types, decisions in wrong places or with unknown names."""
     if not isinstance(value, dict):
         raise HookFailed(f"{entry.command[:200]} answered with JSON that is not an object: {shown(value)}")
@@ -400,20 +274,20 @@ _INNER_FIELDS = ("hookEventName", "permissionDecisionReason", *_DECIDING)
 _KINDS: Mapping[str, type] = {"hookSpecificOutput": dict, "continue": bool, "decision": str}
 
 
-def _answered(said: JsonObject, stdout: str, context: HookContext, stopped: dict[str, str]) -> HookAnswer:
+def _answered(said: JsonObject, stdout: str, context: HookContext, entry: Entry) -> HookAnswer:
     special = said.get("hookSpecificOutput")
     more: JsonObject = special if isinstance(special, dict) else {}
     reason = str(said.get("stopReason") or said.get("reason") or more.get("permissionDecisionReason") or "")[
         :_MAX_WORDS
     ]
     if said.get("continue") is False:
-        return _stopped(reason or "A hook stopped the run.", context, stopped)
+        return _stopped(reason or "A hook stopped the run.", context, entry.stopped)
     added = str(more.get("additionalContext") or "")[:_MAX_WORDS]
     if said.get("decision") == "block":
         return _blocked("\n".join(filter(None, (reason or "A hook blocked this.", added))), context)
     match context.at:
         case Moment.BEFORE_TOOL:
-            return _on_call(more, reason, context)
+            return _on_call(more, reason, context, entry.folder)
         case Moment.AFTER_TOOL if added and context.result is not None:
             return _with_message(context.result, added)
         case Moment.PROMPT | Moment.SESSION_START:
@@ -422,10 +296,10 @@ def _answered(said: JsonObject, stdout: str, context: HookContext, stopped: dict
             return None
 
 
-def _on_call(more: JsonObject, reason: str, context: HookContext) -> HookAnswer:
+def _on_call(more: JsonObject, reason: str, context: HookContext, folder: str) -> HookAnswer:
     """Return what is said of a call. An `allow` says nothing: it may change arguments, and rules decide on what happens to them."""
     changed = more.get("updatedInput")
-    arguments = own_input(context.tool, changed) if isinstance(changed, dict) else None
+    arguments = own_input(context.tool, changed, context.arguments or {}, folder) if isinstance(changed, dict) else None
     match more.get("permissionDecision"):
         case "deny":
             return _denied(reason or "A hook denied this call.")

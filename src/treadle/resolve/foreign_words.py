@@ -1,14 +1,16 @@
 """Foreign words: what Claude Code calls our moments, tools, fields and modes, so that hooks which people have written for it work.
 
-Values only. `docs/hooks.md` shows these tables, and a test compares them.
+It starts nothing. `docs/hooks.md` shows these tables, and a test compares them.
 """
 
+import os
 from collections.abc import Mapping
+from pathlib import Path
 
 from treadle.ports import Moment
 from treadle.tools import JsonObject, Mode
 
-__all__ = ["EVENTS", "FIELDS", "MODES", "OTHER_NAMES", "TOOLS", "UNUSED_EVENTS", "foreign_input", "own_input"]
+__all__ = ["EVENTS", "FIELDS", "MODES", "OTHER_NAMES", "PATHS", "TOOLS", "UNUSED_EVENTS", "foreign_input", "own_input"]
 
 EVENTS: Mapping[str, Moment] = {
     "PreToolUse": Moment.BEFORE_TOOL,
@@ -57,6 +59,9 @@ FIELDS: Mapping[str, Mapping[str, str]] = {
 }
 """Fields of arguments that have other names there; all others keep theirs. `timeout` of `shell` is in milliseconds there."""
 
+PATHS: Mapping[str, str] = dict.fromkeys(("read", "write", "edit", "grep", "glob", "list"), "path")
+"""Fields that are paths from `/` there, whatever the model wrote."""
+
 MODES: Mapping[Mode, str] = {
     "plan": "plan",
     "ask": "default",
@@ -67,23 +72,54 @@ MODES: Mapping[Mode, str] = {
 """Our modes, and its names for them."""
 
 
-def foreign_input(tool: str, arguments: JsonObject) -> tuple[str, JsonObject]:
-    """Return a call as a foreign hook expects it: the tool's name there, and the arguments with the names there."""
+def foreign_input(tool: str, arguments: JsonObject, folder: str | None = None) -> tuple[str, JsonObject]:
+    """Return a call as a foreign hook expects it: the tool's name there, and the arguments with the names there.
+
+    Args:
+        folder: Where relative paths begin; None to leave paths as they are.
+    """
     name = TOOLS.get(tool, tool)
     if tool == "edit" and arguments.get("edits"):
         name = "MultiEdit"
+    path = arguments.get(PATHS.get(tool, ""))
+    if folder is not None and isinstance(path, str):
+        arguments = {**arguments, PATHS[tool]: _from_root(path, folder)}
     given = _renamed(arguments, FIELDS.get(tool, {}))
     if tool == "shell" and isinstance(given.get("timeout"), int | float):
         given["timeout"] = round(given["timeout"] * 1000)
     return name, given
 
 
-def own_input(tool: str, given: JsonObject) -> JsonObject:
-    """Return arguments that a foreign hook has changed, with our names."""
+def own_input(tool: str, given: JsonObject, before: JsonObject, folder: str) -> JsonObject:
+    """Return arguments that a foreign hook has changed, with our names.
+
+    Args:
+        before: The arguments as the model gave them: a path that is still the same file keeps its spelling.
+        folder: Where relative paths begin. A path within it becomes relative.
+    """
     found = _renamed(given, {theirs: ours for ours, theirs in FIELDS.get(tool, {}).items()})
     if tool == "shell" and isinstance(found.get("timeout"), int | float):
         found["timeout"] = found["timeout"] / 1000
+    path, old = found.get(PATHS.get(tool, "")), before.get(PATHS.get(tool, ""))
+    if isinstance(path, str) and path.startswith("/"):
+        place = _from_root(path, folder)
+        if isinstance(old, str) and place == _from_root(old, folder):
+            found[PATHS[tool]] = old
+        elif Path(place).is_relative_to(folder):
+            found[PATHS[tool]] = os.path.relpath(place, folder)
     return found
+
+
+def _from_root(path: str, folder: str) -> str:
+    """Return a path from `/`. Links keep their names, but for those that `..` goes back from: what is meant is the file."""
+    place = os.path.join(folder, path)  # noqa: PTH118 - as text: it may hold what no path does
+    if ".." in path.split("/") and "\0" not in path:
+        try:
+            real, root = os.path.realpath(place), os.path.realpath(folder)
+        except OSError:
+            return os.path.normpath(place)
+        return os.path.join(folder, os.path.relpath(real, root)) if Path(real).is_relative_to(root) else real  # noqa: PTH118 - as above
+    return os.path.normpath(place)
 
 
 def _renamed(given: JsonObject, names: Mapping[str, str]) -> JsonObject:

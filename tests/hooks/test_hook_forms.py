@@ -1,0 +1,172 @@
+"""Forms of a hook that Claude Code knows: what each of them starts, and those that are refused."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from treadle import Agent, ConfigurationError, allow, tool
+from treadle.resolve.command_hooks import command_hooks
+from treadle.testing import ScriptedModel, call, text
+
+
+@tool(effect="unsafe")
+async def rm(path: str) -> str:
+    """Remove."""
+    return f"removed {path}"
+
+
+async def ended(folder: Path, path: str = "x", **entry: Any) -> str:
+    """Return how a call ends that one hook guards."""
+    settings = {"hooks": {"PreToolUse": [{"hooks": [{"type": "command", **entry}]}]}}
+    hooks = command_hooks(settings, folder=folder)
+    model = ScriptedModel([call("rm", path=path), text("Done.")])
+    result = await Agent(model, tools=[rm], policy=allow("*"), hooks=hooks).run("go")
+    return str(result.tool_calls[0].status)
+
+
+@pytest.mark.row("E06")
+@pytest.mark.parametrize("place", ["${CLAUDE_PROJECT_DIR}/", "${TREADLE_PROJECT_DIR}/", "", "./"])
+async def test_a_hook_with_args_is_started_without_a_shell(tmp_path: Path, place: str):
+    """What the model writes is never code: the script alone is carried out."""
+    (tmp_path / "a b;$(touch ran).py").write_text(
+        "import json, sys\nopen('told', 'w').write(json.dumps([json.load(sys.stdin)['tool_input'], sys.argv[1:]]))\nsys.exit(2)\n"
+    )
+    hostile = f"$(touch {tmp_path}/ran) `touch {tmp_path}/ran`"
+
+    status = await ended(
+        tmp_path, hostile, command=sys.executable, args=[f"{place}a b;$(touch ran).py", "$HOME", "*", ""]
+    )
+
+    assert status == "denied"
+    assert not (tmp_path / "ran").exists()
+    assert json.loads((tmp_path / "told").read_text()) == [{"path": hostile}, ["$HOME", "*", ""]]
+
+
+@pytest.mark.row("E06")
+async def test_a_placeholder_in_the_command_of_a_hook_with_args_is_replaced(tmp_path: Path):
+    (tmp_path / "check").write_text("#!/bin/sh\nexit 2\n")
+    (tmp_path / "check").chmod(0o755)
+
+    assert await ended(tmp_path, command="${CLAUDE_PROJECT_DIR}/check", args=[]) == "denied"
+
+
+@pytest.mark.row("E06")
+async def test_a_shell_of_its_own_in_args_reads_variables(tmp_path: Path):
+    (tmp_path / "check").write_text("exit 2\n")
+
+    assert await ended(tmp_path, command="sh", args=["-c", '. "$CLAUDE_PROJECT_DIR"/check']) == "denied"
+
+
+@pytest.mark.row("E06")
+async def test_a_hook_may_ask_for_bash(tmp_path: Path):
+    assert await ended(tmp_path, command='[[ -n "$BASH_VERSION" ]] && exit 2', shell="bash") == "denied"
+
+
+@pytest.mark.row("E06")
+@pytest.mark.parametrize(
+    ("entry", "status"),
+    [
+        ({"onFailure": "block"}, "denied"),
+        ({"onFailure": "continue"}, "ok"),
+        ({"onFailure": "continue", "fails": "closed"}, "denied"),
+        ({"onFailure": "block", "fails": "open"}, "denied"),
+    ],
+)
+async def test_what_a_failure_means_is_said_in_either_way_and_the_stricter_one_counts(
+    tmp_path: Path, entry: Any, status: str
+):
+    assert await ended(tmp_path, command="exit 1", **entry) == status
+    assert await ended(tmp_path, command="/no/such/program", args=[], **entry) == status
+
+
+@pytest.mark.row("E06")
+@pytest.mark.parametrize(
+    ("entry", "words"),
+    [
+        ({"args": "check.py"}, "list of strings"),
+        ({"args": ["check.py", 3]}, "list of strings"),
+        ({"args": None}, "list of strings"),
+        ({"shell": "powershell"}, 'only be "bash"'),
+        ({"shell": ["bash"]}, 'only be "bash"'),
+        ({"async": True}, "field 'async', which Treadle does not carry out"),
+        ({"asyncRewake": True}, "field 'asyncRewake', which Treadle does not carry out"),
+        ({"if": "Bash(git *)"}, "field 'if', which Treadle does not carry out"),
+        ({"onFailure": "deny"}, "onFailure"),
+        ({"onfailure": "block"}, "Did you mean 'onFailure'"),
+        ({"arg": ["x"]}, "Did you mean 'args'"),
+        ({"cwd": "/tmp"}, "no field 'cwd'. It may change what the hook does"),
+        ({"env": {}}, "no field 'env'"),
+        ({"type": "http", "url": "http://127.0.0.1:9"}, "no field 'url'"),
+        ({"type": "http"}, 'must have "type": "command"'),
+        ({"type": "prompt"}, 'must have "type": "command"'),
+        ({"type": "agent"}, 'must have "type": "command"'),
+        ({"type": "mcp_tool"}, 'must have "type": "command"'),
+        ({"args": ["$CLAUDE_PROJECT_DIR/check.py"]}, "with braces"),
+        ({"args": ["${CLAUDE_PLUGIN_ROOT}/check.py"]}, "only plugins of Claude Code"),
+        ({"command": "$CLAUDE_PLUGIN_ROOT/check.py"}, "only plugins of Claude Code"),
+    ],
+)
+def test_a_field_that_would_change_what_runs_is_carried_out_or_refused(entry: Any, words: str):
+    one = {"type": "command", "command": "check", **entry}
+    with pytest.raises(ConfigurationError, match=words):
+        command_hooks({"hooks": {"PreToolUse": [{"hooks": [one]}]}})
+
+
+def test_a_group_with_an_unknown_field_is_refused():
+    with pytest.raises(ConfigurationError, match="no field 'if'"):
+        command_hooks({"hooks": {"PreToolUse": [{"if": "Bash(git *)", "hooks": []}]}})
+
+
+@pytest.mark.row("E06")
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"command": "bash", "args": []},
+        {"command": "/bin/bash", "args": ["-x"]},
+        {"command": "sh", "args": ["-s"]},
+        {"command": "env", "args": ["A=b", "dash"]},
+        {"command": "perl", "args": ["-"]},
+        {"command": "ruby", "args": ["-W"]},
+        {"command": "bash"},
+        {"command": "cd . && exec bash -x"},
+        {"command": "bash $GUARD_SCRIPT"},
+        {"command": "bash ${GUARD_SCRIPT}; true"},
+        {"command": "timeout 5 sh --posix"},
+        {"command": "sh /dev/stdin"},
+        {"command": "if true; then php; fi"},
+        {"command": "python3 -"},
+    ],
+)
+def test_an_interpreter_without_a_script_is_refused(entry: Any):
+    """It would take the words of the model, which are its input, for its script."""
+    with pytest.raises(ConfigurationError, match="standard input"):
+        command_hooks({"hooks": {"PreToolUse": [{"hooks": [{"type": "command", **entry}]}]}})
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "bash check.sh",
+        "bash -c true",
+        "bash -xc true",
+        "X=check.sh; bash $X",
+        "read f; bash $f",
+        "jq -r .x | bash check.sh",
+        "generate | bash",
+        "bash < check.sh",
+        "bash -s <<< true",
+        "bash ${X:-check.sh}",
+        'bash "$(which check)"',
+        "echo bash",
+        "python3 -c pass",
+        "perl -ne print",
+        "node -e 1",
+        "python3 -m check",
+        "'unclosed",
+    ],
+)
+def test_a_line_that_names_its_code_is_taken(command: str):
+    assert command_hooks({"hooks": {"PreToolUse": [{"hooks": [{"type": "command", "command": command}]}]}})
