@@ -27,6 +27,9 @@ MUTATE ?=
 # The life that `make simulate` replays; what draws the changes of `make mutate`.
 SEED ?= 0
 
+# Without compiled files, each of the thousand processes of the tests would compile Treadle anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 # State of the demo stays in the project's folder, away from the person's own sessions.
 DEMO_HOME := build/demo
 DEMO_TASK := Keep searching for errors in every file
@@ -96,8 +99,13 @@ picture: $(STAMP)  ## Redraw the pictures of the README, and record a new user's
 	$(BIN)/python scripts/picture.py
 	$(BIN)/python scripts/walk.py
 
+.PHONY: collected
+collected: $(STAMP)  # pytest compiles every test on its first visit: once, in place of once for each process
+	@$(BIN)/python -m pytest --collect-only -qq $(TESTS) >$(VENV)/collected.log 2>&1 || { cat $(VENV)/collected.log; exit 1; }
+
 .PHONY: test
-test: lint  ## Lint, then run every test; COVERAGE=yes measures branch coverage too, which takes half as long again
+test: $(STAMP)  ## Lint, then run every test; COVERAGE=yes measures branch coverage too, which takes half as long again
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint collected
 ifeq ($(COVERAGE),)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(TESTS)
 else

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import program
 from treadle.testing import MockProvider
 
 SECONDS = 60
@@ -60,14 +61,8 @@ class Treadle:
     ) -> subprocess.CompletedProcess[str]:
         """Run the program to its end; `code` is the exit code that it must have."""
         given = stdin.encode() if isinstance(stdin, str) else stdin
-        ran = subprocess.run(
-            self.command(*arguments),
-            cwd=self.folder,
-            env={**self.environment, **variables},
-            input=given,
-            stdin=subprocess.DEVNULL if given is None else None,
-            capture_output=True,
-            timeout=SECONDS,
+        ran = program.run(
+            arguments, folder=self.folder, environment={**self.environment, **variables}, given=given, seconds=SECONDS
         )
         done = subprocess.CompletedProcess(ran.args, ran.returncode, ran.stdout.decode(), ran.stderr.decode())
         assert "Traceback" not in done.stderr, done.stderr

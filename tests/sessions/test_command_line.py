@@ -3,11 +3,12 @@
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+import program
 
 PAY = """
 from pathlib import Path
@@ -32,16 +33,9 @@ class Program:
         self.environment = {**kept, "HOME": str(folder), "TREADLE_HOME": str(folder / "home")}
 
     def __call__(self, *arguments: str, code: int = 0, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
-        given = {"input": stdin} if stdin is not None else {"stdin": subprocess.DEVNULL}
-        ran = subprocess.run(
-            [sys.executable, "-m", "treadle", *arguments],
-            cwd=self.folder,
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            **given,  # type: ignore[call-overload]
-        )
+        given = None if stdin is None else stdin.encode()
+        done = program.run(arguments, folder=self.folder, environment=self.environment, given=given)
+        ran = subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
         assert ran.returncode == code, (ran.returncode, ran.stdout, ran.stderr)
         assert "Traceback" not in ran.stderr
         return ran
