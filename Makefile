@@ -105,7 +105,7 @@ collected: $(STAMP)  # pytest compiles every test on its first visit: once, in p
 
 .PHONY: test
 test: $(STAMP)  ## Lint, then run every test; COVERAGE=yes measures branch coverage too, which takes half as long again
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint collected
+	@$(MAKE) --no-print-directory --jobs=2 lint collected
 ifeq ($(COVERAGE),)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(TESTS)
 else
