@@ -172,6 +172,13 @@ def test_what_is_wrong_with_a_command_is_told(treadle: Any, arguments: tuple[str
     assert words in treadle(*arguments, code=2).stderr
 
 
+def test_of_two_servers_whose_tools_have_the_same_names_the_persons_is_used(treadle: Any, project: Path):
+    (project / ".mcp.json").write_text(json.dumps({"mcpServers": {"my.raw": {"command": "false"}}}))
+    treadle("mcp", "add", "my_raw", "--", "true", code=0)
+
+    assert [(one["name"], one["state"]) for one in treadle.json("mcp", "--json", code=0)] == [("my_raw", "own")]
+
+
 def table(folder: Path, *arguments: str, more: str = "") -> str:
     """Return a server as a table of a configuration."""
     words = json.dumps(["-S", "-E", str(RAW), str(folder), *arguments])

@@ -2,12 +2,13 @@
 
 import json
 import os
+import re
 import sys
 from pathlib import Path
 
 import pytest
 
-from treadle import Agent, McpTools, Tool, allow, mcp_server, open_session
+from treadle import Agent, ConfigurationError, McpTools, Tool, allow, mcp_server, open_session
 from treadle.testing import ScriptedModel, call, text
 
 RAW = Path(__file__).with_name("mcp_raw_server.py")
@@ -318,3 +319,22 @@ async def test_secrets_of_a_server_are_recorded_nowhere_and_our_variables_never_
     assert "PYTEST_CURRENT_TEST" in os.environ
     assert "PYTEST_CURRENT_TEST" not in said
     assert b"canary-7f3a9b2c1d" not in b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
+
+
+@pytest.mark.parametrize(
+    "name", ["github__evil", "a__b", "github_", "a__", "github..evil", "github.", "a. b", "é_", "__", "_", "n" * 49]
+)
+def test_a_server_whose_tools_a_rule_for_another_could_mean_is_refused(name):
+    with pytest.raises(ConfigurationError, match="name"):
+        mcp_server(name, ["true"])
+
+
+@pytest.mark.parametrize("name", ["github", "my.server", "my server", "_a", "a_b", "a-b", "éa", "n" * 48])
+async def test_a_rule_for_a_server_means_its_tools_and_no_others(folder, name):
+    """Also where a name is so long that the name of the tool is shortened."""
+    plain = re.sub("[^A-Za-z0-9_-]", "_", name)
+    server = mcp_server(name, [sys.executable, "-S", "-E", str(RAW), str(folder), ""])
+    _, model = await run(server)
+    names = [spec.name for spec in model.requests[0].tools]
+    assert len(names) > 10
+    assert all(one.startswith(f"mcp__{plain}__") and len(one) <= 64 for one in names)

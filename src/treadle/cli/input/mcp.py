@@ -6,6 +6,7 @@ changed entry asks again, and so does a changed program of the folder that the e
 
 import hashlib
 import os
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -90,8 +91,12 @@ def listed_servers(folder: Path, environment: Mapping[str, str], layers: Sequenc
         ]
     first: dict[str, ListedServer] = {}
     for one in found:
-        first.setdefault(one.entry.name, one)
+        first.setdefault(_OTHER_SIGNS.sub("_", one.entry.name), one)
     return list(first.values())
+
+
+_OTHER_SIGNS = re.compile(r"[^A-Za-z0-9_-]")
+"""What becomes `_` in the names of tools: `my.server` and `my_server` have the same rules, and are one name here."""
 
 
 def _state(entry: McpEntry, folder: Path, approved: Mapping[str, str]) -> Literal["approved", "waiting", "changed"]:

@@ -11,14 +11,15 @@ from treadle.errors import ConfigurationError, shown
 from treadle.fields import Documented, NamedOptions
 from treadle.redaction import is_secret_name, secrets_of_address
 from treadle.tools.effects import Effect
-from treadle.toolsets.mcp.texts import visible
+from treadle.toolsets.mcp.texts import plain_name, visible
 
 __all__ = ["Ask", "McpServer"]
 
 Ask: TypeAlias = Callable[[str, dict[str, Any]], Awaitable[Any]]
 """Asks a person what a server wants to know: called with the question and the JSON Schema of the answer. None declines."""
 
-_LONGEST_NAME = 60
+_LONGEST_NAME = 48
+"""So that the name of a tool has the whole name of its server, however it is shortened: rules name the server."""
 _LOOKS_SECRET = re.compile(r"(?=.*\d)(?=.*[A-Za-z])[^\s/\\]{12,}", re.DOTALL)
 
 
@@ -99,6 +100,12 @@ def _check_name(name: str) -> None:
     ):
         raise ConfigurationError(
             f"An MCP server's name must be 1 to {_LONGEST_NAME} visible characters, such as 'github'; got {shown(name)}."
+        )
+    plain = plain_name(name)
+    if "__" in plain or plain.endswith("_"):
+        raise ConfigurationError(
+            f"The name {shown(name)} of an MCP server {f'becomes {plain!r}, which ' if plain != name else ''}"
+            "has `__` or ends in `_`: a rule for another server, `mcp__NAME`, could mean its tools. Rename it."
         )
 
 

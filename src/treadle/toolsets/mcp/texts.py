@@ -6,7 +6,7 @@ import re
 import unicodedata
 from typing import Any
 
-__all__ = ["fit_schema", "shortened", "tool_name", "visible"]
+__all__ = ["fit_schema", "plain_name", "shortened", "tool_name", "visible"]
 
 _LONGEST_NAME = 64
 """Characters of a tool's name that every provider takes."""
@@ -22,11 +22,16 @@ _ANNOTATIONS = frozenset({"description", "title", "$comment"})
 
 def tool_name(server: str, tool: str) -> str:
     """Return the name by which the model knows a tool: `mcp__server__tool`, in characters and a length that every dialect takes."""
-    name = _PLAIN_NAME.sub("_", f"mcp__{server}__{tool}")
+    name = plain_name(f"mcp__{server}__{tool}")
     if len(name) <= _LONGEST_NAME:
         return name
     digest = hashlib.sha256(f"{server}\0{tool}".encode("utf-8", "surrogatepass")).hexdigest()[:8]
     return f"{name[: _LONGEST_NAME - 9]}_{digest}"
+
+
+def plain_name(name: str) -> str:
+    """Return a name in characters that every provider takes."""
+    return _PLAIN_NAME.sub("_", name)
 
 
 def visible(text: str) -> str:
