@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from treadle import Agent, ConfigurationError, Tool, allow, deny, file_tools, first_of, shell_tool, writing_tools
+from treadle import Agent, ConfigurationError, Tool, allow, ask, deny, file_tools, first_of, shell_tool, writing_tools
 from treadle.testing import ScriptedModel, call, text
 
 pytest.importorskip("tree_sitter_bash")
@@ -69,6 +69,54 @@ async def test_a_rule_that_denies_holds_here(root: Path, rule: str, made: Any):
     assert await status(rule.replace("ROOT", f"/{root}"), made, root) == "denied"
 
 
+WRITING = {
+    "edit": call("edit", path="src/a.py", old_text="x", new_text="y"),
+    "write": call("write", path="src/b.py", content="y"),
+    "shell": call("shell", command="touch src/b.py"),
+}
+
+
+@pytest.mark.row("P11")
+@pytest.mark.parametrize("tool", WRITING)
+@pytest.mark.parametrize("name", ["Edit", "MultiEdit", "Write", "edit", "write"])
+@pytest.mark.parametrize("kind", ["deny", "ask"])
+async def test_a_path_that_is_denied_to_a_tool_that_writes_is_denied_to_all_of_them(
+    root: Path, kind: str, name: str, tool: str
+):
+    rules = (f"{name}(src/**)", f"{name}(path=src/**)")
+    policies = [first_of(deny(rule) if kind == "deny" else ask(rule), allow("*")) for rule in rules]
+    tools = [*file_tools(root), *writing_tools(root), shell_tool(root)]
+    read = call("read", path="src/a.py")
+    for policy in policies:
+        result = await Agent(ScriptedModel([read, WRITING[tool], text("Done.")]), tools=tools, policy=policy).run("Go")
+        assert str(result.status) == ("paused" if kind == "ask" else "completed")
+        assert [str(one.status) for one in result.tool_calls] == ["ok", "denied"][: len(result.tool_calls)]
+    assert (root / "src" / "a.py").read_text() == "x"
+    assert not (root / "src" / "b.py").exists()
+
+
+@pytest.mark.row("P11")
+async def test_many_rules_on_one_tool_that_writes_hold_for_the_other(root: Path):
+    policy = first_of(deny(*(f"edit(d{at}/**)" for at in range(100)), "edit(src/**)"), allow("*"))
+    result = await Agent(
+        ScriptedModel([WRITING["write"], text("Done.")]), tools=writing_tools(root), policy=policy
+    ).run("Go")
+    assert [str(one.status) for one in result.tool_calls] == ["denied"]
+
+
+@pytest.mark.row("P11")
+@pytest.mark.parametrize(
+    ("name", "tool"), [("Edit(src/**)", "write"), ("edit(src/**)", "write"), ("Write(src/**)", "edit")]
+)
+async def test_a_path_that_is_allowed_to_one_tool_that_writes_is_allowed_to_no_other(root: Path, name: str, tool: str):
+    assert await status(name, WRITING[tool], root, kind="allow") == "asked"
+
+
+@pytest.mark.row("P11")
+async def test_a_rule_on_a_whole_tool_that_writes_is_about_that_tool_only(root: Path):
+    assert await status("Edit", WRITING["write"], root) == "ok"
+
+
 @pytest.mark.row("P11")
 @pytest.mark.parametrize(
     ("rule", "made"),
@@ -99,7 +147,8 @@ async def test_a_star_in_the_middle_of_a_rule_that_allows_is_one_word(root: Path
         ("Read(~/.ssh/**)", "from `/`"),
         ("read(~/.ssh/**)", "from `/`"),
         ("write(path=~/x)", "from `/`"),
-        ("NotebookEdit(a.ipynb)", "NotebookEdit(path="),
+        ("NotebookEdit(a.ipynb)", "Write `edit(a.ipynb)`"),
+        ("NotebookEdit()", "NotebookEdit(path="),
         ("Bash(git log; id)", "one rule for each"),
         ("Bash(FOO=1 rm:*)", "Write `shell(rm:*)`"),
         ("shell(FOO=1 BAR=$X rm -r)", "Write `shell(rm -r)`"),

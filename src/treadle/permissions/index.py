@@ -7,7 +7,7 @@ import msgspec
 
 from treadle.permissions.lines import FILE_TOOLS, JudgedLine, pattern_of
 from treadle.permissions.names import Linked, NameIndex
-from treadle.permissions.rules import Rule, Subjects, as_text, beginnings, reader_of, spellings
+from treadle.permissions.rules import Rule, Subjects, as_text, beginnings, same_on_paths, spellings
 from treadle.shell.parsed import Invocation
 from treadle.shell.programs import program_name
 from treadle.shell.rules import FOREIGN_NAMES, CommandPattern
@@ -94,8 +94,8 @@ class RuleIndex:
     def _of_tool(self, call: CheckedCall) -> "_Arguments":
         known = self._arguments.get(call.name)
         if known is None:
-            same = "shell" if call.tool.line is not None else reader_of(call.name)
-            tools = (call.name,) if same is None else (call.name, same)
+            same = ("shell",) if call.tool.line is not None else same_on_paths(call.name)
+            tools = (call.name, *same)
             names = dict.fromkeys(key for name in tools for key in (name, *_FOREIGN.get(name, ())))
             found = {at for name in names for at in self._by_tool.get(name, ())}
             known = _Arguments({at: self._rules[at] for at in sorted({*found, *self._wild})}, loosens=self._loosens)

@@ -24,12 +24,13 @@ from treadle.shell.rules import FOREIGN_NAMES, CommandPattern, own_path, own_too
 from treadle.tools import CheckedCall, Subject
 from treadle.tools.hosts import canonical_host_glob
 
-__all__ = ["Rule", "Subjects", "Unresolved", "as_text", "beginnings", "reader_of", "spellings"]
+__all__ = ["Rule", "Subjects", "Unresolved", "as_text", "beginnings", "same_on_paths", "spellings"]
 
 _KEYS = {"fetch": "host", "skill": "name", "spawn_agent": "agent"}
 """What a pattern without a key means for tools that have no path: `fetch(example.com)`."""
 _PATTERNED = frozenset({*FILE_TOOLS, "shell", *_KEYS})
 """Tools whose rules may leave out the key: `shell(git log:*)`, `write(src/*)`."""
+_SAME_ON_PATHS = {"grep": ("read",), "edit": ("write",), "write": ("edit",)}
 _SETTINGS = re.compile(r"(?:[A-Za-z_]\w*=\S*\s*)+")
 _BRACES = re.compile(r"(?<!\[)\{[^{}]*,[^{}]*\}")
 _NO_HOST = re.compile(r"[\s/@]|^[^:]+:[0-9]+$")
@@ -116,11 +117,11 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
         return fits(tool, self.tool) or FOREIGN_NAMES.get(self.tool) == tool
 
     def _means_as_well(self, call: CheckedCall) -> bool:
-        """Whether a rule that forbids means this tool too, because it does the same: runs a line of shell, or reads what files hold."""
+        """Whether a rule that forbids means this tool too, because it does the same: runs a line of shell, or reads or writes
+        files."""
         if call.tool.line is not None:
             return FOREIGN_NAMES.get(self.tool, self.tool) == "shell"
-        reader = reader_of(call.name)
-        return reader is not None and self.names(reader) and (self.glob or self.pattern) is not None
+        return (self.glob or self.pattern) is not None and any(map(self.names, same_on_paths(call.name)))
 
     def is_about_commands(self, call: CheckedCall) -> bool:
         """Whether the rule is a pattern on the commands of a call."""
@@ -192,6 +193,8 @@ def _host(text: str, glob: str) -> str:
 
 def _no_rule(text: str, tool: str, pattern: str) -> str:
     """Say what to write instead of a pattern without a key."""
+    if tool == "NotebookEdit" and pattern:
+        return f"Rule {text!r} is invalid: notebooks are files here. Write `edit({pattern})`: in a rule that denies or asks, it holds for `write` too."
     same = same_tool(tool)
     if same is not None and same != tool and same in _PATTERNED and pattern:
         return (
@@ -204,9 +207,14 @@ def _no_rule(text: str, tool: str, pattern: str) -> str:
     )
 
 
-def reader_of(tool: str) -> str | None:
-    """Return the tool whose rules on paths hold for this one too, since both show what files hold: `fs_read` for `fs_grep`."""
-    return f"{tool.removesuffix('grep')}read" if tool.endswith("grep") else None
+def same_on_paths(tool: str) -> tuple[str, ...]:
+    """Return the tools whose rules on paths that forbid hold for this one too, since they show or write the same: `fs_read` for `fs_grep`."""
+    return tuple(
+        f"{tool.removesuffix(own)}{other}"
+        for own, others in _SAME_ON_PATHS.items()
+        if tool.endswith(own)
+        for other in others
+    )
 
 
 class Unresolved:
