@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from treadle.sandboxes.closing import linked_repositories
 from treadle.sandboxes.confinement import Confinement
-from treadle.sandboxes.keeper import linked_repositories
 from treadle.sandboxes.runners import Bubblewrap
 from treadle.tools import Command, ProcessResult
 
@@ -79,7 +79,7 @@ def test_what_git_runs_for_a_submodule_stays_as_it_is(repository: Path, tmp_path
     shutil.copytree(source, own)
     git(repository, "update-index", "--add", "--cacheinfo", f"160000,{git(source, 'rev-parse', 'HEAD').strip()},own")
     git(repository, "commit", "-qm", "two")
-    assert linked_repositories(str(repository)) == {"sub", "own"}
+    assert linked_repositories(str(repository / ".git")) == {"sub", "own"}
     before = ((repository / "sub/.git").read_text(), (own / ".git/config").read_text())
     setting = f"config core.fsmonitor 'touch {ran}; false'"
     done = run(
@@ -144,4 +144,4 @@ def test_an_index_that_names_paths_outside_opens_none(repository: Path):
     index = repository / ".git/index"
     index.write_bytes(index.read_bytes().replace(b"\x00\x00\x81\xa4", b"\x00\x00\xe0\x00").replace(b"a.txt", b"../ot"))
 
-    assert not any(one.startswith(("..", "/")) for one in linked_repositories(str(repository)))
+    assert not any(one.startswith(("..", "/")) for one in linked_repositories(str(repository / ".git")))

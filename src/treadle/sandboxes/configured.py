@@ -6,18 +6,13 @@ A repository's configuration is protected, but what it names lies elsewhere in t
 
 import os
 import re
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
 from itertools import islice
-from pathlib import Path
-from stat import S_ISREG
 
-from treadle.sandboxes.keeper import is_repository, linked_repositories
+from treadle.sandboxes.closing import repository_of, text_of
 
 __all__ = ["configured_names"]
 
-_MOST_BYTES = 1_000_000
-_READING = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
 _MOST_FILES, _MOST_NAMES = 50, 500
 _SECTION = re.compile(r"\[\s*([\w.-]+)")
 _SETTING = re.compile(r"(?:\[[^\]]*\]\s*)?([A-Za-z][\w-]*)\s*=\s*(.*)")
@@ -33,20 +28,21 @@ _VALUES = frozenset(
 """Keys whose values name what git neither runs nor obeys."""
 
 
-def configured_names(folder: str) -> tuple[str, ...]:
+def configured_names(folder: str, trees: Iterable[str] = ()) -> tuple[str, ...]:
     """Return names, below a folder, of what git's configuration has it run or read. They need not exist. Takes less than a millisecond.
 
     Args:
         folder: From `/`, links resolved.
+        trees: The working folders of other repositories that git may enter from there.
     """
-    tops = [folder, *(f"{folder}/{one}" for one in sorted(linked_repositories(folder))[:_MOST_FILES])]
+    tops = dict.fromkeys((folder, *islice(trees, _MOST_FILES)))
     found = dict.fromkeys(islice((path for top in tops for path in _configured(top)), _MOST_NAMES))
     return tuple(os.path.relpath(one, folder) for one in found if one.startswith(f"{folder.rstrip('/')}/"))
 
 
 def _configured(folder: str) -> Iterator[str]:
     """Yield the paths that are configured for the repository of a folder, which may lie above it."""
-    found = _repository(folder)
+    found = repository_of(folder)
     if found is None:
         return
     top, own = found
@@ -85,30 +81,15 @@ def _placed(folder: str, word: str) -> str:
     return os.path.normpath(os.path.join(folder, os.path.expanduser(word)))  # noqa: PTH111, PTH118 - as above
 
 
-def _repository(folder: str) -> tuple[str, str] | None:
-    """Return the top of the repository that a folder belongs to, and the folder with its configuration."""
-    for top in map(str, (Path(folder), *Path(folder).parents)):
-        own = f"{top}/.git"
-        if Path(own).is_file():
-            return top, _led_to(own, top, "gitdir:")
-        if Path(own).is_dir() or is_repository(top):
-            return top, own if Path(own).is_dir() else top
-    return None
-
-
 def _common(own: str) -> str:
     """Return the folder that a worktree of a repository shares with it."""
-    return _led_to(f"{own}/commondir", own, "")
-
-
-def _led_to(file: str, folder: str, begins: str) -> str:
-    return _placed(folder, _text(file).removeprefix(begins).strip())
+    return _placed(own, text_of(f"{own}/commondir").strip())
 
 
 def _settings(file: str) -> Iterator[tuple[str, str, str]]:
     """Yield the section, key and value of each setting in a file of git's configuration, as far as these can hold a path."""
     section = ""
-    for line in _text(file).replace("\\\n", "").splitlines():
+    for line in text_of(file).replace("\\\n", "").splitlines():
         if begun := _SECTION.match(line.strip()):
             section = begun[1].partition(".")[0].lower()
         if found := _SETTING.match(line.strip()):
@@ -124,11 +105,3 @@ def _plain(value: str) -> str:
         is_quoted ^= char == '"'
         found += next(rest, "") if char == "\\" else "" if char == '"' else char
     return found.strip()
-
-
-def _text(file: str) -> str:
-    """Return what a file holds; nothing for a pipe or a device, which might never answer."""
-    with suppress(OSError), open(os.open(file, _READING), "rb") as content:  # noqa: PTH123 - of a descriptor
-        if S_ISREG(os.fstat(content.fileno()).st_mode):
-            return os.fsdecode(content.read(_MOST_BYTES)).replace("\0", "")
-    return ""

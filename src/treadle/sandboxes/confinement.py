@@ -9,10 +9,10 @@ import msgspec
 
 from treadle.errors import ConfigurationError, shown
 from treadle.fields import Documented, NamedOptions
+from treadle.sandboxes.closing import Repositories
 from treadle.sandboxes.configured import configured_names
-from treadle.sandboxes.keeper import entries_of, is_repository, linked_repositories
 from treadle.sandboxes.own import obeyed_files, own_places
-from treadle.tools.protected import SEALED
+from treadle.tools.protected import SEALED, UNDER_WAY
 
 __all__ = ["SYSTEM_FOLDERS", "Confinement", "outermost"]
 
@@ -102,10 +102,15 @@ class Confinement(msgspec.Struct, Documented, frozen=True, kw_only=True, metacla
         found = dict.fromkeys([*own, *_existing(self.readable, "readable")])
         return tuple(one for one in found if not any(_lies_below(one, other) for other in found))
 
-    def protected_names(self) -> tuple[str, ...]:
-        """Return the names below each writable folder that stay as they are: the protected ones, what git's configuration names, and what Treadle obeys."""
+    def protected_names(self, found: Repositories) -> tuple[str, ...]:
+        """Return the names below each writable folder that stay as they are: the protected ones, what git's configuration names, and what Treadle obeys.
+
+        Args:
+            found: The repositories of the writable folders.
+        """
         folders = self.writable_folders() if self.protected else ()
-        more = [name for folder in folders for name in (*configured_names(folder), *self._obeyed_names(folder))]
+        trees = [*found.trees]
+        more = [name for one in folders for name in (*configured_names(one, trees), *self._obeyed_names(one))]
         return (*dict.fromkeys([*self.protected, *more]),)
 
     def _obeyed_names(self, folder: str) -> list[str]:
@@ -119,42 +124,25 @@ class Confinement(msgspec.Struct, Documented, frozen=True, kw_only=True, metacla
         folders = self.writable_folders() if self.protected else ()
         return tuple(one for one in own_places() if any(one.startswith(f"{folder.rstrip('/')}/") for folder in folders))
 
-    def protected_places(self) -> tuple[str, ...]:
+    def protected_places(self, names: tuple[str, ...], found: Repositories) -> tuple[str, ...]:
         """Return what stays read-only in the writable folders, as far as it exists.
 
         Where `.git` is a file, it says which folder is the repository, and with it whose hooks run: it stays as it is.
+
+        Args:
+            names: Those of `protected_names`.
+            found: The repositories of the writable folders.
         """
-        folders, names = self.writable_folders(), self.protected_names()
-        found = [f"{folder}/{name}" for folder in folders for name in names]
+        folders = self.writable_folders()
+        places = [f"{folder}/{name}" for folder in folders for name in names]
         ways = dict.fromkeys(str(way) for name in names if "/" in name for way in Path(name).parents if str(way) != ".")
-        found += [place for folder in folders for way in ways if Path(place := f"{folder}/{way}").is_file()]
-        own = [name for name in names if name.startswith(".git/")]
-        found += [f"{place}/{name[5:]}" for folder in folders for place in _inner_repositories(folder) for name in own]
-        for linked in (f"{folder}/{one}/.git" for folder in folders if own for one in linked_repositories(folder)):
-            found += [linked] if Path(linked).is_file() else [f"{linked}/{name[5:]}" for name in own]
+        places += [place for folder in folders for way in ways if Path(place := f"{folder}/{way}").is_file()]
+        if own := [name[5:] for name in names if name.startswith(".git/")]:
+            places += [f"{one}/{name}" for one in found.own for name in (*own, *UNDER_WAY)]
+            places += [place for tree in found.trees if Path(place := f"{tree}/.git").is_file()]
         # A link that leads out of the writable folders needs none, since nothing can be written there.
-        real = dict.fromkeys(os.path.realpath(one) for one in found if os.path.exists(one))  # noqa: PTH110 - of a hundred names
+        real = dict.fromkeys(os.path.realpath(one) for one in places if os.path.exists(one))  # noqa: PTH110 - of a hundred names
         return tuple(one for one in real if any(one.startswith(f"{folder.rstrip('/')}/") for folder in folders))
-
-
-def _inner_repositories(folder: str) -> list[str]:
-    """Return the folders of submodules and worktrees in a repository: each has a configuration, and a submodule has hooks.
-
-    Where the folder is a repository by itself, it is one of them.
-    """
-    found = [folder] if is_repository(folder) else []
-    left = [f"{folder}/.git/{kind}" for kind in _INNER] if Path(folder, ".git").is_dir() else []
-    while left:
-        at = left.pop()
-        entries = entries_of(at)
-        is_found = any(one.name == "HEAD" for one in entries)
-        found += [at] if is_found else []
-        inner = (one for one in entries if one.is_dir(follow_symlinks=False))
-        left += [one.path for one in inner if not is_found or one.name in _INNER]
-    return found
-
-
-_INNER = ("modules", "worktrees")
 
 
 def _lies_below(path: str, folder: str) -> bool:

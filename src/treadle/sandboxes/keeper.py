@@ -1,11 +1,11 @@
 """The keeper: starts one program in the background, keeps what it writes, and ends it and all that it has started in time.
 
-It runs as a program of its own (`python -I -S keeper.py FOLDER`), imports nothing of Treadle, and outlives whoever has started it: a
-process that is found again after a restart has been kept all the while. Its folder holds `plan.json`, `state.json`, `output` and the
+It runs as a program of its own (`python -I -S keeper.py FOLDER`), imports only the file `closing.py` beside it, and outlives whoever has started
+it: a process that is found again after a restart has been kept all the while. Its folder holds `plan.json`, `state.json`, `output` and the
 pipe `input`.
 """
 
-# ruff: noqa: PTH105, PTH118, PTH123, PTH208 - no heavy imports in a program that is started for each process
+# ruff: noqa: PTH100, PTH105, PTH118, PTH120, PTH123, PTH208 - no heavy imports in a program that is started for each process
 
 import contextlib
 import ctypes
@@ -17,8 +17,13 @@ import stat
 import sys
 import time
 
-__all__ = ["ClosedNames", "DiskUse", "entries_of", "is_repository", "limits_reached", "linked_repositories",
-           "started_at"]  # fmt: skip
+if __name__ == "__main__":  # `-I` leaves out its folder, which comes last: a file in it has the name of no other module
+    sys.path.append(os.path.dirname(os.path.abspath(__file__)))
+    from closing import ClosedNames, entries_of  # type: ignore[import-not-found]  # only found like this
+else:
+    from treadle.sandboxes.closing import ClosedNames, entries_of
+
+__all__ = ["DiskUse", "limits_reached", "started_at"]
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _CHANGED_SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGCHLD,
@@ -26,8 +31,6 @@ _CHANGED_SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1
 """Python itself ignores the last two, and a program inherits that: it is told of an error where its reader has ended."""
 _PIECE, _ROUNDS = 65536, 200
 _TERM_SECONDS, _LOOK_SECONDS = 2.0, 0.1
-_REPOSITORY = ("HEAD", "commondir", "refs", "objects")  # what git looks for at the top of one; the rarest names first
-_LINKED = b"\0\0\xe0\0"  # the mode of an entry of git's index that is a repository of its own
 _BLOCK = 512  # what `st_blocks` counts in, whatever the file system
 _COARSE_NANOSECONDS = 10_000_000  # how far the clock of a file system may lag behind ours
 
@@ -78,173 +81,6 @@ class DiskUse:
                     elif status.st_ctime_ns >= self._since:
                         found[status.st_dev, status.st_ino] = status.st_blocks * _BLOCK
         return sum(found.values())
-
-
-def entries_of(folder: str) -> "list[os.DirEntry[str]]":
-    """Return what is in a folder; nothing of one that is gone, or closed to us. No walk over folders calls itself: a command makes them as deep as it likes."""
-    with contextlib.suppress(OSError), os.scandir(folder) as found:
-        return list(found)
-    return []
-
-
-class ClosedNames:
-    """Protected names that nothing had when this was made, and that one program may not give to anything. It stands here as `DiskUse` does.
-
-    Nothing can be mounted on a name that does not exist yet without leaving something there. So what has such a name is renamed, in its own
-    folder, to a name that no other program looks for, with all that is in it. A link that has or leads to such a name is made anew where
-    it was replaced. A folder that would be a repository by itself (`HEAD`, `objects`, `refs`) loses its `HEAD`: git would obey its `config`.
-
-    Args:
-        folders: The writable ones, from `/`, links resolved.
-        names: Below each of them.
-    """
-
-    def __init__(self, folders: "tuple[str, ...] | list[str]", names: "tuple[str, ...] | list[str]") -> None:
-        self.moved: dict[str, str] = {}
-        """The new path of each thing that was renamed, by its old one."""
-        self._missing: list[tuple[str, list[str]]] = []
-        self._links: dict[str, str] = {}
-        self._plain = [one for one in folders if names and not is_repository(one)]
-        self._new = {one: [name for name in _REPOSITORY if not os.path.lexists(f"{one}/{name}")] for one in self._plain}
-        own = [name for name in names if name.startswith(".git/")]
-        pairs = [(folder, name) for folder in folders for name in names]
-        pairs += [(folder, name[5:]) for folder in folders for name in own if folder not in self._plain]
-        self._indexes = {one: _index_files(one) for one in folders if own}
-        self._linked = {one: linked_repositories(one) for one in self._indexes}
-        self._to_close: dict[str, set[str]] = {one: set() for one in self._indexes}
-        pairs += [(one, f"{way}/{name}") for one in self._linked for way in self._linked[one] for name in own]
-        for folder, name in pairs:
-            self._note_links(folder, name.split("/"))
-            real = path = f"{folder}/{name}"
-            if "/" in name or path in self._links:  # a link on the way may lead to another folder
-                real = os.path.realpath(path)
-            top = next((one for one in folders if real.startswith(f"{one}/")), None)
-            if top is not None and not os.path.lexists(real) and _may_hold(os.path.dirname(real)):  # noqa: PTH120 - as below
-                self._missing.append((top, real[len(top) + 1 :].split("/")))
-
-    def _note_links(self, folder: str, parts: "list[str]") -> None:
-        for length in range(1, len(parts) + 1):
-            path = "/".join([folder, *parts[:length]])
-            with contextlib.suppress(OSError):  # no link
-                self._links[path] = os.readlink(path)  # noqa: PTH115 - no heavy imports, as above
-
-    def __enter__(self) -> "ClosedNames":  # noqa: PYI034 - a program that is started often imports no typing
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.set_aside()
-
-    def set_aside(self) -> "dict[str, str]":
-        """Rename what has a closed name now, and return it. Cheap where there is nothing."""
-        moved: dict[str, str] = {}
-        for folder, parts in self._missing:
-            with contextlib.suppress(OSError):  # nothing is there
-                _set_aside(folder, parts, moved)
-        for folder in filter(is_repository, self._plain):
-            with contextlib.suppress(OSError):
-                found = (name for name in self._new[folder] if os.path.lexists(f"{folder}/{name}"))
-                _set_aside(folder, [next(found, _REPOSITORY[0])], moved)
-        self._close_linked(moved)
-        for path, target in self._links.items():
-            with contextlib.suppress(OSError):
-                if os.readlink(path) == target:  # noqa: PTH115 - as above
-                    continue
-            folder, name = os.path.split(path)
-            with contextlib.suppress(OSError):
-                _set_aside(folder, [name], moved)
-            with contextlib.suppress(OSError):
-                os.symlink(target, path)  # noqa: PTH211 - as above
-        self.moved |= moved
-        return moved
-
-    def _close_linked(self, moved: "dict[str, str]") -> None:
-        """Close the repositories that the index names since the start: git would look into each, and do what its configuration says."""
-        for folder, state in self._indexes.items():
-            if (now := _index_files(folder)) != state:
-                self._indexes[folder] = now
-                self._to_close[folder] = linked_repositories(folder) - self._linked[folder]
-            for one in self._to_close[folder]:
-                with contextlib.suppress(OSError):
-                    _set_aside(folder, [*one.split("/"), ".git"], moved)
-
-
-def _index_files(folder: str) -> "list[tuple[str, int, int]]":
-    """Return the files of git's index in a folder, each with what changes when it is written."""
-    found = [one for one in entries_of(f"{folder}/.git") if one.name.startswith(("index", "sharedindex."))]
-    with contextlib.suppress(OSError):
-        return sorted((one.path, one.stat().st_ino, one.stat().st_ctime_ns) for one in found)
-    return []
-
-
-def linked_repositories(folder: str) -> "set[str]":
-    """Return the folders that a repository's index says to be repositories of their own, such as submodules."""
-    found: set[str] = set()
-    for path, _, _ in _index_files(folder):
-        for size in (20, 32):  # of the names of objects: by SHA-1, by SHA-256
-            with contextlib.suppress(OSError, ValueError, IndexError), open(path, "rb") as file:
-                _add_linked(file.read(), size, found)
-    return {one for one in found if not {"", ".", ".."} & set(one.split("/"))}
-
-
-def _add_linked(data: bytes, size: int, found: "set[str]") -> None:
-    """Read an index of git. Another file, or one with names of another size, ends with an error."""
-    version, at, name = data[7], 12, b""
-    for _ in range(int.from_bytes(data[8:12], "big") if _LINKED in data else 0):
-        start, kept = at + 42 + size + (2 if version > 2 and data[at + 40 + size] & 0x40 else 0), b""
-        if version == 4:  # a name is what it has in common with the one before, and the rest
-            left_out = data[start] & 127
-            while data[start] & 128:
-                start += 1
-                left_out = (left_out + 1 << 7) | (data[start] & 127)
-            start, kept = start + 1, name[: len(name) - left_out]
-        end = data.index(b"\0", start)
-        name = kept + data[start:end]
-        if data[at + 24 : at + 28] == _LINKED:
-            found.add(os.fsdecode(name))
-        at = end + 1 if version == 4 else at + ((end - at) // 8 + 1) * 8
-
-
-def is_repository(folder: str) -> bool:
-    """Whether git takes a folder for a repository by itself, without a `.git` in it."""
-    has_own = os.path.isdir(f"{folder}/objects") and os.path.isdir(f"{folder}/refs")  # noqa: PTH112 - as above
-    return os.path.lexists(f"{folder}/HEAD") and (has_own or os.path.lexists(f"{folder}/commondir"))
-
-
-def _may_hold(path: str) -> bool:
-    """Whether something can be made in a folder, which may not exist yet: no file has its name."""
-    while not os.path.lexists(path):
-        path = os.path.dirname(path)  # noqa: PTH120 - no heavy imports, as above
-    return os.path.isdir(path)  # noqa: PTH112 - as above
-
-
-def _set_aside(folder: str, parts: "list[str]", moved: "dict[str, str]") -> None:
-    """Rename the thing of a path, or the link or file that stands on its way, also in a folder that was closed to us lest we do."""
-    try:
-        _rename(folder, parts, moved)
-    except PermissionError:
-        os.chmod(folder, stat.S_IMODE(os.stat(folder).st_mode) | stat.S_IRWXU)  # noqa: PTH101, PTH116 - as above
-        _rename(folder, parts, moved)
-
-
-def _rename(folder: str, parts: "list[str]", moved: "dict[str, str]") -> None:
-    """Rename it. No link is followed."""
-    at = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        for place, part in enumerate(parts, 1):
-            mode = os.stat(part, dir_fd=at, follow_symlinks=False).st_mode
-            if place == len(parts) or not stat.S_ISDIR(mode):
-                other = f"{part}.refused-{os.urandom(4).hex()}"
-                os.rename(part, other, src_dir_fd=at, dst_dir_fd=at)
-                path = "/".join([folder, *parts[:place]])
-                moved[path] = f"{path[: -len(part)]}{other}"
-                return
-            if mode & stat.S_IRWXU != stat.S_IRWXU:  # closed to us, lest we look
-                os.chmod(part, stat.S_IMODE(mode) | stat.S_IRWXU, dir_fd=at)
-            deeper = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
-            os.close(at)
-            at = deeper
-    finally:
-        os.close(at)
 
 
 _COUNTERS = (

@@ -14,6 +14,7 @@ from typing import Literal
 
 import msgspec
 
+from treadle.sandboxes.closing import Repositories
 from treadle.sandboxes.confinement import Confinement
 from treadle.tools import ProcessResult, Refusal
 
@@ -59,11 +60,19 @@ class Places(msgspec.Struct, frozen=True):
     """What Treadle itself runs and obeys, in the writable folders: it is read-only, too."""
     hidden: tuple[str, ...] = ()
     """Files in these folders that cannot be read."""
+    names: tuple[str, ...] = ()
+    """The protected names below each writable folder, also those that nothing has."""
+    repositories: Repositories | None = None
+    """The repositories of git in the writable folders."""
 
     @staticmethod
     def of(about: Confinement) -> "Places":
         """Return the places of a confinement. Raises ConfigurationError where one does not exist."""
-        return Places(about.readable_places(), about.writable_folders(), about.protected_places(), about.own_places())
+        writable = about.writable_folders()
+        found = Repositories(writable if about.protected else ())
+        names = about.protected_names(found)
+        protected = about.protected_places(names, found)
+        return Places(about.readable_places(), writable, protected, about.own_places(), names=names, repositories=found)
 
     @property
     def kept(self) -> tuple[str, ...]:

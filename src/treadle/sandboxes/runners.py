@@ -15,9 +15,10 @@ import msgspec
 from treadle.errors import SandboxUnavailable, check_kind
 from treadle.fields import checked
 from treadle.sandboxes import groups, launcher
+from treadle.sandboxes.closing import ClosedNames
 from treadle.sandboxes.confinement import Confinement, outermost
 from treadle.sandboxes.filtering import call_filter, closed_for_age
-from treadle.sandboxes.keeper import ClosedNames, DiskUse, limits_reached
+from treadle.sandboxes.keeper import DiskUse, limits_reached
 from treadle.sandboxes.processes import clean_environment, run_until
 from treadle.sandboxes.refusing import Places, refusals
 from treadle.sandboxes.room import Room
@@ -77,7 +78,8 @@ class _Confined:
         launch, about = self.launch(command), self.confinement
         before = launch.places.identities()
         room = None if about.disk_bytes is None else Room(DiskUse(self._places.writable, about.disk_bytes))
-        with ClosedNames(self._places.writable, about.protected_names()) as closed, self._groups() as joined:
+        names = ClosedNames(launch.places.writable, launch.places.names, launch.places.repositories)
+        with names as closed, self._groups() as joined:
             result = await run_until(
                 None if room is None else room.wait_used_up,
                 _arguments(launch, joined),
@@ -121,7 +123,7 @@ class _Confined:
             env=launch.env,
             groups=tuple(joined.values()),
             disk_folders=self._places.writable,
-            closed_names=about.protected_names(),
+            closed_names=launch.places.names,
             disk_bytes=None if about.disk_bytes is None else int(about.disk_bytes),
         )
 

@@ -5,7 +5,7 @@ import stat
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TypeAlias
 
-from treadle.sandboxes.keeper import entries_of
+from treadle.sandboxes.closing import entries_of
 from treadle.tools.protected import HOME_FOLDERS, is_protected
 
 __all__ = ["Identity", "home_twins", "linked_files", "names_below"]

@@ -10,7 +10,7 @@ import unicodedata
 from collections.abc import Sequence
 from functools import lru_cache
 
-__all__ = ["HOME_FOLDERS", "SEALED", "is_protected", "lies_in", "makes_repository", "may_name_protected"]
+__all__ = ["HOME_FOLDERS", "SEALED", "UNDER_WAY", "is_protected", "lies_in", "makes_repository", "may_name_protected"]
 
 SEALED = (
     ".git/config", ".git/config.worktree", ".git/commondir", ".git/hooks", ".gitmodules", ".githooks", ".hg/hgrc", ".jj/repo/config.toml",
@@ -31,6 +31,9 @@ code, though the person does not call the code of the project. The last three li
 
 The rest of `.git` is not among them, since git itself writes there. Nor is code that is run because somebody runs the project (a Makefile, a
 `conftest.py`), what runs on another machine (`.github/workflows`), nor what only holds values (`.env`)."""
+
+UNDER_WAY = ("rebase-merge", "rebase-apply", "sequencer")
+"""What git is in the middle of, in the directory of a repository: it names programs that git runs once it continues (`exec` of a rebase)."""
 
 HOME_FOLDERS = (
     ".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", ".treadle", ".claude", ".config", ".config/git", ".config/treadle", ".config/gh",
