@@ -9,8 +9,7 @@ __all__ = ["checked_out", "swept"]
 
 _RECURSIVE = {"rm": "rR", "chmod": "R", "chown": "R", "chgrp": "R", "setfacl": "R", "cp": "rRa", "scp": "r"}
 """Programs that reach into folders with one of these options."""
-_WORDS = {"find": ("-delete",), "fd": ("-x", "-X", "--exec")}
-"""Programs that take files away where an argument begins so."""
+_RECURSIVELY = ("--recursive", "--archive")
 _ALWAYS = frozenset({"mv", "srm", "rimraf", "trash", "trash-put"})
 _UNPACKING = frozenset(
     "tar bsdtar gtar unzip cpio pax afio 7z 7za 7zz unrar unar patch gpatch jar ar uudecode unsquashfs cabextract rsync rclone".split()
@@ -33,6 +32,17 @@ _LISTING = {
     "ar": "tprqds",
 }
 """Letters of the options with which they unpack nothing."""
+_TAKING_THE_REST = {
+    **dict.fromkeys(("tar", "gtar", "bsdtar", "jar"), "fCbILNFVXKTgH"),
+    "unzip": "Pd",
+    "cpio": "CDEFHIMOR",
+}
+"""Letters behind which the rest of a word is a value: `tar -ft` does not list."""
+_PATHS_BEHIND_DASHES = frozenset("checkout restore reset stash".split())
+"""Subcommands of git that write only what they name behind a `--`. To others it is a commit, or another repository."""
+_PLAIN_BEFORE_DASHES = frozenset(
+    "push -f --force -q --quiet -p --patch --staged -S -W --worktree --ours --theirs -u -k -a".split()
+)
 _COPYING = frozenset({"rsync", "rclone"})
 """Programs of these that name the folder which they write into among their words."""
 _NAMED_ELSEWHERE = {
@@ -66,9 +76,12 @@ def swept(one: Invocation) -> tuple[str, ...]:
         return (".",)
     if name in _UNPACKING:
         return () if _only_lists(one, name) else _unpacked_into(one, name)
-    if not (name in _ALWAYS or _goes_deep(one, _RECURSIVE.get(name, "")) or _has_word(one, _WORDS.get(name, ()))):
-        return ()
     named = [word for word in one.arguments if not word.startswith("-")]
+    if name == "fd" and _has_option(one, ("-x", "-X", "--exec", "--exec-batch")):
+        return (*named, ".")
+    is_deleting = name == "find" and "-delete" in one.arguments
+    if not (name in _ALWAYS or _goes_deep(one, _RECURSIVE.get(name, "")) or is_deleting):
+        return ()
     return tuple(named) or (".",)
 
 
@@ -90,8 +103,11 @@ def checked_out(one: Invocation) -> tuple[str, ...]:
         return ()
     if subcommand == "reset" and not _begins(rest, ("--h", "--k", "--me")):
         return ()
-    if "--" in rest:
-        return tuple(rest[rest.index("--") + 1 :]) or (".",)
+    if "--" in rest and subcommand in _PATHS_BEHIND_DASHES:
+        end = rest.index("--")
+        before = rest[end - 1] if end else ""
+        is_end = not before.startswith("-") or "=" in before or before in _PLAIN_BEFORE_DASHES
+        return (tuple(rest[end + 1 :]) if is_end else ()) or (".",)
     return tuple(operands) or (".",) if subcommand == "restore" else (".",)
 
 
@@ -104,10 +120,10 @@ def _by_text(one: Invocation) -> tuple[str, ...]:
     if subcommand == "init":
         return (".",) if _begins(rest, ("--t", "--se")) else ()
     if subcommand == "clone":
-        return (".",) if _begins(rest, ("--t", "-c", "--c", "-u", "--up", "--se")) else ()
+        return (".",) if _begins(rest, ("--t", "--c", "--up", "--se")) or _has_letter(rest, "cu") else ()
     if subcommand == "apply" and any(word in ("--check", "--stat", "--numstat", "--summary") for word in rest):
         return ()
-    if subcommand == "rm" and not _begins(rest, ("-r",)) and not any(set(word) & set("*?[:") for word in rest):
+    if subcommand == "rm" and not _has_letter(rest, "r") and not any(set(word) & set("*?[:") for word in rest):
         return ()
     named = [word for word in rest if not word.startswith("-")] if subcommand in _NAMING else []
     return tuple(named) or (".",)
@@ -115,6 +131,10 @@ def _by_text(one: Invocation) -> tuple[str, ...]:
 
 def _begins(words: Sequence[str], beginnings: tuple[str, ...]) -> bool:
     return any(word.startswith(beginnings) for word in words)
+
+
+def _has_letter(words: Sequence[str], letters: str) -> bool:
+    return any(word.startswith("-") and not word.startswith("--") and bool(set(word) & set(letters)) for word in words)
 
 
 def _has_option(one: Invocation, wanted: tuple[str, ...]) -> bool:
@@ -135,7 +155,8 @@ def _only_lists(one: Invocation, name: str) -> bool:
     first = one.arguments[0] if one.arguments else ""
     if first.startswith("--") or not letters:
         return first in ("--list", "--create", "--help", "--version")
-    return bool(set(first) & set(letters)) and not (set(first) & {"x", "i"}) and "--extract" not in one.arguments
+    end = next((at for at, sign in enumerate(first) if sign in _TAKING_THE_REST.get(name, "")), len(first))
+    return bool(set(first[:end]) & set(letters)) and not (set(first) & {"x", "i"}) and "--extract" not in one.arguments
 
 
 def _unpacked_into(one: Invocation, name: str) -> tuple[str, ...]:
@@ -154,13 +175,9 @@ def _unpacked_into(one: Invocation, name: str) -> tuple[str, ...]:
 
 def _goes_deep(one: Invocation, letters: str) -> bool:
     return bool(letters) and any(
-        "--recursive".startswith(word) and len(word) > len("--")
+        any(option.startswith(word) for option in _RECURSIVELY) and len(word) > len("--")
         if word.startswith("--")
         else bool(set(word[1:]) & set(letters))
         for word in one.arguments
         if word.startswith("-")
     )
-
-
-def _has_word(one: Invocation, beginnings: tuple[str, ...]) -> bool:
-    return any(word.startswith(beginnings) for word in one.arguments) if beginnings else False
