@@ -1,10 +1,11 @@
 """Describing: the form in which the tables of programs say what is known of one. Knows no program."""
 
+from collections.abc import Iterable
 from typing import Any, Literal
 
 import msgspec
 
-__all__ = ["GREP_FLAGS", "Program", "program", "reader", "searcher"]
+__all__ = ["GREP_FLAGS", "Program", "cuts_short", "has_option", "program", "reader", "searcher"]
 
 GREP_FLAGS = """
     -i -n -l -c -w -v -s -F -E -G -P -x -o -r -R -H -h -z -a -q -L -U -b -I --recursive --dereference-recursive --ignore-case
@@ -60,3 +61,21 @@ def searcher(risky: str = "", *, texts: str = "", follows: str = "", **settings:
     """Describe a program that goes through whole folders."""
     reached = {"recursive": None, "follows": follows.split(), **settings}
     return program(risky, texts=texts, reads_only=True, **reached)
+
+
+def has_option(argument: str, wanted: Iterable[str]) -> bool:
+    """Whether an argument is one of some options: a short one also among others, a long one also cut short."""
+    name = argument.partition("=")[0]
+    if name.startswith("--"):
+        return name != "--" and any(one.startswith(name) for one in wanted)
+    return argument in wanted or (
+        argument.startswith("-") and any(len(one) == len("-x") and one[1] in argument[1:] for one in wanted)
+    )
+
+
+def cuts_short(name: str, options: Iterable[str], *, but: frozenset[str] = frozenset()) -> bool:
+    """Whether a name is one of some options, cut short so that it is hardly another option: `--files0-fr`, `--exe`."""
+    return name not in but and any(
+        option.startswith(name) and len(name) > len("--x") and ("-" in name[2:]) >= ("-" in option[2:])
+        for option in options
+    )

@@ -6,6 +6,7 @@ Closed in the direction that is safe: a form that is not known to name what it s
 import re
 from collections.abc import Callable, Sequence
 
+from treadle.shell.describing import cuts_short, has_option
 from treadle.shell.git import BEFORE_SUBCOMMAND, PLAIN_GIT
 from treadle.shell.parsed import Invocation
 from treadle.shell.programs import (
@@ -14,6 +15,7 @@ from treadle.shell.programs import (
     LISTED,
     LISTING_OPTIONS,
     OPAQUE,
+    PROGRAMS,
     READABLE_SHELLS,
     RUNNING_OPTIONS,
     SETTING,
@@ -43,10 +45,41 @@ LOADING = re.compile(r"\b(import|include|modulemeta)\b")
 """How a program of jq reads a file."""
 STARTED_BY_GIT = re.compile(r"(--\w[\w-]*=)?([A-Za-z][\w+.-]*::|!)")
 """A word by which git starts a program: an address with a helper for its transport, or a setting that is a line of shell."""
+_JOINING_LETTERS = frozenset({"tar", "bsdtar", "gtar"})
+_LISTING = (
+    {
+        **dict.fromkeys(("tar", "gtar"), ("-T", "--files-from")),
+        **dict.fromkeys(("sort", "wc", "du"), ("--files0-from",)),
+        **dict.fromkeys(("xz", "unxz", "xzcat", "lzma", "unlzma", "lzcat"), ("--files", "--files0")),
+        **dict.fromkeys(("zstd", "unzstd", "zstdcat", "pzstd"), ("--filelist",)),
+        **dict.fromkeys(("gpg", "gpg2"), ("--multifile",)),
+    }
+    | {
+        "bsdtar": ("-T", "-I", "--files-from"),
+        "zip": ("-@", "--names-stdin"),
+        "file": ("-f", "--files-from"),
+        "wget": ("-i", "--input-file"),
+    }
+    | {"git": ("--pathspec-from-file", "--stdin", "--stdin-paths", "--batch", "--batch-check", "--batch-command")}
+    | {
+        "ack": ("-x", "--files-from"),
+        "ctags": ("-L",),
+        "cloc": ("--list-file", "--diff-list-file"),
+        "curl": ("-K", "--config"),
+    }
+)
+"""Options with which programs read the names of files from a file or from their input, where these go by other names or may be cut shorter."""
+_FILE = frozenset({"--file"})
+"""An option of its own, and not `--files` cut short."""
+_TAKING_OPTIONS = frozenset("jar javac java javadoc gcc g++ cc c++ clang clang++ ld".split())
+"""Programs that take more words from a file `@FILE`, beside those in the tables."""
 _SET_FOR_MAKE = re.compile(r"(SHELL|\.SHELLFLAGS|MAKEFLAGS|MAKEFILES|GNUMAKEFLAGS)[:+?!]*=")
 _PLAIN_WORD = re.compile(r"[\w./:=@%+,^~-]*")
 _LETTERS_THAT_SET = {"printf": "v", "wait": "p", "set": "kH"}
 """Options with which builtins set a variable, or have later words of the line read as settings or as history."""
+_COUNTING = re.compile(r"%[-+ #0'.*0-9hjlLtz]*n")
+_SUBSCRIPT = re.compile(r"(?s)[A-Za-z_]\w*\[.*\]")
+_PLAIN_SUBSCRIPT = re.compile(r"\w+\[(?:\w*|[@*])\]")
 _WITHIN_THIS_SHELL = frozenset({"eval", "command", "builtin", "time"})
 _SHELL_OPTIONS = frozenset({"keyword", "history", "histexpand"})
 
@@ -76,9 +109,24 @@ def sets_variables(one: Invocation, name: str) -> str | None:
     """Return why the commands after one may run something else than their words say; None where they do not."""
     letters = set(_LETTERS_THAT_SET.get(name, ""))
     is_set = name == "set" and bool(_SHELL_OPTIONS & set(one.arguments))
+    is_set = is_set or (name == "printf" and _counts(one.arguments))
     if name in SETTING or is_set or any(word.startswith("-") and letters & set(word) for word in one.arguments):
         return f"`{name}` sets a variable or an option that can change which programs later commands run."
+    if name in EVALUATING and any(map(_is_evaluated, one.arguments)):
+        return f"`{name}` evaluates an array subscript, which can set variables and run programs."
     return None
+
+
+def _counts(arguments: Sequence[str]) -> bool:
+    """Whether the format of bash's own `printf` sets a variable that an argument names."""
+    text = next((word for word in arguments if word != "--"), "")
+    return _COUNTING.search(text.replace("%%", "\n")) is not None
+
+
+def _is_evaluated(word: str) -> bool:
+    """Whether a word may be an element of an array, with arithmetic in its subscript: `a[b=1]`, `a[$(id)]`."""
+    is_plain = _PLAIN_SUBSCRIPT.fullmatch(word) or not _SUBSCRIPT.fullmatch(word)
+    return not is_plain or ("[" in word and bool(set(word) & set("$`")))
 
 
 def _hides_folder(one: Invocation, name: str, _: Callable[[str], bool]) -> str | None:
@@ -126,26 +174,30 @@ def _hides_as_git(one: Invocation, name: str, _: Callable[[str], bool]) -> str |
 
 def _hides_files(one: Invocation, name: str, _: Callable[[str], bool]) -> str | None:
     """What it reads stands in a file or in its input: a rule on a path finds no path."""
-    short = {"tar": "T", "bsdtar": "T", "gtar": "T", "zip": "@", "file": "f", "wget": "i"}.get(name, "")
-    if name.endswith("sum"):
-        short = "c"
-    is_listed = name in LISTED or any(_is_listing(word, short) for word in one.arguments)
+    listing = _LISTING.get(name, ("-c", "--check") if name.endswith("sum") else ())
+    is_listed = name in LISTED or any(_is_listing(word, listing) for word in one.arguments)
+    is_listed = is_listed or (name in _JOINING_LETTERS and "T" in _letters_without_dash(one.arguments))
     is_listed = is_listed or (name == "jq" and any(LOADING.search(word) for word in one.arguments))
+    takes_options = name in _TAKING_OPTIONS or (name in PROGRAMS and "@" in PROGRAMS[name].risky)
+    is_listed = is_listed or (takes_options and any(word.startswith("@") for word in one.arguments))
     return f"`{name}` reads files whose names come from another file, a program or its input." if is_listed else None
 
 
-def _is_listing(word: str, short: str) -> bool:
-    if word.startswith("--"):
-        name = word.partition("=")[0]
-        return name in LISTING_OPTIONS or (bool(short) and name == "--check")
-    return word in LISTING_OPTIONS or (word.startswith("-") and bool(short) and short in word[1:])
+def _is_listing(word: str, listing: Sequence[str]) -> bool:
+    name = word.partition("=")[0]
+    if name in _FILE and "-T" in listing:  # tar's archive
+        return False
+    return name in LISTING_OPTIONS or cuts_short(name, LISTING_OPTIONS, but=_FILE) or has_option(word, listing)
+
+
+def _letters_without_dash(arguments: Sequence[str]) -> str:
+    """Return the options of one that takes its first word for options, as `tar cf x` does."""
+    return arguments[0] if arguments and not arguments[0].startswith("-") else ""
 
 
 def _hides_in_words(one: Invocation, name: str, is_decided: Callable[[str], bool]) -> str | None:
-    """A builtin carries out what stands in a subscript, in single quotes too; what an unknown program does with a text nobody knows."""
-    if name in EVALUATING and any("[" in word and set(word) & set("$`") for word in one.arguments):
-        return f"`{name}` evaluates an array subscript, which can run programs."
-    if name in EVALUATING or is_known(one.program) or not _PLAIN_WORD.fullmatch(one.program):
+    """What an unknown program does with a text nobody knows."""
+    if is_known(one.program) or not _PLAIN_WORD.fullmatch(one.program):
         return None
     text = next((word for word in one.arguments if set(word) & set("$`") and not is_decided(word)), None)
     return None if text is None else f"`{name}` may run text that cannot be analysed."
@@ -156,9 +208,7 @@ def _hides_in_options(one: Invocation, name: str, _: Callable[[str], bool]) -> s
         return "`env -S` splits a string into a command."
     if name == "find" and {"-execdir", "-okdir"} & set(one.arguments):
         return "`find -execdir` runs commands in folders that the line does not name."
-    if name in ("sudo", "doas") and any(
-        argument == "--login" or _is_inline(argument, "-i") for argument in one.arguments
-    ):
+    if name in ("sudo", "doas") and any(has_option(argument, ("-i", "--login")) for argument in one.arguments):
         return f"`{name} -i` runs commands in the home folder."
     if name in ("git", "hg", "svn") and any(one.startswith(("-c", "-O")) for one in one.arguments[:4]):
         return f"`{name} -c` can change which programs it runs."

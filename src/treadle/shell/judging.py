@@ -4,13 +4,12 @@ import re
 from functools import lru_cache, partial
 from itertools import islice
 
-from treadle.shell.describing import Program
+from treadle.shell.describing import Program, has_option
 from treadle.shell.git import BEFORE_SUBCOMMAND
 from treadle.shell.hiding import LOADING, STARTED_BY_GIT, hides, sets_variables
-from treadle.shell.knowing import UNKNOWN, has_option, is_risky, known, operands, options
+from treadle.shell.knowing import UNKNOWN, is_risky, known, operands, options
 from treadle.shell.parsed import Doubt, Invocation, Line, Touched
 from treadle.shell.programs import (
-    EVALUATING,
     INTERPRETERS,
     SELF_DESCRIBING,
     SUBCOMMANDS,
@@ -171,8 +170,6 @@ def _risks(one: Invocation) -> list[str]:
 def _risks_of_words(one: Invocation, name: str, program: Program) -> list[str]:
     """Say why a command does more than it seems to, by words that are not options."""
     found: list[str] = []
-    if name in EVALUATING and any("[" in argument and set(argument) & set("$`") for argument in one.arguments):
-        found.append(f"`{name}` evaluates an array subscript, which can run programs.")
     if name == "jq" and any(LOADING.search(argument) for argument in one.arguments):
         found.append("jq's `import`, `include` and `modulemeta` read files that the line does not name.")
     if name == "jq" and any(_SHOWS_ENVIRONMENT.search(argument) for argument in one.arguments):
@@ -198,25 +195,30 @@ def _risks_of_git(one: Invocation, command: str) -> list[str]:
         found.append("A format with `%G` or `%(signature)` runs the program that verifies signatures.")
     if command in ("git push", "git fetch", "git pull"):
         values = [argument.partition("=")[2] if argument.startswith("--") else argument for argument in one.arguments]
-        first = _repository(one).partition("/")
-        if any(_ELSEWHERE.match(value) or STARTED_BY_GIT.match(value) for value in values) or (
-            first[1] and ":" not in first[0]
+        hosts = [word.partition("/") for word in _repositories(one)]
+        if any(_ELSEWHERE.match(value) or STARTED_BY_GIT.match(value) for value in values) or any(
+            slash and ":" not in host for host, slash, _ in hosts
         ):
             found.append(f"`{command}` runs the hooks and uses the settings of the repository at that path.")
-        if ":" in first[0]:
+        if any(":" in host for host, _, _ in hosts):
             found.append(f"`{command}` uses a repository address from the line, not one from the settings.")
     return found
 
 
-def _repository(one: Invocation) -> str:
-    """Return the operand by which git is told the other repository: the first that is not the value of an option."""
+def _repositories(one: Invocation) -> list[str]:
+    """Return the words by one of which git is told the other repository: the first that is surely not the value of an option, and those before."""
     texts = known(one)[1].texts
+    found: list[str] = []
+    is_after_option = False
     for last, word in zip(one.arguments, one.arguments[1:], strict=False):
         is_long = last.startswith("--") and last != "--" and "=" not in last
         takes = has_option(last, texts) if is_long else last.startswith("-") and f"-{last[-1]}" in texts
-        if not word.startswith("-") and not takes:
-            return word
-    return ""
+        if not word.startswith("-") and not (takes and not is_after_option):
+            found.append(word)
+            if not takes:
+                break
+        is_after_option = last.startswith("-")
+    return found
 
 
 def _inner(one: Invocation, *, depth: int) -> tuple[list[Invocation], list[Touched]]:

@@ -1,6 +1,9 @@
 """Knowing: what the tables of programs say of one command, with its subcommand and its options. Judges nothing."""
 
-from treadle.shell.describing import Program, reader
+from collections.abc import Iterator, Sequence
+from typing import Literal, NamedTuple
+
+from treadle.shell.describing import Program, cuts_short, reader
 from treadle.shell.git import BEFORE_SUBCOMMAND, LISTING
 from treadle.shell.hiding import is_printing
 from treadle.shell.parsed import Invocation
@@ -12,11 +15,23 @@ from treadle.shell.programs import (
     SUBCOMMANDS,
 )
 
-__all__ = ["UNKNOWN", "has_option", "is_risky", "known", "operands", "options", "plain_words", "without_subcommand"]
+__all__ = ["UNKNOWN", "Part", "is_risky", "known", "operands", "options", "parted", "plain_words", "without_subcommand"]
 
+Kind = Literal["option", "doubtful", "value", "end", "operand", "open", "either"]
+"""`option`: surely one. `doubtful`: an option, or the value of the one before. `value`: surely the value of the one before. `end`: a `--`.
+`operand`: surely one. `open`: an operand, or the value of the option before. `either`: an option, or an operand."""
 UNKNOWN = Program()
 _TEXTS = reader(operands="text")
 _PRINTING = reader(operands="first_text", flags="-n -r -E -u -z -s")
+
+
+class Part(NamedTuple):
+    """One argument of a command."""
+
+    word: str
+    kind: Kind
+    option: str = ""
+    """The option whose value it surely is."""
 
 
 def known(one: Invocation) -> tuple[str, Program]:
@@ -58,16 +73,59 @@ def without_subcommand(one: Invocation) -> tuple[str, ...]:
     return plain_words(one.words)[2 if one.program in SUBCOMMANDS else 1 :]
 
 
+def parted(arguments: Sequence[str], program: Program) -> Iterator[Part]:
+    """Say of each argument what it may be to its program, which alone knows which of its options take the next word as their value.
+
+    Only the tables make something sure. A `--` that may be such a value ends nothing, nor does one of a program whose options without a value
+    are not known: `git stash list -- --output=x` writes a file.
+    """
+    can_end = program.reads_only and program.style == "gnu" and bool(program.flags)
+    is_over = is_behind = False
+    last, takes = "", ""
+    for word in arguments:
+        if is_over:
+            yield Part(word, "operand")
+        elif takes == "surely":
+            takes = ""
+            yield Part(word, "value", last)
+        elif word == "--":
+            is_over, is_behind, takes = can_end, True, ""
+            yield Part(word, "end")
+        elif word.startswith("-") and word != "-":
+            is_doubtful, last = takes == "perhaps", word
+            takes = _takes_next(word, program)
+            takes = "perhaps" if takes and (is_doubtful or is_behind) else takes
+            can_end = can_end and takes != "perhaps"
+            yield Part(word, "either" if is_behind else "doubtful" if is_doubtful else "option")
+        else:
+            kind: Kind = "open" if takes else "operand"
+            takes = ""
+            yield Part(word, kind)
+
+
+def _takes_next(option: str, program: Program) -> str:
+    """Say whether an option takes the next word as its value: `surely`, `perhaps`, or not at all."""
+    takes = option in program.texts or option in program.plain
+    if option in program.flags or (option.startswith("--") and "=" in option):
+        return ""
+    if option.startswith("--") or program.style == "words" or len(option) == len("-x"):
+        return "surely" if takes else "perhaps"
+    first = option[:2]
+    if program.max_operands is None and (first in program.texts or first in program.plain):
+        return ""  # its value is joined to it
+    return "" if all(f"-{letter}" in program.flags for letter in option[1:]) else "perhaps"
+
+
 def options(one: Invocation) -> list[str]:
-    """Return the arguments that may be options. Those behind `--` are not, but some programs take them so: only GNU's rule counts."""
-    risky = known(one)[1].risky
-    found: list[str] = []
-    for argument in one.arguments:
-        if argument == "--":
-            break
-        if (argument.startswith(("-", "@", "+")) and argument != "-") or argument in risky:
-            found.append(argument)
-    return found
+    """Return the arguments that may be options: also those behind a `--`, unless they surely are operands there."""
+    program = known(one)[1]
+    return [
+        word
+        for word, kind, _ in parted(one.arguments, program)
+        if (word in program.risky and not word.startswith("-"))
+        or word.startswith(("@", "+"))
+        or (word.startswith("-") and word not in ("-", "--") and kind != "operand")
+    ]
 
 
 def is_risky(argument: str, program: Program) -> bool:
@@ -75,12 +133,11 @@ def is_risky(argument: str, program: Program) -> bool:
     name = argument.partition("=")[0]
     usually_runs = name in RUNNING_OPTIONS and name not in AMBIGUOUS_OPTIONS and program.operands != "text"
     if usually_runs or program is UNKNOWN:
-        return usually_runs
+        return usually_runs or cuts_short(name, RUNNING_OPTIONS - AMBIGUOUS_OPTIONS, but=AMBIGUOUS_OPTIONS)
     if argument.startswith(("@", "+")):
         return argument[0] in program.risky
     if program.style == "words":
-        plain = name.lstrip("-")
-        return name in program.risky or not program.risky.isdisjoint({f"-{plain}", f"-{plain.removeprefix('test.')}"})
+        return _is_risky_word(name, program.risky)
     if program.style == "letters" and any(_letters(risky) == _letters(name) for risky in program.risky):
         return True
     if name.startswith("--"):
@@ -89,26 +146,23 @@ def is_risky(argument: str, program: Program) -> bool:
     return name in program.risky or bool(letters & set(argument[1:]))
 
 
+def _is_risky_word(name: str, risky: frozenset[str]) -> bool:
+    """Whether one of the options that count as whole words is risky. One with two dashes may be cut short."""
+    plain = name.lstrip("-")
+    if len(name) > len("--x") and any(one.startswith(name) for one in risky if one.startswith("--")):
+        return True
+    return name in risky or not risky.isdisjoint({f"-{plain}", f"-{plain.removeprefix('test.')}"})
+
+
 def _letters(option: str) -> str:
     return option.partition(".")[0].replace("-", "").casefold()
 
 
-def has_option(argument: str, wanted: frozenset[str]) -> bool:
-    """Whether an argument is one of some options: a short one also among others, a long one also cut short."""
-    name = argument.partition("=")[0]
-    if name.startswith("--"):
-        return any(one.startswith(name) for one in wanted)
-    return argument in wanted or (
-        argument.startswith("-") and any(len(one) == len("-x") and one[1] in argument[1:] for one in wanted)
-    )
-
-
 def operands(one: Invocation, program: Program) -> list[str]:
-    """Return the arguments that are neither options nor surely their values."""
-    before = ("", *one.arguments)
+    """Return the arguments that may be operands: all but options and what surely is the value of one."""
     found: list[str] = []
-    for last, word in zip(before, one.arguments, strict=False):
+    for word, kind, _ in parted(one.arguments, program):
         is_behind = bool(found) and program.max_operands is not None  # `xxd x -o` writes a file `-o`
-        if is_behind or ((word == "-" or not word.startswith("-")) and last not in program.texts):
+        if is_behind or kind in ("operand", "open", "either"):
             found.append(word)
     return found

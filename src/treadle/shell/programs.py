@@ -98,10 +98,11 @@ OPAQUE = frozenset(
     """.split()
 )
 """Programs that start what their input, their settings or their joined words say: their words do not name it."""
-EVALUATING = frozenset("test [ unset read wait printf getopts declare typeset local readonly export".split())
-"""Builtins that take names of variables: they carry out what stands in a subscript of one, such as `a[$(id)]`, in single quotes too."""
-SETTING = frozenset("export declare typeset readonly local read getopts".split())
-"""Builtins that set variables, such as `PATH`, for the commands after them. The reader knows most of them by their form, but not in quotes."""
+EVALUATING = frozenset("test [".split())
+"""Builtins that look at variables: they carry out what stands in a subscript, such as `a[$(id)]` or `a[PATH=1]`, in single quotes too."""
+SETTING = frozenset("export declare typeset readonly local read getopts unset shopt".split())
+"""Builtins that set or unset variables, such as `PATH`, or options for the commands after them. The reader knows most of them by their form, but
+not in quotes."""
 TEXT_PROGRAMS = frozenset("sed gsed awk gawk mawk nawk original-awk".split())
 """Interpreters whose programs are short and stand in the line."""
 RUNNING_OPTIONS = frozenset(
@@ -115,21 +116,23 @@ RUNNING_OPTIONS = frozenset(
     """.split()
 )
 """Options that start a program, or read settings that may."""
-AMBIGUOUS_OPTIONS = frozenset("--config --filter".split())
+AMBIGUOUS_OPTIONS = frozenset("--config --filter --text --ext".split())
 """Those of them that mean something harmless to most programs that are not known here."""
 
 _GREP_RECURSES = ["-r", "-R", "-d", "--recursive", "--dereference-recursive", "--directories"]
-_RG_FLAGS = f"""
-    {GREP_FLAGS} -u -S -N -p -0 --hidden --no-ignore --smart-case --json --vimgrep --heading --no-heading --no-line-number --files
-    --case-sensitive --follow --multiline --unrestricted
+_RG_FLAGS = """
+    -i -n -l -c -w -v -s -F -P -x -o -H -h -a -q -L -U -b -I -u -S -N -p -0 --hidden --no-ignore --smart-case --json --vimgrep --heading
+    --no-heading --no-line-number --files --case-sensitive --follow --multiline --unrestricted --ignore-case --line-number --count
+    --files-with-matches --word-regexp --invert-match --fixed-strings --only-matching --with-filename --no-filename --text --quiet --no-messages
 """
+"""Without `-E` and `-r`, which take a value."""
 
 
 def _grep() -> Program:
     return program(
         "-f --file --exclude-from",
         operands="first_text",
-        texts="-e --regexp",
+        texts="-e --regexp -f --file",
         plain="-e --regexp --include --exclude --exclude-dir --label -m -A -B -C",
         reads_only=True,
         recursive=_GREP_RECURSES,
@@ -143,7 +146,11 @@ SUBCOMMANDS = MappingProxyType({"git": GIT})
 """Programs that are judged by their subcommand. One that is not listed may be an alias for any command."""
 
 # Any: fields of a Program.
-_SEARCHING: dict[str, Any] = {"recursive": None, "operands": "first_text"}
+_SEARCHING: dict[str, Any] = {
+    "recursive": None,
+    "operands": "first_text",
+    "texts": "-e -f -g --regexp --file --match --pattern --files",
+}
 
 PROGRAMS = MappingProxyType(
     {
@@ -159,10 +166,15 @@ PROGRAMS = MappingProxyType(
         ),
         **dict.fromkeys("base32 base64 basenc".split(), reader("-o --output")),
         **dict.fromkeys(["zcat", "bzcat"], reader(recursive=["-r", "--recursive"])),
-        "column": reader(plain="-s -o --separator --output-separator"),
-        "cut": reader(plain="-d -f -c -b --delimiter --output-delimiter --fields"),
-        "join": reader(plain="-t -e -o"),
-        "paste": reader(plain="-d --delimiters"),
+        "column": reader(plain="-s -o --separator --output-separator", flags="-t -x"),
+        "cut": reader(
+            plain="-d -f -c -b --delimiter --output-delimiter --fields",
+            flags="-n -s -z --complement --only-delimited --zero-terminated",
+        ),
+        "join": reader(
+            plain="-t -e -o -1 -2 -a -v -j", flags="-i -z --ignore-case --header --check-order --nocheck-order"
+        ),
+        "paste": reader(plain="-d --delimiters", flags="-s -z --serial --zero-terminated"),
         "strings": reader("@"),
         **dict.fromkeys(
             "md5sum sha1sum sha224sum sha256sum sha384sum sha512sum b2sum cksum".split(), reader("-c --check")
@@ -210,13 +222,14 @@ PROGRAMS = MappingProxyType(
         "rg": searcher(
             "--pre --hostname-bin -z --search-zip -f --file --ignore-file --pre-glob",
             operands="first_text",
-            texts="-e --regexp --files",
+            texts="-e --regexp -f --file --files",
             plain="-e --regexp -g --glob --iglob -t -T --type",
             follows="-L --follow",
             flags=_RG_FLAGS,
         ),
         "sort": reader(
             plain="-t -k --field-separator --key",
+            flags="-b -d -f -g -i -M -h -n -R -r -V -c -C -m -s -u -z --reverse --unique --numeric-sort --human-numeric-sort --stable",
             risky="-o --output --compress-program -T --temporary-directory --files0-from --random-source",
         ),
         "tr": reader(operands="text"),
@@ -225,9 +238,15 @@ PROGRAMS = MappingProxyType(
             follows="-l",
             flags="-a -d -f -i -l -x -p -s -h -D -C -n -F -u -g -r -t",
         ),
-        "uniq": reader(max_operands=1, texts="-f -s -w --skip-fields --skip-chars --check-chars"),
+        "uniq": reader(
+            max_operands=1,
+            texts="-f -s -w --skip-fields --skip-chars --check-chars",
+            flags="-c -d -D -u -i -z --count --repeated --unique",
+        ),
         "wc": reader("--files0-from"),
-        "xxd": reader("-r -revert --revert", max_operands=1, texts="-c -g -l -o -s -n -R"),
+        "xxd": reader(
+            "-r -revert --revert", max_operands=1, texts="-c -g -l -o -s -n -R", flags="-a -b -C -e -E -i -p -u"
+        ),
         "cp": program("-t --target-directory --backup -S --suffix"),
         "mv": program("-t --target-directory --backup -S --suffix"),
         "ln": program("-t --target-directory --backup -S --suffix"),
@@ -245,7 +264,8 @@ PROGRAMS = MappingProxyType(
         ),
         "npm": program(
             "--prefix --script-shell --node-options --userconfig --globalconfig -C --git --shell --editor --viewer --node-gyp --python "
-            "--init-module --onload-script exec x explore edit init create innit set config -c --call"
+            "--init-module --onload-script exec exe x explore explor explo expl edit edi ed init ini create creat crea cre cr innit set "
+            "config confi conf con c -c --call"
         ),
         "pnpm": program("--prefix --script-shell --node-options -C --dir --shell-emulator exec dlx create config env"),
         "yarn": program("--cwd --use-yarnrc --script-shell exec dlx node config create set"),
@@ -309,7 +329,9 @@ PROGRAMS = MappingProxyType(
             "--jq -q -R --repo -w --web alias auth codespace cs config extension extensions ext browse -e --editor"
         ),
         "pre-commit": program("-c --config try-repo init-templatedir"),
-        "date": reader("-s --set", texts="-d --date -r --reference"),
+        "date": reader(
+            "-s --set", texts="-d --date -r --reference", flags="-u -R -I --utc --universal --rfc-email --debug"
+        ),
         "diff3": reader("--diff-program"),
         "look": reader(operands="first_text"),
         "ptx": reader(max_operands=1),
@@ -321,9 +343,10 @@ PROGRAMS = MappingProxyType(
         "yq": program("-i --inplace --in-place -s --split-exp --split-exp-file --from-file -f -w"),
         "hostname": reader("-F --file -b --boot"),
         "ps": program(
-            texts="-o -O -C -p -q -s -t -u -U -G -g --format --sort --pid --ppid --user --group --tty --cols"
+            texts="-o -O -C -p -q -s -t -u -U -G -g --format --sort --pid --ppid --user --group --tty --cols",
+            flags="-e -A -a -d -N -f -F -l -j -y -w -H -L -T -m -M -Z -c -V --no-headers --no-heading --forest --deselect",
         ),
-        "ip": program("-b -batch --batch netns vrf", style="words"),
+        "ip": program("-b -ba -bat -batc -batch net netn netns v vr vrf", style="words"),
         **dict.fromkeys(
             "systemctl journalctl loginctl timedatectl hostnamectl localectl busctl".split(),
             program(

@@ -5,9 +5,11 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import islice, pairwise
 
-from treadle.shell.describing import Program
+import msgspec
+
+from treadle.shell.describing import Program, has_option
 from treadle.shell.git import BY_OBJECT, SHOWING_GIT
-from treadle.shell.knowing import has_option, is_risky, known, options, without_subcommand
+from treadle.shell.knowing import is_risky, known, options, parted, without_subcommand
 from treadle.shell.parsed import Doubt, Invocation, Redirection, Touched
 from treadle.shell.programs import SUFFIXED, UNPACKERS, WRAPPERS, program_name
 from treadle.shell.reading import leads_up
@@ -34,8 +36,18 @@ _FORMING = frozenset({"-b", "--suffix-format", "--additional-suffix"})
 """Options that say how the names of the files are formed that a program writes."""
 _PATTERNS = frozenset({"-e", "-f"})
 """Options with which the first operand of `git grep` is not a pattern."""
+_PATCH = frozenset({"--show-current-patch"})
 _BY_PATTERN = frozenset({"checkout", "clean", "restore", "rm"})
 """Subcommands of git that write or take away all files that a pattern finds."""
+_READ_FIRST = frozenset("-L --decorate-refs --decorate-refs-exclude".split())
+_READ_FIRST_BY_GREP = frozenset(
+    "-e -f -A -B -C -m --max-count --max-depth --threads --context --after-context --before-context".split()
+)
+"""Options of git that may take a `--` as their value."""
+_FLAGS_OF_GIT = frozenset(
+    "-p -s -t -w -b --patch --no-patch --stat --shortstat --numstat --raw --oneline --name-only --name-status --color --no-color".split()
+)
+"""Options without a value of the subcommands that show what has a name such as `main:x`."""
 _SIGNS = re.compile(r"[=:,\s]")
 _ENDING = re.compile(r"[\w.*/-]+")
 _MAX_ENDS = 300
@@ -90,24 +102,18 @@ def _named(one: Invocation, program: Program, arguments: Sequence[str]) -> list[
     """Return what the arguments name, each with its argument and with whether it is only read."""
     is_read, seen = reads(one), 0
     found: list[tuple[str, str, bool]] = []
-    has_text = program.operands == "first_text" and not any(has_option(one, program.texts) for one in arguments)
-    is_over = may_be_value = False
-    for before, argument in zip(("", *arguments), arguments, strict=False):
-        is_option = argument.startswith("-") and argument != "-" and not is_over
-        if before in program.plain and not is_option and not is_over:
-            may_be_value = False
-            continue
-        is_over = is_over or argument == "--"
-        if is_option:
-            texts = _values(argument, program)
-            may_be_value = not _is_flag(argument, program.flags)
-        else:
+    has_text = program.operands == "first_text" and not any(has_option(word, program.texts) for word in arguments)
+    for word, kind, option in parted(arguments, program):
+        texts = _values(word, program) if kind in ("option", "doubtful", "either") else []
+        is_operand = kind in ("operand", "open", "either")
+        if is_operand:
             seen += 1
-            is_text = program.operands == "text" or (has_text and seen == 1 and not may_be_value)
-            texts = [] if is_text or argument in ("-", "--") else [argument, *_tails(argument)]
-            may_be_value = False
-        is_written = program.max_operands is not None and not is_option and seen > program.max_operands
-        found += [(text, argument, is_read and not is_written) for text in texts]
+            is_text = program.operands == "text" or (has_text and seen == 1 and kind == "operand")
+            texts += [] if is_text or word == "-" else [word, *_tails(word)]
+        elif kind == "value" and option not in program.plain:
+            texts = [word, *_tails(word)]
+        is_written = program.max_operands is not None and is_operand and seen > program.max_operands
+        found += [(text, word, is_read and not is_written) for text in texts]
     return found
 
 
@@ -129,7 +135,7 @@ def _endings(arguments: Sequence[str], letter: str) -> list[str]:
     """Return the endings of backups that options name: `-S x`, `-bSx`, `--suffix=x`, `-i.bak`."""
     found: list[str] = []
     for argument, after in zip(arguments, (*arguments[1:], ""), strict=False):
-        if argument.startswith(("--su", "--in-")):
+        if argument.startswith(("--su", "--i")):
             found.append(argument.partition("=")[2] or after)
         elif letter and letter in argument and argument.startswith("-") and not argument.startswith("--"):
             found.append(argument.partition(letter)[2] or after)
@@ -152,7 +158,7 @@ def joins_names(one: Invocation) -> list[Doubt]:
 def _shows_what_it_does_not_name(one: Invocation, arguments: Sequence[str], *, goes_deep: bool) -> bool:
     """Whether git shows or copies what stands in files that no word names: all of them, those of a pattern, or one by its number."""
     first, operands = _first(one), _operands_of_git(one, arguments)
-    if SHOWING_GIT & first or any(word.startswith("--show-current-patch") for word in arguments):
+    if SHOWING_GIT & first or (first & {"am", "rebase"} and any(has_option(word, _PATCH) for word in arguments)):
         return True
     if "status" in first and goes_deep:  # it shows all that is staged, whatever it is asked about
         return True
@@ -221,6 +227,8 @@ def _moves(one: Invocation) -> Iterator[str]:
         option = next((option for option in _MOVES if word.startswith(option)), None)
         if option is not None:
             yield from filter(None, (word.removeprefix(option).lstrip("="), after))
+        elif word.startswith("--") and has_option(word, _MOVES):
+            yield from filter(None, (word.partition("=")[2], after))
 
 
 def _perhaps_moves(one: Invocation) -> Iterator[str]:
@@ -241,38 +249,38 @@ def _changes_settings(one: Invocation) -> bool:
     at = next((at for at, word in enumerate(words) if word in ("config", "remote", "submodule")), None)
     if program_name(one.program) != "git" or at is None:
         return False
-    if any(word.startswith("--e") or word == "-e" for word in one.arguments):  # an editor changes them
+    if any(has_option(word, ("-e", "--edit")) for word in one.arguments):  # an editor changes them
         return True
     looks = any(word.startswith(("--get", "--list", "--show", "-l")) for word in one.arguments)
     return not (looks or not set(words[at + 1 : at + 2]) - {"get", "get-url", "list", "status", "show"})
 
 
-def _names_a_path(arguments: Sequence[str], program: Program) -> bool:
+def _names_a_path(arguments: tuple[str, ...], program: Program) -> bool:
     """Whether a program that goes through folders is surely told where to begin: else it begins where it is."""
+    flags = program.flags | _FLAGS_OF_GIT if program.revisions else program.flags
+    parts = list(parted(arguments, msgspec.structs.replace(program, flags=flags)))
+    operands = [word for word, kind, _ in parts if kind == "operand"]
     if program.revisions:
-        operands = [one for one in arguments if not one.startswith("-")]
-        return "--" in arguments[:-1] or (bool(operands) and all(":" in one[1:] for one in operands))
+        named = [word for word, kind, _ in parts if kind in ("operand", "open")]
+        read_first = _READ_FIRST_BY_GREP if program.operands == "first_text" else _READ_FIRST
+        return _has_end(arguments, read_first) or (bool(operands) and all(":" in word[1:] for word in named))
     if program.style == "words":  # find: its paths stand before its expression
         first = next((argument for argument in arguments if argument not in ("-H", "-L", "-P")), "-")
         return not first.startswith(("-", "(", "!", ","))
-    count, may_be_value, has_text = 0, False, program.operands != "first_text"
-    for at, argument in enumerate(arguments):
-        if argument == "--":
-            count += len(arguments) - at - 1
-            break
-        if argument.startswith("-") and argument != "-":
-            has_text = has_text or has_option(argument, program.texts)
-            may_be_value = not _is_flag(argument, program.flags)
-        else:
-            count += not may_be_value
-            may_be_value = False
-    return count >= (1 if has_text else 2)
+    is_told = any(kind == "option" and has_option(word, program.texts) for word, kind, _ in parts)
+    return len(operands) >= (1 if is_told or program.operands != "first_text" else 2)
 
 
-def _is_flag(argument: str, flags: frozenset[str]) -> bool:
-    if argument.startswith("--"):
-        return "=" in argument or argument in flags
-    return all(f"-{letter}" in flags for letter in argument[1:])
+def _has_end(arguments: tuple[str, ...], read_first: frozenset[str]) -> bool:
+    """Whether git surely finds only paths behind a `--`: it looks for the first one before it reads its options, but for a few of them.
+
+    `git stash list` and `git stash show` take it away.
+    """
+    if arguments[:1] in (("list",), ("show",)):
+        return False
+    at = arguments.index("--") if "--" in arguments[:-1] else -1
+    before = arguments[at - 1] if at > 0 else ""
+    return at >= 0 and (before == "--decorate" or not has_option(before, read_first))
 
 
 def _values(argument: str, program: Program) -> list[str]:
