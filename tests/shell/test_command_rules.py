@@ -144,6 +144,6 @@ def test_signs_of_the_shell_in_quotes_are_text_in_a_pattern_too(text: str, sourc
 def test_a_pattern_with_wildcards_says_so():
     assert (
         CommandPattern.parse("rm 'd*'").covers
-        == "the command `rm 'd*'`, where `*`, `?` and `[` match any text within a word"
+        == "the command `rm 'd*'` in the root folder, where `*`, `?` and `[` match any text within a word"
     )
-    assert CommandPattern.parse("rm d").covers == "only the command `rm d`"
+    assert CommandPattern.parse("rm d").covers == "only the command `rm d` in the root folder"

@@ -17,6 +17,7 @@ from treadle.permissions.views import subjects_of
 from treadle.shell.judging import analyse
 from treadle.shell.knowing import plain_words
 from treadle.shell.parsed import Doubt, Invocation, Line, Touched
+from treadle.shell.reaching import folders
 from treadle.shell.rules import CommandPattern
 from treadle.shell.sweeping import checked_out, swept
 from treadle.tools import CheckedCall, FileNames, JsonObject, Place, ShellLine, Subject, Tool
@@ -75,6 +76,8 @@ class JudgedLine(msgspec.Struct, frozen=True, kw_only=True):
     """The canonical names of what lies in folders that a command takes away or changes as a whole, two levels deep."""
     among: FileNames | None = None
     """The folder of files in which it runs."""
+    away: tuple[Invocation, ...] = ()
+    """Commands that may start in another folder than the root folder."""
     is_elsewhere: bool = False
     """Whether git is given a folder as the other repository: its hooks and settings would run."""
     unseen: str = ""
@@ -100,7 +103,9 @@ class JudgedLine(msgspec.Struct, frozen=True, kw_only=True):
     def allowed_by(self, patterns: Sequence[CommandPattern]) -> bool:
         """Whether these patterns together cover each simple command of the line."""
         outer = [one for one in self.line.invocations if not one.via]
-        return self.is_certain and bool(outer) and all(any(rule.allows(one) for rule in patterns) for one in outer)
+        if not self.is_certain or not outer:
+            return False
+        return all(any(rule.allows(one, is_away=one in self.away) for rule in patterns) for one in outer)
 
     def found_by(self, pattern: CommandPattern) -> bool:
         """Whether a pattern that forbids or asks finds a command of the line, also behind a wrapper or in a text."""
@@ -181,7 +186,21 @@ def judged(call: CheckedCall, facts: JsonObject) -> JudgedLine | None:
         unseen=unseen,
         is_elsewhere=any(_is_repository(one, given) for one in line.invocations),
         among=given.files,
+        away=_away(line, given),
     )
+
+
+def _away(line: Line, given: ShellLine) -> tuple[Invocation, ...]:
+    """Return the commands that may start elsewhere than in the root folder. What an option such as `-C` names is part of the command."""
+    outer = [one for one in line.invocations if not one.via]
+    if given.look(".").relative != ".":
+        return tuple(outer)
+    return tuple(one for one in outer if one.folders != (".",) and not _is_at_root(one, given))
+
+
+def _is_at_root(one: Invocation, given: ShellLine) -> bool:
+    named = folders(structs.replace(one, folders=(".",)))
+    return {given.look(at).path for at in one.folders} <= {given.look(at).path for at in named}
 
 
 def _is_repository(one: Invocation, given: ShellLine) -> bool:
@@ -234,21 +253,21 @@ def _mentioned(line: Line, given: ShellLine) -> tuple[tuple[tuple[str, ...], ...
         return (), ()
     words = [word for word in dict.fromkeys(_WORDS.findall(given.text.translate(_QUOTES))) if "\0" not in word]
     places = [given.look(word) for word in words[:_MAX_WORDS]]
-    folders = _folders(words, places)
-    names = [posixpath.join(*pair) for pair in islice(product(folders, words), _MAX_LOOKED_AT)]
+    moved = _named_folders(words, places)
+    names = [posixpath.join(*pair) for pair in islice(product(moved, words), _MAX_LOOKED_AT)]
     unknown = list(line.unknown)
-    for folder, pattern in islice(product(["", *folders], line.patterns), _MAX_WORDS):
+    for folder, pattern in islice(product(["", *moved], line.patterns), _MAX_WORDS):
         found = None if given.expand is None else given.expand(posixpath.join(escape(folder), pattern))
         names += found or ()
         if found is None:
             unknown.append(Doubt(reason="The files that this pattern matches are unknown.", text=pattern))
-    if max(len(words), len(line.patterns) * (1 + len(folders))) > _MAX_WORDS or len(names) > _MAX_LOOKED_AT:
+    if max(len(words), len(line.patterns) * (1 + len(moved))) > _MAX_WORDS or len(names) > _MAX_LOOKED_AT:
         unknown.append(Doubt(reason="The line names too many files to check each one.", text=line.source[:80]))
     places += [given.look(name) for name in names[:_MAX_LOOKED_AT]]
     return tuple(dict.fromkeys(map(_names, places))), tuple(unknown)
 
 
-def _folders(words: Sequence[str], places: Sequence[Place]) -> list[str]:
+def _named_folders(words: Sequence[str], places: Sequence[Place]) -> list[str]:
     """Return the folders that a line may be in after it has changed its own."""
     if not any(word.startswith(_MOVES) for word in words):
         return []

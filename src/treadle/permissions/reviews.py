@@ -12,6 +12,7 @@ from treadle.permissions.policies import allow
 from treadle.permissions.rules import Rule
 from treadle.permissions.views import facts_in, subjects_of
 from treadle.ports import Decision, SessionView
+from treadle.shell.losing import losing_words
 from treadle.shell.rules import suggested
 from treadle.tools import CheckedCall, Effect, JsonObject, Preview, Review, Subject
 
@@ -20,7 +21,7 @@ __all__ = ["escaped", "offered_rules", "review_of", "start_of"]
 _MAX_PREVIEW = 200_000
 """Characters of a preview. The arguments of a request are whole in any case."""
 _MAX_WORDS = 2_000
-_INVISIBLE = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
+_INVISIBLE = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u2d7f\u3164\uffa0\ufffc\U00016fe4\U0001d159")
 """Letters and marks that show nothing, though their category says otherwise."""
 _EXPECTED = {
     Effect.READ: "Nothing is changed.",
@@ -29,7 +30,7 @@ _EXPECTED = {
     Effect.UNSAFE: "The change is made, and repeating the call makes it again.",
 }
 _UNKNOWN_ROLLBACK = "Unknown: the tool does not say how to undo it."
-_GLOB_SIGNS = re.compile(r"[*?\[]")
+_GLOB_SIGNS = re.compile(r"[*?\[,]")
 
 
 def review_of(call: CheckedCall, facts: JsonObject) -> Review:
@@ -102,6 +103,10 @@ def _command(line: JudgedLine, start: str) -> Preview:
     for one in line.line.invocations:
         found.append(f"{'  ' * len(one.via)}{'may start: ' if one.via else ''}{shlex.join(one.words)}")
         found += [f"{'  ' * len(one.via)}  ! {risk}" for risk in one.risks]
+        found += [
+            f"{'  ' * len(one.via)}  ! `{word}` deletes or overwrites something, or skips a check."
+            for word in losing_words(one.words)
+        ]
     found += [f"{'writes' if one.writes else 'reads'} {one.target} ({one.operator})" for one in line.line.redirections]
     found += [f"outside the root folder: {one.subject.names[-1]}" for one in line.reached if one.is_outside]
     found += [f"? {one.shown}" for one in line.line.doubts]

@@ -4,7 +4,7 @@ from types import MappingProxyType
 
 from treadle.shell.describing import GREP_FLAGS, program, reader, searcher
 
-__all__ = ["ADDING", "BEFORE_SUBCOMMAND", "BY_OBJECT", "GIT", "LISTING", "PLAIN_GIT", "SHOWING_GIT"]
+__all__ = ["ADDING", "BEFORE_SUBCOMMAND", "BY_OBJECT", "GIT", "LISTING", "LOSING", "PLAIN_GIT", "SHOWING_GIT"]
 
 _DIFF = "--output --ext-diff --textconv --show-signature --help -O"
 _PATCH = """
@@ -71,7 +71,9 @@ _GIT_WRITERS = {
         "--upload-pack -u --negotiation-tip --recurse-submodules --help --server-option -o", texts=_FETCHING
     ),
     "merge": program(f"-s --strategy -X --help -F --file {_SIGNING}"),
-    "pull": program(f"--upload-pack -s --strategy -X --rebase --help --recurse-submodules {_SIGNING}", texts=_FETCHING),
+    "pull": program(
+        f"--upload-pack -s --strategy -X -r --rebase --help --recurse-submodules {_SIGNING}", texts=_FETCHING
+    ),
     "push": program("--receive-pack --exec --help --recurse-submodules -o --push-option --signed --repo"),
     "cherry-pick": program(f"-e --edit -s --strategy -X --help {_SIGNING}"),
     "revert": program(f"-e --edit -s --strategy -X --help {_SIGNING}"),
@@ -94,7 +96,39 @@ PLAIN_GIT = frozenset(
 GIT = MappingProxyType({**_GIT_READERS, **_GIT_WRITERS})
 
 ADDING = frozenset({"add", "commit", "fetch"})
-"""Subcommands that take nothing away, with whatever options a rule by prefix covers."""
+"""Subcommands that take nothing away, with whatever options a rule by prefix covers: none of `LOSING`."""
+_FORCE = "-f --force"
+_DELETE = "-d --delete"
+_STOPPING = "--abort --quit --skip"
+_FETCHED = f"{_FORCE} -p --prune -P --prune-tags --depth --shallow-since --shallow-exclude --update-shallow --update-head-ok --refmap --stdin"
+LOSING = MappingProxyType(
+    {
+        name: frozenset(options.split())
+        for name, options in {
+            "add": _FORCE,
+            "branch": f"{_FORCE} {_DELETE} -D -M -C",
+            "checkout": f"{_FORCE} -B -- .",
+            "cherry-pick": _STOPPING,
+            "commit": "--amend -n --no-verify",
+            "fetch": _FETCHED,
+            "merge": f"{_STOPPING} --no-verify",
+            "mv": _FORCE,
+            "notes": f"{_FORCE} remove prune",
+            "pull": f"{_FETCHED} --no-verify",
+            "push": f"{_FORCE} {_DELETE} --force-with-lease --force-if-includes --mirror --prune --no-verify",
+            "reset": "--hard --merge --keep",
+            "revert": _STOPPING,
+            "rm": _FORCE,
+            "stash": "drop clear",
+            "switch": f"{_FORCE} --discard-changes -C --force-create",
+            "symbolic-ref": _DELETE,
+            "tag": f"{_FORCE} {_DELETE}",
+            "update-ref": "-d --stdin",
+            "worktree": f"{_FORCE} remove prune -B",
+        }.items()
+    }
+)
+"""Options and words with which a subcommand deletes or overwrites what git keeps, or passes over ignored files and hooks."""
 LISTING = MappingProxyType(
     {
         "branch": frozenset(

@@ -9,8 +9,9 @@ import msgspec
 
 from treadle.errors import ConfigurationError
 from treadle.shell.finding import finds
-from treadle.shell.git import ADDING
-from treadle.shell.knowing import plain_words
+from treadle.shell.git import ADDING, LOSING
+from treadle.shell.knowing import known, plain_words
+from treadle.shell.losing import losing_words
 from treadle.shell.parsed import Invocation, Line
 from treadle.shell.programs import INTERPRETERS, PROGRAMS, SUBCOMMANDS, WRAPPERS, program_name
 
@@ -54,7 +55,8 @@ class CommandPattern(msgspec.Struct, frozen=True, kw_only=True):
             raise ConfigurationError(f"The command pattern {text!r} is invalid: {exc}.") from exc
         if not words and not is_prefix:
             raise ConfigurationError("A command pattern is empty. Write the command, as in `shell(git log:*)`.")
-        if (problem := _problem(body)) is not None:
+        problem = _problem(body) or _mistake(text.strip(), words)
+        if problem is not None:
             raise ConfigurationError(f"The command pattern {text!r} {problem}")
         return CommandPattern(text=text, words=words, is_prefix=is_prefix)
 
@@ -62,30 +64,52 @@ class CommandPattern(msgspec.Struct, frozen=True, kw_only=True):
     def covers(self) -> str:
         """Which commands it vouches for, in one sentence for a person."""
         words = shlex.join(self.words)
+        where = " in the root folder" if self._is_bound(Invocation(words=self.words or ("*",), text="")) else ""
         if not self.is_prefix and any(map(_WILD.search, self.words)):
-            return f"the command `{words}`, where `*`, `?` and `[` match any text within a word"
+            return f"the command `{words}`{where}, where `*`, `?` and `[` match any text within a word"
         if not self.is_prefix:
-            return f"only the command `{words}`"
+            return f"only the command `{words}`{where}"
         name = program_name(self.words[0]) if self.words else ""
         if name in WRAPPERS or name in INTERPRETERS:
             return f"nothing: `{name}` runs what its arguments say, so a rule must name the whole command"
         if name and name not in PROGRAMS and name not in SUBCOMMANDS:
-            return f"`{words}` with any arguments, whatever its options do, but no redirection to a file"
+            return f"`{words}`{where} with any arguments, whatever its options do, but no redirection to a file"
         what = f"`{words}` with any arguments" if words else "every command"
-        return f"{what}, but no option that writes a file or starts a program, and no redirection to a file"
+        options = "no option that writes a file or starts a program"
+        if name in ("git", "") and (len(self.words) < 2 or self.words[1] in LOSING):
+            options = "no option that writes a file, starts a program, or makes git delete or overwrite something"
+        return f"{what}, but {options}, and no redirection to a file"
 
-    def allows(self, one: Invocation) -> bool:
+    def allows(self, one: Invocation, *, is_away: bool = False) -> bool:
         """Whether the pattern vouches for a command.
 
-        A command with risks (a wrapper, an interpreter, an option that writes) needs a pattern that names all its words.
+        One that names the whole command, or a program by its relative path, means the root folder: elsewhere the same words may run another
+        program, or another project's script.
+        A command with risks (a wrapper, an interpreter, an option that writes) needs a pattern that names all its words, and one that makes
+        git delete or overwrite something (`--force`) a pattern with that word.
+
+        Args:
+            one: The command.
+            is_away: Whether it may start in another folder than the root folder.
         """
+        return self._names(one) and not (is_away and self._is_bound(one))
+
+    def _names(self, one: Invocation) -> bool:
         if one.risks or one.via:
             return not self.is_prefix and self.words == one.words
         words, wanted = plain_words(one.words), plain_words(self.words)
         if not self.is_prefix and len(words) != len(wanted):
             return False
         given = words[: len(wanted)]
-        return len(given) == len(wanted) and all(map(fnmatch.fnmatchcase, given, wanted))
+        if len(given) != len(wanted) or not all(map(fnmatch.fnmatchcase, given, wanted)):
+            return False
+        return set(losing_words(one.words)).issubset(wanted)
+
+    def _is_bound(self, one: Invocation) -> bool:
+        """Whether the pattern means its command in the root folder only. A command that only reads is meant in every folder."""
+        if self.is_prefix:
+            return "/" in one.program and not one.program.startswith("/")
+        return bool(one.risks) or not known(one)[1].reads_only
 
     def forbids(self, one: Invocation) -> bool:
         """Whether the pattern finds a command, in any order and spelling of its options, and by any path of its program."""
@@ -110,6 +134,15 @@ def _problem(body: str) -> str | None:
     if set(bare) & set("<>()"):
         return "contains a shell operator such as `>` or `)`. Put it in quotes if it is text."
     return "has `:*` before its end. It means any arguments, and must come last: `git log:*`." if ":*" in bare else None
+
+
+def _mistake(text: str, words: tuple[str, ...]) -> str | None:
+    """Say what is wrong with a pattern that no command matches; None for any other."""
+    if words and " " in words[0] and "/" not in words[0]:
+        return f"names a program with a space. Write its words without quotes: `{words[0]}`."
+    if text.endswith(": *") and words[-1] != ":":
+        return f"has a space within `:*`. Write `{text.removesuffix(' *')}*`."
+    return None
 
 
 def _unquoted(body: str) -> tuple[str, str]:
@@ -185,6 +218,6 @@ def _pattern(one: Invocation) -> str:
     """Return a pattern for one command: a subcommand that only reads or adds, with any options, else just this command."""
     words, table = plain_words(one.words), SUBCOMMANDS.get(one.program)
     known = table.get(words[1]) if table is not None and len(words) > 1 else None
-    if known is not None and (known.reads_only or words[1] in ADDING):
+    if known is not None and (known.reads_only or words[1] in ADDING) and not losing_words(words):
         return f"{shlex.join(words[:2])}:*"
     return shlex.join(one.words)

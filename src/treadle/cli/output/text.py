@@ -26,8 +26,8 @@ __all__ = [
 # What no eye sees, and what a terminal obeys or turns around: C1 controls, fillers, joiners, marks of direction,
 # variation selectors, tags. Surrogates, which no encoding can carry.
 _INVISIBLE = (
-    "\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u2800\u3164"
-    "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\ud800-\udfff\U0001bca0-\U0001bca3\U0001d159\U0001d173-\U0001d17a"
+    "\x7f-\x9f\u00ad\u034f\u061c\u070f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u2800\u2d7f\u3164"
+    "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffc\ud800-\udfff\U00013430-\U0001343f\U00016fe4\U0001bca0-\U0001bca3\U0001d159\U0001d173-\U0001d17a"
     "\U000e0000-\U000e0fff"
 )
 _STRANGE_BLANKS = "\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000"
