@@ -175,3 +175,11 @@ def test_permissions_and_doctor_list_all_rules_that_match_no_call(misspelt):
         ("warn", PAT),
         ("warn", DEPLOY),
     ]
+
+
+@pytest.mark.row("P11")
+def test_a_line_is_judged_where_commands_may_run_in_the_background_too(treadle):
+    about = ("permissions", "--tools", "read,background", "--deny", "shell(git push:*)")
+    assert treadle(*about, "shell", "git -C x push", code=0).stdout.startswith("deny: deny shell(git push:*)")
+    missing = treadle(*about, "background", "git push", code=2)
+    assert "Available: read, shell." in missing.stderr

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -33,6 +34,7 @@ _PATTERNED = frozenset({*FILE_TOOLS, "shell", *_KEYS})
 _SAME_ON_PATHS = {"grep": ("read",), "edit": ("write",), "write": ("edit",)}
 _SETTINGS = re.compile(r"(?:[A-Za-z_]\w*=\S*\s*)+")
 _BRACES = re.compile(r"(?<!\[)\{[^{}]*,[^{}]*\}")
+_SEVERAL_PATHS = re.compile(r"(?<!\[),(?!\])(?:\s|.*[*/])")
 _NO_HOST = re.compile(r"[\s/@]|^[^:]+:[0-9]+$")
 
 _RULE = re.compile(r"^(?P<tool>[^()]+?)(?:\((?P<pattern>.*)\))?$", re.DOTALL)
@@ -60,21 +62,26 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
         if match is None or not match["tool"].strip():
             raise ConfigurationError(f"Rule {text!r} is invalid: write `tool`, or `tool(key=glob)`.")
         tool, pattern = match["tool"].strip(), match["pattern"]
+        if pattern is not None and ")(" in pattern:
+            raise ConfigurationError(
+                f"Rule {text!r} is invalid: it has two patterns. Write one rule with one; `[)]` means a parenthesis."
+            )
         if pattern is None or pattern == "*":
             return Rule(text=text, tool=own_tool(tool))
         own = FOREIGN_NAMES.get(tool, tool)
         key, sign, glob = pattern.partition("=")
         if sign and key.strip().isidentifier():
-            return _keyed(text, tool, key.strip(), glob)
+            return _keyed(text, tool, key.strip(), glob.strip() if key.endswith(" ") else glob)
         if not pattern.strip() or own not in _PATTERNED:
             raise ConfigurationError(_no_rule(text, tool, pattern.strip()))
+        _check_colon(text, own, pattern.strip())
         if own in _KEYS:
             glob = pattern.strip().removeprefix("domain:") if own == "fetch" else pattern.strip()
             return _keyed(text, tool, _KEYS[own], glob)
         if own == "shell":
             CommandPattern.parse(pattern)
             return Rule(text=text, tool=tool, pattern=pattern.strip())
-        _check_braces(text, pattern)
+        _check_lists(text, pattern)
         return Rule(text=text, tool=tool, pattern=own_path(text, tool, pattern.strip()))
 
     @property
@@ -161,17 +168,29 @@ def _keyed(text: str, tool: str, key: str, glob: str) -> Rule:
     if own in FILE_TOOLS and key == "path":
         if not glob.strip():
             raise ConfigurationError(f"Rule {text!r} is invalid: its path is empty. Write `{own}` for every path.")
-        _check_braces(text, glob)
+        _check_lists(text, glob)
         own_path(text, "", glob.strip())
     return Rule(text=text, tool=own_tool(tool), key=key, glob=glob)
 
 
-def _check_braces(text: str, glob: str) -> None:
-    """Refuse a list in braces, which means nothing in a rule: a rule that names no file protects none."""
+def _check_colon(text: str, own: str, pattern: str) -> None:
+    """Refuse `path:secrets`: no path, host or command is called so, and a rule that matches nothing protects nothing."""
+    key = "command" if own == "shell" else _KEYS.get(own, "path")
+    if pattern.startswith(f"{key}:"):
+        plain = pattern.removeprefix(f"{key}:").strip()
+        raise ConfigurationError(f"Rule {text!r} is invalid: write `{own}({plain})` without `{key}:`.")
+
+
+def _check_lists(text: str, glob: str) -> None:
+    """Refuse a list of paths, which means nothing in a rule: a rule that names no file protects none."""
     found = _BRACES.search(glob)
     if found is not None:
         raise ConfigurationError(
             f"Rule {text!r} is invalid: {found[0]!r} is not a list in a rule. Write a rule for each of its names; `[{{]` means a brace."
+        )
+    if _SEVERAL_PATHS.search(glob) is not None:
+        raise ConfigurationError(
+            f"Rule {text!r} is invalid: it has several paths. Write one rule for each; `[,]` means a comma."
         )
 
 
@@ -207,6 +226,7 @@ def _no_rule(text: str, tool: str, pattern: str) -> str:
     )
 
 
+@lru_cache(maxsize=256)
 def same_on_paths(tool: str) -> tuple[str, ...]:
     """Return the tools whose rules on paths that forbid hold for this one too, since they show or write the same: `fs_read` for `fs_grep`."""
     return tuple(

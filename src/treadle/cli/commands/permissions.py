@@ -2,7 +2,7 @@
 
 import asyncio
 
-from treadle import Tool
+from treadle import ShellTools, Tool, shell_tool
 from treadle.cli.consent import policy_of
 from treadle.cli.exits import UsageError
 from treadle.cli.input.flags import Mode
@@ -91,9 +91,14 @@ def _try(settings: Settings, options: Options, terminal: Terminal) -> int:
 
 
 def _tool(settings: Settings, name: str) -> Tool:
-    tools = {one.name: one for one in load_tools(settings) if isinstance(one, Tool)}
+    loaded = load_tools(settings)
+    tools = {one.name: one for one in loaded if isinstance(one, Tool)}
+    if any(isinstance(one, ShellTools) for one in loaded):  # its tool decides by the same line, and needs a session
+        tools.setdefault("shell", shell_tool(settings.root))
     if name not in tools:
+        unseen = any(not isinstance(one, Tool | ShellTools) for one in loaded)
+        others = " Tools of servers and other toolsets are known only in a run." if unseen else ""
         raise UsageError(
-            f"No tool {name!r} is available here. Available: {', '.join(sorted(tools))}. Name others with --tools."
+            f"No tool {name!r} is available here. Available: {', '.join(sorted(tools))}. Name others with --tools.{others}"
         )
     return tools[name]
