@@ -155,11 +155,15 @@ def options(command: str) -> list[str]:
 
 
 def with_options(command: str, rng: random.Random) -> str:
-    """Give a program one or two options, whole or cut short, with and without a value, before or behind its operands."""
+    """Give a program one to three options: whole or cut short, with and without a value, before or behind its operands and a `--`.
+
+    One may be the value of another, and so may a `--`.
+    """
     found = []
-    for option in rng.sample(options(command), rng.randrange(1, 3)):
+    known = options(command)
+    for option in rng.sample(known, min(len(known), rng.randrange(1, 4))):
         cut = option[: rng.randrange(4, len(option) + 1)] if len(option) > len("--x") else option
-        found += rng.choice(([cut], [f"{cut}=out"], [cut, "out"], [f"{cut}out"]))
+        found += rng.choice(([cut], [f"{cut}=out"], [cut, "out"], [f"{cut}out"], [cut, "--"], ["--", cut]))
     words = [["f"], found]
     rng.shuffle(words)
     return " ".join([command, *words[0], *words[1]])

@@ -182,6 +182,20 @@ def test_a_file_is_written_behind_an_option_that_is_a_value(line: str):
     assert not reads_only(analyse(line))
 
 
+@pytest.mark.parametrize(
+    "line", ['git stash push -m -m "$X"', 'git stash push --pathspec-from-file -m "$X"', 'git checkout -b -m "$X"']
+)
+def test_a_word_that_is_expanded_behind_an_option_that_is_a_value_may_be_a_file(line: str):
+    assert analyse(line).unknown
+
+
+@pytest.mark.parametrize(
+    "line", ['git commit -m "$X"', 'git commit -a -m "$X"', 'gh pr create --fill --title "$X" --body "$Y"']
+)
+def test_a_message_that_is_expanded_is_no_file(line: str):
+    assert not analyse(line).unknown
+
+
 SETTING = [
     "printf 'x%n' PATH", "printf '%5.3hhn' PATH", "printf -- '%-*lln' 3 PATH", "printf '%%%n' PATH", "printf '%.-3n' PATH", "printf '%d%Ln' 1 PATH",
     "printf -vPATH x", "test -v 'BASH_VERSINFO[PATH=1]'", "test ! -v 'a[b[PATH=1]]'", "test x -a -v 'a[PATH=1]'", "test -v 'a[x[$(id)]]'",

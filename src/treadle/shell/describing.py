@@ -75,7 +75,6 @@ def has_option(argument: str, wanted: Iterable[str]) -> bool:
 
 def cuts_short(name: str, options: Iterable[str], *, but: frozenset[str] = frozenset()) -> bool:
     """Whether a name is one of some options, cut short so that it is hardly another option: `--files0-fr`, `--exe`."""
-    return name not in but and any(
-        option.startswith(name) and len(name) > len("--x") and ("-" in name[2:]) >= ("-" in option[2:])
-        for option in options
-    )
+    if len(name) <= len("--x") or not name.startswith("-") or name in but:
+        return False
+    return any(option.startswith(name) and ("-" in name[2:]) >= ("-" in option[2:]) for option in options)

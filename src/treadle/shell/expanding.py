@@ -25,6 +25,10 @@ _NEVER_WRITE = frozenset(
 """Programs that write no file, whatever they are given."""
 _TEXTS = frozenset("-m --message --title --body".split())
 """Options of `git` and `gh` whose value is a text for people."""
+_WITHOUT_VALUE = frozenset(
+    "-a -q -s -v -n --all --quiet --signoff --no-verify --no-edit --amend --allow-empty --draft --fill".split()
+)
+"""Options behind which these surely are options, and not values."""
 _NO_WORDS = frozenset(
     "variable_assignment file_redirect herestring_redirect file_descriptor > >> < &> &>> >| >& <& <> &>|".split()
 )
@@ -185,10 +189,12 @@ def _starts_expanded(name: str, words: list[str]) -> bool:
 def _without_texts(name: str, words: list[str]) -> list[str]:
     if name not in ("git", "gh"):
         return words
-    before = ["", *words]
-    return [
-        word for word, last in zip(words, before, strict=False) if not (last in _TEXTS and word[:1] == word[-1:] == '"')
-    ]
+    found = []
+    for word, last, before in zip(words, ["", *words], ["", "", *words], strict=False):
+        is_option = last in _TEXTS and (not before.startswith("-") or before in _WITHOUT_VALUE)
+        if not (is_option and word[:1] == word[-1:] == '"'):
+            found.append(word)
+    return found
 
 
 def _is_expanded(word: str) -> bool:

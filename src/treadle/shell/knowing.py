@@ -1,6 +1,6 @@
 """Knowing: what the tables of programs say of one command, with its subcommand and its options. Judges nothing."""
 
-from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import Literal, NamedTuple
 
 from treadle.shell.describing import Program, cuts_short, reader
@@ -21,6 +21,7 @@ Kind = Literal["option", "doubtful", "value", "end", "operand", "open", "either"
 """`option`: surely one. `doubtful`: an option, or the value of the one before. `value`: surely the value of the one before. `end`: a `--`.
 `operand`: surely one. `open`: an operand, or the value of the option before. `either`: an option, or an operand."""
 UNKNOWN = Program()
+_RUNNING = RUNNING_OPTIONS - AMBIGUOUS_OPTIONS
 _TEXTS = reader(operands="text")
 _PRINTING = reader(operands="first_text", flags="-n -r -E -u -z -s")
 
@@ -73,7 +74,8 @@ def without_subcommand(one: Invocation) -> tuple[str, ...]:
     return plain_words(one.words)[2 if one.program in SUBCOMMANDS else 1 :]
 
 
-def parted(arguments: Sequence[str], program: Program) -> Iterator[Part]:
+@lru_cache(maxsize=256)  # its risks, its paths and what it reads are each asked about
+def parted(arguments: tuple[str, ...], program: Program) -> tuple[Part, ...]:
     """Say of each argument what it may be to its program, which alone knows which of its options take the next word as their value.
 
     Only the tables make something sure. A `--` that may be such a value ends nothing, nor does one of a program whose options without a value
@@ -82,25 +84,26 @@ def parted(arguments: Sequence[str], program: Program) -> Iterator[Part]:
     can_end = program.reads_only and program.style == "gnu" and bool(program.flags)
     is_over = is_behind = False
     last, takes = "", ""
+    found: list[Part] = []
     for word in arguments:
         if is_over:
-            yield Part(word, "operand")
+            found.append(Part(word, "operand"))
         elif takes == "surely":
             takes = ""
-            yield Part(word, "value", last)
+            found.append(Part(word, "value", last))
         elif word == "--":
             is_over, is_behind, takes = can_end, True, ""
-            yield Part(word, "end")
+            found.append(Part(word, "end"))
         elif word.startswith("-") and word != "-":
             is_doubtful, last = takes == "perhaps", word
             takes = _takes_next(word, program)
             takes = "perhaps" if takes and (is_doubtful or is_behind) else takes
             can_end = can_end and takes != "perhaps"
-            yield Part(word, "either" if is_behind else "doubtful" if is_doubtful else "option")
+            found.append(Part(word, "either" if is_behind else "doubtful" if is_doubtful else "option"))
         else:
-            kind: Kind = "open" if takes else "operand"
+            found.append(Part(word, "open" if takes else "operand"))
             takes = ""
-            yield Part(word, kind)
+    return tuple(found)
 
 
 def _takes_next(option: str, program: Program) -> str:
@@ -119,21 +122,19 @@ def _takes_next(option: str, program: Program) -> str:
 def options(one: Invocation) -> list[str]:
     """Return the arguments that may be options: also those behind a `--`, unless they surely are operands there."""
     program = known(one)[1]
-    return [
-        word
-        for word, kind, _ in parted(one.arguments, program)
-        if (word in program.risky and not word.startswith("-"))
-        or word.startswith(("@", "+"))
-        or (word.startswith("-") and word not in ("-", "--") and kind != "operand")
-    ]
+    found = [word for word in one.arguments if word.startswith(("-", "@", "+")) or word in program.risky]
+    if "--" in found:
+        parts = parted(one.arguments, program)
+        found = [word for word, kind, _ in parts if word in found and (kind != "operand" or not word.startswith("-"))]
+    return [word for word in found if word not in ("-", "--")]
 
 
 def is_risky(argument: str, program: Program) -> bool:
     """Whether an option writes a file, starts a program or reads settings."""
     name = argument.partition("=")[0]
-    usually_runs = name in RUNNING_OPTIONS and name not in AMBIGUOUS_OPTIONS and program.operands != "text"
+    usually_runs = name in _RUNNING and program.operands != "text"
     if usually_runs or program is UNKNOWN:
-        return usually_runs or cuts_short(name, RUNNING_OPTIONS - AMBIGUOUS_OPTIONS, but=AMBIGUOUS_OPTIONS)
+        return usually_runs or cuts_short(name, _RUNNING, but=AMBIGUOUS_OPTIONS)
     if argument.startswith(("@", "+")):
         return argument[0] in program.risky
     if program.style == "words":

@@ -98,7 +98,7 @@ def paths(one: Invocation) -> list[Touched]:
     return [*found, *_from_the_top(one, arguments, shows_all=shows_all or is_above), *([top] if writes_all else [])]
 
 
-def _named(one: Invocation, program: Program, arguments: Sequence[str]) -> list[tuple[str, str, bool]]:
+def _named(one: Invocation, program: Program, arguments: tuple[str, ...]) -> list[tuple[str, str, bool]]:
     """Return what the arguments name, each with its argument and with whether it is only read."""
     is_read, seen = reads(one), 0
     found: list[tuple[str, str, bool]] = []
@@ -257,8 +257,8 @@ def _changes_settings(one: Invocation) -> bool:
 
 def _names_a_path(arguments: tuple[str, ...], program: Program) -> bool:
     """Whether a program that goes through folders is surely told where to begin: else it begins where it is."""
-    flags = program.flags | _FLAGS_OF_GIT if program.revisions else program.flags
-    parts = list(parted(arguments, msgspec.structs.replace(program, flags=flags)))
+    flags = program.flags | _FLAGS_OF_GIT
+    parts = parted(arguments, msgspec.structs.replace(program, flags=flags) if program.revisions else program)
     operands = [word for word, kind, _ in parts if kind == "operand"]
     if program.revisions:
         named = [word for word, kind, _ in parts if kind in ("operand", "open")]
