@@ -145,3 +145,25 @@ def test_every_kind_of_message_is_read_back_from_its_stored_form_and_a_damaged_f
     damaged = inbox_message("i", "input", {"call_id": 7, "value": 8, "at": "noon"})
     assert damaged == LeftInput(id="i", value=8)
     assert inbox_message("v", "vote", {"x": 1}) == LeftUnknown(id="v", stored_kind="vote", stored_body={"x": 1})
+
+
+async def test_an_input_that_was_taken_in_before_a_crash_and_a_move_is_the_one_that_counts() -> None:
+    journal, moved = MemoryJournal(), MemoryJournal()
+    await pause(journal)
+    async with open_session(journal, id="s") as session:
+        await session.input("a", {"colour": "red"})
+        await Agent(ScriptedModel([text("done")]), tools=[PAINT]).resume(session)
+        events = await session.events()
+    taken = next(place for place, event in enumerate(events) if isinstance(event, ToolInput))
+    await moved.adopt(
+        "s", events[: taken + 1], state="running"
+    )  # a move leaves behind what the inbox had brought before
+
+    async with open_session(moved, id="s") as session:
+        with pytest.raises(UnknownInput, match="first one wins"):
+            await session.input("a", {"colour": "blue"})
+        done = await Agent(ScriptedModel([text("done")]), tools=[PAINT]).resume(session)
+        await check_session(session)
+
+    [painted] = [result.content for message in done.messages for result in message.results]
+    assert painted.startswith("painted red")

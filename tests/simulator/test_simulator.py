@@ -44,6 +44,7 @@ FOUND = (
     95009897,
     95010574,
     105018959,
+    115160734,
 )
 """Seeds beyond the ten thousand that broke a promise, or that were judged wrongly, at some time."""
 TESTS = Path(__file__).resolve().parent.parent

@@ -10,9 +10,9 @@ from treadle.ports import HasClock, Journal
 from treadle.sessions.checkpoints import fold
 from treadle.sessions.maintenance import check_text
 from treadle.sessions.reading import events_of_all
-from treadle.state import Approval, InboxMessage, LeftAnswer, SessionState, instant, is_cancelled
+from treadle.state import Approval, InboxMessage, LeftAnswer, SessionState, input_id, instant, is_cancelled
 
-__all__ = ["check_answer", "check_scope", "find_suspended", "inbox_of", "store_time", "why_not_waiting"]
+__all__ = ["check_answer", "check_scope", "find_suspended", "has_input", "inbox_of", "store_time", "why_not_waiting"]
 
 
 def check_answer(answer: object, *, reason: object, arguments: object, interrupt: object, by: object) -> None:
@@ -80,7 +80,7 @@ async def find_suspended(journal: Journal, state: SessionState, call_id: str) ->
     """Return the session whose call waits for an input, and its suspension: this one, or one that carries out a call of it.
 
     Raises:
-        UnknownInput: No call by that id is suspended, or its run was cancelled.
+        UnknownInput: No call by that id is suspended, it has its input, or its run was cancelled.
     """
     if is_cancelled(state, await journal.inbox(state.id)):
         raise UnknownInput(
@@ -90,6 +90,8 @@ async def find_suspended(journal: Journal, state: SessionState, call_id: str) ->
     for one in states:  # grows while it is gone through
         for call in one.suspended:
             if call.call.id == call_id and call.suspended is not None and not call.suspended.asks:
+                if input_id(call.suspended) in {given.message_id for given in call.inputs}:
+                    raise has_input(call_id)
                 return one.id, call.suspended
         children = {} if one.run is None else one.run.children
         waiting = {call.call.id for call in one.suspended}
@@ -97,6 +99,11 @@ async def find_suspended(journal: Journal, state: SessionState, call_id: str) ->
         states += [fold(child_id, await journal.read(child_id)) for child_id in below]
     known = ", ".join(call.call.id for one in states for call in one.suspended) or "none"
     raise UnknownInput(f"No call {shown(call_id)} of session {state.id!r} waits for an input. Suspended: {known}.")
+
+
+def has_input(call_id: str) -> UnknownInput:
+    """Return the error of an input for a call that has got one since it was suspended."""
+    return UnknownInput(f"Call {shown(call_id)} already has its input: the first one wins. Resume it.")
 
 
 async def store_time(journal: Journal) -> float | None:

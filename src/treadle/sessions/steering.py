@@ -14,7 +14,6 @@ from treadle.errors import (
     ConfigurationError,
     SessionHeld,
     UnknownApproval,
-    UnknownInput,
     shown,
 )
 from treadle.events import (
@@ -297,7 +296,7 @@ class SteeredSession(HeldSession):
         at = self.clock.now() if now is None else now
         message = LeftInput(id=input_id(suspended), call_id=call_id, value=value, by=by, at=at)
         if not await self.journal.put(waits, message):
-            raise UnknownInput(f"Call {shown(call_id)} already has its input: the first one wins. Resume it.")
+            raise answering.has_input(call_id)
 
     async def cancel(self) -> bool:
         """Cancel the run that is under way, in whatever process, or that was paused or broke off, or a task that waits for a worker.
