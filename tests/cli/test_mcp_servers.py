@@ -88,6 +88,47 @@ def test_a_program_of_the_folder_is_approved_with_the_server_that_it_is(treadle:
     assert not run(treadle)[0]
 
 
+@pytest.mark.row("E-MCP-TRUST")
+@pytest.mark.parametrize(
+    ("command", "arguments", "file"),
+    [
+        ("python3", ["${SERVERS}/server.py"], "server.py"),
+        ("python3", ["${NOPE:-./server.py}"], "server.py"),
+        ("python3", ["-mserver"], "server.py"),
+        ("python3", ["-Im", "server"], "server.py"),
+        ("bash", ["start"], "start"),
+        ("sh", ["-c", "cd tools && exec ./start --now"], "tools/start"),
+        ("env", ["A=b", "./start"], "start"),
+        ("node", ["-r", "./conf", "server"], "conf.js"),
+        ("node", ["--env-file", "settings.env", "server"], "settings.env"),
+        ("${SERVERS}/start", [], "start"),
+        ("uv", ["run", "--directory", "tools", "server"], "tools/pyproject.toml"),
+    ],
+)
+def test_a_program_is_approved_with_its_server_however_it_is_named(
+    treadle: Any, project: Path, command: str, arguments: list[str], file: str
+):
+    treadle.environment["SERVERS"] = str(project)
+    (project / "tools").mkdir()
+    for name in ("server.py", "start", "tools/start", "conf.js", "settings.env", "tools/pyproject.toml"):
+        (project / name).write_text("one")
+    (project / ".mcp.json").write_text(json.dumps({"mcpServers": {"raw": {"command": command, "args": arguments}}}))
+    assert file in treadle("mcp", "approve", "raw", code=0).stdout.rpartition("with its files")[2]
+    assert treadle.json("mcp", "--json", code=0)[0]["state"] == "approved"
+
+    (project / file).write_text("two")
+    assert treadle.json("mcp", "--json", code=0)[0]["state"] == "changed"
+
+
+@pytest.mark.row("E-MCP-TRUST")
+def test_a_server_whose_file_cannot_be_known_before_cannot_be_approved(treadle: Any, project: Path):
+    entry = {"command": "sh", "args": ["-c", '"$(cat place)"/server']}
+    (project / ".mcp.json").write_text(json.dumps({"mcpServers": {"raw": entry}}))
+
+    assert "is known only once it runs" in treadle("mcp", "approve", "raw", code=2).stderr
+    assert treadle.json("mcp", "--json", code=0)[0]["state"] == "waiting"
+
+
 def test_what_hides_in_a_command_is_shown(treadle: Any, project: Path):
     write(project, "a\u200b\n\x1b[2Jb", env={"K": "${SECRET}"})
 

@@ -259,6 +259,12 @@ def hooked(treadle: Any, project: Path, command: str) -> None:
         f"cd tools/deep && {sys.executable} ../check.py",
         f"{sys.executable} -m tools.check",
         f"cd tools; {sys.executable} -m check",
+        f"{sys.executable} $PWD/check.py",
+        f'{sys.executable} "$(pwd)/check.py"',
+        f"{sys.executable} ./chec[k].p?",
+        f"{sys.executable} -mtools.check",
+        f"sh -c '{sys.executable} ./chec\\k.py'",
+        f"env A=b {sys.executable} ./check.py",
     ],
 )
 def test_a_file_of_the_folder_that_a_hook_starts_is_approved_with_it(treadle: Any, project: Path, command: str):
@@ -278,6 +284,37 @@ def test_a_file_of_the_folder_that_a_hook_starts_is_approved_with_it(treadle: An
     ran, words = run(treadle)
     assert not ran
     assert f"changed {'link.py' if 'link' in command else place.relative_to(treadle.folder)}" in words
+
+
+@pytest.mark.row("D-TRUST")
+def test_a_file_that_a_hook_with_args_starts_is_approved_with_it(treadle: Any, project: Path):
+    (treadle.folder / "check.py").write_text(DENY)
+    entry = {"type": "command", "command": sys.executable, "args": ["${CLAUDE_PROJECT_DIR}/check.py"]}
+    (project / "hooks.json").write_text(json.dumps({"hooks": {"PreToolUse": [{"matcher": "LS", "hooks": [entry]}]}}))
+    treadle("trust", "approve", code=0)
+    assert run(treadle)[0]
+
+    (treadle.folder / "check.py").write_text(DENY + "print('changed')\n")
+    ran, words = run(treadle)
+    assert not ran
+    assert "changed check.py" in words
+
+
+@pytest.mark.row("D-TRUST")
+@pytest.mark.parametrize(
+    "command", [f'{sys.executable} "$(cat place)"', '"$(cat place)"/check.py', "eval $(cat place)"]
+)
+def test_a_hook_whose_file_cannot_be_known_before_cannot_be_trusted(treadle: Any, project: Path, command: str):
+    treadle("trust", "approve", code=0)
+    hooked(treadle, project, command)
+
+    said = treadle("trust", "approve", code=2).stderr
+    assert "is known only once it runs" in said
+    assert "a script in .treadle" in said
+    ran, words = run(treadle)
+    assert not ran
+    assert "Its hooks and allow rules are ignored" in words
+    assert treadle.json("trust", "--json", code=0)[0]["state"] == "changed"
 
 
 @pytest.mark.row("D-TRUST")

@@ -17,8 +17,9 @@ import msgspec
 from treadle import ConfigurationError, McpEntry, McpTools, mcp_entries
 from treadle.cli.exits import UsageError
 from treadle.cli.input.config import Layer
+from treadle.cli.input.named_files import BY_CUSTOM, Named, exec_line, files_named, usual_variables
 from treadle.cli.input.places import user_config
-from treadle.cli.input.trust import BY_CUSTOM, files_named, read_own, write_own
+from treadle.cli.input.trust import read_own, write_own
 
 __all__ = [
     "ListedServer",
@@ -102,20 +103,34 @@ _OTHER_SIGNS = re.compile(r"[^A-Za-z0-9_-]")
 def _state(entry: McpEntry, folder: Path, approved: Mapping[str, str]) -> Literal["approved", "waiting", "changed"]:
     if entry.name not in approved:
         return "waiting"
-    return "approved" if approved[entry.name] == _digest(entry, folder) else "changed"
+    is_same = approved[entry.name] == _digest(entry, folder) and not _named(entry, folder).unknown
+    return "approved" if is_same else "changed"
 
 
 def programs_of(entry: McpEntry, folder: Path) -> dict[str, Path]:
     """Return the programs of a folder that an entry names, by their names. Files of data that it names do not count."""
-    said, root = entry.said, Path(os.path.realpath(folder))
-    given, env = said.get("args"), said.get("env")
-    words = [
-        said.get("command", ""),
-        *(given if isinstance(given, list) else []),
-        *(env.values() if isinstance(env, dict) else []),
-    ]
-    line = shlex.join([*(["cd", str(said["cwd"])] if said.get("cwd") else []), *map(str, words)])
-    return {name: path for name, path in files_named(root, line).items() if _is_program(path)}
+    named = _named(entry, folder)
+    return {name: path for name, path in named.files.items() if name in named.code or _is_program(path)}
+
+
+def _named(entry: McpEntry, folder: Path) -> Named:
+    """Return the files that an entry names, its variables replaced as a start would."""
+    try:
+        server = entry.tools(folder=folder.absolute()).server
+        words, env, cwd = server.command, server.env, server.cwd
+    except ConfigurationError:  # it cannot be started as it is
+        said = entry.said
+        words = (str(said.get("command", "")), *map(str, said.get("args") or ()))
+        given = said.get("env")
+        env = {name: str(value) for name, value in given.items()} if isinstance(given, dict) else {}
+        cwd = str(said["cwd"]) if said.get("cwd") else None
+    line = exec_line(words, cwd)
+    line += "".join(f"; {shlex.join([_LOADED.get(name, 'true'), value])}" for name, value in env.items())
+    return files_named(Path(os.path.realpath(folder)), line, {**usual_variables(os.environ), **env})
+
+
+_LOADED = {**dict.fromkeys(("BASH_ENV", "ENV"), "sh"), "PYTHONSTARTUP": "python", "NODE_OPTIONS": "eval"}
+"""Variables whose value a program carries out, and what would do so with it."""
 
 
 def _is_program(path: Path) -> bool:
@@ -162,7 +177,16 @@ def tools_of(server: ListedServer, folder: Path) -> McpTools:
 
 
 def approve_server(server: ListedServer, folder: Path, environment: Mapping[str, str]) -> None:
-    """Remember that a person trusts a folder's server as it is now."""
+    """Remember that a person trusts a folder's server as it is now.
+
+    Raises:
+        UsageError: Which file it starts is known only once it runs: approval would not be bound to it.
+    """
+    if unknown := _named(server.entry, folder).unknown:
+        raise UsageError(
+            f"MCP server {server.entry.name!r} cannot be approved: which file `{unknown[0][:80]}` is in its command is known only once "
+            f"it runs. Name the file in {server.origin}."
+        )
     page = _approved(environment)
     page.folders.setdefault(os.path.realpath(folder), {})[server.entry.name] = _digest(server.entry, folder)
     write_own(_place(environment), msgspec.json.encode(page))

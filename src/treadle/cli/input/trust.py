@@ -9,7 +9,6 @@ import json
 import os
 import re
 import secrets
-import shlex
 import stat
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,16 +17,15 @@ from pathlib import Path
 import msgspec
 
 from treadle.cli.exits import UsageError
+from treadle.cli.input.named_files import exec_line, files_named, usual_variables
 from treadle.cli.input.places import user_config
 
 __all__ = [
-    "BY_CUSTOM",
     "Brought",
     "Held",
     "Trusted",
     "brought_by",
     "changes",
-    "files_named",
     "held",
     "in_words",
     "read_own",
@@ -39,18 +37,8 @@ __all__ = [
 
 _FOLDER = ".treadle"
 _HOOKS = Path(_FOLDER, "hooks.json")
-_ROOT = re.compile(r"\$\{?(?:CLAUDE|TREADLE)_PROJECT_DIR\b\}?")
-_WORDS = re.compile(r"[^\s;|&<>()=,:'\"`]+")
-_MODULE = re.compile(r"[A-Za-z_]\w*(\.\w+)*")
-_READS = {
-    "make": ("GNUmakefile", "makefile", "Makefile"),
-    "just": ("justfile", "Justfile", ".justfile"),
-    **dict.fromkeys(("npm", "npx", "pnpm", "yarn", "bun"), ("package.json",)),
-}
-"""Programs that hooks start, and the files that say what these run."""
-BY_CUSTOM = frozenset(name for names in _READS.values() for name in names)
-"""All these files."""
-_MAX_FILES, _MAX_FOLDERS = 500, 50
+_PLACEHOLDER = re.compile(r"\$\{(?:CLAUDE|TREADLE)_PROJECT_DIR\}")
+_MAX_FILES = 500
 _MAX_BYTES = 5_000_000
 _MAX_PROGRAM_BYTES = 50_000_000
 _MOST_NAMED = 8
@@ -170,58 +158,29 @@ def _started(root: Path, hooks: bytes) -> Iterator[tuple[str, tuple[Path, bytes]
     What these start or import in their turn is not known here.
     """
     try:
-        commands = list(_commands_in(json.loads(hooks)))
+        commands = list(_commands_in(json.loads(hooks), str(root)))
     except (ValueError, RecursionError):
         return  # such hooks cannot be read
     for command in commands:
-        for name, path in files_named(root, command).items():
+        named = files_named(root, command, usual_variables(os.environ))
+        if named.unknown:
+            raise UsageError(
+                f"{root / _HOOKS} cannot be trusted: which file `{named.unknown[0][:80]}` is in the hook `{command[:80]}` is known only once it "
+                "runs. Name the file in the command, or write the command into a script in .treadle and name that."
+            )
+        for name, path in named.files.items():
             yield name, (path, _content(path, _MAX_PROGRAM_BYTES))
 
 
-def files_named(root: Path, command: str) -> dict[str, Path]:
-    """Return the files of a folder that a line of shell may start, by their names in the folder.
-
-    Args:
-        root: From `/`, links resolved.
-    """
-    plain = _ROOT.sub(str(root), command)
-    try:
-        reading = shlex.shlex(plain, posix=True, punctuation_chars=True)
-        reading.whitespace_split, reading.commenters = True, ""
-        words = list(reading)
-    except ValueError:
-        words = []
-    words = [one for one in dict.fromkeys([*words, *_WORDS.findall(plain)]) if "\0" not in one]
-    found = {}
-    for named in sorted({place / name for place in _folders(root, words) for name in _names(words)}):
-        path = Path(os.path.realpath(named))
-        if path.is_file() and path.is_relative_to(root):
-            found[os.path.relpath(os.path.normpath(named), root)] = path
-    return found
-
-
-def _folders(root: Path, words: Sequence[str]) -> list[Path]:
-    """Return the folders in which a command may start a program: it may go to those that it names."""
-    found = [root]
-    for word in words:
-        near = [place / word for place in found if Path(os.path.realpath(place / word)).is_relative_to(root)]
-        found += [one for one in near if one.is_dir() and one not in found][: _MAX_FOLDERS - len(found)]
-    return found
-
-
-def _names(words: Sequence[str]) -> list[str]:
-    """Return the names of files that a command may start: its words, its modules of Python, and what its programs read by custom."""
-    modules = [word.split(".") for word in words if "-m" in words and _MODULE.fullmatch(word)]
-    files = [f"{'/'.join(parts)}{end}" for parts in modules for end in (".py", "/__main__.py")]
-    packages = [f"{'/'.join(parts[:length])}/__init__.py" for parts in modules for length in range(1, len(parts) + 1)]
-    return [*words, *files, *packages, *(name for word in words for name in _READS.get(Path(word).name, ()))]
-
-
-def _commands_in(value: object) -> Iterator[str]:
-    if isinstance(value, dict):
-        yield from (text for text in [value.get("command")] if isinstance(text, str))
+def _commands_in(value: object, root: str) -> Iterator[str]:
+    """Yield the lines of shell of hooks, and the programs with `args` as lines."""
+    if isinstance(value, dict) and isinstance(command := value.get("command"), str):
+        given = value.get("args")
+        arguments = given if isinstance(given, list) else None
+        words = [_PLACEHOLDER.sub(lambda _: root, str(one)) for one in (command, *(arguments or ()))]
+        yield command if arguments is None else exec_line(words)
     for one in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
-        yield from _commands_in(one)
+        yield from _commands_in(one, root)
 
 
 def changes(before: Mapping[str, str], now: Mapping[str, str]) -> tuple[str, ...]:
