@@ -7,7 +7,7 @@ import pytest
 from treadle import Agent, Tool, allow, file_tools, first_of, open_session, shell_tool, writing_tools
 from treadle.journals.memory import MemoryJournal
 from treadle.testing import ScriptedModel, call, text
-from treadle.tools.protected import is_protected, may_name_protected
+from treadle.tools.protected import SEALED, is_protected, may_name_protected
 
 pytest.importorskip("tree_sitter_bash")
 
@@ -65,6 +65,17 @@ NAMES = [
     "\uff28EAD",
     "repo.git/hooks/update",
     "repo.GIT/config",
+    "lefthook-local.yml",
+    ".lefthook-local.jsonc",
+    "mise.local.toml",
+    ".mise.production.toml",
+    "mise/config.local.toml",
+    "sub/mise/config.toml",
+    ".github/hooks/x.json",
+    ".GitHub/Hooks/x.json",
+    "a.code-workspace",
+    "opencode.json",
+    ".opencode/plugin/x.ts",
 ]
 PLAIN = [
     "src/a.py",
@@ -81,12 +92,25 @@ PLAIN = [
     "HEADER.md",
     "HEAD/a",
     "a.git",
+    "mise/notes.toml",
+    "mise.md",
+    "hooks/config.toml",
+    ".github/copilot.md",
+    "lefthook.md",
 ]
 MODES = ["ask", "accept-edits", "bypass"]
 
 
 def names_in(folder) -> list[str]:
     return sorted(one.name for one in folder.iterdir())
+
+
+@pytest.mark.row("D-PROTECTED")
+def test_each_name_that_a_sandbox_protects_is_asked_about_wherever_it_is():
+    names = [one.replace("*", "x") for one in SEALED]
+    spelled = (*names, *map(str.upper, names), *(f"sub/{one}" for one in names), *(f"/srv/me/{one}" for one in names))
+
+    assert [one for one in spelled if not is_protected([one])] == []
 
 
 async def outcome(calls, tools, *, mode="ask", policy=None) -> str:

@@ -134,10 +134,12 @@ PLANTS = [
     "mkdir -p .git/hooks && chmod 000 .git",
     "echo gitdir: real > .git; mkdir -p real/hooks",
     *(
-        f"mkdir -p {Path(name).parent} && echo evil > {name}"
-        for name in SEALED
-        if name not in (".git/hooks", ".mcp.json")
+        "; ".join(
+            f"mkdir -p {Path(name).parent} && echo evil > {name.replace('*', 'x')}" for name in SEALED[at : at + 12]
+        )
+        for at in range(0, len(SEALED), 12)
     ),
+    "mkdir real && ln -s real mise && echo evil > real/config.local.toml",
 ]
 
 
@@ -149,7 +151,8 @@ def test_a_protected_name_that_did_not_exist_is_not_left_behind(
     done = run(script)
 
     folder = tmp_path / "w"
-    assert [name for name in SEALED if os.path.lexists(folder / name)] == []
+    assert [name for name in SEALED if os.path.lexists(folder / name) or list(folder.glob(name))] == []
+    assert len(list(folder.rglob("*.refused-*"))) >= script.count("evil")
     assert not (folder / ".git").is_file()
     assert not (folder / ".git").is_symlink()
     refused = [one for one in done.refused if one.kind == "write"]
@@ -224,6 +227,24 @@ def test_what_a_replaced_link_had_led_to_is_followed_by_nothing_else(run: Callab
     assert list((folder / "real").glob("hooks")) == []
     assert not (folder / "servers.json").exists()
     assert len([one for one in done.refused if one.kind == "write"]) >= 4
+
+
+@needs_bwrap
+@pytest.mark.row("D-PROTECTED")
+def test_files_of_protected_patterns_stay_as_they_are(tmp_path: Path):
+    names = ("a.code-workspace", "mise.local.toml", "mise/config.local.toml")
+    (tmp_path / "mise").mkdir()
+    for name in names:
+        (tmp_path / name).write_text("old")
+    sandbox = Bubblewrap(Confinement(writable=(str(tmp_path),)))
+    script = f"for f in {' '.join(names)}; do echo evil >> $f; mv $f x; rm -f $f x; done; mv mise m; echo evil > b.code-workspace; echo more > plain.toml"
+    done = asyncio.run(sandbox.run(Command(arguments=("/bin/sh", "-c", script))))
+
+    assert [(tmp_path / name).read_text() for name in names] == ["old"] * 3
+    assert [one.target for one in done.refused][:1] == [str(tmp_path / "b.code-workspace")]
+    assert sorted(one.name.partition(".refused-")[0] for one in tmp_path.iterdir()) == [
+        "a.code-workspace", "b.code-workspace", "mise", "mise.local.toml", "plain.toml",
+    ]  # fmt: skip
 
 
 @needs_bwrap

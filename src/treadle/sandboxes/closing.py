@@ -10,8 +10,8 @@ import os
 import re
 import stat
 
-__all__ = ["ClosedNames", "Repositories", "entries_of", "is_repository", "linked_repositories", "repository_of",
-           "text_of"]  # fmt: skip
+__all__ = ["ClosedNames", "Repositories", "entries_of", "is_repository", "linked_repositories", "named",
+           "repository_of", "text_of"]  # fmt: skip
 
 _REPOSITORY = ("HEAD", "commondir", "refs", "objects")  # what git looks for at the top of one; the rarest names first
 _INNER = ("modules", "worktrees")
@@ -32,6 +32,16 @@ def entries_of(folder: str) -> "list[os.DirEntry[str]]":
     with contextlib.suppress(OSError), os.scandir(folder) as found:
         return list(found)
     return []
+
+
+def named(folder: str, name: str) -> "list[str]":
+    """Return the path of a name below a folder; where its last part has a `*`, those that exist."""
+    if "*" not in name:
+        return [f"{folder}/{name}"]
+    folder, name = os.path.split(f"{folder}/{name}")
+    begin, _, end = name.partition("*")
+    found = (one.name for one in entries_of(folder) if one.name.startswith(begin) and one.name.endswith(end))
+    return [f"{folder}/{one}" for one in found if len(one) >= len(begin) + len(end)]
 
 
 def text_of(file: str) -> str:
@@ -212,6 +222,7 @@ class ClosedNames:
         """The new path of each thing that was renamed, by its old one."""
         self._folders = tuple(folders)
         self._missing: dict[tuple[str, tuple[str, ...]], None] = {}
+        self._patterns: dict[tuple[str, str], set[str]] = {}
         self._links: dict[str, str] = {}
         self._plain = [one for one in folders if names and not is_repository(one)]
         self._new = {one: [name for name in _REPOSITORY if not os.path.lexists(f"{one}/{name}")] for one in self._plain}
@@ -243,6 +254,11 @@ class ClosedNames:
     def _note(self, folder: str, names: "tuple[str, ...] | list[str]") -> None:
         for name in names:
             self._note_links(folder, name)
+            if "*" in name:
+                at, pattern = os.path.split(f"{folder}/{name}")
+                at = os.path.realpath(at)
+                self._patterns[at, pattern] = {*named(at, pattern)}
+                continue
             real = path = f"{folder}/{name}"
             if "/" in name or path in self._links:  # a link on the way may lead to another folder
                 real = os.path.realpath(path)
@@ -280,7 +296,8 @@ class ClosedNames:
             with contextlib.suppress(OSError):
                 found = (name for name in self._new[folder] if os.path.lexists(f"{folder}/{name}"))
                 _set_aside(folder, (next(found, _REPOSITORY[0]),), moved)
-        for path in (*self._new_modules(), *self._new_linked(), *self._new_orders()):
+        new = (path for at, known in self._patterns.items() for path in named(*at) if path not in known)
+        for path in (*new, *self._new_modules(), *self._new_linked(), *self._new_orders()):
             if (place := self._place(path)) is not None:
                 with contextlib.suppress(OSError):
                     _set_aside(*place, moved)

@@ -9,12 +9,12 @@ import msgspec
 
 from treadle.errors import ConfigurationError, shown
 from treadle.fields import Documented, NamedOptions
-from treadle.sandboxes.closing import Repositories
+from treadle.sandboxes.closing import Repositories, named
 from treadle.sandboxes.configured import configured_names
 from treadle.sandboxes.own import obeyed_files, own_places
 from treadle.tools.protected import SEALED, UNDER_WAY
 
-__all__ = ["SYSTEM_FOLDERS", "Confinement", "outermost"]
+__all__ = ["SYSTEM_FOLDERS", "Confinement", "outermost", "protected_names", "protected_places"]
 
 SYSTEM_FOLDERS = (
     "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix/store",
@@ -37,7 +37,7 @@ class Confinement(msgspec.Struct, Documented, frozen=True, kw_only=True, metacla
     readable: tuple[str, ...] = ()
     """Folders and files that it may read, beside those of the system and this Python."""
     protected: tuple[str, ...] = SEALED
-    """Names below each writable folder that stay read-only where they exist."""
+    """Names below each writable folder that stay read-only where they exist. A `*` in the last part of one stands for anything."""
     network: bool = False
     """Whether it may use the network: all of it, the machine's own services too."""
     cpu_seconds: float | None = 300.0
@@ -102,47 +102,52 @@ class Confinement(msgspec.Struct, Documented, frozen=True, kw_only=True, metacla
         found = dict.fromkeys([*own, *_existing(self.readable, "readable")])
         return tuple(one for one in found if not any(_lies_below(one, other) for other in found))
 
-    def protected_names(self, found: Repositories) -> tuple[str, ...]:
-        """Return the names below each writable folder that stay as they are: the protected ones, what git's configuration names, and what Treadle obeys.
-
-        Args:
-            found: The repositories of the writable folders.
-        """
-        folders = self.writable_folders() if self.protected else ()
-        trees = [*found.trees]
-        more = [name for one in folders for name in (*configured_names(one, trees), *self._obeyed_names(one))]
-        return (*dict.fromkeys([*self.protected, *more]),)
-
-    def _obeyed_names(self, folder: str) -> list[str]:
-        """Return the names below a folder that Treadle obeys, where no folder of its own keeps them already."""
-        own = self.own_places()
-        files = (one for one in obeyed_files() if one.startswith(f"{folder.rstrip('/')}/"))
-        return [os.path.relpath(one, folder) for one in files if not any(_lies_below(one, other) for other in own)]
-
     def own_places(self) -> tuple[str, ...]:
         """Return what Treadle itself runs and obeys, as far as it lies in a writable folder: it stays read-only too."""
         folders = self.writable_folders() if self.protected else ()
         return tuple(one for one in own_places() if any(one.startswith(f"{folder.rstrip('/')}/") for folder in folders))
 
-    def protected_places(self, names: tuple[str, ...], found: Repositories) -> tuple[str, ...]:
-        """Return what stays read-only in the writable folders, as far as it exists.
 
-        Where `.git` is a file, it says which folder is the repository, and with it whose hooks run: it stays as it is.
+def protected_names(about: Confinement, found: Repositories) -> tuple[str, ...]:
+    """Return the names below each writable folder that stay as they are: the protected ones, what git's configuration names, and what Treadle obeys.
 
-        Args:
-            names: Those of `protected_names`.
-            found: The repositories of the writable folders.
-        """
-        folders = self.writable_folders()
-        places = [f"{folder}/{name}" for folder in folders for name in names]
-        ways = dict.fromkeys(str(way) for name in names if "/" in name for way in Path(name).parents if str(way) != ".")
-        places += [place for folder in folders for way in ways if Path(place := f"{folder}/{way}").is_file()]
-        if own := [name[5:] for name in names if name.startswith(".git/")]:
-            places += [f"{one}/{name}" for one in found.own for name in (*own, *UNDER_WAY)]
-            places += [place for tree in found.trees if Path(place := f"{tree}/.git").is_file()]
-        # A link that leads out of the writable folders needs none, since nothing can be written there.
-        real = dict.fromkeys(os.path.realpath(one) for one in places if os.path.exists(one))  # noqa: PTH110 - of a hundred names
-        return tuple(one for one in real if any(one.startswith(f"{folder.rstrip('/')}/") for folder in folders))
+    Args:
+        about: What the commands may reach.
+        found: The repositories of the writable folders.
+    """
+    folders = about.writable_folders() if about.protected else ()
+    trees = [*found.trees]
+    more = [name for one in folders for name in (*configured_names(one, trees), *_obeyed_names(about, one))]
+    return (*dict.fromkeys([*about.protected, *more]),)
+
+
+def protected_places(about: Confinement, names: tuple[str, ...], found: Repositories) -> tuple[str, ...]:
+    """Return what stays read-only in the writable folders, as far as it exists.
+
+    Where `.git` is a file, it says which folder is the repository, and with it whose hooks run: it stays as it is.
+
+    Args:
+        about: What the commands may reach.
+        names: Those of `protected_names`.
+        found: The repositories of the writable folders.
+    """
+    folders = about.writable_folders()
+    places = [path for folder in folders for name in names for path in named(folder, name)]
+    ways = dict.fromkeys(str(way) for name in names if "/" in name for way in Path(name).parents if str(way) != ".")
+    places += [place for folder in folders for way in ways if Path(place := f"{folder}/{way}").is_file()]
+    if own := [name[5:] for name in names if name.startswith(".git/")]:
+        places += [f"{one}/{name}" for one in found.own for name in (*own, *UNDER_WAY)]
+        places += [place for tree in found.trees if Path(place := f"{tree}/.git").is_file()]
+    # A link that leads out of the writable folders needs none, since nothing can be written there.
+    real = dict.fromkeys(os.path.realpath(one) for one in places if os.path.exists(one))  # noqa: PTH110 - of a hundred names
+    return tuple(one for one in real if any(one.startswith(f"{folder.rstrip('/')}/") for folder in folders))
+
+
+def _obeyed_names(about: Confinement, folder: str) -> list[str]:
+    """Return the names below a folder that Treadle obeys, where no folder of its own keeps them already."""
+    own = about.own_places()
+    files = (one for one in obeyed_files() if one.startswith(f"{folder.rstrip('/')}/"))
+    return [os.path.relpath(one, folder) for one in files if not any(_lies_below(one, other) for other in own)]
 
 
 def _lies_below(path: str, folder: str) -> bool:

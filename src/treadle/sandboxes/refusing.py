@@ -15,7 +15,7 @@ from typing import Literal
 import msgspec
 
 from treadle.sandboxes.closing import Repositories
-from treadle.sandboxes.confinement import Confinement
+from treadle.sandboxes.confinement import Confinement, protected_names, protected_places
 from treadle.tools import ProcessResult, Refusal
 
 __all__ = ["Places", "refusals"]
@@ -70,8 +70,8 @@ class Places(msgspec.Struct, frozen=True):
         """Return the places of a confinement. Raises ConfigurationError where one does not exist."""
         writable = about.writable_folders()
         found = Repositories(writable if about.protected else ())
-        names = about.protected_names(found)
-        protected = about.protected_places(names, found)
+        names = protected_names(about, found)
+        protected = protected_places(about, names, found)
         return Places(about.readable_places(), writable, protected, about.own_places(), names=names, repositories=found)
 
     @property

@@ -12,22 +12,54 @@ from functools import lru_cache
 
 __all__ = ["HOME_FOLDERS", "SEALED", "UNDER_WAY", "is_protected", "lies_in", "makes_repository", "may_name_protected"]
 
+_AGENTS = (
+    ".treadle", ".agents", ".amazonq", ".amp", ".augment", ".claude", ".clinerules", ".codebuddy", ".codex", ".continue", ".copilot", ".crush", ".cursor",
+    ".factory", ".firebender", ".forge", ".gemini", ".goose", ".iflow", ".junie", ".kilo", ".kilocode", ".kimi", ".kiro", ".opencode", ".openhands", ".pi",
+    ".qodo", ".qwen", ".roo", ".rovodev", ".tabnine", ".trae", ".vibe", ".warp", ".windsurf", ".zencoder",
+)  # fmt: skip
+_EDITORS = (
+    ".vscode",
+    ".vs",
+    ".idea",
+    ".zed",
+    ".fleet",
+    ".nova",
+    ".helix",
+    ".theia",
+    ".devcontainer",
+    ".externalToolBuilders",
+)
+_LEFTHOOK = tuple(
+    f"{folder}lefthook{local}.{end}"
+    for folder in ("", ".", ".config/")
+    for local in ("", "-local")
+    for end in ("yml", "yaml", "json", "jsonc", "toml")
+)
+
 SEALED = (
-    ".git/config", ".git/config.worktree", ".git/commondir", ".git/hooks", ".gitmodules", ".githooks", ".hg/hgrc", ".jj/repo/config.toml",
-    ".husky", ".pre-commit-config.yaml", ".pre-commit-config.yml", "lefthook.yml", "lefthook.yaml", ".lefthook.yml", ".lefthook.yaml",
-    ".treadle", ".mcp.json", ".agents", ".claude", ".claude.json", ".codex", ".gemini", ".cursor", ".windsurf", ".continue", ".clinerules",
-    ".aider.conf.yml",
-    ".vscode", ".idea", ".zed", ".fleet", ".devcontainer", ".devcontainer.json", ".exrc", ".vimrc", ".nvimrc", ".nvim.lua", ".dir-locals.el",
-    ".envrc", ".direnv", ".rvmrc", ".mise.toml", "mise.toml", ".mise", ".tool-versions", "rust-toolchain", "rust-toolchain.toml",
+    ".git/config", ".git/config.worktree", ".git/commondir", ".git/hooks", ".gitmodules", ".githooks", ".jj/repo/config.toml", ".jj/workspace-config.toml",
+    ".hg/hgrc", ".hg/hgrc-not-shared", ".hg/sharedpath", ".sl/config",
+    ".husky", ".huskyrc", ".huskyrc.json", ".huskyrc.yaml", ".huskyrc.yml", ".huskyrc.js", "husky.config.js", *_LEFTHOOK, "captainhook.json", "grumphp.yml",
+    ".pre-commit-config.yaml", ".pre-commit-config.yml", "prek.toml", ".overcommit.yml", ".local-overcommit.yml",
+    *_AGENTS, ".mcp.json", ".claude.json", "opencode.json", "opencode.jsonc", "crush.json", ".crush.json", ".continuerc.json", ".roomodes", ".kilocodemodes",
+    ".aider.conf.yml", ".aider.model.settings.yml", ".github/hooks", ".github/copilot",
+    *_EDITORS, "*.code-workspace", "*.sublime-project", ".devcontainer.json", ".exrc", "_exrc", ".vimrc", "_vimrc", ".lvimrc", ".nvimrc", ".nvim.lua",
+    ".ycm_extra_conf.py", ".dir-locals.el", ".dir-locals-2.el",
+    ".envrc", ".direnv", ".autoenv", ".autoenv.leave", ".autoenv.zsh", ".autoenv_leave.zsh", ".shadowenv.d", ".rvmrc", ".tool-versions", ".prototools",
+    "mise.toml", "mise.*.toml", ".mise.toml", ".mise.*.toml", "mise/config.toml", "mise/config.*.toml", ".mise", ".rtx.toml",
+    "rust-toolchain", "rust-toolchain.toml",
     ".cargo/config", ".cargo/config.toml", ".bazelrc", ".bazelversion", ".npmrc", ".yarnrc", ".yarnrc.yml", ".yarn/releases", ".yarn/plugins",
-    ".pnpmfile.cjs", ".mvn", "ansible.cfg", ".pdbrc", ".gdbinit", ".lldbinit", ".irbrc", ".pryrc", ".Rprofile", ".Renviron",
+    ".pnpmfile.cjs", ".pnpmfile.mjs", ".mvn", "ansible.cfg", ".pdbrc", ".gdbinit", ".lldbinit", ".irbrc", ".pryrc", ".Rprofile", ".Renviron",
+    ".iex.exs", ".erlang", ".ghci", ".ocamlinit", ".octaverc",
     ".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".bash_aliases", ".profile", ".login", ".logout", ".cshrc", ".tcshrc", ".kshrc",
     ".zshrc", ".zshenv", ".zprofile", ".zlogin", ".zlogout", ".inputrc", ".xprofile", ".xinitrc", ".xsession", ".xsessionrc", ".pam_environment",
     ".gitconfig", ".hgrc", ".emacs", ".emacs.d", ".vim", ".tmux.conf", ".screenrc", ".ssh", ".gnupg", ".forward", ".rhosts",
-    ".config/treadle", ".config/git", ".config/fish", ".config/autostart", ".config/systemd", ".config/environment.d", ".config/mise", ".config/nvim",
+    ".config/treadle", ".config/git", ".config/fish", ".config/autostart", ".config/systemd", ".config/environment.d", ".config/nvim",
+    ".config/mise", ".config/mise.toml", ".config/mise.*.toml",
 )  # fmt: skip
 """Names that stay as they are in a sandbox's writable folders, also where they do not exist: what is there makes a program of the person run
-code, though the person does not call the code of the project. The last three lines are for a home that is writable.
+code, though the person does not call the code of the project. The last five lines are for a home that is writable. A `*` in the last part
+of a name stands for anything.
 
 The rest of `.git` is not among them, since git itself writes there. Nor is code that is run because somebody runs the project (a Makefile, a
 `conftest.py`), what runs on another machine (`.github/workflows`), nor what only holds values (`.env`)."""
@@ -43,150 +75,36 @@ HOME_FOLDERS = (
 
 _FOLDERS = frozenset(
     [
-        ".git",
-        ".hg",
-        ".jj",
-        ".treadle",
-        ".claude",
-        ".agents",
-        ".codex",
-        ".gemini",
-        ".cursor",
-        ".windsurf",
-        ".continue",
-        ".clinerules",
-        ".vscode",
-        ".idea",
-        ".zed",
-        ".fleet",
-        ".devcontainer",
-        ".husky",
-        ".githooks",
-        ".ssh",
-        ".gnupg",
-        ".aws",
-        ".azure",
-        ".kube",
-        ".docker",
-        ".config",
-        ".direnv",
-        ".mise",
-        ".cargo",
-        ".yarn",
-        ".mvn",
-        ".ipython",
-        ".jupyter",
-        ".emacs.d",
-        ".vim",
-        ".oh-my-zsh",
+        *_AGENTS, *map(str.casefold, _EDITORS), ".git", ".hg", ".jj", ".sl", ".husky", ".githooks", ".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker",
+        ".config", ".direnv", ".mise", ".cargo", ".yarn", ".mvn", ".ipython", ".jupyter", ".emacs.d", ".vim", ".oh-my-zsh",
     ]
-)
+)  # fmt: skip
 """Folders that are protected with all that is in them, wherever they are."""
 _FILES = frozenset(
     [
-        ".gitmodules",
-        ".gitconfig",
-        ".hgrc",
-        ".gitattributes",
-        ".mcp.json",
-        "mcp.json",
-        ".envrc",
-        ".env",
-        ".bashrc",
-        ".bash_profile",
-        ".bash_login",
-        ".bash_logout",
-        ".bash_aliases",
-        ".profile",
-        ".login",
-        ".logout",
-        ".cshrc",
-        ".tcshrc",
-        ".kshrc",
-        ".mkshrc",
-        ".shrc",
-        ".zshrc",
-        ".zshenv",
-        ".zprofile",
-        ".zlogin",
-        ".zlogout",
-        ".inputrc",
-        ".xprofile",
-        ".xinitrc",
-        ".xsession",
-        ".xsessionrc",
-        ".pam_environment",
-        ".vimrc",
-        ".gvimrc",
-        ".exrc",
-        ".nvimrc",
-        ".nvim.lua",
-        ".dir-locals.el",
-        ".nanorc",
-        ".emacs",
-        ".screenrc",
-        ".tmux.conf",
-        ".gdbinit",
-        ".lldbinit",
-        ".psqlrc",
-        ".sqliterc",
-        ".my.cnf",
-        ".irbrc",
-        ".pryrc",
-        ".pythonrc",
-        ".pythonrc.py",
-        ".pdbrc",
-        ".rprofile",
-        ".renviron",
-        ".npmrc",
-        ".yarnrc",
-        ".yarnrc.yml",
-        ".pnpmfile.cjs",
-        ".pypirc",
-        ".netrc",
-        ".curlrc",
-        ".wgetrc",
-        ".rhosts",
-        ".forward",
-        ".ripgreprc",
-        ".lesskey",
-        ".lessfilter",
-        ".pre-commit-config.yaml",
-        ".pre-commit-config.yml",
-        "lefthook.yml",
-        "lefthook.yaml",
-        ".lefthook.yml",
-        ".lefthook.yaml",
-        ".mise.toml",
-        "mise.toml",
-        ".tool-versions",
-        ".rvmrc",
-        "rust-toolchain",
-        "rust-toolchain.toml",
-        ".bazelrc",
-        ".bazelversion",
-        "ansible.cfg",
-        ".devcontainer.json",
-        ".aider.conf.yml",
-        ".claude.json",
-        "sitecustomize.py",
-        "usercustomize.py",
-        "authorized_keys",
-        "authorized_keys2",
-        "known_hosts",
-        "id_rsa",
-        "id_dsa",
-        "id_ecdsa",
-        "id_ed25519",
-        "credentials.json",
-        ".git-credentials",
-        ".pgpass",
-        ".vault-token",
-        "crontab",
+        *(one.casefold() for one in SEALED if "/" not in one and "*" not in one),
+        ".gitattributes", "mcp.json", ".env", ".mkshrc", ".shrc", ".gvimrc", ".nanorc", ".psqlrc", ".sqliterc", ".my.cnf", ".pythonrc",
+        ".pythonrc.py", ".pypirc", ".netrc", ".curlrc", ".wgetrc", ".ripgreprc", ".lesskey", ".lessfilter", "sitecustomize.py", "usercustomize.py",
+        "authorized_keys", "authorized_keys2", "known_hosts", "id_rsa", "id_dsa", "id_ecdsa", "id_ed25519", "credentials.json", ".git-credentials",
+        ".pgpass", ".vault-token", "crontab",
     ]
-)
+)  # fmt: skip
 """Files that are protected wherever they are."""
-_PATTERNS = ("*.pth", "*.pem", "*.key", "*.p12", "*.pfx", "*.kdbx", ".env.*", "id_rsa*", "id_ed25519*", "id_ecdsa*")
+_WAYS = tuple(parts for one in SEALED if (parts := tuple(one.split("/")))[1:] and parts[0] not in _FOLDERS)
+"""Names that are protected wherever they are, though neither of their parts is one."""
+_PATTERNS = (
+    *(one for one in SEALED if "*" in one and "/" not in one),
+    "*.pth",
+    "*.pem",
+    "*.key",
+    "*.p12",
+    "*.pfx",
+    "*.kdbx",
+    ".env.*",
+    "id_rsa*",
+    "id_ed25519*",
+    "id_ecdsa*",
+)
 _PUBLIC = frozenset({".env.example", ".env.sample", ".env.template", ".env.dist"})
 """Files that the patterns find, and that hold nothing."""
 
@@ -244,7 +162,14 @@ def _is_protected(path: str) -> bool:
     parts = _parts(path)
     if any(part.endswith(".git") for part in parts[:-1]):
         return True  # a repository without a working tree, as its name says
-    return any(part in _FOLDERS for part in parts) or any(map(_is_file, parts))
+    if any(part in _FOLDERS for part in parts) or any(map(_is_file, parts)):
+        return True
+    return any(_lie_in(parts, way) for way in _WAYS if parts[1:])
+
+
+def _lie_in(parts: tuple[str, ...], way: tuple[str, ...]) -> bool:
+    found = (parts[at : at + len(way)] for at in range(len(parts) - len(way) + 1))
+    return any(one[:-1] == way[:-1] and fnmatch.fnmatchcase(one[-1], way[-1]) for one in found)
 
 
 def _is_file(name: str) -> bool:
