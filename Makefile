@@ -27,7 +27,7 @@ MUTATE ?=
 # The life that `make simulate` replays; what draws the changes of `make mutate`.
 SEED ?= 0
 
-# Without compiled files, each of the thousand processes of the tests would compile Treadle anew.
+# Without compiled files, each of the thousand processes of the tests would compile Treadle again.
 unexport PYTHONDONTWRITEBYTECODE
 
 # State of the demo stays in the project's folder, away from the person's own sessions.
