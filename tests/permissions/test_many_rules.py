@@ -251,7 +251,7 @@ async def test_the_lookup_finds_exactly_the_rules_that_mean_a_call(data, tmp_pat
     assert (decision is None) == (not alone)
     assert set(plain) <= set(alone)
     if decision is not None:
-        assert decision.rule == f"deny {alone[0].text}"
+        assert decision.rule.removeprefix("cannot decide: ") == f"deny {alone[0].text}"  # a loop of links is in doubt
 
 
 @pytest.mark.row("P16")
