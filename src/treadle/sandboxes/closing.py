@@ -252,7 +252,12 @@ class ClosedNames:
         ]
 
     def _note(self, folder: str, names: "tuple[str, ...] | list[str]") -> None:
+        top = os.path.realpath(folder) if os.path.isdir(folder) else None
         for name in names:
+            if top and "*" not in name and not os.path.lexists(f"{top}/{name.partition('/')[0]}"):  # most, and quickly
+                if (place := self._place(f"{top}/{name}")) is not None:
+                    self._missing[place] = None
+                continue
             self._note_links(folder, name)
             if "*" in name:
                 at, pattern = os.path.split(f"{folder}/{name}")
