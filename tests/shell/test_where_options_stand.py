@@ -42,7 +42,7 @@ SPELLED = [
 OPERANDS = [
     "grep -- -o f", "grep -rn -- --exec src", "grep -in -- -f src", "rg -n -- --pre src", "git grep -n -- -O", "cat -- -n", "ls -la -- -x", "sort -u -- -o",
     "head -n 3 -- -x", "git log -p -- d", "git diff --stat -- a", "find . -name -o", "cut -s -d / -f 1 f", "sort -rn -t / -k 2 f", "join -a1 -t / a b",
-    "date -u -d yesterday +%F", "xxd -p -l 16 f", "uniq -c -f 1 f", "ls -I x -- y",
+    "date -u -d yesterday +%F", "xxd -p -l 16 f", "xxd -c8 -g 1 f", "uniq -w3 -f 1 f", "uniq -c -f 1 f", "ls -I x -- y",
 ]  # fmt: skip
 
 
@@ -219,6 +219,10 @@ async def test_a_builtin_that_sets_a_variable_is_asked_about(tmp_path: Path, lin
 )  # fmt: skip
 def test_plain_uses_of_such_builtins_only_read(line: str):
     assert reads_only(analyse(line))
+
+
+def test_a_shell_option_that_only_changes_patterns_is_no_risk():
+    assert analyse("shopt -s nullglob globstar").invocations[0].risks == ()
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")

@@ -77,6 +77,8 @@ _SET_FOR_MAKE = re.compile(r"(SHELL|\.SHELLFLAGS|MAKEFLAGS|MAKEFILES|GNUMAKEFLAG
 _PLAIN_WORD = re.compile(r"[\w./:=@%+,^~-]*")
 _LETTERS_THAT_SET = {"printf": "v", "wait": "p", "set": "kH"}
 """Options with which builtins set a variable, or have later words of the line read as settings or as history."""
+_GLOBBING = frozenset("nullglob failglob globstar dotglob nocaseglob nocasematch".split())
+"""Options of `shopt` that only change what a pattern matches. `cdable_vars` changes where a `cd` goes."""
 _COUNTING = re.compile(r"%[-+ #0'.*0-9hjlLtz]*n")
 _SUBSCRIPT = re.compile(r"(?s)[A-Za-z_]\w*\[.*\]")
 _PLAIN_SUBSCRIPT = re.compile(r"\w+\[(?:\w*|[@*])\]")
@@ -109,6 +111,7 @@ def sets_variables(one: Invocation, name: str) -> str | None:
     """Return why the commands after one may run something else than their words say; None where they do not."""
     letters = set(_LETTERS_THAT_SET.get(name, ""))
     is_set = name == "set" and bool(_SHELL_OPTIONS & set(one.arguments))
+    is_set = is_set or (name == "shopt" and any(word[:1] != "-" and word not in _GLOBBING for word in one.arguments))
     is_set = is_set or (name == "printf" and _counts(one.arguments))
     if name in SETTING or is_set or any(word.startswith("-") and letters & set(word) for word in one.arguments):
         return f"`{name}` sets a variable or an option that can change which programs later commands run."

@@ -113,8 +113,8 @@ def _takes_next(option: str, program: Program) -> str:
         return ""
     if option.startswith("--") or program.style == "words" or len(option) == len("-x"):
         return "surely" if takes else "perhaps"
-    first = option[:2]
-    if program.max_operands is None and (first in program.texts or first in program.plain):
+    first, is_joined = option[:2], program.max_operands is None or option[2].isdigit()  # `xxd -cols 8`
+    if is_joined and (first in program.texts or first in program.plain):
         return ""  # its value is joined to it
     return "" if all(f"-{letter}" in program.flags for letter in option[1:]) else "perhaps"
 

@@ -100,9 +100,8 @@ OPAQUE = frozenset(
 """Programs that start what their input, their settings or their joined words say: their words do not name it."""
 EVALUATING = frozenset("test [".split())
 """Builtins that look at variables: they carry out what stands in a subscript, such as `a[$(id)]` or `a[PATH=1]`, in single quotes too."""
-SETTING = frozenset("export declare typeset readonly local read getopts unset shopt".split())
-"""Builtins that set or unset variables, such as `PATH`, or options for the commands after them. The reader knows most of them by their form, but
-not in quotes."""
+SETTING = frozenset("export declare typeset readonly local read getopts unset".split())
+"""Builtins that set or unset variables, such as `PATH`, for the commands after them. The reader knows most of them by their form, but not in quotes."""
 TEXT_PROGRAMS = frozenset("sed gsed awk gawk mawk nawk original-awk".split())
 """Interpreters whose programs are short and stand in the line."""
 RUNNING_OPTIONS = frozenset(
