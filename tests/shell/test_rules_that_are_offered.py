@@ -13,7 +13,7 @@ def allowed(source: str, pattern: str) -> bool:
 
 LOSING = [
     "git fetch origin --prune", "git fetch origin '+refs/heads/*:refs/heads/*'", "git fetch -p", "git fetch --pru", "git fetch -vf origin a:b",
-    "git fetch --refmap=+a:b", "git fetch --depth=1", "git --no-pager fetch -P", "git commit --amend", "git commit --no-verify -m x",
+    "git fetch --refmap=+a:b", "git fetch --depth=1", "git --no-pager fetch -P", "git commit --amend", "git commit -m -- --amend", "git commit --no-verify -m x",
     "git commit -anm x", "git commit --ame", "git add -f x", "git add -Af", "git pull --force", "git pull origin +a:b", "git push --force",
     "git push -uf origin main", "git push --force-with-lease", "git push origin +main", "git push origin :main", "git push -d origin x",
     "git push --mirror", "git push --no-verify", "git push origin -- +main", "git tag -d x", "git tag -f x", "git branch -D x", "git branch -d x",

@@ -38,6 +38,8 @@ def test_a_subcommand_is_found_behind_options_with_separate_values(source: str, 
         ("git branch --delete --force x", "git branch -D:*"), ("git branch -df x", "git branch -D:*"), ("kubectl --namespace=prod get x", "kubectl -n:*"),
         ("kubectl -n prod delete x", "kubectl delete -n prod:*"), ("kubectl -nprod delete x", "kubectl delete -n prod:*"),
         ("kubectl --namespace=prod delete x", "kubectl delete -n prod:*"), ("docker run --volume=/ x", "docker run -v /:*"),
+        ("git commit -m -- --amend", "git commit --amend:*"), ("git push -o -- --force origin", "git push --force:*"),
+        ("git push -o -- --force origin", "git push origin:*"), ("docker run --name -- --privileged x", "docker run --privileged:*"),
         ("docker run x -v /", "docker run -v /:*"), ("kubectl --namespace x delete --all y", "kubectl delete -a:*"),
     ],
 )  # fmt: skip

@@ -103,13 +103,18 @@ def _fits(word: _Word, wanted: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def _parted(program: str, arguments: tuple[str, ...]) -> _Parted:
+    """Take arguments apart. In a command, a `--` may be the value of an option, so what looks like an option behind it may be one.
+
+    Args:
+        program: Empty for the arguments of a rule.
+    """
     options: list[str] = []
     words: list[_Word] = []
     last, is_over = "", False
     for word in arguments:
         if word == "--" and not is_over:
             last, is_over = "", True
-        elif is_over or not word.startswith("-") or word == "-":
+        elif not word.startswith("-") or word == "-" or (is_over and not program):
             is_skipped = bool(last) or program in _BUILDERS or _SETTING.match(word) is not None
             texts = (word, *_readings(word)) if program == "git" else (word,)
             words.append(_Word(texts=texts, option=last, is_operand=True, may_be_skipped=is_skipped))
@@ -117,7 +122,8 @@ def _parted(program: str, arguments: tuple[str, ...]) -> _Parted:
         else:
             options += _names(word)
             value = word.partition("=")[2] if word.startswith("--") else word[2:]
-            words.append(_Word(texts=(value,) if value else (), option=word, may_be_skipped=True))
+            texts = (*((value,) if value else ()), *((word,) if is_over else ()))
+            words.append(_Word(texts=texts, option=word, may_be_skipped=True))
             last = "" if "=" in word or word in BEFORE_SUBCOMMAND else word
     return _Parted(options=tuple(options + (_of_git(options, words) if program == "git" else [])), words=tuple(words))
 

@@ -18,7 +18,12 @@ def losing_words(words: tuple[str, ...]) -> tuple[str, ...]:
     program, subcommand, *rest = (*plain_words(words), "", "")
     if program != "git" or subcommand not in LOSING:
         return ()
-    end = rest.index("--") if "--" in rest else len(rest)
+    behind = zip(
+        ["", *rest], rest, strict=False
+    )  # a `--` may be the value of the option before it, and ends nothing then
+    end = next(
+        (at for at, (before, word) in enumerate(behind) if word == "--" and not before.startswith("-")), len(rest)
+    )
     found = [word for word in rest[:end] if word and has_option(word, LOSING[subcommand])]
     found += [word for word in rest[end : end + 1] if word in LOSING[subcommand]]
     if subcommand in _WITH_REFSPECS:
