@@ -219,7 +219,15 @@ def test_a_file_of_hooks_that_cannot_be_read_for_sure_is_refused(tmp_path: Path,
 
 
 def test_fields_that_change_nothing_are_left_alone():
-    entry = {"type": "command", "command": "x", "statusMessage": "...", "async": False, "once": True, "_note": "mine"}
+    entry = {
+        "type": "command",
+        "command": "x",
+        "statusMessage": "...",
+        "async": True,
+        "asyncRewake": True,
+        "once": True,
+        "_note": "mine",
+    }
     settings = {
         "hooks": {"Stop": [{"hooks": [entry], "description": "mine"}]},
         "model": "other",

@@ -91,8 +91,6 @@ async def test_what_a_failure_means_is_said_in_either_way_and_the_stricter_one_c
         ({"args": None}, "list of strings"),
         ({"shell": "powershell"}, 'only be "bash"'),
         ({"shell": ["bash"]}, 'only be "bash"'),
-        ({"async": True}, "field 'async', which Treadle does not carry out"),
-        ({"asyncRewake": True}, "field 'asyncRewake', which Treadle does not carry out"),
         ({"if": "Bash(git *)"}, "field 'if', which Treadle does not carry out"),
         ({"onFailure": "deny"}, "onFailure"),
         ({"onfailure": "block"}, "Did you mean 'onFailure'"),
@@ -170,3 +168,18 @@ def test_an_interpreter_without_a_script_is_refused(entry: Any):
 )
 def test_a_line_that_names_its_code_is_taken(command: str):
     assert command_hooks({"hooks": {"PreToolUse": [{"hooks": [{"type": "command", "command": command}]}]}})
+
+
+@pytest.mark.row("E06")
+def test_an_event_that_only_other_programs_have_is_warned_of_and_the_rest_counts(caplog: Any):
+    hook = [{"hooks": [{"type": "command", "command": "true"}]}]
+    hooks = command_hooks({"hooks": {"WorktreeCreate": hook, "PostToolUseFailure": hook, "PreToolUse": hook}})
+
+    assert [one.at for one in hooks][:1] == ["before_tool"]
+    assert [record.getMessage() for record in caplog.records] == [
+        f"Hooks for {event} are not called: Treadle has no such event."
+        for event in ("WorktreeCreate", "PostToolUseFailure")
+    ]
+    for event in ("PreTooluse", "preToolUse", "UserPromptSubmitted", "Stops"):
+        with pytest.raises(ConfigurationError, match="Did you mean"):
+            command_hooks({"hooks": {event: hook}})

@@ -3,6 +3,7 @@
 A field that would change what is run, and that is not carried out here, is refused: a hook is never run as another hook.
 """
 
+import difflib
 import json
 import re
 import shlex
@@ -26,12 +27,10 @@ logger = redacted_logger(__name__)
 
 _SECONDS = 60.0
 _GROUP_FIELDS = ("matcher", "hooks")
-_FIELDS = ("type", "command", "args", "shell", "timeout", "fails", "onFailure", "async", "asyncRewake", "if")
-_HARMLESS = frozenset({"statusMessage", "once", "description", "comment", "name"})
-"""Fields that change nothing here: words for people, and `once`, which counts in skills alone."""
+_FIELDS = ("type", "command", "args", "shell", "timeout", "fails", "onFailure", "if")
+_HARMLESS = frozenset({"statusMessage", "once", "async", "asyncRewake", "description", "comment", "name"})
+"""Fields that change nothing here: words for people; `once`, which counts in skills alone; and `async`: every hook is waited for."""
 _NOT_CARRIED_OUT = {
-    "async": "every hook is waited for",
-    "asyncRewake": "every hook is waited for",
     "if": "a hook is chosen by its matcher, and its command can look at `tool_input`",
 }
 _SHELLS: Mapping[str | None, str] = {None: "/bin/sh", "bash": "bash"}
@@ -107,11 +106,14 @@ def hook_entries(table: Mapping[str, Any], folder: str, fails: Fails) -> Iterato
     """
     for event, groups in table.items():
         moment = EVENTS.get(event) or _OWN_EVENTS.get(event)
-        if moment is None and event in UNUSED_EVENTS:
+        if moment is None and (event in UNUSED_EVENTS or not _resembled(event)):
             logger.warning("Hooks for %s are not called: Treadle has no such event.", event)
             continue
         if moment is None:
-            raise ConfigurationError(f"There is no event {shown(event)} for hooks. There are {', '.join(EVENTS)}.")
+            known = ", ".join(EVENTS)
+            raise ConfigurationError(
+                f"There is no event {shown(event)} for hooks. Did you mean {_resembled(event)!r}? There are {known}."
+            )
         for group in _list(groups, event):
             if not isinstance(group.get("hooks"), list):
                 raise ConfigurationError(f'An entry for {event} must have a list of "hooks"; got {shown(group)}.')
@@ -120,6 +122,13 @@ def hook_entries(table: Mapping[str, Any], folder: str, fails: Fails) -> Iterato
             for one in _list(group["hooks"], event):
                 _refuse_unknown(one, _FIELDS, event)
                 yield _entry(one, event, moment, matcher, folder, fails)
+
+
+def _resembled(event: str) -> str:
+    """Return the event that was surely meant; empty for none."""
+    known = {name.casefold(): name for name in EVENTS} | {name.casefold(): name for name in _OWN_EVENTS}
+    near = difflib.get_close_matches(event.casefold(), known, n=1, cutoff=0.8)
+    return known[near[0]] if near else ""
 
 
 def _entry(

@@ -16,7 +16,9 @@ _LARGEST_SCHEMA = 100_000
 """Characters of a schema as JSON. A larger one cannot be cut without changing what it means."""
 _PLAIN_NAME = re.compile(r"[^A-Za-z0-9_-]")
 _INVISIBLE = frozenset({"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"})
-_BLANKS = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180e\u180f\u2800\u2d7f\u3164\uffa0\ufffc\U00016fe4\U0001d159")
+_BLANKS = frozenset(
+    "\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180e\u180f\u2800\u2d7f\u3164\uffa0\ufffc\U00016fe4\U0001d159"
+)
 _ANNOTATIONS = frozenset({"description", "title", "$comment"})
 
 
