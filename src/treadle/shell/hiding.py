@@ -31,9 +31,10 @@ _INLINE = frozenset(
 )
 """Options of interpreters with which a text is carried out, or more is read than the words say."""
 _MODULES = frozenset({"-m"})
-_PART = r"(?:\[[^\]\\\[/|#,\n]+\]|\\(?!\1)[^\n]|(?!\1)[^\\\[\n])*"
-"""Text between the signs of a `s` of sed. A set of characters may hold such a sign, which does not end it: then nothing is harmless."""
-_LINES = r"(?:[0-9]+|\$|/(?:\[[^\]\\\[/\n]+\]|\\[^/\n]|[^/\\\[\n])*/I?)"
+_PART = r"(?:\[\^?[^\]^\\\[/|#,\n][^\]\\\[/|#,\n]*\]|\\(?!\1)[^\n]|(?!\1)[^\\\[\n])*"
+"""Text between the signs of a `s` of sed. A set of characters may hold such a sign, which does not end it: then nothing is harmless. Nor is
+`[^]`: there, the `]` belongs to the set, which goes on."""
+_LINES = r"(?:[0-9]+|\$|/(?:\[\^?[^\]^\\\[/\n][^\]\\\[/\n]*\]|\\[^/\n]|[^/\\\[\n])*/I?)"
 """A line of the input: by its number, or by what is in it."""
 _HARMLESS_SED = re.compile(
     rf"(?:{_LINES}(?:,(?:\+[0-9]+|{_LINES}))? ?!? ?)?(?:[pdq=]|s([/|#,]){_PART}\1{_PART}\1[gIip0-9]*)( *; *|$)"
