@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from pipeline_tools import checked_call
@@ -314,3 +315,37 @@ async def test_a_question_about_quoted_signs_pauses_the_run_and_offers_no_wider_
     result = await agent.run("go")
 
     assert [one.rules for one in result.approvals] == [offered]
+
+
+@pytest.mark.row("P07")
+@pytest.mark.parametrize(
+    ("command", "rule", "becomes"),
+    [
+        ("true && touch b.txt", "shell(touch:*)", "ran"),
+        ("touch b.txt 2>&1 | tail -20", "shell(touch:*)", "ran"),
+        ("ls && touch b.txt", "shell(touch:*)", "ran"),
+        ("cd secrets && touch b.txt", "shell(touch:*)", "ran"),
+        ("touch b.txt; cat a.txt | head -2", "shell(touch:*)", "ran"),
+        ("touch b.txt | tee c.txt", "shell(touch:*)", "asked"),
+        ("touch b.txt && rm a.txt", "shell(touch:*)", "asked"),
+        ("touch b.txt; cat ../W/../x", "shell(touch:*)", "asked"),
+        ("touch b.txt; sort -o a.txt a.txt", "shell(touch:*)", "asked"),
+        ("ls > c.txt; touch b.txt", "shell(touch:*)", "asked"),
+        ("echo x | sh", "shell(touch:*)", "asked"),
+    ],
+)
+async def test_a_command_that_only_reads_needs_no_rule_beside_one_that_a_rule_allows(
+    command: str, rule: str, becomes: str, root: Path
+) -> None:
+    assert await outcome(command, root, rules=[rule]) == becomes
+
+
+@pytest.mark.row("P07")
+async def test_where_every_call_is_asked_about_a_rule_allows_its_own_command_alone(root: Path) -> None:
+    asking = shell_tool(root)
+    asking = msgspec.structs.replace(asking, permission="ask")
+    for command, reason in (("touch b.txt", "completed"), ("touch b.txt | tail -2", "approval_required")):
+        agent = Agent(
+            ScriptedModel([call("shell", command=command), text("ok")]), tools=[asking], policy=allow("shell(touch:*)")
+        )
+        assert (await agent.run("go")).reason == reason

@@ -106,7 +106,14 @@ async def test_many_rules_on_one_tool_that_writes_hold_for_the_other(root: Path)
 
 @pytest.mark.row("P11")
 @pytest.mark.parametrize(
-    ("name", "tool"), [("Edit(src/**)", "write"), ("edit(src/**)", "write"), ("Write(src/**)", "edit")]
+    ("name", "tool"),
+    [
+        ("Edit(src/**)", "write"),
+        ("edit(src/**)", "write"),
+        ("Write(src/**)", "edit"),
+        ("Edit(*)", "write"),
+        ("write(*)", "edit"),
+    ],
 )
 async def test_a_path_that_is_allowed_to_one_tool_that_writes_is_allowed_to_no_other(root: Path, name: str, tool: str):
     assert await status(name, WRITING[tool], root, kind="allow") == "asked"

@@ -19,7 +19,8 @@ LOSING = [
     "git push --mirror", "git push --no-verify", "git push origin -- +main", "git tag -d x", "git tag -f x", "git branch -D x", "git branch -d x",
     "git branch -M x", "git stash drop", "git stash clear", "git checkout -- .", "git checkout .", "git checkout -f", "git checkout main -- f",
     "git switch --discard-changes x", "git switch -C x", "git reset --hard", "git merge --abort", "git worktree remove x", "git mv -f a b",
-    "git rm -f x", "git update-ref -d x",
+    "git rm -f x", "git update-ref -d x", "git update-ref refs/heads/x 0000000000000000000000000000000000000000", "git checkout ./",
+    "git checkout ':(top)'", "git checkout HEAD ./", "git checkout notes.txt", "git checkout HEAD notes.txt", "git checkout HEAD notes",
 ]  # fmt: skip
 
 
@@ -55,6 +56,16 @@ def test_only_the_same_command_is_offered_where_git_takes_something_away(source:
         ("git commit -am 'more --amend'", "git commit:*", True),
         ("git stash", "git stash:*", True),
         ("git checkout -b x", "git checkout:*", True),
+        ("git checkout -b x origin/main", "git checkout:*", True),
+        ("git checkout feature/x", "git checkout:*", True),
+        ("git checkout -", "git checkout:*", True),
+        ("git restore .", "git:*", False),
+        ("git clean -n", "git:*", False),
+        ("git restore --staged x", "git restore:*", True),
+        ("git commit -mnow", "git commit:*", True),
+        ("git commit -amnow", "git commit:*", True),
+        ("git commit -nmx", "git commit:*", False),
+        ("git tag -mfix v1", "git tag:*", True),
         ("git reset x", "git reset:*", True),
         ("mytool --force", "mytool:*", True),
     ],

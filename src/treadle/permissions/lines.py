@@ -14,7 +14,7 @@ from msgspec import structs
 from treadle.canonical import copied
 from treadle.errors import ConfigurationError
 from treadle.permissions.views import subjects_of
-from treadle.shell.judging import analyse
+from treadle.shell.judging import analyse, changes_nothing
 from treadle.shell.knowing import plain_words
 from treadle.shell.parsed import Doubt, Invocation, Line, Touched
 from treadle.shell.reaching import folders
@@ -100,12 +100,17 @@ class JudgedLine(msgspec.Struct, frozen=True, kw_only=True):
         """Why it cannot be decided, for the person who is asked."""
         return " ".join(one.shown for one in (*self.line.doubts, *self.line.hidden)[:1])
 
-    def allowed_by(self, patterns: Sequence[CommandPattern]) -> bool:
-        """Whether these patterns together cover each simple command of the line."""
+    def allowed_by(self, patterns: Sequence[CommandPattern], *, may_read: bool) -> bool:
+        """Whether these patterns together cover each simple command of the line.
+
+        Args:
+            may_read: Whether commands that only read need no rule.
+        """
         outer = [one for one in self.line.invocations if not one.via]
         if not self.is_certain or not outer:
             return False
-        return all(any(rule.allows(one, is_away=one in self.away) for rule in patterns) for one in outer)
+        left = [one for one in outer if not any(rule.allows(one, is_away=one in self.away) for rule in patterns)]
+        return len(left) < len(outer) and all(may_read and changes_nothing(one) for one in left)
 
     def found_by(self, pattern: CommandPattern) -> bool:
         """Whether a pattern that forbids or asks finds a command of the line, also behind a wrapper or in a text."""

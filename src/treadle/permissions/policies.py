@@ -77,7 +77,8 @@ class NamedPolicy(msgspec.Struct, frozen=True, kw_only=True):
         assert self.index is not None
         if line is not None and loosens:
             patterns = self.index.patterns(call, line)
-            if line.allowed_by([pattern for _, pattern in patterns]):
+            may_read = call.tool.permission in (None, "allow") and not call.tool.requires_approval
+            if line.allowed_by([pattern for _, pattern in patterns], may_read=may_read):
                 return self._says(", ".join(text for text, _ in patterns))
         seen = self.index.looked_at(call, subjects, line)
         for rule in self.index.on(call, seen):

@@ -31,6 +31,8 @@ _KEYS = {"fetch": "host", "skill": "name", "spawn_agent": "agent"}
 """What a pattern without a key means for tools that have no path: `fetch(example.com)`."""
 _PATTERNED = frozenset({*FILE_TOOLS, "shell", *_KEYS})
 """Tools whose rules may leave out the key: `shell(git log:*)`, `write(src/*)`."""
+_OF_FILES = frozenset({"edit", "read", "write"})
+"""Tools that take one path. A rule on all their paths (`edit(*)`) is one on paths, which others have too."""
 _SAME_ON_PATHS = {"grep": ("read",), "edit": ("write",), "write": ("edit",)}
 _SETTINGS = re.compile(r"(?:[A-Za-z_]\w*=\S*\s*)+")
 _BRACES = re.compile(r"(?<!\[)\{[^{}]*,[^{}]*\}")
@@ -66,9 +68,9 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
             raise ConfigurationError(
                 f"Rule {text!r} is invalid: it has two patterns. Write one rule with one; `[)]` means a parenthesis."
             )
-        if pattern is None or pattern == "*":
-            return Rule(text=text, tool=own_tool(tool))
         own = FOREIGN_NAMES.get(tool, tool)
+        if pattern is None or (pattern == "*" and own not in _OF_FILES):
+            return Rule(text=text, tool=own_tool(tool))
         key, sign, glob = pattern.partition("=")
         if sign and key.strip().isidentifier():
             return _keyed(text, tool, key.strip(), glob.strip() if key.endswith(" ") else glob)

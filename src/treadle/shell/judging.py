@@ -20,7 +20,7 @@ from treadle.shell.programs import (
 from treadle.shell.reaching import JOINING, MAX_FOLDERS, MAX_TAILS, folders, join, joins_names, paths, target
 from treadle.shell.reading import MAX_COMMANDS, read
 
-__all__ = ["analyse", "reads_only"]
+__all__ = ["analyse", "changes_nothing", "reads_only"]
 
 _MAX_INNER = 3
 """How deep lines within lines (`sh -c "sh -c '...'"`) are looked into for what they start."""
@@ -65,7 +65,12 @@ def reads_only(line: Line) -> bool:
         return False
     if any(one.access == "write" for one in line.touched):
         return False
-    return all(not one.risks and not one.via and known(one)[1].reads_only for one in line.invocations)
+    return all(map(changes_nothing, line.invocations))
+
+
+def changes_nothing(one: Invocation) -> bool:
+    """Whether a command is known to read, with no option that does more. What its paths and redirections say is not looked at."""
+    return not one.risks and not one.via and known(one)[1].reads_only
 
 
 def _judged(line: Line, *, depth: int) -> Line:

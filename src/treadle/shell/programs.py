@@ -204,7 +204,9 @@ PROGRAMS = MappingProxyType(
             flags="-H -I -u -s -i -g -F -a -l -L -p -0 -1 -q --hidden --no-ignore --glob --absolute-path --follow",
         ),
         "fgrep": _grep(),
-        "file": reader("-C --compile -f --files-from -m --magic-file -p --preserve-date -Z -z"),
+        "file": reader(
+            "-C --compile -f --files-from -m --magic-file -p --preserve-date -Z -z --uncompress --uncompress-noreport"
+        ),
         "find": searcher(
             "-exec -execdir -ok -okdir -delete -fprint -fprint0 -fprintf -fls -files0-from",
             style="words",
