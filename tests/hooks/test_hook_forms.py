@@ -93,6 +93,9 @@ async def test_what_a_failure_means_is_said_in_either_way_and_the_stricter_one_c
         ({"shell": ["bash"]}, 'only be "bash"'),
         ({"if": "Bash(git *)"}, "field 'if', which Treadle does not carry out"),
         ({"onFailure": "deny"}, "onFailure"),
+        ({"timeout": float("inf")}, "at most 1,000,000"),
+        ({"timeout": float("nan")}, "at most 1,000,000"),
+        ({"timeout": 10**400}, "at most 1,000,000"),
         ({"onfailure": "block"}, "Did you mean 'onFailure'"),
         ({"arg": ["x"]}, "Did you mean 'args'"),
         ({"cwd": "/tmp"}, "no field 'cwd'. It may change what the hook does"),
@@ -118,6 +121,23 @@ def test_a_group_with_an_unknown_field_is_refused():
         command_hooks({"hooks": {"PreToolUse": [{"if": "Bash(git *)", "hooks": []}]}})
 
 
+READING = (
+    """
+bash 2>/dev/null|bash >log 2>&1|bash -s x|bash -o pipefail|bash -eo pipefail|bash -O extglob|bash +x|bash --rcfile x|bash -- -|bash -c
+env -u X bash|sudo -u x bash|sudo --user x bash|timeout -k 1 5 bash|exec -a x bash|builtin exec bash|flock x bash|ionice -c 3 python3
+doas bash|chronic bash|busybox sh|xargs -0 sh -c|python3 -W ignore|python3 -X dev|python3 -W error -u|ruby -rjson|perl -Mstrict|perl -w
+node --no-warnings|node --require ./x|node -r ./x|deno run -|deno|bun run -|uv run python|uv run -|poetry run python|npx tsx|ts-node
+source /dev/stdin|. /dev/stdin|bash /dev/fd/0|bash /proc/self/fd/0|bash <&0|bash < /dev/stdin|bash <(cat)|bash 3< x|until bash; do :; done
+case x in x) bash;; esac|f() { bash; }; f|coproc bash|trap bash EXIT|$(command -v bash)|`which python3`|${SHELL:-bash}|${NOPE:-bash}
+python3 "$NOPE"|bash ""|bash -c 'bash'|bash -c "sh -c 'exec bash'"|echo "$(bash)"|eval "$(cat)"|bash -c "$(cat)"|python3 -c "$(cat -)"
+bash <<< "$(cat)"|php -d x=1|true && command -v bash && bash|awk -f -|sed -f /dev/stdin|make -f -
+""".strip()
+    .replace("\n", "|")
+    .split("|")
+)
+READING += ["cat | bash", "generate | bash", "jq . | python3 -", "true\nbash", "bash <<E\n$(cat)\nE"]
+
+
 @pytest.mark.row("E06")
 @pytest.mark.parametrize(
     "entry",
@@ -136,6 +156,8 @@ def test_a_group_with_an_unknown_field_is_refused():
         {"command": "sh /dev/stdin"},
         {"command": "if true; then php; fi"},
         {"command": "python3 -"},
+        {"command": "bash", "args": ["-c", "bash"]},
+        *({"command": line} for line in READING),
     ],
 )
 def test_an_interpreter_without_a_script_is_refused(entry: Any):
@@ -153,7 +175,6 @@ def test_an_interpreter_without_a_script_is_refused(entry: Any):
         "X=check.sh; bash $X",
         "read f; bash $f",
         "jq -r .x | bash check.sh",
-        "generate | bash",
         "bash < check.sh",
         "bash -s <<< true",
         "bash ${X:-check.sh}",
@@ -164,6 +185,37 @@ def test_an_interpreter_without_a_script_is_refused(entry: Any):
         "node -e 1",
         "python3 -m check",
         "'unclosed",
+        "command -v node >/dev/null && node x.js",
+        "command -v python3 || exit 0; python3 x.py",
+        "if ! command -v node; then exit 0; fi; node x.js",
+        "bash --version",
+        "python3 --version",
+        "python3 -V && node -v",
+        "type node",
+        "which node",
+        "bash -euo pipefail -c true",
+        "bash -o pipefail check.sh 2>/dev/null",
+        "bash check.sh >log 2>&1",
+        "python3 -W ignore -X dev x.py",
+        "python3 -Wignore -m check",
+        "ruby -rjson -e 'p JSON.parse(STDIN.read)'",
+        "node --no-warnings --require ./x x.js",
+        "perl -0777 -ne print",
+        "perl -Mstrict -i.bak -pe 1",
+        "php -d x=1 -r 'echo 1;'",
+        "deno run --allow-read x.ts",
+        "uv run --with x python x.py",
+        "sudo -u x bash check.sh",
+        "timeout -k 1 5 bash check.sh",
+        "source .venv/bin/activate && python x.py",
+        "python3 - <<'EOF'\nprint(1)\nEOF",
+        "python3 <<EOF\nbash\nEOF",
+        "bash -c 'cat | jq .'",
+        "x=$(cat); echo $x | python3 -c 'import sys'",
+        "# bash\nbash check.sh # bash",
+        "echo 'bash; sh' \"; bash\"",
+        'python3 "$(dirname "$0")/x.py"',
+        "awk -f check.awk",
     ],
 )
 def test_a_line_that_names_its_code_is_taken(command: str):

@@ -18,14 +18,15 @@ from treadle.ports import Moment
 from treadle.redaction import redacted_logger
 from treadle.resolve.foreign_words import EVENTS, UNUSED_EVENTS
 from treadle.resolve.hook_matchers import Matcher, matcher_of, near_name
+from treadle.resolve.hook_stdin import reads_code
 from treadle.sandboxes.processes import clean_environment
-from treadle.shell.programs import program_name
 
 __all__ = ["Entry", "hook_entries", "hook_table", "once"]
 
 logger = redacted_logger(__name__)
 
 _SECONDS = 60.0
+_MAX_SECONDS = 1_000_000
 _GROUP_FIELDS = ("matcher", "hooks")
 _FIELDS = ("type", "command", "args", "shell", "timeout", "fails", "onFailure", "if")
 _HARMLESS = frozenset({"statusMessage", "once", "async", "asyncRewake", "description", "comment", "name"})
@@ -139,8 +140,10 @@ def _entry(
         raise ConfigurationError(
             f'A hook for {event} must have "type": "command" and a "command": Treadle runs no other hooks. Got {shown(one)}.'
         )
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0:
-        raise ConfigurationError(f"The timeout of a hook for {event} must be seconds above 0; got {shown(seconds)}.")
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds <= _MAX_SECONDS:
+        raise ConfigurationError(
+            f"The timeout of a hook for {event} must be seconds above 0, and at most {_MAX_SECONDS:,}; got {shown(seconds)}."
+        )
     words = _words(one, command, event, folder)
     return Entry(
         command=command if "args" not in one else shlex.join(words),
@@ -176,7 +179,8 @@ def _words(one: Mapping[str, Any], command: str, event: str, folder: str) -> tup
         raise ConfigurationError(
             f"A hook for {event} names {found[0]}, which only plugins of Claude Code have. Write the path of its program."
         )
-    if _reads_code(shlex.join(words) if "args" in one else command, folder):
+    given_to_it = {**clean_environment(), "CLAUDE_PROJECT_DIR": folder, "TREADLE_PROJECT_DIR": folder}
+    if reads_code(shlex.join(words) if "args" in one else command, given_to_it):
         raise ConfigurationError(
             f"The hook `{command[:80]}` for {event} would carry out its standard input, which holds what the model wrote, as code. "
             "Name the script that it runs."
@@ -220,71 +224,3 @@ def _list(value: Any, event: str) -> Sequence[Mapping[str, Any]]:
     if not isinstance(value, list) or not all(isinstance(one, Mapping) for one in value):
         raise ConfigurationError(f"Hooks for {event} must be a list of objects; got {shown(value)}.")
     return value
-
-
-def _reads_code(line: str, folder: str) -> bool:
-    """Whether a line starts an interpreter without a script: it would take the input of the hook for one.
-
-    A variable that the hook does not get is empty: `bash $SCRIPT` is `bash`.
-    """
-    env = {**clean_environment(), "CLAUDE_PROJECT_DIR": folder, "TREADLE_PROJECT_DIR": folder}
-
-    def value(found: re.Match[str]) -> str:
-        is_set_here = re.search(rf"(?<![\w${{]){found[1]}\b", line) is not None
-        return found[0] if is_set_here else env.get(found[1], "")
-
-    try:
-        reading = shlex.shlex(_VARIABLE.sub(value, line), posix=True, punctuation_chars=True)
-        reading.whitespace_split, reading.commenters = True, ""
-        words = list(reading)
-    except ValueError:
-        return False
-    commands: list[list[str]] = [[]]
-    for word in words:
-        if word and set(word) <= set(";&|()<>"):
-            commands.append([word])  # what gets another input begins with `|`, and ends before `<`
-        else:
-            commands[-1].append(word)
-    after = [*commands[1:], [""]]
-    return any(
-        one[:1] != ["|"] and not following[:1][0].startswith("<") and _is_bare(one)
-        for one, following in zip(commands, after, strict=True)
-    )
-
-
-def _is_bare(words: Sequence[str]) -> bool:
-    """Whether a command is an interpreter with options alone."""
-    rest = list(words)
-    while rest and (_BEFORE_PROGRAM.fullmatch(rest[0]) or program_name(rest[0]) in _STARTERS):
-        rest.pop(0)
-    name = program_name(rest[0]) if rest else ""
-    options = _SHELL_OPTIONS if name in _READING_SHELLS else _OPTIONS
-    return name in _READING_SHELLS | _READING and all(map(options.fullmatch, rest[1:]))
-
-
-_VARIABLE = re.compile(r"\$\{?([A-Za-z_]\w*)(?![\w:])\}?")
-_BEFORE_PROGRAM = re.compile(r"[;&()]+|-.*|[A-Za-z_]\w*=.*|\d+[smhd]?|!|\{|if|then|else|while|do", re.DOTALL)
-_STARTERS = frozenset(["env", "exec", "command", "nohup", "nice", "time", "timeout", "sudo", "setsid", "stdbuf"])
-_READING_SHELLS = frozenset(["sh", "bash", "dash", "ash", "ksh", "mksh", "zsh", "fish", "csh", "tcsh"])
-_READING = frozenset(
-    [
-        "python",
-        "pypy",
-        "node",
-        "nodejs",
-        "deno",
-        "bun",
-        "perl",
-        "ruby",
-        "php",
-        "lua",
-        "luajit",
-        "tclsh",
-        "rscript",
-        "julia",
-        "osascript",
-    ]
-)
-_SHELL_OPTIONS = re.compile(r"[-+][A-Zabd-z]*|--[a-z]+|/dev/stdin")
-_OPTIONS = re.compile(r"-[ABD-LN-Zabdf-loqs-z0-9]*|/dev/stdin")
-"""Options that give no code: not `-c`, `-e`, `-m`, `-n`, `-p` or `-r`."""
