@@ -77,6 +77,10 @@ class Attack(NamedTuple):
 FAKE = "mkdir -p fake/objects fake/refs; cp -r {at}/objects {at}/refs fake/; {config} 'worktree = {tree}' > fake/config; echo {w}/fake > {at}/commondir"
 LED = "git init -q -b main evil; git -C evil commit -q --allow-empty -m x; {config} '' > evil/.git/config; echo gitdir: {w}/evil/.git > {at}"
 NEW = "git init -q {at}/n; git -C {at}/n commit -q --allow-empty -m x; {config} '' > {at}/n/.git/config; git -C {at} add n"
+MODE = r"""/usr/bin/python3 -c 'import hashlib, os
+old = open(".git/index", "rb").read()[:-20]
+new = old.replace(bytes((0, 0, 224, 0)), bytes((1, 0, 239, 1)))
+open(".git/new", "wb").write(new + hashlib.sha1(new).digest()); os.rename(".git/new", ".git/index")'"""
 EXTENDED = "git -C {at} config extensions.worktreeConfig true"
 
 
@@ -112,6 +116,12 @@ ATTACKS = {
         "git submodule --quiet deinit -f sub; rm -rf .git/modules; cp -r ../middle b; git submodule init",
         "git submodule update; true",
     ),
+    "and led to by a link above it": Attack(
+        "git init -q --bare new; git -C new fetch -q {w}/b main; git -C new update-ref HEAD FETCH_HEAD; git -C new config core.bare false; mkdir -p .git/modules evil; mv new evil/foo; ln -s ../../evil .git/modules/libs; "
+        + filled(HOOK, at="evil/foo/hooks"),
+        "cp -r ../middle b; git submodule --quiet add ./b libs/foo; git submodule --quiet deinit -f libs/foo; rm -rf .git/modules/libs; git submodule init",
+        "git submodule update libs/foo; true",
+    ),
     "a submodule of a submodule leads elsewhere": Attack(
         filled(LED, at="sub/deep/.git"), after="git -C sub status -s"
     ),
@@ -119,6 +129,19 @@ ATTACKS = {
         filled(LED, at="trees/own/.git"), after="git -C trees/own status -s"
     ),
     "a submodule has a new one": Attack(filled(NEW, at="sub")),
+    "a repository has a new one, by SHA-256": Attack(
+        "git init -q --object-format=sha256 n; git -C n commit -q --allow-empty -m x; git -C n config core.fsmonitor 'touch {ran}; false'; git add n",
+        "rm -rf .git; git init -q --object-format=sha256",
+    ),
+    "a repository has a mode in the index that only git takes for one": Attack(f"{filled(NEW, at='.')}; {MODE}"),
+    "a remote is named in the old way": Attack(
+        "git init -q --bare -b main new; mkdir -p new/hooks .git/remotes; printf '#!/bin/sh\\ntouch {ran}\\n' > new/hooks/post-receive; chmod +x new/hooks/post-receive; echo URL: {w}/new > .git/remotes/origin",
+        after="git push -q origin HEAD:main",
+    ),
+    "a branch of one is named in the old way": Attack(
+        "git init -q --bare -b main new; mkdir -p new/hooks .git/branches; printf '#!/bin/sh\\ntouch {ran}\\n' > new/hooks/post-receive; chmod +x new/hooks/post-receive; echo {w}/new > .git/branches/origin",
+        after="git push -q origin HEAD:main",
+    ),
     "the directory lies elsewhere in the folder": Attack(
         filled(HOOK, at="real/hooks"), "rm -rf .git; git init -q --separate-git-dir real; git commit -q --allow-empty -m x; rm -rf real/hooks",
         "git checkout -q HEAD^0",
@@ -324,6 +347,8 @@ def rebasing(tmp_path: Path) -> Path:
 BEGUN = "git rebase main"
 CONTINUED = "echo done > a.txt; git add a.txt; GIT_EDITOR=true git rebase --continue"
 TODO = ".git/rebase-merge/git-rebase-todo"
+PICKED = "git switch -q main; git cherry-pick topic~1 topic"
+PICKED_ON = "echo done > a.txt; git add a.txt; GIT_EDITOR=true git cherry-pick --continue"
 PROGRAM = "mkdir -p git-merge-x; printf '#!/bin/sh\\ntouch {ran}\\n' > evil; chmod +x evil; "
 ORDERS = {
     "exec": (BEGUN, f"echo exec touch {{ran}} >> {TODO}", CONTINUED),
@@ -331,9 +356,10 @@ ORDERS = {
     "exec after a lot": (BEGUN, f"(printf '#'; head -c 3000000 /dev/zero | tr '\\0' a; echo; echo x touch {{ran}}) >> {TODO}", CONTINUED),
     "strategy": (BEGUN, PROGRAM + "echo x/../evil > .git/rebase-merge/strategy", CONTINUED),
     "strategy of a cherry-pick": (
-        "git switch -q main; git cherry-pick topic~1 topic",
-        PROGRAM + "printf '[options]\\n\\tstrategy = x/../evil\\n' > .git/sequencer/opts",
-        "echo done > a.txt; git add a.txt; GIT_EDITOR=true git cherry-pick --continue",
+        PICKED, PROGRAM + "printf '[options]\\n\\tstrategy = x/../evil\\n' > .git/sequencer/opts", PICKED_ON,
+    ),
+    "strategy on the next line": (
+        PICKED, PROGRAM + "printf '[options]\\n\\tStrategy = \\\\\\r\\nx/../evil\\n' > .git/sequencer/opts", PICKED_ON,
     ),
 }  # fmt: skip
 
@@ -355,6 +381,27 @@ def test_what_git_is_in_the_middle_of_runs_nothing_that_a_command_put_there(
 
     bare(rebasing, f"{continued}; true")
     assert ran.exists() == (run is bare)
+
+
+LINKS = {
+    "a link": f"mv {TODO} todo; ln -s ../../todo {TODO}",
+    "another name of the file": f"ln {TODO} todo",
+    "a folder that is a link": "mv .git/rebase-merge state; ln -s ../state .git/rebase-merge; ln -s state/git-rebase-todo todo",
+}
+
+
+@needs_bwrap
+@pytest.mark.row("D-PROTECTED")
+@pytest.mark.parametrize("run", [confined, bare])
+@pytest.mark.parametrize("name", LINKS)
+def test_a_second_command_adds_nothing_to_the_list_of_a_rebase(
+    rebasing: Path, tmp_path: Path, name: str, run: Callable[[Path, str], object]
+):
+    run(rebasing, f"{BEGUN}; {LINKS[name]}")
+    run(rebasing, f"echo exec touch {tmp_path}/ran >> todo")
+
+    bare(rebasing, f"{CONTINUED}; true")
+    assert (tmp_path / "ran").exists() == (run is bare)
 
 
 @needs_bwrap

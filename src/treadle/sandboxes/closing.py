@@ -3,7 +3,7 @@
 It imports nothing of Treadle: the keeper reads it as a file of its own.
 """
 
-# ruff: noqa: PTH101, PTH112, PTH113, PTH115, PTH116, PTH118, PTH120, PTH123, PTH211 - no heavy imports, as in the keeper
+# ruff: noqa: PTH101, PTH112, PTH113, PTH114, PTH115, PTH116, PTH118, PTH119, PTH120, PTH123, PTH211 - no heavy imports, as in the keeper
 
 import contextlib
 import os
@@ -11,20 +11,22 @@ import re
 import stat
 
 __all__ = ["ClosedNames", "Repositories", "entries_of", "is_repository", "linked_repositories", "named",
-           "repository_of", "text_of"]  # fmt: skip
+           "repository_of", "settings_of", "text_of"]  # fmt: skip
 
 _REPOSITORY = ("HEAD", "commondir", "refs", "objects")  # what git looks for at the top of one; the rarest names first
 _INNER = ("modules", "worktrees")
-_LINKED = b"\0\0\xe0\0"  # the mode of an entry of git's index that is a repository of its own
 _MOST_BYTES, _MOST_FOLDERS = 1_000_000, 300
 _NO_PROJECTS = frozenset((".git", "node_modules", "__pycache__"))
 _READING = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
-_ORDERS = (
-    ("rebase-merge/git-rebase-todo", re.compile(r"^[ \t\r]*(x|exec)\b", re.MULTILINE)),
-    ("rebase-merge/strategy", re.compile("/")),
-    ("sequencer/opts", re.compile(r"strategy\s*=.*/")),
-)
-"""Files of what git is in the middle of, and what in them has it run a program."""
+_ORDERS = {
+    "rebase-merge": {
+        "git-rebase-todo": re.compile(r"^[ \t\r]*(x|exec)\b", re.MULTILINE),
+        "strategy": re.compile("/"),
+    },
+    "rebase-apply": {},
+    "sequencer": {"opts": re.compile(r"strategy\s*=.*/", re.IGNORECASE)},
+}
+"""Folders of what git is in the middle of, files in them, and what in these has it run a program."""
 
 
 def entries_of(folder: str) -> "list[os.DirEntry[str]]":
@@ -50,6 +52,11 @@ def text_of(file: str) -> str:
         if stat.S_ISREG(os.fstat(content.fileno()).st_mode):
             return os.fsdecode(content.read(_MOST_BYTES)).replace("\0", "")
     return ""
+
+
+def settings_of(file: str) -> str:
+    """Return what a file of git's configuration holds, with continued lines joined as git does."""
+    return text_of(file).replace("\r\n", "\n").replace("\\\n", "")
 
 
 class Repositories:
@@ -146,11 +153,11 @@ def repository_of(folder: str) -> "tuple[str, str] | None":
 
 
 def inner_repositories(own: str) -> "list[str]":
-    """Return the directories of submodules and worktrees in that of a repository, but not what is in these. A link to one counts as one."""
+    """Return the directories of submodules and worktrees in that of a repository, but not what is in these. Every link counts as one: it may lead to some."""
     found, left = [], [f"{own}/{kind}" for kind in _INNER]
     while left:
         for entry in entries_of(left.pop()):
-            if os.path.lexists(f"{entry.path}/HEAD"):
+            if entry.is_symlink() or os.path.lexists(f"{entry.path}/HEAD"):
                 found.append(entry.path)
             elif _is_folder(entry):
                 left.append(entry.path)
@@ -175,16 +182,22 @@ def linked_repositories(own: str) -> "set[str]":
     """Return the folders that the index in the directory of a repository says to be repositories of their own, such as submodules."""
     found: set[str] = set()
     for path, _, _ in _index_files(own):
-        for size in (20, 32):  # of the names of objects: by SHA-1, by SHA-256
+        for size in _sizes(own):
             with contextlib.suppress(OSError, ValueError, IndexError), open(path, "rb") as file:
                 _add_linked(file.read(), size, found)
     return {one for one in found if not {"", ".", ".."} & set(one.split("/"))}
 
 
+def _sizes(own: str) -> "tuple[int, ...]":
+    """Return the sizes that the names of objects may have in a repository: by SHA-1, by SHA-256."""
+    common = _placed(own, text_of(f"{own}/commondir").strip())
+    return (20, 32) if "objectformat" in settings_of(f"{common}/config").lower() else (20,)
+
+
 def _add_linked(data: bytes, size: int, found: "set[str]") -> None:
     """Read an index of git. Another file, or one with names of another size, ends with an error."""
     version, at, name = data[7], 12, b""
-    for _ in range(int.from_bytes(data[8:12], "big") if _LINKED in data else 0):
+    for _ in range(int.from_bytes(data[8:12], "big")):
         start, kept = at + 42 + size + (2 if version > 2 and data[at + 40 + size] & 0x40 else 0), b""
         if version == 4:  # a name is what it has in common with the one before, and the rest
             left_out = data[start] & 127
@@ -194,7 +207,7 @@ def _add_linked(data: bytes, size: int, found: "set[str]") -> None:
             start, kept = start + 1, name[: len(name) - left_out]
         end = data.index(b"\0", start)
         name = kept + data[start:end]
-        if data[at + 24 : at + 28] == _LINKED:
+        if data[at + 26] >> 4 == 0xE:  # all that git looks at, in the mode of a repository of its own
             found.add(os.fsdecode(name))
         at = end + 1 if version == 4 else at + ((end - at) // 8 + 1) * 8
 
@@ -244,12 +257,8 @@ class ClosedNames:
         self._to_close: dict[str, set[str]] = {}
         self._linked, self._known = frozenset(found.trees), found.inner
         self._own = [*dict.fromkeys([*found.own, *self._trees.values()])]
-        self._orders = [
-            (f"{own}/{name}", pattern)
-            for own in self._own
-            for name, pattern in _ORDERS
-            if not os.path.lexists(os.path.dirname(f"{own}/{name}"))
-        ]
+        under_way = (f"{own}/{name}" for own in self._own for name in _ORDERS)
+        self._not_under_way = [one for one in under_way if not os.path.lexists(one)]
 
     def _note(self, folder: str, names: "tuple[str, ...] | list[str]") -> None:
         top = os.path.realpath(folder) if os.path.isdir(folder) else None
@@ -336,13 +345,22 @@ class ClosedNames:
         return [one for found in self._to_close.values() for one in found]
 
     def _new_orders(self) -> "list[str]":
-        """Return the files of what git is in the middle of since the start, where they have it run a program when a person has it continue."""
-        return [file for file, pattern in self._orders if _names_program(file, pattern)]
+        """Return the files of what git is in the middle of since the start, where they have it run a program when a person has it continue.
+
+        A link counts as one: another program may write where it leads.
+        """
+        found = []
+        for folder in self._not_under_way:
+            orders = _ORDERS[os.path.basename(folder)]
+            found += [folder] if os.path.islink(folder) else []
+            found += [one.path for one in entries_of(folder) if one.is_symlink()]
+            found += [file for name in orders if _names_program(file := f"{folder}/{name}", orders[name])]
+        return found
 
 
 def _names_program(file: str, pattern: "re.Pattern[str]") -> bool:
     with contextlib.suppress(OSError):
-        return os.stat(file).st_size > _MOST_BYTES or pattern.search(text_of(file)) is not None
+        return os.stat(file).st_size > _MOST_BYTES or pattern.search(settings_of(file)) is not None
     return False
 
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
-from treadle.sandboxes.closing import repository_of, text_of
+from treadle.sandboxes.closing import repository_of, settings_of, text_of
 
 __all__ = ["configured_names"]
 
@@ -89,7 +89,7 @@ def _common(own: str) -> str:
 def _settings(file: str) -> Iterator[tuple[str, str, str]]:
     """Yield the section, key and value of each setting in a file of git's configuration, as far as these can hold a path."""
     section = ""
-    for line in text_of(file).replace("\\\n", "").splitlines():
+    for line in settings_of(file).splitlines():
         if begun := _SECTION.match(line.strip()):
             section = begun[1].partition(".")[0].lower()
         if found := _SETTING.match(line.strip()):

@@ -37,8 +37,8 @@ _LEFTHOOK = tuple(
 )
 
 SEALED = (
-    ".git/config", ".git/config.worktree", ".git/commondir", ".git/hooks", ".gitmodules", ".githooks", ".jj/repo/config.toml", ".jj/workspace-config.toml",
-    ".hg/hgrc", ".hg/hgrc-not-shared", ".hg/sharedpath", ".sl/config",
+    ".git/config", ".git/config.worktree", ".git/commondir", ".git/hooks", ".git/remotes", ".git/branches", ".gitmodules", ".githooks",
+    ".jj/repo/config.toml", ".jj/workspace-config.toml", ".hg/hgrc", ".hg/hgrc-not-shared", ".hg/sharedpath", ".sl/config",
     ".husky", ".huskyrc", ".huskyrc.json", ".huskyrc.yaml", ".huskyrc.yml", ".huskyrc.js", "husky.config.js", *_LEFTHOOK, "captainhook.json", "grumphp.yml",
     ".pre-commit-config.yaml", ".pre-commit-config.yml", "prek.toml", ".overcommit.yml", ".local-overcommit.yml",
     *_AGENTS, ".mcp.json", ".claude.json", "opencode.json", "opencode.jsonc", "crush.json", ".crush.json", ".continuerc.json", ".roomodes", ".kilocodemodes",
