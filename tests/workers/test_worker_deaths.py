@@ -84,7 +84,7 @@ import asyncio, os, sys
 from treadle import Agent, Worker, tool
 from treadle.testing import ScriptedModel, call, text
 
-@tool(effect="read", permission="allow")
+@tool(effect="idempotent", permission="allow")  # its start is stored before it runs, so that all three die at one place
 async def wait() -> str:
     "Wait."
     os._exit(9)
