@@ -234,6 +234,31 @@ def test_what_was_taken_from_a_submodule_is_said_and_kept(project: Path):
 
 
 @needs_bwrap
+@pytest.mark.parametrize(
+    ("line", "file"),
+    [
+        ("git config user.name me", "config"),
+        ("git branch -m new", "config"),
+        ("git remote add x ../inner", "config"),
+        ("git submodule update --init", "modules/sub/config"),
+        ("mv -f a.txt .git/config", "config"),
+    ],
+)
+def test_a_command_that_would_replace_a_protected_file_is_told_what_refused_it(project: Path, line: str, file: str):
+    done = confined(project, line)
+
+    assert done.exit_code
+    assert [(one.kind, one.target) for one in done.refused] == [("write", str(project / ".git" / file))]
+
+
+@needs_bwrap
+def test_something_busy_that_is_not_protected_was_not_refused(project: Path):
+    words = "rm: cannot remove 'a.txt': Device or resource busy"
+
+    assert confined(project, f'echo "{words}" >&2; echo "Device or resource busy" >&2; exit 1').refused == ()
+
+
+@needs_bwrap
 @pytest.mark.row("D-PROTECTED")
 def test_a_process_in_the_background_leaves_nothing_either(project: Path, tmp_path: Path):
     ran = tmp_path / "ran"

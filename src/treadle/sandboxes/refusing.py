@@ -26,6 +26,7 @@ _MOST_LINES = 2000
 _LONGEST_LINE = 300
 
 _WRITING = ("Read-only file system", "EROFS")
+_REPLACING = ("Device or resource busy", "EBUSY")  # to rename a file over one that is mounted read-only
 _CLOSED = ("Permission denied", "Operation not permitted", "PermissionError", "EACCES", "EPERM")
 _MISSING = ("No such file or directory", "FileNotFoundError", "ENOENT")
 _WORDS: tuple[tuple[Literal["network", "processes", "memory", "disk"], tuple[str, ...]], ...] = (
@@ -165,9 +166,10 @@ def _refused(line: str, places: Places, cwd: str, about: Confinement) -> Refusal
             return None if is_open.get(kind) else Refusal(kind=kind, line=line)
     if not about.network and _first(_UNANSWERED, line) and any(map(_is_listened_on, _PORT.findall(line))):
         return Refusal(kind="network", line=line)
-    if word := _first(_WRITING, line):
+    if word := _first((*_WRITING, *_REPLACING), line):
         path = _path(line, word, cwd)
-        return None if path and places.takes(path) else Refusal(kind="write", target=path, line=line)
+        is_own = places.takes(path) if path else word in _REPLACING
+        return None if is_own else Refusal(kind="write", target=path, line=line)
     if word := _first(_CLOSED, line):
         return _closed(line, _path(line, word, cwd), places)
     if word := _first(_MISSING, line):
