@@ -25,6 +25,17 @@ FILES = [
     "node_modules/.bin/lint",
     ".venv/bin/lint",
     "notes.md",
+    "guard.rb",
+    "guard.pl",
+    "lib/Guard.pm",
+    "eslint.config.js",
+    "build.gradle",
+    "compose.yaml",
+    "pom.xml",
+    "mise.toml",
+    "lefthook.yml",
+    "vite.config.ts",
+    "composer.json",
 ]
 
 
@@ -87,6 +98,36 @@ def folder(tmp_path: Path) -> Path:
         ("make -fown.mk", "own.mk"),
         ("lint --config=conf.js", "conf.js"),
         ("lint", "tools/check.sh"),
+        ("python3 -c 'import check'", "check.py"),
+        ("python3 -Wignore -Ic 'import sys; from tools import check'", "tools/check.py"),
+        ("python3 -W ignore -c'import tools.check'", "tools/__init__.py"),
+        ("uv run python -c 'import check'", "check.py"),
+        ("PYTHONPATH=tools python3 -c 'import check'", "tools/check.py"),
+        ("python3 -c 'import sys; sys.path.insert(0, \"tools\"); import check'", "tools/check.py"),
+        ("node -e 'require(\"./lib\")'", "lib/index.js"),
+        ("node -p 'require(\"./hook\")'", "hook.js"),
+        ("node --input-type=module -e \"import('./hook.js')\"", "hook.js"),
+        ("ruby -e 'require_relative \"guard\"'", "guard.rb"),
+        ("ruby -r./guard -e 1", "guard.rb"),
+        ("perl -e 'require \"./guard.pl\"'", "guard.pl"),
+        ("perl -Ilib -MGuard -e 1", "lib/Guard.pm"),
+        ("perl -Ilib -e 'use Guard;'", "lib/Guard.pm"),
+        ('find tools -name "*.sh" -exec bash {} \\;', "tools/check.sh"),
+        ("find ./tools -type f -exec {} +", "tools/check.sh"),
+        ("ls tools | xargs -I{} bash tools/{}", "tools/check.sh"),
+        ("ls tools | xargs -I% ./tools/%", "tools/check.sh"),
+        ("find tools -type f | xargs -n1 bash", "tools/check.sh"),
+        ("find tools -type f | xargs -n 1 env A=b python3 -u", "tools/check.py"),
+        ("run-parts --regex=. tools", "tools/check.sh"),
+        ("bash ~+/tools/check.sh", "tools/check.sh"),
+        ("npx eslint .", "eslint.config.js"),
+        ("./gradlew check", "build.gradle"),
+        ("docker compose run x", "compose.yaml"),
+        ("mvn -q test", "pom.xml"),
+        ("mise run x", "mise.toml"),
+        ("lefthook run pre-commit", "lefthook.yml"),
+        ("npx vitest", "vite.config.ts"),
+        ("composer check", "composer.json"),
     ],
 )
 def test_a_file_that_a_line_starts_is_found(folder: Path, command: str, file: str):
@@ -113,6 +154,13 @@ def test_a_file_that_a_line_starts_is_found(folder: Path, command: str, file: st
         ('eval "$(cat line)"', "..."),
         ('xargs -n 1 "$(cat line)"', "..."),
         ("*/*/*/*/check.sh", "*/*/*/*/check.sh"),
+        ("python3 -c '__import__(name)'", "__import__(name)"),
+        ("python3 -c 'import importlib; importlib.import_module(x)'", "import importlib; importlib.import_module(x)"),
+        ("python3 -c 'exec(open(x).read())'", "exec(open(x).read())"),
+        ("python3 -c 'import'", "import"),
+        ("node -e 'require(process.argv[1])'", "require(process.argv[1])"),
+        ("find . -name '*.sh' -exec bash {} ';'", "{}"),
+        ("ls | xargs -n1 bash", "{}"),
     ],
 )
 def test_what_is_started_and_cannot_be_known_before_is_reported(folder: Path, command: str, word: str):
@@ -128,6 +176,12 @@ def test_what_is_started_and_cannot_be_known_before_is_reported(folder: Path, co
         'python3 check.py "$(cat)"',
         "awk '{print $1}' | grep '*'",
         'X=$(cat); [ -n "$X" ] && exit 2',
+        "git diff --name-only | xargs eslint",
+        "git ls-files | xargs python3 check.py",
+        "find . -name '*.py' -exec grep -l x {} +",
+        "find . -exec sh -c 'ruff \"$1\"' _ {} ';'",
+        "python3 -c 'import json, sys; sys.exit(2 if json.load(sys.stdin) else 0)'",
+        "node -e 'JSON.parse(require(\"fs\").readFileSync(0))'",
     ],
 )
 def test_data_of_a_line_that_nobody_knows_is_no_program(folder: Path, command: str):
@@ -135,6 +189,14 @@ def test_data_of_a_line_that_nobody_knows_is_no_program(folder: Path, command: s
 
     assert found.unknown == ()
     assert "notes.md" not in found.files
+
+
+@pytest.mark.row("D-TRUST")
+def test_a_folder_whose_files_are_run_and_that_holds_too_many_is_reported(folder: Path):
+    for number in range(600):
+        (folder / "tools" / f"{number}.sh").touch()
+
+    assert files_named(folder, "run-parts tools").unknown == ("tools",)
 
 
 @pytest.mark.parametrize("command", ["'", '"$', "$(", "${", "\\", "`", "a\0b", "\ud800", "$(" * 5000, "{" * 5000, "{a,b}" * 50, "* " * 3000])  # fmt: skip

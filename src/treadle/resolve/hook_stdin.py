@@ -185,7 +185,7 @@ def _takes_input(command: _Command, depth: int) -> bool:
 
 
 def _reads_file(name: str, words: list[str], *, is_started: bool) -> bool:
-    """Whether a program that is no interpreter gets its standard input by a name, as its code."""
+    """Whether a program that is not an interpreter gets its standard input by a name, as its code."""
     first = [_text(word) for word in words[1:2]]
     if name in (".", "source"):
         return any(map(_INPUT.fullmatch, first))

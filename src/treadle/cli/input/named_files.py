@@ -13,6 +13,7 @@ from pathlib import Path
 
 import msgspec
 
+from treadle.cli.input.named_code import loaded_by, spreads
 from treadle.cli.input.shell_words import UNKNOWN, Word, commands_in
 
 __all__ = ["BY_CUSTOM", "Named", "exec_line", "files_named", "usual_variables"]
@@ -26,6 +27,29 @@ _WILD_PARTS = re.compile(r"[^/]*[*?\[][^/]*")
 _BEFORE_PROGRAM = re.compile(r"[A-Za-z_]\w*=.*|\d+[smhd]?|", re.DOTALL)
 _JAVASCRIPT = (".js", ".mjs", ".cjs", ".ts", ".mts", "/index.js", "/package.json")
 _PYTHON = ("pyproject.toml", "setup.cfg")
+_YAML = (".yml", ".yaml")
+_COMPOSE = tuple(
+    f"{name}{end}"
+    for name in ("compose", "docker-compose", "compose.override", "docker-compose.override")
+    for end in _YAML
+)
+_GRADLE = tuple(f"{name}.gradle{end}" for name in ("build", "settings", "init") for end in ("", ".kts"))
+_GRADLE += ("gradle.properties", "gradle/wrapper/gradle-wrapper.properties", "gradle/wrapper/gradle-wrapper.jar")
+_MAVEN = (
+    "pom.xml",
+    ".mvn/extensions.xml",
+    ".mvn/jvm.config",
+    ".mvn/maven.config",
+    ".mvn/wrapper/maven-wrapper.properties",
+)
+
+
+def _configs(*names: str) -> tuple[str, ...]:
+    """Return the files in which programs of JavaScript look for their settings, by how these begin."""
+    ends = ("", ".js", ".mjs", ".cjs", ".ts", ".mts", ".cts", ".json", *_YAML)
+    return ("package.json", *(f"{name}{end}" for name in names for end in ends))
+
+
 _READS: Mapping[str, Sequence[str]] = {
     "make": ("GNUmakefile", "makefile", "Makefile"),
     "just": ("justfile", "Justfile", ".justfile"),
@@ -42,6 +66,22 @@ _READS: Mapping[str, Sequence[str]] = {
     "uv": ("pyproject.toml", "uv.toml"),
     **dict.fromkeys(("poetry", "pdm", "hatch"), ("pyproject.toml",)),
     **dict.fromkeys(("npm", "npx", "pnpm", "yarn", "bun"), ("package.json",)),
+    "eslint": _configs("eslint.config", ".eslintrc"),
+    "prettier": _configs("prettier.config", ".prettierrc"),
+    "stylelint": _configs("stylelint.config", ".stylelintrc"),
+    "jest": _configs("jest.config"),
+    "vitest": _configs("vitest.config", "vite.config"),
+    "vite": _configs("vite.config"),
+    "webpack": _configs("webpack.config"),
+    "rollup": _configs("rollup.config"),
+    "babel": _configs("babel.config", ".babelrc"),
+    "lint-staged": _configs("lint-staged.config", ".lintstagedrc"),
+    **dict.fromkeys(("gradle", "gradlew"), _GRADLE),
+    **dict.fromkeys(("mvn", "mvnw"), _MAVEN),
+    **dict.fromkeys(("docker", "docker-compose", "podman", "podman-compose"), _COMPOSE),
+    "composer": ("composer.json",),
+    "mise": ("mise.toml", ".mise.toml", "mise.local.toml", ".mise/config.toml", ".config/mise.toml", ".tool-versions"),
+    "lefthook": tuple(f"{dot}lefthook{end}" for dot in ("", ".") for end in (*_YAML, ".toml", ".json")),
 }
 """Programs, and the files that say what these run."""
 BY_CUSTOM = frozenset(name for names in _READS.values() for name in names)
@@ -93,6 +133,9 @@ def files_named(root: Path, command: str, environment: Mapping[str, str] | None 
     code, unknown = list[str](), list[str]()
     for one in commands:
         _look(one, code, unknown)
+        names, unclear = loaded_by([word.text for word in one])
+        code += names
+        unknown += map(_shown, unclear)
     plain = _ROOT.sub(lambda _: str(root), command)
     parts = [part for one in commands for word in one for part in _parts(word.text)]
     parts += [part for one in _WORDS.findall(plain) for part in (one, one.replace("\\", ""))]
@@ -100,7 +143,9 @@ def files_named(root: Path, command: str, environment: Mapping[str, str] | None 
     folders = _folders(root, words)
     wild = [place for one in commands for word in one for place in _matches(word, folders, unknown)]
     wanted = [place / name for place in folders for name in _names(words, commands, variables)]
-    started = {place / name for place in folders for name in code}
+    started = {place / name for place in folders for name in code if "\0" not in name}
+    if any(spreads([word.text for word in one], _WRAPPERS, _RUNNERS) for one in commands):
+        started.update(_files_in(root, folders, [word.text for one in commands for word in one], unknown))
     files, started_names = dict[str, Path](), set[str]()
     for named in sorted({*wanted, *wild, *started}):
         if (found := _file(root, named)) is not None:
@@ -206,6 +251,25 @@ def _matches(word: Word, folders: Sequence[Path], unknown: list[str]) -> Iterato
             if len(found) > _MAX_FOUND:
                 unknown.append(word.text)
             yield from (place / name for name in found[:_MAX_FOUND])
+
+
+def _files_in(root: Path, folders: Sequence[Path], words: Sequence[str], unknown: list[str]) -> Iterator[Path]:
+    """Yield all files of the folders that a command names: it runs what it finds there. The whole project is too much to bind."""
+    named = [one for one in folders if one != root]
+    if not named or any(os.path.normpath(root / word) == str(root) for word in words):
+        unknown.append("{}")
+        return
+    number = 0
+    for folder in named:
+        for place, inner, names in os.walk(folder):
+            number += len(names) + len(inner)
+            if number > _MAX_FOUND or len(Path(place).relative_to(folder).parts) > _MAX_DEEP:
+                unknown.append(str(folder.relative_to(root)))
+                return
+            yield from (Path(place, name) for name in names)
+
+
+_MAX_DEEP = 8
 
 
 def _without_braces(pattern: str) -> list[str]:

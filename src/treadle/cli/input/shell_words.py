@@ -14,6 +14,8 @@ __all__ = ["UNKNOWN", "Word", "commands_in"]
 UNKNOWN = "\ufffc"
 """Stands for text that is known only once the line runs."""
 _HERE = re.compile(r"\s*(?:pwd(?:\s+-[LP])?|git rev-parse --show-toplevel)\s*(?:2>\s*/dev/null)?\s*")
+_TILDE = re.compile(r"[+-]?(?=/)")
+"""What follows a `~` that is a folder: `~+` is the one where the line is."""
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _BRACED = re.compile(r"([A-Za-z_]\w*)(?::?[-=]([^{}]*))?")
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
@@ -101,8 +103,9 @@ class _Reader:
             return self._line[self._at - 1 : self._at].replace("\n", ""), False
         if sign in "$`":
             return self._expanded(sign), False
-        if sign == "~" and self._line[self._at : self._at + 1] == "/":
-            return self._variables.get("HOME", UNKNOWN), False
+        if sign == "~" and (place := _TILDE.match(self._line, self._at)) is not None:
+            self._at = place.end()
+            return "." if place[0] else self._variables.get("HOME", UNKNOWN), False
         return sign, True
 
     def _until(self, end: str) -> str:
