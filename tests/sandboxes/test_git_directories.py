@@ -408,11 +408,13 @@ def test_what_git_is_in_the_middle_of_runs_nothing_that_a_command_put_there(
     assert ran.exists() == (run is bare)
 
 
+ADDED = "echo exec touch {ran} >> todo"
 LINKS = {
-    "a link": f"mv {TODO} todo; ln -s ../../todo {TODO}",
-    "another name of the file": f"ln {TODO} todo",
-    "a folder that is a link": "mv .git/rebase-merge state; ln -s ../state .git/rebase-merge; ln -s state/git-rebase-todo todo",
-}
+    "a link": (f"mv {TODO} todo; ln -s ../../todo {TODO}", ADDED),
+    "another name of the file": (f"ln {TODO} todo", ADDED),
+    "a folder that is a link": ("mv .git/rebase-merge state; ln -s ../state .git/rebase-merge", f"cp -r state todos; {ADDED}s/git-rebase-todo; ln -sfn ../todos .git/rebase-merge"),
+    "a folder that is a link to a link": ("mv .git/rebase-merge state; ln -s ../on .git/rebase-merge; ln -s state on", f"cp -r state todos; {ADDED}s/git-rebase-todo; ln -sfn todos on"),
+}  # fmt: skip
 
 
 @needs_bwrap
@@ -422,8 +424,9 @@ LINKS = {
 def test_a_second_command_adds_nothing_to_the_list_of_a_rebase(
     rebasing: Path, tmp_path: Path, name: str, run: Callable[[Path, str], object]
 ):
-    run(rebasing, f"{BEGUN}; {LINKS[name]}")
-    run(rebasing, f"echo exec touch {tmp_path}/ran >> todo")
+    first, second = LINKS[name]
+    run(rebasing, f"{BEGUN}; {first}")
+    run(rebasing, second.replace("{ran}", f"{tmp_path}/ran"))
 
     bare(rebasing, f"{CONTINUED}; true")
     assert (tmp_path / "ran").exists() == (run is bare)
