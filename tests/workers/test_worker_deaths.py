@@ -81,12 +81,15 @@ async def test_a_run_that_was_handed_over_three_times_is_not_set_aside(address: 
 KILLER = """
 import asyncio, os, sys
 
-from treadle import Agent, Worker, tool
+from treadle import Agent, ToolContext, Worker, open_journal, tool
 from treadle.testing import ScriptedModel, call, text
 
-@tool(effect="idempotent", permission="allow")  # its start is stored before it runs, so that all three die at one place
-async def wait() -> str:
+@tool(effect="read", permission="allow")
+async def wait(ctx: ToolContext) -> str:
     "Wait."
+    async with open_journal(sys.argv[1]) as journal:  # the start of a read is stored beside it: all die at one place
+        while (await journal.read(ctx.session.id))[-1].type != "tool.started":
+            await asyncio.sleep(0.01)  # sleep: the store of another connection tells nobody
     os._exit(9)
 
 def make() -> Agent:
