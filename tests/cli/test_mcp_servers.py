@@ -103,6 +103,8 @@ def test_a_program_of_the_folder_is_approved_with_the_server_that_it_is(treadle:
         ("node", ["--env-file", "settings.env", "server"], "settings.env"),
         ("${SERVERS}/start", [], "start"),
         ("uv", ["run", "--directory", "tools", "server"], "tools/pyproject.toml"),
+        ("python3", ["-c", "import server"], "server.py"),
+        ("node", ["-e", 'require("./conf")'], "conf.js"),
     ],
 )
 def test_a_program_is_approved_with_its_server_however_it_is_named(
@@ -127,6 +129,38 @@ def test_a_server_whose_file_cannot_be_known_before_cannot_be_approved(treadle: 
 
     assert "is known only once it runs" in treadle("mcp", "approve", "raw", code=2).stderr
     assert treadle.json("mcp", "--json", code=0)[0]["state"] == "waiting"
+
+
+@pytest.mark.row("E-MCP-TRUST")
+@pytest.mark.parametrize("said", [{"disabled": True}, {"enabled": False}])
+def test_a_server_that_is_disabled_is_shown_and_never_started(treadle: Any, project: Path, said: dict[str, bool]):
+    write(project, str(project), **said)
+    assert treadle.json("mcp", "--json", code=0)[0]["state"] == "disabled"
+    assert "approve" not in treadle("mcp", code=0).stdout
+    assert "No server is waiting" in treadle("mcp", "approve", code=0).stdout
+
+    for act in ("approve", "test"):
+        assert "is disabled in" in treadle("mcp", act, "raw", code=2).stderr
+    ran, words = run(treadle)
+    assert not ran
+    assert "approve" not in words
+
+
+@pytest.mark.row("E-MCP-TRUST")
+@pytest.mark.parametrize("arguments", [["-c", "import argparse"], ["-m", "json.tool"]])
+def test_a_server_of_python_code_imports_nothing_from_the_folder_that_was_not_approved(
+    treadle: Any, project: Path, arguments: list[str]
+):
+    entry = {"command": sys.executable, "args": arguments}
+    (project / ".mcp.json").write_text(json.dumps({"mcpServers": {"raw": entry}}))
+    treadle("mcp", "approve", "raw", code=0)
+    (project / "gettext.py").write_text(
+        "open('ran', 'w')\
+"
+    )
+    treadle("mcp", "test", "raw", code=1)
+
+    assert not (project / "ran").exists()
 
 
 def test_what_hides_in_a_command_is_shown(treadle: Any, project: Path):

@@ -46,7 +46,7 @@ def _list(options: Options, settings: Settings, terminal: Terminal) -> int:
         terminal.line(f"{'':<16} from {one_line(one.origin, 300)}")
     if not settings.mcp:
         terminal.line("No MCP server is configured. To add one: treadle mcp add NAME -- COMMAND ARGUMENT...")
-    elif any(not one.is_used for one in settings.mcp):
+    elif any(one.is_waiting for one in settings.mcp):
         terminal.line(
             "Servers marked waiting or changed are not used. Check their commands, then run: treadle mcp approve NAME"
         )
@@ -112,7 +112,7 @@ def _remove(options: Options, settings: Settings, terminal: Terminal) -> int:
 
 def _approve(options: Options, settings: Settings, terminal: Terminal) -> int:
     """Show what a folder's servers would start, and trust them as they are."""
-    waiting = [one for one in settings.mcp if one.state in ("waiting", "changed")]
+    waiting = [one for one in settings.mcp if one.is_waiting]
     if options.name is not None:
         waiting = [_found(options.name, settings)]
     for one in waiting:
@@ -145,7 +145,7 @@ def _test(options: Options, settings: Settings, terminal: Terminal) -> int:
         [_found(options.name, settings)] if options.name is not None else [one for one in settings.mcp if one.is_used]
     )
     for one in chosen:
-        if not one.is_used:
+        if one.is_waiting:
             raise UsageError(
                 f"MCP server {one.entry.name!r} is not approved: {one_line(one.entry.shown, 300)}. "
                 f"To approve it: treadle mcp approve {one.entry.name}"

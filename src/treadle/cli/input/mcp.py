@@ -41,12 +41,17 @@ class ListedServer(msgspec.Struct, frozen=True, kw_only=True):
     entry: McpEntry
     origin: str
     """The file."""
-    state: Literal["own", "approved", "waiting", "changed"]
-    """Whether it is used: `waiting` and `changed` ask the person first."""
+    state: Literal["own", "approved", "waiting", "changed", "disabled"]
+    """Whether it is used: `waiting` and `changed` ask the person first, and `disabled` is what its file says."""
 
     @property
     def is_used(self) -> bool:
         return self.state in ("own", "approved")
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it is used once the person approves it."""
+        return self.state in ("waiting", "changed")
 
 
 class _Approved(msgspec.Struct, kw_only=True):
@@ -92,12 +97,18 @@ def listed_servers(folder: Path, environment: Mapping[str, str], layers: Sequenc
         ]
     first: dict[str, ListedServer] = {}
     for one in found:
-        first.setdefault(_OTHER_SIGNS.sub("_", one.entry.name), one)
+        listed = msgspec.structs.replace(one, state="disabled") if _is_disabled(one.entry) else one
+        first.setdefault(_OTHER_SIGNS.sub("_", one.entry.name), listed)
     return list(first.values())
 
 
 _OTHER_SIGNS = re.compile(r"[^A-Za-z0-9_-]")
 """What becomes `_` in the names of tools: `my.server` and `my_server` have the same rules, and are one name here."""
+
+
+def _is_disabled(entry: McpEntry) -> bool:
+    """Whether a file says that a server is not to be used, in either word that other agents read."""
+    return bool(entry.said.get("disabled")) or not entry.said.get("enabled", True)
 
 
 def _state(entry: McpEntry, folder: Path, approved: Mapping[str, str]) -> Literal["approved", "waiting", "changed"]:
@@ -172,16 +183,41 @@ def tools_of(server: ListedServer, folder: Path) -> McpTools:
 
     Raises:
         ConfigurationError: Its entry is wrong, or needs a variable that is not set.
+        UsageError: It is disabled.
     """
-    return server.entry.tools(folder=folder.absolute(), is_own=server.state == "own")
+    _refuse_disabled(server)
+    entry, is_own = server.entry, server.state == "own"
+    if not is_own and _imports_elsewhere(entry, folder):
+        entry = McpEntry(entry.name, {**entry.said, "env": {**(entry.said.get("env") or {}), "PYTHONSAFEPATH": "1"}})
+    return entry.tools(folder=folder.absolute(), is_own=is_own)
+
+
+def _refuse_disabled(server: ListedServer) -> None:
+    if server.state == "disabled":
+        raise UsageError(
+            f"MCP server {server.entry.name!r} is disabled in {server.origin}. To use it, remove `disabled` there."
+        )
+
+
+def _imports_elsewhere(entry: McpEntry, folder: Path) -> bool:
+    """Whether a server runs Python with code or a module that is not a file of the folder: Python would look there first for all imports."""
+    said = entry.said
+    words = [str(said.get("command", "")), *map(str, said.get("args") or ())]
+    is_bound = any(name.endswith(".py") for name in programs_of(entry, folder))
+    return _PYTHON.search(" ".join(words)) is not None and isinstance(said.get("env") or {}, dict) and not is_bound
+
+
+_PYTHON = re.compile(r"\b(?:python|pypy)[\d.]*['\"]?(?:\s+-\S+)*?\s+-[A-Za-z]*[cm]")
+"""Python with `-c` or `-m`."""
 
 
 def approve_server(server: ListedServer, folder: Path, environment: Mapping[str, str]) -> None:
     """Remember that a person trusts a folder's server as it is now.
 
     Raises:
-        UsageError: Which file it starts is known only once it runs: approval would not be bound to it.
+        UsageError: It is disabled, or which file it starts is known only once it runs: approval would not be bound to it.
     """
+    _refuse_disabled(server)
     if unknown := _named(server.entry, folder).unknown:
         raise UsageError(
             f"MCP server {server.entry.name!r} cannot be approved: which file `{unknown[0][:80]}` is in its command is known only once "

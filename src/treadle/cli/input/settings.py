@@ -324,7 +324,7 @@ def _servers(
     except TreadleError as error:
         notes.append(f"{error} Its MCP servers are not used.")
         return ()
-    waiting = [one for one in servers if not one.is_used]
+    waiting = [one for one in servers if one.is_waiting]
     if waiting:
         names = ", ".join(
             f"{one.entry.name} (changed since you approved it)" if one.state == "changed" else one.entry.name

@@ -315,7 +315,7 @@ async def _mcp(chat: Conversation, rest: str) -> None:
     servers = chat.settings.mcp
     rows = [f"  {one.entry.name:<16} {one.state:<9} {one.entry.shown}" for one in servers]
     hint = "Servers marked waiting or changed are not used. Check their commands, then run: treadle mcp approve NAME"
-    waits = [hint] if any(not one.is_used for one in servers) else []
+    waits = [hint] if any(one.is_waiting for one in servers) else []
     none = ["No MCP server is configured. To add one: treadle mcp add NAME -- COMMAND ARGUMENT..."]
     chat.face.tell("\n".join([*rows, *waits] or none))
 
