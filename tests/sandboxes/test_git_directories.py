@@ -341,6 +341,40 @@ def test_a_submodule_of_a_repository_above_is_not_led_elsewhere(shared: Path, ki
     assert not ran.exists()
 
 
+HIDDEN = {
+    "a repository in the index": (
+        "git init -q -b main sub; git -C sub commit -q --allow-empty -m x; git add sub; chmod 311 .git",
+        "sub/.git",
+    ),
+    "a submodule": ("mkdir -p .git/modules/s; touch .git/modules/s/HEAD; chmod 311 .git/modules", ".git/modules/s"),
+    "a submodule in a folder": (
+        "mkdir -p .git/modules/a/s; touch .git/modules/a/s/HEAD; chmod 311 .git/modules/a",
+        ".git/modules/a",
+    ),
+    "the list of a rebase": (
+        "mkdir .git/rebase-merge; ln -s ../../todo .git/rebase-merge/git-rebase-todo; chmod 311 .git/rebase-merge",
+        ".git/rebase-merge/git-rebase-todo",
+    ),
+}
+
+
+@needs_bwrap
+@needs_root
+@pytest.mark.row("D-PROTECTED")
+@pytest.mark.parametrize("name", HIDDEN)
+def test_a_folder_that_cannot_be_listed_hides_nothing(shared: Path, name: str):
+    top, user = made(shared / "top"), 500_000 + os.getpid()
+    subprocess.run(["chown", "-R", f"{user}:{user}", shared], check=True)
+    script, hidden = HIDDEN[name]
+    own = f'git() {{ command {shlex.join(GIT)} "$@"; }}'
+    line = [sys.executable, "-c", WITHIN, "Bubblewrap", str(top), f"{own}; {script}", str(user)]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+
+    assert not os.path.lexists(top / hidden)
+    assert f"Moved aside to {top / hidden}.refused-" in done.stdout
+
+
 @needs_landlock
 @pytest.mark.row("D-PROTECTED")
 def test_landlock_says_that_it_cannot_protect_a_repository_deeper_in_the_folder(tmp_path: Path):

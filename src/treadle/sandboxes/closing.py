@@ -153,15 +153,22 @@ def repository_of(folder: str) -> "tuple[str, str] | None":
 
 
 def inner_repositories(own: str) -> "list[str]":
-    """Return the directories of submodules and worktrees in that of a repository, but not what is in these. Every link counts as one: it may lead to some."""
+    """Return the directories of submodules and worktrees in that of a repository, but not what is in these.
+
+    A link counts as one, and so does a folder that is closed to us: there may be some behind it.
+    """
     found, left = [], [f"{own}/{kind}" for kind in _INNER]
     while left:
         for entry in entries_of(left.pop()):
-            if entry.is_symlink() or os.path.lexists(f"{entry.path}/HEAD"):
+            if entry.is_symlink() or os.path.lexists(f"{entry.path}/HEAD") or _is_closed(entry.path):
                 found.append(entry.path)
             elif _is_folder(entry):
                 left.append(entry.path)
     return found
+
+
+def _is_closed(folder: str) -> bool:
+    return os.path.isdir(folder) and not os.access(folder, os.R_OK | os.X_OK)
 
 
 def is_repository(folder: str) -> bool:
@@ -303,6 +310,7 @@ class ClosedNames:
     def set_aside(self) -> "dict[str, str]":
         """Rename what has a closed name now, and return it. Cheap where there is nothing."""
         moved: dict[str, str] = {}
+        self._open()
         for folder, parts in self._missing:
             with contextlib.suppress(OSError):  # nothing is there
                 _set_aside(folder, parts, moved)
@@ -327,6 +335,14 @@ class ClosedNames:
                 os.symlink(target, path)
         self.moved |= moved
         return moved
+
+    def _open(self) -> None:
+        """Open the folders of git that were closed to us, lest we look. Git needs no list of what is in them."""
+        ways = ("", "/modules", *(f"/{one}" for one in _ORDERS))
+        for folder in (f"{own}{way}" for own in self._own for way in ways):
+            if _is_closed(folder) and not os.path.islink(folder):
+                with contextlib.suppress(OSError):
+                    os.chmod(folder, stat.S_IMODE(os.stat(folder).st_mode) | stat.S_IRWXU)
 
     def _new_modules(self) -> "list[str]":
         """Return the directories of submodules since the start: git uses what it finds there, once a person asks for the submodule."""
