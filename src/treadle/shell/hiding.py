@@ -33,7 +33,7 @@ _INLINE = frozenset(
 _MODULES = frozenset({"-m"})
 _PART = r"(?:\[\^?[^\]^\\\[/|#,\n][^\]\\\[/|#,\n]*\]|\\(?!\1)[^\n]|(?!\1)[^\\\[\n])*"
 """Text between the signs of a `s` of sed. A set of characters may hold such a sign, which does not end it: then nothing is harmless. Nor is
-`[^]`: there, the `]` belongs to the set, which goes on."""
+`[^]`: there, the `]` belongs to the set, which continues."""
 _LINES = r"(?:[0-9]+|\$|/(?:\[\^?[^\]^\\\[/\n][^\]\\\[/\n]*\]|\\[^/\n]|[^/\\\[\n])*/I?)"
 """A line of the input: by its number, or by what is in it."""
 _HARMLESS_SED = re.compile(

@@ -12,7 +12,7 @@ _WITH_REFSPECS = frozenset({"fetch", "pull", "push"})
 _WHOLE = frozenset({"clean", "restore", "update-ref"})
 """Subcommands that overwrite or delete with whatever words: a rule on all of git does not cover them."""
 _WITH_VALUES = {"commit": "mFCct", "tag": "mFu", "stash": "m", "notes": "mFCc", "merge": "mF"}
-"""Short options by subcommand whose value may follow in the same word: the letters of `-mnew` are no options."""
+"""Short options by subcommand whose value may follow in the same word: the letters after `-m` in `-mnew` are its value."""
 _PATH = re.compile(r"[.:]|.*\.")
 """How a word begins, or what is in it, that may name files to `git checkout`: `./`, `:(top)`, `notes.txt`."""
 _BRANCHING = ("-b", "-B", "--orphan", "--track", "-t", "--detach", "-d")
