@@ -135,7 +135,14 @@ bash <<< "$(cat)"|php -d x=1|true && command -v bash && bash|awk -f -|sed -f /de
     .replace("\n", "|")
     .split("|")
 )
-READING += ["cat | bash", "generate | bash", "jq . | python3 -", "true\nbash", "bash <<E\n$(cat)\nE"]
+READING += [
+    "cat | bash",
+    "generate | bash",
+    "jq . | python3 -",
+    "true\nbash",
+    "env -S 'bash -x'",
+    "bash <<E\n$(cat)\nE",
+]
 
 
 @pytest.mark.row("E06")
@@ -216,6 +223,8 @@ def test_an_interpreter_without_a_script_is_refused(entry: Any):
         "echo 'bash; sh' \"; bash\"",
         'python3 "$(dirname "$0")/x.py"',
         "awk -f check.awk",
+        "env -S 'bash check.sh'",
+        "if [[ $x =~ ^(bash|sh)$ ]]; then exit 2; fi",
     ],
 )
 def test_a_line_that_names_its_code_is_taken(command: str):

@@ -23,6 +23,8 @@ _TOKEN = re.compile(
 )
 _PIECE = re.compile(r"'([^']*)'|\"((?:\\.|[^\"\\])*)\"|\\(.)", re.DOTALL)
 _HEREDOC = re.compile(r"(?<!<)<<-?[ \t]*(['\"\\]?)(\w+)['\"]?([^\n]*)\n(.*?)(?:(?<=\n)|\n)[ \t]*\2(?=\n|$)", re.DOTALL)
+_PATTERN = re.compile(r"=~\s+[^\s$`;]\S*(?=\s)")
+"""A regular expression in `[[ ]]`: its parentheses start nothing."""
 _SUBSTITUTED = re.compile(rf"{_INNER}|`[^`]*`|[<>]\([^()]*\)")
 _VARIABLE = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)(?::?-([^{}]*))?\})")
 _FOUND = re.compile(r"(?:\$\(|`)\s*(?:command -v|which|type -p)\s+([\w.+-]+)[^)`]*[)`]")
@@ -131,7 +133,7 @@ def _commands(line: str) -> Iterator[_Command]:
         return f"<< {found[2] if is_known else '$x'} {found[3]}"
 
     one, redirect = _Command(), ""
-    text = _HEREDOC.sub(here, line)
+    text = _PATTERN.sub("=~ x", _HEREDOC.sub(here, line))
     at = 0
     while at < len(text):
         found = _TOKEN.match(text, at)
@@ -210,13 +212,12 @@ def _started(words: list[str]) -> list[str]:
             option = rest.pop(0)
             if name == "command" and re.fullmatch(r"-p?[vV]", option):
                 return []
+            if name == "env" and option == "-S" and rest:
+                rest[:1] = next(_commands(_text(rest[0]))).words
             if option in _WRAPPERS[name].split() and rest:
                 rest.pop(0)
             if option == "--":
                 break
-        if name == "env":
-            while rest and "=" in rest[0]:
-                rest.pop(0)
         rest = rest[_OPERANDS.get(name, 0) :]
     return rest
 
