@@ -147,7 +147,7 @@ def test_a_server_that_is_disabled_is_shown_and_never_started(treadle: Any, proj
 
 
 @pytest.mark.row("E-MCP-TRUST")
-@pytest.mark.parametrize("arguments", [["-c", "import argparse"], ["-m", "json.tool"]])
+@pytest.mark.parametrize("arguments", [["-c", "import argparse"], ["-m", "json.tool", "--help"]])
 def test_a_server_of_python_code_imports_nothing_from_the_folder_that_was_not_approved(
     treadle: Any, project: Path, arguments: list[str]
 ):
