@@ -46,7 +46,7 @@ async def test_the_time_limit_of_a_call_that_was_tried_twice_is_counted_from_its
 
     assert await service.outcome(effect="idempotent", retries=1, timeout=30.0) == ["failed"]
     assert len(service.begun) == 2
-    assert service.asked == pytest.approx([12.0, 30.0], abs=0.3)
+    assert service.asked == pytest.approx([12.0, 42.0], abs=0.3)
 
 
 # --- whether a retry is worth its wait

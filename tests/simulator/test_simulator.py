@@ -45,6 +45,7 @@ FOUND = (
     95010574,
     105018959,
     115160734,
+    140040880,
 )
 """Seeds beyond the ten thousand that broke a promise, or that were judged wrongly, at some time."""
 TESTS = Path(__file__).resolve().parent.parent

@@ -1,6 +1,7 @@
 """Pairs of start and check, and what an HTTP status means: what is unknown is asked for, never done again."""
 
 import asyncio
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -236,3 +237,43 @@ async def test_a_model_may_ask_how_an_operation_went_until_it_is_done() -> None:
 
     assert result.completed
     assert {one.status for one in result.tool_calls} == {"ok"}
+
+
+class Ahead(asyncio.SelectorEventLoop):
+    """An event loop whose clock a test moves on."""
+
+    ahead = 0.0
+
+    def time(self) -> float:
+        return super().time() + self.ahead
+
+
+@pytest.mark.row("ST02")
+def test_a_request_of_a_start_that_was_sent_late_may_be_under_way_after_its_time_limit() -> None:
+    loop = Ahead()
+
+    keys: list[str] = []
+
+    async def late(arguments: JsonObject, ctx: ToolContext) -> Any:
+        keys.append(ctx.idempotency_key)
+        loop.ahead += 50
+        raise ConnectionResetError("reset")
+
+    async def states() -> list[str]:
+        told = []
+        service = Service(answer=Unknown)
+        tools = operation("x", start=late, check=service.check, description="X.", parameters=AMOUNT, timeout=60)
+        agent = Agent(ScriptedModel([call("start_x", amount=1), text("ok")]), tools=tools, policy=allow("*"))
+        (started,) = (await agent.run("go")).tool_calls
+        assert started.status == "outcome_unknown"
+        service.answer = NotDone
+        for seconds in (20, 41):
+            loop.ahead += seconds
+            model = ScriptedModel([call("check_x", operation_id=keys[0]), text("ok")])
+            await Agent(model, tools=tools, policy=allow("*")).run("?")
+            result = json.loads(model.requests[1].messages[-1].results[0].content)
+            told.append(result["state"])
+        return told
+
+    with asyncio.Runner(loop_factory=lambda: loop) as runner:
+        assert runner.run(states()) == ["unknown", "not_started"]

@@ -114,6 +114,7 @@ def _starting(start: Start, asks: str, timeout: float, underway: _UnderWay) -> S
             underway.end(key)
             raise
         except OSError as exc:  # TimeoutError and ConnectionError are among them: the outcome is unknown
+            underway.begin(key)  # its request may have been sent a moment ago
             raise TimeoutError(f"no answer. Do not start it again; call {asks} with operation_id {key!r}") from exc
         underway.end(key)
         return _state_of(key, "started", answer)

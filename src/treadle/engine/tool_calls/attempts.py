@@ -91,7 +91,6 @@ class Attempts:
         attempt = 0
         while True:
             attempt += 1
-            begun = clock.monotonic()
             try:
                 value = await self.invoker.call(call, attempt)
             except Suspended:
@@ -101,7 +100,7 @@ class Attempts:
                     raise
                 if await self._retry(call, error, attempt):
                     continue
-                result = await self._failed(call, error, attempt, started=started, begun=begun)
+                result = await self._failed(call, error, attempt, started=started)
             else:
                 result = await self._contract.returned(call, value)
                 value = None  # a large one is let go of in slices
@@ -200,23 +199,21 @@ class Attempts:
         wait = max(wait, asked)
         return None if asked > LONGEST_WAIT_SECONDS or (left is not None and wait >= left) else wait
 
-    async def _failed(
-        self, call: CheckedCall, error: BaseException, attempt: int, *, started: float, begun: float
-    ) -> ToolResult:
+    async def _failed(self, call: CheckedCall, error: BaseException, attempt: int, *, started: float) -> ToolResult:
         """Turn what ended the last attempt into the call's result. No traceback and no path reaches the model.
 
         Args:
             started: When the first attempt began, by the monotonic clock.
-            begun: When the last one did.
         """
-        elapsed = self._ledger.clock.monotonic() - started
+        now = self._ledger.clock.monotonic()
+        elapsed = now - started
         if isinstance(error, Rejected):
             return await self._contract.rejected(call, error.body, _code_of(error))
         if isinstance(error, Unfinished):
             return await self._contract.unfinished(call, error)
         status = self._status_of(call, error)
         if status is CallStatus.OUTCOME_UNKNOWN and call.tool.check is not None and not self.invoker.late.has(call):
-            over_at = begun + (call.tool.timeout or 0.0)
+            over_at = now + (call.tool.timeout or 0.0)  # its request may have been sent a moment ago
             answer = await self.ask_until_sure(call, attempt, over_at=over_at)
             if isinstance(answer, ToolResult):
                 return answer
