@@ -83,7 +83,7 @@ WRITING = {
 async def test_a_path_that_is_denied_to_a_tool_that_writes_is_denied_to_all_of_them(
     root: Path, kind: str, name: str, tool: str
 ):
-    rules = (f"{name}(src/**)", f"{name}(path=src/**)")
+    rules = (f"{name}(src/**)", f"{name}(path=src/**)", f"{name}(*)")
     policies = [first_of(deny(rule) if kind == "deny" else ask(rule), allow("*")) for rule in rules]
     tools = [*file_tools(root), *writing_tools(root), shell_tool(root)]
     read = call("read", path="src/a.py")
@@ -93,6 +93,12 @@ async def test_a_path_that_is_denied_to_a_tool_that_writes_is_denied_to_all_of_t
         assert [str(one.status) for one in result.tool_calls] == ["ok", "denied"][: len(result.tool_calls)]
     assert (root / "src" / "a.py").read_text() == "x"
     assert not (root / "src" / "b.py").exists()
+
+
+@pytest.mark.row("P11")
+@pytest.mark.parametrize("rule", ["read(*)", "Read(*)", "read(**)"])
+async def test_a_rule_on_every_path_that_is_read_denies_a_search_too(root: Path, rule: str):
+    assert await status(rule, call("grep", pattern="x", path="src"), root) == "denied"
 
 
 @pytest.mark.row("P11")
