@@ -4,7 +4,7 @@ import ast
 import re
 from collections.abc import Iterator, Sequence
 
-__all__ = ["loaded_by", "python_code", "spreads"]
+__all__ = ["JAVASCRIPT", "loaded_by", "python_code", "spreads"]
 
 _PYTHON = re.compile(r"(?:.*/)?(?:python|pypy)[\d.]*")
 _CODE_OPTION = re.compile(r"-[bBdEhiIOPqRsStuvVx]*c(.*)", re.DOTALL)
@@ -12,6 +12,8 @@ _INTERPRETER = re.compile(r"(?:.*/)?(?:node|nodejs|deno|bun|tsx|ts-node|perl|rub
 _QUOTED = re.compile(r"""(['"`])([^'"`\n]{1,300})\1""")
 _UNKNOWN_LOAD = re.compile(r"\b(?:require|import|require_relative|load|dofile|loadfile|include)\s*\(\s*[^'\")\s]")
 _PERL_MODULE = re.compile(r"(?:^-[Mm]|\buse\s+|\brequire\s+)([A-Za-z]\w*(?:::\w+)*)")
+JAVASCRIPT = (".js", ".mjs", ".cjs", ".ts", ".mts", "/index.js", "/package.json")
+"""What may follow the name of a module of JavaScript."""
 _ENDS = (".rb", ".pl", ".pm", ".php", ".lua", ".R", ".jl")
 _DYNAMIC = frozenset(
     """
@@ -51,13 +53,10 @@ def loaded_by(words: Sequence[str]) -> tuple[list[str], list[str]]:
         for word in words:
             quoted = [found[2] for found in _QUOTED.finditer(word)]
             quoted += [word[2:]] if word.startswith("-r") else []
-            names += [f"{one}{end}" for one in quoted for end in ("", *_JAVASCRIPT, *_ENDS)]
+            names += [f"{one}{end}" for one in quoted for end in ("", *JAVASCRIPT, *_ENDS)]
             names += [f"{found[1].replace('::', '/')}.pm" for found in _PERL_MODULE.finditer(word)]
             unknown += [word] if _UNKNOWN_LOAD.search(word) else []
     return names, unknown
-
-
-_JAVASCRIPT = (".js", ".mjs", ".cjs", ".ts", ".mts", "/index.js", "/package.json")
 
 
 def _modules(code: str) -> set[str] | None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from treadle.cli.input.named_code import loaded_by, spreads
+from treadle.cli.input.named_code import JAVASCRIPT, loaded_by, spreads
 from treadle.cli.input.shell_words import UNKNOWN, Word, commands_in
 
 __all__ = ["BY_CUSTOM", "Named", "exec_line", "files_named", "usual_variables"]
@@ -25,7 +25,6 @@ _MODULE = re.compile(r"[A-Za-z_]\w*(\.\w+)*")
 _BRACES = re.compile(r"\{([^{}]*,[^{}]*)\}")
 _WILD_PARTS = re.compile(r"[^/]*[*?\[][^/]*")
 _BEFORE_PROGRAM = re.compile(r"[A-Za-z_]\w*=.*|\d+[smhd]?|", re.DOTALL)
-_JAVASCRIPT = (".js", ".mjs", ".cjs", ".ts", ".mts", "/index.js", "/package.json")
 _PYTHON = ("pyproject.toml", "setup.cfg")
 _YAML = (".yml", ".yaml")
 _COMPOSE = tuple(
@@ -204,7 +203,7 @@ def _look(words: Sequence[Word], code: list[str], unknown: list[str]) -> None:
 def _add(word: str, code: list[str], unknown: list[str]) -> None:
     if UNKNOWN in word and not re.search(r"\s", word):
         unknown.append(_shown(word))
-    code += [word, f"{word}/__main__.py", *(f"{word}{end}" for end in _JAVASCRIPT)]
+    code += [word, f"{word}/__main__.py", *(f"{word}{end}" for end in JAVASCRIPT)]
 
 
 def _shown(word: str) -> str:
