@@ -35,7 +35,7 @@ def operation(
 
     The operation's id is the idempotency key of the call that starts it: give it to the service as `ctx.idempotency_key`.
     A start without an answer is of unknown outcome; the model is told the id and can ask `check_NAME`. Its answer `not_started`
-    is final: while the request of a start may still be under way, so until `timeout` has passed, NotDone is reported as `unknown`. After a
+    is final: while the request of a start may still be under way, so until `timeout` has passed since it ended, NotDone is reported as `unknown`. After a
     crash the runtime asks `check` itself.
 
     Example:
