@@ -208,3 +208,27 @@ async def test_a_store_that_failed_is_left_alone_by_the_clock_of_the_session() -
         clock.advance(0.01)
         await session.journal.append("s", [note(3)], state="running", durable=True)
         assert await store.read("s") == notes(1, 3)
+
+
+@pytest.mark.row("Q05")
+async def test_what_waits_of_an_agent_is_stored_before_its_caller_says_how_it_ended() -> None:
+    written: list[str] = []
+
+    class Noting(Switchable):
+        async def append(self, session_id: str, events: Sequence[AnyEvent], *, state: str, durable: bool) -> None:
+            await super().append(session_id, events, state=state, durable=durable)
+            written.append(session_id)
+
+    store = Noting()
+    journal = DegradingJournal(store, retry_seconds=0)
+    for session_id in ("caller", "agent"):
+        await journal.create(session_id)
+    store.is_off = True
+    await journal.append("agent", [note(1)], state="completed", durable=True)
+    await journal.append("caller", [note(1)], state="running", durable=True)
+    store.is_off = False
+    await journal.append("caller", [note(2)], state="completed", durable=True)
+
+    assert written == ["agent", "caller"]
+    assert (await store.read("agent"), await store.read("caller")) == (notes(1, 1), notes(1, 2))
+    assert journal.waiting("agent") == journal.waiting("caller") == 0

@@ -46,6 +46,7 @@ FOUND = (
     105018959,
     115160734,
     140040880,
+    155078187,
 )
 """Seeds beyond the ten thousand that broke a promise, or that were judged wrongly, at some time."""
 TESTS = Path(__file__).resolve().parent.parent

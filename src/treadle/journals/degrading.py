@@ -79,6 +79,7 @@ class DegradingJournal:
             is_intent = _is_intent(events)
             tail.keep(events, state)
             if is_intent or self._is_due(tail):
+                await self._catch_up_others(tail)
                 fault = await self._catch_up(session_id, tail) or None
                 if fault is None:
                     return
@@ -106,6 +107,13 @@ class DegradingJournal:
         else:
             tail.keep(events, state)
         return None
+
+    async def _catch_up_others(self, tail: "_Tail") -> None:
+        """Store what waits of other sessions, before an event of this one tells how they ended. One that is being written does so itself."""
+        for session_id, other in tuple(self._tails.items()):
+            if other is not tail and other.is_degraded and not other.order.locked():
+                async with other.order:
+                    await self._catch_up(session_id, other)
 
     async def _catch_up(self, session_id: str, tail: "_Tail") -> JournalError | None:
         """Store what waits; return why not."""
