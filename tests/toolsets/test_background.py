@@ -269,7 +269,7 @@ def test_in_a_sandbox_it_is_confined_too(tmp_path: Path):
     root = tmp_path / "w"
     root.mkdir()
     sandbox = find_sandbox(Confinement(writable=(str(root),)))
-    line = "touch /usr/evil; touch inside; setsid sleep 97 & sleep 99"
+    line = "touch inside; setsid sleep 97 & touch /usr/evil; sleep 99"  # the error is the last: it is waited for
     _, found = run(
         root,
         [
