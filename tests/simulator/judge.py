@@ -287,7 +287,8 @@ class Judge:
         if not self._proposed[mark]:
             self.blame(f"{deed.tool} {deed.arguments} was done although no whole response that may call it says so")
         elif deed.tool != "order":
-            same = sum((one.tool, one.arguments) == mark for one in world.deeds)
+            counts = Counter((one.session_id, one.call_id) for one in world.deeds if (one.tool, one.arguments) == mark)
+            same = sum(1 if where in world.excused else count for where, count in counts.items())
             reruns = sum(self._reruns.values())
             if same > self._proposed[mark] + reruns:
                 self.blame(

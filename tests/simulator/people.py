@@ -188,9 +188,15 @@ class People:
             except UnknownApproval:
                 life.trace(process, "somebody was faster")
             if chance.random() < 0.1:
+                is_unfit = (
+                    arguments is not None and "ref" not in arguments
+                )  # the request waits again, under its first id too
+                if is_unfit:
+                    life.judge.answered(approval, "allow", None)
                 try:
                     await session.answer(approval.id, "allow")
-                    life.judge.blame("an approval was answered twice")
+                    if not is_unfit:
+                        life.judge.blame("an approval was answered twice")
                 except (UnknownApproval, JournalError):
                     pass
 

@@ -47,6 +47,8 @@ FOUND = (
     115160734,
     140040880,
     155078187,
+    170077558,
+    175026883,
 )
 """Seeds beyond the ten thousand that broke a promise, or that were judged wrongly, at some time."""
 TESTS = Path(__file__).resolve().parent.parent
