@@ -8,12 +8,15 @@ import pytest
 
 from treadle import (
     Agent,
+    AgentChanged,
+    Agents,
     Budget,
     ConfigurationError,
     Goal,
     StopRules,
     Tool,
     ToolContext,
+    allow,
     ask_user_tool,
     load_goal,
     open_session,
@@ -330,6 +333,28 @@ async def test_forbidden_actions_are_denied_and_others_are_asked_about_in_childr
     assert result.run.reason == "approval_required"
     assert [one.tool for one in result.run.approvals] == ["send"]
     assert done == []
+
+
+@pytest.mark.row("G08")
+async def test_a_goals_run_is_not_resumed_without_the_rules_of_the_goal(tmp_path: Path) -> None:
+    done: list[str] = []
+    tools = [acting("erase", done), acting("send", done)]
+    aim = goal(forbidden_actions=["erase"], approval_required_for=["send"])
+    model = ScriptedModel([call("send"), call("erase"), text("Done.")])
+    agent = Agent(model, name="worker", tools=tools, policy=allow("erase"))
+    async with open_session(tmp_path / "j.db", id="g") as session:
+        paused = await run_goal(agent, aim, session=session, root=tmp_path)
+        assert paused.run is not None
+        await session.answer(paused.run.approvals[0].id, "allow")
+
+        with pytest.raises(AgentChanged, match="works on a goal"):
+            await agent.resume(session)
+        with pytest.raises(AgentChanged, match="Changed: goal"):
+            await Agents([agent]).resume(tmp_path / "j.db", "g")
+        assert done == []
+
+        await run_goal(agent, aim, session=session, root=tmp_path)
+    assert done == ["send"]
 
 
 @pytest.mark.parametrize("dialect", ["openai-chat", "openai", "anthropic", "bedrock", "gemini", "cohere"])

@@ -50,3 +50,37 @@ def test_a_goal_without_a_part_is_a_wrong_configuration(treadle):
     ran = treadle("goal", "goal.toml", "-m", "demo", code=2)
 
     assert "stop_rules" in ran.stderr
+
+
+def test_what_a_goal_forbids_stays_forbidden_when_its_run_is_resumed(treadle):
+    (treadle.folder / "goal.toml").write_text(f'forbidden_actions = ["shell(rm:*)"]\n{GOAL}', encoding="utf-8")
+    (treadle.folder / "kept.txt").write_text("", encoding="utf-8")
+    rm = {"calls": [{"name": "shell", "arguments": {"command": "rm kept.txt"}}]}
+    write = {"calls": [{"name": "write", "arguments": {"path": "notes.txt", "content": "x"}}]}
+    script = treadle.script("script.json", [write, rm, {"text": "Done."}])
+    tools = ("--tools", "read,write,shell", "--allow", "shell")
+
+    paused = treadle("goal", "goal.toml", "-m", script, *tools, code=11)
+    approval = treadle.json("approvals", "--json")[0]["id"]
+    allowed = treadle("approve", approval, code=0)
+    assert f"Resume with: treadle goal {treadle.folder / 'goal.toml'}" in allowed.stderr
+    assert f"then: treadle goal {treadle.folder / 'goal.toml'} -m script:" in paused.stderr
+
+    refused = treadle("resume", "--last", *tools, code=2)
+    assert f"To continue: treadle goal {treadle.folder / 'goal.toml'}" in refused.stderr
+
+    treadle("goal", "goal.toml", "-m", script, *tools)
+    assert (treadle.folder / "notes.txt").exists()
+    assert (treadle.folder / "kept.txt").exists()
+
+
+def test_the_mode_and_the_limits_of_the_command_line_hold_for_a_goal(treadle):
+    (treadle.folder / "goal.toml").write_text(GOAL, encoding="utf-8")
+    write = {"calls": [{"name": "write", "arguments": {"path": "ready.txt", "content": "x"}}]}
+    script = treadle.script("script.json", [write] * 5)
+
+    ran = treadle("goal", "goal.toml", "-m", script, "--tools", "write", "--mode", "plan", "--max-model-turns", "1")
+
+    assert ran.returncode == 10
+    assert "1 of 1" in ran.stderr
+    assert not (treadle.folder / "ready.txt").exists()

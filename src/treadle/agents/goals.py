@@ -204,6 +204,8 @@ class GoalWork:
             spec,
             hooks=hooks,
             budget=goal.budget,
+            # A run of an agent without these rules does not continue what began under them.
+            fingerprint={**spec.fingerprint, "goal": goal.digest},
             guards=msgspec.structs.replace(spec.guards, continuations=None),
             done_when=self._looked_at,
             policies_above=(*spec.policies_above, *rules),

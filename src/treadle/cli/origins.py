@@ -1,5 +1,6 @@
 """Origins: how a session's run was set up, so that `resume` sets it up again from any folder. Runs nothing."""
 
+import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +18,7 @@ from treadle.cli.input.values import instructions_of
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import one_line, shown_name
 
-__all__ = ["absolute_model", "check_agent", "origin_of", "program_of", "restored", "tell_other_folder"]
+__all__ = ["absolute_model", "check_agent", "origin_of", "program_of", "restored", "resuming", "tell_other_folder"]
 
 _SCRIPT = "script:"
 
@@ -35,6 +36,7 @@ def origin_of(settings: Settings, model: str | None, options: Options | None = N
         "schema": None if options is None or options.schema is None else absolute(options.schema),
         "model_options": None if options is None else options.model_options or None,
         "bare": True if settings.is_bare else None,
+        "goal": absolute(options.task) if options is not None and options.command == "goal" and options.task else None,
         "guidance": guidance_of(settings).record or None,
     }
     return {
@@ -108,12 +110,26 @@ def program_of(session: Session) -> str:
     return run.agent
 
 
+def resuming(session: Session) -> str:
+    """Return the words of the command that continues the session's run: the goal's own, where it works on one."""
+    run = session.state.run
+    file = (run.origin or {}).get("goal") if run is not None else None
+    if not isinstance(file, str):
+        return f"treadle resume {session.id}"
+    is_named = session.id.startswith("goal-")
+    return f"treadle goal {shlex.quote(file)}" + ("" if is_named else f" --session {shlex.quote(session.id)}")
+
+
 def check_agent(session: Session, *, accepts_change: bool) -> None:
-    """Refuse to continue the run of a program's agent: its instructions, its output and its objects are not known here.
+    """Refuse to continue a run whose agent is not known here.
 
     Raises:
-        UsageError: A program's agent began the run, and the change was not accepted.
+        UsageError: A program's agent began the run, and the change was not accepted; or it works on a goal, whose rules are in its file.
     """
+    if not (then := resuming(session)).startswith("treadle resume"):
+        raise UsageError(
+            f"Session {session.id} works on a goal, and the goal's rules and validation are in its file. To continue: {then}"
+        )
     if (name := program_of(session)) and not accepts_change:
         raise UsageError(
             f"The run of session {session.id} belongs to the agent {shown_name(name)} of a program: its instructions, tools and objects "

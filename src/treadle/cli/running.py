@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+import shlex
 import signal
 import time
 from collections import Counter
@@ -18,6 +19,7 @@ from treadle.cli.exits import EXIT_NOT_STORED, exit_code
 from treadle.cli.input.options import Options
 from treadle.cli.input.places import same_journal, same_world
 from treadle.cli.input.settings import Settings
+from treadle.cli.origins import absolute_model, resuming
 from treadle.cli.output.notifying import Notifier
 from treadle.cli.output.progress import Progress
 from treadle.cli.output.screens import Screen, screen_for
@@ -60,7 +62,7 @@ async def carry_out(
     report = result.report()
     screen.conclude(report)
     notifier.notify("a call is waiting for you" if result.approvals else f"the run has ended ({result.reason})")
-    _last_words(result, report, options, terminal)
+    _last_words(result, report, session, options, terminal)
     if result.unstored:
         terminal.say(_not_stored(result, session))
         return EXIT_NOT_STORED
@@ -129,7 +131,9 @@ def _listening(terminal: Terminal) -> Iterator[_Signals]:
 # --- endings ---------------------------------------------------------------------------------------------------------
 
 
-def _last_words(result: RunResult, report: dict[str, Any], options: Options, terminal: Terminal) -> None:
+def _last_words(
+    result: RunResult, report: dict[str, Any], session: Session, options: Options, terminal: Terminal
+) -> None:
     """Tell, on standard error, what the answer alone does not."""
     for doubt in result.in_doubt:
         then = f" is in doubt: find out how it ended, then: treadle resolve {doubt.key}{same_journal(options)} ..."
@@ -145,7 +149,12 @@ def _last_words(result: RunResult, report: dict[str, Any], options: Options, ter
         then = f": treadle approve {approval.id}{same_journal(options)}"
         terminal.call("  ", approval.tool, approval.arguments, then=then)
     if result.reason is not StopReason.CONTEXT_OVERFLOW:
-        terminal.say(f"  then: treadle resume {result.session_id}{_larger_limit(result)}{same_world(options)}")
+        terminal.say(f"  then: {resuming(session)}{_larger_limit(result)}{_same_model(options)}{same_world(options)}")
+
+
+def _same_model(options: Options) -> str:
+    """Return the flag of the model for the command of a goal, which does not look up what the session remembers."""
+    return f" -m {shlex.quote(absolute_model(options.model))}" if options.command == "goal" and options.model else ""
 
 
 def _denied(result: RunResult) -> list[str]:

@@ -18,7 +18,7 @@ from treadle.engine.reports import RunResult, conclude
 from treadle.engine.rules.endings import time_stop
 from treadle.engine.spec import AgentSpec
 from treadle.engine.traces import link_runs, traced_origin
-from treadle.errors import ConfigurationError, JournalError, SessionConflict, shown
+from treadle.errors import AgentChanged, ConfigurationError, JournalError, SessionConflict, shown
 from treadle.events import MessageAdded, RunResumed, RunStarted, Subscriber
 from treadle.messages import Message, user_message
 from treadle.ports import Model
@@ -133,8 +133,7 @@ class Lifecycle:
                 session.check_no_task()
             if self._above is None:
                 session.check_own()
-            if self.admit is not None:
-                self.admit(session)
+            (self.admit or self._check_goal)(session)
             self.session = session
             interrupt = self._interruptible(session)
             session.ledger.subscribers = [*self.subscribers, *self.watchers]
@@ -240,6 +239,16 @@ class Lifecycle:
     async def _end_looks(self) -> None:
         for look in tuple(self._looks):
             await asyncio.wait({look})
+
+    def _check_goal(self, session: Session) -> None:
+        """Refuse to continue a run that works on a goal without the rules of the goal."""
+        run = session.state.run
+        goal = None if self._task is not None or run is None else run.fingerprint.get("goal")
+        if run is not None and goal not in (None, self._spec.fingerprint.get("goal")):
+            raise AgentChanged(
+                f"Run {run.id!r} of session {session.id!r} works on a goal, whose rules and validation this agent does not have. "
+                "Continue it with run_goal(agent, load_goal(FILE), session=session), or with `treadle goal FILE`."
+            )
 
     # --- what it may spend
 

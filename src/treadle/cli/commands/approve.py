@@ -14,7 +14,7 @@ from treadle.cli.input.places import rules_file, same_journal
 from treadle.cli.input.saved_rules import save_rule
 from treadle.cli.input.settings import settings_of
 from treadle.cli.input.values import json_value
-from treadle.cli.origins import program_of
+from treadle.cli.origins import program_of, resuming
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import one_line, shown_name
 from treadle.cli.ruling import covered_by
@@ -40,7 +40,7 @@ async def _answer(options: Options, terminal: Terminal) -> int:
         session_id, approval_id = await find_approval(journal, named(options))
         async with opened_session(journal, session_id) as session:
             waiting = {name: one for one in await session.approvals() for name in (one.id, one.replaces)}
-            program = program_of(session)
+            program, resume = program_of(session), resuming(session)
             if scope != "call" and approval_id in waiting:
                 _show_rules(waiting[approval_id].rules, terminal)
             folder = _folder(session) if scope == "rule" else None
@@ -58,7 +58,9 @@ async def _answer(options: Options, terminal: Terminal) -> int:
     if program and root_id == session_id:
         then = f". Resume the run in the program that has the agent {shown_name(program)}: it is not known here."
     else:
-        then = f". Resume with: treadle resume {root_id}{same_journal(options)}"
+        then = (
+            f". Resume with: {resume if root_id == session_id else f'treadle resume {root_id}'}{same_journal(options)}"
+        )
     terminal.call(title, approval.tool, approval.arguments if arguments is None else arguments, then=then)
     return 0
 

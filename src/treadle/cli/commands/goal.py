@@ -3,15 +3,18 @@
 import asyncio
 from pathlib import Path
 
+import msgspec
+
 from treadle import Goal, GoalWork, load_goal, open_session
 from treadle.cli.exits import UsageError
 from treadle.cli.input.options import Options
 from treadle.cli.input.settings import Settings, settings_of
 from treadle.cli.making import make_agent
+from treadle.cli.origins import origin_of
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.ruling import idle_rules
 from treadle.cli.running import carry_out, quiet_logs
-from treadle.cli.sessions import opened
+from treadle.cli.sessions import apply_mode, opened
 
 __all__ = ["command"]
 
@@ -29,11 +32,14 @@ async def _work_on(goal: Goal, options: Options, settings: Settings, terminal: T
     for warning in idle_rules(agent):
         terminal.say(warning)
     session_id = options.id or f"goal-{goal.digest[:12]}"
+    goal = msgspec.structs.replace(goal, budget=msgspec.structs.replace(goal.budget, **settings.overriding))
     async with opened(settings.journal) as journal, open_session(journal, id=session_id) as session:
         terminal.progress(f"session: {session.id}")
+        await apply_mode(session, settings, options)
         work = await GoalWork.begun(agent, goal, session=session, root=settings.root)
         code, ended = 0, None
         if work.run is not None:
+            work.run.remember(origin_of(settings, settings.model, options))
             code = await carry_out(work.run, session, settings=settings, options=options, terminal=terminal)
             ended = work.run.result
         found = work.result(ended)
