@@ -121,6 +121,36 @@ async def test_no_policy_and_no_approver_of_the_program_ends_plan_mode(change, a
 
 
 @pytest.mark.row("P20")
+async def test_a_plan_that_an_approver_allows_still_waits_for_a_person(change, acted):
+    planning = agent(
+        change, call("exit_plan", plan="All."), call("change", what="it"),
+        policy=allow("change"), approver=lambda request: "allow",
+    )  # fmt: skip
+    async with open_session("memory:") as session:
+        await session.set_mode("plan")
+        paused = await planning.run("Change it", session=session)
+        (asked,) = paused.approvals
+        assert (asked.approval_type, acted, session.mode) == ("plan", [], "plan")
+        assert "plan" not in session.state.facts.values
+
+        await session.answer(asked.id, "allow", by="ada")
+        await planning.resume(session)
+
+        assert (acted, session.mode) == (["it"], "ask")
+
+
+@pytest.mark.row("P20")
+async def test_an_approver_may_deny_a_plan(change, acted):
+    planning = agent(change, call("exit_plan", plan="Raze it."), approver=lambda request: "deny")
+    async with open_session("memory:") as session:
+        await session.set_mode("plan")
+        result = await planning.run("Change it", session=session)
+
+        assert [one.status for one in result.tool_calls] == ["denied"]
+        assert session.mode == "plan"
+
+
+@pytest.mark.row("P20")
 async def test_plan_mode_survives_a_restart_and_its_plan_is_allowed_by_another_process(tmp_path, change, acted):
     place = tmp_path / "a.db"
     turns = (call("change", what="early"), call("exit_plan", plan="One."), call("change", what="it"))

@@ -87,7 +87,9 @@ class Approving:
             pass_interrupts(error)
             logger.warning("The approver failed; %s waits for a person", call.name, exc_info=True)
             return None
-        return answer
+        # Only a person ends plan mode. A model that was told of an allowed plan would find all it does denied.
+        is_for_people = call.tool.ends_plan and self._ledger.state.mode == "plan"
+        return None if is_for_people and answer is not None and answer.answer == "allow" else answer
 
     async def _ask_approver(self, approval: Approval, call: CheckedCall) -> Any:  # Any: whatever a stranger answers
         """Return what the approver says; None once the run is to end. A plain function runs in a thread: it may wait for a person.
