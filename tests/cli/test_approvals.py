@@ -92,6 +92,20 @@ def test_resume_without_an_answer_waits_on_and_without_the_tool_loses_nothing(pa
     assert again["approvals"] == paused["approvals"]
 
 
+def test_resume_runs_the_allowed_call_of_a_toolset_and_without_the_toolset_loses_nothing(treadle):
+    write = {"calls": [{"name": "write_note", "arguments": {"name": "plan", "text": "Pay on Friday."}}]}
+    script = treadle.script("note.json", [write, {"text": "Noted."}])
+    paused = treadle.json("run", "--json", "-m", script, "--tools", "notes", "Note it", code=11)
+    treadle("approve", paused["approvals"][0]["id"], code=0)
+
+    without = treadle("resume", "--last", "--tools", "grep", code=2)
+    done = treadle("resume", "--last", code=0)
+
+    assert "needs the tool write_note" in without.stderr
+    assert "[ok] write_note" in done.stderr
+    assert (treadle.folder / "agent-notes" / "plan.md").read_text(encoding="utf-8").strip() == "Pay on Friday."
+
+
 def test_an_allowed_call_runs_at_once(paying):
     report = paying.json(
         "run", "--json", "-m", "script:pay.json", "--tools", "paying.py", "--allow", "pay(amount=4*)", "Pay", code=0

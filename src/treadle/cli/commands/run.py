@@ -99,16 +99,18 @@ async def go_on(options: Options, terminal: Terminal) -> int:
 
 def _check_tools(agent: Agent, session: Session) -> None:
     """Refuse to lose an open call because its tool was left out this time: it waits, had started, or was about to."""
-    known = {tool.name for tool in agent.tools}
+    owners = {} if session.state.run is None else session.state.run.tool_owners
+    known, toolsets = {tool.name for tool in agent.tools}, {toolset.name for toolset in agent.toolsets}
     waiting = {approval.tool for approval in session.approvals() if approval.session_id == session.id}
     waiting |= {
         state.call.name
         for state in session.state.unanswered
         if state.approval is not None or state.started is not None or _may_start(state.decision)
     }
-    if missing := sorted(waiting - known):
+    if missing := sorted(name for name in waiting - known if owners.get(name) not in toolsets):
         raise UsageError(
-            f"An unfinished call needs the tool {', '.join(missing)}, which is not among {', '.join(sorted(known))}. Pass the same --tools as before."
+            f"An unfinished call needs the tool {', '.join(missing)}, which is not among {', '.join(sorted(known | toolsets))}. "
+            "Pass the same --tools as before."
         )
 
 
