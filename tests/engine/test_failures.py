@@ -24,6 +24,7 @@ from treadle import (
     Budget,
     Done,
     Guards,
+    InvalidArguments,
     NotDone,
     Rejected,
     StopReason,
@@ -611,6 +612,19 @@ async def test_what_an_authors_own_check_raises_is_a_failure_of_this_call_alone(
     assert statuses(run) == ["failed", "ok"]
     assert recorder.runs == 0
     await check_session(run.session)
+
+
+@pytest.mark.row("V06")
+async def test_what_an_authors_own_check_finds_is_not_called_a_fault_of_the_schema():
+    def validate(arguments):
+        raise InvalidArguments(
+            "There is no account 'x'.", [{"field": "account", "constraint": "an account", "value": "x"}]
+        )
+
+    run = await run_calls(call("act"), tools=[act(Recorder(), validate=validate)])
+
+    assert statuses(run) == ["invalid_arguments"]
+    assert content(run)["message"] == "The arguments are invalid: There is no account 'x'."
 
 
 async def test_a_tool_that_cannot_say_whether_it_is_visible_is_not_offered():

@@ -2,13 +2,14 @@
 
 import asyncio
 import threading
+from typing import Any
 
 import msgspec
 import pytest
 
 from invariants import check_session
 from pipeline_tools import Recorder, act, content, on_fake_clock, read, results, run_calls, statuses, types
-from treadle import Agent, Budget, ConfigurationError, Decision, Guards, Hook, allow, deny, open_session
+from treadle import Agent, Budget, ConfigurationError, Decision, Guards, Hook, allow, can_use_tool, deny, open_session
 from treadle.journals.memory import MemoryJournal
 from treadle.ports import Moment
 from treadle.testing import ScriptedModel, call, text
@@ -126,6 +127,23 @@ async def test_a_hook_changes_arguments_which_are_validated_and_decided_on():
     assert [statuses(one) for one in (good, bad, forbidden)] == [["ok"], ["invalid_arguments"], ["denied"]]
     assert [n for word, n in recorder.log if word == "begin"] == [5]
     assert content(good)["arguments_changed"] is True
+
+
+@pytest.mark.row("R-HOOKS", "P04")
+@pytest.mark.parametrize("who", ["hook", "policy"])
+async def test_the_model_reads_who_changed_its_arguments_to_invalid_ones(who):
+    recorder = Recorder()
+    options: dict[str, Any] = {
+        "hook": {"hooks": [Hook(at="before_tool", run=lambda _: Decision(kind="allow", arguments={"n": 99}))]},
+        "policy": {"policy": can_use_tool(lambda *_: {"behavior": "allow", "updatedInput": {"n": 99}})},
+    }[who]
+    result = await run_calls(call("act", n=1), tools=[act(recorder, parameters=N)], **options)
+
+    assert (statuses(result), recorder.runs) == (["invalid_arguments"], 0)
+    assert content(result)["message"].startswith(
+        f"A {who} changed the arguments of this call, and it did not run. The arguments are invalid: `n`: "
+    )
+    assert content(result)["details"][0]["value"] == 99
 
 
 @pytest.mark.row("R-HOOKS")

@@ -42,6 +42,8 @@ class Decided(msgspec.Struct, frozen=True, kw_only=True):
 
     call: CheckedCall
     decision: Decision
+    edited: JsonObject | None = None
+    """Arguments that a person has put in place of the model's, from which the call follows."""
 
     @property
     def is_rewritten(self) -> bool:
@@ -168,7 +170,7 @@ class Checker:
             asked = call.digest if edited is None else await self._digest(proposed, place)
             blocked, changed = await self._hooks.before_tool(call) if self._hooks.sees_calls else (None, call.call)
             if changed is not call.call:
-                call = await self._fitting(changed, place)
+                call = await self._changed("hook", changed, place)
             if self._has_policy or blocked is not None:
                 decision, call = await self._judge(call, blocked, recorded, place)
             else:
@@ -194,7 +196,7 @@ class Checker:
         arguments = copied(call.arguments) if is_changed else None
         if (decision.mode, decision.arguments) != (mode, arguments):
             decision = msgspec.structs.replace(decision, mode=mode, arguments=arguments)
-        return Decided(call=call, decision=decision)
+        return Decided(call=call, decision=decision, edited=edited)
 
     async def _judge(
         self, call: CheckedCall, word: Decision | None, recorded: Decision | None, place: "_Place"
@@ -221,7 +223,7 @@ class Checker:
                 own = own if changed is None else msgspec.structs.replace(own, arguments=None)
                 decision = own if decision is None else stricter(decision, own)
                 if changed is not None and decision.kind != DecisionKind.DENY:
-                    fitted = await self._fitting(_edited(call.call, changed), place)
+                    fitted = await self._changed("policy", _edited(call.call, changed), place)
                     call = call if fitted.digest == call.digest else msgspec.structs.replace(fitted, decision=decision)
             if call.digest == before and decision is not None:
                 return decision, call
@@ -294,6 +296,13 @@ class Checker:
             return (await self._fitting(proposed, place)).digest
         except _Unfit:
             return ""
+
+    async def _changed(self, who: str, proposed: ToolCall, place: "_Place") -> CheckedCall:
+        """Return the call with the arguments that a hook or policy has given it. Raises _Unfit where they are invalid."""
+        try:
+            return await self._fitting(proposed, place)
+        except _Unfit as unfit:
+            raise _Unfit(refusals.changed_by(who, proposed, unfit.result)) from unfit
 
     async def _fitting(self, proposed: ToolCall, place: "_Place") -> CheckedCall:
         """Return the call with its tool and valid arguments. Raises _Unfit where it has none."""
@@ -378,10 +387,10 @@ _UNSETTLED = Decision(
 class _Unfit(Exception):
     def __init__(self, result: ToolResult) -> None:
         super().__init__(result.message)
-        self._result = result
+        self.result = result
 
     def refused(self, position: int) -> Refused:
-        return Refused(result=self._result, position=position)
+        return Refused(result=self.result, position=position)
 
 
 def _edited(proposed: ToolCall, arguments: JsonObject) -> ToolCall:

@@ -19,6 +19,7 @@ __all__ = [
     "batch_time_over",
     "because",
     "changed",
+    "changed_by",
     "cut_off",
     "denied",
     "discarded",
@@ -148,7 +149,7 @@ def invalid_json(proposed: ToolCall, error: InvalidJson) -> ToolResult:
 
 def invalid_arguments(proposed: ToolCall, error: InvalidArguments) -> ToolResult:
     """The arguments do not fit the tool's schema, or what its author demands of them."""
-    message = f"The arguments do not fit the schema: {message_of(error)}"
+    message = f"The arguments are invalid: {message_of(error)}"
     return failed_result(proposed, CallStatus.INVALID_ARGUMENTS, message, details=error.details)
 
 
@@ -157,6 +158,13 @@ def unfit(proposed: ToolCall, error: Rejected) -> ToolResult:
     reason = error.body.get("error") if isinstance(error.body, dict) else None
     message = reason if isinstance(reason, str) else f"{proposed.name} was refused by its own check: see `details`."
     return failed_result(proposed, CallStatus.INVALID_ARGUMENTS, message, code=error.code, details=[error.body])
+
+
+def changed_by(who: str, proposed: ToolCall, refused: ToolResult) -> ToolResult:
+    """The arguments that a hook or policy has put in place of the model's are refused."""
+    message = f"A {who} changed the arguments of this call, and it did not run. {refused.message}"
+    details = refused.data["details"] if isinstance(refused.data, dict) else ()
+    return failed_result(proposed, refused.status, message, code=refused.code, details=details)
 
 
 def unchecked(proposed: ToolCall, error: BaseException) -> ToolResult:
