@@ -136,6 +136,9 @@ class ApprovalRequested(Event, frozen=True, kw_only=True, tag="approval.requeste
     proven to match, and for shells, interpreters, wrappers, protected files and calls that a rule asks about."""
     path: tuple[str, ...] = ()
     """Names of the agents down to the one that asks, where a session keeps the request of one that carries out its calls."""
+    edited: JsonObject | None = None
+    """Arguments that a person put in place of the model's in an earlier answer, where a hook, an interceptor or a policy has changed
+    them since; None otherwise."""
 
 
 class ApprovalAnswered(Event, frozen=True, kw_only=True, tag="approval.answered"):

@@ -12,15 +12,17 @@ from treadle.permissions.reviews import offered_rules, review_of, start_of
 from treadle.permissions.views import facts_in
 from treadle.ports import Decision, DecisionKind, SessionView
 from treadle.state import IN_DOUBT, Approval, CallState, Doubt
-from treadle.tools import ApprovalType, CheckedCall, Tool
+from treadle.tools import ApprovalType, CheckedCall, JsonObject, Tool
 
 __all__ = [
     "action_digest",
     "answer_in_doubt",
     "answer_of",
     "asked_instead",
+    "changed_edit",
     "covers",
     "dangerous_edit",
+    "edit_of",
     "equals_doubt",
     "has_started_before",
     "is_allowed",
@@ -76,6 +78,14 @@ def _schema_digest(tool: Tool) -> str:
 def answer_of(state: CallState) -> ApprovalAnswered | None:
     """Return what a person has answered about a call; None where nobody has."""
     return None if state.approval is None else state.approval.answer
+
+
+def edit_of(state: CallState) -> JsonObject | None:
+    """Return the arguments that a person has put in place of the model's, in the last answer or in one before; None where nobody has."""
+    answer = answer_of(state)
+    if answer is not None and answer.arguments is not None:
+        return answer.arguments
+    return None if state.approval is None else state.approval.edited
 
 
 def is_allowed(state: CallState) -> bool:
@@ -197,7 +207,14 @@ def is_asked_about(
 
 
 def request(
-    state: CallState, call: CheckedCall, decision: Decision, *, session: SessionView, token: str, expires_at: float
+    state: CallState,
+    call: CheckedCall,
+    decision: Decision,
+    *,
+    session: SessionView,
+    token: str,
+    expires_at: float,
+    edited: JsonObject | None = None,
 ) -> ApprovalRequested:
     """Return the request for a person's consent to exactly this call.
 
@@ -206,6 +223,7 @@ def request(
         session: The session that asks.
         token: Makes the request's id unique.
         expires_at: When the request is void, in seconds since 1970.
+        edited: Arguments of a person from which the call follows.
     """
     replaced = state.approval if decision.rule == _UNFIT_EDIT else None
     shown = review_of(call, facts_in(session))
@@ -228,6 +246,7 @@ def request(
         expected_result=shown.expected_result,
         rollback=shown.rollback,
         rules=offered_rules(call, decision, session),
+        edited=copied(edited),
     )
 
 
@@ -286,6 +305,12 @@ def unfit_edit(message: str) -> Decision:
     """
     reason = f"The edited arguments are invalid, and nothing has run. {message} Answer again."
     return Decision(kind=DecisionKind.ASK, rule=_UNFIT_EDIT, reason=reason)
+
+
+def changed_edit(decision: Decision) -> Decision:
+    """Return the decision on a call whose edited arguments were changed again, with the reason for a second question."""
+    why = "The edited arguments were changed by a hook, an interceptor or a policy, so they need a second answer."
+    return msgspec.structs.replace(decision, reason=f"{why} {decision.reason}".strip())
 
 
 def dangerous_edit(reason: str) -> Decision:

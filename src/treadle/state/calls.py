@@ -76,6 +76,9 @@ class Approval(msgspec.Struct, Documented, frozen=True, kw_only=True):
     """The session whose run continues once it is answered, where that is another: the one at the top."""
     path: tuple[str, ...] = ()
     """Names of the agents from the one that the top calls down to the one that asks; empty where the top itself asks."""
+    edited: JsonObject | None = None
+    """Arguments that a person put in place of the model's in an earlier answer, where a hook, an interceptor or a policy has changed
+    them since; None otherwise."""
 
     @property
     def is_answered_in_time(self) -> bool:
@@ -210,6 +213,7 @@ def approval_of(event: ApprovalRequested, session_id: str, root_id: str, path: t
         rules=event.rules,
         root_id="" if root_id == session_id else root_id,
         path=event.path or path,
+        edited=read_only(event.edited),
     )
 
 

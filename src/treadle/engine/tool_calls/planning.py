@@ -142,7 +142,7 @@ class Planner:
 
     async def _check(self, state: CallState, batch: Batch) -> Checked | None:
         """Return the checked call with a person's word on it, where there is one; None when the run was stopped meanwhile."""
-        checked = await self._checked(state, batch)
+        checked = await self._checked(state, batch, earlier=None if state.approval is None else state.approval.edited)
         if self._ledger.state.doubts:
             checked = self._like_doubt(checked, state)
         checked = _unchanged(_doubted(checked, state, batch), state)
@@ -207,7 +207,8 @@ class Planner:
             if state is None or _is_under_way(state, call) or consent.is_allowed(state):
                 continue
             if (question := self._equals_doubt(call)) is not None and call.decision is not None:
-                decided = _asked_instead(Decided(call=call, decision=call.decision), question)
+                plain = Decided(call=call, decision=call.decision, edited=consent.edit_of(state))
+                decided = _asked_instead(plain, question)
                 asked[call.id] = [decided.event(), self._request(state, decided)]
         return asked
 
@@ -217,13 +218,28 @@ class Planner:
         if isinstance(edited, Refused):
             return _asked_instead(asked, consent.unfit_edit(edited.result.message or ""))
         if edited is None or edited.proposed.arguments != _raw(arguments):
-            return edited  # an interceptor made it another action than the one consented to
+            if edited is None or edited.decision.kind != DecisionKind.ASK:
+                return edited
+            # An interceptor, a hook or a policy made it another action than the one consented to.
+            return msgspec.structs.replace(edited, decision=consent.changed_edit(edited.decision))
         if consent.is_new_danger(state, edited.decision):
             return _asked_instead(asked, consent.dangerous_edit(edited.decision.reason))
         return _ruled(edited, state)
 
-    async def _checked(self, state: CallState, batch: Batch, *, edited: JsonObject | None = None) -> Checked | None:
-        """Check a call. A policy or an interceptor that hangs does not outlive an interrupt."""
+    async def _checked(
+        self,
+        state: CallState,
+        batch: Batch,
+        *,
+        edited: JsonObject | None = None,
+        earlier: JsonObject | None = None,
+    ) -> Checked | None:
+        """Check a call. A policy or an interceptor that hangs does not outlive an interrupt.
+
+        Args:
+            edited: Arguments of the last answer, in place of the model's.
+            earlier: Those of an answer before: what has been asked since follows from them.
+        """
         if batch.exhausted is not None and _is_due(state):
             refused = await self._checker.refusal(state.call, position=state.position, step=batch.step)
             if refused is not None:
@@ -235,7 +251,11 @@ class Planner:
         is_new = edited is not None or state.decision is None  # most calls: they need not enter `consent` for it
         recorded = None if is_new else consent.recorded_decision(state)
         checking = self._checker.check(
-            state.call, position=state.position, step=batch.step, edited=edited, recorded=recorded
+            state.call,
+            position=state.position,
+            step=batch.step,
+            edited=earlier if edited is None else edited,
+            recorded=recorded,
         )
         if not self._checker.may_wait:
             return _still_boxed(await checking, state)
@@ -370,6 +390,7 @@ class Planner:
             session=self._checker.session,
             token=self._ledger.randomness.token(),
             expires_at=self._ledger.store_time() + self._approval_seconds,
+            edited=decided.edited,
         )
 
 

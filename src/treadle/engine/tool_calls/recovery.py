@@ -87,9 +87,9 @@ class Recovery:
         """Return the call as it stands today, if it is still the very one that started and may run now."""
         if self._interrupt.stop is not None:
             return None
-        answer = consent.answer_of(state)
-        edited = None if answer is None else answer.arguments
-        recorded = None if edited is not None else consent.recorded_decision(state)
+        answer, edited = consent.answer_of(state), consent.edit_of(state)
+        is_new = answer is not None and answer.arguments is not None
+        recorded = None if is_new else consent.recorded_decision(state)
         checked = await self._checker.check(
             state.call, position=state.position, step=step, edited=edited, recorded=recorded
         )
@@ -148,8 +148,7 @@ class Recovery:
 
     def _person_is_there(self, state: CallState) -> bool:
         """Whether somebody can be asked: as the agent says, else where a person had consented to this call."""
-        answer = consent.answer_of(state)
-        if answer is not None and answer.arguments is not None:
+        if consent.edit_of(state) is not None:
             return False  # the consent was to other arguments than the model's: a second one could not say to which
         if self._in_doubt is not None:
             return self._in_doubt == "ask"
