@@ -161,6 +161,11 @@ async def test_a_line_without_its_closing_quote_is_never_run_unasked(root: Path,
         "find . -name key",
         "cat secrets/*",
         "grep canary alias/*",
+        "grep -r canary ..",
+        "grep -r canary out",
+        "cd out && find . -type f",
+        "ls -R ../..",
+        "find / -name key",
     ],
 )
 async def test_a_rule_that_denies_a_path_holds_for_commands_too(root: Path, command: str):

@@ -21,6 +21,7 @@ from treadle.shell.reaching import folders
 from treadle.shell.rules import CommandPattern
 from treadle.shell.sweeping import checked_out, swept
 from treadle.tools import CheckedCall, FileNames, JsonObject, Place, ShellLine, Subject, Tool
+from treadle.tools.protected import lies_in
 
 __all__ = ["FILE_TOOLS", "JudgedLine", "Reached", "judged", "pattern_of", "start_folder", "touched"]
 
@@ -300,6 +301,9 @@ def _reached(touched: Touched, given: ShellLine, links_of: "_Links") -> list[Rea
     """Return what a path stands for, and what the links below it stand for where they are followed."""
     place = given.look_from_root(touched.path) if touched.from_root else given.look(touched.path)
     found = [_placed(place, touched.access, touched.extent, given)]
+    if touched.extent == "tree" and place.relative is None:
+        root = given.look_from_root(".")  # a rule names what lies below it: `grep -r x ..` reads that, too
+        found += [_placed(root, touched.access, touched.extent, given)] if lies_in([root.path], [place.path]) else []
     if not touched.follows or not place.is_folder:
         return found
     links = links_of.found(place.path, is_deep=touched.extent == "tree")
