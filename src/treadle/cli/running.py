@@ -208,11 +208,29 @@ def _warning(report: dict[str, Any]) -> str:
     return f"warning: the answer follows {len(failed)} failed {'call' if len(failed) == 1 else 'calls'} ({shown})"
 
 
-def quiet_logs() -> None:
-    """Keep the logs of operators off a person's terminal, unless TREADLE_DEBUG asks for them."""
+def quiet_logs(terminal: Terminal) -> None:
+    """Keep the logs of operators off a person's terminal, unless TREADLE_DEBUG asks for them. A hook that failed is still reported."""
     if os.environ.get("TREADLE_DEBUG") == "1":
         return
     for name in ("treadle", "asyncio", "psycopg"):
         logger = logging.getLogger(name)
         logger.addHandler(logging.NullHandler())
         logger.propagate = False
+    logging.getLogger("treadle.engine.hooks").handlers = [_FailedHooks(terminal)]
+
+
+class _FailedHooks(logging.Handler):
+    """Reports each failure of a hook once, in one line: a guard that does not work must not go unnoticed."""
+
+    def __init__(self, terminal: Terminal) -> None:
+        super().__init__()
+        self._terminal = terminal
+        self._reported: set[str] = set()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        error = record.exc_info[1] if record.exc_info else None
+        reason = "" if error is None else f": {str(error) or type(error).__name__}"
+        line = f"warning: {one_line(record.getMessage() + reason, 600)}"
+        if line not in self._reported:
+            self._reported.add(line)
+            self._terminal.say(line)

@@ -224,7 +224,8 @@ class Hooks:
             return (await contained(answer) if inspect.isawaitable(answer) else answer), None
         except BaseException as error:
             pass_interrupts(error)
-            logger.exception("%s failed at %s", hook.title, context.at)
+            then = "" if hook.is_closed else ", and was ignored"
+            logger.exception("%s failed at %s%s", hook.title, context.at, then)
             return None, error
 
     async def _wait(self, task: "asyncio.Future[Any]", seconds: float | None, *, is_over: bool) -> None:

@@ -30,7 +30,7 @@ _INSTRUCTIONS = (
 
 def command(options: Options, terminal: Terminal) -> int:
     """Serve until the editor leaves or a signal ends it."""
-    quiet_logs()
+    quiet_logs(terminal)
     needs("acp", "acp")
     settings = settings_of(options)
     make_agent(settings, settings.model, options=options)  # what is wrong is told before an editor waits for it

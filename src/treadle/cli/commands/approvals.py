@@ -77,4 +77,5 @@ def described(approval: Approval) -> dict[str, Any]:
         "rollback": approval.rollback,
         "scope": approval.scope,
         "rules": list(approval.rules),
+        "edited": approval.edited,
     }

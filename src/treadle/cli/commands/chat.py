@@ -20,7 +20,7 @@ __all__ = ["command"]
 
 def command(options: Options, terminal: Terminal) -> int:
     """Talk until the person leaves."""
-    quiet_logs()
+    quiet_logs(terminal)
     if not (os.isatty(0) and terminal.is_live):
         raise UsageError(
             "`treadle chat` needs an interactive terminal. In a script or a pipe, use `treadle run TASK` or `treadle run -`."

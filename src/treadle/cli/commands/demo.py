@@ -39,7 +39,7 @@ _SAMPLE = {
 
 def command(options: Options, terminal: Terminal) -> int:
     """Show a run with searches side by side, a call that breaks its schema and is corrected, and a limit."""
-    quiet_logs()
+    quiet_logs(terminal)
     limits = {"max_tool_calls": _CALLS, **options.limits}
     folder = _sample(default_journal(os.environ).parent / "demo") if options.folder is None else Path(options.folder)
     options = msgspec.structs.replace(options, folder=str(folder), limits=limits)

@@ -58,7 +58,7 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
 
 def command(options: Options, terminal: Terminal) -> int:
     """Check this machine; 1 where something fails, else 0."""
-    quiet_logs()
+    quiet_logs(terminal)
     checks = list(_checks(options))
     if options.as_json:
         terminal.data({"checks": checks, "next": _next(checks)})

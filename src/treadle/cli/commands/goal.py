@@ -21,7 +21,7 @@ __all__ = ["command"]
 
 def command(options: Options, terminal: Terminal) -> int:
     """Read the goal, and work on it."""
-    quiet_logs()
+    quiet_logs(terminal)
     if options.task is None:
         raise UsageError("Name the goal's file: treadle goal goal.toml")
     return asyncio.run(_work_on(load_goal(Path(options.task)), options, settings_of(options), terminal))

@@ -140,7 +140,7 @@ def _revoke(options: Options, settings: Settings, terminal: Terminal) -> int:
 
 def _test(options: Options, settings: Settings, terminal: Terminal) -> int:
     """Start servers as a run would, list their tools, and end them."""
-    quiet_logs()
+    quiet_logs(terminal)
     chosen = (
         [_found(options.name, settings)] if options.name is not None else [one for one in settings.mcp if one.is_used]
     )

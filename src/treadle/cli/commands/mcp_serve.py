@@ -38,7 +38,7 @@ __all__ = ["serve"]
 
 def serve(options: Options, settings: Settings, terminal: Terminal) -> int:
     """Serve until the client leaves or a signal ends it."""
-    quiet_logs()
+    quiet_logs(terminal)
     needs("mcp", "mcp")
     if options.has_no_token and options.http_port is None:
         raise UsageError("--no-token is about --http: a client on standard input needs no token.")

@@ -14,7 +14,7 @@ __all__ = ["command"]
 
 def command(options: Options, terminal: Terminal) -> int:
     """Serve a script. The first line of standard output is the base URL."""
-    quiet_logs()
+    quiet_logs(terminal)
     return asyncio.run(_serve(options, terminal))
 
 

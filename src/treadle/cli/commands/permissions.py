@@ -19,7 +19,7 @@ __all__ = ["command"]
 
 def command(options: Options, terminal: Terminal) -> int:
     """List the rules, or show what would happen to a call."""
-    quiet_logs()
+    quiet_logs(terminal)
     settings = settings_of(options)
     for note in settings.notes:
         terminal.say(f"note: {note}")

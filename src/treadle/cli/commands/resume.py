@@ -13,7 +13,7 @@ __all__ = ["command"]
 
 def command(options: Options, terminal: Terminal) -> int:
     """Resume one session, named or the last."""
-    quiet_logs()
+    quiet_logs(terminal)
     if (options.id is None) is not options.is_last:
         raise UsageError(
             "Name one session: `treadle resume ID`, or `treadle resume --last`. `treadle sessions` lists all."

@@ -24,7 +24,7 @@ __all__ = ["command", "go_on", "start"]
 
 def command(options: Options, terminal: Terminal) -> int:
     """Carry out one task."""
-    quiet_logs()
+    quiet_logs(terminal)
     check_given(options.task)
     settings = settings_of(options)
     for note in (*settings.notes, *guidance_of(settings).notes):

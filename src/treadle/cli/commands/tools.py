@@ -55,7 +55,7 @@ class _Checked(NamedTuple):
 
 def command(options: Options, terminal: Terminal) -> int:
     """List the tools, or check them. Toolsets are opened for that, and closed again."""
-    quiet_logs()
+    quiet_logs(terminal)
     if options.action == "check":
         return _check(options, terminal)
     if options.recorded or options.runs_again:

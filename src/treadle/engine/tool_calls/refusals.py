@@ -161,7 +161,7 @@ def unfit(proposed: ToolCall, error: Rejected) -> ToolResult:
 
 
 def changed_by(who: str, proposed: ToolCall, refused: ToolResult) -> ToolResult:
-    """The arguments that a hook or policy has put in place of the model's are refused."""
+    """The arguments that a hook or policy has given the call are refused."""
     message = f"A {who} changed the arguments of this call, and it did not run. {refused.message}"
     details = refused.data["details"] if isinstance(refused.data, dict) else ()
     return failed_result(proposed, refused.status, message, code=refused.code, details=details)
