@@ -56,6 +56,16 @@ async def test_recorded_arguments_that_no_longer_fit_are_named():
     (found,) = await errors_of(price(parameters=renamed, examples=[{"product": "teapot"}]))
 
     assert (found.where, found.field) == ("example 1, arguments", "town")
+    assert "parameters`: `town` is missing: required. Let the schema" in found.message
+
+
+@pytest.mark.row("F07")
+async def test_a_recorded_argument_that_is_gone_is_named():
+    closed = {**ASKED, "additionalProperties": False}
+
+    (found,) = await errors_of(price(parameters=closed, examples=[{"product": "teapot", "town": "Oslo"}]))
+
+    assert "parameters`: `town`: no such property (known: product). Let the schema" in found.message
 
 
 async def test_a_refusal_of_the_service_is_a_recorded_result_like_others():
@@ -182,9 +192,9 @@ async def test_an_example_shows_the_model_its_arguments_and_nothing_else():
 
 
 def test_arguments_of_an_example_that_never_fitted_are_refused_where_the_tool_is_made():
-    with pytest.raises(ConfigurationError, match="example 1 does not fit"):
+    with pytest.raises(ConfigurationError, match=r"example 1 does not fit: `product` is missing: required\."):
 
-        @tool(effect="read", examples=[ToolExample(arguments={"produkt": "x"}, result=1)])
+        @tool(effect="read", examples=[ToolExample(arguments={}, result=1)])
         def cost(product: str) -> int:
             """Return the price."""
             return 1

@@ -241,8 +241,8 @@ def test_what_is_no_function_with_one_result_is_refused(function, words):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ({"examples": [{"a": "x"}]}, "example 1 does not fit: `a`: integer"),
-        ({"examples": [{"a": 1}, {}]}, "example 2 does not fit: `a`: required"),
+        ({"examples": [{"a": "x"}]}, "example 1 does not fit: `a`: expected integer; got "),
+        ({"examples": [{"a": 1}, {}]}, "example 2 does not fit: `a` is missing: required"),
         ({"retrys": 1}, "does not know retrys"),
         ({"retries": -1}, "retries must be 0 or more"),
         ({"result_limit": 0}, "result_limit must be 1"),

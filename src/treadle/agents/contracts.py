@@ -26,7 +26,7 @@ from treadle.fields import Documented, checked
 from treadle.messages import user_message
 from treadle.ports import ModelRequest, ToolSpec
 from treadle.resolve.models import resolve_model
-from treadle.tooling.toolbox import Contracts, spec_of
+from treadle.tooling.toolbox import Contracts, spec_of, violation_text
 from treadle.tools import JsonObject, Tool, ToolExample, ToolResult
 from treadle.tools.effects import effect_from
 
@@ -158,13 +158,10 @@ def _check_example(tool: Tool, where: str, example: ToolExample, contracts: Cont
         if tool.convert is not None:
             tool.convert(dict(arguments))
     except InvalidArguments as problem:
-        rows = problem.details or ({"field": "", "constraint": str(problem)},)
-        for row in rows[:_MOST_ROWS]:
-            yield error(
-                "arguments",
-                f"The recorded arguments no longer fit `parameters`: {_said(row)}. Let the schema accept them again, or record the example again.",
-                str(row.get("field", "")),
-            )
+        rows = [(str(row.get("field", "")), violation_text(row, "the arguments")) for row in problem.details]
+        for field, said in rows[:_MOST_ROWS] or [("", str(problem).rstrip("."))]:
+            message = f"The recorded arguments no longer fit `parameters`: {said}. Let the schema accept them again, or record the example again."
+            yield error("arguments", message, field)
         return
     yield from (error(about, message) for about, message in _broken_functions(tool, arguments))
     if example.has_result:
@@ -218,7 +215,7 @@ def _check_result(tool: Tool, example: ToolExample, contracts: Contracts) -> Ite
     for row in contracts.drift(tool, value)[:_MOST_ROWS]:
         yield (
             str(row.get("field", "")),
-            f"The recorded result no longer fits `output_schema`: {_said(row)}. Fix the tool, or record the example again.",
+            f"The recorded result no longer fits `output_schema`: {violation_text(row, 'the result')}. Fix the tool, or record the example again.",
         )
     limit, length = tool.result_limit, len(_text_of(value))
     if limit is not None and length > limit:
@@ -230,12 +227,6 @@ def _check_result(tool: Tool, example: ToolExample, contracts: Contracts) -> Ite
 
 def _text_of(value: Any) -> str:
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
-
-
-def _said(row: Mapping[str, Any]) -> str:
-    field = f"`{row['field']}`: " if row.get("field") else ""
-    got = f"; got {shown(row['value'])}" if "value" in row else ""
-    return f"{field}expected {row.get('constraint')}{got}"
 
 
 async def _run_again(tool: Tool, where: str, example: ToolExample) -> list[ToolFinding]:

@@ -12,6 +12,7 @@ import msgspec
 from treadle.errors import InvalidArguments, ToolDefinitionError
 from treadle.redaction import redacted_logger
 from treadle.tooling.callables import FunctionTool, MethodTool, is_method
+from treadle.tooling.toolbox import violation_text
 from treadle.tools import Command, Effect, JsonObject, Permission, Review, Risk, Subject, Tool, ToolContext, ToolExample
 
 if TYPE_CHECKING:
@@ -343,7 +344,7 @@ def _check_contract(made: Tool) -> None:
         example = recorded.arguments
         where = f"Tool {made.name!r}: example {number}"
         if found := gate.violations(example):
-            raise ToolDefinitionError(f"{where} does not fit: `{found[0]['field']}`: {found[0]['constraint']}.")
+            raise ToolDefinitionError(f"{where} does not fit: {violation_text(found[0], 'the arguments')}.")
         try:
             if made.convert is not None:
                 made.convert(gate.with_defaults(example))

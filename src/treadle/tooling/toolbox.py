@@ -22,7 +22,18 @@ if TYPE_CHECKING:
 
     from treadle.validation import Schema, Walk
 
-__all__ = ["PARALLEL_HINT", "Contracts", "Offer", "Plain", "Source", "Toolbox", "fix", "is_visible", "spec_of"]
+__all__ = [
+    "PARALLEL_HINT",
+    "Contracts",
+    "Offer",
+    "Plain",
+    "Source",
+    "Toolbox",
+    "fix",
+    "is_visible",
+    "spec_of",
+    "violation_text",
+]
 
 PARALLEL_HINT = "This call is independent and may be issued in parallel with others."
 """What the descriptions of tools that only read say to the model (seed 000: it nudges towards batches)."""
@@ -368,15 +379,23 @@ def spec_of(tool: Tool, *, has_hints: bool) -> ToolSpec:
 
 
 def _sentence(violations: list[dict[str, Any]]) -> str:
-    first = violations[0]
-    field = first.get("field") or "the arguments"
     more = f" (and {len(violations) - 1} more)" if len(violations) > 1 else ""
-    constraint = str(first.get("constraint"))
+    return f"{violation_text(violations[0], 'the arguments')}{more}."
+
+
+def violation_text(row: Mapping[str, Any], whole: str) -> str:
+    """Say what does not fit.
+
+    Args:
+        whole: What is wrong if it is not a single field.
+    """
+    field = row.get("field") or whole
+    constraint = str(row.get("constraint"))
     if constraint.startswith("required"):  # nothing was given, which is not the same as null
-        return f"`{field}` is missing: {constraint}{more}."
+        return f"`{field}` is missing: {constraint}"
     if constraint.startswith(("no such property", "not allowed")):
-        return f"`{field}`: {constraint}{more}."
-    return f"`{field}`: expected {constraint}; got {_brief(first.get('value'))}{more}."
+        return f"`{field}`: {constraint}"
+    return f"`{field}`: expected {constraint}; got {_brief(row.get('value'))}"
 
 
 def _brief(value: Any) -> str:
