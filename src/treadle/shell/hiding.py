@@ -24,7 +24,7 @@ from treadle.shell.programs import (
     is_known,
 )
 
-__all__ = ["LOADING", "STARTED_BY_GIT", "hides", "is_printing", "sets_variables"]
+__all__ = ["STARTED_BY_GIT", "hides", "is_printing", "loads_files", "sets_variables"]
 
 _INLINE = frozenset(
     "-c -e -E -p -r -x -i -m -S -s --eval --print --exec --execute --command --run --source --expression".split()
@@ -42,8 +42,11 @@ _HARMLESS_SED = re.compile(
 _HARMLESS_AWK = re.compile(r"[^|&`@]*(?:&&[^|&`@]+)*")
 _AWK_STARTS = re.compile(r"system|getline|ARGV|ARGC|print(?:[^>]|>=)*>(?!=)")
 """What starts a program, reads a file that no word names, or writes one."""
-LOADING = re.compile(r"\b(import|include|modulemeta)\b")
-"""How a program of jq reads a file."""
+_LOADING = {
+    "jq": re.compile(r"\b(import|include|modulemeta)\b"),
+    "yq": re.compile(r"(?<!\.)\b(import|include|modulemeta|load\w*|strload)\b"),
+}
+"""How the programs of jq and yq read a file."""
 STARTED_BY_GIT = re.compile(r"(--\w[\w-]*=)?([A-Za-z][\w+.-]*::|!)")
 """A word by which git starts a program: an address with a helper for its transport, or a setting that is a line of shell."""
 _JOINING_LETTERS = frozenset({"tar", "bsdtar", "gtar"})
@@ -133,6 +136,12 @@ def _is_evaluated(word: str) -> bool:
     return not is_plain or ("[" in word and bool(set(word) & set("$`")))
 
 
+def loads_files(one: Invocation, name: str) -> bool:
+    """Whether a program of jq or yq reads files that no word needs to name."""
+    loading = _LOADING.get(name)
+    return loading is not None and any(map(loading.search, one.arguments))
+
+
 def _hides_folder(one: Invocation, name: str, _: Callable[[str], bool]) -> str | None:
     """A `cd` that another builtin carries out: the paths of the commands after it are not the ones that were looked at."""
     if name not in ("cd", "pushd", "popd") or not set(one.via[-1:]) & _WITHIN_THIS_SHELL:
@@ -181,7 +190,7 @@ def _hides_files(one: Invocation, name: str, _: Callable[[str], bool]) -> str | 
     listing = _LISTING.get(name, ("-c", "--check") if name.endswith("sum") else ())
     is_listed = name in LISTED or any(_is_listing(word, listing) for word in one.arguments)
     is_listed = is_listed or (name in _JOINING_LETTERS and "T" in _letters_without_dash(one.arguments))
-    is_listed = is_listed or (name == "jq" and any(LOADING.search(word) for word in one.arguments))
+    is_listed = is_listed or loads_files(one, name)
     takes_options = name in _TAKING_OPTIONS or (name in PROGRAMS and "@" in PROGRAMS[name].risky)
     is_listed = is_listed or (takes_options and any(word.startswith("@") for word in one.arguments))
     return f"`{name}` reads files whose names come from another file, a program or its input." if is_listed else None

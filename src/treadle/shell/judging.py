@@ -6,7 +6,7 @@ from itertools import islice
 
 from treadle.shell.describing import Program, has_option
 from treadle.shell.git import BEFORE_SUBCOMMAND
-from treadle.shell.hiding import LOADING, STARTED_BY_GIT, hides, sets_variables
+from treadle.shell.hiding import STARTED_BY_GIT, hides, loads_files, sets_variables
 from treadle.shell.knowing import UNKNOWN, is_risky, known, operands, options
 from treadle.shell.parsed import Doubt, Invocation, Line, Touched
 from treadle.shell.programs import (
@@ -175,8 +175,10 @@ def _risks(one: Invocation) -> list[str]:
 def _risks_of_words(one: Invocation, name: str, program: Program) -> list[str]:
     """Say why a command does more than it seems to, by words that are not options."""
     found: list[str] = []
-    if name == "jq" and any(LOADING.search(argument) for argument in one.arguments):
-        found.append("jq's `import`, `include` and `modulemeta` read files that the line does not name.")
+    if loads_files(one, name):
+        found.append(
+            f"The program of `{name}` may read files that the line does not name (`import`, `include`, `load`)."
+        )
     if name == "jq" and any(_SHOWS_ENVIRONMENT.search(argument) for argument in one.arguments):
         found.append("jq's `env` and `$ENV` show environment variables.")
     if name == "ps" and _shows_environments(one, program):

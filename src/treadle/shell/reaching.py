@@ -9,9 +9,9 @@ import msgspec
 
 from treadle.shell.describing import Program, has_option
 from treadle.shell.git import BY_OBJECT, SHOWING_GIT
-from treadle.shell.knowing import is_risky, known, options, parted, without_subcommand
+from treadle.shell.knowing import UNKNOWN, is_risky, known, options, parted, without_subcommand
 from treadle.shell.parsed import Doubt, Invocation, Redirection, Touched
-from treadle.shell.programs import SUFFIXED, UNPACKERS, WRAPPERS, program_name
+from treadle.shell.programs import INTERPRETERS, SUFFIXED, UNPACKERS, WRAPPERS, program_name
 from treadle.shell.reading import leads_up
 
 __all__ = ["JOINING", "MAX_FOLDERS", "MAX_TAILS", "folders", "join", "joins_names", "paths", "reads", "target"]
@@ -51,6 +51,8 @@ _FLAGS_OF_GIT = frozenset(
 _SIGNS = re.compile(r"[=:,\s]")
 _ENDING = re.compile(r"[\w.*/-]+")
 _MAX_ENDS = 300
+_PIECES = (re.compile(r"[^\s\"'`|;&<>(){}\[\]=,:@]+"), re.compile(r"[\w.~/-]+"))
+"""What may be a path in a text that is a program of its own, or data: `load("a/b")`, `a|b`, `{"path": "a/b"}`."""
 _MAGIC = re.compile(r":|.*[*?\[\\]", re.DOTALL)
 """How a word begins, or what it holds, by which git finds files that it does not name: `:/x`, `:!x`, `*.py`."""
 
@@ -103,6 +105,7 @@ def _named(one: Invocation, program: Program, arguments: tuple[str, ...]) -> lis
     is_read, seen = reads(one), 0
     found: list[tuple[str, str, bool]] = []
     has_text = program.operands == "first_text" and not any(has_option(word, program.texts) for word in arguments)
+    may_read_texts = program is UNKNOWN and program_name(one.program) not in WRAPPERS | INTERPRETERS
     for word, kind, option in parted(arguments, program):
         texts = _values(word, program) if kind in ("option", "doubtful", "either") else []
         is_operand = kind in ("operand", "open", "either")
@@ -112,6 +115,7 @@ def _named(one: Invocation, program: Program, arguments: tuple[str, ...]) -> lis
             texts += [] if is_text or word == "-" else [word, *_tails(word)]
         elif kind == "value" and option not in program.plain:
             texts = [word, *_tails(word)]
+        texts += [text for form in _PIECES for text in form.findall(word)] if may_read_texts else []
         is_written = program.max_operands is not None and is_operand and seen > program.max_operands
         found += [(text, word, is_read and not is_written) for text in texts]
     return found
@@ -284,15 +288,15 @@ def _has_end(arguments: tuple[str, ...], read_first: frozenset[str]) -> bool:
 
 
 def _values(argument: str, program: Program) -> list[str]:
-    """Return the paths that an option may carry: `--to=../x`, `--to=x`, `-I/usr`, `-o../x`, and `-ox` of a program that may write.
+    """Return the paths that an option may carry: `--to=../x`, `--to=x`, `--to/x`, `-I/usr`, `-o../x`, and `-ox` of a program that may write.
 
     Behind a letter that may write, in a group too (`-no.git/x`), what follows is one in any case.
     """
     name, sign, _ = argument.partition("=")
     if {name, name + sign, argument[:2]} & program.plain:
         return []
-    starts = [at for at in (argument.find("/"), argument.find("..")) if at > 0]
     is_short = not argument.startswith("--")
+    starts = [at for at in (argument.find("/"), argument.find("..")) if at > 0 and (is_short or not sign)]
     found = [argument[2:]] if is_short and (starts or not program.reads_only) else []
     found += [argument[min(starts) :]] if starts else []
     if is_short and not program.reads_only:
