@@ -396,3 +396,16 @@ def test_a_hook_whose_files_change_during_a_run_is_not_run_and_its_calls_are_den
     assert (treadle.folder / "ran").exists() == is_approved_again
     if not is_approved_again:
         assert f"treadle trust approve {treadle.folder}" in done["denials"][0]["reason"]
+
+
+@pytest.mark.row("D-TRUST")
+def test_a_file_that_is_a_link_is_named_as_one_with_what_to_do(treadle: Any, project: Path):
+    (treadle.folder / "real.toml").write_text('allow = ["list"]\n')
+    (project / "config.toml").symlink_to("../real.toml")
+    script = [{"text": "Done."}]
+    (treadle.folder / "s.json").write_text(json.dumps(script))
+
+    refused = f"{project / 'config.toml'} is a link, which may lead elsewhere later, so it cannot be trusted. Put the file itself in its place."
+    assert refused in treadle("trust", "approve", code=2).stderr
+    told = treadle("run", "-m", "script:s.json", "go", code=2).stderr
+    assert f"{refused} Its hooks and allow rules are ignored. Until then: " in told

@@ -280,7 +280,7 @@ def _read_layers(
     except UsageError as error:
         if not notes or str(project_config(root)) not in str(error):
             raise
-        told = " ".join(notes)
+        told = " ".join(notes).rstrip(".")
         raise UsageError(f"{told[:1].upper()}{told[1:]}. Until then: {error}") from error
 
 

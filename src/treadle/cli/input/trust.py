@@ -216,6 +216,10 @@ def _within(folder: Path) -> Iterator[Path]:
     while left:
         place = left.pop()
         mode = place.lstat().st_mode
+        if stat.S_ISLNK(mode):
+            raise UsageError(
+                f"{place} is a link, which may lead elsewhere later, so it cannot be trusted. Put the file itself in its place."
+            )
         if not stat.S_ISDIR(mode) and not stat.S_ISREG(mode):
             raise UsageError(f"{place} is neither a file nor a folder: its contents cannot be trusted.")
         if any("\udc80" <= one <= "\udcff" for one in place.name):
