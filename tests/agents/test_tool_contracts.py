@@ -93,6 +93,15 @@ async def test_functions_of_the_arguments_that_raise_are_found():
     )
 
     assert [one.where for one in found] == ["example 1, effect", "example 1, resources"]
+
+
+@pytest.mark.row("F07", "P19")
+async def test_a_risk_class_that_does_not_exist_is_found():
+    (found,) = await errors_of(price(risk=lambda arguments: "harmless", examples=[recorded({"price": 1})]))
+
+    assert found.where == "example 1, risk"
+    assert "'harmless'" in found.message
+    assert "the call counts as `privileged_admin`" in found.message
     assert "counts as `unsafe`" in found[0].message
 
 

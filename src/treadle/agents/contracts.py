@@ -27,7 +27,7 @@ from treadle.messages import user_message
 from treadle.ports import ModelRequest, ToolSpec
 from treadle.resolve.models import resolve_model
 from treadle.tooling.toolbox import Contracts, spec_of, violation_text
-from treadle.tools import JsonObject, Tool, ToolExample, ToolResult
+from treadle.tools import JsonObject, Risk, Tool, ToolExample, ToolResult
 from treadle.tools.effects import effect_from
 
 __all__ = ["DIALECTS", "ToolFinding", "check_tools", "load_tool_examples"]
@@ -193,6 +193,8 @@ def _refuse_strange(word: str, value: object) -> None:
     match word:
         case "effect":
             effect_from(value)
+        case "risk":
+            Risk(value)
         case "key" if (problem := find_unencodable(value)) is not None:
             raise ConfigurationError(f"{shown(value)} is not JSON: {problem}")
         case "resources" if not _names_resources(value):
