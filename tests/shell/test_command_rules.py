@@ -46,6 +46,18 @@ def forbidden(source: str, pattern: str) -> bool:
         ("npm run test-unit", ["npm run test*"], True),
         ("npm run test rm", ["npm run test*"], False),
         ("rm x", ["*"], True),
+        ("rm build/a/b", ["rm build/*"], True),
+        ("rm build/../src/main.py", ["rm build/*"], False),
+        ("rm build/a/../../src/main.py", ["rm build/*"], False),
+        ("rm build/..", ["rm build/*"], False),
+        ("rm build/../src/a", ["rm build/../src/*"], True),
+        ("rm build/../src/../a", ["rm build/../src/*"], False),
+        ("rm build/a..b", ["rm build/*"], True),
+        ("my-tool --out=build/../x", ["my-tool --out=*"], False),
+        ("my-tool a:../x", ["my-tool a:*"], False),
+        ("./scripts/lint", ["./scripts/*"], True),
+        ("./scripts/../evil", ["./scripts/*"], False),
+        ("./scripts/a/../../evil x", ["./scripts/*:*"], False),
     ],
 )
 def test_a_rule_vouches_for_each_simple_command_by_its_words(source: str, patterns: list[str], is_allowed: bool):
@@ -144,6 +156,6 @@ def test_signs_of_the_shell_in_quotes_are_text_in_a_pattern_too(text: str, sourc
 def test_a_pattern_with_wildcards_says_so():
     assert (
         CommandPattern.parse("rm 'd*'").covers
-        == "the command `rm 'd*'` in the root folder, where `*`, `?` and `[` match any text within a word"
+        == "the command `rm 'd*'` in the root folder, where `*`, `?` and `[` match any text within a word, but no `..`"
     )
     assert CommandPattern.parse("rm d").covers == "only the command `rm d` in the root folder"

@@ -25,6 +25,7 @@ FOREIGN_NAMES = {
 """The names of Claude Code's tools, so that rules which people have written for it are understood."""
 
 _WILD = re.compile(r"[*?\[]")
+_UP = re.compile(r"(?<![^/=:,@])\.\.(?![^/=:,@])")
 _SEVERAL = "contains more than one command. Write one rule for each: the commands of a line are checked one by one."
 _SERVER = re.compile(r"mcp__(?:(?!__)[^*?\[])+")
 
@@ -35,7 +36,7 @@ class CommandPattern(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     """As the person wrote it."""
     words: tuple[str, ...]
-    """The words that a command must begin with. `*` within a word stands for any text of that word."""
+    """The words that a command must begin with. `*` within a word stands for any text of that word, but in a rule that allows for no `..`."""
     is_prefix: bool
     """Whether further words may follow."""
 
@@ -66,7 +67,7 @@ class CommandPattern(msgspec.Struct, frozen=True, kw_only=True):
         words = shlex.join(self.words)
         where = " in the root folder" if self._is_bound(Invocation(words=self.words or ("*",), text="")) else ""
         if not self.is_prefix and any(map(_WILD.search, self.words)):
-            return f"the command `{words}`{where}, where `*`, `?` and `[` match any text within a word"
+            return f"the command `{words}`{where}, where `*`, `?` and `[` match any text within a word, but no `..`"
         if not self.is_prefix:
             return f"only the command `{words}`{where}"
         name = program_name(self.words[0]) if self.words else ""
@@ -101,7 +102,7 @@ class CommandPattern(msgspec.Struct, frozen=True, kw_only=True):
         if not self.is_prefix and len(words) != len(wanted):
             return False
         given = words[: len(wanted)]
-        if len(given) != len(wanted) or not all(map(fnmatch.fnmatchcase, given, wanted)):
+        if len(given) != len(wanted) or not all(map(_fits, given, wanted)):
             return False
         return set(losing_words(one.words)).issubset(wanted)
 
@@ -120,6 +121,11 @@ class CommandPattern(msgspec.Struct, frozen=True, kw_only=True):
             return False
         is_prefix = self.is_prefix or self.words[-1].endswith("*")
         return finds(self.words[1:], one, is_prefix=is_prefix)
+
+
+def _fits(word: str, wanted: str) -> bool:
+    """Whether a word of a command is one that a rule allows: `build/*` is what lies in that folder, and not `build/../src`."""
+    return fnmatch.fnmatchcase(word, wanted) and len(_UP.findall(word)) <= len(_UP.findall(wanted))
 
 
 def _problem(body: str) -> str | None:
