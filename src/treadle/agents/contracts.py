@@ -194,7 +194,7 @@ def _refuse_strange(word: str, value: object) -> None:
         case "effect":
             effect_from(value)
         case "risk":
-            Risk(value)
+            Risk(str(value))
         case "key" if (problem := find_unencodable(value)) is not None:
             raise ConfigurationError(f"{shown(value)} is not JSON: {problem}")
         case "resources" if not _names_resources(value):
