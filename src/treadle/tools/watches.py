@@ -66,5 +66,6 @@ class FileNames(Protocol):
         ...
 
     def obeyed_files(self) -> Sequence[str]:
-        """Return the files that say what Treadle itself may do, from `/`, as they are named and with links resolved. They need not exist."""
+        """Return the files that say what Treadle itself may do, and those that git is configured to run or read when it is asked for the state
+        of the repository here: from `/`, as they are named and with links resolved. They need not exist."""
         ...

@@ -20,6 +20,7 @@ import msgspec
 from treadle.canonical import find_unencodable
 from treadle.errors import ConfigurationError, Rejected
 from treadle.errors import shown as shown_value
+from treadle.sandboxes.configured import configured_names
 from treadle.sandboxes.own import obeyed_files
 from treadle.tools import Subject, ToolContext
 from treadle.toolsets.files.watching import Watched, all_names, home_names
@@ -204,8 +205,9 @@ class Root:
         return home_names(path or self._path, "tree" if path is None else extent, self._path)
 
     def obeyed_files(self) -> Sequence[str]:
-        """Return the files that say what Treadle itself may do, wherever they lie."""
-        return obeyed_files()
+        """Return the files that say what Treadle itself may do, wherever they lie, and those here that git is configured to run or read."""
+        named = [f"{self._path.rstrip('/')}/{one}" for one in configured_names(self._path)]
+        return (*obeyed_files(), *named, *map(os.path.realpath, named))
 
     def begin(self, name: str) -> tuple[str, tuple[str, ...]]:
         """Return the folder at which the path of a rule begins, and its names from there: the root, or `/` for one outside of it."""
