@@ -18,6 +18,7 @@ __all__ = [
     "action_digest",
     "answer_in_doubt",
     "answer_of",
+    "asked_besides",
     "asked_instead",
     "changed_edit",
     "covers",
@@ -269,6 +270,14 @@ def asked_instead(decision: Decision, question: Decision) -> Decision:
         message=decision.message,
         consent="sandbox" if is_boxed else "allow",
     )
+
+
+def asked_besides(decision: Decision, question: Decision) -> Decision:
+    """Return one question for two, where a person is asked anyway: who answers is told of both."""
+    if decision.rule == PROTECTED:  # consent to that is given by its rule
+        return msgspec.structs.replace(decision, reason=f"{decision.reason} {question.reason}")
+    both = msgspec.structs.replace(question, reason=f"{question.reason} {decision.reason}".strip())
+    return asked_instead(decision, both)
 
 
 def has_started_before() -> Decision:

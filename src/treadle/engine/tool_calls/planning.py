@@ -161,10 +161,10 @@ class Planner:
 
     def _like_doubt(self, checked: Checked | None, state: CallState) -> Checked | None:
         """Ask a person about a call that equals one in doubt: run under a new key, it could act a second time."""
-        if not isinstance(checked, Decided) or not _lets_run(checked.decision) or _is_under_way(state, checked.call):
+        if not isinstance(checked, Decided) or _is_under_way(state, checked.call):
             return checked
         question = self._equals_doubt(checked.call)
-        return checked if question is None else _asked_instead(checked, question)
+        return checked if question is None else _asked_about(checked, question)
 
     def _equals_doubt(self, call: CheckedCall) -> Decision | None:
         if call.effect not in (Effect.KEYED, Effect.UNSAFE):
@@ -443,6 +443,14 @@ def _asked_instead(decided: Decided, question: Decision) -> Decided:
     return msgspec.structs.replace(decided, decision=consent.asked_instead(decided.decision, question))
 
 
+def _asked_about(decided: Decided, question: Decision) -> Decided:
+    """Ask a person about a call that would run, or that a person is asked about for another reason."""
+    decision = decided.decision
+    if decision.kind == DecisionKind.ASK:
+        return msgspec.structs.replace(decided, decision=consent.asked_besides(decision, question))
+    return _asked_instead(decided, question) if _lets_run(decision) else decided
+
+
 def _still_boxed(checked: Checked, state: CallState) -> Checked:
     if state.started is None or not isinstance(checked, Decided):
         return checked
@@ -456,7 +464,7 @@ def _doubted(checked: Checked | None, state: CallState, batch: Batch) -> Checked
         return checked
     if not isinstance(checked, Decided) or checked.call.effect.is_read:
         return checked
-    return _asked_instead(checked, consent.may_be_repeated()) if _lets_run(checked.decision) else checked
+    return _asked_about(checked, consent.may_be_repeated())
 
 
 def _unchanged(checked: Checked | None, state: CallState) -> Checked | None:
