@@ -62,6 +62,8 @@ SHOWING = [
     "git log -p -- 's*'", "git diff -- '*key'", "git diff -- 'secre[t]/key'", "git diff -- s\\*", "git show HEAD -- 's*'", "git grep x -- 'sec*'",
     "git grep x -- ':!d'", "git grep -e x '*y'", "git add -p -- 's*'", "git -P grep x", "git --no-pager grep x", "git -P log -p",
     "git --no-pager diff", "git -C . grep x", "git --git-dir=.git diff", "cd d; git diff -- :/secret", "cd d; git grep x -- ':(top)*'",
+    "git stash show", "git stash show -M", "git stash show -i", "git stash show --submodule", "git stash show --pretty=raw", "git log -S not", "git log -Gnot",
+    "git log --pickaxe-regex -S 'n.t' --oneline", "git shortlog -S not HEAD", "git reflog -G not", "git stash list -Gnot", "git whatchanged -Snot",
     "git show HEAD:secret/key", "git ls-tree HEAD secret/", "git ls-files -s secret", "git show HEAD~1:./secret/key", "git show :0:secret/key", "cd d && git show HEAD:secret/key",
 ]  # fmt: skip
 BY_NUMBER = [
@@ -70,7 +72,8 @@ BY_NUMBER = [
     "git checkout {tree} -- key", "git restore --source={tree} key", "git reset {tree} -- key", "git diff {tree} {tree} -- key",
 ]  # fmt: skip
 ELSEWHERE = ["git log --stat", "git diff -- d", "git diff HEAD -- d f", "git show HEAD:f", "git show HEAD:d/k", "git grep x -- d",
-    "git commit -m 'a [b] c? d*'", "git add f", "git status", "git stash list", "git checkout -b new", "git log -p -- d", "git reset 1234abcd",
+    "git commit -m 'a [b] c? d*'", "git add f", "git status", "git stash list", "git checkout -b new", "git log -p -- d", "git log -S not -- d",
+    "git shortlog -sn HEAD", "git reset 1234abcd",
     "git checkout 1234abcd", "git cherry-pick 1234abcd", "git clone https://example.com/x.git", "git clone --depth 1 https://example.com/x y"]  # fmt: skip
 
 

@@ -7,9 +7,14 @@ from treadle.shell.describing import GREP_FLAGS, program, reader, searcher
 __all__ = ["ADDING", "BEFORE_SUBCOMMAND", "BY_OBJECT", "GIT", "LISTING", "LOSING", "PLAIN_GIT", "SHOWING_GIT"]
 
 _DIFF = "--output --ext-diff --textconv --show-signature --help -O"
-_PATCH = """
+_SEARCH = ["-S", "-G"]
+"""Options with which git finds the changes of a text: which ones are found says what stands in files."""
+_PATCH = (
+    """
     -p -u -U -c -m -L --patch --unified --cc --dd --remerge-diff --diff-merges --binary --patch-with-stat --patch-with-raw
 """.split()
+    + _SEARCH
+)
 """Options with which git shows what stands in files, beside who changed them when."""
 _HUNKS = ["-p", "--patch", "-i", "--interactive"]
 """Options with which git shows each change, and asks about it."""
@@ -44,11 +49,11 @@ _GIT_READERS = {
     "rev-parse": reader("--help --parseopt --sq-quote"),
     "reflog": reader(plain=_ABOUT, risky=f"{_DIFF} expire delete drop write", recursive=_PATCH, revisions=True),
     "remote get-url": reader(operands="text"),
-    "shortlog": reader(plain=_ABOUT, risky=_DIFF),
+    "shortlog": reader(plain=_ABOUT, risky=_DIFF, recursive=_SEARCH, revisions=True),
     "show": reader(plain=_ABOUT, risky=_DIFF, recursive=None, revisions=True),
     "show-ref": reader("--help --exclude-existing", operands="text"),
     "stash list": reader(plain=_ABOUT, risky=_DIFF, recursive=_PATCH, revisions=True),
-    "stash show": reader(plain=_ABOUT, risky=_DIFF, recursive=_PATCH, revisions=True),
+    "stash show": reader(plain=_ABOUT, risky=_DIFF, recursive=None, revisions=True),  # a patch with most options
     "status": reader("--help", recursive=["-v", "--verbose"]),
     "version": reader("--help"),
     "whatchanged": reader(plain=_ABOUT, risky=_DIFF, folder="tree", recursive=_PATCH, revisions=True),
