@@ -84,6 +84,14 @@ BROKEN = {
     "not utf-8": (b"model = '\xff'\n", "not UTF-8"),
     "deep": ("a = " + "[" * 5000, "not valid TOML"),
     "unknown key": ("\nmodell = 'demo'\n", "line 2: unknown key 'modell'. Did you mean model?"),
+    "a key of a vendor": (
+        "api_key = 'x'\n",
+        "line 1: unknown key 'api_key'. Keys are never in a file: set the vendor's variable, such as OPENAI_API_KEY.",
+    ),
+    "rules as elsewhere": (
+        "[permissions]\nallow = ['shell']\n",
+        "line 1: unknown key 'permissions'. Write `allow`, `ask` and `deny` at the top of the file, outside any table.",
+    ),
     "misspelt budget": (
         "[budget]\nmax_tool_cals = 3\n",
         "line 2: unknown budget 'max_tool_cals'. Did you mean max_tool_calls?",

@@ -13,6 +13,12 @@ from treadle.cli.input.readers import LONGEST_SECONDS
 
 __all__ = ["Page"]
 
+_INSTEAD = {
+    "api_key": "Keys are never in a file: set the vendor's variable, such as OPENAI_API_KEY.",
+    "permissions": "Write `allow`, `ask` and `deny` at the top of the file, outside any table.",
+}
+"""What people write in files of other programs, and what they do here."""
+
 
 class Page:
     """A file, for messages that say where in it something is wrong."""
@@ -30,9 +36,9 @@ class Page:
     ) -> None:
         for name in values:
             if name not in known:
-                near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-                hint = f" Did you mean {near[0]}?" if near else ""
-                self.fail(f"unknown {noun} {name!r}.{hint} Known: {', '.join(known)}.", where, name)
+                near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+                hint = _INSTEAD.get(name) or (f"Did you mean {near[0]}?" if near else "")
+                self.fail(f"unknown {noun} {name!r}.{hint and ' '}{hint} Known: {', '.join(known)}.", where, name)
 
     def attempt(
         self, kind: type[Budget] | type[Guards], values: dict[str, Any], where: tuple[str, ...], key: str
