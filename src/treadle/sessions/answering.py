@@ -86,17 +86,22 @@ async def find_suspended(journal: Journal, state: SessionState, call_id: str) ->
         raise UnknownInput(
             f"Call {shown(call_id)} is no longer waiting: the run was cancelled. Resume the session to end it."
         )
-    states = [state]
+    states, is_given = [state], False
     for one in states:  # grows while it is gone through
+        left = {message.id for message in await journal.inbox(one.id)}
+        carried = one.carried_out
         for call in one.suspended:
-            if call.call.id == call_id and call.suspended is not None and not call.suspended.asks:
-                if input_id(call.suspended) in {given.message_id for given in call.inputs}:
-                    raise has_input(call_id)
+            # A call that another session carries out waits for that one: ids may be the same there.
+            if call.call.id != call_id or call_id in carried or call.suspended is None or call.suspended.asks:
+                continue
+            if input_id(call.suspended) not in {*left, *(given.message_id for given in call.inputs)}:
                 return one.id, call.suspended
-        children = {} if one.run is None else one.run.children
+            is_given = True
         waiting = {call.call.id for call in one.suspended}
-        below = [child.session_id for child in children.values() if child.call_id in waiting]
+        below = [child_id for waits, child_ids in carried.items() if waits in waiting for child_id in child_ids]
         states += [fold(child_id, await journal.read(child_id)) for child_id in below]
+    if is_given:
+        raise has_input(call_id)
     known = ", ".join(call.call.id for one in states for call in one.suspended) or "none"
     raise UnknownInput(f"No call {shown(call_id)} of session {state.id!r} waits for an input. Suspended: {known}.")
 

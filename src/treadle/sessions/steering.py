@@ -188,7 +188,7 @@ class SteeredSession(HeldSession):
         """Return the session whose call is in doubt: this one, or one that carried out a call of it."""
         await self.refresh()
         known = {doubt.call_id for doubt in self.state.open_doubts()} | self.state.doubts.keys()
-        if call_id in known or call_id in self.state.open:
+        if call_id in known or (call_id in self.state.open and call_id not in self.state.carried_out):
             return self
         for event in await self.events():
             if isinstance(event, ChildStarted) and (below := await self.journal.read(event.child_id)):

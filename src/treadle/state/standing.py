@@ -163,6 +163,15 @@ class Standing:
         return [state for state in self.open.values() if state.suspended is not None and state.result is None]
 
     @property
+    def carried_out(self) -> dict[str, list[str]]:
+        """The sessions that carry out open calls of its run, by the id of the call. Such a call never waits or acts by itself."""
+        found: dict[str, list[str]] = {}
+        for child in () if self.run is None else self.run.children.values():
+            if child.call_id in self.open:
+                found.setdefault(child.call_id, []).append(child.session_id)
+        return found
+
+    @property
     def root_id(self) -> str:
         """The session that a person resumes: this one, or the one at the top of those that call each other."""
         return self.id if self.caller is None else self.caller.root_id or self.caller.parent_id
@@ -177,8 +186,7 @@ class Standing:
 
         While a run is live, a call without a result is under way and in no doubt: only the caller knows whether one is.
         """
-        children = {} if self.run is None else self.run.children
-        below = {child.call_id for child in children.values()}  # an agent as a tool continues where it broke off
+        below = self.carried_out  # an agent as a tool continues where it broke off
         open_ones = [
             state.doubt(self.id)
             for state in self.unanswered

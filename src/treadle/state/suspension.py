@@ -65,4 +65,5 @@ def _asked(approval: Approval) -> ApprovalRequested:
         scope=approval.scope,
         rules=approval.rules,
         path=approval.path,
+        edited=approval.edited,
     )
