@@ -181,6 +181,8 @@ def _risks_of_words(one: Invocation, name: str, program: Program) -> list[str]:
         )
     if name == "jq" and any(_SHOWS_ENVIRONMENT.search(argument) for argument in one.arguments):
         found.append("jq's `env` and `$ENV` show environment variables.")
+    if name == "gh" and "--" in one.arguments:
+        found.append("`gh` passes what follows `--` on to git, which may run programs that it names.")
     if name == "ps" and _shows_environments(one, program):
         found.append("`ps e`, without a dash, shows the environment variables of other programs.")
     if name in ("date", "hostname") and any(not word.startswith("+") for word in operands(one, program)):

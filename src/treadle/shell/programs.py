@@ -153,14 +153,14 @@ _SEARCHING: dict[str, Any] = {
 
 PROGRAMS = MappingProxyType(
     {
-        **dict.fromkeys("true false pwd".split(), reader(operands="text")),
+        **dict.fromkeys("true false pwd : which tr".split(), reader(operands="text")),
         **dict.fromkeys(
             "echo basename dirname seq expr sleep arch cal factor free getconf nproc type uname uptime whereis".split(),
             reader(operands="text"),
         ),
         **dict.fromkeys(
             "cat tac head tail fold nl rev comm cmp stat readlink realpath "
-            "sum od hexdump expand unexpand pr fmt tsort numfmt df hexyl test".split(),
+            "sum od hexdump expand unexpand pr fmt tsort numfmt df hexyl test cd".split(),
             reader(),
         ),
         **dict.fromkeys("base32 base64 basenc".split(), reader("-o --output")),
@@ -187,23 +187,19 @@ PROGRAMS = MappingProxyType(
                 flags="-R -a -A -l -h -t -r -S -F -d -s -i -n -g -o -p -1 --recursive --all --almost-all --human-readable",
             ),
         ),
-        ":": reader(operands="text"),
-        "cd": reader(),
-        "which": reader(operands="text"),
         "diff": reader("--to-file --from-file -l --paginate", folder="children", recursive=["-r", "--recursive"]),
         "du": searcher(
             follows="-L --dereference",
             risky="--files0-from -X --exclude-from",
             flags="-a -h -s -c -k -m -x -b -L -S --all --summarize --human-readable",
         ),
-        "egrep": _grep(),
+        **dict.fromkeys("grep egrep fgrep".split(), _grep()),
         "fd": searcher(
             "-x --exec -X --exec-batch --ignore-file",
             operands="first_text",
             follows="-L --follow",
             flags="-H -I -u -s -i -g -F -a -l -L -p -0 -1 -q --hidden --no-ignore --glob --absolute-path --follow",
         ),
-        "fgrep": _grep(),
         "file": reader(
             "-C --compile -f --files-from -m --magic-file -p --preserve-date -Z -z --uncompress --uncompress-noreport"
         ),
@@ -212,7 +208,6 @@ PROGRAMS = MappingProxyType(
             style="words",
             follows="-L -follow",
         ),
-        "grep": _grep(),
         "jq": reader(
             "-f --from-file -L --library-path --rawfile --slurpfile --argfile -i",
             operands="first_text",
@@ -233,7 +228,6 @@ PROGRAMS = MappingProxyType(
             flags="-b -d -f -g -i -M -h -n -R -r -V -c -C -m -s -u -z --reverse --unique --numeric-sort --human-numeric-sort --stable",
             risky="-o --output --compress-program -T --temporary-directory --files0-from --random-source",
         ),
-        "tr": reader(operands="text"),
         "tree": searcher(
             "-o --fromfile --fromtabfile --gitfile --infofile -R",
             follows="-l",
@@ -248,9 +242,7 @@ PROGRAMS = MappingProxyType(
         "xxd": reader(
             "-r -revert --revert", max_operands=1, texts="-c -g -l -o -s -n -R", flags="-a -b -C -e -E -i -p -u"
         ),
-        "cp": program("-t --target-directory --backup -S --suffix"),
-        "mv": program("-t --target-directory --backup -S --suffix"),
-        "ln": program("-t --target-directory --backup -S --suffix"),
+        **dict.fromkeys("cp mv ln".split(), program("-t --target-directory --backup -S --suffix")),
         "install": program("-t --target-directory --strip-program --backup -S --suffix"),
         **dict.fromkeys(["rm", "rmdir"], program(follows=[])),
         "split": program("--filter --additional-suffix"),
@@ -321,7 +313,10 @@ PROGRAMS = MappingProxyType(
             style="letters",
         ),
         "svn": program("--diff-cmd --diff3-cmd --editor-cmd --config-option --config-dir -F --file --targets"),
-        "hg": program("--config --config-file -R --repository --cwd -t --tool -e --ssh --remotecmd -o --output"),
+        "hg": program(
+            "--config --config-file -R --repository --cwd -t --tool -e --ssh --remotecmd -o --output --program --command ext extd extdi extdif "
+            "extdiff bi bis bise bisec bisect se ser serv serve debugsh debugshe debugshel debugshell"
+        ),
         "jobs": program("-x", operands="text"),
         "wait": program("-p", operands="text"),
         "set": program("-k -H", operands="text"),
@@ -351,7 +346,7 @@ PROGRAMS = MappingProxyType(
         **dict.fromkeys(
             "systemctl journalctl loginctl timedatectl hostnamectl localectl busctl".split(),
             program(
-                "-H --host -M --machine --root --image --rotate --vacuum-size --vacuum-time --vacuum-files --flush edit"
+                "-H --host -M --machine --root --image --rotate --vacuum-size --vacuum-time --vacuum-files --flush edit call"
             ),
         ),
         **dict.fromkeys(
@@ -372,7 +367,7 @@ PROGRAMS = MappingProxyType(
             program("--config --report-path -o --output", **_SEARCHING),
         ),
         **dict.fromkeys(["codespell", "typos"], program("--config -w --write-changes", recursive=None)),
-        "ctags": program("-f -o --options --filter -L", recursive=["-R", "--recurse"]),
+        "ctags": program("-f -o --options --options-maybe --optlib-dir --filter -L", recursive=["-R", "--recurse"]),
         "cloc": program(
             "--extract-with --vcs --config --list-file --exclude-list-file --report-file --out --sql --read-lang-def --force-lang-def "
             "--write-lang-def --diff-list-file --strip-comments --strip-code --write-stats --git"
@@ -415,7 +410,11 @@ PROGRAMS = MappingProxyType(
         "rpm": program("--eval -E --pipe --define -D --undefine --load --rcfile --macros --root -r --dbpath"),
         **dict.fromkeys(["apt", "apt-get", "apt-cache"], program("-o --option -c --config-file")),
         "dpkg": program("--pre-invoke --post-invoke --status-logger --root --admindir --instdir"),
-        "openssl": program("-engine -provider -provider-path -config -out -writerand", style="words"),
+        "openssl": program(
+            "-engine -provider -provider-path -module -pre -post -config -out -outdir -keyout -keylogfile -sess_out -certsout -reqout -respout "
+            "-CAcreateserial -CAserial -outpubkey -writerand",
+            style="words",
+        ),
         "rspec": program("-r --require -I -O --options -o --out"),
         "rubocop": program(
             "-r --require -c --config -f --format -o --out --plugin --cache-root -a -A -x --autocorrect --auto-gen-config"
@@ -479,7 +478,8 @@ _PLAIN = frozenset(
 """Further programs that start no other one."""
 _STARTING = frozenset(
     """
-    go cargo npm pnpm yarn gh coverage tox nox gradle gradlew mvn bazel bazelisk ctest meson dotnet ip systemctl rpm dpkg rspec phpunit helm
+    go cargo npm pnpm yarn gh hg coverage tox nox gradle gradlew mvn bazel bazelisk ctest meson dotnet ip systemctl busctl rpm dpkg rspec phpunit
+    helm
     """.split()
 )
 """Programs that are known, and start others with some of their subcommands."""
