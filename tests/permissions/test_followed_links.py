@@ -25,6 +25,19 @@ COPYING = [
     "mytool d",
     "grep -R x .",
     "cp -r deep x",
+    "git mv d x; cat x/l/key",
+    "git -P mv d x && cat x/l/key",
+]
+LINKING = [
+    "ln -s l d/m && cat d/m/key",
+    "ln -sf -- l d/m; cat d/m/key",
+    "ln --symbolic l d/m; cat d/m/key",
+    "ln -st d l e; cat d/l/key",
+    "ln -s --target-directory=d l; cat d/l/key",
+    "ln -svtd l; cat d/l/key",
+    "ln -s l d; cat d/l/key",
+    "ln -s l/key d/m; cat d/m",
+    "ln -s ./l/. d/m; cat d/m/key",
 ]
 PLAIN = [
     "grep -r x d",
@@ -37,6 +50,9 @@ PLAIN = [
     "fd x d",
     "rm -r d",
     "cat d/k",
+    "ln -s d/k e/k",
+    "ln -s k d/m; cat d/m",
+    "ln d/k e/m",
 ]
 
 
@@ -57,7 +73,7 @@ async def kind(line: str, root: Path, policy=None) -> str:
 
 
 @pytest.mark.row("P16")
-@pytest.mark.parametrize("line", [*FOLLOWING, *COPYING])
+@pytest.mark.parametrize("line", [*FOLLOWING, *COPYING, *LINKING])
 async def test_a_denied_folder_is_not_reached_by_a_link_that_is_followed(root, line):
     rules = first_of(deny("read(path=secret/**)"), allow("shell"))
 
@@ -106,3 +122,11 @@ async def test_few_folders_of_one_line_are_looked_through(root):
 
     assert await kind(f"grep -R x {folders[0]} {folders[1]}", root) == "allow"
     assert await kind(f"grep -R x {' '.join(folders)}", root) == "ask"
+
+
+@pytest.mark.row("P16")
+async def test_a_link_that_a_rule_lets_a_command_make_leads_a_reader_of_the_same_line_nowhere_outside(root):
+    (root / "d" / "out").symlink_to("/etc")
+
+    assert await kind("ln -s out d/m && cat d/m/passwd", root, allow("shell(ln:*)")) == "ask"
+    assert await kind("ln -s k d/m && cat d/m", root, allow("shell(ln:*)")) == "allow"

@@ -32,6 +32,9 @@ _GROUP = re.compile(r"-?[A-Za-z]*C")
 _OBJECT = re.compile(r"[0-9a-fA-F]{4,64}")
 """A number that git gives to what it keeps."""
 _HIDDEN = re.compile(r"(?:^|/)\.[^./][^/]*$")
+_TOO_MANY = 1001
+"""More paths than a line may name without a question."""
+_SYMBOLIC = frozenset({"-s", "--symbolic"})
 _FORMING = frozenset({"-b", "--suffix-format", "--additional-suffix"})
 """Options that say how the names of the files are formed that a program writes."""
 _PATTERNS = frozenset({"-e", "-f"})
@@ -75,7 +78,7 @@ def paths(one: Invocation) -> list[Touched]:
     goes_deep = program.recursive is None or any(has_option(argument, program.recursive) for argument in arguments)
     follows = program.follows is None or any(has_option(argument, program.follows) for argument in arguments)
     extent = "tree" if goes_deep else program.folder
-    named = [*_named(one, program, arguments), *((text, one.text, False) for text in _made(one))]
+    named = [*_named(one, program, arguments), *((text, one.text, False) for text in (*_made(one), *_linked(one)))]
     named += [(".git/config", one.text, False)] if _changes_settings(one) else []
     shows_all = is_git and _shows_what_it_does_not_name(one, arguments, goes_deep=goes_deep)
     if shows_all or (goes_deep and not _names_a_path(arguments, program)):
@@ -88,7 +91,7 @@ def paths(one: Invocation) -> list[Touched]:
             access="read" if is_read else "write",
             text=argument,
             extent=extent,
-            follows=follows and extent != "itself" and not is_git,
+            follows=follows and extent != "itself" and (not is_git or "mv" in _first(one)),
         )
         for text, argument, is_read in named
         for at in one.folders
@@ -133,6 +136,19 @@ def _made(one: Invocation) -> list[str]:
         whole = [posixpath.join("" if "/" in one else folder, one.replace("*", base)) for one in endings if "*" in one]
         found += [*stems, *whole, *(f"{word}{ending}" for ending in endings)]
     return [one for one in found if one and not one.startswith("-")]
+
+
+def _linked(one: Invocation) -> list[str]:
+    """Return what the links that `ln -s` makes lead to: their text is relative to the folder of the link, wherever the command is."""
+    if program_name(one.program) != "ln" or not any(has_option(word, _SYMBOLIC) for word in one.arguments):
+        return []
+    named = [word for word in one.arguments if not word.startswith("-")]
+    places = [*named[-1:], *(posixpath.dirname(word) for word in named[-1:])]
+    for word, after in zip(one.arguments, (*one.arguments[1:], ""), strict=False):
+        if word.startswith("-"):
+            places += [after, word.partition("=")[2], word.partition("t")[2]]
+    found = (posixpath.join(place, word) for place in dict.fromkeys(filter(None, places)) for word in named)
+    return list(islice(found, _TOO_MANY))
 
 
 def _endings(arguments: Sequence[str], letter: str) -> list[str]:
