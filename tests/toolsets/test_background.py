@@ -69,6 +69,21 @@ def test_its_time_ends_it_and_all_that_it_has_started(kept: Processes, tmp_path:
         assert is_over(int((tmp_path / name).read_text()))
 
 
+@pytest.mark.row("K06")
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere only the process group is ended")
+def test_what_has_left_the_group_may_tidy_up_before_it_is_ended(kept: Processes, tmp_path: Path):
+    tidy = f"trap 'echo bye > {tmp_path}/said; exit' TERM; echo up > {tmp_path}/up; read never <> fifo"
+    (tmp_path / "tidy.sh").write_text(tidy)
+    os.mkfifo(tmp_path / "fifo")
+    process = start(kept, f"cd {tmp_path}; setsid bash tidy.sh & wait")
+    until((tmp_path / "up").exists)
+
+    kept.kill(process)
+
+    assert ended(kept, process).status == "killed"
+    assert (tmp_path / "said").read_text() == "bye\n"
+
+
 def test_a_program_whose_reader_has_ended_is_ended_by_its_signal(kept: Processes):
     line = "yes | head -1; echo ${PIPESTATUS[0]}; ulimit -f 1; head -c 9999 /dev/zero > /dev/shm/treadle-$$; echo $?; rm /dev/shm/treadle-$$"
     process = start(kept, line)

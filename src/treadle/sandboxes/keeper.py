@@ -262,6 +262,10 @@ def _end_all(child: int, groups: list[str]) -> None:
     for number, seconds in ((signal.SIGTERM, _TERM_SECONDS), (signal.SIGKILL, 0.0)):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(child, number)
+        for one in _children():  # what has left the group may have something to tidy up, too
+            if _stat(one)[2:3] != [str(child)]:  # not a second signal for the group: some programs end at once then
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(one, number)
         end = time.monotonic() + seconds
         while time.monotonic() < end and _children():
             _reap()
