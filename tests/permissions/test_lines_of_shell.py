@@ -161,6 +161,11 @@ async def test_a_line_without_its_closing_quote_is_never_run_unasked(root: Path,
         "find . -name key",
         "cat secrets/*",
         "grep canary alias/*",
+        "secrets/key",
+        "./alias/key x",
+        "cd out && W/secrets/key",
+        "ls; ../W/secrets/key",
+        "timeout 5 secrets/key",
         "grep -r canary ..",
         "grep -r canary out",
         "cd out && find . -type f",
@@ -170,6 +175,12 @@ async def test_a_line_without_its_closing_quote_is_never_run_unasked(root: Path,
 )
 async def test_a_rule_that_denies_a_path_holds_for_commands_too(root: Path, command: str):
     assert await outcome(command, root, rules=[*ALLOWED, "shell(grep:*)"], denied=["read(path=secrets/**)"]) == "denied"
+
+
+async def test_a_program_outside_of_the_root_folder_is_covered_by_a_rule_that_names_it(root: Path):
+    for program in ("/bin/true", "../bin/tool", "./out/tool"):
+        found = await outcome(f"{program} a", root, rules=[f"shell({program}:*)"], denied=["read(path=secrets/**)"])
+        assert found == "ran", program
 
 
 @pytest.mark.row("D-VARIANTS")

@@ -300,7 +300,7 @@ def _parsed(text: str) -> CommandPattern:
 def _reached(touched: Touched, given: ShellLine, links_of: "_Links") -> list[Reached]:
     """Return what a path stands for, and what the links below it stand for where they are followed."""
     place = given.look_from_root(touched.path) if touched.from_root else given.look(touched.path)
-    found = [_placed(place, touched.access, touched.extent, given)]
+    found = [_placed(place, touched.access, touched.extent, given, may_be_outside=touched.is_program)]
     if touched.extent == "tree" and place.relative is None:
         root = given.look_from_root(".")  # a rule names what lies below it: `grep -r x ..` reads that, too
         found += [_placed(root, touched.access, touched.extent, given)] if lies_in([root.path], [place.path]) else []
@@ -312,7 +312,7 @@ def _reached(touched: Touched, given: ShellLine, links_of: "_Links") -> list[Rea
         return [structs.replace(found[0], unknown=why, is_outside=found[0].is_outside or touched.access == "read")]
     return [
         *found,
-        *(_placed(one, "read", touched.extent, given, is_linked=touched.access == "write") for one in links),
+        *(_placed(one, "read", touched.extent, given, may_be_outside=touched.access == "write") for one in links),
     ]
 
 
@@ -334,12 +334,13 @@ class _Links:
 
 
 def _placed(
-    place: Place, access: Literal["read", "write"], extent: Extent, given: ShellLine, *, is_linked: bool = False
+    place: Place, access: Literal["read", "write"], extent: Extent, given: ShellLine, *, may_be_outside: bool = False
 ) -> Reached:
     """Say what rules on paths see.
 
     Args:
-        is_linked: Whether a link led there that a program which does more than read may follow. Many folders hold one that leads outside.
+        may_be_outside: Whether it is a program that a rule names; or a link led there that a program which does more than read may follow.
+            Many folders hold one that leads outside.
     """
     subject = Subject(
         names=_names(place),
@@ -350,7 +351,7 @@ def _placed(
     return Reached(
         subject=subject,
         access=access,
-        is_outside=place.relative is None and not is_linked,
+        is_outside=place.relative is None and not may_be_outside,
         unknown="This path means a different file for each program." if place.is_unknown else "",
     )
 

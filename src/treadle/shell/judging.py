@@ -273,7 +273,7 @@ def _within(
         for one in inner.invocations[:MAX_COMMANDS]
     ]
     reached = [
-        Touched(path=join(at, one.path), access=one.access, text=one.text, extent=one.extent)
+        Touched(path=join(at, one.path), access=one.access, text=one.text, extent=one.extent, is_program=one.is_program)
         for one in inner.touched
         for at in outer.folders
     ]

@@ -80,6 +80,8 @@ class Touched(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the links below it may be followed, too."""
     from_root: bool = False
     """Whether the path is relative to the root folder, wherever the line starts."""
+    is_program: bool = False
+    """Whether it is the program that is started, which a rule on commands names: it may lie outside of the root folder."""
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True):

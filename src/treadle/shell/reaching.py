@@ -96,6 +96,11 @@ def paths(one: Invocation) -> list[Touched]:
         for text, argument, is_read in named
         for at in one.folders
     ]
+    found += [
+        Touched(path=join(at, one.program), access="read", text=one.program, extent="itself", is_program=True)
+        for at in one.folders
+        if "/" in one.program
+    ]
     if not is_git:
         return found
     is_above = goes_deep and "grep" not in _first(one) and not _names_a_path(arguments, program)
