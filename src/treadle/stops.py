@@ -119,7 +119,7 @@ _MEANING: dict[StopReason, tuple[Status, int, str]] = {
     StopReason.INPUT_REQUIRED: (
         Status.PAUSED,
         11,
-        "Get an answer to the question, pass it to session.input(), then resume.",
+        "Get an answer to the question, pass it to session.input(call_id, answer), then resume.",
     ),
     StopReason.TASK_DENIED: (Status.STOPPED, 12, "Do not try again: a policy denies this task."),
     StopReason.REPEATED_TOOL_CALL: (

@@ -296,3 +296,17 @@ def plans(editor: Editor) -> list[Any]:
     """Return the entries of each plan that the editor was given."""
     found = [one for one in editor.updates if one.session_update == "plan"]
     return [[(entry.content, entry.status) for entry in one.entries] for one in found]
+
+
+async def test_the_next_prompt_answers_a_question_of_the_model(treadle: Any):
+    ask = {"calls": [{"name": "ask_user", "arguments": {"question": "Which branch?"}}]}
+    editor = Editor("dismiss")
+    model = treadle.script("ask.json", [ask, {"text": "It is main."}])
+    async with connected(treadle, editor, "-m", model, "--tools", "ask_user") as agent:
+        session = await agent.new_session(cwd=str(treadle.folder), mcp_servers=[])
+        await agent.prompt(session_id=session.session_id, prompt=said("Go"))
+        assert editor.text.endswith("ask_user waits for Which branch? Send the answer.")
+        await agent.prompt(session_id=session.session_id, prompt=said("main"))
+
+    assert editor.statuses(editor.calls()[0].tool_call_id)[-1] == "completed"
+    assert editor.text.endswith("It is main.")

@@ -119,14 +119,14 @@ def test_a_pause_says_what_waits_and_how_to_answer() -> None:
     waits_longer = endings.waiting_stop([], [msgspec.structs.replace(SUSPENDED, suspended=sentence)])
     nobody = endings.waiting_stop([])
 
-    assert waits_longer.message == "The run is paused: pay waits for a person. Or send no. Resume it then."
+    assert waits_longer.message == "The run is paused: pay waits for a person. Or send no."
     assert asks.reason is nobody.reason is StopReason.APPROVAL_REQUIRED
     assert asks.message.startswith(
         "Waiting for approval of pay (a1), wire (a2). Allow it with session.answer('a1', 'allow')"
     )
     assert "`treadle approve ID`" in nobody.message
     assert (waits.reason, waits.message) == (
-        StopReason.INPUT_REQUIRED, "The run is paused: pay waits for a person. Resume it then.",
+        StopReason.INPUT_REQUIRED, "The run is paused: pay waits for a person.",
     )  # fmt: skip
 
 

@@ -148,6 +148,8 @@ def _last_words(
     for approval in result.approvals:
         then = f": treadle approve {approval.id}{same_journal(options)}"
         terminal.call("  ", approval.tool, approval.arguments, then=then)
+    if result.reason is StopReason.INPUT_REQUIRED and session.state.question is not None:
+        terminal.say(f'  to answer: treadle answer {result.session_id} "ANSWER"{same_journal(options)}')
     if result.reason is not StopReason.CONTEXT_OVERFLOW:
         terminal.say(f"  then: {resuming(session)}{_larger_limit(result)}{_same_model(options)}{same_world(options)}")
 

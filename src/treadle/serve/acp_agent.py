@@ -25,7 +25,17 @@ from acp.schema import (
     SetSessionModeResponse,
 )
 
-from treadle import Answer, Approval, ConfigurationError, RunResult, Session, Toolset, TreadleError, open_session
+from treadle import (
+    Answer,
+    Approval,
+    ConfigurationError,
+    RunResult,
+    Session,
+    Toolset,
+    TreadleError,
+    UnknownInput,
+    open_session,
+)
 from treadle.events import AnyEvent, ToolFinished
 from treadle.ports import Journal, SessionFilter
 from treadle.serve.acp_prompts import (
@@ -177,6 +187,7 @@ class TreadleAgent:
             place.work = Work(place.setup, session, see=one.see, ask=one.ask, by=self._editor.by)
             task = task_of(prompt)
             is_resumed = isinstance(task, str) and task.strip() == _RESUME
+            is_resumed = is_resumed or await _answered(session, task, self._editor.by)
             running = asyncio.create_task(place.work.resume() if is_resumed else place.work.start(task))
             self._tasks.add(running)
             try:
@@ -265,6 +276,18 @@ class Prompted:
             await self._client.session_update(self._session.id, update)
         except ConnectionError:  # the editor has gone: what ends the run is noticed elsewhere
             return
+
+
+async def _answered(session: Session, said: object, by: str) -> bool:
+    """Give a call that waits for an answer what the person has said; return whether there was one."""
+    asked = session.state.question
+    if asked is None or not isinstance(said, str):
+        return False
+    try:
+        await session.input(asked.call.id, said, by=by)
+    except UnknownInput:  # it has been answered already
+        return False
+    return True
 
 
 async def serve_acp(editor: Editor, wire: Wire, *, version: str) -> None:

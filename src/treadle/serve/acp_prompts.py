@@ -140,7 +140,9 @@ def explanation(result: RunResult, approve: str) -> str:
     """Return what the person reads where a run ended without an answer; empty where it has one."""
     if result.completed or result.reason is StopReason.CANCELLED:
         return ""
-    lines = [f"{result.status} ({result.reason}): {result.message} {result.next_step}"]
+    is_question = result.reason is StopReason.INPUT_REQUIRED
+    step = "Send the answer." if is_question else result.next_step
+    lines = [f"{result.status} ({result.reason}): {result.message} {step}"]
     lines += [f"To allow {one.tool}: `{approve.replace('{id}', one.id)}`" for one in result.approvals]
     if result.approvals:
         lines.append("Then send: /resume")

@@ -79,6 +79,8 @@ async def inbox_of(journal: Journal, state: SessionState) -> tuple[InboxMessage,
 async def find_suspended(journal: Journal, state: SessionState, call_id: str) -> tuple[str, ToolSuspended]:
     """Return the session whose call waits for an input, and its suspension: this one, or one that carries out a call of it.
 
+    The id of a call that another session carries out means whatever waits there.
+
     Raises:
         UnknownInput: No call by that id is suspended, it has its input, or its run was cancelled.
     """
@@ -86,20 +88,20 @@ async def find_suspended(journal: Journal, state: SessionState, call_id: str) ->
         raise UnknownInput(
             f"Call {shown(call_id)} is no longer waiting: the run was cancelled. Resume the session to end it."
         )
-    states, is_given = [state], False
+    states, meant, is_given = [state], set[str](), False
     for one in states:  # grows while it is gone through
         left = {message.id for message in await journal.inbox(one.id)}
         carried = one.carried_out
         for call in one.suspended:
-            # A call that another session carries out waits for that one: ids may be the same there.
-            if call.call.id != call_id or call_id in carried or call.suspended is None or call.suspended.asks:
+            is_named = one.id in meant or call.call.id == call_id
+            for child_id in carried.get(call.call.id, ()):  # it waits for another session, whose ids may be the same
+                states.append(fold(child_id, await journal.read(child_id)))
+                meant |= {child_id} if is_named else set()
+            if call.call.id in carried or not is_named or call.suspended is None or call.suspended.asks:
                 continue
             if input_id(call.suspended) not in {*left, *(given.message_id for given in call.inputs)}:
                 return one.id, call.suspended
             is_given = True
-        waiting = {call.call.id for call in one.suspended}
-        below = [child_id for waits, child_ids in carried.items() if waits in waiting for child_id in child_ids]
-        states += [fold(child_id, await journal.read(child_id)) for child_id in below]
     if is_given:
         raise has_input(call_id)
     known = ", ".join(call.call.id for one in states for call in one.suspended) or "none"

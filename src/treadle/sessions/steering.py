@@ -276,7 +276,8 @@ class SteeredSession(HeldSession):
         Its tool finds the value in `ctx.inputs`. Each suspension takes one input; a call that waits again takes another.
 
         Args:
-            call_id: Of a call of this session, or of a session that carries out a call of it.
+            call_id: Of a call of this session, or of a session that carries out a call of it. The id of a call that is carried out so
+                means what waits there.
             value: Any JSON value.
             by: Who gives it, for the record.
 
@@ -294,7 +295,8 @@ class SteeredSession(HeldSession):
         waits, suspended = await answering.find_suspended(self.journal, self.state, call_id)
         now = await answering.store_time(self.journal)
         at = self.clock.now() if now is None else now
-        message = LeftInput(id=input_id(suspended), call_id=call_id, value=value, by=by, at=at)
+        waiting = suspended.call_id or call_id
+        message = LeftInput(id=input_id(suspended), call_id=waiting, value=value, by=by, at=at)
         if not await self.journal.put(waits, message):
             raise answering.has_input(call_id)
 

@@ -163,6 +163,15 @@ class Standing:
         return [state for state in self.open.values() if state.suspended is not None and state.result is None]
 
     @property
+    def question(self) -> CallState | None:
+        """The first call with which its run is paused that waits for somebody's answer, and not for approval or a time; None without one."""
+        is_paused = self.run is not None and self.run.phase == "paused"
+        waits = (
+            [one for one in self.suspended if one.suspended is not None and not one.suspended.asks] if is_paused else []
+        )
+        return next((one for one in waits if one.suspended is not None and one.suspended.due_at is None), None)
+
+    @property
     def carried_out(self) -> dict[str, list[str]]:
         """The sessions that carry out open calls of its run, by the id of the call. Such a call never waits or acts by itself."""
         found: dict[str, list[str]] = {}

@@ -34,9 +34,10 @@ def ask_user_tool() -> Tool:
     Any process may answer, also after a restart, and `resume` continues.
 
     Example:
-        result = await Agent(model, tools=[ask_user_tool()]).run("Book a table", session=session)
-        question = result.tool_calls[-1]
-        await session.input(question.id, "At seven, for two.")
+        agent = Agent(model, tools=[ask_user_tool()])
+        await agent.run("Book a table", session=session)
+        await session.input(session.state.question.call.id, "At seven, for two.")
+        result = await agent.resume(session)
     """
     return Tool(
         name="ask_user",

@@ -322,3 +322,13 @@ def test_a_picture_of_the_whole(person: Person) -> None:
         assert all(len(line) <= 80 for line in shown)
     finally:
         person.process.close(force=True)
+
+
+def test_the_next_message_answers_a_question_of_the_model(person: Person) -> None:
+    script = person.script(turn("I ask.", ask_user={"question": "Which branch?"}), turn("It is main."))
+    person.start("chat", *script, "--tools", "ask_user")
+    person.see("> ")
+    person.say("Go")
+    person.see("ask_user waits for Which branch? Type the answer.")
+    person.say("main")
+    person.see('{"answer":"main"}', "It is main.")

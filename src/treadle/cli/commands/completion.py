@@ -42,7 +42,7 @@ complete -c treadle -a '(treadle completion words -- (commandline -cp | string c
 }
 _TOOLS = ("grep", "glob", "read", "list", "write", "edit", "shell", "fetch", "background")
 _CHOICES = {"--mode": get_args(Mode), "--on-limit": get_args(OnLimit), "--on-approval": get_args(OnApproval)}
-_TAKES_SESSION = ("resume", "replay", "cancel", "budgets")
+_TAKES_SESSION = ("resume", "replay", "cancel", "budgets", "answer")
 
 
 def command(options: Options, terminal: Terminal) -> int:

@@ -1,7 +1,6 @@
 """Options: the commands and flags, and what a person gave of them. Reads the command line only; acts on nothing."""
 
 import argparse
-import difflib
 import re
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
@@ -24,9 +23,10 @@ from treadle.cli.input.flags import (
     add_running,
 )
 from treadle.cli.input.mcp_options import add_acp, add_mcp, add_program, split_program
-from treadle.cli.input.person_options import add_approve, add_resolve
+from treadle.cli.input.near import hint_for, instead_of_command, instead_of_option
+from treadle.cli.input.person_options import add_answer, add_approve, add_resolve
 from treadle.cli.input.readers import LONGEST_SECONDS, port, seconds
-from treadle.cli.input.session_options import add_actions, add_filters
+from treadle.cli.input.session_options import ACTIONS, add_actions, add_filters
 from treadle.cli.input.setup_options import (
     add_completion,
     add_config_command,
@@ -63,6 +63,7 @@ COMMANDS = {
     "sessions": "list sessions; show, explain, fork, rewind, export, import or delete one",
     "approvals": "list the calls that are waiting for approval",
     "approve": "allow or deny a call that is waiting for approval",
+    "answer": "answer the question that a paused run asks",
     "doubts": "list the calls whose outcome is unknown",
     "resolve": "record the outcome of a call in doubt",
     "submit": "queue a task for a worker that has its agent",
@@ -242,6 +243,7 @@ def parse(arguments: Sequence[str]) -> Options:
         UsageError: It cannot be understood; the message says what to write instead.
         SystemExit: Help or the version was asked for, and printed.
     """
+    arguments = _with_command(arguments)
     _check_command(arguments)
     parser = _parser()
     words, program = split_program(arguments)
@@ -259,11 +261,27 @@ def help_text() -> str:
     return _parser().format_help()
 
 
+def _with_command(arguments: Sequence[str]) -> Sequence[str]:
+    """Return a command line with its command: options without one begin a conversation.
+
+    Raises:
+        UsageError: They are before a command.
+    """
+    if not arguments or not arguments[0].startswith("-") or arguments[0] in ("-h", "--help", "--version"):
+        return arguments
+    talk = ["chat", *arguments]
+    message = vars(_parser().parse_known_args(talk)[0]).get("task")
+    if message in COMMANDS:
+        _misplace(arguments[0], message)
+    return talk
+
+
 def _check_command(arguments: Sequence[str]) -> None:
     word = next((word for word in arguments if not word.startswith("-")), None)
     if not arguments or arguments[0].startswith("-") or word in COMMANDS:
         return
-    raise UsageError(f"Unknown command {word!r}.{_near(str(word), COMMANDS)} To list all: treadle --help")
+    hint = instead_of_command(str(word), ACTIONS) or hint_for(str(word), COMMANDS).strip()
+    raise UsageError(f"Unknown command {word!r}.{hint and ' '}{hint} To list all: treadle --help")
 
 
 def _refuse(unknown: str, command: str) -> NoReturn:
@@ -272,15 +290,16 @@ def _refuse(unknown: str, command: str) -> NoReturn:
             f"Unexpected {unknown[:80]!r} after `treadle {command}`: put quotes around an argument with spaces."
         )
     flag = unknown.partition("=")[0]
-    known = flags_of(command)
+    taken = _all_flags_of(command)
+    known = [one for one in taken if one.startswith("--")]
     if flag in known:
-        raise UsageError(f"Write {flag} after the command: `treadle {command} ... {flag}`.")
-    raise UsageError(f"Unknown option {flag!r}.{_near(flag, known)} `treadle {command} --help` lists all.")
+        _misplace(flag, command)
+    hint = instead_of_option(flag, taken) or hint_for(flag, known).strip()
+    raise UsageError(f"Unknown option {flag!r}.{hint and ' '}{hint} `treadle {command} --help` lists all.")
 
 
-def _near(word: str, known: Sequence[str] | dict[str, str]) -> str:
-    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
-    return f" Did you mean {near[0]}?" if near else ""
+def _misplace(flag: str, command: str) -> NoReturn:
+    raise UsageError(f"Write {flag} after the command: `treadle {command} ... {flag}`.")
 
 
 class _Formatter(argparse.HelpFormatter):
@@ -308,7 +327,7 @@ class _Parser(argparse.ArgumentParser):
             name = wrong[1] if wrong[1].startswith("-") else wrong[1].lower()
             known = re.findall(r"[\w-]+", wrong[3])
             raise UsageError(
-                f"Invalid {name} {wrong[2]!r}.{_near(wrong[2], known)} Choose from {', '.join(known)}. "
+                f"Invalid {name} {wrong[2]!r}.{hint_for(wrong[2], known)} Choose from {', '.join(known)}. "
                 f"See `{self.prog} --help`."
             )
         raise UsageError(f"{message[:1].upper()}{message[1:].rstrip('.')}. `{self.prog} --help` says how to write it.")
@@ -350,7 +369,11 @@ def _add_command(commands: "_ParserAction[Any]", name: str) -> _Parser:
 
 def flags_of(command: str) -> list[str]:
     """Return the long names of a command's flags; those of `sessions` are also its actions'."""
-    return [flag for flag in _add_command(_Parser().add_subparsers(), command).flags if flag.startswith("--")]
+    return [flag for flag in _all_flags_of(command) if flag.startswith("--")]
+
+
+def _all_flags_of(command: str) -> list[str]:
+    return _add_command(_Parser().add_subparsers(), command).flags
 
 
 class _Version(argparse.Action):
@@ -417,6 +440,7 @@ _FILLERS: dict[str, Callable[[_Parser], None]] = {
     "sessions": _add_sessions,
     "approvals": add_listing,
     "approve": add_approve,
+    "answer": add_answer,
     "doubts": add_listing,
     "resolve": add_resolve,
     "submit": add_submit,

@@ -1,8 +1,8 @@
-"""What `treadle approve` and `resolve` take: what a person says of a call. Reads nothing and acts on nothing."""
+"""What `treadle approve`, `answer` and `resolve` take: what a person says of a call. Reads nothing and acts on nothing."""
 
 from treadle.cli.input.flags import Flags, add_id, add_listing
 
-__all__ = ["add_approve", "add_resolve"]
+__all__ = ["add_answer", "add_approve", "add_resolve"]
 
 
 def add_approve(parser: Flags) -> None:
@@ -15,6 +15,14 @@ def add_approve(parser: Flags) -> None:
     )  # fmt: skip
     parser.flag("--arguments", metavar="JSON", help="run the call with these arguments instead: one JSON object")
     parser.flag("--reason", metavar="TEXT", help="the reason; the model reads it")
+    parser.flag("--by", metavar="NAME", help="name to record for the answer (default: your login)")
+    add_listing(parser)
+
+
+def add_answer(parser: Flags) -> None:
+    """Add the answer to a question."""
+    parser.add_argument("id", nargs="?", metavar="ID", help="the session, or a prefix of its id")
+    parser.add_argument("task", nargs="?", metavar="ANSWER", help="the answer: text, or a JSON object for a form")
     parser.flag("--by", metavar="NAME", help="name to record for the answer (default: your login)")
     add_listing(parser)
 

@@ -1,31 +1,26 @@
 """Chat: one conversation: what a person enters becomes tasks, messages for a run under way, answers and commands. Draws nothing."""
 
 import asyncio
-import os
 import time
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack, suppress
-from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from treadle import (
     Agent,
-    ApprovalExpired,
     Run,
     RunResult,
     Session,
     StopReason,
     TreadleError,
-    UnknownApproval,
+    UnknownInput,
     known_facts,
     open_session,
 )
 from treadle.cli.attachments import mentioned, message_of
 from treadle.cli.consent import interactive_policy
 from treadle.cli.input.options import Options
-from treadle.cli.input.places import rules_file
-from treadle.cli.input.saved_rules import save_rule
 from treadle.cli.input.settings import Settings
 from treadle.cli.making import make_agent, resumed_budget
 from treadle.cli.origins import check_agent, origin_of
@@ -33,8 +28,8 @@ from treadle.cli.output.notifying import Notifier
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import counted, one_line, one_record
 from treadle.cli.sessions import apply_mode, person
-from treadle.cli.terminal.asking import Answer, Question
 from treadle.cli.terminal.board import Board, CallView, Group
+from treadle.cli.terminal.consulting import Consulting
 from treadle.cli.terminal.faces import Cleared, Ended, Entry, Face, Interrupted, ModeCycled, Typed, Unfolded
 from treadle.cli.terminal.grants import Grants
 from treadle.cli.terminal.own_shell import run_line
@@ -53,8 +48,6 @@ _ENDING_SECONDS = 0.5
 _TWICE_SECONDS = 2.0
 """Ctrl+C twice within so many seconds ends the program."""
 _SHELL_CHARS = 20_000
-_DESTROYS = ("destructive", "privileged_admin", "financial")
-"""Risk classes of which a bare Enter allows none."""
 _INSTRUCTIONS = (
     "You help a person at a terminal with the files and programs of one folder, through your tools. Read what you "
     "talk about before you answer. Answer in Markdown, as briefly as the question allows."
@@ -104,6 +97,7 @@ class Chat:
         self._notifier = Notifier(
             settings.notify, settings.notify_after_seconds, terminal.out, asyncio.get_running_loop().time
         )
+        self._consulting = Consulting(face, journal, self.grants, self._notifier, settings=settings, options=options)
         self._last: tuple[CallView, ...] = ()
         """The calls that were shown last."""
         self._insisted_at = float("-inf")
@@ -313,7 +307,9 @@ class Chat:
     # --- tasks
 
     async def _task(self, text: str) -> None:
-        """Give the model a task."""
+        """Give the model a task, or the answer that its run waits for."""
+        if (asked := self.session.state.question) is not None and await self._replied(asked.call.id, text):
+            return
         root = self.settings.root
         files = [*mentioned(text, root), *self._attached]
         self._attached = []
@@ -323,6 +319,15 @@ class Chat:
         run = agent.stream(task, session=self.session, budget=self.settings.budget, deadline=self.options.deadline)
         run.remember(origin_of(self.settings, self.model, self.options))
         await self._see_through(run)
+
+    async def _replied(self, call_id: str, text: str) -> bool:
+        """Answer a call that waits, and continue its run; return False if it has been answered already."""
+        with suppress(UnknownInput):
+            await self.session.input(call_id, self._with_shell(text), by=person(self.options))
+            self.face.said(text)
+            await self.go_on()
+            return True
+        return False
 
     async def go_on(self) -> None:
         """Resume the session's run, where one was paused, stopped or broke off."""
@@ -393,12 +398,15 @@ class Chat:
     async def _after(self, result: RunResult) -> Run | None:
         """Say how a run ended where its answer does not; return the run that continues it, where a person has answered."""
         if result.reason is StopReason.APPROVAL_REQUIRED:
-            return self._resumed() if await self._answered(result) else None
+            await self._consulting.ask_about(self.session, result.approvals)
+            return self._resumed()
         if result.denials:
             names = ", ".join(dict.fromkeys(one_line(one.tool, 60) for one in result.denials))
             self.face.tell(f"Denied: {counted(len(result.denials), 'call')} ({names}).")
         if result.reason is StopReason.CANCELLED:
             self.face.tell("Interrupted. What was done is recorded. Type what to do instead.")
+        elif result.reason is StopReason.INPUT_REQUIRED and self.session.state.question is not None:
+            self.face.tell(f"{result.message} Type the answer.")
         elif not result.completed:
             self.face.tell(f"{result.status} ({result.reason}): {result.message} {result.next_step}", is_bad=True)
         if result.unstored:
@@ -412,53 +420,6 @@ class Chat:
             self._queued.leave(self._run, text)
         else:
             self._queued.hold(text)
-
-    # --- questions
-
-    async def _answered(self, result: RunResult) -> bool:
-        """Ask about each call that waits; return whether the run continues."""
-        total = len(result.approvals)
-        for number, approval in enumerate(result.approvals, 1):
-            if not any(one.id == approval.id for one in await self.session.approvals()):
-                continue
-            question = Question(
-                approval=approval,
-                rules=approval.rules,
-                destroys=approval.effect == "unsafe" or approval.risk in _DESTROYS,
-                number=number,
-                total=total,
-                covers=partial(self.grants.covers, call_id=approval.call_id),
-            )
-            self._notifier.notify(f"a call to {approval.tool} is waiting for you")
-            answer = await self.face.ask(question)
-            self._notifier.attend()
-            if answer is None:
-                await self.session.cancel()
-                return True
-            try:
-                await self._record(question, answer)
-            except ApprovalExpired:
-                self.face.tell("The request expired before you answered it. Here it is again.", is_bad=True)
-            except UnknownApproval as exc:  # somebody else was first
-                self.face.tell(one_record(str(exc)), is_bad=True)
-        return True
-
-    async def _record(self, question: Question, answer: Answer) -> None:
-        one, by = question.approval, person(self.options)
-        scope: Literal["call", "session", "rule"] = "call"
-        if answer.rules and answer.rules == one.rules:
-            scope = "session" if answer.scope == "session" else "rule"
-        await self.session.answer(
-            one.id, answer.answer, reason=answer.reason, arguments=answer.arguments, by=by, scope=scope
-        )
-        if answer.rules and scope == "call":  # the person has written them otherwise than they were offered
-            self.grants.add(*answer.rules, scope="user")
-        if answer.scope == "always":
-            for rule in answer.rules:
-                save_rule(rules_file(os.environ), self.settings.root, rule)
-        says = {"allow": "Allowed", "deny": "Denied"}[answer.answer]
-        rules = f", and from now on {', '.join(answer.rules)}" if answer.rules else ""
-        self.face.tell(f"{says} by {by}{rules}.")
 
     # --- the person's own commands
 

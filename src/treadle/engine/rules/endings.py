@@ -121,9 +121,8 @@ def waiting_stop(approvals: Sequence[Approval], suspended: Sequence[CallState] =
         waits = ", ".join(
             f"{one.call.name} waits for {one.suspended.waits_for}" for one in suspended if one.suspended is not None
         )
-        return Stop(
-            reason=StopReason.INPUT_REQUIRED, message=f"The run is paused: {waits.removesuffix('.')}. Resume it then."
-        )
+        end = "" if waits.endswith(("?", "!")) else "."
+        return Stop(reason=StopReason.INPUT_REQUIRED, message=f"The run is paused: {waits.removesuffix('.')}{end}")
     names = ", ".join(f"{approval.tool} ({approval.id})" for approval in approvals)
     first = approvals[0].id if approvals else "ID"
     how = f"Allow it with session.answer({first!r}, 'allow') or `treadle approve {first}`, then resume."

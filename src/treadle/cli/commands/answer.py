@@ -1,0 +1,45 @@
+"""`treadle answer`: answer the question with which a run waits, such as one of the tool `ask_user`. Runs nothing."""
+
+import asyncio
+
+from treadle.cli.exits import UsageError
+from treadle.cli.input.options import Options
+from treadle.cli.input.places import same_journal
+from treadle.cli.input.settings import settings_of
+from treadle.cli.origins import program_of, resuming
+from treadle.cli.output.terminal import Terminal
+from treadle.cli.output.text import one_line, shown_name
+from treadle.cli.sessions import find_session, opened, opened_session, person
+
+__all__ = ["command"]
+
+
+def command(options: Options, terminal: Terminal) -> int:
+    """Give the call that waits its answer."""
+    if options.task is None:
+        raise UsageError('Give the session and the answer: treadle answer ID "ANSWER"')
+    return asyncio.run(_answer(options, options.task, terminal))
+
+
+async def _answer(options: Options, text: str, terminal: Terminal) -> int:
+    by = person(options)
+    async with opened(settings_of(options).journal, must_exist=True) as journal:
+        info = await find_session(journal, options.id)
+        async with opened_session(journal, info.id) as session:
+            asked = session.state.question
+            if asked is None or asked.suspended is None:
+                raise UsageError(
+                    f"Session {session.id} waits for no answer: it is {session.state.phase}. `treadle approvals` lists calls that wait for approval."
+                )
+            await session.input(asked.call.id, text, by=by)
+            program, resume, root_id = program_of(session), resuming(session), session.state.root_id
+    if options.as_json:
+        terminal.data({"session_id": info.id, "call_id": asked.call.id, "answer": text, "by": by})
+    resume = resume if root_id == info.id else f"treadle resume {root_id}"
+    then = (
+        f"Resume the run in the program that has the agent {shown_name(program)}: it is not known here."
+        if program and root_id == info.id
+        else f"Resume with: {resume}{same_journal(options)}"
+    )
+    terminal.say(f"Answered by {by}: {one_line(asked.suspended.waits_for, 300)} - {one_line(text, 300)}. {then}")
+    return 0
