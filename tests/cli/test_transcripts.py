@@ -79,3 +79,10 @@ def test_a_call_that_waits_is_on_the_page_without_a_result(paying):
 
     assert "### Call of `pay`: ask (" in page
     assert "no result" in page
+
+
+def test_the_last_session_is_exported_to_the_file_that_follows(recorded):
+    told = recorded("sessions", "export", "--last", "talk.md", code=0).stderr
+
+    assert "Exported s to talk.md" in told
+    assert (recorded.folder / "talk.md").read_text().startswith("# Session s\n")

@@ -28,8 +28,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.exit(main(["run", "-m", "demo", "Find TODO"]))
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
-    if _is_interactive() and (not given or _begins_with_option(given)):
-        given = ["chat", *given]
+    if not given and _is_interactive():
+        given = ["chat"]
     if not given:
         from treadle.cli.output.terminal import open_terminal  # noqa: PLC0415 - as below
 
@@ -47,11 +47,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     with open_terminal() as terminal:
         return _guarded(options, terminal)
-
-
-def _begins_with_option(given: Sequence[str]) -> bool:
-    """Whether a person means a conversation: `treadle -m demo`."""
-    return given[0].startswith("-") and given[0] not in ("-h", "--help", "--version")
 
 
 def _is_interactive() -> bool:

@@ -10,12 +10,13 @@ from treadle.cli.input.options import Options
 from treadle.cli.input.places import journal_file
 from treadle.cli.input.settings import Settings
 from treadle.events import ApprovalRequested, RunStarted
-from treadle.ports import Journal, SessionInfo
+from treadle.ports import HasOverview, Journal, SessionInfo
 
 __all__ = [
     "apply_mode",
     "find_approval",
     "find_session",
+    "is_held",
     "is_there",
     "last_model",
     "named",
@@ -31,6 +32,10 @@ async def apply_mode(session: Session, settings: Settings, options: Options) -> 
     is_wanted = settings.is_mode_asked or session.state.run is None
     if is_wanted and session.mode != settings.mode:
         await session.set_mode(settings.mode, by=person(options))
+
+
+_ALSO_NAMED = {"mark": "NAME", "rewind": "POINT"}
+"""What actions of `sessions` are given besides the session."""
 
 
 @asynccontextmanager
@@ -52,6 +57,11 @@ async def opened(path: str, *, must_exist: bool = False) -> AsyncIterator[Journa
         yield journal
     finally:
         await journal.close()
+
+
+async def is_held(journal: Journal, session_id: str) -> bool:
+    """Whether a process that seems to live runs the session, or waits in it for a person."""
+    return isinstance(journal, HasOverview) and bool(await journal.held([session_id]))
 
 
 def is_there(path: str) -> bool:
@@ -117,7 +127,10 @@ def named(options: Options) -> str | None:
     """
     if (options.id is None) is not options.is_last:
         what = " ".join(["treadle", options.command, *([options.action] if options.action else [])])
-        raise UsageError(f"Name one: `{what} ID`, or `{what} --last`.")
+        more = _ALSO_NAMED.get(options.action or "")
+        then = f" {more}" if more else ""
+        problem = "Name one, not both" if options.is_last else f"Name the session and {more}" if more else "Name one"
+        raise UsageError(f"{problem}: `{what} ID{then}`, or `{what} --last{then}`.")
     return options.id
 
 

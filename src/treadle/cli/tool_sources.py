@@ -1,6 +1,5 @@
 """Tool sources: from `--tools` to tools and toolsets: built-in names, Python files, module:attribute, subagents. Runs and opens nothing."""
 
-import difflib
 import importlib
 import importlib.util
 import sys
@@ -30,6 +29,7 @@ from treadle import (
 )
 from treadle.cli.exits import UsageError
 from treadle.cli.input.mcp import tools_of
+from treadle.cli.input.near import hint_for
 from treadle.cli.input.places import names_file
 from treadle.cli.input.settings import Settings, ToolSource
 from treadle.cli.output.text import one_line
@@ -98,10 +98,8 @@ def _load(source: ToolSource, own: dict[str, Tool | Toolset]) -> Iterable[Tool |
 def _own(name: str, own: dict[str, Tool | Toolset]) -> Tool | Toolset:
     if name in own:
         return own[name]
-    near = difflib.get_close_matches(name, list(own), n=1, cutoff=0.5)
-    hint = f" Did you mean {near[0]}?" if near else ""
     raise UsageError(
-        f"There is no tool {name!r}.{hint} Built-in tools: {', '.join(own)}. Or name FILE.py, module:attr, or a file or folder/ of subagents."
+        f"There is no tool {name!r}.{hint_for(name, own)} Built-in tools: {', '.join(own)}. Or name FILE.py, module:attr, or a file or folder/ of subagents."
     )
 
 

@@ -9,6 +9,8 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import IO, Literal
 
+import msgspec
+
 from treadle import JournalError, Session, TreadleError, expire_sessions, import_session
 from treadle.cli.exits import UsageError
 from treadle.cli.input.options import Options
@@ -109,6 +111,8 @@ async def _check_left(session: Session, moved_to: str) -> None:
 
 async def export(options: Options, terminal: Terminal) -> int:
     """Write a whole session as lines of JSON, or as a page to read."""
+    if options.is_last and options.file is None:  # the one word that was given is the file
+        options = msgspec.structs.replace(options, id=None, file=options.id)
     path, session_id = _named(options)
     form = options.form or form_of(options.file)
     async with opened(path, must_exist=True) as journal, opened_session(journal, session_id) as session:

@@ -1,6 +1,5 @@
 """Page: the values of one TOML file, each read as what it must be, and the line to blame where it is not. Knows no setting."""
 
-import difflib
 import re
 from collections.abc import Collection, Mapping
 from decimal import Decimal
@@ -9,6 +8,7 @@ from typing import Any, NoReturn
 
 from treadle import Budget, ConfigurationError, Guards
 from treadle.cli.exits import UsageError
+from treadle.cli.input.near import hint_for
 from treadle.cli.input.readers import LONGEST_SECONDS
 
 __all__ = ["Page"]
@@ -36,8 +36,7 @@ class Page:
     ) -> None:
         for name in values:
             if name not in known:
-                near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
-                hint = _INSTEAD.get(name) or (f"Did you mean {near[0]}?" if near else "")
+                hint = _INSTEAD.get(name) or hint_for(name, known).strip()
                 self.fail(f"unknown {noun} {name!r}.{hint and ' '}{hint} Known: {', '.join(known)}.", where, name)
 
     def attempt(
