@@ -42,6 +42,17 @@ def forbidden(source: str, pattern: str) -> bool:
         ("env git log", ["env:*", "git log:*"], False),
         ("python -m pytest", ["python:*"], False),
         ("python -m pytest", ["python -m pytest"], True),
+        ("python3", ["python3"], False),
+        ("cat f | python3 -", ["cat:*", "python3 -"], False),
+        ("python3 -u <<< 'import os'", ["python3 -u"], False),
+        ("bash -s < f", ["bash -s"], False),
+        ("node <<'E'\nx\nE", ["node"], False),
+        ("python3 -c pass", ["python3 -c pass"], True),
+        ("python3 -um pytest", ["python3 -um pytest"], True),
+        ("perl -ne print f", ["perl -ne print f"], True),
+        ("bash -ec ls", ["bash -ec ls"], True),
+        ("sh run.sh", ["sh run.sh"], True),
+        ("make", ["make"], True),
         ("npm run test", ["npm run *"], True),
         ("npm run test-unit", ["npm run test*"], True),
         ("npm run test rm", ["npm run test*"], False),
@@ -159,3 +170,7 @@ def test_a_pattern_with_wildcards_says_so():
         == "the command `rm 'd*'` in the root folder, where `*`, `?` and `[` match any text within a word, but no `..`"
     )
     assert CommandPattern.parse("rm d").covers == "only the command `rm d` in the root folder"
+    assert (
+        CommandPattern.parse("python3 -u").covers
+        == "nothing: `python3 -u` runs what it reads from its input, so a person is asked each time"
+    )

@@ -24,13 +24,20 @@ from treadle.shell.programs import (
     is_known,
 )
 
-__all__ = ["STARTED_BY_GIT", "hides", "is_printing", "loads_files", "sets_variables"]
+__all__ = ["STARTED_BY_GIT", "hides", "is_fed", "is_printing", "loads_files", "sets_variables"]
 
 _INLINE = frozenset(
     "-c -e -E -p -r -x -i -m -S -s --eval --print --exec --execute --command --run --source --expression".split()
 )
 """Options of interpreters with which a text is carried out, or more is read than the words say."""
 _MODULES = frozenset({"-m"})
+_FED = SHELLS | frozenset(
+    "python pypy ipython perl raku ruby irb jruby node nodejs php lua luajit tclsh julia r guile racket ocaml swipl".split()
+)
+"""Interpreters that carry out their input where nothing names a program."""
+_NAMING_PROGRAMS = {**dict.fromkeys(SHELLS, "c"), **dict.fromkeys(("python", "pypy", "ipython"), "cm")}
+"""Letters of the options that name a program, or hold one."""
+_ASKING = frozenset({"--version", "--help", "-V", "-v", "-h"})
 _PART = r"(?:\[\^?[^\]^\\\[/|#,\n][^\]\\\[/|#,\n]*\]|\\(?!\1)[^\n]|(?!\1)[^\\\[\n])*"
 """Text between the signs of a `s` of sed. A set of characters may hold such a sign, which does not end it: then nothing is harmless. Nor is
 `[^]`: there, the `]` belongs to the set, which continues."""
@@ -255,7 +262,19 @@ def _has_program(arguments: Sequence[str]) -> bool:
             return True
         if not argument.startswith("-"):
             return False
-    return not set(arguments) & {"--version", "-V", "-v", "--help", "-h"}
+    return not _ASKING & set(arguments)
+
+
+def is_fed(one: Invocation, name: str) -> bool:
+    """Whether an interpreter takes its program from its input, of which its own words say nothing: `python3`, `bash -s`."""
+    letters = _NAMING_PROGRAMS.get(name, "ceEmpr")
+    if name not in _FED or _ASKING & set(one.arguments):
+        return False
+    named = (word for word in one.arguments if word != "-")
+    return all(
+        word.startswith("-") and (word[1:2] == "-" or not set(word) & set(letters)) and "=" not in word
+        for word in named
+    )
 
 
 def _is_inline(argument: str, option: str) -> bool:

@@ -10,6 +10,7 @@ import msgspec
 from treadle.errors import ConfigurationError
 from treadle.shell.finding import finds
 from treadle.shell.git import ADDING, LOSING
+from treadle.shell.hiding import is_fed
 from treadle.shell.knowing import known, plain_words
 from treadle.shell.losing import losing_words
 from treadle.shell.parsed import Invocation, Line
@@ -68,6 +69,8 @@ class CommandPattern(msgspec.Struct, frozen=True, kw_only=True):
         where = " in the root folder" if self._is_bound(Invocation(words=self.words or ("*",), text="")) else ""
         if not self.is_prefix and any(map(_WILD.search, self.words)):
             return f"the command `{words}`{where}, where `*`, `?` and `[` match any text within a word, but no `..`"
+        if not self.is_prefix and is_fed(Invocation(words=self.words, text=""), program_name(self.words[0])):
+            return f"nothing: `{words}` runs what it reads from its input, so a person is asked each time"
         if not self.is_prefix:
             return f"only the command `{words}`{where}"
         name = program_name(self.words[0]) if self.words else ""
@@ -97,7 +100,7 @@ class CommandPattern(msgspec.Struct, frozen=True, kw_only=True):
 
     def _names(self, one: Invocation) -> bool:
         if one.risks or one.via:
-            return not self.is_prefix and self.words == one.words
+            return not self.is_prefix and self.words == one.words and not is_fed(one, program_name(one.program))
         words, wanted = plain_words(one.words), plain_words(self.words)
         if not self.is_prefix and len(words) != len(wanted):
             return False
