@@ -219,15 +219,51 @@ def test_an_answer_that_comes_too_late_is_told_so_and_the_person_is_asked_anew(p
     assert paid(person) == []
 
 
-@pytest.mark.row("HF1")
-def test_an_answer_from_another_process_comes_first_and_the_run_goes_on(person: Person) -> None:
-    start(person, turn(pay={"amount": 1}), turn("Not paid."))
+def elsewhere(person: Person, *arguments: str, code: int = 0) -> str:
+    """Run a command in another process, with the journal of the conversation; return what it says."""
     environment = {**os.environ, "HOME": str(person.folder), "TREADLE_HOME": str(person.home)}
-    command = [sys.executable, "-m", "treadle", "approve", "--last", "--deny", "--by", "ada", "--reason", "too much"]
-    subprocess.run(command, cwd=person.folder, env=environment, check=True, timeout=60, capture_output=True)
+    command = [sys.executable, "-m", "treadle", *arguments]
+    ran = subprocess.run(
+        command, cwd=person.folder, env=environment, check=False, timeout=60, capture_output=True, text=True
+    )
+    assert ran.returncode == code, ran.stderr
+    return ran.stdout + ran.stderr
+
+
+@pytest.mark.row("HF1")
+@pytest.mark.parametrize("term", ["xterm-256color", "dumb"])
+@pytest.mark.parametrize(
+    ("arguments", "says", "done"),
+    [
+        (("approve", "--last", "--by", "ada"), "Allowed by ada from elsewhere.", ["1"]),
+        (
+            ("approve", "--last", "--deny", "--by", "ada", "--reason", "too much"),
+            "Denied by ada from elsewhere: too much.",
+            [],
+        ),
+        (("cancel", "--last"), "The run was cancelled from elsewhere.", []),
+    ],
+)
+def test_an_answer_from_another_process_closes_the_question_and_the_run_goes_on(
+    person: Person, arguments: tuple[str, ...], says: str, done: list[str], term: str
+) -> None:
+    person.start("chat", *person.script(turn(pay={"amount": 1}), turn("Over.")), *person.tools(), TERM=term)
+    person.see("> ")
+    person.say("Pay it")
+    person.see("n  no")
+    told = elsewhere(person, *arguments)
+    assert ("goes on with this answer" in told) or ("A live run stops within a second" in told)
+    person.see(says, "Interrupted." if "cancel" in arguments else "Over.")
+    assert paid(person) == done
+
+
+def test_a_session_that_waits_for_an_answer_is_held(person: Person) -> None:
+    start(person, turn(pay={"amount": 1}), turn("Paid."))
+    assert "is being run by process" in elsewhere(person, "resume", "--last", code=16)
+    assert "is being run by process" in elsewhere(person, "run", "-c", "-m", "demo", "hello", code=16)
     person.press("y")
-    person.see("ada", "[tool] pay(amount=1)  denied", "Not paid.")
-    assert paid(person) == []
+    person.see("Paid.")
+    assert paid(person) == ["1"]
 
 
 def test_a_session_that_waits_is_taken_up_by_another_terminal(person: Person) -> None:

@@ -18,7 +18,7 @@ from treadle.cli.origins import program_of, resuming
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import one_line, shown_name
 from treadle.cli.ruling import covered_by
-from treadle.cli.sessions import find_approval, named, opened, opened_session, person
+from treadle.cli.sessions import find_approval, is_held, named, opened, opened_session, person
 
 __all__ = ["command"]
 
@@ -45,7 +45,9 @@ async def _answer(options: Options, terminal: Terminal) -> int:
                 _show_rules(waiting[approval_id].rules, terminal)
             folder = _folder(session) if scope == "rule" else None
             await session.answer(approval_id, answer, reason=reason, arguments=arguments, by=by, scope=scope)
-    approval = waiting[approval_id]
+        approval = waiting[approval_id]
+        root_id = approval.root_id or session_id
+        is_live = await is_held(journal, root_id)
     if folder is not None:
         for rule in approval.rules:
             save_rule(rules_file(os.environ), folder, rule)
@@ -54,8 +56,9 @@ async def _answer(options: Options, terminal: Terminal) -> int:
             {**described(approval), "answer": answer, "approved_by": by, "edited": arguments, "answer_scope": scope}
         )
     title = f"{'Allowed' if answer == 'allow' else 'Denied'} by {by}: "
-    root_id = approval.root_id or session_id
-    if program and root_id == session_id:
+    if is_live:
+        then = f". Session {root_id} is being run, and goes on with this answer."
+    elif program and root_id == session_id:
         then = f". Resume the run in the program that has the agent {shown_name(program)}: it is not known here."
     else:
         then = (

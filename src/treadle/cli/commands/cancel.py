@@ -7,7 +7,7 @@ from treadle.cli.input.options import Options
 from treadle.cli.input.places import same_journal
 from treadle.cli.input.settings import settings_of
 from treadle.cli.output.terminal import Terminal
-from treadle.cli.sessions import named, opened, opened_session
+from treadle.cli.sessions import is_held, named, opened, opened_session
 
 __all__ = ["command"]
 
@@ -24,7 +24,7 @@ async def _cancel(options: Options, terminal: Terminal) -> int:
     ):
         if not await session.cancel():
             raise UsageError(f"Session {session.id} has no run to cancel: it is {session.state.phase}.")
-        was_paused = session.state.phase == "paused"
+        was_paused = session.state.phase == "paused" and not await is_held(journal, session.id)
         if options.as_json:
             phase = session.state.phase
             terminal.data({"id": session.id, "cancelled": True, "phase": phase, "state": phase})
