@@ -185,6 +185,21 @@ def test_an_export_that_the_disk_cannot_hold_leaves_no_file(treadle):
     assert not (treadle.folder / "out.jsonl").exists()
 
 
+def test_the_sums_count_once_what_a_fork_has_copied_and_what_an_agent_has_used_for_its_caller(treadle):
+    usage = {"input_tokens": 10, "output_tokens": 5}
+    scout = treadle.script("scout.json", [{"text": "Found.", "usage": usage}])
+    (treadle.folder / "scout.md").write_text(
+        f"---\ndescription: Looks.\nmodel: {scout}\n---\nLook.\n", encoding="utf-8"
+    )
+    spawn = {"name": "spawn_agent", "arguments": {"agent": "scout", "task": "Look"}}
+    lead = treadle.script("lead.json", [{"calls": [spawn], "usage": usage}, {"text": "Done.", "usage": usage}])
+    treadle("run", "-m", lead, "--tools", "scout.md", "--session", "s", "Go", code=0)
+    treadle("sessions", "fork", "s", "--id", "f", code=0)
+
+    assert treadle("sessions", code=0).stderr == "3 sessions, 1 call, 30 + 15 tokens, cost unknown.\n"
+    assert treadle("sessions", "--parent", "s", "--state", "completed", code=0).stderr.startswith("2 sessions")
+
+
 @pytest.mark.row("H18")
 def test_the_sums_are_plain_english(treadle):
     treadle.script("one.json", [{"text": "Hello."}])

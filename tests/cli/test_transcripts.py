@@ -86,3 +86,10 @@ def test_the_last_session_is_exported_to_the_file_that_follows(recorded):
 
     assert "Exported s to talk.md" in told
     assert (recorded.folder / "talk.md").read_text().startswith("# Session s\n")
+
+
+def test_arguments_that_no_reader_takes_are_on_the_page_as_they_came(treadle):
+    deep = '{"path": ' + "[" * 100_000
+    script = treadle.script("deep.json", [{"calls": [{"name": "read", "arguments": deep}]}, {"text": "Done."}])
+    treadle("run", "-m", script, "--session", "s", "Go", code=0)
+    assert "[[[[" in treadle("sessions", "export", "s", "--format", "md", code=0).stdout

@@ -20,6 +20,9 @@ _SHOWN = 50
 """Sessions that are listed for a person who sets no limit."""
 
 
+_NOT_SHOWN = ("info", "cost", "fault", "caller", "about")
+
+
 class _Row(msgspec.Struct, kw_only=True):
     """One session of the list."""
 
@@ -34,11 +37,13 @@ class _Row(msgspec.Struct, kw_only=True):
     in_doubt: int = 0
     fault: str = ""
     """Why the session cannot be read."""
+    caller: str = ""
+    """The session whose call it carries out, and whose own figures include these; empty for none."""
+    about: Explanation | None = None
+    """What it did. A fork has what it has copied too."""
 
     def data(self) -> dict[str, Any]:
-        figures = {
-            name: getattr(self, name) for name in self.__struct_fields__ if name not in ("info", "cost", "fault")
-        }
+        figures = {name: getattr(self, name) for name in self.__struct_fields__ if name not in _NOT_SHOWN}
         cost = None if self.cost is None else f"{self.cost:f}"
         info = msgspec.to_builtins(self.info)
         info["state"] = self.info.phase  # its name before; programs may read it
@@ -102,7 +107,7 @@ async def _read(journal: Journal, info: SessionInfo) -> _Row:
     try:
         async with open_session(journal, id=info.id, on_store_failure="stop") as session:
             approvals, doubts = await session.approvals(), await session.doubts()
-            about = await session.explain()
+            about, caller = await session.explain(), session.state.caller
     except (TreadleError, ArithmeticError, LookupError, TypeError, ValueError) as exc:
         return _Row(info=info, fault=str(exc) or type(exc).__name__)
     return _Row(
@@ -114,6 +119,8 @@ async def _read(journal: Journal, info: SessionInfo) -> _Row:
         cost=_cost(about),
         approvals=len(approvals),
         in_doubt=len(doubts),
+        caller="" if caller is None else caller.parent_id,
+        about=about,
     )
 
 
@@ -134,11 +141,19 @@ def _line(row: _Row) -> str:
 
 
 def _tell_sums(rows: list[_Row], terminal: Terminal) -> None:
-    costs = [row.cost for row in rows if row.cost is not None]
-    unknown = len(rows) - len(costs)
-    cost = f"cost {sum(costs, Decimal(0)):f}" if costs else "cost unknown"
-    if costs and unknown:
+    """Say what all listed sessions have used together: each run counts once, whatever sessions have it in their figures."""
+    listed = {row.info.id for row in rows}
+    own = [row for row in rows if row.caller not in listed]
+    found = [run for row in own if row.about is not None for run in row.about.runs]
+    # The last of several wins: where a fork has continued a run, the one that has used most.
+    runs = {run.run_id: run for run in sorted(found, key=lambda run: run.input_tokens + run.output_tokens)}
+    tried = {(one.run_id, one.call_id) for row in rows if row.about is not None for one in row.about.tried}
+    unknown = sum(row.cost is None for row in own)
+    known = sum((Decimal(run.cost) for run in runs.values() if run.cost is not None), Decimal(0))
+    cost = "cost unknown" if unknown == len(own) else f"cost {known:f}"
+    if 0 < unknown < len(own):
         cost += f", without {counted(unknown, 'session')} of unknown cost"
-    tokens = f"{sum(row.input_tokens for row in rows)} + {sum(row.output_tokens for row in rows)} tokens"
-    calls = counted(sum(row.calls for row in rows), "call")
-    terminal.say(f"{counted(len(rows), 'session')}, {calls}, {tokens}, {cost}.")
+    tokens = (
+        f"{sum(run.input_tokens for run in runs.values())} + {sum(run.output_tokens for run in runs.values())} tokens"
+    )
+    terminal.say(f"{counted(len(rows), 'session')}, {counted(len(tried), 'call')}, {tokens}, {cost}.")

@@ -76,7 +76,7 @@ def _arguments(call: dict[str, Any]) -> str:
     given = call["decided_arguments"] if call["decided_arguments"] is not None else call["arguments"]
     try:
         value = json.loads(given) if isinstance(given, str) else given
-    except ValueError:
+    except (ValueError, RecursionError):
         return str(given)
     return json.dumps(value, indent=2, ensure_ascii=False)
 
