@@ -152,3 +152,13 @@ def test_tool_files_named_in_a_file_are_found_beside_it(treadle):
     listed = treadle.json("tools", "--json", code=0)
 
     assert [(one["name"], one["effect"]) for one in listed] == [("mine", "by call"), ("grep", "read")]
+
+
+def test_the_price_of_the_configuration_holds_for_a_script_too(treadle):
+    (treadle.folder / "own.toml").write_text("[price]\ninput = 1000000\noutput = 1000000\n", encoding="utf-8")
+    turn = {"text": "Hello.", "usage": {"input_tokens": 3, "output_tokens": 2}}
+    flags = ["-m", treadle.script("one.json", [turn]), "--config", "own.toml", "--max-total-cost", "9"]
+
+    report = treadle.json("run", *flags, "--json", "Greet", code=0)
+
+    assert report["cost"] == "5"

@@ -11,7 +11,6 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from treadle.budgets import Price
 from treadle.errors import (
     ConfigurationError,
     IncompleteStream,
@@ -25,7 +24,7 @@ from treadle.messages import Finish, Part, Text, Thinking, ToolCall, Usage
 from treadle.mock.gates import Gate, Gates
 from treadle.mock.script import Script, load_script, turn_of
 from treadle.mock.turns import Turn, TurnLike, Waitable, call, finish_of, fragments, text
-from treadle.ports import CallReady, ModelEnd, ModelPart, ModelRequest, TextDelta, ThinkingDelta
+from treadle.ports import CallReady, ModelEnd, ModelPart, ModelRequest, Pricing, TextDelta, ThinkingDelta
 from treadle.providers.http.failures import ModelRefused, failure_of
 
 __all__ = ["Scripted", "ScriptedModel", "call", "scripted_model", "text"]
@@ -62,7 +61,7 @@ class ScriptedModel:
         turns: Sequence[Scripted] | Script,
         *,
         name: str = "scripted",
-        price: Price | None = None,
+        price: Pricing | None = None,
         window: int | None = None,
         follows_history: bool = False,
     ) -> None:
@@ -87,7 +86,7 @@ class ScriptedModel:
         return self._name
 
     @property
-    def price(self) -> Price | None:
+    def price(self) -> Pricing | None:
         return self._price
 
     @checked
@@ -173,13 +172,16 @@ class ScriptedModel:
         return ToolCall(id=given if isinstance(given, str) else f"call_{self._calls}", name=name, arguments=arguments)
 
 
-def scripted_model(path: str | Path) -> ScriptedModel:
+def scripted_model(path: str | Path, price: Pricing | None = None) -> ScriptedModel:
     """Return the model named `script:FILE`.
+
+    Args:
+        price: What it is to cost.
 
     Raises:
         ConfigurationError: The file is not a script.
     """
-    return ScriptedModel(load_script(path), name=f"script:{path}", follows_history=True)
+    return ScriptedModel(load_script(path), name=f"script:{path}", price=price, follows_history=True)
 
 
 def _checked(entry: Scripted) -> Scripted:

@@ -111,7 +111,7 @@ def resolve_model(
         case "demo":
             found = _load("treadle.mock.demo:DemoModel")()
         case "script":
-            found = _load("treadle.mock.model:scripted_model")(model)
+            found = _load("treadle.mock.model:scripted_model")(model, price or own.price)
         case _:
             text = {"stream": stream, "headers": headers, **({} if timeouts is None else {"timeouts": timeouts})}
             found, known = _over_http(
