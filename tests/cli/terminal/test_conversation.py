@@ -312,12 +312,12 @@ def test_a_picture_of_the_whole(person: Person) -> None:
     try:
         person.see("> ")
         person.say("Is b fine?")
-        person.see("• yes", "step 2 of 50")
+        person.see("- yes", "step 2 of 50")
         shown = [line for line in person.shown() if line]
         body = shown[shown.index("> Is b fine?") :]
         assert body[1] == "I look."
         assert body[2].startswith('┌ [tool] list(path=".")  ok')
-        assert body[-3:-1] == [" • yes", ">"] or body[-4:-1] == ["It is fine:", " • yes", ">"]
+        assert body[-3:-1] == ["- yes", ">"] or body[-4:-1] == ["It is *fine*:", "- yes", ">"]
         assert body[-1].lstrip().startswith("script:script.json · ask · context")
         assert all(len(line) <= 80 for line in shown)
     finally:

@@ -4,7 +4,7 @@ import re
 
 __all__ = ["parts_of", "split_settled"]
 
-_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})(.*)")
+_FENCE = re.compile(r"([ \t]*)(`{3,}(?=[^`]*\Z)|~{3,})(.*)")
 _LONG_BLOCK = 40
 """Lines of a block of code that are shown together. A longer one comes in parts."""
 
@@ -19,40 +19,49 @@ def split_settled(text: str) -> tuple[str, str]:
         ('One.\\n\\n', 'Two')
     """
     lines = text.split("\n")
-    settled, fence, opened, opening = 0, "", 0, ""
+    settled, fence, opened, opening = 0, None, 0, ""
     for number, line in enumerate(lines[:-1]):
         found = _FENCE.match(line)
-        if fence:
-            if found is not None and found[1].startswith(fence) and not found[2].strip():
-                fence, settled = "", number + 1
+        if fence is not None:
+            if _closes(found, fence):
+                fence, settled = None, number + 1
         elif found is not None:
-            fence, opened, opening = found[1], number, line
+            fence, opened, opening = found, number, line
         elif not line.strip():
             settled = number + 1
-    if fence and len(lines) - opened > _LONG_BLOCK:
-        whole = "\n".join([*lines[:-1], fence, ""])
+    if fence is not None and len(lines) - opened > _LONG_BLOCK:
+        whole = "\n".join([*lines[:-1], fence[1] + fence[2], ""])
         return whole, f"{opening}\n{lines[-1]}"
     return "".join(f"{line}\n" for line in lines[:settled]), "\n".join(lines[settled:])
 
 
 def parts_of(text: str) -> list[tuple[str | None, str]]:
-    """Part a text into prose and blocks of code: each with the language of the code, None for prose.
+    """Part a text into prose and blocks of code: each with what stands behind the fence, the language first; None for prose.
+
+    Code in a list has the indent of its fence, which is taken away.
 
     Example:
         >>> parts_of("So:\\n```sh\\nls\\n```\\nDone.")
         [(None, 'So:'), ('sh', 'ls'), (None, 'Done.')]
     """
     parts: list[tuple[str | None, list[str]]] = [(None, [])]
-    fence = ""
+    fence = None
     for line in text.split("\n"):
         found = _FENCE.match(line)
-        if fence and found is not None and found[1].startswith(fence) and not found[2].strip():
-            fence = ""
+        if fence is not None and _closes(found, fence):
+            fence = None
             parts.append((None, []))
-        elif not fence and found is not None:
-            fence = found[1]
-            parts.append((found[2].strip().partition(" ")[0], []))
+        elif fence is None and found is not None:
+            fence = found
+            parts.append((found[3].strip(), []))
         else:
-            parts[-1][1].append(line)
-    joined = [(language, "\n".join(lines)) for language, lines in parts]
-    return [(language, part) for language, part in joined if language is not None or part.strip()]
+            parts[-1][1].append(line if fence is None else line.removeprefix(fence[1]))
+    joined = [(info, "\n".join(lines)) for info, lines in parts]
+    return [(info, part) for info, part in joined if info is not None or part.strip()]
+
+
+def _closes(found: re.Match[str] | None, fence: re.Match[str]) -> bool:
+    """Whether a fence ends a block: one far to the right belongs to the code."""
+    if found is None or found[3].strip() or not found[2].startswith(fence[2]):
+        return False
+    return len(found[1].expandtabs()) < len(fence[1].expandtabs()) + 4

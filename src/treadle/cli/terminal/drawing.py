@@ -9,7 +9,6 @@ from typing import Any
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
-from rich.markdown import Heading, Markdown
 from rich.segment import Segment
 from rich.style import Style
 from rich.syntax import Syntax
@@ -20,6 +19,7 @@ from treadle import Approval, Preview, Redactor
 from treadle.cli.output.text import indented, one_record, printable, shown_call, shown_name, whole_call, wrapped
 from treadle.cli.terminal.blocks import parts_of
 from treadle.cli.terminal.board import CallView, Group, Note
+from treadle.cli.terminal.markdown import Prose
 from treadle.cli.terminal.results import shown_result
 
 __all__ = ["Drawing"]
@@ -32,25 +32,10 @@ _BELOW = 8
 _BELOW_RUNNING = 4
 _BLANK_LINES = re.compile(r"\n{3,}")
 _SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
-_THEME = Theme({"markdown.code": "cyan", "markdown.code_block": "none"})
+_THEME = Theme({"markdown.code": "cyan"})
 _LONG_ARGUMENTS = ("content", "old_text", "new_text", "edits", "all")
 """Arguments of `write` and `edit` that their change shows better."""
 _TONES = {"plain": "dim", "warn": "yellow", "bad": "bold red"}
-
-
-class _LeftHeading(Heading):
-    """A heading at the left margin: it stays readable in any width, and copies cleanly."""
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        self.text.justify = "left"
-        self.text.stylize("bold underline" if self.tag == "h1" else "bold")
-        yield self.text
-
-
-class _Markdown(Markdown):
-    """Markdown with plain headings."""
-
-    elements = {**Markdown.elements, "heading_open": _LeftHeading}  # noqa: RUF012 - as the class above declares it
 
 
 class _Clean:
@@ -95,13 +80,14 @@ class Drawing:
         Code stands at the left margin, so that it can be copied as it is.
         """
         drawn = []
-        for language, part in parts_of(printable(text)):
-            if language is None:
-                prose = self._drawn(_Markdown(part, hyperlinks=False)).strip("\n")
-                drawn.append(_BLANK_LINES.sub("\n\n", prose))
-            else:
-                code = Syntax(part, language or "text", theme="ansi_dark", word_wrap=True, background_color="default")
-                drawn.append(self._drawn(code).rstrip("\n"))
+        for info, part in parts_of(printable(text)):
+            if info is None:
+                drawn.append(_BLANK_LINES.sub("\n\n", self._drawn(Prose(part)).strip("\n")))
+                continue
+            language, _, rest = info.partition(" ")
+            code = Syntax(part, language or "text", theme="ansi_dark", word_wrap=True, background_color="default")
+            title = self._drawn(Text(info, style="dim")) if rest else ""
+            drawn.append(title + self._drawn(code).rstrip("\n"))
         return "\n\n".join(drawn) + "\n" if drawn else ""
 
     def said(self, text: str) -> str:
