@@ -20,6 +20,7 @@ from treadle import (
     Budget,
     ConfigurationError,
     SessionExists,
+    SessionMoved,
     SessionNotActive,
     UnknownSession,
     open_journal,
@@ -489,3 +490,16 @@ async def test_a_list_of_workers_reads_one_event_of_each_however_often_it_began(
         reads: Any = Reads(journal)
         (info,) = await list_workers(reads, all=True)
         assert (info.name, info.is_alive, info.is_draining, reads.count) == ("one", False, True, 1)
+
+
+@pytest.mark.parametrize("how", ["move", "delete"])
+async def test_nobody_waits_for_the_end_of_a_task_that_cannot_end_here(tmp_path: Path, how: str) -> None:
+    place = tmp_path / "j.db"
+    session_id = await submit(place, "clerk", "Pay")
+    waiting = asyncio.create_task(result(place, session_id))
+    async with open_session(place, id=session_id) as session:
+        await (session.move("elsewhere") if how == "move" else session.delete())
+
+    for wait in (waiting, result(place, session_id)):
+        with pytest.raises(SessionMoved if how == "move" else SessionNotActive, match=f"was {how}d"):
+            await wait

@@ -12,7 +12,7 @@ import msgspec
 
 from treadle.budgets import Budget, Deadline, epoch_seconds
 from treadle.canonical import find_unencodable
-from treadle.errors import ConfigurationError, SessionExists, TaskCancelled, UnknownSession, shown
+from treadle.errors import ConfigurationError, SessionExists, SessionNotActive, TaskCancelled, UnknownSession, shown
 from treadle.events import AnyEvent, RunFinished, SessionChanged, TaskSubmitted, TaskWithdrawn
 from treadle.fields import Documented, checked
 from treadle.messages import Message, user_message
@@ -20,6 +20,8 @@ from treadle.ports import Clock, Dispatcher, Journal
 from treadle.resolve import open_journal
 from treadle.resolve.system import SystemClock, SystemRandomness
 from treadle.sessions.checkpoints import fold
+from treadle.sessions.maintenance import check_here
+from treadle.state import SessionState
 from treadle.tools import JsonObject
 from treadle.workers.live import live_line, with_live
 
@@ -136,6 +138,8 @@ async def result(
     Raises:
         UnknownSession: The journal has no such session.
         TaskCancelled: The task was cancelled before its run started.
+        SessionMoved: The session continues elsewhere.
+        SessionNotActive: The session was deleted.
         TimeoutError: The run has not ended in time. It is still running, waits for a worker, or waits for a person.
         JournalError: The store failed.
     """
@@ -145,6 +149,8 @@ async def result(
             raise UnknownSession(f"There is no session {shown(session_id)} in the journal {store.location}.")
         async for event in store.follow(session_id):
             end = event if isinstance(event, RunFinished | TaskWithdrawn) else end
+            if isinstance(event, SessionChanged) and event.status is not None:
+                _check_may_end(fold(session_id, await store.read(session_id)), store)
     if isinstance(end, RunFinished):
         return TaskResult(
             session_id=session_id,
@@ -155,6 +161,15 @@ async def result(
             output=end.output,
         )
     raise TaskCancelled(f"The task of session {session_id!r} was cancelled before its run started.")
+
+
+def _check_may_end(state: SessionState, journal: Journal) -> None:
+    """Raise if the session's run has not ended, and cannot end here."""
+    if state.run is not None and state.run.phase not in ("running", "paused"):
+        return
+    check_here(state, journal)
+    if state.status == "deleted":
+        raise SessionNotActive(f"Session {state.id!r} was deleted before its run ended.")
 
 
 @checked
