@@ -86,6 +86,31 @@ def test_the_last_session_is_continued(treadle):
     assert len(treadle.json("sessions", "show", "s1", "--json")["messages"]) == 4
 
 
+def test_the_last_session_of_this_folder_is_continued_with_its_own_model(treadle):
+    script = treadle.script("s.json", [{"text": "One."}, {"text": "Two."}])
+    for name in ("f1", "f2", "f3"):
+        (treadle.folder / name).mkdir()
+    for name in ("f1", "f2"):
+        treadle("run", "-m", script, "-C", name, "--session", name, "First", code=0)
+    ran = treadle("run", "-C", "f1", "-c", "Second", code=0)
+    assert "session: f1" in ran.stderr
+    assert "folder" not in ran.stderr
+    assert len(treadle.json("sessions", "show", "f1", "--json")["messages"]) == 4
+    none = treadle("run", "-C", "f3", "-c", "Second", code=2).stderr
+    assert "works in the folder" in none
+    assert "--session f1 continues it here" in none
+
+
+def test_a_session_by_its_id_continues_with_its_own_model_and_a_configured_one_is_told(treadle):
+    script = treadle.script("s.json", [{"text": "One."}, {"text": "Two."}])
+    treadle("run", "-m", script, "--session", "s1", "First", code=0)
+    treadle("run", "--session", "s1", "Second", code=0)
+    told = treadle("run", "--session", "s1", "Third", code=0, TREADLE_MODEL="demo").stderr
+    assert "session s1 used the model script:" in told
+    assert "now it uses demo, as configured" in told
+    assert "No model is named" in treadle("run", "--session", "new", "First", code=2).stderr
+
+
 def test_to_continue_nothing_says_what_to_do(treadle):
     assert "`treadle run`" in treadle("run", "-m", "demo", "--last", "Go", code=2).stderr
 

@@ -18,7 +18,19 @@ from treadle.cli.input.values import instructions_of
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import one_line, shown_name
 
-__all__ = ["absolute_model", "check_agent", "origin_of", "program_of", "restored", "resuming", "tell_other_folder"]
+__all__ = [
+    "absolute_model",
+    "check_agent",
+    "folder_of",
+    "is_same_folder",
+    "origin_in",
+    "origin_of",
+    "other_folder",
+    "program_of",
+    "restored",
+    "resuming",
+    "tell_other_folder",
+]
 
 _SCRIPT = "script:"
 
@@ -70,8 +82,7 @@ def restored(options: Options, session: Session, terminal: Terminal) -> Options:
     Raises:
         UsageError: What it remembers is gone, and nothing was given in its place.
     """
-    run = session.state.run
-    origin = (run.origin if run is not None else None) or {}
+    origin = origin_in(session)
     tell_other_folder(options, session, terminal)
     found = msgspec.structs.replace(
         options,
@@ -140,14 +151,36 @@ def check_agent(session: Session, *, accepts_change: bool) -> None:
 
 def tell_other_folder(options: Options, session: Session, terminal: Terminal) -> None:
     """Say, before anything runs, that a session is to work in another folder than before."""
-    run = session.state.run
-    before = (run.origin or {}).get("folder") if run is not None else None
+    before = folder_of(session)
     is_new_task = options.command != "resume"
     now = absolute(options.folder) if options.folder is not None else str(Path.cwd()) if is_new_task else before
-    if before is not None and now is not None and Path(now).resolve() != Path(before).resolve():
-        terminal.say(
-            f"treadle: session {session.id} ran in the folder {one_line(before, 400)}; now it uses {one_line(now, 400)}."
-        )
+    if now is not None and (says := other_folder(session, Path(now))):
+        terminal.say(f"treadle: {says}")
+
+
+def other_folder(session: Session, now: Path) -> str:
+    """Return the sentence that a session is to work in another folder than before; empty where it is the same."""
+    before = folder_of(session)
+    if before is None or is_same_folder(before, now):
+        return ""
+    return f"session {session.id} ran in the folder {one_line(before, 400)}; now it uses {one_line(str(now), 400)}."
+
+
+def is_same_folder(one: str, other: Path) -> bool:
+    """Whether both are the same folder, past links."""
+    return Path(one).resolve() == other.resolve()
+
+
+def origin_in(session: Session) -> dict[str, Any]:
+    """Return what a session remembers of the set-up of its run; nothing where the command line did not run it."""
+    run = session.state.run
+    return (run.origin if run is not None else None) or {}
+
+
+def folder_of(session: Session) -> str | None:
+    """Return the folder in which a session works; None where it remembers none."""
+    folder = origin_in(session).get("folder")
+    return folder if isinstance(folder, str) else None
 
 
 def _folder(origin: dict[str, Any], session_id: str) -> str | None:

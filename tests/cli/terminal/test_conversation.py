@@ -332,3 +332,17 @@ def test_the_next_message_answers_a_question_of_the_model(person: Person) -> Non
     person.see("ask_user waits for Which branch? Type the answer.")
     person.say("main")
     person.see('{"answer":"main"}', "It is main.")
+
+
+def test_the_command_that_is_printed_at_the_end_continues_and_says_where(person: Person) -> None:
+    (person.folder / "other").mkdir()
+    person.start("chat", *person.script(turn("One."), turn("Two.")), "First")
+    person.see("One.")
+    person.press("ctrl-d")
+    person.ends(0)
+    for arguments in ((), ("-c",), ("--session", person.look().split("treadle chat --session ")[1].split()[0])):
+        in_folder = ("-C", "other") if "--session" in arguments else ()
+        person.start("chat" if arguments else "-c", *arguments, *in_folder)
+        person.see("· script:", "2 messages", *(["now it uses"] if in_folder else []))
+        person.press("ctrl-d")
+        person.ends(0)

@@ -8,12 +8,13 @@ from importlib.util import find_spec
 import msgspec
 
 from treadle.cli.commands import doctor
+from treadle.cli.continuing import continued
 from treadle.cli.exits import UsageError
 from treadle.cli.input.options import Options
-from treadle.cli.input.settings import Settings, settings_of
+from treadle.cli.input.settings import settings_of
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.running import quiet_logs
-from treadle.cli.sessions import find_session, opened
+from treadle.cli.sessions import opened
 
 __all__ = ["command"]
 
@@ -25,20 +26,19 @@ def command(options: Options, terminal: Terminal) -> int:
         raise UsageError(
             "`treadle chat` needs an interactive terminal. In a script or a pipe, use `treadle run TASK` or `treadle run -`."
         )
-    return asyncio.run(_talk(options, settings_of(options), terminal))
+    return asyncio.run(_talk(options, terminal))
 
 
-async def _talk(options: Options, settings: Settings, terminal: Terminal) -> int:
-    session_id = options.id
+async def _talk(options: Options, terminal: Terminal) -> int:
+    options = await continued(options, terminal)
+    settings = settings_of(options)
     async with opened(settings.journal) as journal:
-        if options.is_last:
-            session_id = (await find_session(journal, None)).id
         if _is_plain():
             from treadle.cli.terminal.plain import talk  # noqa: PLC0415 - one of two faces
         else:
             from treadle.cli.terminal.opening import talk  # noqa: PLC0415 - loads prompt_toolkit and rich
         examine = partial(doctor.command, msgspec.structs.replace(options, command="doctor"), terminal)
-        return await talk(journal, session_id, settings=settings, options=options, terminal=terminal, examine=examine)
+        return await talk(journal, options.id, settings=settings, options=options, terminal=terminal, examine=examine)
 
 
 def _is_plain() -> bool:

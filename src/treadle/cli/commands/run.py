@@ -6,6 +6,7 @@ from pathlib import Path
 
 from treadle import Agent, Message, Session, open_session
 from treadle.cli.attachments import message_of
+from treadle.cli.continuing import continued
 from treadle.cli.exits import UsageError
 from treadle.cli.guidance import guidance_of
 from treadle.cli.input.options import Options
@@ -26,11 +27,12 @@ def command(options: Options, terminal: Terminal) -> int:
     """Carry out one task."""
     quiet_logs(terminal)
     check_given(options.task)
+    if options.is_last and options.id is not None:
+        raise UsageError("Name one session: --session ID, or --last for the most recently changed one of this folder.")
+    options = asyncio.run(continued(options, terminal))
     settings = settings_of(options)
     for note in (*settings.notes, *guidance_of(settings).notes):
         terminal.progress(f"note: {note}")
-    if options.is_last and options.id is not None:
-        raise UsageError("Name one session: --session ID, or --last for the most recently changed one.")
     agent = make_agent(settings, settings.model, options=options)
     for warning in idle_rules(agent):
         terminal.say(warning)
@@ -54,8 +56,7 @@ async def start(
         model: The model's name, where it is not that of the settings.
     """
     async with opened(settings.journal, must_exist=options.is_last) as journal, AsyncExitStack() as stack:
-        session_id = (await find_session(journal, None)).id if options.is_last else options.id
-        session = await stack.enter_async_context(open_session(journal, id=session_id, on_store_failure="degrade"))
+        session = await stack.enter_async_context(open_session(journal, id=options.id, on_store_failure="degrade"))
         if session.messages:
             _tell_restored(session, terminal)
         else:

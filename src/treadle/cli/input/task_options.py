@@ -60,5 +60,5 @@ def _add_task_flags(parser: Flags) -> None:
         "--last",
         dest="is_last",
         action="store_true",
-        help="continue the most recently changed session",
+        help="continue the most recently changed session of this folder",
     )

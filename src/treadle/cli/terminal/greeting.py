@@ -3,6 +3,7 @@
 from importlib.metadata import version
 
 from treadle.cli.guidance import guidance_of
+from treadle.cli.origins import other_folder
 from treadle.cli.output.text import counted, one_line
 from treadle.cli.ruling import idle_rules
 from treadle.cli.terminal.chat import Chat
@@ -24,6 +25,8 @@ async def greet(chat: Chat, face: Face) -> None:
         face.tell(warning)
     if not chat.session.messages:
         return
+    if says := other_folder(chat.session, settings.root):
+        face.tell(f"note: {says}")
     face.tell(f"Session {chat.session.id}: {counted(len(chat.session.messages), 'message')}.")
     run = chat.session.state.run
     if run is not None and run.phase in ("paused", "running"):
