@@ -3,6 +3,7 @@
 import os
 import pty
 import re
+import signal
 import subprocess
 from typing import Any
 
@@ -65,12 +66,26 @@ def test_a_wait_is_not_shown_to_one_who_wants_no_progress(treadle, limited):
     assert "[wait]" not in treadle("run", *treadle.served(limited), "-q", "Greet", code=0).stderr
 
 
-@pytest.mark.row("H21")
-def test_other_faults_of_a_server_are_detail(treadle):
+def test_each_wait_before_another_attempt_is_shown_with_its_reason(treadle):
     turns = [Turn(status=503, error="busy", headers={"retry-after-ms": "50"}), text("Hello.")]
     with MockProvider(turns).in_thread() as provider:
         told = treadle("run", *treadle.served(provider), "Greet", code=0).stderr
-    assert ("[wait]" in told, "[retry]" in told) == (False, False)
+    assert re.search(r"\[retry\] Model attempt 1 failed: http\S+ answered 503: busy\. Retrying in \d+\.\d s\.\n", told)
+
+
+def test_a_response_that_is_cancelled_is_not_asked_for_again(treadle):
+    """Neither when it is cancelled nor when it is replayed."""
+    turns = [Turn(text="First and the rest.", pieces=3, gate="g", hold_after_pieces=2)]
+    with MockProvider(turns).in_thread() as provider:
+        process = treadle.start("run", "--stream-json", *treadle.served(provider), "--session", "s", "Greet")
+        next(line for line in process.stdout if b"model.delta" in line)
+        process.send_signal(signal.SIGINT)
+        _, told = process.communicate(timeout=60)
+
+    assert process.returncode == 130, told
+    assert b"asking the model again" not in told
+    assert "model.discarded" in treadle("sessions", "export", "s", code=0).stdout
+    assert "asking the model again" not in treadle("replay", "s", code=0).stderr
 
 
 @pytest.fixture

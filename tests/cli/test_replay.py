@@ -78,3 +78,19 @@ def test_the_schema_refuses_what_the_program_refuses(treadle: Any, validator: An
     assert list(validator.iter_errors(tomllib.loads(text)))
     refused = treadle("config", "show", "--config", "c.toml", code=2).stderr
     assert re.search(r"c\.toml, line \d+: ", refused)
+
+
+def test_the_lines_of_an_answer_stay_lines_where_a_session_is_shown_again(treadle):
+    treadle("run", "-m", treadle.script("s.json", [{"text": "One.\n\tTwo."}]), "--session", "s", "x", code=0)
+
+    for words in (["replay", "s"], ["sessions", "watch", "s"]):
+        assert treadle(*words, code=0).stdout == "One.\n\tTwo.\n"
+
+
+def test_the_answer_of_a_task_that_was_waited_for_has_its_lines(treadle):
+    worker = treadle.start("worker", "-m", treadle.script("s.json", [{"text": "One.\n\tTwo."}]))
+    try:
+        assert treadle("submit", "x", "--wait", code=0).stdout == "One.\n\tTwo.\n"
+    finally:
+        worker.terminate()
+        worker.communicate(timeout=60)

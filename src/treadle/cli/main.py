@@ -12,6 +12,7 @@ from treadle import TreadleError
 from treadle.cli.exits import EXIT_USAGE, code_of
 from treadle.cli.input.options import Options, help_text, parse
 from treadle.cli.output.text import one_line
+from treadle.cli.output.wording import for_terminal
 from treadle.cli.telemetry import traced
 
 if TYPE_CHECKING:  # help and version need no terminal, and nothing redacted
@@ -70,7 +71,7 @@ def _guarded(options: Options | TreadleError, terminal: "Terminal") -> int:
     except TreadleError as exc:
         if is_debugged:
             terminal.say_lines(traceback.format_exc().splitlines())
-        terminal.say(f"treadle: {one_line(str(exc), 2000)}")
+        terminal.say(f"treadle: {one_line(for_terminal(str(exc)), 2000)}")
         return code_of(exc)
     except Exception as exc:  # noqa: BLE001 - the last border: people get a sentence, not a traceback
         if is_debugged:

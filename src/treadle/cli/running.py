@@ -25,6 +25,7 @@ from treadle.cli.output.progress import Progress
 from treadle.cli.output.screens import Screen, screen_for
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import one_line, shown_name
+from treadle.cli.output.wording import for_terminal
 from treadle.events import JournalDegraded, MessageAdded, RunResumed, RunStarted
 
 __all__ = ["carry_out", "quiet_logs"]
@@ -144,7 +145,9 @@ def _last_words(
         if report["failed_tool_calls"]:
             terminal.say(_warning(report))
         return
-    terminal.say(f"treadle: {result.status} ({result.reason}): {_sentence(result)} {result.next_step}")
+    terminal.say(
+        f"treadle: {result.status} ({result.reason}): {for_terminal(f'{_sentence(result)} {result.next_step}')}"
+    )
     for approval in result.approvals:
         then = f": treadle approve {approval.id}{same_journal(options)}"
         terminal.call("  ", approval.tool, approval.arguments, then=then)

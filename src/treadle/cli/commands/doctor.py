@@ -33,6 +33,7 @@ from treadle.cli.input.settings import Settings, settings_of
 from treadle.cli.local_servers import find_models
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import one_line
+from treadle.cli.output.wording import for_terminal
 from treadle.cli.ruling import unmatched_in
 from treadle.cli.running import quiet_logs
 from treadle.cli.sessions import opened
@@ -64,7 +65,7 @@ def command(options: Options, terminal: Terminal) -> int:
         terminal.data({"checks": checks, "next": _next(checks)})
     else:
         for check in checks:
-            terminal.line(f"{check.level:<4}  {check.name:<11} {check.message}")
+            terminal.line(f"{check.level:<4}  {check.name:<11} {for_terminal(check.message)}")
         terminal.line(f"next: {_next(checks)}")
     return 1 if any(check.level == "fail" for check in checks) else 0
 

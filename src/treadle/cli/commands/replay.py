@@ -9,8 +9,10 @@ from treadle.cli.exits import UsageError
 from treadle.cli.input.options import Options
 from treadle.cli.input.settings import settings_of
 from treadle.cli.output.progress import Progress
+from treadle.cli.output.screens import write_answer
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import one_line
+from treadle.cli.output.wording import for_terminal
 from treadle.cli.sessions import find_session, named, opened
 from treadle.events import (
     AnyEvent,
@@ -67,9 +69,9 @@ def _show(event: AnyEvent, progress: Progress, terminal: Terminal) -> None:
         case RunResumed():
             terminal.progress("[resumed]")
         case RunFinished():
-            terminal.line(event.text)
+            write_answer(event.text, terminal)
             if not event.completed:
-                terminal.say(f"treadle: {event.status} ({event.reason}): {event.message}")
+                terminal.say(f"treadle: {event.status} ({event.reason}): {for_terminal(event.message)}")
 
 
 async def _recorded(options: Options) -> Sequence[AnyEvent]:

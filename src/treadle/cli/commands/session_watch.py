@@ -5,8 +5,9 @@ from treadle.cli.exits import exit_code
 from treadle.cli.input.options import Options
 from treadle.cli.input.settings import settings_of
 from treadle.cli.output.progress import Progress
-from treadle.cli.output.screens import LiveScreen
+from treadle.cli.output.screens import LiveScreen, write_answer
 from treadle.cli.output.terminal import Terminal
+from treadle.cli.output.wording import for_terminal
 from treadle.cli.sessions import find_session, named, opened
 from treadle.events import RunFinished, TaskSubmitted, TaskWithdrawn, event_object
 
@@ -42,6 +43,6 @@ def _show_end(event: RunFinished, screen: LiveScreen | None, terminal: Terminal)
     if screen is not None:
         screen.conclude({"text": event.text, "output": event.output})
     else:
-        terminal.line(event.text)
+        write_answer(event.text, terminal)
     if not event.completed:
-        terminal.say(f"treadle: {event.status} ({event.reason}): {event.message}")
+        terminal.say(f"treadle: {event.status} ({event.reason}): {for_terminal(event.message)}")

@@ -10,8 +10,10 @@ from treadle.cli.exits import UsageError, exit_code
 from treadle.cli.input.options import Options
 from treadle.cli.input.places import same_journal, shown_journal
 from treadle.cli.input.settings import Settings, settings_of
+from treadle.cli.output.screens import write_answer
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import one_line
+from treadle.cli.output.wording import for_terminal
 from treadle.cli.sessions import person
 from treadle.cli.standard_input import check_given, read_task
 from treadle.events import TaskSubmitted
@@ -58,9 +60,9 @@ async def _submit(options: Options, settings: Settings, task: str, terminal: Ter
     if options.as_json:
         terminal.data(msgspec.to_builtins(end))
     else:
-        terminal.line(end.text)
+        write_answer(end.text, terminal)
         if not end.completed:
-            terminal.say(f"treadle: {end.status} ({end.reason}): {end.message}")
+            terminal.say(f"treadle: {end.status} ({end.reason}): {for_terminal(end.message)}")
     return exit_code(StopReason(end.reason))
 
 

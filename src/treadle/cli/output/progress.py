@@ -4,6 +4,7 @@ from treadle import ToolCall, ToolResult
 from treadle.cli.output.families import Family
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import one_line, shown_call, shown_json, shown_name
+from treadle.cli.output.wording import for_terminal
 from treadle.events import (
     ActionDecided,
     AnyEvent,
@@ -44,6 +45,7 @@ class Progress:
         self._calls: dict[str, str] = {}
         self._family = Family()
         self._below: dict[str, Progress] = {}
+        self._asks_again = False
 
     def on_any_event(self, event: AnyEvent) -> None:
         """Show an event that belongs to an agent below the run. The run's own come by `on_event`."""
@@ -91,7 +93,7 @@ class Progress:
                 self._progressed(event)
             case ApprovalRequested():
                 self._asked(event)
-            case ModelDiscarded():
+            case ModelDiscarded() if self._asks_again:  # else the run has been cancelled, or ends
                 self._say("[retry] The response was cut off and is discarded; asking the model again.")
             case _:
                 self._detail(event)
@@ -132,11 +134,23 @@ class Progress:
         else:
             self._say(f"[ok] {name}: {one_line(_shown(result), _PREVIEW)}")
 
-    def _detail(self, event: AnyEvent) -> None:
-        """What only `-v` shows; but a wait that a provider asked for is not a detail: it may last for minutes."""
+    def _failed(self, event: ModelFailed) -> None:
+        """A wait before the next attempt is no detail: it may last for minutes. What ends the run is said at its end."""
+        self._asks_again = event.retry_in_seconds is not None
+        message = one_line(for_terminal(event.message), 300)
         match event:
             case ModelFailed(status=429, retry_in_seconds=float(seconds)):
                 self._say(f"[wait] The provider is limiting requests (429): retrying in {seconds:.1f} s.")
+            case ModelFailed(retry_in_seconds=float(seconds)):
+                self._say(f"[retry] Model attempt {event.attempt} failed: {message} Retrying in {seconds:.1f} s.")
+            case _:
+                self._more(f"[retry] Model attempt {event.attempt} failed: {message}")
+
+    def _detail(self, event: AnyEvent) -> None:
+        """What only `-v` shows."""
+        match event:
+            case ModelFailed():
+                self._failed(event)
             case CallDecided():
                 self._learn_edit(event)
                 reason = f": {one_line(event.reason)}" if event.reason else ""
@@ -149,9 +163,6 @@ class Progress:
                     f"[decision] {event.decision} {shown_name(event.action)} of {self._name(event.call_id, event.tool)} "
                     f"({one_line(event.rule)}){reason}"
                 )
-            case ModelFailed():
-                wait = "" if event.retry_in_seconds is None else f"; retrying in {event.retry_in_seconds:.1f} s"
-                self._more(f"[retry] Model attempt {event.attempt} failed: {one_line(event.message, 300)}{wait}")
             case ToolAttemptFailed():
                 wait = "" if event.retry_in_seconds is None else f"; retrying in {event.retry_in_seconds:.1f} s"
                 self._more(

@@ -113,8 +113,7 @@ class AnswerScreen:
         self._said = ""
 
     def conclude(self, report: dict[str, Any]) -> None:
-        self._terminal.write(_answer_of(report, has_answer=self._has_answer))
-        self._terminal.end_line()
+        write_answer(_answer_of(report, has_answer=self._has_answer), self._terminal)
 
 
 class LiveScreen:
@@ -146,6 +145,12 @@ class LiveScreen:
             self._terminal.end_line()
             self._terminal.write(text)
         self._terminal.end_line()
+
+
+def write_answer(text: str, terminal: Terminal) -> None:
+    """Write a model's answer to standard output, with its lines."""
+    terminal.write(text)
+    terminal.end_line()
 
 
 def _is_answer(event: ModelFinished) -> bool:

@@ -8,6 +8,7 @@ import msgspec
 from treadle import Redactor, ToolCall, ToolResult
 from treadle.cli.output.families import Family
 from treadle.cli.output.text import one_line
+from treadle.cli.output.wording import for_terminal
 from treadle.cli.terminal.blocks import split_settled
 from treadle.events import (
     AnyEvent,
@@ -246,7 +247,7 @@ class Board:
             again = event.retry_in_seconds
             self.doing = "" if again is None else f"retrying in {again:.0f} s"
             if again is not None:
-                notes.append(Note(f"The model failed: {one_line(event.message, 300)}", "warn"))
+                notes.append(Note(f"The model failed: {one_line(for_terminal(event.message), 300)}", "warn"))
         return notes
 
     # --- calls

@@ -27,6 +27,7 @@ from treadle.cli.origins import check_agent, origin_of
 from treadle.cli.output.notifying import Notifier
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import counted, one_line, one_record
+from treadle.cli.output.wording import for_terminal
 from treadle.cli.sessions import apply_mode, person
 from treadle.cli.terminal.board import Board, CallView, Group
 from treadle.cli.terminal.consulting import Consulting
@@ -262,7 +263,7 @@ class Chat:
         try:
             await work
         except TreadleError as exc:
-            self.face.tell(f"treadle: {one_record(str(exc))}", is_bad=True)
+            self.face.tell(f"treadle: {one_record(for_terminal(str(exc)))}", is_bad=True)
         except asyncio.CancelledError:
             raise
         except Exception as exc:  # noqa: BLE001 - a conversation outlives a fault of ours
@@ -408,7 +409,8 @@ class Chat:
         elif result.reason is StopReason.INPUT_REQUIRED and self.session.state.question is not None:
             self.face.tell(f"{result.message} Type the answer.")
         elif not result.completed:
-            self.face.tell(f"{result.status} ({result.reason}): {result.message} {result.next_step}", is_bad=True)
+            words = for_terminal(f"{result.message} {result.next_step}")
+            self.face.tell(f"{result.status} ({result.reason}): {words}", is_bad=True)
         if result.unstored:
             self.face.tell(f"The journal is missing {counted(result.unstored, 'event')} of this session.", is_bad=True)
         return None
