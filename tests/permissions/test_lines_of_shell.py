@@ -109,7 +109,7 @@ async def test_what_the_rules_cover_runs(root: Path, command: str):
         "git log --output=FILE", "git log --outp FILE", "echo x; id", "echo x && id", "echo x || id", "echo x | tee y", "ls & id", "ls\nid", "echo $(id)",
         "echo `id`", "ls <(id)", "echo hi > f", "echo hi >> .git/config", "find . -exec id \\;", "find . -delete", "find . -fprint x",
         "git -c core.pager=id log", "git log --help", "xargs ls", "env ls", "timeout 5 ls", "sudo ls", "bash -c ls", "python3 -c 'print(1)'",
-        "awk 1 a.txt", "sed e a.txt", "echo 'open", "nohup sleep 999 &", "LS_COLORS=x ls", "coproc rm x", "$'rm' -rf x", "cat ../W_evil/x", "cat /etc/passwd",
+        "awk -f p a.txt", "sed e a.txt", "echo 'open", "nohup sleep 999 &", "LS_COLORS=x ls", "coproc rm x", "$'rm' -rf x", "cat ../W_evil/x", "cat /etc/passwd",
         "ls ..", "ls out", "cat out/x", "cat out/../../etc/passwd", "cat ~/.ssh/id_rsa", 'cat "$HOME/x"', "find / -name x", "find out/ -name x",
         "cd / && ls", "cd out && ls", "cd .. ; ls W", "./ls", "/bin/ls", "ls --color=/etc/../..", "cat /proc/self/environ", "cat /dev/fd/3",
         "cat <<E\n$(id)\nE\n", "l\\\ns", "ls\u00a0x", "ls\r", "{ls,-l}", "true && " * 60 + "ls", "ls " + "a" * 11_000,

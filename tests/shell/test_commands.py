@@ -130,7 +130,7 @@ def test_paths_are_taken_out_of_arguments_options_and_redirections(source: str, 
         "git grep -O x", "git grep -nO x", "git log --help", "git log --format=%G?", "find . -exec id ;", "find . -delete", "find . -fprint x",
         "sort -o x y", "sort -uo x", "sort --compress-program=id x", "rg --pre id x", "tree -o x", "xxd -r a b",
         "env ls", "timeout 5 ls", "xargs ls", "sudo ls", "bash -c ls", "sh x", "python x.py", "python3.11 -c pass", "/usr/bin/perl x",
-        "awk 1 x", "sed e", "vim x", "less x", "man ls", "make test", "curl x", "ssh host ls", "docker run x", "tar xf x", ". x", "source x",
+        "awk -f x y", "sed e", "vim x", "less x", "man ls", "make test", "curl x", "ssh host ls", "docker run x", "tar xf x", ". x", "source x",
         "eval ls", "exec ls", "command ls", "busybox rm x", "npx x", "uvx x", "git clone x", "git rebase x", "git config a b",
         "diff -l a b", "diff --paginate a b", "md5sum -c l", "jq -n 'import \"./s\" as $d; $d'", "git tag -s v", "git tag -v v", "git commit -S",
         "git merge --gpg-sign x", "git pull -S", "git push --signed", "test -v 'a[$(id)]'", "rename 's/a/b/' x", "gnuplot x",
@@ -167,6 +167,10 @@ def test_paths_are_taken_out_of_arguments_options_and_redirections(source: str, 
         "eslint --cache-file x", "mocha --reporter-options output=x", "mypy --shadow-file a b", "pip config edit --editor=id", "pip install --prefix x y",
         "bazel test --output_base=x", "sed -i s/a/b/ f", "sed -n 'w x' f", "sed -n '/a/w x' f", "sed '1,2w x' f", "sed 's/a/b/w x' f", "sed 's/a\\/b/c/w x' f", "sed 's/a/\\/w x' f", "sed '/a\\/w x;/p' f",
         "sed 's|a\\|b|w x|' f", "sed '1e id' f", "sed '/a/e' f", "sed '1r x' f", "sed '1!w x' f", "sed 'y/a/b/;w x' f", "sed 's/[/]/w x/' f", "sed '1,2{p;w x' f", "sed s/a/b/e f", "sed -f x f", "sed -n -i p f", "sed p f --in-place",
+        "awk '{print > \"x\"}' f", "awk '{print >> \"x\"}' f", "awk '{print | \"id\"}' f", "awk 'BEGIN {system(\"id\")}'", "awk '{\"id\" | getline}' f", "awk '{getline < \"x\"}' f",
+        "awk -f x f", "awk -i inplace 1 f", "awk -v x=1 1 f", "gawk '@load \"x\"; 1' f", "awk '{f = \"id\"; @f()}' f", "awk -lx 1 f", "awk 'BEGIN {ARGV[1]=\"x\"}' f",
+        "awk '{print ENVIRON[\"A\"]}' f", "awk '{print SYMTAB[\"A\"]}' f", "awk '{printf(\"x\") > $1}' f", "awk --file=x f", "awk '{print(1)>$1}' f", "awk -- 1 f", "./awk 1 f", "awk -F -F 'BEGIN {system(\"id\")}' f",
+        "awk -F", "awk", "awk 1 f -v x=y", "awk -F: 1 -f x", "gawk 1 /inet/tcp/0/localhost/1",
         "python --version x", "./python --version", "command -p id", "command id", "date -f f 1", "pytest --cov-config=x",
     ],
 )  # fmt: skip
@@ -185,6 +189,10 @@ def test_what_starts_others_or_has_an_option_that_writes_is_a_risk(source: str):
      "sed -n '/^def a/,/^def b/p' f", "sed -n '5,+3p;9q' f", "sed 's/a\\.b/\\1/' f", "sed '/x/!d' f", "sed -n '$=' f", "sed '2,5s|/a|b|g' f", "sed -n '/a\\(b/Ip' f", "git branch", "git branch -avv", "git branch --show-current", "git tag -l", "git remote -v",
      "git remote get-url origin", "git stash list", "git stash show", "git reflog -5", "git worktree list", "git check-ignore -v f", "git --no-pager log -3",
      "git -P diff", "git --version", "python3 --version", "python -V", "node -v", "make --version", "command -v node", "type ls", "date +%F", "uname -a",
+     "git tag --list 'v*'", "git tag -l 'v1.*' -n", "git branch --list 'x*'", "git branch --contains HEAD", "git branch -a --sort=-committerdate",
+     "git branch --format='%(refname)'", "git tag --points-at HEAD --sort=x", "git branch -r --list a b", "git branch --list --no-merged=main",
+     "awk '{print $1}' f", "awk -F: '$3 > 5 {print $1, $2}' f", "ls -l | awk 'NR>1 && $5>0 {s += $5} END {print s}'", "gawk -F ';' '{print $2}' f",
+     "awk 'length > 80' f g", "awk '/a/,/b/' f", "whoami", "groups", "who", "tty",
      "test -f f && cat f", "base64 -d f", "shuf -n 3 f", "zcat f", "df -h .", "diff3 a b c", "look a f", "nproc"],
 )  # fmt: skip
 def test_lines_that_only_read_are_known_as_such(source: str):
@@ -193,7 +201,9 @@ def test_lines_that_only_read_are_known_as_such(source: str):
 
 @pytest.mark.parametrize(
     "source",
-    ["rm x", "ls > x", "mytool", "./ls", "/bin/ls x", "git add x", "git branch x", "git tag x", "git stash", "git remote update", "tee x", "uniq a b", "uniq a b && rm c", "cat a | uniq - b", "xxd a b", "ls; X=1"],
+    ["git tag --list -d x", "git branch --list -D x", "git branch --contains x -m y", "git branch -l x", "git branch -r x", "git tag --sort=x v1",
+     "git tag -n3 x", "git branch --list --edit-description", "git branch --format=x y", "cat < /dev/tcp/localhost/1", "cat </dev/udp/a/1 f",
+     "rm x", "ls > x", "mytool", "./ls", "/bin/ls x", "git add x", "git branch x", "git tag x", "git stash", "git remote update", "tee x", "uniq a b", "uniq a b && rm c", "cat a | uniq - b", "xxd a b", "ls; X=1"],
 )  # fmt: skip
 def test_nothing_else_counts_as_reading(source: str):
     assert not reads_only(analyse(source))

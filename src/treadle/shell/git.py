@@ -4,7 +4,18 @@ from types import MappingProxyType
 
 from treadle.shell.describing import GREP_FLAGS, program, reader, searcher
 
-__all__ = ["ADDING", "BEFORE_SUBCOMMAND", "BY_OBJECT", "GIT", "LISTING", "LOSING", "PLAIN_GIT", "SHOWING_GIT"]
+__all__ = [
+    "ABOUT_LISTS",
+    "ADDING",
+    "ASKING_FOR_LISTS",
+    "BEFORE_SUBCOMMAND",
+    "BY_OBJECT",
+    "GIT",
+    "LISTING",
+    "LOSING",
+    "PLAIN_GIT",
+    "SHOWING_GIT",
+]
 
 _DIFF = "--output --ext-diff --textconv --show-signature --help -O"
 _SEARCH = ["-S", "-G"]
@@ -148,6 +159,25 @@ LISTING = MappingProxyType(
     }
 )
 """Subcommands that change nothing when all that follows them is listed here."""
+ABOUT_LISTS = (
+    "--sort=",
+    "--format=",
+    "--contains=",
+    "--no-contains=",
+    "--points-at=",
+    "--merged=",
+    "--no-merged=",
+    "--color=",
+    "--column=",
+)
+"""How further options begin that `git branch` and `git tag` take when they list something."""
+ASKING_FOR_LISTS = MappingProxyType(
+    {
+        "branch": frozenset(["--list", "--contains", "--no-contains", "--points-at"]),
+        "tag": frozenset(["-l", "--list", "--contains", "--no-contains", "--points-at"]),
+    }
+)
+"""Options with which these list what the other words name, and create nothing: `git tag --list 'v*'`. `git branch -l x` once created `x`."""
 SHOWING_GIT = frozenset(
     "archive bundle fast-export format-patch diff-files diff-index diff-tree range-diff merge-tree difftool request-pull worktree".split()
 )

@@ -24,7 +24,7 @@ from treadle.shell.programs import (
     is_known,
 )
 
-__all__ = ["STARTED_BY_GIT", "hides", "is_fed", "is_printing", "loads_files", "sets_variables"]
+__all__ = ["STARTED_BY_GIT", "hides", "is_fed", "is_printing", "is_selecting", "loads_files", "sets_variables"]
 
 _INLINE = frozenset(
     "-c -e -E -p -r -x -i -m -S -s --eval --print --exec --execute --command --run --source --expression".split()
@@ -47,7 +47,7 @@ _HARMLESS_SED = re.compile(
     rf"(?:{_LINES}(?:,(?:\+[0-9]+|{_LINES}))? ?!? ?)?(?:[pdq=]|s([/|#,]){_PART}\1{_PART}\1[gIip0-9]*)( *; *|$)"
 )
 _HARMLESS_AWK = re.compile(r"[^|&`@]*(?:&&[^|&`@]+)*")
-_AWK_STARTS = re.compile(r"system|getline|ARGV|ARGC|print(?:[^>]|>=)*>(?!=)")
+_AWK_STARTS = re.compile(r"system|getline|ARGV|ARGC|ENVIRON|SYMTAB|PROCINFO|print(?:[^>]|>=)*>(?!=)")
 """What starts a program, reads a file that no word names, or writes one."""
 _LOADING = {
     "jq": re.compile(r"\b(import|include|modulemeta)\b"),
@@ -285,15 +285,20 @@ def _is_inline(argument: str, option: str) -> bool:
 
 def _hides_in_text(one: Invocation, name: str) -> str | None:
     """Look at the small programs of `sed` and `awk`: plain ones start nothing."""
-    if name in ("sed", "gsed"):
-        if _is_harmless_sed(one.arguments, "nrEiuzs"):
-            return None
-    else:
-        is_plain = all(argument.startswith("-F") for argument in one.arguments if argument.startswith("-"))
-        texts = [word for before, word in zip(("", *one.arguments), one.arguments, strict=False) if before != "-F"]
-        if is_plain and all(_HARMLESS_AWK.fullmatch(text) and not _AWK_STARTS.search(text) for text in texts):
-            return None
+    is_harmless = _is_harmless_sed(one.arguments, "nrEiuzs") if name in ("sed", "gsed") else is_selecting(one.arguments)
+    if is_harmless:
+        return None
     return f"`{name}` runs a script that may start other programs."
+
+
+def is_selecting(arguments: Sequence[str]) -> bool:
+    """Whether `awk` only prints parts of what it reads: its program starts nothing, writes no file and reads none that no word names."""
+    words = list(arguments)
+    while words and words[0].startswith("-F"):
+        del words[: 2 if words[0] == "-F" else 1]
+    # gawk takes `/inet/...` for a server
+    is_plain = bool(words) and not any(word.startswith("-") or "/inet" in word for word in words)
+    return is_plain and _HARMLESS_AWK.fullmatch(words[0]) is not None and not _AWK_STARTS.search(words[0])
 
 
 def is_printing(arguments: Sequence[str]) -> bool:

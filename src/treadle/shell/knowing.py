@@ -1,11 +1,12 @@
 """Knowing: what the tables of programs say of one command, with its subcommand and its options. Judges nothing."""
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
 from treadle.shell.describing import Program, cuts_short, reader
-from treadle.shell.git import BEFORE_SUBCOMMAND, LISTING
-from treadle.shell.hiding import is_printing
+from treadle.shell.git import ABOUT_LISTS, ASKING_FOR_LISTS, BEFORE_SUBCOMMAND, LISTING
+from treadle.shell.hiding import is_printing, is_selecting
 from treadle.shell.parsed import Invocation
 from treadle.shell.programs import (
     AMBIGUOUS_OPTIONS,
@@ -13,6 +14,7 @@ from treadle.shell.programs import (
     RUNNING_OPTIONS,
     SELF_DESCRIBING,
     SUBCOMMANDS,
+    TEXT_PROGRAMS,
 )
 
 __all__ = ["UNKNOWN", "Part", "is_risky", "known", "operands", "options", "parted", "plain_words", "without_subcommand"]
@@ -23,6 +25,7 @@ Kind = Literal["option", "doubtful", "value", "end", "operand", "open", "either"
 UNKNOWN = Program()
 _RUNNING = RUNNING_OPTIONS - AMBIGUOUS_OPTIONS
 _TEXTS = reader(operands="text")
+_SELECTING = reader(operands="first_text", plain="-F")
 _PRINTING = reader(operands="first_text", flags="-n -r -E -u -z -s")
 
 
@@ -43,16 +46,29 @@ def known(one: Invocation) -> tuple[str, Program]:
         return one.program, PROGRAMS.get(one.program, UNKNOWN)
     table, (subcommand, *rest) = SUBCOMMANDS[one.program], (*_behind(one), "")
     command = f"{one.program} {subcommand}".strip()
-    if subcommand in LISTING and LISTING[subcommand].issuperset(rest[:-1]):
+    if subcommand in LISTING and _lists(subcommand, rest[:-1]):
         return command, _TEXTS
     return command, table.get(f"{subcommand} {rest[0]}" if rest else "", table.get(subcommand, UNKNOWN))
+
+
+def _lists(subcommand: str, words: Sequence[str]) -> bool:
+    """Whether a subcommand that may change something only lists with these words."""
+    asking = ASKING_FOR_LISTS.get(subcommand, frozenset())
+    known = LISTING[subcommand] | asking
+    may_name = not asking.isdisjoint(words)
+    return all(
+        word in known or (word.startswith(ABOUT_LISTS) and bool(asking)) or (may_name and word[:1] != "-")
+        for word in words
+    )
 
 
 def _as_reader(one: Invocation) -> Program | None:
     """Return what is known of one that starts or changes something with other words than these: `python --version`, `sed -n 1,9p f`."""
     if one.words in SELF_DESCRIBING or (one.program == "command" and one.words[1:2] in (("-v",), ("-V",))):
         return _TEXTS
-    return _PRINTING if one.program in ("sed", "gsed") and is_printing(one.arguments) else None
+    if one.program in ("sed", "gsed"):
+        return _PRINTING if is_printing(one.arguments) else None
+    return _SELECTING if one.program in TEXT_PROGRAMS and is_selecting(one.arguments) else None
 
 
 def _behind(one: Invocation) -> tuple[str, ...]:

@@ -153,14 +153,14 @@ _SEARCHING: dict[str, Any] = {
 
 PROGRAMS = MappingProxyType(
     {
-        **dict.fromkeys("true false pwd : which tr".split(), reader(operands="text")),
+        **dict.fromkeys("true false pwd : which tr whoami groups logname tty".split(), reader(operands="text")),
         **dict.fromkeys(
             "echo basename dirname seq expr sleep arch cal factor free getconf nproc type uname uptime whereis".split(),
             reader(operands="text"),
         ),
         **dict.fromkeys(
             "cat tac head tail fold nl rev comm cmp stat readlink realpath "
-            "sum od hexdump expand unexpand pr fmt tsort numfmt df hexyl test cd".split(),
+            "sum od hexdump expand unexpand pr fmt tsort numfmt df hexyl test cd who users".split(),
             reader(),
         ),
         **dict.fromkeys("base32 base64 basenc".split(), reader("-o --output")),

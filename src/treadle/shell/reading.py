@@ -38,6 +38,9 @@ _GOING = frozenset({"cd", "pushd"})
 """Commands that change the folder of those after them. `popd` goes back to one of these folders."""
 _NO_FILES = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr", "/dev/stdin"})
 
+_CONNECTIONS = ("/dev/tcp/", "/dev/udp/")
+"""How the names begin that bash itself takes for servers."""
+
 _NUMBER_BEFORE = re.compile(rb"(?:^|[\s;|&()])[0-9]+\Z")
 """A number that bash takes for a redirection's, and the grammar for a word: `0<x`."""
 _LONGEST_NUMBER = 20
@@ -258,6 +261,8 @@ class _Reader:
             self._doubt("This redirection is not analysed.", self._text(node))
             return
         target = self._word(targets[0])
+        if target is not None and target.startswith(_CONNECTIONS):
+            self._doubt("This redirection opens a connection of the network.", self._text(node))
         if target is not None and target not in _NO_FILES:
             self.redirections.append(
                 Redirection(operator=operator, target=target, text=self._text(node), folders=self._folders)
