@@ -50,10 +50,10 @@ SEALED = (
     "rust-toolchain", "rust-toolchain.toml",
     ".cargo/config", ".cargo/config.toml", ".bazelrc", ".bazelversion", ".npmrc", ".yarnrc", ".yarnrc.yml", ".yarn/releases", ".yarn/plugins",
     ".pnpmfile.cjs", ".pnpmfile.mjs", ".mvn", "ansible.cfg", ".pdbrc", ".gdbinit", ".lldbinit", ".irbrc", ".pryrc", ".Rprofile", ".Renviron",
-    ".iex.exs", ".erlang", ".ghci", ".ocamlinit", ".octaverc",
-    ".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".bash_aliases", ".profile", ".login", ".logout", ".cshrc", ".tcshrc", ".kshrc",
+    ".iex.exs", ".erlang", ".ghci", ".ocamlinit", ".octaverc", ".ugrep",
+    ".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".bash_aliases", ".bash_completion", ".profile", ".login", ".logout", ".cshrc", ".tcshrc", ".kshrc",
     ".zshrc", ".zshenv", ".zprofile", ".zlogin", ".zlogout", ".inputrc", ".xprofile", ".xinitrc", ".xsession", ".xsessionrc", ".pam_environment",
-    ".gitconfig", ".hgrc", ".emacs", ".emacs.d", ".vim", ".tmux.conf", ".screenrc", ".ssh", ".gnupg", ".forward", ".rhosts",
+    ".gitconfig", ".hgrc", ".emacs", ".emacs.d", ".vim", ".tmux.conf", ".screenrc", ".ssh", ".gnupg", ".forward", ".mailcap", ".rhosts",
     ".config/treadle", ".config/git", ".config/fish", ".config/autostart", ".config/systemd", ".config/environment.d", ".config/nvim",
     ".config/mise", ".config/mise.toml", ".config/mise.*.toml",
 )  # fmt: skip
