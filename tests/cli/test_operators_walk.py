@@ -197,3 +197,8 @@ def test_who_ended_a_doubt_and_how_is_shown_and_explained(bank, said, outcome, i
 def test_a_business_key_is_listed_as_a_person_writes_it(bank):
     assert ", about 7; " in bank("doubts", code=0).stdout.replace('"', "")
     assert "\\" not in bank("doubts", code=0).stdout
+
+
+def test_a_task_that_no_worker_has_begun_is_withdrawn_in_plain_words(treadle):
+    (session,) = treadle("submit", "Pay", code=0).stdout.split()
+    assert treadle("cancel", session, code=0).stderr == f"Cancelled {session}: no worker begins its task.\n"

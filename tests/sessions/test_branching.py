@@ -90,6 +90,15 @@ async def test_a_fork_where_a_call_is_open_is_refused_and_the_nearest_point_is_n
     assert [info.id for info in await journal.sessions() if info.parent_id] == [child.id]
 
 
+async def test_the_beginning_of_a_task_is_no_point_and_both_next_to_it_are_named(journal: Journal) -> None:
+    session = await waiting_session(journal)
+
+    with pytest.raises(NoSuchPoint, match=r"Event 1 of session 'w' begins a task.*Name event 0 or 2"):
+        await session.fork(at=1)
+
+    assert [message.text for message in (await session.fork(at=2)).messages] == ["Pay 7"]
+
+
 @pytest.mark.parametrize("point", [{"at": 999}, {"at": -1}, {"at": True}, {"at": "nope"}, {"step": 99}, {"message": 99},
                                    {"at": 1, "step": 1}, {"at": 1}])  # fmt: skip
 async def test_a_point_that_is_none_is_refused_and_nothing_is_made(journal: Journal, point: dict[str, object]) -> None:

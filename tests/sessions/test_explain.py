@@ -306,3 +306,13 @@ async def test_who_resolved_a_doubt_and_what_follows_is_explained(
     assert one.at > 0
     assert [(each.call_id, each.is_certain) for each in about.changed] == changed
     assert about.rerun.is_safe == (not changed)
+
+
+async def test_why_a_session_is_suspended_is_explained() -> None:
+    async with open_session("memory:") as session:
+        await Agent(ScriptedModel([text("Done.")])).run("Go", session=session)
+        await session.change(status="suspended", reason="Its worker died 3 times at the same place.")
+        about = await session.explain()
+        assert (about.status, about.status_reason) == ("suspended", "Its worker died 3 times at the same place.")
+        await session.change(status="active")
+        assert (await session.explain()).status_reason == ""

@@ -178,6 +178,10 @@ def _first(points: Sequence[_Point], state: SessionState, *, step: int | None, m
 
 def _open_call(session_id: str, seq: int, points: Sequence[_Point]) -> NoSuchPoint:
     before = next((number for number in range(seq - 1, 0, -1) if points[number - 1].is_whole), 0)
+    if isinstance(points[seq - 1].event, RunStarted):
+        return NoSuchPoint(
+            f"Event {seq} of session {session_id!r} begins a task, which enters the conversation with the next event. Name event {before} or {seq + 1}."
+        )
     return NoSuchPoint(
         f"At event {seq} of session {session_id!r} a call has no result yet. A point must have the results of all calls before it. "
         f"The nearest such point is event {before}; or resume the run first."

@@ -19,6 +19,7 @@ from treadle.events import (
     RunPaused,
     RunResumed,
     RunStarted,
+    SessionChanged,
     SessionRewound,
     ToolFinished,
     ToolInput,
@@ -102,7 +103,13 @@ def _explanation(
         inputs=tuple(reading.inputs),
         facts=state.facts.values,
         acts=tuple(reading.acts.values()),
+        status_reason=_status_reason(events),
     )
+
+
+def _status_reason(events: Sequence[AnyEvent]) -> str:
+    changes = [event for event in events if isinstance(event, SessionChanged) and event.status is not None]
+    return changes[-1].reason if changes else ""
 
 
 def _all_changed(children: Sequence[Explanation]) -> Iterator[Changed]:

@@ -323,3 +323,5 @@ class Explanation(msgspec.Struct, Documented, frozen=True, kw_only=True, omit_de
     """What tools remember in the session."""
     acts: tuple[Aside, ...] = ()
     """What its runs did beside their own steps."""
+    status_reason: str = ""
+    """Why somebody, or a worker, has given the session its status; empty without a reason."""

@@ -25,9 +25,13 @@ async def _cancel(options: Options, terminal: Terminal) -> int:
         if not await session.cancel():
             raise UsageError(f"Session {session.id} has no run to cancel: it is {session.state.phase}.")
         was_paused = session.state.phase == "paused" and not await is_held(journal, session.id)
+        was_withdrawn = session.state.run is None and session.state.submitted is None
         if options.as_json:
             phase = session.state.phase
             terminal.data({"id": session.id, "cancelled": True, "phase": phase, "state": phase})
+    if was_withdrawn:
+        terminal.say(f"Cancelled {session.id}: no worker begins its task.")
+        return 0
     resume = f"treadle resume {session.id}{same_journal(options)}"
     then = (
         f"To record its end: {resume}"

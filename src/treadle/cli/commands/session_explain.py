@@ -148,6 +148,8 @@ def _rerun(about: Explanation) -> str:
         if about.rerun.can_resume
         else "There is nothing to resume. "
     )
+    if about.status == "suspended":
+        resume = f"The session is suspended{_why(about.status_reason)}{'' if about.status_reason.endswith('.') else '.'} `treadle sessions activate {about.session_id}` allows runs again. "
     if about.caller_id is not None:
         resume = f"It continues with session {about.caller_id}. " if about.rerun.can_resume else ""
     return resume + about.rerun.why
