@@ -18,7 +18,7 @@ from treadle.events import AnyEvent, DecisionRejected, ToolFinished
 from treadle.messages import Finish, Text, Thinking, ToolCall, Usage, user_message
 from treadle.ports import ModelEnd, ModelPart, ModelRequest, Pricing, TextDelta, ThinkingDelta
 from treadle.resolve import resolve_model
-from treadle.testing import MockProvider, ScriptedModel, Turn, call, text
+from treadle.testing import MockProvider, ScriptedModel, Turn, TurnLike, call, text
 
 # --- the wire --------------------------------------------------------------------------------------------------------
 
@@ -645,3 +645,19 @@ async def test_another_models_final_words_may_come_from_any_iterator() -> None:
 
     assert [type(part).__name__ for part in parts] == ["ResponseSetAside", "ModelEnd"]
     assert parts[-1] == msgspec.structs.replace(whole("Well worded."), origin="plain")
+
+
+async def test_a_model_that_corrects_its_answer_without_a_decision_is_told_where_the_answer_belongs():
+    def final(value: object) -> TurnLike:
+        return text(json.dumps({"thought": "I know.", "type": "final_answer", "answer": value}))
+
+    schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+    model = ScriptedModel([final({}), text('{"n": 3}'), final({"n": 3})])
+
+    result = await Agent(model, output=schema, driver=ReActDriver()).run("Count")
+
+    assert result.output == {"n": 3}
+    assert (
+        "An answer is the field `answer` of an object whose type is final_answer."
+        in model.requests[2].messages[-1].text
+    )

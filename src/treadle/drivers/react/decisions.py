@@ -171,6 +171,9 @@ def check_decision(decision: ReActDecision, tools: Sequence[ToolSpec], tool_choi
             problems = _problems_of_call(decision, tools, tool_choice)
         case "final_answer":
             problems = _problems_of_answer(decision, tool_choice)
+        case "":  # a model that was asked to correct its answer writes the answer alone
+            where = "An answer is the field `answer` of an object whose type is final_answer."
+            problems = [f"`type` must be call_tool or final_answer; it is missing. {where}"]
         case other:
             problems = [f"`type` must be call_tool or final_answer; got {shown(other)}."]
     if problems:
