@@ -154,7 +154,8 @@ def load_goal(path: str | Path) -> Goal:
     try:
         found = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except (OSError, ValueError) as exc:  # not TOML, not UTF-8, or not a file's name
-        raise ConfigurationError(f"The goal file path={str(path)!r} cannot be read: {exc}.") from exc
+        why = (exc.strerror if isinstance(exc, OSError) else None) or exc
+        raise ConfigurationError(f"The goal file {str(path)!r} cannot be read: {why}.") from exc
     return _goal_from(found, str(path))
 
 

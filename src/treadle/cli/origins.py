@@ -48,7 +48,7 @@ def origin_of(settings: Settings, model: str | None, options: Options | None = N
         "schema": None if options is None or options.schema is None else absolute(options.schema),
         "model_options": None if options is None else options.model_options or None,
         "bare": True if settings.is_bare else None,
-        "goal": absolute(options.task) if options is not None and options.command == "goal" and options.task else None,
+        "goal": _goal_file(options),
         "guidance": guidance_of(settings).record or None,
     }
     return {
@@ -62,6 +62,12 @@ def origin_of(settings: Settings, model: str | None, options: Options | None = N
         "config": None if settings.config is None else absolute(settings.config),
         "has_secret_address": address is not None and not is_shown,
     }
+
+
+def _goal_file(options: Options | None) -> str | None:
+    if options is None or options.command != "goal" or not options.task:
+        return None
+    return str(Path(options.task).resolve())
 
 
 def absolute_model(model: str) -> str:
@@ -152,7 +158,7 @@ def check_agent(session: Session, *, accepts_change: bool) -> None:
 def tell_other_folder(options: Options, session: Session, terminal: Terminal) -> None:
     """Say, before anything runs, that a session is to work in another folder than before."""
     before = folder_of(session)
-    is_new_task = options.command != "resume"
+    is_new_task = options.command not in ("resume", "goal")
     now = absolute(options.folder) if options.folder is not None else str(Path.cwd()) if is_new_task else before
     if now is not None and (says := other_folder(session, Path(now))):
         terminal.say(f"treadle: {says}")

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import os
-import shlex
 import signal
 import time
 from collections import Counter
@@ -19,7 +18,7 @@ from treadle.cli.exits import EXIT_NOT_STORED, exit_code
 from treadle.cli.input.options import Options
 from treadle.cli.input.places import same_journal, same_world
 from treadle.cli.input.settings import Settings
-from treadle.cli.origins import absolute_model, resuming
+from treadle.cli.origins import resuming
 from treadle.cli.output.notifying import Notifier
 from treadle.cli.output.progress import Progress
 from treadle.cli.output.screens import Screen, screen_for
@@ -106,6 +105,7 @@ class _Signals:
                 os._exit(128 + signal.SIGINT)  # the person insists; what is recorded is safe
             return
         self.received = number
+        self._terminal.note_column(len("^C"))
         self._terminal.say(
             f"treadle: {signal.Signals(number).name} received: stopping the run, which can be resumed. Press Ctrl-C again to quit at once."
         )
@@ -154,12 +154,7 @@ def _last_words(
     if result.reason is StopReason.INPUT_REQUIRED and session.state.question is not None:
         terminal.say(f'  to answer: treadle answer {result.session_id} "ANSWER"{same_journal(options)}')
     if result.reason is not StopReason.CONTEXT_OVERFLOW:
-        terminal.say(f"  then: {resuming(session)}{_larger_limit(result)}{_same_model(options)}{same_world(options)}")
-
-
-def _same_model(options: Options) -> str:
-    """Return the flag of the model for the command of a goal, which does not look up what the session remembers."""
-    return f" -m {shlex.quote(absolute_model(options.model))}" if options.command == "goal" and options.model else ""
+        terminal.say(f"  then: {resuming(session)}{_larger_limit(result)}{same_world(options)}")
 
 
 def _denied(result: RunResult) -> list[str]:

@@ -20,7 +20,7 @@ from treadle.cli.sessions import apply_mode, find_session, last_model, opened, o
 from treadle.cli.standard_input import check_given, read_task
 from treadle.events import CallDecided
 
-__all__ = ["command", "go_on", "start"]
+__all__ = ["check_tools", "command", "go_on", "start"]
 
 
 def command(options: Options, terminal: Terminal) -> int:
@@ -90,7 +90,7 @@ async def go_on(options: Options, terminal: Terminal) -> int:
             agent = make_agent(settings, model, options=options)
             for warning in idle_rules(agent):
                 terminal.say(warning)
-            _check_tools(agent, session)
+            check_tools(agent, session)
             _tell_restored(session, terminal)
             await apply_mode(session, settings, options)
             run = agent.stream_resume(session, budget=resumed_budget(session, settings), deadline=options.deadline)
@@ -98,7 +98,7 @@ async def go_on(options: Options, terminal: Terminal) -> int:
             return await carry_out(run, session, settings=settings, options=options, terminal=terminal)
 
 
-def _check_tools(agent: Agent, session: Session) -> None:
+def check_tools(agent: Agent, session: Session) -> None:
     """Refuse to lose an open call because its tool was left out this time: it waits, had started, or was about to."""
     owners = {} if session.state.run is None else session.state.run.tool_owners
     known, toolsets = {tool.name for tool in agent.tools}, {toolset.name for toolset in agent.toolsets}

@@ -13,6 +13,7 @@ from treadle.events import (
     BudgetWarned,
     CallDecided,
     ContextCompacted,
+    GoalChecked,
     ModelDelta,
     ModelDiscarded,
     ModelFailed,
@@ -93,8 +94,8 @@ class Progress:
                 self._progressed(event)
             case ApprovalRequested():
                 self._asked(event)
-            case ModelDiscarded() if self._asks_again:  # else the run has been cancelled, or ends
-                self._say("[retry] The response was cut off and is discarded; asking the model again.")
+            case ModelFailed() | ModelDiscarded():
+                self._broken(event)
             case _:
                 self._detail(event)
 
@@ -134,8 +135,18 @@ class Progress:
         else:
             self._say(f"[ok] {name}: {one_line(_shown(result), _PREVIEW)}")
 
-    def _failed(self, event: ModelFailed) -> None:
+    def _checked(self, event: GoalChecked) -> None:
+        code = "" if event.exit_code is None else f" with exit code {event.exit_code}"
+        self._say(f"[goal] The validation {'passed' if event.passed else f'failed{code}'}.")
+        if not event.passed and event.output.strip() and not self._before:
+            self._terminal.quote_progress(event.output.strip())
+
+    def _broken(self, event: ModelFailed | ModelDiscarded) -> None:
         """A wait before the next attempt is no detail: it may last for minutes. What ends the run is said at its end."""
+        if isinstance(event, ModelDiscarded):
+            if self._asks_again:  # else the run has been cancelled, or ends
+                self._say("[retry] The response was cut off and is discarded; asking the model again.")
+            return
         self._asks_again = event.retry_in_seconds is not None
         message = one_line(for_terminal(event.message), 300)
         match event:
@@ -147,10 +158,10 @@ class Progress:
                 self._more(f"[retry] Model attempt {event.attempt} failed: {message}")
 
     def _detail(self, event: AnyEvent) -> None:
-        """What only `-v` shows."""
+        """What only `-v` shows, and what is rare."""
         match event:
-            case ModelFailed():
-                self._failed(event)
+            case GoalChecked():
+                self._checked(event)
             case CallDecided():
                 self._learn_edit(event)
                 reason = f": {one_line(event.reason)}" if event.reason else ""
