@@ -115,6 +115,15 @@ def test_sessions_are_listed_for_people(treadle):
     assert line.endswith("  Look here")
 
 
+def test_a_session_of_another_folder_is_listed_with_it(treadle):
+    (treadle.folder / "other").mkdir()
+    treadle("run", "-m", "demo", "-C", "other", "Go there", code=0)
+    treadle("run", "-m", "demo", "Go here", code=0)
+    here, there = treadle("sessions").stdout.splitlines()
+    assert here.endswith("Go here")
+    assert there.endswith(f"Go there  in {treadle.folder / 'other'}")
+
+
 def test_a_shown_session_says_which_call_waits_and_how_to_allow_it(paying):
     paying("run", "-m", "script:pay.json", "--tools", "paying.py", "--session", "s1", "Pay", code=11)
     (approval,) = paying.json("approvals", "--json")

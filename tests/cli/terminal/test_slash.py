@@ -47,9 +47,10 @@ def test_a_command_says_what_it_knows_and_the_model_hears_nothing(
     chatting.see("The second answer.")
 
 
-def test_exit_leaves(chatting: Person) -> None:
-    chatting.say("/exit")
-    chatting.ends(0)
+@pytest.mark.parametrize("name", ["/exit", "/quit", "/qu"])
+def test_exit_leaves(chatting: Person, name: str) -> None:
+    chatting.say(name)
+    assert f"> {name}\n" in chatting.ends(0)
 
 
 def test_clear_begins_a_new_session_and_resume_goes_back(chatting: Person) -> None:
@@ -57,7 +58,36 @@ def test_clear_begins_a_new_session_and_resume_goes_back(chatting: Person) -> No
     seen = chatting.see("New session", "To go back to the previous one: /resume")
     before = seen.split("To go back to the previous one: /resume ")[1].split()[0]
     chatting.say(f"/resume {before[:10]}")
-    chatting.see(f"Session {before}: 2 messages. First question")
+    chatting.see(
+        f"Session {before}: 2 messages. First question", "You: First question The first answer.", without="context 0 "
+    )
+
+
+def test_sessions_are_listed_with_their_folder_where_it_is_another_one(chatting: Person) -> None:
+    (chatting.folder / "other").mkdir()
+    chatting.press("ctrl-d")
+    chatting.ends(0)
+    chatting.start("chat", "-C", "other", *chatting.script(turn("Hello.")), "Say hello")
+    chatting.see("Hello.")
+    chatting.say("/resume")
+    listed = chatting.see("Sessions:", "First question", "To continue one")
+    assert f"Firstquestionin{chatting.folder}" in "".join(listed.split())
+    chatting.press("ctrl-d")
+    chatting.ends(0)
+    chatting.start("chat", *chatting.script(turn("Hello.")), "-c")
+    chatting.see("You: First question", "The first answer.", "context 1")
+
+
+def test_a_session_of_another_folder_is_continued_with_a_word(chatting: Person) -> None:
+    (chatting.folder / "other").mkdir()
+    chatting.press("ctrl-d")
+    chatting.ends(0)
+    chatting.start("chat", "-C", "other", *chatting.script(turn("Hello.")))
+    chatting.see("> ")
+    chatting.say("/resume")
+    listed = chatting.see("To continue one")
+    chatting.say(f"/resume {next(word for word in listed.split() if word.startswith('s_'))}")
+    chatting.see("ran in the folder", "You: First question")
 
 
 def test_rewind_goes_back_to_before_a_message_and_offers_it_again(chatting: Person) -> None:

@@ -1,6 +1,7 @@
 """`treadle sessions`: the list, with what each session has used, what of it is in doubt, and the sums."""
 
 from decimal import Decimal
+from pathlib import Path
 from typing import Any, get_args
 
 import msgspec
@@ -8,6 +9,7 @@ import msgspec
 from treadle import Explanation, TreadleError, open_session
 from treadle.cli.input.options import Options
 from treadle.cli.input.settings import settings_of
+from treadle.cli.origins import folder_of, is_same_folder
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import counted, one_line, shown_time
 from treadle.cli.sessions import find_session, is_there, opened
@@ -20,7 +22,7 @@ _SHOWN = 50
 """Sessions that are listed for a person who sets no limit."""
 
 
-_NOT_SHOWN = ("info", "cost", "fault", "caller", "about")
+_NOT_SHOWN = ("folder", "info", "cost", "fault", "caller", "about")
 
 
 class _Row(msgspec.Struct, kw_only=True):
@@ -35,6 +37,8 @@ class _Row(msgspec.Struct, kw_only=True):
     """None where a model call had no price."""
     approvals: int = 0
     in_doubt: int = 0
+    folder: str = ""
+    """Where it works; empty for the folder of this process, or for an unknown one."""
     fault: str = ""
     """Why the session cannot be read."""
     caller: str = ""
@@ -107,7 +111,7 @@ async def _read(journal: Journal, info: SessionInfo) -> _Row:
     try:
         async with open_session(journal, id=info.id, on_store_failure="stop") as session:
             approvals, doubts = await session.approvals(), await session.doubts()
-            about, caller = await session.explain(), session.state.caller
+            about, caller, folder = await session.explain(), session.state.caller, folder_of(session)
     except (TreadleError, ArithmeticError, LookupError, TypeError, ValueError) as exc:
         return _Row(info=info, fault=str(exc) or type(exc).__name__)
     return _Row(
@@ -121,6 +125,7 @@ async def _read(journal: Journal, info: SessionInfo) -> _Row:
         in_doubt=len(doubts),
         caller="" if caller is None else caller.parent_id,
         about=about,
+        folder="" if folder is None or is_same_folder(folder, Path()) else folder,
     )
 
 
@@ -136,8 +141,9 @@ def _line(row: _Row) -> str:
     flags = f"  {row.in_doubt} IN DOUBT" if row.in_doubt else ""
     flags += f"  {row.approvals} waiting" if row.approvals else ""
     flags += f"  CANNOT BE READ: {one_line(row.fault)}" if row.fault else ""
+    where = f"  in {one_line(row.folder, 200)}" if row.folder else ""
     cost = "" if not row.cost else f"  {row.cost:f}"
-    return f"{info.id}  {phase:<9}  {shown_time(info.updated_at)}{cost}{flags}  {one_line(info.task, 80)}"
+    return f"{info.id}  {phase:<9}  {shown_time(info.updated_at)}{cost}{flags}  {one_line(info.task, 80)}{where}"
 
 
 def _tell_sums(rows: list[_Row], terminal: Terminal) -> None:

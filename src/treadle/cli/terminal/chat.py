@@ -221,6 +221,7 @@ class Chat:
 
     def _typed(self, text: str) -> None:
         if text.startswith("/") and not text.startswith("//"):
+            self.face.said(text)
             self._command(text)
         elif self.is_working:
             self._steer(text)

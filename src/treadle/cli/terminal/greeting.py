@@ -8,6 +8,7 @@ from treadle.cli.output.text import counted, one_line
 from treadle.cli.ruling import idle_rules
 from treadle.cli.terminal.chat import Chat
 from treadle.cli.terminal.faces import Face
+from treadle.cli.terminal.recalling import recall
 
 __all__ = ["greet"]
 
@@ -28,6 +29,7 @@ async def greet(chat: Chat, face: Face) -> None:
     if says := other_folder(chat.session, settings.root):
         face.tell(f"note: {says}")
     face.tell(f"Session {chat.session.id}: {counted(len(chat.session.messages), 'message')}.")
+    await recall(chat)
     run = chat.session.state.run
     if run is not None and run.phase in ("paused", "running"):
         face.tell(

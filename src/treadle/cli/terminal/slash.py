@@ -17,13 +17,15 @@ from treadle.cli.input.options import Options
 from treadle.cli.input.places import absolute
 from treadle.cli.input.rules import Kind
 from treadle.cli.input.settings import Settings
+from treadle.cli.origins import other_folder
 from treadle.cli.output.terminal import Terminal
-from treadle.cli.output.text import counted, one_line, shown_time
+from treadle.cli.output.text import counted, one_line
 from treadle.cli.output.transcript import form_of, page_of
 from treadle.cli.session_record import described
 from treadle.cli.sessions import find_session, person
 from treadle.cli.terminal.faces import Ended, Face
 from treadle.cli.terminal.grants import Grants
+from treadle.cli.terminal.recalling import recall, sessions_to_resume
 from treadle.events import MessageAdded, RunStarted
 from treadle.ports import Journal
 
@@ -93,9 +95,10 @@ def must_wait(text: str) -> bool:
 
 
 def _find(name: str) -> str:
-    if name in _COMMANDS:
-        return name
-    near = [one for one in _COMMANDS if name and one.startswith(name)]
+    meant = {**{one: one for one in _COMMANDS}, **_OTHER_NAMES}
+    if name in meant:
+        return meant[name]
+    near = sorted({meant[one] for one in meant if name and one.startswith(name)})
     if len(near) == 1:
         return near[0]
     hint = f" Did you mean {' or '.join(f'/{one}' for one in near)}?" if near else ""
@@ -137,18 +140,9 @@ async def _compact(chat: Conversation, rest: str) -> None:
 
 async def _resume(chat: Conversation, rest: str) -> None:
     if not rest:
-        found = [one for one in await chat.journal.sessions() if one.status != "deleted" and one.id != chat.session.id]
-        lines = [
-            f"  {one.id}  {shown_time(one.updated_at)}  {one.phase:<9} {one_line(one.task, 50)}"
-            for one in found[:_LISTED]
-        ]
-        if not found:
-            chat.face.tell("There is no other session.")
-            return
-        more = f"\n  ... {len(found) - _LISTED} more: `treadle sessions`" if len(found) > _LISTED else ""
-        chat.face.tell(
-            "\n".join(["Sessions:", *lines]) + more + "\nTo continue one: /resume ID (a prefix of the id is enough)."
-        )
+        lines = await sessions_to_resume(chat)
+        hint = "To continue one: /resume ID (a prefix of the id is enough)."
+        chat.face.tell("\n".join(["Sessions:", *lines, hint]) if lines else "There is no other session.")
         return
     info = await find_session(chat.journal, rest)
     await chat.open(info.id)
@@ -157,6 +151,9 @@ async def _resume(chat: Conversation, rest: str) -> None:
     if run is not None and run.phase in ("paused", "running"):
         chat.face.tell("Its run did not finish, and continues now.")
         await chat.go_on()
+    if says := other_folder(chat.session, chat.settings.root):
+        chat.face.tell(f"note: {says}")
+    await recall(chat)
 
 
 async def _rewind(chat: Conversation, rest: str) -> None:
@@ -343,3 +340,5 @@ _COMMANDS = {
 }
 COMMANDS = {name: one.says for name, one in _COMMANDS.items()}
 """What each command does, by its name."""
+_OTHER_NAMES = {"quit": "exit"}
+"""Not listed, but understood."""
