@@ -183,3 +183,13 @@ def test_a_line_is_judged_where_commands_may_run_in_the_background_too(treadle):
     assert treadle(*about, "shell", "git -C x push", code=0).stdout.startswith("deny: deny shell(git push:*)")
     missing = treadle(*about, "background", "git push", code=2)
     assert "Available: read, shell." in missing.stderr
+
+
+def test_a_call_of_a_tool_that_only_a_conversation_has_is_decided_too(treadle):
+    ran = treadle("permissions", "shell", "git push", "--ask", "shell(git push:*)", code=0)
+
+    assert ran.stdout.startswith("ask: ask shell(git push:*) (session)")
+    assert "`treadle run` has it only with --tools" in ran.stderr
+    assert "note" not in treadle("permissions", "shell", "git push", "--tools", "shell", code=0).stderr
+    assert "also has write, edit, shell" in treadle("tools", code=0).stderr
+    assert treadle("tools", "--tools", "read", code=0).stderr == ""

@@ -55,7 +55,7 @@ def _list(settings: Settings, options: Options, terminal: Terminal) -> int:
 
 
 def _try(settings: Settings, options: Options, terminal: Terminal) -> int:
-    tool = _tool(settings, options.name or "")
+    tool = _tool(settings, options.name or "", terminal)
     mode: Mode = settings.mode
     arguments = arguments_of(tool, options.task)
     ruling = asyncio.run(ruling_of(tool, arguments, policy=policy_of(settings), mode=mode))
@@ -90,8 +90,9 @@ def _try(settings: Settings, options: Options, terminal: Terminal) -> int:
     return 0
 
 
-def _tool(settings: Settings, name: str) -> Tool:
-    loaded = load_tools(settings)
+def _tool(settings: Settings, name: str, terminal: Terminal) -> Tool:
+    """Return a tool of a conversation, which has more than a run where none are named."""
+    loaded = load_tools(settings, may_write=True)
     tools = {one.name: one for one in loaded if isinstance(one, Tool)}
     if any(isinstance(one, ShellTools) for one in loaded):  # its tool decides by the same line, and needs a session
         tools.setdefault("shell", shell_tool(settings.root))
@@ -101,4 +102,6 @@ def _tool(settings: Settings, name: str) -> Tool:
         raise UsageError(
             f"No tool {name!r} is available here. Available: {', '.join(sorted(tools))}. Name others with --tools.{others}"
         )
+    if not settings.tools and all(one.name != name for one in load_tools(settings)):
+        terminal.say(f"note: `treadle chat` has the tool {name}; `treadle run` has it only with --tools.")
     return tools[name]

@@ -60,7 +60,8 @@ def command(options: Options, terminal: Terminal) -> int:
         return _check(options, terminal)
     if options.recorded or options.runs_again:
         raise UsageError("--examples and --run need `check`: treadle tools check --examples FILE")
-    found = load_tools(settings_of(options))
+    settings = settings_of(options)
+    found = load_tools(settings)
     tools = tuple(one for one in found if isinstance(one, Tool))
     opened = asyncio.run(_listed([one for one in found if not isinstance(one, Tool)]))
     if options.as_json:
@@ -73,6 +74,9 @@ def command(options: Options, terminal: Terminal) -> int:
             _list(one.name, "toolset", parts, terminal)
             for tool in one.tools:
                 _list(f"  {tool.name}", _effect(tool), tool.description, terminal)
+        known = {one.name for one in found}
+        if more := [one.name for one in load_tools(settings, may_write=True) if one.name not in known]:
+            terminal.say(f"note: `treadle chat` also has {', '.join(more)}; name them with --tools for `treadle run`.")
     return 0
 
 

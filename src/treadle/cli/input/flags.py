@@ -138,7 +138,8 @@ def add_tools_flag(parser: Flags) -> None:
     """Add which tools there are."""
     parser.flag(
         "--tools", action="append", metavar="WHAT",
-        help="built-in tools (default: grep,glob,read,list), FILE.py, module:attr, or subagents: FILE.md or FOLDER/; repeatable",
+        help="built-in tools (default: grep,glob,read,list; in a conversation also write,edit,shell), FILE.py, module:attr, "
+        "or subagents: FILE.md or FOLDER/; repeatable",
     )  # fmt: skip
 
 

@@ -142,7 +142,7 @@ class Progress:
             self._terminal.quote_progress(event.output.strip())
 
     def _broken(self, event: ModelFailed | ModelDiscarded) -> None:
-        """A wait before the next attempt is no detail: it may last for minutes. What ends the run is said at its end."""
+        """Show each wait before another attempt: it may last for minutes. What ends the run is said at its end."""
         if isinstance(event, ModelDiscarded):
             if self._asks_again:  # else the run has been cancelled, or ends
                 self._say("[retry] The response was cut off and is discarded; asking the model again.")
