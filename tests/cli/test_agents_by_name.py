@@ -98,3 +98,12 @@ def test_a_definition_that_is_wrong_is_told_before_anything_begins(office):
     ran = office("run", "Pay", "-m", office.lead, "--tools", "agents/", code=2)
     assert "broken.md" in ran.stderr
     assert "is missing instructions" in ran.stderr
+
+
+def test_built_in_tools_and_files_are_named_in_one_list(treadle):
+    (treadle.folder / "agents").mkdir()
+    (treadle.folder / "agents" / "scout.md").write_text("---\ndescription: Looks.\n---\nLook.\n", encoding="utf-8")
+
+    tools = treadle.json("tools", "--json", "--tools", "read,agents/,grep", code=0)
+
+    assert {one["name"] for one in tools} == {"read", "grep", "spawn_agent"}

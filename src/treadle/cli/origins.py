@@ -12,7 +12,8 @@ from treadle import Session
 from treadle.cli.exits import UsageError
 from treadle.cli.guidance import guidance_of
 from treadle.cli.input.options import Options
-from treadle.cli.input.places import absolute, names_file, shown_address
+from treadle.cli.input.places import absolute, shown_address
+from treadle.cli.input.readers import names_file
 from treadle.cli.input.settings import Settings, ToolSource
 from treadle.cli.input.values import instructions_of
 from treadle.cli.output.terminal import Terminal

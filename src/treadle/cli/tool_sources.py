@@ -30,7 +30,7 @@ from treadle import (
 from treadle.cli.exits import UsageError
 from treadle.cli.input.mcp import tools_of
 from treadle.cli.input.near import hint_for
-from treadle.cli.input.places import names_file
+from treadle.cli.input.readers import names_file
 from treadle.cli.input.settings import Settings, ToolSource
 from treadle.cli.output.text import one_line
 from treadle.ports import is_toolset

@@ -25,7 +25,7 @@ from treadle.cli.input.flags import (
 from treadle.cli.input.mcp_options import add_acp, add_mcp, add_program, split_program
 from treadle.cli.input.near import hint_for, instead_of_command, instead_of_option
 from treadle.cli.input.person_options import add_answer, add_approve, add_resolve
-from treadle.cli.input.readers import LONGEST_SECONDS, port, seconds
+from treadle.cli.input.readers import LONGEST_SECONDS, parted, port, seconds
 from treadle.cli.input.session_options import ACTIONS, add_actions, add_filters
 from treadle.cli.input.setup_options import (
     add_completion,
@@ -253,6 +253,8 @@ def parse(arguments: Sequence[str]) -> Options:
         given["command_line"], unknown = add_program(given.get("command_line", []), unknown, program)
     if unknown:
         _refuse(unknown[0], str(given.get("command")))
+    if given.get("tools"):
+        given["tools"] = [part for source in given["tools"] for part in parted(source)]
     return Options(**given)
 
 

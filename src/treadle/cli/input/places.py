@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from treadle.cli.input.options import Options
+from treadle.cli.input.readers import names_file
 
 __all__ = [
     "absolute",
@@ -101,11 +102,6 @@ def shown_address(address: str) -> str:
 def absolute(path: str) -> str:
     """Return a path that means the same from any folder."""
     return str(Path(path).absolute())
-
-
-def names_file(source: str) -> bool:
-    """Whether a source of tools is a file or folder: Python, or definitions of subagents."""
-    return "/" in source or source.endswith((".py", ".md", ".yaml", ".yml", ".json"))
 
 
 def same_journal(options: Options) -> str:

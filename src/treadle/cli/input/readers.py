@@ -5,9 +5,21 @@ import re
 from collections.abc import Callable
 from datetime import datetime
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
-__all__ = ["LONGEST_SECONDS", "count", "instant", "limit_reader", "number_reader", "port", "seconds", "whole_reader"]
+__all__ = [
+    "LONGEST_SECONDS",
+    "count",
+    "instant",
+    "limit_reader",
+    "names_file",
+    "number_reader",
+    "parted",
+    "port",
+    "seconds",
+    "whole_reader",
+]
 
 LONGEST_SECONDS = 100 * 366 * 86400.0
 """The longest time that a person may be given to answer: 100 years."""
@@ -84,3 +96,17 @@ def limit_reader(name: str) -> Any:
         return float(value) if name == "max_wall_time_seconds" and isinstance(value, Decimal) else value
 
     return read
+
+
+def names_file(source: str) -> bool:
+    """Whether a source of tools is a file or folder: Python, or definitions of subagents."""
+    return "/" in source or source.endswith((".py", ".md", ".yaml", ".yml", ".json"))
+
+
+def parted(source: str) -> list[str]:
+    """Return the parts of a list of tools that names files too, such as `read,agents/`; a list of built-in names stays one part."""
+    parts = source.split(",")
+    if len(parts) == 1 or Path(source).exists() or not any(map(names_file, parts)):
+        return [source]
+    names = ",".join(part for part in parts if not names_file(part))
+    return [*([names] if names else []), *(part for part in parts if names_file(part))]
