@@ -12,7 +12,7 @@ from treadle.canonical import digest
 from treadle.engine.assembly import Host
 from treadle.engine.lifecycle import Lifecycle
 from treadle.engine.spec import AgentSpec
-from treadle.errors import ConfigurationError, SessionExists, SessionHeld
+from treadle.errors import ConfigurationError, SessionExists, SessionHeld, SessionNotActive
 from treadle.events import ChildStarted, RunFinished, SessionSpawned
 from treadle.ports import Model
 from treadle.sessions.checkpoints import EffectRecord, fold
@@ -150,13 +150,13 @@ def _check_not_lost(caller: Session, name: str) -> None:
     """Raise Unfinished where the call has begun, and this journal lacks its session: begun anew, it would act twice."""
     run = caller.state.run
     if run is not None and name in run.children:
-        raise Unfinished(
-            CallStatus.OUTCOME_UNKNOWN,
-            f"The call started in session {name!r}, which is not in this journal. Its outcome is unknown. "
-            "Check before you repeat it.",
-            code="subagent_session_missing",
-            may_have_acted=True,
-        )
+        raise _missing(f"The call started in session {name!r}, which is not in this journal.")
+
+
+def _missing(why: str) -> Unfinished:
+    """Return the end of a call whose session can say nothing more."""
+    message = f"{why} Its outcome is unknown. Check before you repeat it."
+    return Unfinished(CallStatus.OUTCOME_UNKNOWN, message, code="subagent_session_missing", may_have_acted=True)
 
 
 def _has_ended(state: SessionState) -> bool:
@@ -184,6 +184,13 @@ async def _run(host: Host, spec: AgentSpec, model: Model, child: Session, task: 
     except SessionHeld as held:  # by the process that lost the caller's session: it may still act in the child's
         _leave(life)
         raise Suspended(f"session {child.id}, which another process still holds") from held
+    except SessionNotActive as closed:  # by a person, between its runs
+        _leave(life)
+        if child.state.status == "suspended" and not child.state.moved_to:
+            raise Suspended(
+                f"session {child.id}, which is suspended (`treadle sessions activate {child.id}` allows it to continue)"
+            ) from closed
+        raise _missing(f"The call started in session {child.id!r}, in which no run may continue.") from closed
     except BaseException:
         _leave(life)
         raise
