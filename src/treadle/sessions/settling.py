@@ -72,9 +72,7 @@ async def _end(ledger: Ledger, child: ChildState) -> None:
     try:
         lease = await ledger.journal.acquire(child.session_id, on_lost=_pass, on_message=_pass)
     except UnknownSession:  # this journal has only the parent: it was moved alone
-        await ledger.record(
-            ChildEnded(call_id=child.call_id, child_id=child.session_id, status="gone", spent=child.spent)
-        )
+        await ledger.record(_gone(child))
         return
     except SessionHeld:
         logger.warning("Session %s, which carries out a call of %s, is held", child.session_id, ledger.state.id)
@@ -83,10 +81,16 @@ async def _end(ledger: Ledger, child: ChildState) -> None:
         state = fold(child.session_id, await ledger.journal.read(child.session_id))
         if state.caller is None or state.caller.parent_id != ledger.state.id:
             return  # the child of another session: this one is a copy
-        await _end_run(ledger, state)
+        if state.status != "deleted":
+            await _end_run(ledger, state)
     finally:
         await lease.release()
-    await ledger.record(ended(child.call_id, state))
+    await ledger.record(_gone(child) if state.status == "deleted" else ended(child.call_id, state))
+
+
+def _gone(child: ChildState) -> ChildEnded:
+    """Return the end of a child that a person has deleted, or that this journal does not have."""
+    return ChildEnded(call_id=child.call_id, child_id=child.session_id, status="gone", spent=child.spent)
 
 
 async def _end_run(ledger: Ledger, state: SessionState) -> None:
