@@ -281,3 +281,12 @@ def test_long_text_is_shortened_to_one_line():
 )
 def test_a_call_is_shown_as_one_writes_it(arguments, shown):
     assert shown_call("f", arguments) == shown
+
+
+def test_models_are_found_by_a_part_of_their_name_and_an_unknown_one_is_no_empty_list(treadle):
+    found = treadle("models", "gpt-5-mini", code=0).stdout.splitlines()
+    assert any(line.startswith("openai:gpt-5-mini ") for line in found)
+    assert all("gpt-5-mini" in line for line in found)
+    asked = treadle("models", "vllm", code=0)
+    assert (asked.stdout, "treadle models vllm --offered" in asked.stderr) == ("", True)
+    assert treadle("models", "vllm", "--json", code=0).stdout == "[]\n"

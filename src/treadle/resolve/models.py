@@ -46,7 +46,9 @@ def check_model_name(name: str) -> tuple[str, str]:
     is_known = dialect in VENDORS or dialect in _OTHERS
     if not is_known or (dialect != "demo" and not model):
         known = ", ".join([*(f"{vendor}:NAME" for vendor in VENDORS), "script:FILE", "demo"])
-        raise UnknownModel(f"Unknown model {shown(name, 200)}.{_meant(dialect, model)} Write one of: {known}.")
+        meant = _meant(dialect, model)
+        more = "`treadle models` lists the known ones." if "Did you mean" in meant else f"Write one of: {known}."
+        raise UnknownModel(f"Unknown model {shown(name, 200)}.{meant} {more}")
     return dialect, model
 
 
@@ -54,10 +56,11 @@ def _meant(dialect: str, model: str) -> str:
     """Return the question what was meant, where a name is near to a known one or stands alone."""
     if dialect in VENDORS:  # the model is missing
         return f" Name a model after the colon, as in '{dialect}:NAME'."
-    near = difflib.get_close_matches(dialect.casefold(), [*VENDORS, *_OTHERS], n=1, cutoff=0.6)
-    if not near:
-        return ""
-    return f" Did you mean '{near[0]}{':' + model[:100] if model else ''}'?"
+    names = {name: f"{name}{':' + model[:100] if model else ''}" for name in (*VENDORS, *_OTHERS)}
+    if not model:  # the vendor may be missing
+        names = {one.partition(":")[2]: one for one in reversed(list(known_models()))} | names
+    near = difflib.get_close_matches(dialect[:100].casefold(), list(names), n=1, cutoff=0.6)
+    return f" Did you mean '{names[near[0]]}'?" if near else ""
 
 
 @checked_but("capabilities")

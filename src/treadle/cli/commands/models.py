@@ -1,10 +1,12 @@
 """`treadle models`: what is known of models: windows, limits, inputs, prices; with `--offered`, what a server offers."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from treadle import ConfigurationError, ModelFacts, Price, known_facts, known_models, offered_models
+from treadle.cli.exits import UsageError
+from treadle.cli.input.near import hint_for
 from treadle.cli.input.options import Options
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import shown_name
@@ -14,7 +16,7 @@ __all__ = ["command"]
 
 def command(options: Options, terminal: Terminal) -> int:
     """List what is known: of one model, of a vendor's, or of all; or the models that a vendor's server offers."""
-    rows = _offered(options) if options.offered else _rows(options.name)
+    rows = _offered(options) if options.offered else _rows(options.name, terminal)
     if options.as_json:
         terminal.data([_described(name, facts) for name, facts in rows.items()])
         return 0
@@ -32,13 +34,35 @@ def _offered(options: Options) -> Mapping[str, ModelFacts]:
     return asyncio.run(offered_models(options.name, base_url=options.base_url))
 
 
-def _rows(name: str | None) -> Mapping[str, ModelFacts]:
-    """Return the facts by model. A name that is not known has a row anyway, which says so."""
+def _rows(name: str | None, terminal: Terminal) -> Mapping[str, ModelFacts]:
+    """Return the facts by model: of a vendor's, or of those whose name holds a text. `vendor:model` has a row even if nothing is known.
+
+    Raises:
+        UsageError: No vendor has the name, and no model.
+    """
     vendor, _, model = (name or "").partition(":")
     if model:
         return {f"{vendor}:{model}": known_facts(f"{vendor}:{model}")}
     every = known_models()
-    return {one: facts for one, facts in every.items() if not vendor or one.startswith(f"{vendor}:")}
+    found = {one: facts for one, facts in every.items() if not vendor or one.startswith(f"{vendor}:")}
+    found = found or {one: facts for one, facts in every.items() if vendor.casefold() in one.partition(":")[2]}
+    if not found:
+        _check_vendor(vendor, every)
+        terminal.say(
+            f"Nothing is known of the models of {vendor}. To ask its server: treadle models {vendor} --offered"
+        )
+    return found
+
+
+def _check_vendor(name: str, known: Iterable[str]) -> None:
+    try:
+        known_facts(f"{name}:any")
+    except ConfigurationError:
+        ids = [one.partition(":")[2] for one in known]
+        raise UsageError(
+            f"No vendor and no known model is named {name!r:.80}.{hint_for(name, ids)} `treadle models` lists what is known; "
+            "`treadle models VENDOR --offered` asks a server."
+        ) from None
 
 
 def _described(name: str, facts: ModelFacts) -> dict[str, Any]:
