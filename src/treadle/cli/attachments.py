@@ -12,9 +12,9 @@ import msgspec
 
 from treadle import Message
 from treadle.cli.exits import UsageError
-from treadle.cli.output.text import shown_json
+from treadle.cli.output.text import one_line, shown_json
 
-__all__ = ["mentioned", "message_of"]
+__all__ = ["mentioned", "message_of", "named_in", "not_attached"]
 
 _MENTION = re.compile(r"(?<!\S)@((?:[^\s@\"]|\\ )+|\"[^\"]+\")")
 _MAX_TEXT_BYTES = 200_000
@@ -37,6 +37,34 @@ def mentioned(text: str, root: Path) -> list[Path]:
     return list(found)
 
 
+def not_attached(text: str, root: Path) -> list[str]:
+    """Return a sentence for each `@path` of a message that names no file, where it is a folder or looks like a path."""
+    found: dict[str, None] = {}
+    for one in _MENTION.finditer(text):
+        name = one[1].strip('"').rstrip(".,;:!?)")
+        if mentioned(one[0], root):
+            continue
+        if _is_folder(root / name):
+            found[
+                f"@{one_line(name, 200)} is a folder and is sent as text: name a file in it, or let the model read it."
+            ] = None
+        elif "/" in name or "." in name:
+            found[f"@{one_line(name, 200)} is not a file here, and is sent as text."] = None
+    return list(found)
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except (OSError, ValueError):
+        return False
+
+
+def named_in(path: Path, root: Path) -> str:
+    """Return a file's path from a folder, whole where it is elsewhere."""
+    return str(path.relative_to(root)) if path.is_relative_to(root) else str(path)
+
+
 def message_of(text: str, files: Sequence[Path], root: Path) -> str | Message:
     """Return a message with files attached: texts below it, each under its path, and pictures, sounds and documents as they are.
 
@@ -46,7 +74,7 @@ def message_of(text: str, files: Sequence[Path], root: Path) -> str | Message:
     parts: list[dict[str, str]] = []
     whole = text
     for path in files:
-        name = str(path.relative_to(root)) if path.is_relative_to(root) else str(path)
+        name = named_in(path, root)
         kind = mimetypes.guess_type(path.name)[0] or ""
         is_media = kind.startswith(("image/", "audio/", "video/")) or kind == "application/pdf"
         content = _content(path, _MAX_MEDIA_BYTES if is_media else _MAX_TEXT_BYTES)

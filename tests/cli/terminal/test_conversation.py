@@ -346,3 +346,33 @@ def test_the_command_that_is_printed_at_the_end_continues_and_says_where(person:
         person.see("· script:", "2 messages", *(["now it uses"] if in_folder else []))
         person.press("ctrl-d")
         person.ends(0)
+
+
+@pytest.mark.row("X05")
+@pytest.mark.parametrize("term", ["xterm-256color", "dumb"])
+def test_what_was_entered_during_a_run_that_is_interrupted_is_not_sent(person: Person, term: str) -> None:
+    script = person.script(turn(wait={}), turn("Never said."))
+    person.start("chat", *script, *person.tools(), TERM=term)
+    person.see("> ")
+    person.say("Wait for it")
+    person.wait_for_file("started")
+    person.say("Then this")
+    person.see("Queued: Then this") if term == "dumb" else person.see("Queued: Then this", "Esc interrupts")
+    person.press("ctrl-c")
+    back = "To send it, enter it again: Then this" if term == "dumb" else "> Then this"
+    seen = person.see("Interrupted.", "it is in the input line", back)
+    assert "Never said." not in seen
+
+
+@pytest.mark.row("X05")
+def test_ctrl_c_clears_the_line_first_while_a_run_is_under_way(person: Person) -> None:
+    person.start("chat", *person.script(turn(wait={}), turn("Done.")), *person.tools())
+    person.see("> ")
+    person.say("Wait for it")
+    person.wait_for_file("started")
+    person.press("half a sentence")
+    person.see("> half a sentence")
+    person.press("ctrl-c")
+    person.see("Esc interrupts", without="half a sentence")
+    person.release()
+    assert "Interrupted" not in person.see("[tool] wait()  ok", "Done.")

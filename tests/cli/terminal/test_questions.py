@@ -170,9 +170,10 @@ def test_a_paste_answers_nothing(person: Person) -> None:
     assert paid(person) == []
 
 
-def test_ctrl_c_at_a_question_ends_the_run_and_nothing_is_done(person: Person) -> None:
+@pytest.mark.parametrize("key", ["ctrl-c", "esc"])
+def test_an_interrupt_at_a_question_ends_the_run_and_nothing_is_done(person: Person, key: str) -> None:
     start(person, turn(pay={"amount": 1}), turn("Next."))
-    person.press("ctrl-c")
+    person.press(key)
     person.see("Interrupted.", "[tool] pay(amount=1)  skipped", without="Allow this call")
     person.say("Something else")
     person.see("Next.")

@@ -159,8 +159,9 @@ def test_a_line_of_shell_is_interrupted(person: Person) -> None:
     person.see("> ")
     person.say("!touch begun; cat gate")
     person.wait_for_file("begun")  # before that, there is no program to interrupt
+    person.see("running touch begun; cat gate")
     person.press("ctrl-c")
-    person.see("Interrupted.")
+    person.see("Stopping the command.", "Interrupted.", without="running touch")
     person.press("typed")
     person.see("> typed")
 
@@ -207,3 +208,14 @@ def test_commands_are_completed(person: Person) -> None:
     person.see("> /permissions")
     person.press("enter")
     person.see("Permissions:")
+
+
+def test_what_is_attached_is_said_and_what_is_not_is_too(person: Person) -> None:
+    (person.folder / "sub").mkdir()
+    person.start("chat", *person.script(turn("Read.")))
+    person.see("> ")
+    person.say("Compare @a.txt, @b.txt with @nothere.txt and @sub/ for @ada ")
+    seen = person.see(
+        "Attached: a.txt, b.txt", "@nothere.txt is not a file here", "@sub/ is a folder", "Read.", without="@ada is"
+    )
+    assert "@a.txt is" not in seen

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from treadle import (
     Agent,
@@ -18,7 +18,7 @@ from treadle import (
     known_facts,
     open_session,
 )
-from treadle.cli.attachments import mentioned, message_of
+from treadle.cli.attachments import mentioned, message_of, named_in, not_attached
 from treadle.cli.consent import interactive_policy
 from treadle.cli.input.options import Options
 from treadle.cli.input.settings import Settings
@@ -102,6 +102,8 @@ class Chat:
         self._last: tuple[CallView, ...] = ()
         """The calls that were shown last."""
         self._insisted_at = float("-inf")
+        self._doing: Literal["run", "command"] = "command"
+        """What is under way, where something is."""
         self._has_cut = False  # whether the last Ctrl+C stopped something
 
     # --- its life
@@ -246,6 +248,7 @@ class Chat:
             self._command(text)
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        self._doing = "command"
         self._work = asyncio.create_task(self._told(self._in_a_row(work)))
 
     async def _in_a_row(self, work: Coroutine[Any, Any, None]) -> None:
@@ -285,7 +288,9 @@ class Chat:
         self._has_cut = self.is_working
         if self.is_working:
             self._interrupt()
-            self.face.tell("Stopping the run. Press Ctrl+C again within two seconds to quit; the session is saved.")
+            self.face.tell(
+                f"Stopping the {self._doing}. Press Ctrl+C again within two seconds to quit; the session is saved."
+            )
         else:
             self.face.tell("Press Ctrl+C again within two seconds to quit, or Ctrl+D.")
         return False
@@ -318,9 +323,18 @@ class Chat:
         task = message_of(self._with_shell(text), files, root)
         agent = self.agent
         self.face.said(text)
+        self._say_what_is_attached(text, files)
         run = agent.stream(task, session=self.session, budget=self.settings.budget, deadline=self.options.deadline)
         run.remember(origin_of(self.settings, self.model, self.options))
         await self._see_through(run)
+
+    def _say_what_is_attached(self, text: str, files: list[Path]) -> None:
+        if files:
+            self.face.tell(
+                f"Attached: {', '.join(one_line(named_in(file, self.settings.root), 200) for file in files)}"
+            )
+        for note in not_attached(text, self.settings.root):
+            self.face.tell(f"note: {note}")
 
     async def _replied(self, call_id: str, text: str) -> bool:
         """Answer a call that waits, and continue its run; return False if it has been answered already."""
@@ -348,6 +362,7 @@ class Chat:
 
     async def _see_through(self, run: Run) -> None:
         """Show a run until its end, ask what it asks, and continue it."""
+        self._doing = "run"
         current: Run | None = run
         while current is not None:
             result = await self._watched(current)
@@ -407,6 +422,9 @@ class Chat:
             self.face.tell(f"Denied: {counted(len(result.denials), 'call')} ({names}).")
         if result.reason is StopReason.CANCELLED:
             self.face.tell("Interrupted. What was done is recorded. Type what to do instead.")
+            if (queued := await self._queued.taken(self.session, self.journal)) is not None:
+                self.face.tell("What you entered meanwhile was not sent: it is in the input line.")
+                self.face.prefill(queued)
         elif result.reason is StopReason.INPUT_REQUIRED and self.session.state.question is not None:
             self.face.tell(f"{result.message} Type the answer.")
         elif not result.completed:
@@ -432,6 +450,9 @@ class Chat:
             self.face.tell("Write a command after the exclamation mark, such as !git status.")
             return
         self.face.said(f"!{command}")
+        board = Board(self.terminal.redactor, asyncio.get_running_loop().time)
+        board.doing = f"running {one_line(command, 60)}"
+        self.face.watch(board)
         try:
             code, text = await run_line(command, self.settings.root)
         except asyncio.CancelledError:
@@ -439,6 +460,8 @@ class Chat:
             if (task := asyncio.current_task()) is not None:
                 task.uncancel()  # what was entered meanwhile continues
             return
+        finally:
+            self.face.watch(None)
         if text.strip():
             self.face.quote(text)
         self.face.tell(

@@ -187,9 +187,11 @@ class Dialog:
             self._look(text)
 
     def back(self) -> None:
-        """Go back to the choices."""
+        """Go back to the choices; from there, end without an answer."""
         self._fault = ""
-        if self._step != "choose":
+        if self._step == "choose":
+            self.interrupt()
+        else:
             self._begin("choose", "")
 
     def interrupt(self) -> None:

@@ -92,7 +92,7 @@ class Face(Protocol):
         ...
 
     def prefill(self, text: str) -> None:
-        """Put a text where the person types, if nothing stands there."""
+        """Put a text where the person types, before what stands there."""
         ...
 
     def refresh(self) -> None:

@@ -107,7 +107,7 @@ def _acting(keys: KeyBindings, screen: Desk) -> None:  # noqa: C901 - one small 
     def cancel(event: KeyPressEvent) -> None:
         if screen.dialog is not None:
             screen.dialog.interrupt()
-        elif screen.buffer.text and not screen.is_busy:
+        elif screen.buffer.text:
             screen.buffer.reset()
             screen.enter(Cleared())
         else:
@@ -140,6 +140,8 @@ def _answering(keys: KeyBindings, screen: Desk) -> None:
         pressed = event.key_sequence[0]
         if pressed.key in (Keys.ControlM, Keys.Enter):
             screen.dialog.choose("")
+        elif pressed.key is Keys.Escape:
+            screen.dialog.back()
         elif not isinstance(pressed.key, Keys):
             screen.dialog.choose(pressed.data)
 

@@ -175,7 +175,7 @@ class Lines:
         self._prompt()
 
     def prefill(self, text: str) -> None:
-        pass  # a plain line cannot be filled in
+        self._terminal.line(f"To send it, enter it again: {one_line(text, 2000)}")  # a plain line cannot be filled in
 
     # --- the question
 

@@ -212,8 +212,8 @@ class Screen:
             self._put(drawn)
 
     def prefill(self, text: str) -> None:
-        if not self.buffer.text:
-            self.buffer.insert_text(printable(text))
+        shown = printable(self.pastes.shown(text))
+        self.fill(f"{shown}\n{self.buffer.text}" if self.buffer.text else shown)
 
     def page(self, text: str) -> None:
         """Show a long text in the person's pager."""
