@@ -107,3 +107,19 @@ def test_built_in_tools_and_files_are_named_in_one_list(treadle):
     tools = treadle.json("tools", "--json", "--tools", "read,agents/,grep", code=0)
 
     assert {one["name"] for one in tools} == {"read", "grep", "spawn_agent"}
+
+
+@pytest.mark.parametrize(("answer", "code"), [("fail", 12), ("deny", 0)])
+def test_a_denied_call_of_an_agent_is_reported_and_fails_the_run_where_it_should(treadle, answer, code):
+    write = {"calls": [{"name": "write", "arguments": {"path": "b.txt", "content": "x"}}]}
+    scout = treadle.script("scout.json", [write, {"text": "I may not."}])
+    (treadle.folder / "scout.md").write_text(
+        f"---\ndescription: Writes.\nmodel: {scout}\n---\nWrite.\n", encoding="utf-8"
+    )
+    spawn = {"calls": [{"name": "spawn_agent", "arguments": {"agent": "scout", "task": "Write"}}]}
+    model = treadle.script("lead.json", [spawn, {"text": "Done."}])
+
+    ran = treadle("run", "-q", "-m", model, "--tools", "write,scout.md", "--on-approval", answer, "Go", code=code)
+
+    assert f"denied: write (--on-approval {answer}): It needs a person's approval" in ran.stderr
+    assert ran.stdout == ("Done.\n" if answer == "deny" else "")

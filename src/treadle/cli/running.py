@@ -6,11 +6,11 @@ import os
 import signal
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Any
+from typing import Any, TypeGuard
 
 from treadle import Run, RunResult, Session, StopReason
 from treadle.cli.consent import StopAtDenial
@@ -25,7 +25,8 @@ from treadle.cli.output.screens import Screen, screen_for
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import one_line, shown_name
 from treadle.cli.output.wording import for_terminal
-from treadle.events import JournalDegraded, MessageAdded, RunResumed, RunStarted
+from treadle.events import AnyEvent, CallDecided, JournalDegraded, MessageAdded, RunResumed, RunStarted
+from treadle.state import Denial
 
 __all__ = ["carry_out", "quiet_logs"]
 
@@ -50,7 +51,9 @@ async def carry_out(
     if screen.shows_children:
         run.subscribe(screen.on_event, children=True)
     if settings.on_approval == "fail":
-        run.subscribe(StopAtDenial(run, session))
+        run.subscribe(StopAtDenial(run, session), children=True)
+    below: list[CallDecided] = []  # denied calls of agents that carry out calls
+    run.subscribe(lambda event: below.append(event) if _is_denied_below(event) else None, children=True)
     with _listening(terminal) as signals:
         try:
             result = await _watched(run, signals, progress, screen, terminal)
@@ -62,6 +65,8 @@ async def carry_out(
     report = result.report()
     screen.conclude(report)
     notifier.notify("a call is waiting for you" if result.approvals else f"the run has ended ({result.reason})")
+    for line in _denied([*result.denials, *below]):
+        terminal.say(line)
     _last_words(result, report, session, options, terminal)
     if result.unstored:
         terminal.say(_not_stored(result, session))
@@ -139,8 +144,6 @@ def _last_words(
     for doubt in result.in_doubt:
         then = f" is in doubt: find out how it ended, then: treadle resolve {doubt.key}{same_journal(options)} ..."
         terminal.call("  ", doubt.tool, doubt.arguments, then=then)
-    for line in _denied(result):
-        terminal.say(line)
     if result.completed:
         if report["failed_tool_calls"]:
             terminal.say(_warning(report))
@@ -157,9 +160,13 @@ def _last_words(
         terminal.say(f"  then: {resuming(session)}{_larger_limit(result)}{same_world(options)}")
 
 
-def _denied(result: RunResult) -> list[str]:
+def _is_denied_below(event: AnyEvent) -> TypeGuard[CallDecided]:
+    return isinstance(event, CallDecided) and event.parent_call is not None and event.decision == "deny"
+
+
+def _denied(denials: Sequence[Denial | CallDecided]) -> list[str]:
     """Say which calls were denied, and by what: whoever reads the answer alone would not know."""
-    found = Counter((one.tool, one.rule, one.reason) for one in result.denials)
+    found = Counter((one.tool, one.rule, one.reason) for one in denials)
     lines = []
     for (tool, rule, reason), count in list(found.items())[:_MAX_DENIED]:
         times = f" {count} times" if count > 1 else ""
