@@ -240,3 +240,22 @@ def test_the_person_whose_edit_did_not_fit_is_told_why_when_the_call_asks_again(
 
     assert "The edited arguments are invalid" in again.stderr
     assert not (paying.folder / "paid.txt").exists()
+
+
+def test_edited_arguments_that_a_built_in_tool_does_not_take_are_refused_at_once(treadle):
+    write = {"calls": [{"name": "write", "arguments": {"path": "a.md", "content": "x"}}]}
+    treadle("run", "-m", treadle.script("s.json", [write, {"text": "Done."}]), "--tools", "write", "x", code=11)
+
+    refused = treadle("approve", "--last", "--arguments", '{"path": "other.md"}', code=2)
+    assert "--arguments is invalid for write" in refused.stderr
+    assert "content" in refused.stderr
+    treadle("approve", "--last", "--arguments", '{"path": "other.md", "content": "y"}', code=0)
+    treadle("resume", "--last", code=0)
+    assert (treadle.folder / "other.md").read_text() == "y"
+
+
+def test_edited_arguments_of_a_tool_of_a_file_are_said_to_be_checked_later(paying):
+    paying("run", "-m", "script:pay.json", "--tools", "paying.py", "Pay", code=11)
+
+    allowed = paying("approve", "--last", "--arguments", '{"amount": 1}', code=0)
+    assert "the arguments are checked when the run resumes" in allowed.stderr

@@ -3,22 +3,27 @@
 import asyncio
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from treadle import Session
+import msgspec
+
+from treadle import Session, Tool, TreadleError
 from treadle.cli.commands.approvals import described
 from treadle.cli.exits import UsageError
 from treadle.cli.input.options import Options
 from treadle.cli.input.places import rules_file, same_journal
+from treadle.cli.input.readers import names_file
 from treadle.cli.input.saved_rules import save_rule
 from treadle.cli.input.settings import settings_of
 from treadle.cli.input.values import json_value
-from treadle.cli.origins import program_of, resuming
+from treadle.cli.origins import origin_in, program_of, resuming
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import one_line, shown_name
-from treadle.cli.ruling import covered_by
+from treadle.cli.ruling import covered_by, ruling_of
 from treadle.cli.sessions import find_approval, is_held, named, opened, opened_session, person
+from treadle.cli.tool_sources import load_tools
 
 __all__ = ["command"]
 
@@ -44,6 +49,8 @@ async def _answer(options: Options, terminal: Terminal) -> int:
             if scope != "call" and approval_id in waiting:
                 _show_rules(waiting[approval_id].rules, terminal)
             folder = _folder(session) if scope == "rule" else None
+            if arguments is not None and approval_id in waiting:
+                await _check(waiting[approval_id].tool, arguments, session, options, terminal)
             await session.answer(approval_id, answer, reason=reason, arguments=arguments, by=by, scope=scope)
         approval = waiting[approval_id]
         root_id = approval.root_id or session_id
@@ -78,6 +85,28 @@ def _show_rules(rules: Sequence[str], terminal: Terminal) -> None:
     """Say what rules cover, before they hold."""
     for rule in rules:
         terminal.say(f"rule {one_line(rule, 300)}: {covered_by(rule)}")
+
+
+async def _check(name: str, arguments: dict[str, Any], session: Session, options: Options, terminal: Terminal) -> None:
+    """Refuse edited arguments that the tool does not take, if it is one of ours; no file of tools is run for that.
+
+    Raises:
+        UsageError: The arguments are invalid.
+    """
+    origin = origin_in(session)
+    sources = [str(one) for one in origin.get("tools") or []]
+    tool = None
+    if "tools" in origin and not any(names_file(one) or ":" in one for one in sources):
+        with suppress(TreadleError):  # without its folder or its configuration, it is a tool that is not known here
+            there = settings_of(msgspec.structs.replace(options, folder=origin.get("folder"), tools=sources))
+            loaded = load_tools(there, may_write=True)
+            tool = next((one for one in loaded if isinstance(one, Tool) and one.name == name), None)
+    if tool is None:
+        terminal.say("note: the arguments are checked when the run resumes: the tool is not known here.")
+        return
+    ruling = await ruling_of(tool, arguments, policy=None, mode="ask")
+    if ruling.decision == "invalid":
+        raise UsageError(f"--arguments is invalid for {shown_name(name)}: {ruling.reason}")
 
 
 def _folder(session: Session) -> Path:
