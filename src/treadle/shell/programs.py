@@ -94,7 +94,7 @@ OPAQUE = frozenset(
     """
     xargs parallel sem trap bind complete compgen enable alias hash mapfile readarray source . script at batch crontab screen tmux
     entr watch watchexec history ssh sshpass su sg runuser newgrp pueue nc ncat socat telnet expect gdb lldb m4 dc ed ex vi vim nvim view
-    vimdiff emacs emacsclient sqlite fc let
+    vimdiff emacs emacsclient sqlite fc let run-parts logrotate
     """.split()
 )
 """Programs that start what their input, their settings or their joined words say: their words do not name it."""
@@ -155,7 +155,7 @@ PROGRAMS = MappingProxyType(
     {
         **dict.fromkeys("true false pwd : which tr whoami groups logname tty".split(), reader(operands="text")),
         **dict.fromkeys(
-            "echo basename dirname seq expr sleep arch cal factor free getconf nproc type uname uptime whereis".split(),
+            "echo basename dirname seq expr sleep arch cal factor free getconf nproc type uname uptime".split(),
             reader(operands="text"),
         ),
         **dict.fromkeys(
@@ -165,6 +165,7 @@ PROGRAMS = MappingProxyType(
         ),
         **dict.fromkeys("base32 base64 basenc".split(), reader("-o --output")),
         **dict.fromkeys(["zcat", "bzcat"], reader(recursive=["-r", "--recursive"])),
+        "whereis": reader("-B -M -S", operands="text"),
         "column": reader(plain="-s -o --separator --output-separator", flags="-t -x"),
         "cut": reader(
             plain="-d -f -c -b --delimiter --output-delimiter --fields",
