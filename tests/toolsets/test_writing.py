@@ -131,7 +131,7 @@ def test_an_edit_that_would_make_a_huge_file_is_refused_before_it_is_made(box: A
 
     assert box.refusal("edit", **huge).code == "too_large"
     shown = box.tools["edit"].review(huge, box.facts).preview.text
-    assert shown.startswith("The call would be refused: ")
+    assert shown.startswith("The call would be refused: a.txt: ")
     assert "more than 20,000,000" in shown
 
 

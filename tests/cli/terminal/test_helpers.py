@@ -55,6 +55,6 @@ def test_plain_lines_show_the_calls_of_an_agent_too(person: Person) -> None:
     person.see("Allow it?")
     person.say("y")
     seen = person.see("The clerk has paid.")
-    assert "[ask] of clerk pay(amount=40)" in seen
+    assert "[ask] A call of clerk is waiting for you." in seen
     assert "\n  [clerk] count(lines=2)  ok\n" in seen
     assert "\n  [clerk] pay(amount=40)  ok\n" in seen

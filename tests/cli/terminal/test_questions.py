@@ -279,3 +279,16 @@ def test_a_session_that_waits_is_taken_up_by_another_terminal(person: Person) ->
     person.press("y")
     person.see("Done.")
     assert paid(person) == ["1"]
+
+
+@pytest.mark.parametrize("term", ["xterm-256color", "dumb"])
+def test_a_call_that_is_refused_says_why_before_it_runs_and_after(person: Person, term: str) -> None:
+    edit = {"path": "main.py", "old_text": "not there", "new_text": "x"}
+    person.start("chat", *person.script(turn(edit=edit), turn("Over.")), TERM=term)
+    person.see("> ")
+    person.say("Edit it")
+    person.see("The call would be refused: main.py: `old_text` does not occur in the file.", "yes, once")
+    person.press("y", *(["enter"] if term == "dumb" else []))
+    seen = person.see("rejected", "Over.")
+    assert "see `details`" not in seen
+    assert "has not been read in this session" in seen

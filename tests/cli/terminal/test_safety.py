@@ -141,3 +141,24 @@ def test_a_conversation_begins_with_what_has_changed_in_a_trusted_folder(
     assert "haschangedsinceyoutrustedit(changed.treadle/hooks.json)" in seen
     person.press("ctrl-d")
     person.ends(0)
+
+
+def test_plain_lines_ask_as_a_whole_terminal_does(person: Person) -> None:
+    edit = {"path": "main.py", "old_text": "retries = 3", "new_text": "retries = 5"}
+    script = person.script(turn("I fix it.", edit=edit), turn(shell={"command": "rm -f a.txt"}), turn("Done."))
+    person.start("chat", *script, TERM="dumb")
+    person.see("> ")
+    person.say("Go")
+    person.see(
+        "A call is waiting for you", "Edit a file: main.py", "| -retries = 3\n", "| +retries = 5\n", "Allow it? [y]"
+    )
+    person.say("v")
+    person.see('edit(path="main.py", old_text="retries = 3", new_text="retries = 5"')
+    person.say("?")
+    person.see("v  show the whole call", "Allow it? [y]")
+    person.say("y")
+    person.see("| rm -f a.txt", "a.txt", "Allow it? [n]")
+    person.say("n")
+    seen = person.see("Done.")
+    assert seen.count("y  yes, once") == 3
+    assert [line for line in seen.splitlines() if line.startswith("> ")] == ["> Go"]

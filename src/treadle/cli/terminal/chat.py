@@ -120,6 +120,8 @@ class Chat:
             while not isinstance(entry := await self.face.entry(), Ended):
                 if self._act(entry):
                     return self.code
+                if not self.is_working:
+                    self.face.rest()
             self.code = entry.code
         finally:
             await self._stop_work()
@@ -249,7 +251,12 @@ class Chat:
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         self._doing = "command"
-        self._work = asyncio.create_task(self._told(self._in_a_row(work)))
+        self._work = asyncio.create_task(self._worked(work))
+
+    async def _worked(self, work: Coroutine[Any, Any, None]) -> None:
+        await self._told(self._in_a_row(work))
+        if not self._is_leaving:
+            self.face.rest()
 
     async def _in_a_row(self, work: Coroutine[Any, Any, None]) -> None:
         """Do what was entered, then what was entered meanwhile: it is the next task. Where something fails it waits for the next message."""

@@ -227,7 +227,7 @@ class Drawing:
         elif call.phase == "runs":
             line.append(f"  {self._turning(now)} {_seconds(max(now - call.started, 0.0))}", style="yellow not dim")
         else:
-            line.append("  waiting for you" if call.phase == "asks" else "  waiting", style="yellow not dim")
+            line.append("  asks you after the other calls" if call.phase == "asks" else "  waiting", style="yellow not dim")
         if call.note and result is None:
             line.append(f"  {one_record(self.redactor.text(call.note))}", style="dim")
         return line

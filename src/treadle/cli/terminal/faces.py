@@ -95,6 +95,10 @@ class Face(Protocol):
         """Put a text where the person types, before what stands there."""
         ...
 
+    def rest(self) -> None:
+        """Wait for what the person enters next: nothing is under way."""
+        ...
+
     def refresh(self) -> None:
         """Show again what may have changed."""
         ...

@@ -13,7 +13,7 @@ from treadle import ConfigurationError
 from treadle.cli.input.options import Options
 from treadle.cli.input.settings import Settings
 from treadle.cli.output.terminal import Terminal
-from treadle.cli.output.text import one_line, shown_call
+from treadle.cli.output.text import one_line, one_record, shown_call
 from treadle.cli.terminal.asking import CHOICES, Answer, Question, asker_of
 from treadle.cli.terminal.board import Board, CallView, Group, Item, Note, Said
 from treadle.cli.terminal.chat import Chat
@@ -73,11 +73,12 @@ class Lines:
         self._answers: asyncio.Queue[str | None] | None = None
         self._board: Board | None = None
         self._shown = 0
+        self._is_resting = False
 
     def begin(self) -> None:
         """Read lines from now on."""
         threading.Thread(target=self._read, name="treadle-input", daemon=True).start()
-        self._prompt()
+        self.rest()
 
     def _read(self) -> None:
         while True:
@@ -97,12 +98,9 @@ class Lines:
             self._entries.put_nowait(Ended())
         elif self._answers is None and line.strip():
             self._entries.put_nowait(Typed(line.rstrip("\n")))
-        elif self._answers is None:
-            self._prompt()
-
-    def _prompt(self) -> None:
-        if self._board is None and self._answers is None:
-            self._terminal.prompt("> ")
+            self._is_resting = False
+        elif self._is_resting:
+            self.rest()
 
     # --- the face
 
@@ -119,7 +117,10 @@ class Lines:
         self._shown = 0
         if board is None:
             self._terminal.end_line()
-            self._prompt()
+
+    def rest(self) -> None:
+        self._is_resting = True
+        self._terminal.prompt("> ")
 
     def refresh(self) -> None:
         """Show the end of the text that has come since."""
@@ -161,7 +162,6 @@ class Lines:
     def tell(self, text: str, *, is_bad: bool = False) -> None:
         for line in text.split("\n"):
             self._terminal.line(line)
-        self._prompt()
 
     def quote(self, text: str) -> None:
         self._terminal.quote(text.rstrip("\n"))
@@ -172,7 +172,6 @@ class Lines:
     def unfold(self, calls: tuple[CallView, ...]) -> None:
         for call in calls:
             self._show_call(call, None)
-        self._prompt()
 
     def prefill(self, text: str) -> None:
         self._terminal.line(f"To send it, enter it again: {one_line(text, 2000)}")  # a plain line cannot be filled in
@@ -180,26 +179,47 @@ class Lines:
     # --- the question
 
     async def ask(self, question: Question) -> Answer | None:
-        one = question.approval
-        why = one.reason or (f"Rule: {one.rule}." if one.rule else "")
-        self._terminal.call(
-            f"[ask]{asker_of(one)} ", one.tool, one.arguments, then=f". {why}" if why else "", is_answer=True
-        )
-        keys = [each for each in CHOICES if each.key != "v" and (question.rules or each.key not in ("a", "p"))]
-        for each in keys:
-            self._terminal.line(f"  {each.key}  {each.says.format(rules=one_line(', '.join(question.rules), 120))}")
+        self._show_asked(question)
+        self._show_keys(question)
         self._answers = asyncio.Queue()
         try:
             while (answer := await self._answer(question)) is not None:
                 if isinstance(answer, Answer):
                     return answer
-                self._terminal.line(answer)
+                if answer:
+                    self._terminal.line(answer)
             return None
         finally:
             self._answers = None
 
     async def _answer(self, question: Question) -> Answer | str | None:  # noqa: PLR0911 - one line for each key
-        """Return an answer; a sentence where what was typed is not an answer; None where the person leaves."""
+    def _show_asked(self, question: Question) -> None:
+        """Show what a call would do: a change as a diff, a command with all that it would start, anything else as its arguments."""
+        one, redactor = question.approval, self._terminal.redactor
+        why = one.reason or (f"Rule: {one.rule}." if one.rule else "")
+        count = f" ({question.number} of {question.total})" if question.total > 1 else ""
+        self._terminal.line(one_line(f"[ask] A call{asker_of(one)} is waiting for you{count}. {why}", 2000))
+        preview = one.preview
+        if preview is None or preview.kind == "arguments":
+            self._show_whole(question)
+            return
+        risk = f"  (risk: {one.risk.replace('_', ' ')})" if one.risk else ""
+        self._terminal.line(one_record(f"{one.action or one.tool}{f': {one.target}' if one.target else ''}{risk}"))
+        shown = str(redactor.consented(preview.text))
+        self._terminal.quote(shown)
+        if not preview.is_whole or redactor.text(shown) != shown:
+            self._show_whole(question)
+
+    def _show_whole(self, question: Question) -> None:
+        self._terminal.call("", question.approval.tool, question.approval.arguments, is_answer=True)
+
+    def _show_keys(self, question: Question) -> None:
+        rules = one_line(", ".join(question.rules), 120)
+        for each in CHOICES:
+            if rules or each.key not in ("a", "p"):
+                self._terminal.line(f"  {each.key}  {each.says.format(rules=rules)}")
+
+        """Return an answer; a sentence, or nothing, where what was typed is not an answer; None where the person leaves."""
         default = "n" if question.destroys else "y"
         key = await self._asked(f"Allow it? [{default}] ")
         match None if key is None else key.strip().lower() or default:
@@ -219,8 +239,13 @@ class Lines:
             case "e":
                 return _edited(await self._asked("The arguments as JSON, on one line: "))
             case _:
+            case "v":
+                self._show_whole(question)
+            case "?":
+                self._show_keys(question)
                 return "Type one of the letters above."
 
+        return ""
     async def _rule(self, question: Question) -> Answer | str | None:
         try:
             covers = await question.covers(question.rules)

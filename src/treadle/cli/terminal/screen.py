@@ -215,6 +215,9 @@ class Screen:
         shown = printable(self.pastes.shown(text))
         self.fill(f"{shown}\n{self.buffer.text}" if self.buffer.text else shown)
 
+    def rest(self) -> None:
+        pass  # the line where a person types always stands
+
     def page(self, text: str) -> None:
         """Show a long text in the person's pager."""
 

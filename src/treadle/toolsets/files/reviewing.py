@@ -85,7 +85,7 @@ def _preview(arguments: JsonObject, old: bytes | None, path: str) -> Preview:
             new_text, _ = edited(file, edits_of(arguments), path)
         is_same = file.content(new_text, path) == old
     except Rejected as refused:
-        return _text(f"The call would be refused: {refused}")
+        return _text(f"The call would be refused: {refused.body['error']}")
     if is_same:
         return _text("The file has this content already.")
     return _compared(file, TextFile(text=file.fitted(new_text)), path)
