@@ -118,3 +118,14 @@ def test_in_a_pipe_each_progress_is_a_line_of_its_own(counting):
     ]
     assert "\r" not in told
     assert "\x1b" not in told
+
+
+def test_a_command_is_shown_by_what_it_wrote(treadle):
+    line = "echo 1; echo 2; echo three >&2; exit 4"
+    calls = [{"name": "shell", "arguments": {"command": line}}, {"name": "shell", "arguments": {"command": "true"}}]
+    model = treadle.script("s.json", [{"calls": calls[:1]}, {"calls": calls[1:]}, {"text": "Done."}])
+
+    told = treadle("run", "-m", model, "--tools", "shell", "--allow", "shell", "x", code=0).stderr
+
+    assert f'[ok] shell(command="{line}"): exit code 4 1 2 three\n' in told
+    assert '[ok] shell(command="true"): nothing\n' in told

@@ -265,3 +265,13 @@ def test_a_session_that_cannot_be_read_is_reported_once(paying):
 
     assert listed.stderr.count("is left out") == 1
     assert "pay(amount=40)" in listed.stdout
+
+
+def test_the_columns_of_the_list_are_aligned_and_facts_of_the_tools_are_not_shown(treadle):
+    model = treadle.script("s.json", [{"calls": [{"name": "read", "arguments": {"path": "a.txt"}}]}, {"text": "Read."}])
+    for name in ("one", "the-second"):
+        treadle("run", "-m", model, "--session", name, "Look", code=0)
+
+    assert len({line.index("completed") for line in treadle("sessions", code=0).stdout.splitlines()}) == 1
+    assert "fact " not in treadle("sessions", "show", "one", code=0).stdout
+    assert "files" in treadle.json("sessions", "show", "one", "--json")["facts"]

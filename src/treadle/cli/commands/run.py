@@ -14,6 +14,7 @@ from treadle.cli.input.settings import Settings, settings_of
 from treadle.cli.making import make_agent, resumed_budget
 from treadle.cli.origins import check_agent, origin_of, restored, tell_other_folder
 from treadle.cli.output.terminal import Terminal
+from treadle.cli.output.text import counted
 from treadle.cli.ruling import idle_rules
 from treadle.cli.running import carry_out, quiet_logs
 from treadle.cli.sessions import apply_mode, find_session, last_model, opened, opened_session
@@ -121,4 +122,4 @@ def _may_start(decision: CallDecided | None) -> bool:
 
 def _tell_restored(session: Session, terminal: Terminal) -> None:
     terminal.progress(f"session: {session.id}")
-    terminal.progress(f"[Session restored: {len(session.messages)} messages]")
+    terminal.progress(f"[Session restored: {counted(len(session.messages), 'message')}]")

@@ -22,6 +22,9 @@ _SHOWN = 50
 """Sessions that are listed for a person who sets no limit."""
 
 
+_LONGEST_ID = 32
+"""A longer id does not move the columns of the others."""
+
 _NOT_SHOWN = ("folder", "info", "cost", "fault", "caller", "about")
 
 
@@ -74,8 +77,9 @@ async def list_sessions(options: Options, terminal: Terminal) -> int:
         terminal.data([row.data() for row in rows])
         return 0
     with terminal.paged(is_off=options.is_unpaged):
+        width = min(max((len(row.info.id) for row in rows), default=0), _LONGEST_ID)
         for row in rows:
-            terminal.line(_line(row))
+            terminal.line(_line(row, width))
     if rows:
         _tell_sums(rows, terminal)
     else:
@@ -135,7 +139,7 @@ def _cost(about: Explanation) -> Decimal | None:
     return sum(known, Decimal(0)) if len(known) == len(costs) else None
 
 
-def _line(row: _Row) -> str:
+def _line(row: _Row, width: int) -> str:
     info = row.info
     phase = info.phase if info.status in ("active", "deleted") else f"{info.phase}, {info.status}"
     flags = f"  {row.in_doubt} IN DOUBT" if row.in_doubt else ""
@@ -143,7 +147,9 @@ def _line(row: _Row) -> str:
     flags += f"  CANNOT BE READ: {one_line(row.fault)}" if row.fault else ""
     where = f"  in {one_line(row.folder, 200)}" if row.folder else ""
     cost = "" if not row.cost else f"  {row.cost:f}"
-    return f"{info.id}  {phase:<9}  {shown_time(info.updated_at)}{cost}{flags}  {one_line(info.task, 80)}{where}"
+    return (
+        f"{info.id:<{width}}  {phase:<9}  {shown_time(info.updated_at)}{cost}{flags}  {one_line(info.task, 80)}{where}"
+    )
 
 
 def _tell_sums(rows: list[_Row], terminal: Terminal) -> None:

@@ -41,6 +41,9 @@ async def _show(options: Options, terminal: Terminal) -> int:
 
 # --- as text ---------------------------------------------------------------------------------------------------------
 
+_OF_TOOLS = ("files", "tools_found")
+"""Facts that tools keep for themselves, such as digests of the files that the model has seen. `--json` has them."""
+
 
 def _print_head(shown: dict[str, Any], messages: int, terminal: Terminal) -> None:
     terminal.line(
@@ -53,6 +56,8 @@ def _print_head(shown: dict[str, Any], messages: int, terminal: Terminal) -> Non
     if shown["agent"]:
         terminal.line(f"agent {shown_name(shown['agent'])}")
     for name, value in shown["facts"].items():
+        if name in _OF_TOOLS:
+            continue
         if name == "todos" and isinstance(value, list):
             terminal.line("todos:")
             for item in value:

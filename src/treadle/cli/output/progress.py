@@ -2,6 +2,7 @@
 
 from treadle import ToolCall, ToolResult
 from treadle.cli.output.families import Family
+from treadle.cli.output.results import shown_result
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import one_line, shown_call, shown_json, shown_name
 from treadle.cli.output.wording import for_terminal
@@ -133,7 +134,7 @@ class Progress:
             status = "" if result.status == "failed" else f"{result.status}: "  # the record begins with that word
             self._say(f"[failed] {name}: {status}{one_line(_complaint(result), _PREVIEW)}")
         else:
-            self._say(f"[ok] {name}: {one_line(_shown(result), _PREVIEW)}")
+            self._say(f"[ok] {name}: {one_line(shown_result(result), _PREVIEW) or 'nothing'}")
 
     def _checked(self, event: GoalChecked) -> None:
         code = "" if event.exit_code is None else f" with exit code {event.exit_code}"
@@ -208,14 +209,3 @@ def _complaint(result: ToolResult) -> str:
             return body if isinstance(body, str) else shown_json(body, _PREVIEW)
         case _:
             return result.message or result.content
-
-
-def _shown(result: ToolResult) -> str:
-    """Return what a person is shown of a result: of a listing such as grep's, its lines."""
-    match result.data:
-        case _ if result.display is not None:
-            return result.display
-        case {"output": str(output)}:
-            return output or "nothing"
-        case _:
-            return result.content
