@@ -8,7 +8,16 @@ from typing import Any
 
 import pytest
 
-from treadle.cli.output.text import is_sentence, one_record, printable, shown_call, shown_name, whole_call, wrapped
+from treadle.cli.output.text import (
+    escaped_json,
+    is_sentence,
+    one_record,
+    printable,
+    shown_call,
+    shown_name,
+    whole_call,
+    wrapped,
+)
 from treadle.testing import MockProvider, Turn, text
 
 UNSEEN = "\x1b[2K\x9b2J\x7f\u00ad\u034f\u061c\u115f\u180e\u200b\u200d\u202e\u2060\u2066\u2800\u3164\ufe01\ufeff\uffa0\U000e0041"
@@ -151,10 +160,34 @@ def test_at_a_terminal_no_line_of_the_model_s_text_passes_for_a_record(treadle):
 def test_a_record_wraps_with_an_indent_so_that_the_terminal_s_edge_begins_none():
     lines = list(wrapped("[ok] look: " + "a" * 29 + FORGED, 40))
 
-    assert lines[0] == "[ok] look: " + "a" * 29
-    assert lines[1] == f"    {FORGED}"
+    assert lines == ["[ok] look:", f"    {'a' * 29}[ok]", f"    {FORGED[5:]}"]
     assert list(wrapped("漢" * 20, 30)) == ["漢" * 15, "    " + "漢" * 5]
     assert list(wrapped("x" * 500, 0)) == ["x" * 500]
+    assert list(wrapped("x" * 40, 30)) == ["x" * 30, "    " + "x" * 10]
+    assert list(wrapped("👩‍💻" * 12, 20)) == ["👩‍💻" * 10, "  " + "👩‍💻" * 2]
+
+
+def test_a_record_wraps_between_words_and_keeps_commands_whole():
+    session = "s_899bab8af46a2132"
+    ended = f"session: {session}. Continue with: treadle chat --session {session} -C other"
+
+    assert list(wrapped(ended, 80)) == [
+        f"session: {session}. Continue with:",
+        f"    treadle chat --session {session} -C other",
+    ]
+    assert list(wrapped(ended, 50))[1:] == [f"    treadle chat --session {session} -C", "    other"]
+    assert list(wrapped("One of the keys is missing (`treadle doctor`), or wrong.", 40)) == [
+        "One of the keys is missing",
+        "    (`treadle doctor`), or wrong.",
+    ]
+    assert list(wrapped("all=false " * 2, 20, used=2)) == ["all=false", "  all=false"]
+
+
+def test_a_row_wraps_below_its_last_column():
+    assert list(wrapped("ok    python    It is new enough for all.", 34)) == [
+        "ok    python    It is new enough",
+        "                for all.",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -171,6 +204,40 @@ def test_a_record_wraps_with_an_indent_so_that_the_terminal_s_edge_begins_none()
 )
 def test_a_name_is_quoted_where_it_is_more_than_one_plain_word(given, shown):
     assert shown_name(given) == shown
+
+
+KEPT = [
+    "⚠️ ✔️ ❤️ ✈️ ❤︎",
+    "👩‍💻 👨‍👩‍👧 🏳️‍🌈 👩🏽‍🚀",
+    "1️⃣ #️⃣",
+    "\u0646\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645 \u0647\u200d.",
+    "क्\u200dष",
+    "🏴\U000e0067\U000e0062\U000e0065\U000e006e\U000e0067\U000e007f 🇩🇪",
+    "葛\U000e0100",
+]
+ESCAPED = {
+    "rm\u200b\u200c\u200dx": r"rm\u200b\u200c\u200dx",
+    "a\ufe0f 1\ufe0f ❤\ufe0f\ufe0f": r"a\ufe0f 1\ufe0f ❤\ufe0f\ufe0f",
+    "👩\u200d\u200d💻 👩\u200dx": r"👩\u200d\u200d💻 👩\u200dx",
+    "\u0646\u200cx \u0646\u200c\u200c\u0646": "\u0646" + r"\u200cx " + "\u0646" + r"\u200c\u200c" + "\u0646",
+    "\U000e0067\U000e007f 🏴" + "\U000e0061" * 7 + "\U000e007f": r"\U000e0067\U000e007f 🏴"
+    + r"\U000e0061" * 7
+    + r"\U000e007f",
+    "\u202eabc \u2066 \u200f soft\xadhyphen": r"\u202eabc \u2066 \u200f soft\xadhyphen",
+}
+
+
+@pytest.mark.parametrize("text", KEPT)
+def test_invisible_characters_that_belong_to_a_letter_or_an_emoji_stay(text):
+    assert printable(text) == text
+    assert one_record(text) == text
+    assert not set("\u200c\u200d\ufe0f") & set(escaped_json(text))
+
+
+@pytest.mark.row("AT-INJECTION-DATA")
+@pytest.mark.parametrize("text", ESCAPED)
+def test_invisible_characters_that_could_hide_a_text_are_shown(text):
+    assert printable(text) == ESCAPED[text]
 
 
 @pytest.mark.row("AT-INJECTION-DATA")

@@ -129,3 +129,25 @@ def test_a_conversation_shows_html_and_keeps_the_ends_of_lines(person: Person) -
 
     for line in said.split("\n"):
         assert line in lines
+
+
+EMOJI = "⚠️ ❤️ 👩‍💻 1️⃣ 🏴\U000e0067\U000e0062\U000e0065\U000e006e\U000e0067\U000e007f 👩🏽‍🚀"
+PERSIAN = "\u0646\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645"
+
+
+def test_emoji_and_joined_letters_reach_the_terminal_as_they_are(person: Person) -> None:
+    said = f"{EMOJI} {PERSIAN} prix\u00a0: 5\u202f€"
+    person.start("chat", *person.script(turn(f"{said}\n\nend.")), f"Was {EMOJI}")
+    person.see("end.")
+
+    assert said in person.raw
+    assert f"> Was {EMOJI}" in person.raw
+
+
+def test_no_width_parts_an_emoji() -> None:
+    parts = EMOJI.split()
+    for width in range(20, 60):
+        for text in (" ".join(parts * 3), "".join(parts * 3), f"**{EMOJI}** `{EMOJI}` {EMOJI}"):
+            lines = drawn(text, width)
+            assert "\\" not in lines
+            assert sum(map(lines.count, parts)) == sum(map(text.count, parts))

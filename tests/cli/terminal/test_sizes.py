@@ -106,3 +106,44 @@ def test_what_the_commands_print_fits_its_terminal(
         assert person.ends(0).strip()
         assert not COLOUR.search(person.raw)
         assert variables.get("TERM") != "dumb" or "\x1b" not in person.raw
+
+
+def words_of(shown: str, longest: int = 1000) -> set[str]:
+    return {word for word in shown.split() if len(word) <= longest}
+
+
+@pytest.mark.row("E-SIZES")
+@pytest.mark.parametrize("columns", [80, 60])
+@pytest.mark.parametrize(
+    "command", [["doctor"], ["run", "-m", "openai-chat:gpt-5-mini", "Go"], ["doubts"], ["run", "Go"]]
+)
+def test_hints_and_errors_break_between_words(sized: Any, columns: int, command: list[str]) -> None:
+    wide, narrow = sized(1000, 24), sized(columns, 40)
+    codes = {"doctor": 0, "doubts": 0, "run": 2}
+    shown = []
+    for person in (wide, narrow):
+        person.start(*command)
+        shown.append(person.ends(codes[command[0]]))
+
+    assert words_of(shown[0], columns - 20) <= words_of(shown[1])
+
+
+@pytest.mark.row("E-SIZES")
+@pytest.mark.parametrize("variables", [{}, {"TERM": "dumb"}], ids=["screen", "dumb"])
+def test_what_a_conversation_says_breaks_between_words_and_keeps_its_columns(
+    sized: Any, variables: dict[str, str]
+) -> None:
+    person = sized(40, 60)
+    person.start("chat", *person.script(turn("Fine.")), "Go", **variables)
+    person.see("Fine.")
+    for command, last in (("/help", "attach a file"), ("/doctor", "self-check"), ("/compact", "keeps all of it.")):
+        person.say(command)
+        seen = person.see(last)
+    person.press("ctrl-d")
+    seen = person.ends(0)
+    rows = seen.split("\n")
+
+    assert {"script:script.json", "python", "summarized", "conversation"} <= words_of(seen)
+    at = next(number for number, row in enumerate(rows) if row.startswith("  Enter "))
+    assert rows[at + 1] == " " * 17 + rows[at + 1].strip()
+    assert re.search(r"Continue with: treadle chat --session s_\w{16}\b", " ".join(seen.split()))

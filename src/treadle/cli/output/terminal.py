@@ -35,6 +35,8 @@ class Terminal:
         self._has_open_line = False
         self._held = ""
         """The end of a streamed text, which may be half a secret."""
+        self._column = 0
+        """Columns of the current line that hold a prompt, or what the terminal echoed."""
         self._status = ""
         self.redactor = Redactor()
         self.is_quiet = False
@@ -150,6 +152,11 @@ class Terminal:
         """Begin a line on which a person types."""
         self.end_line()
         self._put(self._out, text)
+        self._column = len(text)
+
+    def note_column(self, column: int) -> None:
+        """Note where the cursor is after a key: an Enter took it to column 0, `^C` was echoed."""
+        self._column = column
 
     def end_line(self) -> None:
         """End the line that pieces of text have begun."""
@@ -252,8 +259,9 @@ class Terminal:
         self._has_open_line = not text.endswith("\n")
 
     def _record(self, stream: TextIO, text: str) -> None:
-        lines = wrapped(one_record(text), _width(stream))
-        self._put(stream, "\n".join(lines) + "\n")
+        used, self._column = self._column, 0
+        width = 0 if self._sink is not None else _width(stream)  # who takes it wraps it
+        self._put(stream, "\n".join(wrapped(one_record(text), width, used)) + "\n")
 
     def _put(self, stream: TextIO, text: str) -> None:
         if self._sink is not None:

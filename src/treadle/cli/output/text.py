@@ -4,6 +4,7 @@ import re
 import time
 import unicodedata
 from collections.abc import Iterator
+from itertools import pairwise
 
 import msgspec
 
@@ -31,13 +32,46 @@ _INVISIBLE = (
     "\U000e0000-\U000e0fff"
 )
 _STRANGE_BLANKS = "\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000"
-_UNSAFE = re.compile(f"[\x00-\x08\x0b-\x1f{_INVISIBLE}]")  # tab and line feed stay
-_UNSAFE_IN_LINE = re.compile(f"[\x00-\x1f{_INVISIBLE}{_STRANGE_BLANKS}]")
+_EMOJI = (
+    "\u00a9\u00ae\u203c\u2049\u2122\u2139\u2190-\u21ff\u2300-\u23ff\u24c2\u25a0-\u27bf\u2934\u2935\u2b00-\u2bff\u3030\u303d\u3297\u3299"
+    "\U0001f000-\U0001faff"
+)
+_IDEOGRAPHS = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+_JOINING = "\u0600-\u08ff\u0900-\u109f\u1780-\u17b3\u17b6-\u17ff\u1820-\u18aa\ufb50-\ufdff\ufe70-\ufefc"
+"""Scripts whose letters change with an invisible joiner: Arabic, Syriac, those of India and of its neighbours."""
+_SELECTORS = "\u180b-\u180f\ufe00-\ufe0f\U000e0100-\U000e01ef"
+_MEANT = "|".join(
+    (
+        f"(?<=[{_EMOJI}])[\ufe0e\ufe0f](?![{_SELECTORS}])",
+        "(?<=[0-9#*])\ufe0f(?=\u20e3)",
+        f"(?<=[{_EMOJI}\ufe0f])\u200d(?=[{_EMOJI}])",
+        "(?<=\U0001f3f4)[\U000e0030-\U000e0039\U000e0061-\U000e007a]{3,6}\U000e007f",
+        f"(?<=[{_JOINING}])[\u200c\u200d](?![A-Za-z0-9\u200b-\u200f])",
+        f"(?<=[{_IDEOGRAPHS}])[\ufe00-\ufe02\U000e0100-\U000e01ef](?![{_SELECTORS}])",
+        f"(?<=[\u1820-\u18aa])[\u180b-\u180f](?![{_SELECTORS}])",
+    )
+)
+"""Invisible characters that make up the one before or after them, as writing has them: in emoji, keycaps, flags and letters."""
+_UNSAFE = re.compile(f"(?=[\x00-\x08\x0b-\x1f{_INVISIBLE}])(?:({_MEANT})|.)", re.DOTALL)  # tab and line feed stay
+_UNSAFE_IN_LINE = re.compile(f"(?=[\x00-\x1f{_INVISIBLE}{_STRANGE_BLANKS}])(?:({_MEANT})|.)", re.DOTALL)
 _UNSAFE_IN_JSON = re.compile(f"[{_INVISIBLE}{_STRANGE_BLANKS}]")
-_EMOJI_STYLE = re.compile("(?<=[\u00a9\u00ae\u203c-\u3299\U0001f000-\U0001faff])\ufe0f(?!\ufe0f)")
 _BLANKS = re.compile(r"\s+")
 _PLAIN_NAME = re.compile(r"[A-Za-z_][\w.:/-]*", re.ASCII)
 _RECORD = re.compile(r"[\w-]*\s?[:\]]", re.ASCII)
+_WIDE = "\u2e80-\u9fff\uac00-\ud7af\uff01-\uffef"
+_WORD = re.compile(rf"\s+|[{_WIDE}]|[^\s{_WIDE}]+")
+# A command in grave accents, and one after a colon: who copies it needs it in one piece.
+_WHOLE = re.compile(rf"[^\s`]*`[^`]+`[^\s`]*|(?<=: )treadle(?: [\w./:=@-]+)+|{_WORD.pattern}")
+_CLUSTER = re.compile(
+    "(?:[\U0001f1e6-\U0001f1ff]{2}|.)"
+    "(?:[\u0300-\u036f\u200c\u20d0-\u20ff\ufe00-\ufe0f\U0001f3fb-\U0001f3ff\U000e0020-\U000e007f\U000e0100-\U000e01ef]|\u200d.?)*",
+    re.DOTALL,
+)
+"""What stands in one place: a letter with its marks, an emoji of several."""
+_FLAG_LETTERS = {chr(one) for one in range(0x1F1E6, 0x1F200)}
+_COLUMN = re.compile(r"(?:^|(?<=\S) ) +(?=\S)")
+_MIN_WIDTH = 12
+_SMALL = 30
 _MAX_VALUE = 60
 _MAX_NAME = 60
 _MAX_COMPACT = 120
@@ -50,11 +84,7 @@ def printable(text: str) -> str:
         >>> printable("red: \x1b[31m")
         'red: \\x1b[31m'
     """
-    text = text.replace("\r\n", "\n")
-    if not _UNSAFE.search(text):
-        return text
-    kept = [_UNSAFE.sub(_escape, part) for part in _EMOJI_STYLE.split(text)]
-    return "\ufe0f".join(kept)  # the mark that makes a heart red is not a secret message
+    return _UNSAFE.sub(_escape, text.replace("\r\n", "\n"))
 
 
 def one_record(text: str) -> str:
@@ -63,7 +93,7 @@ def one_record(text: str) -> str:
 
 
 def _escape(found: re.Match[str]) -> str:
-    return found[0].encode("unicode_escape").decode("ascii")
+    return found[1] or found[0].encode("unicode_escape").decode("ascii")
 
 
 def one_line(text: str, limit: int = 120) -> str:
@@ -116,32 +146,73 @@ def is_sentence(text: str) -> bool:
     return "\n" not in text and text[:1].isascii() and text[:1].isalpha() and not _RECORD.match(text)
 
 
-def wrapped(record: str, width: int, indent: str = "    ") -> Iterator[str]:
-    """Yield a record in lines of a terminal's width, the later ones indented. Without a width it is one line.
+def wrapped(record: str, width: int, used: int = 0) -> Iterator[str]:
+    """Yield a record in lines of a terminal's width, broken between words. Without a width it is one line.
 
-    A terminal breaks a long line at its edge: what it put at the beginning of a line could pass for another record.
+    A terminal breaks a long line at its edge: what it put at the beginning of a line could pass for another record. So the
+    later lines have an indent, below the last column of a row. Commands and ids are not broken where they fit on a line.
+
+    Args:
+        used: Columns of the first line that are taken.
     """
-    if width <= len(indent) + 8:
+    columns = [found.end() for found in _COLUMN.finditer(record, 0, width // 2)]
+    indent = " " * max(columns[-1] if columns else 0, 2 if width < _SMALL else 4)
+    starts = [0, *_breaks(record, width, width - len(indent), used)] if width >= _MIN_WIDTH else [0]
+    if len(starts) == 1:
         yield record
         return
-    line, used = "", 0
-    for char in record:
-        cells = _cells(char)
-        if used + cells > width:
-            yield line
-            line, used = indent, len(indent)
-        line += char
+    for start, end in pairwise([*starts, len(record)]):
+        yield (indent if start else "") + record[start:end].rstrip()
+
+
+def _breaks(text: str, width: int, later: int, used: int = 0) -> Iterator[int]:
+    """Yield where the lines after the first begin, in a text that is broken between words.
+
+    Args:
+        later: The width of the later lines.
+        used: Columns of the first line that are taken.
+    """
+    at, is_new = 0, used == 0
+    for part in _parts(text, later):
+        cells = _cells(part)
+        if used + cells > width and not is_new and not part.isspace():
+            yield at
+            used, width, is_new = 0, later, True
+        at += len(part)
         used += cells
-    yield line
+        is_new = False
 
 
-def _cells(char: str) -> int:
-    """Columns that a character takes; a tab is counted as 8."""
-    if char.isascii():
-        return 8 if char == "\t" else 1
-    if unicodedata.combining(char):
-        return 0
-    return 2 if unicodedata.east_asian_width(char) in "WF" else 1
+def _parts(text: str, room: int) -> Iterator[str]:
+    """Yield the parts of a text between which it may be broken: commands, words and blanks; of what is too long, smaller ones."""
+    for found in _WHOLE.finditer(text):
+        if _cells(found[0]) <= room:
+            yield found[0]
+            continue
+        for word in _WORD.finditer(found[0]):
+            if _cells(word[0]) <= room:
+                yield word[0]
+            else:
+                yield from (one[0] for one in _CLUSTER.finditer(word[0]))
+
+
+def _cells(text: str) -> int:
+    """Columns that a text takes; a tab is counted as 8."""
+    if text.isascii():
+        return len(text) + 7 * text.count("\t")
+    return sum(_cluster_cells(found[0]) for found in _CLUSTER.finditer(text))
+
+
+def _cluster_cells(cluster: str) -> int:
+    """Columns of what stands in one place: an emoji of several characters is as wide as one."""
+    first = cluster[0]
+    if "\ufe0f" in cluster or unicodedata.east_asian_width(first) in "WF":
+        return 2
+    if first in _FLAG_LETTERS:
+        return len(cluster[:2])
+    if first == "\t":
+        return 8
+    return 0 if unicodedata.category(first) in ("Mn", "Me", "Cf") else 1
 
 
 def escaped_json(text: str) -> str:

@@ -3,7 +3,7 @@
 import difflib
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from io import StringIO
 from typing import Any
 
@@ -19,7 +19,7 @@ from treadle import Approval, Preview, Redactor
 from treadle.cli.output.text import indented, one_record, printable, shown_call, shown_name, whole_call, wrapped
 from treadle.cli.terminal.blocks import parts_of
 from treadle.cli.terminal.board import CallView, Group, Note
-from treadle.cli.terminal.markdown import Prose
+from treadle.cli.terminal.markdown import Hanging, Prose
 from treadle.cli.terminal.results import shown_result
 
 __all__ = ["Drawing"]
@@ -39,19 +39,27 @@ _TONES = {"plain": "dim", "warn": "yellow", "bad": "bold red"}
 
 
 class _Clean:
-    """What is drawn, with nothing in it that a terminal obeys but colours, and without blanks at the ends of lines."""
+    """What is drawn, with nothing in it that a terminal obeys but colours, and without blanks at the ends of lines.
 
-    def __init__(self, inner: RenderableType) -> None:
+    Args:
+        fit: Escapes a line. It is asked about whole lines: parts of an emoji may have different styles.
+    """
+
+    def __init__(self, inner: RenderableType, fit: Callable[[str], str]) -> None:
         self._inner = inner
+        self._fit = fit
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         for line in console.render_lines(self._inner, options, pad=False):
-            yield from _without_tail(line)
+            kept = [one for one in line if not one.control and one.text != "\n"]
+            whole = "".join(one.text for one in kept)
+            if self._fit(whole) != whole:
+                kept = [Segment(self._fit(one.text), one.style) for one in kept]
+            yield from _without_tail(kept)
             yield Segment.line()
 
 
-def _without_tail(line: Sequence[Segment]) -> list[Segment]:
-    kept = [Segment(one_record(one.text), one.style) for one in line if not one.control and one.text != "\n"]
+def _without_tail(kept: list[Segment]) -> list[Segment]:
     while kept and not kept[-1].text.strip() and not (kept[-1].style and kept[-1].style.bgcolor):
         kept.pop()
     if kept and not (kept[-1].style and kept[-1].style.bgcolor):
@@ -82,18 +90,20 @@ class Drawing:
         drawn = []
         for info, part in parts_of(printable(text)):
             if info is None:
-                drawn.append(_BLANK_LINES.sub("\n\n", self._drawn(Prose(part)).strip("\n")))
+                drawn.append(_BLANK_LINES.sub("\n\n", self._drawn(Prose(part), fit=printable).strip("\n")))
                 continue
             language, _, rest = info.partition(" ")
             code = Syntax(part, language or "text", theme="ansi_dark", word_wrap=True, background_color="default")
             title = self._drawn(Text(info, style="dim")) if rest else ""
-            drawn.append(title + self._drawn(code).rstrip("\n"))
+            drawn.append(title + self._drawn(code, fit=printable).rstrip("\n"))
         return "\n\n".join(drawn) + "\n" if drawn else ""
 
     def said(self, text: str) -> str:
         """Draw what the person has said."""
         first, *rest = printable(self.redactor.text(text)).split("\n")
-        return self._drawn(Text("\n".join([f"> {first}", *(f"  {line}" for line in rest)]), style="bold"))
+        return self._drawn(
+            Text("\n".join([f"> {first}", *(f"  {line}" for line in rest)]), style="bold"), fit=printable
+        )
 
     def note(self, note: Note) -> str:
         """Draw a line of the program."""
@@ -102,7 +112,8 @@ class Drawing:
 
     def lines(self, texts: Iterable[str], *, style: str = "") -> str:
         """Draw records of the program, one below the other."""
-        return self._drawn(Text("\n".join(printable(self.redactor.text(text)) for text in texts), style=style))
+        shown = [line for text in texts for line in printable(self.redactor.text(text)).split("\n")]
+        return self._drawn(Text("\n".join(part for line in shown for part in wrapped(line, self.width)), style=style))
 
     def quoted(self, text: str) -> str:
         """Draw a text of strangers, marked at the start of each line."""
@@ -114,11 +125,10 @@ class Drawing:
 
     def choice(self, key: str, says: str, *, is_default: bool) -> str:
         """Draw one key of a question."""
-        line = Text(f"  {key}  ", style="bold cyan")
-        line.append(one_record(self.redactor.text(says)), style="not bold default")
+        line = Text(one_record(self.redactor.text(says)))
         if is_default:
-            line.append("  (Enter)", style="not bold dim")
-        return self._drawn(line)
+            line.append("  (Enter)", style="dim")
+        return self._drawn(Hanging(Text(f"  {key}  ", style="bold cyan", end=""), line))
 
     def waiting(self, doing: str, now: float) -> str:
         """Draw what happens while there is nothing to read."""
@@ -283,7 +293,7 @@ class Drawing:
         first, *rest = text.split("\n", allow_blank=True)
         return Text("\n").join([Text(sign, style="green") + first, *(Text(" " * len(sign)) + line for line in rest)])
 
-    def _drawn(self, what: RenderableType, *, width: int | None = None) -> str:
+    def _drawn(self, what: RenderableType, *, width: int | None = None, fit: Callable[[str], str] = one_record) -> str:
         file = StringIO()
         console = Console(
             file=file,
@@ -297,7 +307,7 @@ class Drawing:
             legacy_windows=False,
             force_interactive=False,
         )
-        console.print(_Clean(what), end="")
+        console.print(_Clean(what, fit), end="")
         return file.getvalue()
 
 

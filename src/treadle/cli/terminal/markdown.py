@@ -15,7 +15,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-__all__ = ["Prose"]
+__all__ = ["Hanging", "Prose"]
 
 _INLINE = re.compile(
     r"(?P<code>(?<![`\\])(?P<ticks>`+)(?!`)(?P<inner>.{1,2000}?)(?<!`)(?P=ticks)(?!`))"
@@ -55,7 +55,7 @@ class Prose:
         quoted = list(_while(_QUOTE, self._lines, at)) if self._depth < _DEEPEST else []
         inner = "\n".join(_QUOTE.sub("", line, count=1) for line in quoted)
         return (
-            (len(quoted), _Hanging(Text("> ", style="dim"), Prose(inner, self._depth + 1), repeats=True))
+            (len(quoted), Hanging(Text("> ", style="dim"), Prose(inner, self._depth + 1), repeats=True))
             if quoted
             else None
         )
@@ -79,7 +79,7 @@ class Prose:
         return len(lines), Text("\n".join(lines))
 
 
-class _Hanging:
+class Hanging:
     """What follows a prefix: its later lines begin below the first, or behind the prefix again."""
 
     def __init__(self, prefix: Text, inner: RenderableType, *, repeats: bool = False) -> None:
@@ -140,7 +140,7 @@ def _line(line: str) -> RenderableType:
     found = _ITEM.match(line) or _INDENT.match(line)
     assert found is not None
     body = _inline(line[found.end() :])
-    return _Hanging(Text(found[0], end=""), body) if found[0] and body else body
+    return Hanging(Text(found[0], end=""), body) if found[0] and body else body
 
 
 def _inline(line: str, style: str = "") -> Text:

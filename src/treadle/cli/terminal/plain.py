@@ -92,13 +92,14 @@ class Lines:
                 return
 
     def _take(self, line: str) -> None:
+        self._terminal.note_column(0)
         if self._answers is not None:
             self._answers.put_nowait(line.rstrip("\n") if line else None)
         if not line:
             self._entries.put_nowait(Ended())
         elif self._answers is None and line.strip():
-            self._entries.put_nowait(Typed(line.rstrip("\n")))
             self._is_resting = False
+            self._entries.put_nowait(Typed(line.rstrip("\n")))
         elif self._is_resting:
             self.rest()
 
@@ -192,7 +193,6 @@ class Lines:
         finally:
             self._answers = None
 
-    async def _answer(self, question: Question) -> Answer | str | None:  # noqa: PLR0911 - one line for each key
     def _show_asked(self, question: Question) -> None:
         """Show what a call would do: a change as a diff, a command with all that it would start, anything else as its arguments."""
         one, redactor = question.approval, self._terminal.redactor
@@ -219,6 +219,7 @@ class Lines:
             if rules or each.key not in ("a", "p"):
                 self._terminal.line(f"  {each.key}  {each.says.format(rules=rules)}")
 
+    async def _answer(self, question: Question) -> Answer | str | None:  # noqa: PLR0911 - one line for each key
         """Return an answer; a sentence, or nothing, where what was typed is not an answer; None where the person leaves."""
         default = "n" if question.destroys else "y"
         key = await self._asked(f"Allow it? [{default}] ")
@@ -238,14 +239,14 @@ class Lines:
                 return None if reason is None else Answer(answer="deny", reason=reason.strip())
             case "e":
                 return _edited(await self._asked("The arguments as JSON, on one line: "))
-            case _:
             case "v":
                 self._show_whole(question)
             case "?":
                 self._show_keys(question)
+            case _:
                 return "Type one of the letters above."
-
         return ""
+
     async def _rule(self, question: Question) -> Answer | str | None:
         try:
             covers = await question.covers(question.rules)

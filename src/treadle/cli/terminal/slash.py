@@ -109,15 +109,19 @@ def _find(name: str) -> str:
 
 
 async def _help(chat: Conversation, rest: str) -> None:
-    lines = ["Commands:", *(f"  /{name:<12} {one.says}" for name, one in _COMMANDS.items()), ""]
+    lines = ["Commands:", *(f"  /{name:<12}  {one.says}" for name, one in _COMMANDS.items()), ""]
     lines += [
         "Keys:",
-        "  Enter        send; while calls run, the message is sent with their results",
-        "  Ctrl+J       new line (also Shift+Enter, if the terminal supports it)",
-        "  Esc          interrupt the run            Ctrl+C  the same; twice to quit",
-        "  Shift+Tab    next mode                    Ctrl+O  unfold the last results",
-        "  Ctrl+R       search the input history     Ctrl+D  quit",
-        "  !COMMAND     run it in your own shell     @PATH   attach a file",
+        "  Enter          send; while calls run, the message is sent with their results",
+        "  Ctrl+J         new line (also Shift+Enter, if the terminal supports it)",
+        "  Esc            interrupt the run",
+        "  Ctrl+C         the same; twice to quit",
+        "  Shift+Tab      next mode",
+        "  Ctrl+O         unfold the last results",
+        "  Ctrl+R         search the input history",
+        "  Ctrl+D         quit",
+        "  !COMMAND       run it in your own shell",
+        "  @PATH          attach a file",
     ]
     chat.face.tell("\n".join(lines))
 
@@ -147,13 +151,13 @@ async def _resume(chat: Conversation, rest: str) -> None:
     info = await find_session(chat.journal, rest)
     await chat.open(info.id)
     chat.face.tell(f"Session {info.id}: {counted(len(chat.session.messages), 'message')}. {one_line(info.task, 100)}")
+    if says := other_folder(chat.session, chat.settings.root):
+        chat.face.tell(f"note: {says}")
+    await recall(chat)
     run = chat.session.state.run
     if run is not None and run.phase in ("paused", "running"):
         chat.face.tell("Its run did not finish, and continues now.")
         await chat.go_on()
-    if says := other_folder(chat.session, chat.settings.root):
-        chat.face.tell(f"note: {says}")
-    await recall(chat)
 
 
 async def _rewind(chat: Conversation, rest: str) -> None:
@@ -338,7 +342,7 @@ _COMMANDS = {
     "mcp": _Command("list MCP servers", _mcp, is_quiet=True),
     "exit": _Command("quit", _exit, is_quiet=True),
 }
-COMMANDS = {name: one.says for name, one in _COMMANDS.items()}
-"""What each command does, by its name."""
 _OTHER_NAMES = {"quit": "exit"}
 """Not listed, but understood."""
+COMMANDS = {name: one.says for name, one in _COMMANDS.items()}
+"""What each command does, by its name."""
