@@ -217,7 +217,7 @@ def test_a_run_that_ends_ends_its_processes_but_those_that_it_was_told_to_keep(t
             call("shell", command="sleep 98", background=True, lifetime=60, keep=True),
         ],
     )
-    processes = Processes(tmp_path / "state", "s")
+    processes = Processes(tmp_path / "state", f"{tmp_path}\0s")
 
     assert [one.status for one in processes.all()] == ["killed", "running"]
     processes.kill("p2")
@@ -236,7 +236,7 @@ def test_a_run_that_pauses_keeps_them_and_finds_them_again(tmp_path: Path):
         policy=first_of(AskOnce(), ask("*")),
     )
     assert result.status == "paused"
-    processes = Processes(tmp_path / "state", "s")
+    processes = Processes(tmp_path / "state", f"{tmp_path}\0s")
     assert [one.status for one in processes.all()] == ["running"]
     processes.kill("p1")
 
@@ -273,7 +273,40 @@ def test_after_a_crash_the_session_finds_its_process_and_output(tmp_path: Path):
     _, found = run(tmp_path, [call("list_processes"), call("read_process", process="p1", offset=28, limit=2)])
     assert [one["status"] for one in found[-2]["processes"]] == ["running"]
     assert (found[-1]["output"], found[-1]["status"]) == ("28\n29", "running")
-    assert [one.status for one in Processes(tmp_path / "state", "s").all()] == ["killed"]  # that run has ended
+    assert [one.status for one in Processes(tmp_path / "state", f"{tmp_path}\0s").all()] == [
+        "killed"
+    ]  # that run has ended
+
+
+@pytest.mark.row("K06")
+async def test_sessions_of_the_same_name_in_two_folders_have_their_own_processes(tmp_path: Path):
+    async def listed(folder: Path, *calls: Any) -> Any:
+        folder.mkdir(exist_ok=True)
+        tools = [ShellTools(folder, state=tmp_path / "state")]
+        model = ScriptedModel([*calls, call("list_processes"), text("Done.")])
+        async with open_session(folder / "j.db", id="main") as session:
+            await Agent(model, tools=tools, policy=allow("*")).run("go", session=session)
+            return json.loads(session.messages[-2].results[0].content)["processes"]
+
+    waiting = call("shell", command="read x", background=True, lifetime=60, keep=True)
+    assert [one["process"] for one in await listed(tmp_path / "one", waiting)] == ["p1"]
+    assert await listed(tmp_path / "other", call("kill_process", process="p1")) == []
+    (one,) = await listed(tmp_path / "one")
+    assert one["status"] == "running"
+    await listed(tmp_path / "one", call("kill_process", process="p1"))
+
+
+@pytest.mark.row("K06", "AT-SECRETS-MODES")
+def test_the_folders_of_processes_are_private_whatever_the_umask(tmp_path: Path):
+    before = os.umask(0)
+    try:
+        processes = Processes(tmp_path / "home" / "processes", "s")
+        processes.kill(start(processes, "read x"))
+    finally:
+        os.umask(before)
+
+    found = [one for one in (tmp_path / "home").rglob("*") if one.is_dir()]
+    assert {one.stat().st_mode & 0o777 for one in [tmp_path / "home", *found]} == {0o700}
 
 
 def test_in_a_sandbox_it_is_confined_too(tmp_path: Path):

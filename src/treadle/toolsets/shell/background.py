@@ -65,7 +65,8 @@ class ShellTools:
     async def open(self, ctx: ToolsetContext) -> AsyncIterator["_Open"]:
         """Find the session's processes, and end those that may not outlive the run when it ends."""
         session = ctx.session
-        processes = Processes(self._state or state_folder(os.environ), session.id)
+        # By the root folder too: the journals of two projects may have sessions of the same name.
+        processes = Processes(self._state or state_folder(os.environ), f"{self._root.path}\0{session.id}")
         await _threads.submit(processes.sweep)
         try:
             yield _Open(_tools(self._root, processes))

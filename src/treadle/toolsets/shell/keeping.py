@@ -91,6 +91,13 @@ def state_folder(environment: Mapping[str, str]) -> Path:
     return own.state_folder(environment) / "processes"
 
 
+def _make_private(folder: Path) -> None:
+    """Make a folder and those above it for the person alone, whatever the umask."""
+    if not folder.is_dir():
+        _make_private(folder.parent)
+        folder.mkdir(mode=0o700, exist_ok=True)
+
+
 class Processes:
     """The background processes of one session.
 
@@ -115,7 +122,7 @@ class Processes:
         Raises:
             Rejected: It cannot be started, or there are too many.
         """
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _make_private(self._folder)
         place, lineage = self._new_place(), Lineage()
         env = lineage.marked(launch.env)
         plan = _Plan(
