@@ -61,8 +61,8 @@ def test_what_a_tool_says_of_its_call_is_shown() -> None:
     )
     assert saying(own) == Review(
         action="Pay now",
-        target="Ada\\N{RIGHT-TO-LEFT OVERRIDE}",
-        preview=Preview(kind="diff", text="a\nb\t\\N{ZERO WIDTH SPACE}", is_whole=False),
+        target="Ada\\u202e",
+        preview=Preview(kind="diff", text="a\nb\t\\u200b", is_whole=False),
         expected_result="Paid once.",
         rollback="Ask the bank.",
     )
@@ -139,25 +139,25 @@ def test_a_line_of_shell_is_shown_command_by_command_with_what_it_writes(tmp_pat
     [
         ("a b", "a b"),
         ("a\nb\tc", "a\nb\tc"),
-        ("\r", "\\u{D}"),
-        ("\x1b[2J", "\\u{1B}[2J"),
+        ("\r", "\\r"),
+        ("\x1b[2J", "\\x1b[2J"),
         ("é", "é"),
-        ("a\u200bb", "a\\N{ZERO WIDTH SPACE}b"),
-        ("\u115f", "\\N{HANGUL CHOSEONG FILLER}"),
-        ("\u2800", "\\N{BRAILLE PATTERN BLANK}"),
+        ("a\u200bb", "a\\u200bb"),
+        ("\u115f", "\\u115f"),
+        ("\u2800", "\\u2800"),
         ("\ufdff", "\ufdff"),
-        ("\ufe00", "\\N{VARIATION SELECTOR-1}"),
-        ("\ufe0f", "\\N{VARIATION SELECTOR-16}"),
+        ("\ufe00", "\\ufe00"),
+        ("\ufe0f", "\\ufe0f"),
         ("\ufe10", "\ufe10"),
         ("\u180a", "\u180a"),
-        ("\u180b", "\\N{MONGOLIAN FREE VARIATION SELECTOR ONE}"),
-        ("\u180f", "\\N{MONGOLIAN FREE VARIATION SELECTOR FOUR}"),
+        ("\u180b", "\\u180b"),
+        ("\u180f", "\\u180f"),
         ("\u1810", "\u1810"),
-        ("\U000e0100", "\\N{VARIATION SELECTOR-17}"),
-        ("\ud800", "\\u{D800}"),
+        ("\U000e0100", "\\U000e0100"),
+        ("\ud800", "\\ud800"),
     ],
 )
-def test_every_character_that_hides_or_repaints_is_shown_by_its_name(text: str, shown: str) -> None:
+def test_every_character_that_hides_or_repaints_is_shown_as_an_escape(text: str, shown: str) -> None:
     assert escaped(text) == shown
 
 

@@ -2,7 +2,6 @@
 
 import re
 import shlex
-import unicodedata
 
 import msgspec
 
@@ -170,5 +169,4 @@ def _is_visible(character: str) -> bool:
 
 
 def _escape(character: str) -> str:
-    name = unicodedata.name(character, "")
-    return f"\\u{{{ord(character):X}}}" if not name else f"\\N{{{name}}}"
+    return character.encode("unicode_escape").decode("ascii")

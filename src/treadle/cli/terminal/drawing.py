@@ -237,7 +237,9 @@ class Drawing:
         elif call.phase == "runs":
             line.append(f"  {self._turning(now)} {_seconds(max(now - call.started, 0.0))}", style="yellow not dim")
         else:
-            line.append("  asks you after the other calls" if call.phase == "asks" else "  waiting", style="yellow not dim")
+            line.append(
+                "  asks you after the other calls" if call.phase == "asks" else "  waiting", style="yellow not dim"
+            )
         if call.note and result is None:
             line.append(f"  {one_record(self.redactor.text(call.note))}", style="dim")
         return line
@@ -256,7 +258,7 @@ class Drawing:
         result = call.result
         assert result is not None
         if not result.is_error and (change := self._change(call.tool, call.arguments)) is not None:
-            return [_folded(change, _FOLDED_DIFF if is_folded else None)]
+            return [_folded(change, _FOLDED_DIFF if is_folded else None)] if change else []
         text = printable(self.redactor.text(shown_result(call))).rstrip("\n")
         if not text.strip():
             return []
@@ -337,9 +339,9 @@ def _diff(pairs: Sequence[tuple[str, str]]) -> Text:
     for old, new in pairs:
         if drawn.plain:
             drawn.append("  ...\n", style="dim")
-        before, after = printable(old).split("\n"), printable(new).split("\n")
-        if not old:
-            before = []
+        before, after = (printable(one).split("\n") if one else [] for one in (old, new))
+        if new.endswith("\n") and (not old or old.endswith("\n")):  # no line begins after the last line feed
+            before, after = before[:-1], after[:-1]
         for line in list(difflib.unified_diff(before, after, lineterm="", n=3))[2:]:
             style = {"+": "green", "-": "red", "@": "cyan"}.get(line[:1], "")
             if not line.startswith("@@") or drawn.plain:
