@@ -131,6 +131,8 @@ def test_a_conversation_begins_with_what_has_changed_in_a_trusted_folder(
     (place / "hooks.json").write_text('{"hooks": {}}')
     script = person.script(turn("Done."))
     person.start("trust", "approve", **variables)
+    person.see("hooks.json", "Trust these files as they are? [y/N]")
+    person.say("y")
     person.see("Trusted:")
     person.ends(0)
     (place / "hooks.json").write_text('{"hooks": {"Stop": []}}')

@@ -12,11 +12,13 @@ from typing import IO, Literal
 import msgspec
 
 from treadle import JournalError, Session, TreadleError, expire_sessions, import_session
+from treadle.cli.confirming import is_confirmed
 from treadle.cli.exits import UsageError
 from treadle.cli.input.options import Options
 from treadle.cli.input.places import journal_file, same_journal, shown_journal
 from treadle.cli.input.settings import settings_of
 from treadle.cli.output.terminal import Terminal
+from treadle.cli.output.text import counted
 from treadle.cli.output.transcript import form_of, page_of
 from treadle.cli.session_record import described
 from treadle.cli.sessions import find_session, named, opened, opened_session, person
@@ -236,6 +238,8 @@ async def remove(options: Options, terminal: Terminal) -> int:
     async with opened(settings_of(options).journal, must_exist=True) as journal:
         if options.older_than_days is not None:
             before = time.time() - options.older_than_days * _DAY_SECONDS
+            if not options.as_json and not await _may_expire(journal, before, terminal):
+                return 1
             gone = await expire_sessions(journal, before=before, purge=options.is_purged, even_open=options.is_open_too)
         else:
             # All are looked up first: a misspelt one deletes none.
@@ -247,6 +251,15 @@ async def remove(options: Options, terminal: Terminal) -> int:
         terminal.data({"deleted": gone, "purged": options.is_purged})
     terminal.say(f"Deleted: {', '.join(gone) or 'none'}.")
     return 0
+
+
+async def _may_expire(journal: Journal, before: float, terminal: Terminal) -> bool:
+    found = [one for one in await journal.sessions() if one.updated_at < before and one.status != "deleted"]
+    question = f"Delete {counted(len(found), 'session')} (those that run, or wait for a person, may stay)?"
+    if not found or is_confirmed(question, terminal):
+        return True
+    terminal.say("Nothing is deleted.")
+    return False
 
 
 def _named(options: Options) -> tuple[str, str | None]:

@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from treadle.cli.confirming import is_confirmed
 from treadle.cli.exits import UsageError
 from treadle.cli.guidance import Guidance, guidance_in
 from treadle.cli.input.options import Options
@@ -79,6 +80,9 @@ def _approve(folder: Path, terminal: Terminal) -> int:
         return 0
     _show(brought, terminal)
     _show_guidance(guidance, terminal)
+    if not is_confirmed("Trust these files as they are?", terminal):
+        terminal.line("Not trusted: nothing is changed.")
+        return 1
     with_trust(brought, os.environ, guidance=guidance.digest, guides=guidance.digests)
     terminal.line(
         f"Trusted: {one_line(brought.folder, 300)} ({(brought.digest or guidance.digest)[:19]}). "
