@@ -1,8 +1,11 @@
 """Rules at the terminal: their scopes, how far an answer reaches, and the command that lists them and tries them on a call."""
 
+import asyncio
 import json
 
 import pytest
+
+from treadle import open_session
 
 
 @pytest.fixture
@@ -193,3 +196,17 @@ def test_a_call_of_a_tool_that_only_a_conversation_has_is_decided_too(treadle):
     assert "note" not in treadle("permissions", "shell", "git push", "--tools", "shell", code=0).stderr
     assert "also has write, edit, shell" in treadle("tools", code=0).stderr
     assert treadle("tools", "--tools", "read", code=0).stderr == ""
+
+
+@pytest.mark.parametrize(("given", "code"), [([], 0), (["--mode", "ask"], 11)])
+def test_the_mode_of_the_command_line_replaces_one_that_was_set_since_the_last_run(treadle, given, code):
+    write = {"calls": [{"name": "write", "arguments": {"path": "new.txt", "content": "new"}}]}
+    treadle("run", "-m", treadle.script("one.json", [{"text": "Hello."}]), "--session", "s", "Greet", code=0)
+
+    async def set_mode() -> None:
+        async with open_session(treadle.home / "journal.db", id="s") as session:
+            await session.set_mode("bypass")
+
+    asyncio.run(set_mode())
+    two = treadle.script("two.json", [write, {"text": "Done."}])
+    treadle("run", "-m", two, "--tools", "write", "--session", "s", *given, "Write", code=code)

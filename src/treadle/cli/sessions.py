@@ -29,6 +29,7 @@ __all__ = [
 
 async def apply_mode(session: Session, settings: Settings, options: Options) -> None:
     """Set the mode of a session: of a new one as the settings say, of another one where it was asked for now."""
+    await session.approvals()  # looks into the inbox: a change of the mode may lie there since the last run
     is_wanted = settings.is_mode_asked or session.state.run is None
     if is_wanted and session.mode != settings.mode:
         await session.set_mode(settings.mode, by=person(options))

@@ -149,6 +149,7 @@ class TreadleAgent:
                 await self._client.session_update(session_id, plan_of(todos))
             self._places[session_id] = place
             await self._offer_commands(session_id)
+            await session.approvals()  # looks into the inbox: a change of the mode may lie there since the last run
             return LoadSessionResponse(modes=mode_state(session.mode))
 
     async def list_sessions(self, cwd: str | None = None, cursor: str | None = None, **_: Any) -> ListSessionsResponse:

@@ -12,7 +12,7 @@ from treadle.ports import Clock, Degradation, InboxMessage, Journal, Lease, Rand
 from treadle.sessions.answering import store_time
 from treadle.sessions.checkpoints import take_in
 from treadle.sessions.ledger import Ledger
-from treadle.state import SessionState
+from treadle.state import LeftMode, SessionState
 
 __all__ = ["HeldSession"]
 
@@ -109,10 +109,13 @@ class HeldSession:
     async def held(self) -> AsyncIterator[None]:
         """Hold the session for one act, as a run does."""
         await self.hold(on_lost=_pass, on_message=_pass)
+        left = self._left
         try:
             yield
         finally:
             await self.release()
+            # Only a run takes messages in: a change of the mode still lies in the inbox.
+            self._left = tuple(message for message in left if isinstance(message, LeftMode))
 
     async def hold(self, *, on_lost: Callable[[], None], on_message: Callable[[], None]) -> bool:
         """Begin a run: take the lease, and take in what others have recorded since this session was opened.

@@ -52,7 +52,8 @@ class SteeredSession(HeldSession):
 
         A change that no run has taken in yet is known to the object that made it.
         """
-        return mode_after(self._left, self.state.mode)
+        taken = self.state.message_ids
+        return mode_after((message for message in self._left if message.id not in taken), self.state.mode)
 
     def approvals(self) -> Approvals:
         """Return the requests for consent that wait for an answer; await it to look into the journal again first."""

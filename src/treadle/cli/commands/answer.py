@@ -41,5 +41,5 @@ async def _answer(options: Options, text: str, terminal: Terminal) -> int:
         if program and root_id == info.id
         else f"Resume with: {resume}{same_journal(options)}"
     )
-    terminal.say(f"Answered by {by}: {one_line(asked.suspended.waits_for, 300)} - {one_line(text, 300)}. {then}")
+    terminal.say(f"Answered by {by}: {one_line(asked.suspended.waits_for, 120)} - {one_line(text, 300)}. {then}")
     return 0
