@@ -226,6 +226,41 @@ def test_the_environment_holds_no_keys():
     assert "canary" not in done.stdout
 
 
+@pytest.mark.row("D-VARIANTS")
+@pytest.mark.parametrize(
+    ("named", "becomes"),
+    [
+        ({"LC_ALL": "zh_CN.GBK"}, "C.UTF-8"),
+        ({"LANG": "ja_JP.SJIS"}, "C.UTF-8"),
+        ({"LC_CTYPE": "zh_TW.big5", "LANG": "en_US.UTF-8"}, "C.UTF-8"),
+        ({"LANG": "zh_CN"}, "C.UTF-8"),
+        ({"LC_ALL": "de_DE.utf8", "LANG": "zh_CN.GBK"}, "de_DE.utf8"),
+        ({"LC_ALL": "C"}, "C"),
+        ({"LANG": "sr_RS.UTF-8@latin"}, ""),
+        ({}, ""),
+    ],
+)
+def test_a_line_is_run_in_the_charset_in_which_it_was_analysed(named: dict[str, str], becomes: str):
+    program = (
+        "import asyncio, sys; sys.path.insert(0, sys.argv[1])\n"
+        "from treadle.toolsets.shell import shell_tool\n"
+        "class Context: facts = {}; runner = None; progress = str\n"
+        "print(asyncio.run(shell_tool('.').run({'command': 'printf %s. \"$LC_ALL\"'}, Context())).data['stdout'])\n"
+    )
+    plain = {name: value for name, value in os.environ.items() if name not in ("LC_ALL", "LC_CTYPE", "LANG")}
+    plain["PYTHONCOERCECLOCALE"] = "0"  # else Python names UTF-8 where a charset is not installed
+    done = subprocess.run(
+        [sys.executable, "-c", program, "src"],
+        env=plain | named,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+
+    assert done.stdout.strip() == f"{becomes}."
+
+
 @pytest.mark.parametrize(
     ("command", "effect"),
     [

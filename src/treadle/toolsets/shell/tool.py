@@ -61,6 +61,8 @@ _SETTINGS = (
 )  # fmt: skip
 """No program waits for a key or a password, and one that only reads takes no lock. Git takes no folder for a repository because it holds
 `HEAD`, `objects` and `refs`: the `config` beside them, which anybody may write, would say what `git status` starts."""
+_CHARSETS = ("LC_ALL", "LC_CTYPE", "LANG")
+"""What says in which charset bash reads a line, the strongest first."""
 _SCRIPT = 'trap \'{ builtin set +x; } 2>/dev/null; builtin cd -Pe . 2>/dev/null || PWD=; builtin printf "%s%s%s" "$_MARK" "$PWD" "$_MARK" >&2\' EXIT; eval "$1"'
 """Carries out the line, and says at its end in which folder it is, between two marks that are new in each call: what it has started may write
 behind them. It starts no process for that, which a fork bomb would not let it do. A line with `set -x` traces its own commands alone."""
@@ -305,7 +307,7 @@ async def _run(root: Root, processes: Processes | None, arguments: JsonObject, c
         )
         return started
     mark = f"\x1e{secrets.token_hex(8)}:"
-    settings = (f"_MARK={mark}", *_SETTINGS)
+    settings = (f"_MARK={mark}", *_settings())
     command = Command(
         arguments=(
             "/usr/bin/env",
@@ -335,12 +337,20 @@ async def _run(root: Root, processes: Processes | None, arguments: JsonObject, c
     return _output(root, ctx, result, mark=mark, folder=folder, seconds=command.timeout)
 
 
+def _settings() -> tuple[str, ...]:
+    """Return the variables of a command. Bash reads its line as UTF-8, as the analysis does: in GBK or Shift-JIS the last byte of a character
+    and a backslash behind it are one character, which escapes nothing."""
+    locale = next(filter(None, map(os.environ.get, _CHARSETS)), "C")
+    charset = locale.partition(".")[2].partition("@")[0].replace("-", "").lower()
+    return _SETTINGS if charset == "utf8" or locale in ("C", "POSIX") else (*_SETTINGS, "LC_ALL=C.UTF-8")
+
+
 def _in_background(
     root: Root, processes: Processes, arguments: JsonObject, runner: Runner | None, folder: str
 ) -> ToolOutput:
     """Start a line and leave it to its keeper."""
     line, seconds = arguments["command"], float(arguments["lifetime"])
-    words: tuple[str, ...] = ("/usr/bin/env", *_SETTINGS, "/bin/bash", "--norc", "--noprofile", "-c", line)
+    words: tuple[str, ...] = ("/usr/bin/env", *_settings(), "/bin/bash", "--norc", "--noprofile", "-c", line)
     launch = Detached(arguments=words, cwd=folder, env=clean_environment())
     if runner is not None:
         if not isinstance(runner, Detaching):
