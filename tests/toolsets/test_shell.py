@@ -231,6 +231,7 @@ def test_the_environment_holds_no_keys():
     ("named", "becomes"),
     [
         ({"LC_ALL": "zh_CN.GBK"}, "C.UTF-8"),
+        ({"LC_ALL": "zh_CN.GBK", "PYTHONUTF8": "0"}, "zh_CN.GBK"),  # Python writes the line in this charset, too
         ({"LANG": "ja_JP.SJIS"}, "C.UTF-8"),
         ({"LC_CTYPE": "zh_TW.big5", "LANG": "en_US.UTF-8"}, "C.UTF-8"),
         ({"LANG": "zh_CN"}, "C.UTF-8"),
@@ -248,7 +249,7 @@ def test_a_line_is_run_in_the_charset_in_which_it_was_analysed(named: dict[str, 
         "print(asyncio.run(shell_tool('.').run({'command': 'printf %s. \"$LC_ALL\"'}, Context())).data['stdout'])\n"
     )
     plain = {name: value for name, value in os.environ.items() if name not in ("LC_ALL", "LC_CTYPE", "LANG")}
-    plain["PYTHONCOERCECLOCALE"] = "0"  # else Python names UTF-8 where a charset is not installed
+    plain |= {"PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "1"}  # else Python names UTF-8 where a charset is not installed
     done = subprocess.run(
         [sys.executable, "-c", program, "src"],
         env=plain | named,

@@ -3,6 +3,7 @@
 import os
 import re
 import secrets
+import sys
 import time
 from functools import partial
 from pathlib import Path
@@ -338,11 +339,18 @@ async def _run(root: Root, processes: Processes | None, arguments: JsonObject, c
 
 
 def _settings() -> tuple[str, ...]:
-    """Return the variables of a command. Bash reads its line as UTF-8, as the analysis does: in GBK or Shift-JIS the last byte of a character
-    and a backslash behind it are one character, which escapes nothing."""
+    return (*_SETTINGS, *(f"{name}={value}" for name, value in _charset().items()))
+
+
+def _charset() -> dict[str, str]:
+    """Return the variable with which bash reads its line as UTF-8, where that is how it is written and the locale says otherwise.
+
+    In GBK or Shift-JIS the last byte of a character of UTF-8 and a backslash behind it are one character, which escapes nothing.
+    """
     locale = next(filter(None, map(os.environ.get, _CHARSETS)), "C")
     charset = locale.partition(".")[2].partition("@")[0].replace("-", "").lower()
-    return _SETTINGS if charset == "utf8" or locale in ("C", "POSIX") else (*_SETTINGS, "LC_ALL=C.UTF-8")
+    is_read_so = charset == "utf8" or locale in ("C", "POSIX")
+    return {} if is_read_so or sys.getfilesystemencoding() != "utf-8" else {"LC_ALL": "C.UTF-8"}
 
 
 def _in_background(
@@ -351,7 +359,7 @@ def _in_background(
     """Start a line and leave it to its keeper."""
     line, seconds = arguments["command"], float(arguments["lifetime"])
     words: tuple[str, ...] = ("/usr/bin/env", *_settings(), "/bin/bash", "--norc", "--noprofile", "-c", line)
-    launch = Detached(arguments=words, cwd=folder, env=clean_environment())
+    launch = Detached(arguments=words, cwd=folder, env=clean_environment() | _charset())
     if runner is not None:
         if not isinstance(runner, Detaching):
             raise refusal(f"The sandbox {runner.name} cannot run a process in the background.", "sandbox_unavailable")
