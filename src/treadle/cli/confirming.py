@@ -1,7 +1,10 @@
 """Confirming: a question before an act with wide effects, where a person is at the terminal. A script is not asked: its command says it."""
 
 import os
+import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from treadle.cli.output.terminal import Terminal
 
@@ -17,7 +20,19 @@ def is_confirmed(question: str, terminal: Terminal) -> bool:
     if not is_person:
         return True
     terminal.prompt(f"{question} [y/N] ")
-    answer = sys.stdin.readline()
+    with _interrupted_by_ctrl_c():
+        answer = sys.stdin.readline()
     if not answer.endswith("\n"):  # Ctrl-D: the cursor is still behind the question
-        terminal.end_line()
+        terminal.write("\n")
+    terminal.note_column(0)
     return answer.strip().casefold() in ("y", "yes")
+
+
+@contextmanager
+def _interrupted_by_ctrl_c() -> Iterator[None]:
+    """Let Ctrl-C end a read within `asyncio.run`, whose own handler waits for the task to end."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -31,6 +31,12 @@ def test_sessions_of_an_age_are_deleted_only_after_a_yes(person: Person) -> None
 
     person.start("sessions", "rm", "--older-than", "0")
     person.see("[y/N]")
+    person.press("ctrl-c")
+    person.see("treadle: interrupted.")
+    person.ends(130)
+
+    person.start("sessions", "rm", "--older-than", "0")
+    person.see("[y/N]")
     person.say("y")
     person.see("Deleted: kept.")
     person.ends(0)
