@@ -10,6 +10,7 @@ import pytest
 
 from treadle.cli.output.text import (
     escaped_json,
+    indented,
     is_sentence,
     one_record,
     printable,
@@ -180,7 +181,21 @@ def test_a_record_wraps_between_words_and_keeps_commands_whole():
         "One of the keys is missing",
         "    (`treadle doctor`), or wrong.",
     ]
-    assert list(wrapped("all=false " * 2, 20, used=2)) == ["all=false", "  all=false"]
+    assert list(wrapped("all=false all=false", 20, used=2)) == ["all=false", "  all=false"]
+
+
+@pytest.mark.row("N11")
+def test_a_text_of_strangers_has_its_mark_on_every_line_of_the_terminal():
+    text = f"{'a' * 26}{FORGED}\n{'b ' * 20}"
+
+    assert indented(text, width=30).split("\n") == [
+        "  | " + "a" * 26,
+        f"  | {FORGED}",
+        "  | " + "b " * 12 + "b",
+        "  | " + "b " * 7,
+    ]
+    assert all(line.startswith("  | ") for line in indented(text * 50, width=47).split("\n"))
+    assert indented(text).split("\n") == [f"  | {line}" for line in text.split("\n")]
 
 
 def test_a_row_wraps_below_its_last_column():

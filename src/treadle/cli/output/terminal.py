@@ -114,7 +114,7 @@ class Terminal:
 
     def quote(self, text: str) -> None:
         """Write a text of strangers to standard output, each line indented and marked."""
-        self._put(self._out, indented(self.redactor.text(text)) + "\n")
+        self._quote(self._out, self.redactor.text(text))
 
     def data(self, value: Any) -> None:
         """Write a JSON value as one line to standard output, without its secrets."""
@@ -195,7 +195,7 @@ class Terminal:
             self.progress(text)
         elif not self.is_quiet:
             self._begin_record()
-            self._put(self._err, indented(self.redactor.text(text)) + "\n")
+            self._quote(self._err, self.redactor.text(text))
 
     def detail(self, text: str) -> None:
         """Write a record to standard error where the person wants to know more."""
@@ -260,8 +260,14 @@ class Terminal:
 
     def _record(self, stream: TextIO, text: str) -> None:
         used, self._column = self._column, 0
-        width = 0 if self._sink is not None else _width(stream)  # who takes it wraps it
-        self._put(stream, "\n".join(wrapped(one_record(text), width, used)) + "\n")
+        self._put(stream, "\n".join(wrapped(one_record(text), self._width(stream), used)) + "\n")
+
+    def _quote(self, stream: TextIO, text: str) -> None:
+        self._column = 0
+        self._put(stream, indented(text, width=self._width(stream)) + "\n")
+
+    def _width(self, stream: TextIO) -> int:
+        return 0 if self._sink is not None else _width(stream)  # who takes it wraps it
 
     def _put(self, stream: TextIO, text: str) -> None:
         if self._sink is not None:

@@ -136,9 +136,18 @@ def shown_resolution(outcome: str, value: object) -> str:
     return f"resolved as {outcome.replace('_', ' ')}{result}"
 
 
-def indented(text: str, mark: str = "  | ") -> str:
-    """Return a text of strangers with a mark before each line, so that none can be taken for a record of ours."""
-    return "\n".join(mark + line for line in printable(text).split("\n"))
+def indented(text: str, mark: str = "  | ", width: int = 0) -> str:
+    """Return a text of strangers with a mark before each line, so that none can be taken for a record of ours.
+
+    Args:
+        width: Columns of the terminal, whose edge would begin a line without a mark; 0 for a file.
+    """
+    room = width - len(mark)
+    return "\n".join(
+        mark + line[start:end].rstrip() if end < len(line) else mark + line[start:]
+        for line in printable(text).split("\n")
+        for start, end in _lines(line, room)
+    )
 
 
 def is_sentence(text: str) -> bool:
@@ -157,16 +166,18 @@ def wrapped(record: str, width: int, used: int = 0) -> Iterator[str]:
     """
     columns = [found.end() for found in _COLUMN.finditer(record, 0, width // 2)]
     indent = " " * max(columns[-1] if columns else 0, 2 if width < _SMALL else 4)
-    starts = [0, *_breaks(record, width, width - len(indent), used)] if width >= _MIN_WIDTH else [0]
-    if len(starts) == 1:
-        yield record
-        return
-    for start, end in pairwise([*starts, len(record)]):
-        yield (indent if start else "") + record[start:end].rstrip()
+    for number, (start, end) in enumerate(_lines(record, width, len(indent), used)):
+        yield (indent if number else "") + (record[start:end].rstrip() if end < len(record) else record[start:])
 
 
-def _breaks(text: str, width: int, later: int, used: int = 0) -> Iterator[int]:
-    """Yield where the lines after the first begin, in a text that is broken between words.
+def _lines(text: str, width: int, indent: int = 0, used: int = 0) -> Iterator[tuple[int, int]]:
+    """Return where each line of a text begins and ends that is broken between words; of a width that is too small, one line."""
+    starts = _breaks(text, width, width - indent, used) if width >= _MIN_WIDTH else ()
+    return pairwise([0, *starts, len(text)])
+
+
+def _breaks(text: str, width: int, later: int, used: int) -> Iterator[int]:
+    """Yield where the lines after the first begin.
 
     Args:
         later: The width of the later lines.

@@ -117,7 +117,7 @@ class Drawing:
 
     def quoted(self, text: str) -> str:
         """Draw a text of strangers, marked at the start of each line."""
-        return self._drawn(Text(indented(self.redactor.text(text)), style="dim"))
+        return self._drawn(Text(indented(self.redactor.text(text), width=self.width), style="dim"))
 
     def shell(self, command: str) -> str:
         """Draw a line of shell."""
@@ -201,7 +201,9 @@ class Drawing:
         first, _, rest = text.partition("\n\n") if preview.kind == "command" else (text, "", "")
         if preview.kind != "command":
             return self._drawn(Text(printable(first)))
-        return self._drawn(self._command(first, "  $ ")) + self._drawn(Text(indented(rest, "    "), style="dim"))
+        return self._drawn(self._command(first, "  $ ")) + self._drawn(
+            Text(indented(rest, "    ", self.width), style="dim")
+        )
 
     def _marks(self, count: int) -> list[str]:
         if count < 2:
