@@ -145,6 +145,12 @@ class Person:
             with contextlib.suppress(pexpect.TIMEOUT):
                 self._take(self.process.read_nonblocking(65536, timeout=0.05))
 
+    def rest(self) -> None:
+        """Take what comes until nothing has come for half a second."""
+        with contextlib.suppress(pexpect.TIMEOUT):
+            while True:
+                self._take(self.process.read_nonblocking(65536, timeout=0.5))
+
     def _sees(self, words: tuple[str, ...], without: str | None) -> bool:
         seen = self.look()
         flat = re.sub(r"\s+", " ", seen)

@@ -8,6 +8,16 @@ from conftest import Person, turn
 from treadle.testing import MockProvider, Turn, call
 
 
+def test_a_cost_that_nobody_can_know_is_never_shown_as_zero(person: Person) -> None:
+    person.start("chat", *person.script(turn("Once."), turn("Twice.")))
+    person.see("> ")
+    person.say("Go")
+    person.see("Once.", "cost unknown", "step 1 of 50")
+    person.say("/clear")
+    person.see("New session", "step 0 of 50")
+    assert "$0" not in person.raw
+
+
 @pytest.mark.row("X01")
 def test_a_response_streams_to_the_screen_before_it_ends(person: Person) -> None:
     turns = [Turn(text="First words of it. And the rest of it.", pieces=4, gate="g", hold_after_pieces=2)]
@@ -144,6 +154,21 @@ def test_ctrl_c_with_text_in_the_line_never_ends_the_program(person: Person) -> 
     person.press("one", "ctrl-c", "two", "ctrl-c", "three", "enter")
     seen = person.see("> three", "Still here.")
     assert "> one\n" not in seen
+
+
+def test_a_paste_that_the_terminal_does_not_mark_is_one_message(person: Person) -> None:
+    lines = [f"line {number}" for number in range(300)]
+    with MockProvider([Turn(text="I read it all.")]).in_thread() as provider:
+        person.start("chat", "-m", "openai-chat:mock", "--base-url", provider.base_url)
+        person.see("> ")
+        person.press("".join(f"{line}\r" for line in lines))
+        person.see("line 299")
+        while not provider.requests:  # an Enter that follows too soon belongs to the paste
+            person.press("enter")
+            person.rest()
+        person.see("I read it all.")
+    assert provider.requests[0].body["messages"][-1]["content"].split("\n")[:300] == lines
+    assert len(provider.requests) == 1
 
 
 @pytest.mark.row("E-READ")

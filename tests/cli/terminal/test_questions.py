@@ -160,6 +160,14 @@ def test_what_a_person_was_typing_answers_nothing_and_is_kept(person: Person) ->
     assert paid(person) == []
 
 
+def test_a_paste_that_the_terminal_does_not_mark_answers_nothing(person: Person) -> None:
+    start(person, turn(pay={"amount": 1}), turn("Next."))
+    person.press("yes, yes\ry\ry\r" * 20)
+    person.press("ctrl-c")
+    person.see("Interrupted.", "[tool] pay(amount=1)  skipped")
+    assert paid(person) == []
+
+
 def test_a_paste_answers_nothing(person: Person) -> None:
     start(person, turn(pay={"amount": 1}), turn("Done."))
     person.press("\x1b[200~y\r\x1b[201~", "v")

@@ -4,11 +4,13 @@ import asyncio
 import time
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack, suppress
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, Literal
 
 from treadle import (
     Agent,
+    ModelFacts,
     Run,
     RunResult,
     Session,
@@ -149,20 +151,23 @@ class Chat:
         standing.model = self.model or "no model"
         standing.mode = self.session.mode
         standing.budget = self.settings.budget
-        standing.window = self._window()
-        if state is not None:
-            standing.cost, standing.turns = state.spent.cost, state.spent.model_turns
+        known = self._known()
+        standing.window = known.window
+        cost, standing.turns = (Decimal(0), 0) if state is None else (state.spent.cost, state.spent.model_turns)
+        standing.cost = None if known.price is None and not cost else cost
         if self._board is not None and self._board.context_tokens:
             standing.context_tokens = self._board.context_tokens
         self.face.refresh()
 
-    def _window(self) -> int | None:
-        if self.settings.facts is not None and self.settings.facts.window is not None:
-            return self.settings.facts.window
-        try:
-            return None if self.model is None else known_facts(self.model).window
-        except TreadleError:
-            return None
+    def _known(self) -> ModelFacts:
+        """Return the window and the price of the model, as far as they are configured or known."""
+        given, known = self.settings.facts or ModelFacts(), ModelFacts()
+        with suppress(TreadleError):
+            known = ModelFacts() if self.model is None else known_facts(self.model)
+        return ModelFacts(
+            window=known.window if given.window is None else given.window,
+            price=self.settings.price or given.price or known.price,
+        )
 
     @property
     def agent(self) -> Agent:

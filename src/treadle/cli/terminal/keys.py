@@ -1,5 +1,6 @@
 """Keys: what each key does in a conversation. Draws nothing."""
 
+import time
 from typing import Protocol
 
 from prompt_toolkit.application import get_app
@@ -20,6 +21,27 @@ __all__ = ["EXTENDED_KEYS_OFF", "EXTENDED_KEYS_ON", "bindings", "learn_shift_ent
 EXTENDED_KEYS_ON = "\x1b[>4;1m"
 EXTENDED_KEYS_OFF = "\x1b[>4;0m"
 _SHIFT_ENTER = ("\x1b[27;2;13~", "\x1b[13;2u", "\x1bOM")
+
+
+_BURST_LINES = 2
+"""So many lines that have arrived behind a key are a paste which the terminal does not mark as one."""
+_BURST_KEYS = 30
+_BURST_SECONDS = 0.3
+"""A paste goes on while its keys follow each other as fast as that: it is read in pieces."""
+
+
+class _Burst:
+    """Whether keys arrive as nobody types them."""
+
+    def __init__(self) -> None:
+        self._until = float("-inf")
+
+    def goes_on(self, event: KeyPressEvent) -> bool:
+        now, behind = time.monotonic(), event.app.key_processor.input_queue
+        lines = sum(one.key in (Keys.ControlM, Keys.ControlJ) for one in behind)
+        if now < self._until or lines >= _BURST_LINES or len(behind) >= _BURST_KEYS:
+            self._until = now + _BURST_SECONDS
+        return now < self._until
 
 
 class Desk(Protocol):
@@ -47,19 +69,21 @@ def learn_shift_enter() -> None:
 
 def bindings(screen: Desk) -> KeyBindings:
     """Return what the keys do, beside the usual ones of a line editor."""
-    keys = KeyBindings()
-    _typing(keys, screen)
+    keys, burst = KeyBindings(), _Burst()
+    _typing(keys, screen, burst)
     _acting(keys, screen)
-    _answering(keys, screen)
+    _answering(keys, screen, burst)
     return keys
 
 
-def _typing(keys: KeyBindings, screen: Desk) -> None:
+def _typing(keys: KeyBindings, screen: Desk, burst: _Burst) -> None:
     @keys.add("enter", filter=~is_searching)
     def accept(event: KeyPressEvent) -> None:
         state = screen.buffer.complete_state
         if state is not None and state.current_completion is not None:
             screen.buffer.apply_completion(state.current_completion)
+        elif burst.goes_on(event):  # a line of a paste is not a message of its own
+            screen.buffer.newline(copy_margin=False)
         else:
             screen.accept()
 
@@ -130,7 +154,7 @@ def _acting(keys: KeyBindings, screen: Desk) -> None:  # noqa: C901 - one small 
         get_app().suspend_to_background()
 
 
-def _answering(keys: KeyBindings, screen: Desk) -> None:
+def _answering(keys: KeyBindings, screen: Desk, burst: _Burst) -> None:
     is_choosing = Condition(lambda: screen.dialog is not None and screen.dialog.is_choosing)
 
     @keys.add(Keys.Any, filter=is_choosing, eager=True)
@@ -138,6 +162,8 @@ def _answering(keys: KeyBindings, screen: Desk) -> None:
     def choose(event: KeyPressEvent) -> None:
         assert screen.dialog is not None
         pressed = event.key_sequence[0]
+        if burst.goes_on(event):
+            return
         if pressed.key in (Keys.ControlM, Keys.Enter):
             screen.dialog.choose("")
         elif pressed.key is Keys.Escape:
