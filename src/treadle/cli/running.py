@@ -6,7 +6,7 @@ import os
 import signal
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -26,7 +26,6 @@ from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import one_line, shown_name
 from treadle.cli.output.wording import for_terminal
 from treadle.events import AnyEvent, CallDecided, JournalDegraded, MessageAdded, RunResumed, RunStarted
-from treadle.state import Denial
 
 __all__ = ["carry_out", "quiet_logs"]
 
@@ -65,7 +64,7 @@ async def carry_out(
     report = result.report()
     screen.conclude(report)
     notifier.notify("a call is waiting for you" if result.approvals else f"the run has ended ({result.reason})")
-    for line in _denied([*result.denials, *below]):
+    for line in _denied((one.tool, one.rule, one.reason) for one in (*result.denials, *below)):
         terminal.say(line)
     _last_words(result, report, session, options, terminal)
     if result.unstored:
@@ -164,9 +163,9 @@ def _is_denied_below(event: AnyEvent) -> TypeGuard[CallDecided]:
     return isinstance(event, CallDecided) and event.parent_call is not None and event.decision == "deny"
 
 
-def _denied(denials: Sequence[Denial | CallDecided]) -> list[str]:
+def _denied(denials: Iterable[tuple[str, str, str]]) -> list[str]:
     """Say which calls were denied, and by what: whoever reads the answer alone would not know."""
-    found = Counter((one.tool, one.rule, one.reason) for one in denials)
+    found = Counter(denials)
     lines = []
     for (tool, rule, reason), count in list(found.items())[:_MAX_DENIED]:
         times = f" {count} times" if count > 1 else ""
