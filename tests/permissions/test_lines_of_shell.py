@@ -161,6 +161,12 @@ async def test_a_line_without_its_closing_quote_is_never_run_unasked(root: Path,
         "find . -name key",
         "cat secrets/*",
         "grep canary alias/*",
+        "sed -e p secrets/key",
+        "sed -ne p secrets/key",
+        "sed secrets/key -e p",
+        "sed -n p secrets/key",
+        "awk 1 secrets/key",
+        "awk -F : 1 secrets/key",
         "secrets/key",
         "./alias/key x",
         "cd out && W/secrets/key",
@@ -223,7 +229,15 @@ async def test_asking_overrides_allowing(root: Path):
 
 
 async def test_without_a_rule_what_reads_in_the_folder_runs_and_all_else_is_asked_about(root: Path):
-    assert await outcome("cat a.txt | wc -l", root, rules=()) == "ran"
+    for line in (
+        "cat a.txt | wc -l",
+        "grep -n a a.txt /dev/null",
+        "diff -u /dev/null a.txt",
+        "sed -n -e '/a/p' -e 2p a.txt",
+    ):
+        assert await outcome(line, root, rules=()) == "ran", line
+    assert await outcome("cp a.txt /dev/null", root, rules=("shell(cp:*)",)) == "asked"
+    assert await outcome("sed -e p /etc/passwd", root, rules=()) == "asked"
     assert await outcome("cat /etc/passwd", root, rules=()) == "asked"
     assert await outcome("cat out/x", root, rules=()) == "asked"
     assert await outcome("touch x", root, rules=()) == "asked"

@@ -307,9 +307,21 @@ def is_printing(arguments: Sequence[str]) -> bool:
 
 
 def _is_harmless_sed(arguments: Sequence[str], letters: str) -> bool:
-    scripts = [argument for argument in arguments if not argument.startswith("-")][:1]
-    is_plain = all(set(option[1:]) <= set(letters) for option in arguments if option.startswith("-"))
-    return is_plain and bool(scripts) and re.fullmatch(f"(?:{_HARMLESS_SED.pattern})+", scripts[0]) is not None
+    scripts: list[str] = []
+    others: list[str] = []
+    takes = False
+    for word in arguments:
+        if takes:
+            scripts.append(word)
+            takes = False
+        elif word.startswith("-"):
+            takes = word.endswith("e")
+            if not set(word[1:].removesuffix("e")) <= set(letters):
+                return False
+        else:
+            others.append(word)
+    found = scripts or others[:1]
+    return not takes and bool(found) and all(re.fullmatch(f"(?:{_HARMLESS_SED.pattern})+", one) for one in found)
 
 
 def _starts_program(argument: str) -> bool:

@@ -26,7 +26,7 @@ UNKNOWN = Program()
 _RUNNING = RUNNING_OPTIONS - AMBIGUOUS_OPTIONS
 _TEXTS = reader(operands="text")
 _SELECTING = reader(operands="first_text", plain="-F")
-_PRINTING = reader(operands="first_text", flags="-n -r -E -u -z -s")
+_PRINTING = reader(operands="first_text", texts="-e", plain="-e", flags="-n -r -E -u -z -s")
 
 
 class Part(NamedTuple):

@@ -120,7 +120,8 @@ def _named(one: Invocation, program: Program, arguments: tuple[str, ...]) -> lis
         if is_operand:
             seen += 1
             is_text = program.operands == "text" or (has_text and seen == 1 and kind == "operand")
-            texts += [] if is_text or word == "-" else [word, *_tails(word)]
+            is_no_file = word == "-" or (is_read and word == "/dev/null")
+            texts += [] if is_text or is_no_file else [word, *_tails(word)]
         elif kind == "value" and option not in program.plain:
             texts = [word, *_tails(word)]
         texts += [text for form in _PIECES for text in form.findall(word)] if may_read_texts else []
