@@ -64,7 +64,8 @@ async def carry_out(
     report = result.report()
     screen.conclude(report)
     notifier.notify("a call is waiting for you" if result.approvals else f"the run has ended ({result.reason})")
-    for line in _denied((one.tool, one.rule, one.reason) for one in (*result.denials, *below)):
+    denied = [(one.tool, one.rule, one.reason) for one in result.denials]
+    for line in _denied([*denied, *((one.tool, one.rule, one.reason) for one in below)]):
         terminal.say(line)
     _last_words(result, report, session, options, terminal)
     if result.unstored:
