@@ -88,6 +88,10 @@ class Host:
         self.approver_seconds: float | None = asks.approver_seconds
         self.sandbox: Runner | None = about.sandbox or (None if above is None else above.sandbox)
         self.in_doubt: InDoubt | None = about.in_doubt or (None if above is None else above.in_doubt)
+        self.states_above: tuple[SessionState, ...] = (
+            () if above is None else (above.session.state, *above.states_above)
+        )
+        """The states of the sessions that called this one, the nearest first."""
         self.warns_of_price = about.unpriced == "warn"
         self._seconds_before = self.spent.wall_seconds
 
@@ -183,6 +187,7 @@ def _execution(about: AgentSpec, host: Host, offering: Offering, asides: Asides,
         above=about.policies_above,
         hooks=hooks,
         top=host.top,
+        callers=host.states_above,
         sandbox=about.sandbox,
     )
     attempts = _attempts(about, host, offering, checker, hooks, deps)

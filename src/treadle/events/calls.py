@@ -2,8 +2,11 @@
 
 from typing import Any, ClassVar, Literal
 
+import msgspec
+
 from treadle.budgets import Spent
 from treadle.events.base import Event
+from treadle.fields import Documented
 from treadle.messages import ToolCall
 from treadle.tools import ApprovalType, Effect, JsonObject, Preview, ToolResult
 
@@ -15,6 +18,7 @@ __all__ = [
     "ChildEnded",
     "ChildStarted",
     "ContractViolated",
+    "DoubtBelow",
     "RulesGranted",
     "ToolAttemptFailed",
     "ToolFinished",
@@ -268,6 +272,21 @@ class ChildStarted(Event, frozen=True, kw_only=True, tag="child.started"):
     """Name of the agent that carries it out; empty in events of older versions."""
 
 
+class DoubtBelow(msgspec.Struct, Documented, frozen=True, kw_only=True):
+    """A call of unknown outcome in a session that carries out a call of another one."""
+
+    session_id: str
+    """The session that made the call."""
+    call_id: str
+    """Id of the call."""
+    tool: str
+    """Name of the tool."""
+    digest: str = ""
+    """Of tool and canonical arguments."""
+    business_key: str = ""
+    """What the tool's own `key` says that the call is about, as JSON."""
+
+
 class ChildEnded(Event, frozen=True, kw_only=True, tag="child.ended"):
     """The child's run has ended, or waits. What it has spent counts towards this run."""
 
@@ -280,6 +299,8 @@ class ChildEnded(Event, frozen=True, kw_only=True, tag="child.ended"):
     """The stop reason of the child's run."""
     spent: Spent = Spent()
     """Everything that the child has spent so far, in all its segments; so a second event of one child counts nothing twice."""
+    in_doubt: tuple[DoubtBelow, ...] = ()
+    """Its calls of unknown outcome, and those of agents that it called: what equals one of them needs a person's approval."""
 
 
 class ToolProgress(Event, frozen=True, kw_only=True, tag="tool.progress"):

@@ -5,7 +5,7 @@ from typing import Literal
 import msgspec
 
 from treadle.canonical import copied, digest, encoded
-from treadle.events import ActionDecided, ApprovalAnswered, ApprovalRequested, CallDecided
+from treadle.events import ActionDecided, ApprovalAnswered, ApprovalRequested, CallDecided, DoubtBelow
 from treadle.fields import explained
 from treadle.permissions.protection import PROTECTED
 from treadle.permissions.reviews import offered_rules, review_of, start_of
@@ -286,7 +286,7 @@ def has_started_before() -> Decision:
     return Decision(kind=DecisionKind.ASK, rule=IN_DOUBT, reason=reason)
 
 
-def equals_doubt(doubt: Doubt) -> Decision:
+def equals_doubt(doubt: Doubt | DoubtBelow) -> Decision:
     """The call equals another one, whose outcome is unknown: run under a new key, it could act a second time."""
     what = f"its key {doubt.business_key}" if doubt.business_key else "its arguments"
     reason = f"It equals call {doubt.call_id} of {doubt.tool} in {what}, whose outcome is unknown. If you allow it, it may act a second time: first find out how that call ended."

@@ -9,13 +9,22 @@ import msgspec
 
 from treadle.canonical import execution_id
 from treadle.errors import SessionHeld, UnknownSession
-from treadle.events import AnyEvent, ChildEnded, ChildStarted, RunFinished, RunResumed, ToolFinished, ToolInDoubt
+from treadle.events import (
+    AnyEvent,
+    ChildEnded,
+    ChildStarted,
+    DoubtBelow,
+    RunFinished,
+    RunResumed,
+    ToolFinished,
+    ToolInDoubt,
+)
 from treadle.messages import ToolCall
 from treadle.ports import Journal
 from treadle.redaction import redacted_logger
 from treadle.sessions.checkpoints import EffectRecord, effects_after, fold
 from treadle.sessions.ledger import Ledger
-from treadle.state import CallState, ChildState, SessionState
+from treadle.state import CallState, ChildState, Doubt, SessionState
 from treadle.stops import StopReason
 from treadle.tools import CallStatus, CheckedCall, JsonObject, ToolResult
 from treadle.tools.results import failed_result, failure_class
@@ -120,7 +129,24 @@ def ended(call_id: str | None, child: SessionState) -> ChildEnded:
     run = child.run
     if run is None:
         return ChildEnded(call_id=call_id, child_id=child.id, status="stopped", reason=StopReason.CANCELLED.value)
-    return ChildEnded(call_id=call_id, child_id=child.id, status=run.phase, reason=run.reason, spent=run.spent)
+    return ChildEnded(
+        call_id=call_id,
+        child_id=child.id,
+        status=run.phase,
+        reason=run.reason,
+        spent=run.spent,
+        in_doubt=tuple(map(_below, child.doubtful())),
+    )
+
+
+def _below(doubt: Doubt | DoubtBelow) -> DoubtBelow:
+    return DoubtBelow(
+        session_id=doubt.session_id,
+        call_id=doubt.call_id,
+        tool=doubt.tool,
+        digest=doubt.digest,
+        business_key=doubt.business_key,
+    )
 
 
 async def effects_of(journal: Journal, events: Sequence[AnyEvent]) -> list[EffectRecord]:

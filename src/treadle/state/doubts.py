@@ -2,7 +2,7 @@
 
 import msgspec
 
-from treadle.events import MessageAdded, ToolResolved, ToolStarted
+from treadle.events import DoubtBelow, MessageAdded, ToolResolved, ToolStarted
 from treadle.fields import Documented, explained
 from treadle.messages import ToolCall, user_message
 from treadle.tools import CheckedCall, Effect, JsonObject, business_key
@@ -66,7 +66,7 @@ def doubt_of(
 
 
 @explained
-def is_equal(doubt: Doubt, call: CheckedCall) -> bool:
+def is_equal(doubt: Doubt | DoubtBelow, call: CheckedCall) -> bool:
     """Whether a call means what a call in doubt meant: the same tool and key, or the same arguments."""
     if doubt.tool != call.name:
         return False

@@ -284,6 +284,9 @@ class SessionState(Standing):
         if (child := run.children.get(event.child_id)) is not None:
             run.spent = run.spent.with_child(event.spent, child.spent)
             child.status, child.reason, child.spent = event.status, event.reason, event.spent
+        self.doubts_below.pop(event.child_id, None)
+        if event.in_doubt:
+            self.doubts_below[event.child_id] = event.in_doubt
 
     def _tool_finished(self, event: ToolFinished) -> None:
         state = self._find(event.call_id)
@@ -327,6 +330,8 @@ class SessionState(Standing):
         call_id = event.call_id or ""
         if event.child_id:
             self.resolutions = (*self.resolutions, event)
+            if event.outcome != "unknown":
+                self._settle_below(event.child_id, call_id)
         elif (reported := self.doubts.pop(call_id, None)) is not None:
             self.resolutions = (*self.resolutions, event)
             if event.outcome == "unknown":
@@ -336,6 +341,12 @@ class SessionState(Standing):
             if state.approval is not None and state.approval.rule == IN_DOUBT and state.approval.answer is None:
                 self.approvals.pop(state.approval.id, None)  # the question has found its answer elsewhere
                 state.approval = None
+
+    def _settle_below(self, child_id: str, call_id: str) -> None:
+        """A person knows how a call of a child has ended."""
+        for name, below in tuple(self.doubts_below.items()):
+            kept = tuple(one for one in below if (one.session_id, one.call_id) != (child_id, call_id))
+            self.doubts_below[name] = kept
 
     def _close_step(self) -> None:
         """Invariant: the results enter the transcript together and in call order, whatever order they finished in."""

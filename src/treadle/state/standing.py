@@ -7,6 +7,7 @@ from typing import Any
 from treadle.events import (
     ApprovalRequested,
     CallDecided,
+    DoubtBelow,
     RulesGranted,
     SessionSpawned,
     SessionStatus,
@@ -31,7 +32,7 @@ class Standing:
     # A dict of so many names takes five times the memory, and a process may hold thousands of sessions.
     __slots__ = (
         "__weakref__", "_decided_early", "_missing", "_transcript", "answered", "approvals", "call_ids", "caller",
-        "compactions", "deeds", "doubts", "early", "facts", "granted", "has_empty_messages", "head", "id", "marks",
+        "compactions", "deeds", "doubts", "doubts_below", "early", "facts", "granted", "has_empty_messages", "head", "id", "marks",
         "message_ids", "message_seqs", "messages", "metadata", "mode", "moved_to", "open", "parent_id", "parent_seq",
         "resolutions", "rewinds", "run", "salvaged", "status", "step", "submitted",
     )  # fmt: skip
@@ -53,6 +54,8 @@ class Standing:
         """Pending and answered but not yet used."""
         self.doubts: dict[str, Doubt] = {}
         """Calls whose unknown outcome was reported to the model, until a person says how they ended."""
+        self.doubts_below: dict[str, tuple[DoubtBelow, ...]] = {}
+        """Calls of unknown outcome of sessions that carried out its calls, by the session that ended."""
         self.resolutions: tuple[ToolResolved, ...] = ()
         """How those calls ended."""
         self.deeds = Deeds()
@@ -203,6 +206,10 @@ class Standing:
             if state.suspended is None and state.call.id not in below
         ]
         return (*(doubt for doubt in self.doubts.values() if not doubt.resolution), *open_ones)
+
+    def doubtful(self) -> tuple[Doubt | DoubtBelow, ...]:
+        """Return the calls of unknown outcome that an equal call would repeat: its own, and those of agents that it called."""
+        return (*self.doubts.values(), *(one for below in self.doubts_below.values() for one in below))
 
     def open_effects(self) -> list[CallState]:
         """Return the calls that may still act, or ask a person whether they may: those without a result that are not reads."""

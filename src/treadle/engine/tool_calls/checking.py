@@ -116,8 +116,11 @@ class Checker:
         above: Sequence[Policy],
         hooks: Hooks,
         top: SessionState,
+        callers: Sequence[SessionState] = (),
         sandbox: Runner | None = None,
     ) -> None:
+        self.callers = callers
+        """The states of the sessions whose calls this one carries out, the nearest first."""
         self._offering = offering
         self._contracts = offering.contracts
         self._policy = policy

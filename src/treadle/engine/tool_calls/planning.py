@@ -49,6 +49,8 @@ class Planner:
         approving: Approving,
     ) -> None:
         self._ledger = ledger
+        self._states = (ledger.state, *checker.callers)
+        """Of the session, and of those whose calls it carries out: what is in doubt there must not be repeated here."""
         self._checker = checker
         self._early = early
         self._interrupt = interrupt
@@ -143,7 +145,7 @@ class Planner:
     async def _check(self, state: CallState, batch: Batch) -> Checked | None:
         """Return the checked call with a person's word on it, where there is one; None when the run was stopped meanwhile."""
         checked = await self._checked(state, batch, earlier=None if state.approval is None else state.approval.edited)
-        if self._ledger.state.doubts:
+        if self._has_doubts:
             checked = self._like_doubt(checked, state)
         checked = _unchanged(_doubted(checked, state, batch), state)
         answer = None if state.approval is None else consent.answer_of(state)
@@ -166,10 +168,14 @@ class Planner:
         question = self._equals_doubt(checked.call)
         return checked if question is None else _asked_about(checked, question)
 
+    @property
+    def _has_doubts(self) -> bool:
+        return any(state.doubts or state.doubts_below for state in self._states)
+
     def _equals_doubt(self, call: CheckedCall) -> Decision | None:
         if call.effect not in (Effect.KEYED, Effect.UNSAFE):
             return None
-        doubt = next((one for one in self._ledger.state.doubts.values() if is_equal(one, call)), None)
+        doubt = next((one for state in self._states for one in state.doubtful() if is_equal(one, call)), None)
         return None if doubt is None else consent.equals_doubt(doubt)
 
     def is_stale(self, call: CheckedCall) -> bool:
@@ -202,7 +208,7 @@ class Planner:
         """Return what to record, by call, of those that may not start after all: they equal a call of their own batch whose
         outcome has become unknown since they were decided on, and no person has allowed them."""
         asked: dict[str, list[AnyEvent]] = {}
-        for call in calls if self._ledger.state.doubts else ():
+        for call in calls if self._has_doubts else ():
             state = self._ledger.state.open.get(call.id)
             if state is None or _is_under_way(state, call) or consent.is_allowed(state):
                 continue
