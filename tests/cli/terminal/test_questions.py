@@ -261,7 +261,7 @@ def test_an_answer_from_another_process_closes_the_question_and_the_run_goes_on(
     person.say("Pay it")
     person.see("n  no")
     told = elsewhere(person, *arguments)
-    assert ("goes on with this answer" in told) or ("A live run stops within a second" in told)
+    assert ("continues with this answer" in told) or ("A live run stops within a second" in told)
     person.see(says, "Interrupted." if "cancel" in arguments else "Over.")
     assert paid(person) == done
 

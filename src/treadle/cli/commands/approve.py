@@ -64,7 +64,7 @@ async def _answer(options: Options, terminal: Terminal) -> int:
         )
     title = f"{'Allowed' if answer == 'allow' else 'Denied'} by {by}: "
     if is_live:
-        then = f". Session {root_id} is being run, and goes on with this answer."
+        then = f". Session {root_id} is already running, and continues with this answer."
     elif program and root_id == session_id:
         then = f". Resume the run in the program that has the agent {shown_name(program)}: it is not known here."
     else:

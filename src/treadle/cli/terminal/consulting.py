@@ -95,7 +95,7 @@ class Consulting:
     # --- what happens elsewhere
 
     async def _elsewhere(self, session: Session, approval: Approval, lost: asyncio.Event) -> str:
-        """Wait until the request waits no longer, and say why.
+        """Wait until the request has been answered or withdrawn, and say by whom.
 
         Raises:
             SessionHeld: Another process has taken the session over: this one was suspended for too long.
@@ -106,12 +106,12 @@ class Consulting:
                 raise SessionHeld(
                     f"Session {session.id!r} was taken over by another process. To continue it here later: /resume {session.id}"
                 )
-            with suppress(JournalError):  # the store is away: the person can answer all the same
+            with suppress(JournalError):  # the store has failed: the person can still answer
                 if not await _waits(session, approval):
                     return await self._ended(session, approval)
 
     async def _ended(self, session: Session, approval: Approval) -> str:
-        """Say what has happened to a request that waits no longer, and who did it."""
+        """Say what has happened to a request, and who did it."""
         for left in await self._journal.inbox(approval.session_id or session.id):
             said = left.body
             if left.kind == "answer" and said["approval_id"] == approval.id:
@@ -120,7 +120,7 @@ class Consulting:
                 reason = f": {one_line(str(said['reason']), 200)}" if said["reason"] else ""
                 return f"{_ANSWERED[str(said['answer'])]} by {by} from elsewhere{edited}{reason}."
         is_cancelled = any(left.kind == "cancel" for left in await self._journal.inbox(session.id))
-        return "The run was cancelled from elsewhere." if is_cancelled else "The request no longer waits."
+        return "The run was cancelled from elsewhere." if is_cancelled else "The request has been withdrawn."
 
     # --- answers
 

@@ -27,7 +27,7 @@ _BURST_LINES = 2
 """So many lines that have arrived behind a key are a paste which the terminal does not mark as one."""
 _BURST_KEYS = 30
 _BURST_SECONDS = 0.3
-"""A paste goes on while its keys follow each other as fast as that: it is read in pieces."""
+"""A paste continues while its keys follow each other as fast as that: it is read in pieces."""
 
 
 class _Burst:
@@ -36,7 +36,7 @@ class _Burst:
     def __init__(self) -> None:
         self._until = float("-inf")
 
-    def goes_on(self, event: KeyPressEvent) -> bool:
+    def continues(self, event: KeyPressEvent) -> bool:
         now, behind = time.monotonic(), event.app.key_processor.input_queue
         lines = sum(one.key in (Keys.ControlM, Keys.ControlJ) for one in behind)
         if now < self._until or lines >= _BURST_LINES or len(behind) >= _BURST_KEYS:
@@ -82,7 +82,7 @@ def _typing(keys: KeyBindings, screen: Desk, burst: _Burst) -> None:
         state = screen.buffer.complete_state
         if state is not None and state.current_completion is not None:
             screen.buffer.apply_completion(state.current_completion)
-        elif burst.goes_on(event):  # a line of a paste is not a message of its own
+        elif burst.continues(event):  # a line of a paste is not a message of its own
             screen.buffer.newline(copy_margin=False)
         else:
             screen.accept()
@@ -162,7 +162,7 @@ def _answering(keys: KeyBindings, screen: Desk, burst: _Burst) -> None:
     def choose(event: KeyPressEvent) -> None:
         assert screen.dialog is not None
         pressed = event.key_sequence[0]
-        if burst.goes_on(event):
+        if burst.continues(event):
             return
         if pressed.key in (Keys.ControlM, Keys.Enter):
             screen.dialog.choose("")
