@@ -151,6 +151,20 @@ async def test_where_nobody_answers_the_run_waits_and_says_how_it_continues(
     assert paid(paying) == 1
 
 
+async def test_a_question_of_the_model_says_how_a_person_answers_it(treadle: Any):
+    ask = {"calls": [{"name": "ask_user", "arguments": {"question": "Which branch?"}}]}
+    model = treadle.script("ask.json", [ask, {"text": "It is main."}])
+    async with client(treadle, "-m", model, "--tools", "ask_user") as session:
+        result = await session.call_tool("run_task", {"task": "Go"})
+        session_id = result.structured_content["session_id"]
+        assert f'treadle answer {session_id} "ANSWER"' in result.content[0].text
+
+        await asyncio.to_thread(treadle, "answer", session_id, "main", code=0)
+        resumed = await session.call_tool("resume_task", {"session_id": session_id})
+
+    assert resumed.content[0].text == "It is main."
+
+
 @pytest.mark.row("E-MCP-SERVE")
 async def test_a_run_may_be_told_to_deny_what_nobody_can_be_asked_about(paying: Any):
     async with client(paying, *served(paying, "--on-approval", "deny")) as session:

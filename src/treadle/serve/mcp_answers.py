@@ -109,13 +109,13 @@ def outcome(result: RunResult, *, approve: str) -> types.CallToolResult:
         **({} if result.stop.output is None else {"output": result.stop.output}),
     }
     return types.CallToolResult(
-        content=[types.TextContent(type="text", text=_summary(result, waiting))],
+        content=[types.TextContent(type="text", text=_summary(result, waiting, approve))],
         structured_content=msgspec.to_builtins(said),
         is_error=result.status.value in ("failed", "stopped"),
     )
 
 
-def _summary(result: RunResult, waiting: list[dict[str, Any]]) -> str:
+def _summary(result: RunResult, waiting: list[dict[str, Any]], approve: str) -> str:
     if result.completed:
         return result.text
     lines = [result.text] if result.text else []
@@ -124,6 +124,10 @@ def _summary(result: RunResult, waiting: list[dict[str, Any]]) -> str:
         lines += [
             f"The call of {one['tool']} waits for a person, who allows it with: {one['command']}" for one in waiting
         ]
+    elif result.reason is StopReason.INPUT_REQUIRED:
+        answer = approve.replace("treadle approve {id}", f'treadle answer {result.session_id} "ANSWER"')
+        lines.append(f"A person answers with: {answer}")
+    if result.status.value == "paused":
         lines.append(f"Then call {RESUME_TASK} with the session_id {result.session_id!r}.")
     return "\n".join(lines)
 
