@@ -60,5 +60,19 @@ async def test_other_files_are_not(root, path):
     assert await kinds(root, path) == ["allow", "allow", "allow"]
 
 
+@pytest.mark.row("D-PROTECTED")
+async def test_a_repository_below_the_root_folder_counts_for_what_lies_in_it(root, tmp_path_factory):
+    above = tmp_path_factory.mktemp("above")
+    root.rename(above / "deep")
+    folder = above / "some"
+    folder.mkdir()
+    (above / "deep").rename(folder / "repository")
+
+    for path in RUN:
+        assert await kinds(above, f"some/repository/{path}") == ["ask", "ask", "ask"], path
+    assert await kinds(above, "some/repository/src/main.py") == ["allow", "allow", "allow"]
+    assert await kinds(above, "some/clean.sh") == ["allow", "allow", "allow"]
+
+
 async def test_outside_of_a_repository_nothing_is(tmp_path):
     assert await kinds(tmp_path, "clean.sh") == ["allow", "allow", "allow"]

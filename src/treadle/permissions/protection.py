@@ -85,12 +85,17 @@ def _of_the_home(call: CheckedCall, line: JudgedLine | None) -> str | None:
 def _protected(call: CheckedCall, line: JudgedLine | None) -> str | None:
     """Return what of a call is protected, in words; None where nothing is."""
     if line is not None:
-        return _protected_in(line, () if line.among is None else line.among.obeyed_files())
+        written = [one.subject for one in line.reached if one.access == "write"]
+        return _protected_in(line, () if line.among is None else line.among.obeyed_files(_from_the_top(written)))
     for subject in _subjects(call):
-        own = () if subject.among is None else subject.among.obeyed_files()
+        own = () if subject.among is None else subject.among.obeyed_files(_from_the_top([subject]))
         if _is_kept(subject.names, own) or makes_repository(subject.names):
             return f"{subject.names[0]} is protected"
     return None
+
+
+def _from_the_top(subjects: Sequence[Subject]) -> list[str]:
+    return [name for one in subjects for name in one.names if name.startswith("/")]
 
 
 def _is_kept(names: Sequence[str], own: Sequence[str]) -> bool:

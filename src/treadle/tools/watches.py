@@ -65,7 +65,11 @@ class FileNames(Protocol):
         """
         ...
 
-    def obeyed_files(self) -> Sequence[str]:
+    def obeyed_files(self, paths: Sequence[str] = ()) -> Sequence[str]:
         """Return the files that say what Treadle itself may do, and those that git is configured to run or read when it is asked for the state
-        of the repository here: from `/`, as they are named and with links resolved. They need not exist."""
+        of a repository here: from `/`, as they are named and with links resolved. They need not exist.
+
+        Args:
+            paths: From `/`: what a call writes. The repositories in which it lies count, beside that of the folder itself.
+        """
         ...

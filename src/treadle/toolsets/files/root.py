@@ -20,6 +20,7 @@ import msgspec
 from treadle.canonical import find_unencodable
 from treadle.errors import ConfigurationError, Rejected
 from treadle.errors import shown as shown_value
+from treadle.sandboxes.closing import repository_of
 from treadle.sandboxes.configured import configured_names
 from treadle.sandboxes.own import obeyed_files
 from treadle.tools import Subject, ToolContext
@@ -41,6 +42,7 @@ __all__ = [
 
 _MAX_PATH_CHARS = 4096
 _MAX_DETOURS = 100  # links and `..` of one path: enough for people, an end for a ring of links
+_MAX_WRITTEN = 50  # paths of one call whose repositories are looked for
 _MAX_SIBLINGS = 2000  # names compared with a misspelt one
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC  # a FIFO would block without NONBLOCK
@@ -204,9 +206,15 @@ class Root:
         """Return the protected files of the person's home that a call reaches by other names; None where there are too many files to search."""
         return home_names(path or self._path, "tree" if path is None else extent, self._path)
 
-    def obeyed_files(self) -> Sequence[str]:
-        """Return the files that say what Treadle itself may do, wherever they lie, and those here that git is configured to run or read."""
-        named = [f"{self._path.rstrip('/')}/{one}" for one in configured_names(self._path)]
+    def obeyed_files(self, paths: Sequence[str] = ()) -> Sequence[str]:
+        """Return the files that say what Treadle itself may do, wherever they lie, and those here that git is configured to run or read.
+
+        Args:
+            paths: From `/`: what a call writes. The repositories in which it lies count, too.
+        """
+        found = (repository_of(os.path.dirname(one)) for one in dict.fromkeys(paths[:_MAX_WRITTEN]))  # noqa: PTH120 - texts
+        trees = [top for one in found if one is not None and (top := one[0]).startswith(f"{self._path.rstrip('/')}/")]
+        named = [f"{self._path.rstrip('/')}/{one}" for one in configured_names(self._path, trees)]
         return (*obeyed_files(), *named, *map(os.path.realpath, named))
 
     def begin(self, name: str) -> tuple[str, tuple[str, ...]]:
