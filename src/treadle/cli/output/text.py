@@ -61,7 +61,7 @@ _RECORD = re.compile(r"[\w-]*\s?[:\]]", re.ASCII)
 _WIDE = "\u2e80-\u9fff\uac00-\ud7af\uff01-\uffef"
 _WORD = re.compile(rf"\s+|[{_WIDE}]|[^\s{_WIDE}]+")
 # A command in grave accents, and one after a colon: who copies it needs it in one piece.
-_WHOLE = re.compile(rf"[^\s`]*`[^`]+`[^\s`]*|(?<=: )treadle(?: [\w./:=@-]+)+|{_WORD.pattern}")
+_WHOLE = re.compile(rf"[^\s`]{{0,40}}`[^`]+`[^\s`]{{0,40}}|(?<=: )treadle(?: [\w./:=@-]+)+|{_WORD.pattern}")
 _CLUSTER = re.compile(
     "(?:[\U0001f1e6-\U0001f1ff]{2}|.)"
     "(?:[\u0300-\u036f\u200c\u20d0-\u20ff\ufe00-\ufe0f\U0001f3fb-\U0001f3ff\U000e0020-\U000e007f\U000e0100-\U000e01ef]|\u200d.?)*",
