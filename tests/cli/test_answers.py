@@ -44,3 +44,14 @@ def test_a_question_of_an_agent_that_is_called_by_name_is_answered_in_its_caller
 def test_an_answer_is_recorded_as_it_was_typed(treadle: Any, value: str) -> None:
     treadle("run", *asking(treadle), "--session", "s", "Go", code=11)
     assert treadle.json("answer", "s", value, "--json")["answer"] == value
+
+
+def test_two_questions_are_answered_one_after_the_other(treadle: Any) -> None:
+    both = {"calls": [*QUESTION["calls"], {"name": "ask_user", "arguments": {"question": "Which folder?"}}]}
+    model = treadle.script("both.json", [both, {"text": "Fine."}])
+    treadle("run", "-m", model, "--tools", "ask_user", "--session", "s", "Go", code=11)
+
+    assert "Which branch? - main" in treadle("answer", "s", "main", code=0).stderr
+    assert "Which folder? - src" in treadle("answer", "s", "src", code=0).stderr
+    assert "already has its input" in treadle("answer", "s", "docs", code=2).stderr
+    assert treadle("resume", "s", code=0).stdout == "Fine.\n"

@@ -166,13 +166,17 @@ class Standing:
         return [state for state in self.open.values() if state.suspended is not None and state.result is None]
 
     @property
+    def questions(self) -> list[CallState]:
+        """The calls with which its run is paused that wait for somebody's answer, and not for approval or a time, in order."""
+        if self.run is None or self.run.phase != "paused":
+            return []
+        waits = [(one, one.suspended) for one in self.suspended]
+        return [one for one, what in waits if what is not None and not what.asks and what.due_at is None]
+
+    @property
     def question(self) -> CallState | None:
-        """The first call with which its run is paused that waits for somebody's answer, and not for approval or a time; None without one."""
-        is_paused = self.run is not None and self.run.phase == "paused"
-        waits = (
-            [one for one in self.suspended if one.suspended is not None and not one.suspended.asks] if is_paused else []
-        )
-        return next((one for one in waits if one.suspended is not None and one.suspended.due_at is None), None)
+        """The first of its `questions`; None without one."""
+        return next(iter(self.questions), None)
 
     @property
     def carried_out(self) -> dict[str, list[str]]:

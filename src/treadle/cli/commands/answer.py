@@ -1,7 +1,9 @@
 """`treadle answer`: answer the question with which a run waits, such as one of the tool `ask_user`. Runs nothing."""
 
 import asyncio
+from contextlib import suppress
 
+from treadle import Session, UnknownInput
 from treadle.cli.exits import UsageError
 from treadle.cli.input.options import Options
 from treadle.cli.input.places import same_journal
@@ -10,6 +12,7 @@ from treadle.cli.origins import program_of, resuming
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import one_line, shown_name
 from treadle.cli.sessions import find_session, opened, opened_session, person
+from treadle.state import CallState
 
 __all__ = ["command"]
 
@@ -26,12 +29,12 @@ async def _answer(options: Options, text: str, terminal: Terminal) -> int:
     async with opened(settings_of(options).journal, must_exist=True) as journal:
         info = await find_session(journal, options.id)
         async with opened_session(journal, info.id) as session:
-            asked = session.state.question
-            if asked is None or asked.suspended is None:
+            questions = session.state.questions
+            if not questions:
                 raise UsageError(
                     f"Session {session.id} waits for no answer: it is {session.state.phase}. `treadle approvals` lists calls that wait for approval."
                 )
-            await session.input(asked.call.id, text, by=by)
+            asked = await _given(session, questions, text, by)
             program, resume, root_id = program_of(session), resuming(session), session.state.root_id
     if options.as_json:
         terminal.data({"session_id": info.id, "call_id": asked.call.id, "answer": text, "by": by})
@@ -41,5 +44,17 @@ async def _answer(options: Options, text: str, terminal: Terminal) -> int:
         if program and root_id == info.id
         else f"Resume with: {resume}{same_journal(options)}"
     )
-    terminal.say(f"Answered by {by}: {one_line(asked.suspended.waits_for, 120)} - {one_line(text, 300)}. {then}")
+    question = "" if asked.suspended is None else one_line(asked.suspended.waits_for, 120)
+    terminal.say(f"Answered by {by}: {question} - {one_line(text, 300)}. {then}")
     return 0
+
+
+async def _given(session: Session, questions: list[CallState], text: str, by: str) -> CallState:
+    """Answer the first question that has no answer yet, and return it."""
+    *others, last = questions
+    for one in others:
+        with suppress(UnknownInput):  # it has one already
+            await session.input(one.call.id, text, by=by)
+            return one
+    await session.input(last.call.id, text, by=by)
+    return last
