@@ -52,7 +52,7 @@ def known(one: Invocation) -> tuple[str, Program]:
 
 
 def _lists(subcommand: str, words: Sequence[str]) -> bool:
-    """Whether a subcommand that may change something only lists with these words."""
+    """Whether a subcommand that may change something only lists with these arguments."""
     asking = ASKING_FOR_LISTS.get(subcommand, frozenset())
     known = LISTING[subcommand] | asking
     may_name = not asking.isdisjoint(words)
