@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import suppress
+from typing import Any
 
 from treadle import Session, UnknownInput
 from treadle.cli.exits import UsageError
@@ -12,7 +13,6 @@ from treadle.cli.origins import program_of, resuming
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import one_line, shown_name
 from treadle.cli.sessions import find_session, opened, opened_session, person
-from treadle.state import CallState
 
 __all__ = ["command"]
 
@@ -49,7 +49,7 @@ async def _answer(options: Options, text: str, terminal: Terminal) -> int:
     return 0
 
 
-async def _given(session: Session, questions: list[CallState], text: str, by: str) -> CallState:
+async def _given(session: Session, questions: list[Any], text: str, by: str) -> Any:  # Any: a call that waits
     """Answer the first question that has no answer yet, and return it."""
     *others, last = questions
     for one in others:
