@@ -75,7 +75,7 @@ def test_sessions_are_listed_with_their_folder_where_it_is_another_one(chatting:
     chatting.press("ctrl-d")
     chatting.ends(0)
     chatting.start("chat", *chatting.script(turn("Hello.")), "-c")
-    chatting.see("You: First question", "The first answer.", "context 1")
+    chatting.see("You: First question", "The first answer.", without="context 0 ")
 
 
 def test_a_session_of_another_folder_is_continued_with_a_word(chatting: Person) -> None:
