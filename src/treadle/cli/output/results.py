@@ -16,7 +16,9 @@ def shown_result(result: ToolResult) -> str:
             return ended + out + ("\n" if out and err and not out.endswith("\n") else "") + err
         case {"output": str(output)}:
             return output
-        case refused if result.status == "rejected" and refused is not None:  # the message only says that details follow
+        case refused if (
+            result.status == "rejected" and refused is not None
+        ):  # the message only says that details follow
             said = refused.get("error") if isinstance(refused, dict) else refused
             return said if isinstance(said, str) else shown_json(refused, 2000)
         case _:
