@@ -128,7 +128,7 @@ def test_an_option_that_is_near_to_none_lists_them_all() -> None:
     [
         ("opnai:gpt-5", "'openai:gpt-5'"), ("antropic:claude", "'anthropic:claude'"), ("OpenAI-Chat:m", "'openai-chat:m'"),
         ("demmo", "'demo'"), ("gemni:flash", "'gemini:flash'"), ("openai", "'openai:NAME'"), ("openai:", "'openai:NAME'"),
-        ("gpt-5", "'openai:gpt-5'"), ("gpt5-mini", "'openai:gpt-5-mini'"), ("claude-sonnet-4-5", "'anthropic:claude-sonnet-4-5'"),
+        ("gpt-5", "'openai:gpt-5'"), ("gpt5-mini", "'openai:gpt-5-mini'"), ("claude-sonnet-4-5", "'anthropic:claude-sonnet-4-5'"), ("script:", "'script:FILE'"),
     ],
 )  # fmt: skip
 def test_a_misspelt_model_is_answered_with_the_nearest(name: str, near: str) -> None:

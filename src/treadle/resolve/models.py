@@ -56,10 +56,12 @@ def _meant(dialect: str, model: str) -> str:
     """Return the question what was meant, where a name is near to a known one or stands alone."""
     if dialect in VENDORS:  # the model is missing
         return f" Name a model after the colon, as in '{dialect}:NAME'."
+    if dialect == "script":
+        return " Name a file after the colon, as in 'script:FILE'."
     names = {name: f"{name}{':' + model[:100] if model else ''}" for name in (*VENDORS, *_OTHERS)}
     if not model:  # the vendor may be missing
         names = {one.partition(":")[2]: one for one in reversed(list(known_models()))} | names
-    near = difflib.get_close_matches(dialect[:100].casefold(), list(names), n=1, cutoff=0.6)
+    near = difflib.get_close_matches(dialect[:100].casefold(), list(names), n=1, cutoff=0.75)
     return f" Did you mean '{names[near[0]]}'?" if near else ""
 
 
