@@ -46,6 +46,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Judge"]
 
+_STORE_SECONDS = 0.02
+"""How long a slow store may take between the engine's last look at the clock and the request."""
+
 
 class Judge:
     """Watches one life."""
@@ -219,7 +222,7 @@ class Judge:
             return
         now = self._life.timeline.now
         first = self._first_sent.setdefault((ctx.session.id, shelf.stretches, ctx.session.step), now)
-        if now > first + limit and first >= max(process.woken_at, process.store.hangs_until):
+        if now > first + limit + _STORE_SECONDS and first >= max(process.woken_at, process.store.hangs_until):
             self.blame(f"{ctx.call.name} of {ctx.call.id} is sent {now - first:.2f} s after the first of its response")
 
     def _check_equal_doubt(self, place: tuple[str, str], shelf: "Shelf", intent: ToolStarted, arguments: str) -> None:
@@ -423,8 +426,10 @@ def _mode_of(shelf: "Shelf", call_id: str) -> str:
 
 
 def _ref_of(shelf: "Shelf", call_id: str) -> int:
-    """Return the `ref` of a proposed call; 0 where it has none that can be read."""
-    for event in shelf.events:
+    """Return the `ref` of a call, as a person has edited it or as it was proposed; 0 where it has none that can be read."""
+    for event in reversed(shelf.events):
+        if isinstance(event, ApprovalAnswered) and event.call_id == call_id and event.arguments is not None:
+            return int(event.arguments.get("ref", 0))
         if isinstance(event, ModelFinished):
             for call in event.message.calls:
                 if call.id == call_id:

@@ -49,6 +49,8 @@ FOUND = (
     155078187,
     170077558,
     175026883,
+    170369076,
+    175409309,
 )
 """Seeds beyond the ten thousand that broke a promise, or that were judged wrongly, at some time."""
 TESTS = Path(__file__).resolve().parent.parent
