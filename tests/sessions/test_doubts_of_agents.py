@@ -62,3 +62,24 @@ async def test_other_calls_of_the_caller_run_as_before() -> None:
     )
     assert (await lead.run("Pay")).completed
     assert paid == [40, 41]
+
+
+@tool(effect="unsafe", permission="ask")
+async def refund(amount: int) -> str:
+    """Refund an invoice."""
+    return f"{amount}"
+
+
+async def test_a_doubt_of_an_agent_outlives_its_deleted_session(tmp_path: Path) -> None:
+    paid.clear()
+    asks = Agent(ScriptedModel([call("pay", amount=40), call("refund", amount=40), text("Done.")]), tools=[pay, refund])
+    model = ScriptedModel([call("first", task="Pay"), call("pay", amount=40), text("Done.")])
+    lead = Agent(model, tools=[pay, asks.as_tool("first", "Pay.", effect="read")])
+    async with open_session(tmp_path / "j.db", id="s") as session:
+        first = await lead.run("Pay", session=session)
+        assert first.reason == "approval_required"
+        async with open_session(session.journal, id=first.children[0].session_id) as child:
+            await child.delete()
+        again = await lead.run("Pay again", session=session)
+    assert [one.approval_type for one in again.approvals] == ["in_doubt"]
+    assert paid == [40]

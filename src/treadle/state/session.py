@@ -284,6 +284,8 @@ class SessionState(Standing):
         if (child := run.children.get(event.child_id)) is not None:
             run.spent = run.spent.with_child(event.spent, child.spent)
             child.status, child.reason, child.spent = event.status, event.reason, event.spent
+        if event.status == "gone":
+            return  # nobody can say more of its calls: what was in doubt still is
         self.doubts_below.pop(event.child_id, None)
         if event.in_doubt:
             self.doubts_below[event.child_id] = event.in_doubt
