@@ -4,7 +4,7 @@ from pathlib import Path
 
 import msgspec
 
-from treadle import Session, TreadleError, UnknownSession, open_session
+from treadle import Session, UnknownSession, open_session
 from treadle.cli.exits import UsageError
 from treadle.cli.input.options import Options
 from treadle.cli.input.places import absolute
@@ -12,7 +12,7 @@ from treadle.cli.input.settings import settings_of
 from treadle.cli.origins import absolute_model, folder_of, is_same_folder, origin_in
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import counted, one_line
-from treadle.cli.sessions import is_there, opened
+from treadle.cli.sessions import UNREADABLE, is_there, opened
 from treadle.ports import Journal
 
 __all__ = ["continued"]
@@ -50,7 +50,7 @@ async def _newest_here(journal: Journal, root: Path) -> str:
         try:
             async with open_session(journal, id=info.id) as session:
                 folder = folder_of(session)
-        except (TreadleError, ArithmeticError, LookupError, TypeError, ValueError):  # one that is broken is not meant
+        except UNREADABLE:  # one that is broken is not meant
             continue
         if folder is None:
             continue

@@ -4,7 +4,7 @@ import getpass
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, suppress
 
-from treadle import JournalError, Session, UnknownApproval, open_journal, open_session
+from treadle import JournalError, Session, TreadleError, UnknownApproval, open_journal, open_session
 from treadle.cli.exits import UsageError
 from treadle.cli.input.options import Options
 from treadle.cli.input.places import journal_file
@@ -13,6 +13,7 @@ from treadle.events import ApprovalRequested, RunStarted
 from treadle.ports import HasOverview, Journal, SessionInfo
 
 __all__ = [
+    "UNREADABLE",
     "apply_mode",
     "find_approval",
     "find_session",
@@ -26,6 +27,11 @@ __all__ = [
     "person",
 ]
 
+UNREADABLE = (TreadleError, ArithmeticError, LookupError, TypeError, ValueError)
+"""What opening a session raises whose events are damaged, or cannot be reached."""
+_ALSO_NAMED = {"mark": "NAME", "rewind": "POINT"}
+"""What actions of `sessions` are given besides the session."""
+
 
 async def apply_mode(session: Session, settings: Settings, options: Options) -> None:
     """Set the mode of a session: of a new one as the settings say, of another one where it was asked for now."""
@@ -33,10 +39,6 @@ async def apply_mode(session: Session, settings: Settings, options: Options) -> 
     is_wanted = settings.is_mode_asked or session.state.run is None
     if is_wanted and session.mode != settings.mode:
         await session.set_mode(settings.mode, by=person(options))
-
-
-_ALSO_NAMED = {"mark": "NAME", "rewind": "POINT"}
-"""What actions of `sessions` are given besides the session."""
 
 
 @asynccontextmanager

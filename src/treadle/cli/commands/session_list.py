@@ -6,13 +6,13 @@ from typing import Any, get_args
 
 import msgspec
 
-from treadle import Explanation, TreadleError, open_session
+from treadle import Explanation, open_session
 from treadle.cli.input.options import Options
 from treadle.cli.input.settings import settings_of
 from treadle.cli.origins import folder_of, is_same_folder
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import counted, one_line, shown_time
-from treadle.cli.sessions import find_session, is_there, opened
+from treadle.cli.sessions import UNREADABLE, find_session, is_there, opened
 from treadle.events import SessionStatus
 from treadle.ports import Journal, SessionFilter, SessionInfo
 
@@ -116,7 +116,7 @@ async def _read(journal: Journal, info: SessionInfo) -> _Row:
         async with open_session(journal, id=info.id, on_store_failure="stop") as session:
             approvals, doubts = await session.approvals(), await session.doubts()
             about, caller, folder = await session.explain(), session.state.caller, folder_of(session)
-    except (TreadleError, ArithmeticError, LookupError, TypeError, ValueError) as exc:
+    except UNREADABLE as exc:
         return _Row(info=info, fault=str(exc) or type(exc).__name__)
     return _Row(
         info=info,

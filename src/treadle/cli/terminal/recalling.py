@@ -2,11 +2,12 @@
 
 from typing import Protocol
 
-from treadle import Session, TreadleError, open_session
+from treadle import Session, open_session
 from treadle.cli.input.settings import Settings
 from treadle.cli.origins import folder_of, is_same_folder
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import one_line, shown_time
+from treadle.cli.sessions import UNREADABLE
 from treadle.cli.terminal.board import Said
 from treadle.cli.terminal.faces import Face
 from treadle.events import MessageAdded, ModelFinished
@@ -74,7 +75,7 @@ async def _place(chat: Conversation, info: SessionInfo) -> str | None:
     try:
         async with open_session(chat.journal, id=info.id) as session:
             folder, is_own = folder_of(session), session.state.caller is None
-    except (TreadleError, ArithmeticError, LookupError, TypeError, ValueError):  # to continue it will say what is wrong
+    except UNREADABLE:  # to continue it will say what is wrong
         return ""
     if not is_own:
         return None
