@@ -111,6 +111,12 @@ def test_a_session_by_its_id_continues_with_its_own_model_and_a_configured_one_i
     assert "No model is named" in treadle("run", "--session", "new", "First", code=2).stderr
 
 
+def test_a_session_continues_at_the_server_of_its_own_model(treadle):
+    with MockProvider([Turn(text="One."), Turn(text="Two.")]).in_thread() as provider:
+        treadle("run", *treadle.served(provider), "--session", "s1", "First", code=0)
+        assert treadle("run", "-c", "Second", code=0).stdout == "Two.\n"
+
+
 def test_to_continue_nothing_says_what_to_do(treadle):
     assert "`treadle run`" in treadle("run", "-m", "demo", "--last", "Go", code=2).stderr
 
