@@ -310,3 +310,19 @@ async def test_the_next_prompt_answers_a_question_of_the_model(treadle: Any):
 
     assert editor.statuses(editor.calls()[0].tool_call_id)[-1] == "completed"
     assert editor.text.endswith("It is main.")
+
+
+async def test_an_answer_from_elsewhere_counts_and_the_next_prompt_follows_it(treadle: Any):
+    ask = {"calls": [{"name": "ask_user", "arguments": {"question": "Which branch?"}}]}
+    editor = Editor("dismiss")
+    model = treadle.script("ask.json", [ask, {"text": "It is main."}])
+    async with connected(treadle, editor, "-m", model, "--tools", "ask_user") as agent:
+        session = await agent.new_session(cwd=str(treadle.folder), mcp_servers=[])
+        await agent.prompt(session_id=session.session_id, prompt=said("Go"))
+        await asyncio.to_thread(treadle, "answer", session.session_id, "main", code=0)
+        await agent.prompt(session_id=session.session_id, prompt=said("next"))
+
+    assert editor.statuses(editor.calls()[0].tool_call_id)[-1] == "completed"
+    shown = treadle("sessions", "show", session.session_id, code=0).stdout
+    assert '{"answer":"main"}' in shown
+    assert shown.index('{"answer":"main"}') < shown.index("[user] next") < shown.index("It is main.")

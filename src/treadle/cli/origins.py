@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from treadle import Session
+from treadle import Agent, Session
 from treadle.cli.exits import UsageError
 from treadle.cli.guidance import guidance_of
 from treadle.cli.input.options import Options
@@ -18,10 +18,12 @@ from treadle.cli.input.settings import Settings, ToolSource
 from treadle.cli.input.values import instructions_of
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import one_line, shown_name
+from treadle.events import CallDecided
 
 __all__ = [
     "absolute_model",
     "check_agent",
+    "check_tools",
     "folder_of",
     "is_same_folder",
     "origin_in",
@@ -154,6 +156,27 @@ def check_agent(session: Session, *, accepts_change: bool) -> None:
             f"are not known here. Resume it in that program: await Agents([agent]).resume(journal, {session.id!r}). "
             "To continue without them: add --accept-change."
         )
+
+
+def check_tools(agent: Agent, session: Session) -> None:
+    """Refuse to lose an open call because its tool was left out this time: it waits, had started, or was about to."""
+    owners = {} if session.state.run is None else session.state.run.tool_owners
+    known, toolsets = {tool.name for tool in agent.tools}, {toolset.name for toolset in agent.toolsets}
+    waiting = {approval.tool for approval in session.approvals() if approval.session_id == session.id}
+    waiting |= {
+        state.call.name
+        for state in session.state.unanswered
+        if state.approval is not None or state.started is not None or _may_start(state.decision)
+    }
+    if missing := sorted(name for name in waiting - known if owners.get(name) not in toolsets):
+        raise UsageError(
+            f"An unfinished call needs the tool {', '.join(missing)}, which is not among {', '.join(sorted(known | toolsets))}. "
+            "Pass the same --tools as before."
+        )
+
+
+def _may_start(decision: CallDecided | None) -> bool:
+    return decision is not None and decision.decision in ("allow", "ask")
 
 
 def tell_other_folder(options: Options, session: Session, terminal: Terminal) -> None:

@@ -280,14 +280,17 @@ class Prompted:
 
 
 async def _answered(session: Session, said: object, by: str) -> bool:
-    """Give a call that waits for an answer what the person has said; return whether there was one."""
+    """Give a call that waits for an answer what the person has said; return whether its run continues."""
     asked = session.state.question
     if asked is None or not isinstance(said, str):
         return False
     try:
         await session.input(asked.call.id, said, by=by)
-    except UnknownInput:  # it has been answered already
-        return False
+    except UnknownInput:  # it was answered from elsewhere, or its run was cancelled
+        left = await session.journal.inbox(session.id)
+        if session.state.question is None or any(one.kind == "cancel" for one in left):
+            return False
+        await session.steer(said)  # that answer counts, and the model reads this one after it
     return True
 
 

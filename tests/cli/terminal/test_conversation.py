@@ -1,6 +1,11 @@
 """A conversation at a real terminal: what streams, what runs, what is whole, and what each key does to it."""
 
+import json
+import os
 import shutil
+import subprocess
+import sys
+from typing import Any
 
 import pytest
 
@@ -357,6 +362,65 @@ def test_the_next_message_answers_a_question_of_the_model(person: Person) -> Non
     person.see("ask_user waits for Which branch? Type the answer.")
     person.say("main")
     person.see('{"answer":"main"}', "It is main.")
+
+
+@pytest.mark.parametrize("then", ["answered", "continued"])
+def test_an_answer_from_elsewhere_counts_and_the_late_one_returns_to_the_line(person: Person, then: str) -> None:
+    start_asking(person)
+    elsewhere(person, "answer", "s", "main")
+    if then == "continued":
+        elsewhere(person, "resume", "s")
+    person.say("next")
+    person.see("Not sent: the question was answered from elsewhere.", "> next")
+    if then == "answered":
+        person.see('{"answer":"main"}', "It is main.", "> next")
+    person.press("enter")
+    person.see("One more.") if then == "answered" else person.see("It is main.")
+    (result,) = sessions_show(person)["calls"]
+    assert "main" in str(result)
+
+
+def test_a_message_after_a_cancellation_from_elsewhere_is_a_task(person: Person) -> None:
+    start_asking(person)
+    elsewhere(person, "cancel", "s")
+    person.say("Another task")
+    person.see("It is main.", without="Not sent")
+
+
+def test_an_answer_is_not_lost_where_its_tool_was_left_out(person: Person) -> None:
+    start_asking(person)
+    person.press("ctrl-d")
+    person.ends(0)
+    person.start("chat", "-c")
+    person.see("> ", "Session s")
+    person.say("main")
+    person.see("An unfinished call needs the tool ask_user", "Pass the same --tools as before.")
+    person.press("ctrl-d")
+    person.ends(0)
+    person.start("chat", "-c", "--tools", "ask_user")
+    person.see("> ", "Session s")
+    person.say("main")
+    person.see('{"answer":"main"}', "It is main.")
+
+
+def start_asking(person: Person) -> None:
+    script = person.script(turn(ask_user={"question": "Which branch?"}), turn("It is main."), turn("One more."))
+    person.start("chat", *script, "--tools", "ask_user", "--session", "s")
+    person.see("> ")
+    person.say("Go")
+    person.see("ask_user waits for Which branch? Type the answer.")
+
+
+def elsewhere(person: Person, *words: str) -> str:
+    environment = {**os.environ, "HOME": str(person.folder), "TREADLE_HOME": str(person.home)}
+    command = [sys.executable, "-m", "treadle", *words]
+    return subprocess.run(
+        command, cwd=person.folder, env=environment, check=True, capture_output=True, text=True
+    ).stdout
+
+
+def sessions_show(person: Person) -> Any:
+    return json.loads(elsewhere(person, "sessions", "show", "s", "--json"))
 
 
 def test_the_command_that_is_printed_at_the_end_continues_and_says_where(person: Person) -> None:

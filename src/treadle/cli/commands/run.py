@@ -12,16 +12,15 @@ from treadle.cli.guidance import guidance_of
 from treadle.cli.input.options import Options
 from treadle.cli.input.settings import Settings, settings_of
 from treadle.cli.making import make_agent, resumed_budget
-from treadle.cli.origins import check_agent, origin_of, restored, tell_other_folder
+from treadle.cli.origins import check_agent, check_tools, origin_of, restored, tell_other_folder
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import counted
 from treadle.cli.ruling import idle_rules
 from treadle.cli.running import carry_out, quiet_logs
 from treadle.cli.sessions import apply_mode, find_session, last_model, opened, opened_session
 from treadle.cli.standard_input import check_given, read_task
-from treadle.events import CallDecided
 
-__all__ = ["check_tools", "command", "go_on", "start"]
+__all__ = ["command", "go_on", "start"]
 
 
 def command(options: Options, terminal: Terminal) -> int:
@@ -97,27 +96,6 @@ async def go_on(options: Options, terminal: Terminal) -> int:
             run = agent.stream_resume(session, budget=resumed_budget(session, settings), deadline=options.deadline)
             run.remember(origin_of(settings, model, options))
             return await carry_out(run, session, settings=settings, options=options, terminal=terminal)
-
-
-def check_tools(agent: Agent, session: Session) -> None:
-    """Refuse to lose an open call because its tool was left out this time: it waits, had started, or was about to."""
-    owners = {} if session.state.run is None else session.state.run.tool_owners
-    known, toolsets = {tool.name for tool in agent.tools}, {toolset.name for toolset in agent.toolsets}
-    waiting = {approval.tool for approval in session.approvals() if approval.session_id == session.id}
-    waiting |= {
-        state.call.name
-        for state in session.state.unanswered
-        if state.approval is not None or state.started is not None or _may_start(state.decision)
-    }
-    if missing := sorted(name for name in waiting - known if owners.get(name) not in toolsets):
-        raise UsageError(
-            f"An unfinished call needs the tool {', '.join(missing)}, which is not among {', '.join(sorted(known | toolsets))}. "
-            "Pass the same --tools as before."
-        )
-
-
-def _may_start(decision: CallDecided | None) -> bool:
-    return decision is not None and decision.decision in ("allow", "ask")
 
 
 def _tell_restored(session: Session, terminal: Terminal) -> None:

@@ -25,7 +25,7 @@ from treadle.cli.consent import interactive_policy
 from treadle.cli.input.options import Options
 from treadle.cli.input.settings import Settings
 from treadle.cli.making import make_agent, resumed_budget
-from treadle.cli.origins import check_agent, origin_of
+from treadle.cli.origins import check_agent, check_tools, origin_of
 from treadle.cli.output.notifying import Notifier
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import counted, one_line, one_record
@@ -333,6 +333,7 @@ class Chat:
         files = [*mentioned(text, root), *self._attached]
         self._attached = []
         task = message_of(self._with_shell(text), files, root)
+        self._shell_output = ""
         agent = self.agent
         self.face.said(text)
         self._say_what_is_attached(text, files)
@@ -349,18 +350,32 @@ class Chat:
             self.face.tell(f"note: {note}")
 
     async def _replied(self, call_id: str, text: str) -> bool:
-        """Answer a call that waits, and continue its run; return False if it has been answered already."""
-        with suppress(UnknownInput):
+        """Answer a call that waits, and continue its run; return False if it was cancelled: the text is a task."""
+        check_tools(self.agent, self.session)
+        try:
             await self.session.input(call_id, self._with_shell(text), by=person(self.options))
-            self.face.said(text)
+        except UnknownInput:
+            return await self._continued_elsewhere(text)
+        self._shell_output = ""
+        self.face.said(text)
+        await self.go_on()
+        return True
+
+    async def _continued_elsewhere(self, text: str) -> bool:
+        """Return a late answer to the person: the first one counts, and its run continues. Return False if the run was cancelled."""
+        if any(left.kind == "cancel" for left in await self.journal.inbox(self.session.id)):
+            return False
+        self.face.tell("Not sent: the question was answered from elsewhere. What you entered is in the input line.")
+        self.face.prefill(text)
+        if self.session.state.question is not None:
             await self.go_on()
-            return True
-        return False
+        return True
 
     async def go_on(self) -> None:
         """Resume the session's run, where one was paused, stopped or broke off."""
         self.session.check_resumable()
         check_agent(self.session, accepts_change=self.options.accepts_change)
+        check_tools(self.agent, self.session)
         await self._see_through(self._resumed())
 
     def _resumed(self) -> Run:
@@ -369,7 +384,7 @@ class Chat:
         return run
 
     def _with_shell(self, text: str) -> str:
-        ran, self._shell_output = self._shell_output, ""
+        ran = self._shell_output
         return f"{text}\n\n# Commands that the person ran\n\n{ran}" if ran else text
 
     async def _see_through(self, run: Run) -> None:
