@@ -84,6 +84,19 @@ def test_what_has_left_the_group_may_tidy_up_before_it_is_ended(kept: Processes,
     assert (tmp_path / "said").read_text() == "bye\n"
 
 
+@pytest.mark.row("K06")
+def test_the_group_is_asked_to_end_only_once(kept: Processes, tmp_path: Path):
+    os.mkfifo(tmp_path / "fifo")
+    line = f"trap 'echo asked >> {tmp_path}/said' TERM; echo up > {tmp_path}/up; while :; do read never <> {tmp_path}/fifo; done"
+    process = start(kept, line)
+    until((tmp_path / "up").exists)
+
+    kept.kill(process)
+
+    assert ended(kept, process).status == "killed"
+    assert (tmp_path / "said").read_text() == "asked\n"
+
+
 def test_a_program_whose_reader_has_ended_is_ended_by_its_signal(kept: Processes):
     line = "yes | head -1; echo ${PIPESTATUS[0]}; ulimit -f 1; head -c 9999 /dev/zero > /dev/shm/treadle-$$; echo $?; rm /dev/shm/treadle-$$"
     process = start(kept, line)

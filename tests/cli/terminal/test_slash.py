@@ -78,6 +78,16 @@ def test_sessions_are_listed_with_their_folder_where_it_is_another_one(chatting:
     chatting.see("You: First question", "The first answer.", without="context 0 ")
 
 
+def test_a_long_answer_is_recalled_by_its_beginning(person: Person) -> None:
+    said = "\n".join(f"line {number}" for number in range(1, 21))
+    person.start("chat", *person.script(turn(said)), "Count")
+    person.see("line 20")
+    person.press("ctrl-d")
+    person.ends(0)
+    person.start("chat", "-c")
+    person.see("You: Count", "line 12 ...", without="line 13")
+
+
 def test_a_session_of_another_folder_is_continued_with_a_word(chatting: Person) -> None:
     (chatting.folder / "other").mkdir()
     chatting.press("ctrl-d")
@@ -151,6 +161,15 @@ def test_a_line_of_shell_runs_and_goes_along_with_the_next_message(person: Perso
     told = provider.requests[-1].body["messages"][-1]["content"]
     assert told.startswith("What was that?")
     assert "$ cat b.txt; exit 3\nfine\n" in told
+
+
+def test_ctrl_c_says_that_it_stops_a_run(person: Person) -> None:
+    person.start("chat", *person.script(turn(wait={})), *person.tools())
+    person.see("> ")
+    person.say("Wait for it")
+    person.wait_for_file("started")
+    person.press("ctrl-c")
+    person.see("Stopping the run. Press Ctrl+C again", "Interrupted.")
 
 
 def test_a_line_of_shell_is_interrupted(person: Person) -> None:
