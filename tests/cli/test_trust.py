@@ -255,15 +255,12 @@ def hooked(treadle: Any, project: Path, command: str) -> None:
         f"{sys.executable} 'a b/check.py'",
         f"X=check.py; {sys.executable} $X",
         f"cd tools && {sys.executable} ./check.py",
-        f'cd "$CLAUDE_PROJECT_DIR"/tools; cd deep && {sys.executable} check.py',
         f"cd tools/deep && {sys.executable} ../check.py",
         f"{sys.executable} -m tools.check",
         f"cd tools; {sys.executable} -m check",
         f"{sys.executable} $PWD/check.py",
         f'{sys.executable} "$(pwd)/check.py"',
-        f"{sys.executable} ./chec[k].p?",
         f"{sys.executable} -mtools.check",
-        f"sh -c '{sys.executable} ./chec\\k.py'",
         f"env A=b {sys.executable} ./check.py",
     ],
 )
@@ -298,39 +295,6 @@ def test_a_file_that_a_hook_with_args_starts_is_approved_with_it(treadle: Any, p
     ran, words = run(treadle)
     assert not ran
     assert "changed check.py" in words
-
-
-@pytest.mark.row("D-TRUST")
-@pytest.mark.parametrize(
-    "command", [f'{sys.executable} "$(cat place)"', '"$(cat place)"/check.py', "eval $(cat place)"]
-)
-def test_a_hook_whose_file_cannot_be_known_before_cannot_be_trusted(treadle: Any, project: Path, command: str):
-    treadle("trust", "approve", code=0)
-    hooked(treadle, project, command)
-
-    said = treadle("trust", "approve", code=2).stderr
-    assert "is known only once it runs" in said
-    assert "a script in .treadle" in said
-    ran, words = run(treadle)
-    assert not ran
-    assert "Its hooks and allow rules are ignored" in words
-    assert treadle.json("trust", "--json", code=0)[0]["state"] == "changed"
-
-
-@pytest.mark.row("D-TRUST")
-@pytest.mark.parametrize(
-    ("command", "file"),
-    [("make -s check", "Makefile"), ("npm run check", "package.json"), ("cd tools && make", "tools/makefile")],
-)
-def test_a_file_that_a_hooks_program_reads_by_custom_is_approved_with_it(
-    treadle: Any, project: Path, command: str, file: str
-):
-    (treadle.folder / "tools").mkdir()
-    (treadle.folder / file).write_text("{}\n")
-    hooked(treadle, project, command)
-    treadle("trust", "approve", code=0)
-
-    assert file in treadle.json("trust", "--json", code=0)[0]["files"]
 
 
 @pytest.mark.row("D-TRUST")

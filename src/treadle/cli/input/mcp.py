@@ -7,7 +7,6 @@ changed entry asks again, and so does a changed program of the folder that the e
 import hashlib
 import os
 import re
-import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -17,7 +16,7 @@ import msgspec
 from treadle import ConfigurationError, McpEntry, McpTools, mcp_entries
 from treadle.cli.exits import UsageError
 from treadle.cli.input.config import Layer
-from treadle.cli.input.named_files import BY_CUSTOM, Named, exec_line, files_named, usual_variables
+from treadle.cli.input.named_files import exec_line, files_named
 from treadle.cli.input.places import user_config
 from treadle.cli.input.trust import read_own, write_own
 
@@ -114,17 +113,15 @@ def _is_disabled(entry: McpEntry) -> bool:
 def _state(entry: McpEntry, folder: Path, approved: Mapping[str, str]) -> Literal["approved", "waiting", "changed"]:
     if entry.name not in approved:
         return "waiting"
-    is_same = approved[entry.name] == _digest(entry, folder) and not _named(entry, folder).unknown
-    return "approved" if is_same else "changed"
+    return "approved" if approved[entry.name] == _digest(entry, folder) else "changed"
 
 
 def programs_of(entry: McpEntry, folder: Path) -> dict[str, Path]:
-    """Return the programs of a folder that an entry names, by their names. Files of data that it names do not count."""
-    named = _named(entry, folder)
-    return {name: path for name, path in named.files.items() if name in named.code or _is_program(path)}
+    """Return the files of a folder that an entry names, by their names. Files of data do not count."""
+    return {name: path for name, path in _named(entry, folder).items() if path.suffix.lower() not in _DATA}
 
 
-def _named(entry: McpEntry, folder: Path) -> Named:
+def _named(entry: McpEntry, folder: Path) -> dict[str, Path]:
     """Return the files that an entry names, its variables replaced as a start would."""
     try:
         server = entry.tools(folder=folder.absolute()).server
@@ -135,31 +132,11 @@ def _named(entry: McpEntry, folder: Path) -> Named:
         given = said.get("env")
         env = {name: str(value) for name, value in given.items()} if isinstance(given, dict) else {}
         cwd = str(said["cwd"]) if said.get("cwd") else None
-    line = exec_line(words, cwd)
-    line += "".join(f"; {shlex.join([_LOADED.get(name, 'true'), value])}" for name, value in env.items())
-    return files_named(Path(os.path.realpath(folder)), line, {**usual_variables(os.environ), **env})
+    return files_named(Path(os.path.realpath(folder)), exec_line([*words, *env.values()], cwd))
 
 
-_LOADED = {**dict.fromkeys(("BASH_ENV", "ENV"), "sh"), "PYTHONSTARTUP": "python", "NODE_OPTIONS": "eval"}
-"""Variables whose value a program carries out, and what would do so with it."""
-
-
-def _is_program(path: Path) -> bool:
-    try:
-        with path.open("rb") as file:
-            return (
-                path.suffix.lower() in _PROGRAMS
-                or path.name in BY_CUSTOM
-                or os.access(path, os.X_OK)
-                or file.read(2) == b"#!"
-            )
-    except OSError:
-        return True  # what cannot be read cannot be approved
-
-
-_PROGRAMS = frozenset(
-    {".py", ".js", ".mjs", ".cjs", ".ts", ".mts", ".sh", ".bash", ".rb", ".pl", ".php", ".lua", ".jar", ".ps1"}
-)
+_DATA = frozenset({".csv", ".db", ".jsonl", ".log", ".md", ".pid", ".sqlite", ".sqlite3", ".txt"})
+"""Ends of files that a server keeps writing: they are no part of what is approved."""
 
 
 def _digest(entry: McpEntry, folder: Path) -> str:
@@ -215,14 +192,9 @@ def approve_server(server: ListedServer, folder: Path, environment: Mapping[str,
     """Remember that a person trusts a folder's server as it is now.
 
     Raises:
-        UsageError: It is disabled, or which file it starts is known only once it runs: approval would not be bound to it.
+        UsageError: It is disabled.
     """
     _refuse_disabled(server)
-    if unknown := _named(server.entry, folder).unknown:
-        raise UsageError(
-            f"MCP server {server.entry.name!r} cannot be approved: which file `{unknown[0][:80]}` is in its command is known only once "
-            f"it runs. Name the file in {server.origin}."
-        )
     page = _approved(environment)
     page.folders.setdefault(os.path.realpath(folder), {})[server.entry.name] = _digest(server.entry, folder)
     write_own(_place(environment), msgspec.json.encode(page))

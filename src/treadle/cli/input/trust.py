@@ -1,6 +1,6 @@
 """Trust: which folders' own configuration counts, by its content. A person has looked at it and said so; a change asks again.
 
-What comes with a folder is all that lies in its `.treadle`, and the files of it that its hooks start. Its digest is kept in the person's own folder. Before that, nothing of it
+What comes with a folder is all that lies in its `.treadle`, and the files of it that its hooks name. Its digest is kept in the person's own folder. Before that, nothing of it
 is run, and of its configuration only what tightens holds.
 """
 
@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 
 from treadle.cli.exits import UsageError
-from treadle.cli.input.named_files import exec_line, files_named, usual_variables
+from treadle.cli.input.named_files import exec_line, files_named
 from treadle.cli.input.places import user_config
 
 __all__ = [
@@ -162,13 +162,7 @@ def _started(root: Path, hooks: bytes) -> Iterator[tuple[str, tuple[Path, bytes]
     except (ValueError, RecursionError):
         return  # such hooks cannot be read
     for command in commands:
-        named = files_named(root, command, usual_variables(os.environ))
-        if named.unknown:
-            raise UsageError(
-                f"{root / _HOOKS} cannot be trusted: which file `{named.unknown[0][:80]}` is in the hook `{command[:80]}` is known only once it "
-                "runs. Name the file in the command, or write the command into a script in .treadle and name that."
-            )
-        for name, path in named.files.items():
+        for name, path in files_named(root, command).items():
             yield name, (path, _content(path, _MAX_PROGRAM_BYTES))
 
 
