@@ -46,6 +46,7 @@ class _End(msgspec.Struct, frozen=True, kw_only=True, tag="end", omit_defaults=T
     usage: Usage | None = None
     cut_calls: tuple[str, ...] = ()
     unnamed_calls: tuple[str, ...] = ()
+    has_strays: bool = False
     has_damaged_text: bool = False
     origin: str | None = None
     finish_reason: str | None = None
@@ -273,6 +274,7 @@ def _stored(part: ModelPart) -> _Stored:
                 usage=part.usage,
                 cut_calls=tuple(sorted(part.cut_calls)),
                 unnamed_calls=tuple(sorted(part.unnamed_calls)),
+                has_strays=part.has_strays,
                 has_damaged_text=part.has_damaged_text,
                 origin=part.origin,
                 finish_reason=part.finish_reason,
@@ -292,6 +294,7 @@ def _played(part: _Stored) -> ModelPart:
         usage=part.usage,
         cut_calls=frozenset(part.cut_calls),
         unnamed_calls=frozenset(part.unnamed_calls),
+        has_strays=part.has_strays,
         has_damaged_text=part.has_damaged_text,
         origin=part.origin,
         finish_reason=part.finish_reason,

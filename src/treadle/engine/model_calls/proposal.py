@@ -175,7 +175,7 @@ class Proposer:
         self._purse.settle(finished.usage, finished.cost)
         return Proposal(
             finished=finished,
-            refusal=refusals.of_response(end.finish, closing=closing),
+            refusal=refusals.of_response(end.finish, closing=closing, has_strays=end.has_strays),
             cut_calls=collected.cut,
             repeated_calls=collected.repeated,
             failure=end.failure,

@@ -55,11 +55,12 @@ _STOPPED = "Not executed: the run was stopped."
 # --- its response
 
 
-def of_response(finish: Finish, *, closing: bool) -> str | None:
+def of_response(finish: Finish, *, closing: bool, has_strays: bool = False) -> str | None:
     """Return why no call of a response may start, or None where they may.
 
     Args:
         closing: Whether the run is at its limit, and the response was to call nothing.
+        has_strays: Whether it holds arguments that may belong to one call or to another.
     """
     if closing:
         return "Not executed: the run is at its limit and no more tools may be called."
@@ -68,6 +69,8 @@ def of_response(finish: Finish, *, closing: bool) -> str | None:
             return "Not executed: the response was cut off by its output limit. Issue the calls again, fewer at a time."
         case Finish.REFUSED:
             return "Not executed: the response was ended by the provider's content filter."
+        case _ if has_strays:
+            return "Not executed: the server sent arguments whose call it does not say. Issue the calls again, one at a time."
         case _:
             return None
 

@@ -134,7 +134,8 @@ def _joined(first: ModelEnd, second: ModelEnd) -> ModelEnd:
     usage = None
     if first.usage is not None or second.usage is not None:
         usage = (first.usage or Usage()) + (second.usage or Usage())
-    return msgspec.structs.replace(second, parts=(*first.parts, *second.parts), usage=usage)
+    strays = first.has_strays or second.has_strays
+    return msgspec.structs.replace(second, parts=(*first.parts, *second.parts), usage=usage, has_strays=strays)
 
 
 def _with_betas(headers: Mapping[str, str], options: Mapping[str, Any]) -> tuple[Mapping[str, str], Mapping[str, Any]]:

@@ -169,6 +169,10 @@ class AnthropicResponse(BlockResponse[AnswerBlock]):
 
     def _grow(self, event: _Event) -> list[ModelPart]:
         block = self._blocks.open_at(_index(event))
+        arguments = text_or_nothing(event.delta and event.delta.partial_json)
+        if arguments and (block is None or block.kind in ("text", "thinking")):
+            self._blocks.lose(arguments)
+            return []
         if block is None or event.delta is None:
             raise ModelResponseInvalid("The server sent a piece of a block that it did not begin.")
         return self._blocks.shown(block, block.grow(event.delta))

@@ -15,7 +15,7 @@ from treadle.providers.bedrock.parts import ConverseBlock, Delta
 from treadle.providers.http.block_response import BlockResponse
 from treadle.providers.http.event_stream import EventStreamReader, StreamException, exception_error
 from treadle.providers.http.reading import AnswerError
-from treadle.providers.payload.lenient import count, counted, decode, text_or_nothing
+from treadle.providers.payload.lenient import arguments_text, count, counted, decode, text_or_nothing
 
 __all__ = ["ConverseResponse"]
 
@@ -168,9 +168,10 @@ class ConverseResponse(BlockResponse[ConverseBlock]):
         if event.delta is None:
             raise ModelResponseInvalid("The server sent a piece of a block that holds nothing.")
         block = self._blocks.open_at(index)
+        if event.delta.tool_use is not None and (block is None or block.kind in ("text", "thinking")):
+            self._blocks.lose(arguments_text(event.delta.tool_use.input))
+            return []
         if block is None:
-            if event.delta.tool_use is not None:
-                raise ModelResponseInvalid("The server sent a piece of a call that it did not begin.")
             block = ConverseBlock()  # words and thoughts have no start
             self._blocks.begin(index, block)
             if event.delta.reasoning_content is not None:

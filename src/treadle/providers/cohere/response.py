@@ -185,7 +185,8 @@ class CohereResponse(BlockResponse[CohereBlock]):
             return self._blocks.begin(place, call_block(piece))
         block = self._blocks.open_at(place)
         if block is None:
-            raise ModelResponseInvalid("The server sent a piece of a call that it did not begin.")
+            self._blocks.lose(piece.arguments)
+            return []
         return self._blocks.shown(block, block.grow(piece.arguments))
 
     def _whole_blocks(self, message: _Message, body: bytes) -> list[CohereBlock]:

@@ -10,6 +10,7 @@ from treadle.errors import ModelResponseInvalid
 from treadle.messages import Media, Opaque, Part, Text, Thinking, ToolCall
 from treadle.ports import CallReady, ModelPart, TextDelta, ThinkingDelta
 from treadle.providers.gemini.contents import PROVIDER
+from treadle.providers.payload.arguments import may_have_lost
 from treadle.providers.payload.lenient import arguments_text, call_arguments, decode, text_or_nothing
 from treadle.tools import JsonObject
 
@@ -71,7 +72,7 @@ class GeminiParts:
         part = decode(raw, _parts)
         signature = text_or_nothing(part.thought_signature) or None
         if part.function_call is not None:
-            return [self._add_call(part.function_call, signature)]
+            return self._add_call(part.function_call, signature)
         if isinstance(part.text, str):
             return self._add_words(part.text, signature, is_thought=part.thought is True)
         payload = decode(raw, _values)
@@ -85,9 +86,21 @@ class GeminiParts:
     def all(self) -> tuple[Part, ...]:
         """Return the parts as they stand."""
         self._close_words()
+        calls = [part for part in self._whole if isinstance(part, ToolCall)]
+        if any(
+            call.name for call in calls
+        ):  # one without a name is a call only where there is no other, so that the model is told
+            return tuple(part for part in self._whole if not isinstance(part, ToolCall) or part.name)
         return tuple(self._whole)
 
-    def _add_call(self, call: _Call, signature: str | None) -> ModelPart:
+    @property
+    def has_strays(self) -> bool:
+        """Whether nobody can say of some arguments to which call they belong."""
+        calls = [part for part in self._whole if isinstance(part, ToolCall)]
+        named = ((call.id, call.name, call.arguments.strip() != "{}") for call in calls if call.id not in self.unnamed)
+        return any(not call.name for call in calls) or may_have_lost(named)
+
+    def _add_call(self, call: _Call, signature: str | None) -> list[ModelPart]:
         if call.partial_args or call.will_continue:
             raise ModelResponseInvalid("The server streams a call's arguments in pieces, which nobody asked for.")
         self._close_words()
@@ -105,7 +118,7 @@ class GeminiParts:
         self._calls += 1
         self.size += 1
         self._whole.append(made)
-        return CallReady(made)
+        return [CallReady(made)] if made.name else []
 
     def _add_words(self, text: str, signature: str | None, *, is_thought: bool) -> list[ModelPart]:
         if not text and signature is None:

@@ -126,6 +126,7 @@ class GeminiResponse(Response):
             finish=self._finish,
             usage=self.counted,
             unnamed_calls=frozenset(self._parts.unnamed),
+            has_strays=self._parts.has_strays,
             finish_reason=self._reason or None,
         )
 

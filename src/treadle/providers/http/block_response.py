@@ -40,6 +40,7 @@ class BlockResponse(Response, Generic[_Block]):
             cut_calls=gathered.cut,
             unnamed_calls=gathered.unnamed,
             is_retold=self._blocks.is_retold,
+            has_strays=gathered.has_strays,
             finish_reason=self._reason or None,
         )
 

@@ -184,6 +184,8 @@ def _take_whole(body: bytes, answer: Answer, response: Response) -> list[ModelPa
 
 def _check_size(end: ModelEnd, answer: Answer) -> None:
     calls = [part for part in end.parts if isinstance(part, ToolCall)]
+    if end.has_strays and not calls:
+        raise ModelResponseInvalid(f"{answer.endpoint.shown} sent a piece of a call that it did not begin.")
     _check_calls(len(calls), answer)
     for call in calls:
         _check_name(call, answer)

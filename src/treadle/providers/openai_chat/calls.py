@@ -9,7 +9,7 @@ import msgspec
 from treadle.canonical import text_key
 from treadle.concurrency.pieces import Pieces
 from treadle.messages import ToolCall
-from treadle.providers.payload.arguments import ObjectEnd
+from treadle.providers.payload.arguments import ObjectEnd, may_have_lost
 from treadle.providers.payload.lenient import arguments_text, call_arguments, text_or_nothing
 from treadle.providers.payload.schemas import without_absent
 
@@ -41,7 +41,7 @@ _Action: TypeAlias = tuple[str, bytes]
 class CallSlot:
     """One call that is being put together."""
 
-    __slots__ = ("end", "id", "index", "is_begun_again", "name", "pieces", "position", "signature")
+    __slots__ = ("end", "id", "index", "is_begun_again", "is_streamed", "name", "pieces", "position", "signature")
 
     def __init__(self, position: int, index: int | None) -> None:
         self.position = position
@@ -53,6 +53,8 @@ class CallSlot:
         self.end = ObjectEnd()
         self.is_begun_again = False
         """Whether its id and name came again after its end, so that further arguments repeat it."""
+        self.is_streamed = True
+        """Whether it came in pieces, or at least could have."""
 
     @property
     def given_id(self) -> str:
@@ -62,6 +64,15 @@ class CallSlot:
     @property
     def is_ready(self) -> bool:
         return self.end.is_closed and not self.end.has_tail and bool(self.name)
+
+    @property
+    def has_arguments(self) -> bool:
+        """Whether any came: a call of a tool without parameters may have none."""
+        return any(map(str.strip, self.pieces))
+
+    @property
+    def says_something(self) -> bool:
+        return bool(self.id) or self.has_arguments
 
     @property
     def action(self) -> _Action:
@@ -85,8 +96,9 @@ class Calls:
     """The calls of one response, from fragments to call order.
 
     A fragment belongs to the call at its index. Servers that leave the index out, or send 0 for every call, begin a new call by
-    a new id, or by a name after the open call has closed. A call that is reported again under its id begins anew as well: whoever
-    collects the response compares both.
+    a new id and its name, or by a name after the open call has closed. A fragment without a name begins none, whatever its id: some
+    servers write a new one into each. A call that is reported again under its id begins anew as well: whoever collects the response
+    compares both.
     """
 
     def __init__(self) -> None:
@@ -95,6 +107,7 @@ class Calls:
         self._last: CallSlot | None = None
         self._next = 0
         self._told = 0
+        self._has_lost = False
         self.size = 0
         """How many fragments it has taken, those that only repeat a call left out."""
 
@@ -103,6 +116,9 @@ class Calls:
         call_id, name, text = _read(fragment)
         self.size += bool(call_id or name or text)
         slot = self._slot(_index(fragment.index), call_id, name, text)
+        if slot is None:
+            self._has_lost = True
+            return
         if slot.position >= self._told:  # a call that was handed out keeps the id that it had
             slot.id = slot.id or call_id
         if name and call_id == slot.id and slot.end.is_closed and not text.strip():
@@ -126,23 +142,45 @@ class Calls:
             if place not in repeated:
                 self.size += 1
                 slot = self._begin(_index(fragment.index))
-                slot.id = call_id
+                slot.id, slot.is_streamed = call_id, False
                 _fill(slot, fragment, name, text)
 
     def ready(self) -> list[CallSlot]:
         """Return the calls that have become complete, in call order: none before an earlier one."""
-        found = []
-        while (slot := self._slots.get(self._told)) is not None and slot.is_ready:
+        found: list[CallSlot] = []
+        while not self._has_lost and (slot := self._slots.get(self._told)) is not None and slot.is_ready:
             found.append(slot)
             self._told += 1
         return found
 
     def in_order(self) -> list[CallSlot]:
-        return [self._slots[position] for position in sorted(self._slots)]
+        """Return the calls. What never got a name is one only where there is no other, so that the model is told of it."""
+        slots = [self._slots[position] for position in sorted(self._slots)]
+        return [slot for slot in slots if slot.name] or [slot for slot in slots if slot.says_something]
 
-    def _slot(self, index: int | None, call_id: str, name: str, text: str) -> CallSlot:
+    @property
+    def has_strays(self) -> bool:
+        """Whether nobody can say of some fragment to which call it belongs."""
+        slots = [self._slots[position] for position in sorted(self._slots)]
+        if self._has_lost or any(slot.says_something and not slot.name for slot in slots):
+            return True
+        streamed = [slot for slot in slots if slot.is_streamed]
+        broken = {slot.index for slot in streamed if slot.has_arguments and not slot.is_ready}
+        sharing = Counter(slot.index for slot in streamed)
+        return (
+            any(sharing[index] > 1 for index in broken)
+            or may_have_lost((slot.index, slot.name, slot.has_arguments) for slot in streamed)
+            or may_have_lost((slot.id, slot.name, slot.has_arguments) for slot in slots if slot.id)
+        )
+
+    def _slot(self, index: int | None, call_id: str, name: str, text: str) -> CallSlot | None:
+        """Return the call that a fragment belongs to; None where it may be one or another."""
         slot = self._last if index is None else self._open.get(index)
-        if slot is not None and call_id and slot.id not in ("", call_id):
+        if not name and (slot is not None or call_id):
+            slot, is_known = self._meant(slot, index, call_id, text)
+            if not is_known:
+                return None
+        elif slot is not None and call_id and slot.id not in ("", call_id):
             slot = self._going_on(index, call_id, text)  # calls that share an index take turns
         if slot is not None and slot.is_begun_again and text.lstrip().startswith("{"):
             again = self._begin(index)
@@ -163,6 +201,25 @@ class Calls:
             self._open[index] = slot
         self._last = slot
         return slot
+
+    def _meant(self, slot: CallSlot | None, index: int | None, call_id: str, text: str) -> tuple[CallSlot | None, bool]:
+        """Return the call that a fragment without a name continues, None for one that has yet to get its name, and whether
+        there is no other that it may continue.
+
+        Args:
+            slot: The one at its index; the last one where it has no index.
+        """
+        if slot is not None and (slot.id == call_id != "" or not text.strip()):
+            return slot, True
+        going = [one for one in self._slots.values() if not one.end.is_closed]
+        if own := [one for one in going if call_id and one.id == call_id]:
+            is_known = len(own) == 1 and (slot is None or index is None or own[0].index == index)
+            return own[0], is_known
+        if slot is None:
+            return None, True
+        rivals = [one for one in going if one is not slot and index in (None, one.index)]
+        is_second = slot.end.is_closed and text.lstrip().startswith("{") and not slot.is_begun_again
+        return slot, not rivals and not is_second
 
     def _going_on(self, index: int | None, call_id: str, text: str) -> CallSlot | None:
         """Return the call of that id and index that is not complete yet."""
@@ -210,7 +267,7 @@ def _whole_name(known: str, reported: str) -> str:
 def _begins_another(slot: CallSlot, index: int | None, call_id: str, name: str, text: str) -> bool:
     if index is None and name and slot.name and name != slot.name:
         return True
-    return bool(name) and slot.end.is_closed and text.lstrip().startswith("{")
+    return bool(name) and slot.end.is_closed and (text.lstrip().startswith("{") or not slot.name)
 
 
 def _index(value: Any) -> int | None:

@@ -138,6 +138,7 @@ class ChatResponse(Response):
             cut_calls=frozenset(cut),
             unnamed_calls=frozenset(slot.given_id for slot in slots if not slot.id),
             is_retold=self._is_retold,
+            has_strays=self._calls.has_strays,
             finish_reason=self._finish_reason,
         )
 

@@ -92,6 +92,7 @@ def _own(message: Message, *, is_stored: bool) -> Iterator[_Wire]:
     is_linked = all(_can_return(part.payload, is_stored=is_stored) for part in parts if isinstance(part, Thinking))
     payloads = [part.payload for part in parts if isinstance(part, Opaque) and isinstance(part.payload, dict)]
     unanswered = left_to_the_client(payloads)
+    ids: set[str] = set()
     for part in parts:
         match part:
             case Thinking(payload=dict()) if is_linked:
@@ -99,7 +100,14 @@ def _own(message: Message, *, is_stored: bool) -> Iterator[_Wire]:
             case Text():
                 yield _said(part, _rest(part.signature, is_linked=is_linked))
             case ToolCall():
-                yield _call(part, _rest(part.signature, is_linked=is_linked))
+                rest = _rest(part.signature, is_linked=is_linked)
+                if (
+                    own := text_or_nothing(rest.get("id"))
+                ) in ids:  # the server gave two calls one id, and refuses it twice
+                    del rest["id"]
+                elif own:
+                    ids.add(own)
+                yield _call(part, rest)
             case Opaque(provider=provider, payload=dict()) if provider == PROVIDER and is_linked:
                 yield from _opaque(part.payload, is_unanswered=part.payload in unanswered)
 

@@ -50,6 +50,10 @@ class Item(msgspec.Struct, frozen=True, kw_only=True):
         return text_or_nothing(self.value.get("call_id")) if self.kind == "function_call" else ""
 
     @property
+    def name(self) -> str:
+        return text_or_nothing(self.value.get("name"))
+
+    @property
     def is_open(self) -> bool:
         """Whether the item itself says that it is not whole."""
         return self.value.get("status") in ("incomplete", "in_progress")
@@ -78,7 +82,7 @@ def parts_of(item: Item, names: Mapping[str, str], position: int) -> list[Part]:
         case "reasoning":
             return [Thinking(text=thinking_text(value), payload=value)]
         case "function_call":
-            name = text_or_nothing(value.get("name"))
+            name = item.name
             call_id = item.call_id or item.id or f"call_{position}"
             rest = _without(value, "type", "call_id", "name", "arguments")
             return [

@@ -26,7 +26,6 @@ _TERMINALS = frozenset({"response.completed", "response.incomplete", "response.f
 _PIECES = frozenset({
     *("response.output_text.delta", "response.refusal.delta"),
     *("response.reasoning_summary_part.added", "response.reasoning_summary_text.delta", "response.reasoning_text.delta"),
-    *("response.function_call_arguments.delta", "response.function_call_arguments.done"),
 })  # fmt: skip
 _ENDS = frozenset({"failed", "cancelled", "incomplete"})
 _FINISHES = {"max_output_tokens": Finish.LENGTH, "content_filter": Finish.REFUSED}
@@ -126,8 +125,11 @@ class ResponsesResponse(Response):
         parts: list[Part] = []
         cut: set[str] = set()
         unnamed: set[str] = set()
-        for slot in self._slots.in_order():
-            item = slot.final()
+        finals = [(slot, slot.final()) for slot in self._slots.in_order()]
+        is_named = any(item.kind == "function_call" and item.name for _, item in finals)
+        for slot, item in finals:
+            if is_named and item.kind == "function_call" and not item.name:
+                continue  # a call only where there is no other, so that the model is told of it
             made = self._parts_of(item, slot)
             parts += made
             ids = {part.id for part in made if isinstance(part, ToolCall)}
@@ -144,6 +146,7 @@ class ResponsesResponse(Response):
             cut_calls=frozenset(cut),
             unnamed_calls=frozenset(unnamed),
             is_retold=self._slots.is_retold,
+            has_strays=self._slots.has_strays,
             finish_reason=self._finish_reason,
         )
 
@@ -167,6 +170,11 @@ class ResponsesResponse(Response):
                 self._close(self._slots.end(event.output_index, item), item, parts)
             case _ if kind in _TERMINALS:
                 self._conclude(event.response or _Body(), parts, status=kind.removeprefix("response."))
+            case "response.function_call_arguments.delta" | "response.function_call_arguments.done":
+                piece = text_or_nothing(event.delta) or text_or_nothing(event.arguments)
+                slot = self._slots.argued(event.output_index, text_or_nothing(event.item_id), piece)
+                if slot is not None:
+                    self._argue(slot, event)
             case _ if kind in _PIECES:
                 slot = self._slots.going_on(event.output_index, text_or_nothing(event.item_id))
                 if slot is not None:
@@ -181,10 +189,13 @@ class ResponsesResponse(Response):
                 self._think(slot, text_or_nothing(event.delta), parts)
             case "response.reasoning_summary_part.added" if event.summary_index:
                 self._think(slot, "\n\n", parts)
-            case "response.function_call_arguments.delta":
-                slot.arguments.add(text_or_nothing(event.delta))
-            case "response.function_call_arguments.done" if isinstance(event.arguments, str):
-                slot.arguments = Pieces([event.arguments])
+
+    def _argue(self, slot: Slot, event: _Event) -> None:
+        """Take a piece of a call's arguments, or the whole of them."""
+        if event.type == "response.function_call_arguments.delta":
+            slot.arguments.add(text_or_nothing(event.delta))
+        elif isinstance(event.arguments, str):
+            slot.arguments = Pieces([event.arguments])
 
     def _say(self, slot: Slot, said: str, parts: list[ModelPart]) -> None:
         if said:
@@ -207,7 +218,7 @@ class ResponsesResponse(Response):
         if item.kind == "reasoning" and not slot.has_thought:
             self._think(slot, thinking_text(item.value), parts)
         for ready in self._slots.ready():
-            if ready.item.kind == "function_call":
+            if ready.item.kind == "function_call" and ready.item.name:
                 made = self._parts_of(ready.item, ready)
                 parts += [CallReady(part) for part in made if isinstance(part, ToolCall)]
 

@@ -14,7 +14,7 @@ import msgspec
 from treadle.canonical import text_key
 from treadle.concurrency.pieces import Pieces
 from treadle.providers.openai_responses.items import Item, message_text
-from treadle.providers.payload.lenient import text_or_nothing
+from treadle.providers.payload.arguments import may_have_lost
 
 __all__ = ["NOTHING", "Slot", "Slots"]
 
@@ -28,7 +28,7 @@ _Content: TypeAlias = tuple[str | bytes, ...]
 class Slot:
     """One output item that is being put together."""
 
-    __slots__ = ("arguments", "has_said", "has_thought", "index", "is_done", "item", "number", "text")
+    __slots__ = ("arguments", "has_lost", "has_said", "has_thought", "index", "is_done", "item", "number", "text")
 
     def __init__(self, index: int, number: int) -> None:
         self.index = index
@@ -39,6 +39,8 @@ class Slot:
         self.arguments = Pieces()
         self.has_said = False
         self.has_thought = False
+        self.has_lost = False
+        """Whether a piece of its arguments was left out, as a repetition: it was none where no others came."""
         self.is_done = False
 
     @property
@@ -94,6 +96,7 @@ class Slots:
         self._by_id: dict[str, Slot] = {}
         self._by_call: dict[str, Slot] = {}
         self._told: list[Slot] = []
+        self._has_lost = False
         self.is_retold = False
         """Whether a call may have been sent under two ids: the response began again, or its final output lists a further call."""
 
@@ -119,6 +122,30 @@ class Slots:
         if slot is None:
             slot = self._new(place or 0)
         return None if slot.is_done or place not in (None, slot.index) else slot
+
+    def argued(self, index: object, item_id: str, piece: str) -> Slot | None:
+        """Return the call that a piece of arguments belongs to; None where it is one that came already, or nobody can say."""
+        place, own = _number(index), self._by_id.get(item_id)
+        if (slot := self.going_on(index, item_id)) is None:
+            for one in (own, self._highest if place is None else self._at.get(place)):
+                if one is not None:
+                    one.has_lost = one.has_lost or piece.strip() not in ("", "{}")
+            return None
+        going = [one for one in self._slots if not one.is_done and one.item.kind in ("", _CALL)]
+        if slot in going and (place is not None or own is not None or len(going) == 1):
+            return slot
+        self._has_lost = self._has_lost or bool(piece.strip())
+        return None
+
+    @property
+    def has_strays(self) -> bool:
+        """Whether nobody can say of some arguments to which call they belong."""
+        found = [(slot, slot.final()) for slot in self._slots]
+        calls = [(slot, item) for slot, item in found if item.kind == _CALL]
+        bare = [slot for slot, item in calls if not item.arguments.strip()]
+        shared = ((item.call_id, item.name, bool(item.arguments.strip())) for _, item in calls if item.call_id)
+        is_lost = self._has_lost or any(slot.has_lost for slot in bare)
+        return is_lost or any(not item.name for _, item in calls) or may_have_lost(shared)
 
     def end(self, index: object, item: Item) -> Slot:
         """Return the slot of an item that is whole: the one that it closes, or that has had it already."""
@@ -270,8 +297,7 @@ def _content(item: Item) -> _Content:
         return item.kind, message_text(item.value)
     if item.kind != _CALL:
         return (item.kind,)
-    name = text_or_nothing(item.value.get("name"))
-    return (item.kind, name, text_key(item.arguments)) if item.arguments.strip() else (item.kind, name)
+    return (item.kind, item.name, text_key(item.arguments)) if item.arguments.strip() else (item.kind, item.name)
 
 
 def _contents(item: Item) -> tuple[_Content, ...]:

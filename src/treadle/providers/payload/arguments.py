@@ -1,8 +1,9 @@
 """Arguments: tell when the JSON object of a call's arguments closes, while it still arrives in pieces. Parses no values."""
 
 import re
+from collections.abc import Hashable, Iterable
 
-__all__ = ["ObjectEnd"]
+__all__ = ["ObjectEnd", "may_have_lost"]
 
 _FLAT = re.compile(r'\s*\{[^"{}\\]*+(?:"[^"\\]*+"[^"{}\\]*+)*+\}\s*')
 """An object in one piece, with no object and no escape in it, as most arguments are: it is recognised at once."""
@@ -70,3 +71,18 @@ class ObjectEnd:
                         self.is_closed = True
                         return at
         return len(piece)
+
+
+def may_have_lost(calls: Iterable[tuple[Hashable, str, bool]]) -> bool:
+    """Whether a call without arguments may have lost them to a later one, which has the same name and shares its identity.
+
+    Args:
+        calls: Of each call its identity, its name, and whether arguments came for it.
+    """
+    bare: set[tuple[Hashable, str]] = set()
+    for identity, name, has_arguments in calls:
+        if not has_arguments:
+            bare.add((identity, name))
+        elif (identity, name) in bare:
+            return True
+    return False

@@ -8,7 +8,7 @@ from treadle.canonical import text_key
 from treadle.concurrency.pieces import Pieces
 from treadle.messages import Part, ToolCall
 from treadle.ports import CallReady, ModelPart, TextDelta, ThinkingDelta
-from treadle.providers.payload.arguments import ObjectEnd
+from treadle.providers.payload.arguments import ObjectEnd, may_have_lost
 from treadle.providers.payload.lenient import call_arguments
 
 __all__ = ["ContentBlock", "Gathered", "MessageBlocks"]
@@ -135,6 +135,8 @@ class Gathered(NamedTuple):
     """Ids of calls whose end may be missing."""
     unnamed: frozenset[str]
     """Ids of calls that we named, because the server did not."""
+    has_strays: bool
+    """Whether nobody can say of some piece to which call it belongs."""
 
 
 _Block = TypeVar("_Block", bound=ContentBlock)
@@ -161,6 +163,7 @@ class MessageBlocks(Generic[_Block]):
         self._twins: dict[_Block, _Block] = {}
         """Blocks that may be the repetition of an earlier one: what they say is held until that is known."""
         self._has_started = False
+        self._has_lost = False
         self._told = 0
 
     def start(self) -> None:
@@ -216,6 +219,7 @@ class MessageBlocks(Generic[_Block]):
         self.settle()
         for block in self.calls:
             block.break_off()
+        named = [block for block in self.calls if block.name]
         parts: list[Part | None] = []
         cut: list[str] = []
         unnamed: list[str] = []
@@ -223,13 +227,22 @@ class MessageBlocks(Generic[_Block]):
             if not block.is_call:
                 parts.append(block.part(is_last=block is self.all[-1]))
                 continue
+            if named and not block.name:  # a call only where there is no other, so that the model is told of it
+                continue
             call = self.call_of(block)
             parts.append(call)
             if block.is_doubtful or (is_cut and not self.is_ready(block, has_ended=False)):
                 cut.append(call.id)
             if not block.id:
                 unnamed.append(call.id)
-        return Gathered(tuple(part for part in parts if part is not None), frozenset(cut), frozenset(unnamed))
+        shared = ((block.id, block.name, block.has_arguments) for block in named if block.id)
+        has_strays = self._has_lost or len(named) < len(self.calls) or may_have_lost(shared)
+        said = tuple(part for part in parts if part is not None)
+        return Gathered(said, frozenset(cut), frozenset(unnamed), has_strays)
+
+    def lose(self, arguments: str) -> None:
+        """Take a piece of arguments that belongs to no call that was begun."""
+        self._has_lost = self._has_lost or bool(arguments.strip())
 
     def open_at(self, index: int) -> _Block | None:
         """Return the block that grows at an index."""
@@ -272,7 +285,7 @@ class MessageBlocks(Generic[_Block]):
 
     def is_ready(self, block: _Block, *, has_ended: bool) -> bool:
         """Return whether a call is complete."""
-        if block.is_doubtful:
+        if block.is_doubtful or not block.name or self._has_lost:
             return False
         if not block.is_closed or block.has_arguments:
             return block.is_closed and block.is_complete
