@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 
-from treadle import Agent, Session, open_session, tool
+from treadle import Agent, Session, Worker, open_journal, open_session, result, submit, tool
+from treadle.permissions.policies import allow
 from treadle.testing import ScriptedModel, call, text
 
 
@@ -97,3 +98,43 @@ def test_a_conversation_does_not_continue_the_run_of_a_programs_agent_without_be
         child.expect(pexpect.EOF)
     finally:
         child.close(force=True)
+
+
+def test_an_answer_below_an_agent_as_a_tool_names_what_continues_the_run_at_the_top(treadle):
+    """The child has no record of its own of who set it up: the top has."""
+
+    async def begin() -> None:
+        helper = Agent(ScriptedModel([call("pay", amount=40)]), tools=[pay])
+        model = ScriptedModel([call("helper", task="Pay")])
+        clerk = Agent(model, name="clerk", tools=[helper.as_tool("helper", "Helps.")], policy=allow("helper"))
+        async with open_session(treadle.home / "journal.db", id="top") as session:
+            await clerk.run("Pay", session=session)
+
+    treadle.home.mkdir()
+    asyncio.run(begin())
+
+    approved = treadle("approve", "--last", "--by", "bo", code=0)
+
+    assert "Resume the run in the program that has the agent clerk: it is not known here." in approved.stderr
+    assert "treadle resume" not in approved.stderr
+
+
+async def test_an_answer_names_the_worker_that_continues_the_run(treadle):
+    journal = treadle.home / "journal.db"
+    treadle.home.mkdir()
+    worker = Worker(
+        journal, [Agent(ScriptedModel([call("pay", amount=1), text("Paid.")]), name="clerk", tools=[pay])], name="w1"
+    )
+    running = asyncio.create_task(worker.run())
+    session_id = await submit(journal, "clerk", "Pay")
+    async with open_journal(journal) as store:
+        async for event in store.follow(session_id):
+            if event.type == "run.paused":
+                break
+        approved = await asyncio.to_thread(treadle, "approve", "--last", code=0)
+        ended = await result(store, session_id, timeout=60)
+    worker.stop()
+    await running
+
+    assert f"A worker continues session {session_id}: w1 has its agent clerk." in approved.stderr
+    assert ended.text == "Paid."

@@ -8,22 +8,24 @@ from typing import Any
 
 import msgspec
 
-from treadle import Agent, Session
+from treadle import Agent, Session, list_workers, open_session
 from treadle.cli.exits import UsageError
 from treadle.cli.guidance import guidance_of
 from treadle.cli.input.options import Options
-from treadle.cli.input.places import absolute, shown_address
+from treadle.cli.input.places import absolute, same_journal, shown_address
 from treadle.cli.input.readers import names_file
 from treadle.cli.input.settings import Settings, ToolSource
 from treadle.cli.input.values import instructions_of
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import one_line, shown_name
 from treadle.events import CallDecided
+from treadle.ports import HasOverview, Journal
 
 __all__ = [
     "absolute_model",
     "check_agent",
     "check_tools",
+    "continuing",
     "folder_of",
     "is_same_folder",
     "origin_in",
@@ -138,6 +140,21 @@ def resuming(session: Session) -> str:
         return f"treadle resume {session.id}"
     is_named = session.id.startswith("goal-")
     return f"treadle goal {shlex.quote(file)}" + ("" if is_named else f" --session {shlex.quote(session.id)}")
+
+
+async def continuing(journal: Journal, root_id: str, options: Options) -> str:
+    """Return the sentence that says what continues a run whose person has answered."""
+    async with open_session(journal, id=root_id, must_exist=True, on_store_failure="degrade") as root:
+        program, resume = program_of(root), resuming(root)
+        agent = "" if root.state.run is None else root.state.run.agent
+    if isinstance(journal, HasOverview) and await journal.held([root_id]):
+        return f"Session {root_id} is already running, and continues with this answer."
+    workers = [one.name for one in await list_workers(journal) if agent in one.agents and not one.is_draining]
+    if agent and workers:
+        return f"A worker continues session {root_id}: {one_line(workers[0])} has its agent {shown_name(agent)}."
+    if program:
+        return f"Resume the run in the program that has the agent {shown_name(program)}: it is not known here."
+    return f"Resume with: {resume}{same_journal(options)}"
 
 
 def check_agent(session: Session, *, accepts_change: bool) -> None:

@@ -13,11 +13,11 @@ from treadle.errors import IntentNotStored, JournalError, SessionConflict
 from treadle.events import ActionDecided, AnyEvent, JournalDegraded, ToolResumed, ToolStarted
 from treadle.fields import checked
 from treadle.journals.store.blobs import digest_of
+from treadle.journals.store.resumable import with_messages
 from treadle.ports import (
     Clock,
     DueItem,
     HasClock,
-    HasInboxes,
     HasOverview,
     InboxMessage,
     Journal,
@@ -261,9 +261,7 @@ class DegradingJournal:
         return await self._journal.held(session_ids) if isinstance(self._journal, HasOverview) else ()
 
     async def with_messages(self) -> Collection[str]:
-        if isinstance(self._journal, HasInboxes):
-            return await self._journal.with_messages()
-        return [info.id for info in await self._journal.sessions() if await self._journal.inbox(info.id)]
+        return list(await with_messages(self._journal))
 
     async def with_unknown_outcomes(self) -> Collection[str]:
         if isinstance(self._journal, HasOverview):

@@ -12,6 +12,7 @@ from treadle.journals.store.due import LISTING, DueRow, due_changes
 from treadle.journals.store.following import Bells, follow
 from treadle.journals.store.listing import listed
 from treadle.journals.store.local_leases import LocalLease, LocalLeases
+from treadle.journals.store.resumable import can_be_taken_in
 from treadle.journals.store.sequence import (
     check_numbers,
     check_session_id,
@@ -148,9 +149,10 @@ class MemoryJournal:
         return [one for one in session_ids if self._leases.is_held(one)]
 
     async def with_messages(self) -> Collection[str]:
-        """Return the ids of the sessions in whose inbox a message waits."""
+        """Return the ids of the paused sessions in whose inbox a message waits that their run would take in."""
         self._check_open()
-        return tuple(one for one, shelf in self._shelves.items() if len(shelf.consumed) < len(shelf.inbox))
+        open_ones = [one for one, shelf in self._shelves.items() if shelf.state == "paused"]
+        return tuple([one for one in open_ones if any(map(can_be_taken_in, await self.inbox(one)))])
 
     async def with_unknown_outcomes(self) -> Collection[str]:
         """Return the ids of all sessions: their events are at hand."""

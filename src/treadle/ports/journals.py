@@ -203,10 +203,10 @@ class HasOverview(Protocol):
 
 @runtime_checkable
 class HasInboxes(Protocol):
-    """A store that says which of its sessions have messages, without asking them one by one."""
+    """A store that says which of its paused sessions have messages, without asking them one by one."""
 
     async def with_messages(self) -> Collection[str]:
-        """Return the ids of the sessions in whose inbox a message waits.
+        """Return the ids of the paused sessions in whose inbox a message waits that their run would take in.
 
         Raises:
             JournalError: The store failed.

@@ -123,6 +123,8 @@ class Session(SteeredSession):
                 if_head=if_head,
                 take_back=take_back,
             )
+        if status == "active":
+            await self._wake()
 
     @checked
     async def delete(self, *, purge: bool = False) -> None:

@@ -32,6 +32,7 @@ from treadle.state import (
     LeftInput,
     LeftMessage,
     LeftMode,
+    LeftWake,
     answer_id,
     input_id,
     instant,
@@ -183,7 +184,13 @@ class SteeredSession(HeldSession):
             resolved = await resolving.resolved(holder.ledger, call_id, said, by=by, reason=reason)
             await holder._report_to_callers(resolved)  # noqa: SLF001 - as above
             await holder.ledger.record(resolved, durable=True)
+        await holder._wake()  # noqa: SLF001 - as above
         await self.refresh()
+
+    async def _wake(self) -> None:
+        """Let whoever resumes paused runs look at this one again: its inbox alone would not say that something has changed."""
+        if self.state.run is not None and self.state.run.phase == "paused":
+            await self.journal.put(self.id, LeftWake(id="wake_" + self.randomness.token()))
 
     async def _holder_of(self, call_id: str) -> "SteeredSession":
         """Return the session whose call is in doubt: this one, or one that carried out a call of it."""

@@ -17,6 +17,7 @@ from treadle.state.inbox import (
     LeftMessage,
     LeftMode,
     LeftUnknown,
+    LeftWake,
     inbox_message,
     input_id,
 )
@@ -52,6 +53,7 @@ __all__ = [
     "LeftMessage",
     "LeftMode",
     "LeftUnknown",
+    "LeftWake",
     "RunState",
     "SessionState",
     "ShownMessage",

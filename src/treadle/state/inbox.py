@@ -17,6 +17,7 @@ __all__ = [
     "LeftMessage",
     "LeftMode",
     "LeftUnknown",
+    "LeftWake",
     "inbox_message",
     "input_id",
 ]
@@ -104,6 +105,10 @@ class LeftCompaction(InboxMessage, frozen=True, kw_only=True, tag="compact"):
     """Who asks, such as a user's name."""
 
 
+class LeftWake(InboxMessage, frozen=True, kw_only=True, tag="wake"):
+    """Something has changed in the session: whoever resumes its paused run is to look at it again."""
+
+
 class LeftUnknown(InboxMessage, frozen=True, kw_only=True, tag=""):
     """A message of a kind that a newer Treadle knows. It stays in the inbox."""
 
@@ -128,6 +133,7 @@ _KINDS: dict[str, type[InboxMessage]] = {
     "input": LeftInput,
     "mode": LeftMode,
     "compact": LeftCompaction,
+    "wake": LeftWake,
 }
 
 

@@ -29,9 +29,11 @@ from treadle.errors import (
     shown,
 )
 from treadle.events import AnyEvent
+from treadle.journals.store.resumable import can_continue
 from treadle.ports import Clock, HasOverview, Journal, Model
 from treadle.redaction import redacted_logger
 from treadle.resolve import open_session
+from treadle.sessions.answering import store_time
 from treadle.sessions.session import Session
 from treadle.state import RunState
 from treadle.workers.limits import Limits, Subject
@@ -115,17 +117,20 @@ class Carrier:
         self._tries = tries
         self._deps = deps
         self._failures: dict[str, int] = {}
-        self._lives: dict[str, Lifecycle] = {}
+        self._lives: dict[Lifecycle, str] = {}
         self.presence: Presence | None = None
         """The worker's place in the journal; None where it has none."""
 
     @property
     def sessions(self) -> tuple[str, ...]:
         """The sessions that are being run."""
-        return tuple(self._lives)
+        return tuple(self._lives.values())
 
     async def carry(self, session_id: str) -> RunResult | None:
-        """Do what is to be done in a session. Return how its run ended or paused; None where there was nothing to do for this worker.
+        """Do what is to be done in a session, or in the one at the top whose call it carries out.
+
+        Returns:
+            How its run ended or paused; None where there was nothing to do for this worker, or there is more to do at once.
 
         Raises:
             LimitReachedNow: It has to wait, because of a limit.
@@ -133,8 +138,11 @@ class Carrier:
         whose = Subject()
         traces = Traces(session_id=session_id)
         TRACES.set(traces)
+        life: Lifecycle | None = None
         try:
             async with self._opened(session_id) as session:
+                if session.state.caller is not None:
+                    return await self.carry(session.state.root_id)
                 life = await self._life(session)
                 if life is None:
                     return None
@@ -156,19 +164,24 @@ class Carrier:
             self._metrics.failed(whose, error)
             await self._set_aside_after(session_id, error)
         finally:
-            self._lives.pop(session_id, None)
+            if life is not None:
+                self._lives.pop(life, None)
         return None
 
     async def _run(self, session: Session, life: Lifecycle, whose: Subject) -> RunResult | None:
-        """Run it within the limits. Return its end; None where it paused, and a message waits that continues it."""
+        """Run it within the limits. Return its end; None where it paused, and something has arrived that continues it."""
         run = session.state.run
         is_takeover = not life.takes_submitted and run is not None and run.phase == "running"
         life.watchers.append(self._metrics.watching(whose, session.id, is_takeover=is_takeover))
         async with self._limits.place(whose):
-            self._lives[session.id] = life
+            self._lives[life] = session.id
             result = await life.finish()
         self._failures.pop(session.id, None)
-        return None if result.status == "paused" and await session.journal.inbox(session.id) else result
+        return None if result.status == "paused" and await self._can_continue(session) else result
+
+    async def _can_continue(self, session: Session) -> bool:
+        now = await store_time(session.journal)
+        return await can_continue(session.journal, session.state, now=self._clock.now() if now is None else now)
 
     def _subject(self, session: Session) -> Subject:
         """Return what limits may be about."""
@@ -183,7 +196,7 @@ class Carrier:
     def hand_over(self) -> None:
         """Let go of all sessions where they stand: nothing more is recorded of them here, and other workers resume them."""
         self._leash.cut()
-        for life in tuple(self._lives.values()):
+        for life in tuple(self._lives):
             life.cancel()
 
     @asynccontextmanager
@@ -199,7 +212,7 @@ class Carrier:
         run = state.run
         if state.submitted is not None:
             return await self._beginning(session)
-        if state.caller is not None or run is None or run.phase not in ("running", "paused"):
+        if run is None or not await self._can_continue(session):
             return None
         if run.deaths_now >= self._tries and not await _is_live(session):
             deaths = await self._deaths(run)

@@ -14,7 +14,8 @@ import msgspec
 
 from treadle.errors import JournalError
 from treadle.fields import checked
-from treadle.ports import Clock, DueItem, HasBell, HasInboxes, HasOverview, Journal, SessionFilter
+from treadle.journals.store.resumable import broken_off, with_messages
+from treadle.ports import Clock, DueItem, HasBell, Journal
 from treadle.redaction import redacted_logger
 
 __all__ = ["Finder", "JournalDispatcher", "Work"]
@@ -66,26 +67,11 @@ class Finder:
         """
         now, loop = self._clock.now(), asyncio.get_running_loop()
         found = {item.session_id: _work_of(item) for item in await self._journal.due(before=now) if _is_work(item)}
-        found |= {one: Work(one) for one in await self._with_messages() if one not in found}
+        found |= {one: Work(one) for one in await with_messages(self._journal) if one not in found}
         if loop.time() - self._swept_at >= SWEEP_SECONDS:
             self._swept_at = loop.time()
-            found |= {one: Work(one) for one in await self._left(but) if one not in found}
+            found |= {one: Work(one) for one in await broken_off(self._journal, but=but) if one not in found}
         return [work for work in found.values() if work.session_id not in but]
-
-    async def _with_messages(self) -> Iterable[str]:
-        if isinstance(self._journal, HasInboxes):
-            return await self._journal.with_messages()
-        open_ones = await self._journal.sessions(SessionFilter(phases=("paused", "running")))
-        return [info.id for info in open_ones if await self._journal.inbox(info.id)]
-
-    async def _left(self, but: Collection[str]) -> list[str]:
-        """Return the runs that are under way and that nobody holds: their processes have died, or handed them over."""
-        infos = await self._journal.sessions(SessionFilter(phases=("running",)))
-        own = [info.id for info in infos if info.status == "active" and info.id not in but]
-        if not isinstance(self._journal, HasOverview):
-            return own
-        held = await self._journal.held(own)
-        return [one for one in own if one not in held]
 
 
 class _Pile:

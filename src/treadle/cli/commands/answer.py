@@ -7,11 +7,10 @@ from typing import Any
 from treadle import Session, UnknownInput
 from treadle.cli.exits import UsageError
 from treadle.cli.input.options import Options
-from treadle.cli.input.places import same_journal
 from treadle.cli.input.settings import settings_of
-from treadle.cli.origins import program_of, resuming
+from treadle.cli.origins import continuing
 from treadle.cli.output.terminal import Terminal
-from treadle.cli.output.text import one_line, shown_name
+from treadle.cli.output.text import one_line
 from treadle.cli.sessions import find_session, opened, opened_session, person
 
 __all__ = ["command"]
@@ -35,15 +34,10 @@ async def _answer(options: Options, text: str, terminal: Terminal) -> int:
                     f"Session {session.id} waits for no answer: it is {session.state.phase}. `treadle approvals` lists calls that wait for approval."
                 )
             asked = await _given(session, questions, text, by)
-            program, resume, root_id = program_of(session), resuming(session), session.state.root_id
+            root_id = session.state.root_id
+        then = await continuing(journal, root_id, options)
     if options.as_json:
         terminal.data({"session_id": info.id, "call_id": asked.call.id, "answer": text, "by": by})
-    resume = resume if root_id == info.id else f"treadle resume {root_id}"
-    then = (
-        f"Resume the run in the program that has the agent {shown_name(program)}: it is not known here."
-        if program and root_id == info.id
-        else f"Resume with: {resume}{same_journal(options)}"
-    )
     question = "" if asked.suspended is None else one_line(asked.suspended.waits_for, 120)
     terminal.say(f"Answered by {by}: {question} - {one_line(text, 300)}. {then}")
     return 0

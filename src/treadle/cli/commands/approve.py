@@ -13,16 +13,16 @@ from treadle import Session, Tool, TreadleError
 from treadle.cli.commands.approvals import described
 from treadle.cli.exits import UsageError
 from treadle.cli.input.options import Options
-from treadle.cli.input.places import rules_file, same_journal
+from treadle.cli.input.places import rules_file
 from treadle.cli.input.readers import names_file
 from treadle.cli.input.saved_rules import save_rule
 from treadle.cli.input.settings import settings_of
 from treadle.cli.input.values import json_value
-from treadle.cli.origins import origin_in, program_of, resuming
+from treadle.cli.origins import continuing, origin_in
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import one_line, shown_name
 from treadle.cli.ruling import covered_by, ruling_of
-from treadle.cli.sessions import find_approval, is_held, named, opened, opened_session, person
+from treadle.cli.sessions import find_approval, named, opened, opened_session, person
 from treadle.cli.tool_sources import load_tools
 
 __all__ = ["command"]
@@ -45,7 +45,6 @@ async def _answer(options: Options, terminal: Terminal) -> int:
         session_id, approval_id = await find_approval(journal, named(options))
         async with opened_session(journal, session_id) as session:
             waiting = {name: one for one in await session.approvals() for name in (one.id, one.replaces)}
-            program, resume = program_of(session), resuming(session)
             if scope != "call" and approval_id in waiting:
                 _show_rules(waiting[approval_id].rules, terminal)
             folder = _folder(session) if scope == "rule" else None
@@ -53,8 +52,7 @@ async def _answer(options: Options, terminal: Terminal) -> int:
                 await _check(waiting[approval_id].tool, arguments, session, options, terminal)
             await session.answer(approval_id, answer, reason=reason, arguments=arguments, by=by, scope=scope)
         approval = waiting[approval_id]
-        root_id = approval.root_id or session_id
-        is_live = await is_held(journal, root_id)
+        then = await continuing(journal, approval.root_id or session_id, options)
     if folder is not None:
         for rule in approval.rules:
             save_rule(rules_file(os.environ), folder, rule)
@@ -63,15 +61,7 @@ async def _answer(options: Options, terminal: Terminal) -> int:
             {**described(approval), "answer": answer, "approved_by": by, "edited": arguments, "answer_scope": scope}
         )
     title = f"{'Allowed' if answer == 'allow' else 'Denied'} by {by}: "
-    if is_live:
-        then = f". Session {root_id} is already running, and continues with this answer."
-    elif program and root_id == session_id:
-        then = f". Resume the run in the program that has the agent {shown_name(program)}: it is not known here."
-    else:
-        then = (
-            f". Resume with: {resume if root_id == session_id else f'treadle resume {root_id}'}{same_journal(options)}"
-        )
-    terminal.call(title, approval.tool, approval.arguments if arguments is None else arguments, then=then)
+    terminal.call(title, approval.tool, approval.arguments if arguments is None else arguments, then=f". {then}")
     return 0
 
 

@@ -6,6 +6,7 @@ from treadle.cli.exits import UsageError
 from treadle.cli.input.options import Options
 from treadle.cli.input.places import same_journal
 from treadle.cli.input.settings import settings_of
+from treadle.cli.origins import continuing, program_of
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.sessions import is_held, named, opened, opened_session
 
@@ -25,6 +26,7 @@ async def _cancel(options: Options, terminal: Terminal) -> int:
         if not await session.cancel():
             raise UsageError(f"Session {session.id} has no run to cancel: it is {session.state.phase}.")
         was_paused = session.state.phase == "paused" and not await is_held(journal, session.id)
+        continues = await continuing(journal, session.state.root_id, options) if was_paused else ""
         was_withdrawn = session.state.run is None and session.state.submitted is None
         if options.as_json:
             phase = session.state.phase
@@ -32,7 +34,10 @@ async def _cancel(options: Options, terminal: Terminal) -> int:
     if was_withdrawn:
         terminal.say(f"Cancelled {session.id}: no worker begins its task.")
         return 0
-    resume = f"treadle resume {session.id}{same_journal(options)}"
+    if was_paused and (session.state.root_id != session.id or program_of(session)):
+        terminal.say(f"Cancelled {session.id}: nothing further starts in it. {continues}")
+        return 0
+    resume = f"treadle resume {session.state.root_id}{same_journal(options)}"
     then = (
         f"To record its end: {resume}"
         if was_paused

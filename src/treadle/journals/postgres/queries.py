@@ -7,7 +7,7 @@ from psycopg import Cursor
 
 from treadle.journals.postgres.schema import Connection
 from treadle.journals.store.due import DueRow
-from treadle.journals.store.listing import conditions
+from treadle.journals.store.listing import WITH_MESSAGES, conditions
 from treadle.journals.store.rows import INFO_COLUMNS, SessionRow, info_of
 from treadle.journals.store.sums import MessageRow, SumRow
 from treadle.ports import SessionFilter, SessionInfo
@@ -85,8 +85,8 @@ def select_with_unknown_outcomes(connection: Connection) -> frozenset[str]:
 
 
 def select_with_messages(connection: Connection) -> frozenset[str]:
-    """Return the sessions in whose inbox a message waits."""
-    rows = connection.execute("SELECT DISTINCT session_id FROM inbox WHERE consumed_seq IS NULL")
+    """Return the paused sessions in whose inbox a message waits that their run would take in."""
+    rows = connection.execute(WITH_MESSAGES)
     return frozenset(session_id for (session_id,) in rows)
 
 

@@ -69,7 +69,7 @@ class SqliteJournal(StoreJournal[SqliteBackend]):
         return await self._store.held(session_ids)
 
     async def with_messages(self) -> Collection[str]:
-        """Return the ids of the sessions in whose inbox a message waits."""
+        """Return the ids of the paused sessions in whose inbox a message waits that their run would take in."""
         return await self._store.with_messages()
 
     async def with_unknown_outcomes(self) -> Collection[str]:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from treadle.errors import JournalError, SessionConflict, UnknownSession
 from treadle.journals.store.appends import Append
 from treadle.journals.store.due import DueChanges, DueRow
-from treadle.journals.store.listing import conditions
+from treadle.journals.store.listing import WITH_MESSAGES, conditions
 from treadle.journals.store.rows import INFO_COLUMNS, SessionRow, info_of
 from treadle.journals.store.sequence import conflict, exists, taken_over, unknown
 from treadle.journals.store.sums import MessageRow, SumRow
@@ -313,8 +313,8 @@ def select_with_unknown_outcomes(connection: sqlite3.Connection) -> frozenset[st
 
 
 def select_with_messages(connection: sqlite3.Connection) -> frozenset[str]:
-    """Return the sessions in whose inbox a message waits."""
-    rows = connection.execute("SELECT DISTINCT session_id FROM inbox WHERE consumed_seq IS NULL")
+    """Return the paused sessions in whose inbox a message waits that their run would take in."""
+    rows = connection.execute(WITH_MESSAGES)
     return frozenset(session_id for (session_id,) in rows)
 
 

@@ -8,7 +8,13 @@ from treadle.fields import explained
 from treadle.ports import SessionFilter, SessionInfo
 from treadle.ports.journals import WORKER
 
-__all__ = ["check_filter", "conditions", "listed"]
+__all__ = ["WITH_MESSAGES", "check_filter", "conditions", "listed"]
+
+WITH_MESSAGES = (
+    "SELECT DISTINCT session_id FROM inbox JOIN session ON session.id = session_id "
+    "WHERE consumed_seq IS NULL AND session.state = 'paused' AND kind NOT IN ('message', 'compact')"
+)
+"""Which paused sessions have a message that their run would take in: a message to the model waits for the results of the open calls."""
 
 
 def check_filter(where: SessionFilter) -> None:

@@ -62,7 +62,7 @@ class TableBackend(Backend, Generic[_Connection]):
         return await self.ask(partial(self._questions.select_sessions, where=where))
 
     async def with_messages(self) -> Collection[str]:
-        """Return the ids of the sessions in whose inbox a message waits."""
+        """Return the ids of the paused sessions in whose inbox a message waits that their run would take in."""
         await self.settle()
         return await self.ask(self._questions.select_with_messages)
 
