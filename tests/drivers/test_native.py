@@ -151,12 +151,12 @@ async def test_calls_between_two_cut_answers_begin_the_count_anew() -> None:
 @pytest.mark.row("L29")
 @pytest.mark.parametrize("stream", [True, False])
 async def test_a_finish_reason_that_the_user_names_ends_the_run_as_refused(stream: bool) -> None:
-    async with MockProvider([Turn(text="x", finish="recitation")]) as mock:
-        agent = Agent(chat(mock, stream=stream), guards=Guards(finish_reasons=("recitation",)))
+    async with MockProvider([Turn(text="x", finish="odd_word")]) as mock:
+        agent = Agent(chat(mock, stream=stream), guards=Guards(finish_reasons=("odd_word",)))
         guarded = await agent.run("go")
         free = await Agent(chat(mock, stream=stream), budget=Budget(max_retries_per_model_call=0)).run("go")
 
-    assert (guarded.reason, guarded.stop.details) == ("refused", {"finish_reason": "recitation"})
+    assert (guarded.reason, guarded.stop.details) == ("refused", {"finish_reason": "odd_word"})
     assert free.reason == "incomplete_stream"
 
 

@@ -1083,7 +1083,7 @@ def test_an_item_that_is_not_whole_is_never_ready_early():
             {"input_tokens": 5, "input_tokens_details": {"cached_tokens": 9}},
             Usage(input_tokens=5, cached_input_tokens=5),
         ),
-        ({"input_tokens": 5, "input_tokens_details": None, "output_tokens": -1}, Usage(input_tokens=5)),
+        ({"input_tokens": 5, "input_tokens_details": None, "output_tokens": -1}, Usage(input_tokens=5, estimated=True)),
     ],
 )
 def test_usage_is_taken_as_far_as_it_makes_sense(usage, expected):

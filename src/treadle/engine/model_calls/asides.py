@@ -13,7 +13,7 @@ from treadle.budgets import Spent
 from treadle.engine.interrupts import Interrupt
 from treadle.engine.model_calls.purse import Purse
 from treadle.engine.model_calls.texts import encodable, encodable_part
-from treadle.engine.model_calls.usage import cost_of, estimate, format_cost
+from treadle.engine.model_calls.usage import cost_of, estimate, format_cost, whole_usage
 from treadle.engine.rules.retries import model_wait_seconds
 from treadle.errors import BudgetUsedUp, IncompleteStream, ModelError, ModelRejected, ModelUnavailable
 from treadle.events import ModelFailed, ModelFinished, ModelStarted
@@ -145,7 +145,7 @@ class Aside:
     async def _finished(self, end: ModelEnd, request: ModelRequest, attempt: int) -> str:
         asides = self._asides
         parts = tuple(map(encodable_part, end.parts))
-        usage = end.usage or estimate(request, parts)
+        usage = whole_usage(end.usage, request, parts)
         cost = cost_of(end.price or asides.model.price, usage)
         self._charge(usage, cost)
         message = Message(role="assistant", parts=parts, origin=end.origin or asides.model.name)

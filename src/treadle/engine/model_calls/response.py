@@ -11,7 +11,7 @@ from treadle.budgets import Meter, Spent
 from treadle.concurrency.pieces import Pieces
 from treadle.engine.model_calls.naming import Collected, ResponseCalls
 from treadle.engine.model_calls.texts import encodable, encodable_call, encodable_part
-from treadle.engine.model_calls.usage import add_costs, cost_of, estimate, format_cost
+from treadle.engine.model_calls.usage import add_costs, cost_of, estimate, format_cost, whole_usage
 from treadle.engine.rules.endings import limit_stop
 from treadle.engine.tool_calls.early import EarlyCalls, Offers
 from treadle.errors import IncompleteStream, ModelError
@@ -123,7 +123,7 @@ class ResponseCollector:
     async def _set_aside(self, part: ResponseSetAside) -> None:
         """Count a response that is not the step's own message, before the driver may ask again."""
         parts = tuple(map(encodable_part, part.parts))
-        usage = part.usage or estimate(self.request, parts)
+        usage = whole_usage(part.usage, self.request, parts)
         cost = cost_of(self._model.price, usage)
         if part.reason == "reworded":
             self._turns, self._usage = self._turns + 1, self._usage + usage
@@ -218,7 +218,7 @@ class ResponseCollector:
         Args:
             closing: Whether it answers the request after a limit.
         """
-        usage = end.usage or estimate(self.request, parts)
+        usage = whole_usage(end.usage, self.request, parts)
         cost = add_costs(self._cost, cost_of(end.price or self._model.price, usage))
         begun, first_at = self._begun, self._first_at
         return ModelFinished(
@@ -247,7 +247,7 @@ class ResponseCollector:
             return (self._usage, self._cost) if self._turns else (None, None)
         said = [Text("".join(self._text_pieces))] if self._text_pieces else []
         ours = estimate(self.request, (*said, *self._called))
-        usage = ours if used is None else used
+        usage = whole_usage(used, self.request, (*said, *self._called))
         if usage.output_tokens < ours.output_tokens and (said or self._called):  # counted before the model spoke
             usage = msgspec.structs.replace(usage, output_tokens=ours.output_tokens, estimated=True)
         price = self._model.price if error is None or error.price is None else error.price

@@ -11,7 +11,7 @@ from treadle.context.shortening import sent_chars
 from treadle.messages import Message, Part, Usage
 from treadle.ports import ModelRequest, Pricing
 
-__all__ = ["add_costs", "cost_of", "count_tokens", "estimate", "forget_counts", "format_cost"]
+__all__ = ["add_costs", "cost_of", "count_tokens", "estimate", "forget_counts", "format_cost", "whole_usage"]
 
 
 def cost_of(price: Pricing | None, usage: Usage) -> Decimal | None:
@@ -37,6 +37,21 @@ def estimate(request: ModelRequest, parts: Iterable[Part]) -> Usage:
     sent = len(request.instructions or "") + _character_count(request.messages)
     sent += sum(len(spec.description) + len(msgspec.json.encode(spec.parameters)) for spec in request.tools)
     return Usage(input_tokens=sent // 4 + 1, output_tokens=_length(parts) // 4 + 1, estimated=True)
+
+
+def whole_usage(usage: Usage | None, request: ModelRequest, parts: Iterable[Part]) -> Usage:
+    """Return what a response used, with our estimate of each number that its server did not send in a readable form."""
+    if usage is not None and not (usage.estimated and not (usage.input_tokens and usage.output_tokens)):
+        return usage
+    ours = estimate(request, parts)
+    if usage is None:
+        return ours
+    known = usage.cached_input_tokens + usage.cache_written_tokens
+    return msgspec.structs.replace(
+        usage,
+        input_tokens=usage.input_tokens or max(ours.input_tokens, known),
+        output_tokens=usage.output_tokens or ours.output_tokens,
+    )
 
 
 class _Known(NamedTuple):

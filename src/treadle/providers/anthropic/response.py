@@ -11,14 +11,14 @@ from typing import Any
 import msgspec
 
 from treadle.errors import ModelResponseInvalid
-from treadle.messages import Finish, Usage
+from treadle.messages import Usage
 from treadle.ports import ModelEnd, ModelPart
 from treadle.providers.anthropic.blocks import container_marker
 from treadle.providers.anthropic.parts import AnswerBlock, BlockDelta
 from treadle.providers.http.block_response import BlockResponse
 from treadle.providers.http.event_stream import EventStreamReader, StreamException, exception_error
 from treadle.providers.http.reading import AnswerError
-from treadle.providers.payload.lenient import count, counted, decode, text_or_nothing
+from treadle.providers.payload.lenient import count, counted, decode, is_unreadable, text_or_nothing
 
 __all__ = ["AnthropicResponse", "InvokedResponse"]
 
@@ -60,22 +60,11 @@ _events = msgspec.json.Decoder(_Event)
 _framed = msgspec.json.Decoder(_Framed)
 _wholes = msgspec.json.Decoder(_Whole)
 
-_FINISHES = {
-    "end_turn": Finish.STOP,
-    "stop_sequence": Finish.STOP,
-    "tool_use": Finish.CALLS,
-    "max_tokens": Finish.LENGTH,
-    "model_context_window_exceeded": Finish.LENGTH,
-    "pause_turn": Finish.LENGTH,
-    "refusal": Finish.REFUSED,
-}
-
 
 class AnthropicResponse(BlockResponse[AnswerBlock]):
     """One answer of the dialect, streamed or whole."""
 
     terminal = "message_stop"
-    finishes = _FINISHES
     reason_field = "stop_reason"
 
     def __init__(self, names: Mapping[str, str]) -> None:
@@ -212,9 +201,16 @@ def _usage(counts: dict[str, Any]) -> Usage | None:
     cached = count(counts, "cache_read_input_tokens")
     written = _written(counts)
     # The vendor's input_tokens are those that came from no cache and went to none.
-    prompt = count(counts, "input_tokens") + written + cached
-    reasoning = count(counts.get("output_tokens_details"), "thinking_tokens")
-    return counted(prompt, count(counts, "output_tokens"), cached=cached, written=written, reasoning=reasoning)
+    plain, completion = count(counts, "input_tokens"), count(counts, "output_tokens")
+    is_lost = is_unreadable(counts, "input_tokens")
+    return counted(
+        0 if is_lost else plain + written + cached,
+        completion,
+        cached=cached,
+        written=written,
+        reasoning=count(counts.get("output_tokens_details"), "thinking_tokens"),
+        is_partial=is_lost or is_unreadable(counts, "output_tokens"),
+    )
 
 
 def _written(counts: dict[str, Any]) -> int:

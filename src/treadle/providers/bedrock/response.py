@@ -9,13 +9,13 @@ from typing import Any
 import msgspec
 
 from treadle.errors import ModelResponseInvalid
-from treadle.messages import Finish, Usage
+from treadle.messages import Usage
 from treadle.ports import ModelEnd, ModelPart
 from treadle.providers.bedrock.parts import ConverseBlock, Delta
 from treadle.providers.http.block_response import BlockResponse
 from treadle.providers.http.event_stream import EventStreamReader, StreamException, exception_error
 from treadle.providers.http.reading import AnswerError
-from treadle.providers.payload.lenient import arguments_text, count, counted, decode, text_or_nothing
+from treadle.providers.payload.lenient import arguments_text, count, counted, decode, is_unreadable, text_or_nothing
 
 __all__ = ["ConverseResponse"]
 
@@ -64,15 +64,6 @@ class _Whole(msgspec.Struct, rename="camel"):
 _events = msgspec.json.Decoder(_Event)
 _wholes = msgspec.json.Decoder(_Whole)
 
-_FINISHES = {
-    "end_turn": Finish.STOP,
-    "stop_sequence": Finish.STOP,
-    "tool_use": Finish.CALLS,
-    "max_tokens": Finish.LENGTH,
-    "model_context_window_exceeded": Finish.LENGTH,
-    "guardrail_intervened": Finish.REFUSED,
-    "content_filtered": Finish.REFUSED,
-}
 _GARBLED = frozenset({"malformed_model_output", "malformed_tool_use"})
 """The model wrote what its own server could not read. The next attempt is likely better."""
 
@@ -81,7 +72,6 @@ class ConverseResponse(BlockResponse[ConverseBlock]):
     """One answer of the dialect, streamed or whole."""
 
     terminal = "messageStop"
-    finishes = _FINISHES
     reason_field = "stopReason"
     frames = EventStreamReader
 
@@ -193,8 +183,14 @@ def _index(event: _BlockEvent) -> int:
 
 def _usage(counts: Any) -> Usage | None:
     """Return the tokens, or None where the server counts nothing: no request has an empty prompt."""
-    cached = count(counts, "cacheReadInputTokens") or count(counts, "cacheReadInputTokenCount")
-    written = count(counts, "cacheWriteInputTokens") or count(counts, "cacheWriteInputTokenCount")
+    cached = count(counts, "cacheReadInputTokens", "cacheReadInputTokenCount")
+    written = count(counts, "cacheWriteInputTokens", "cacheWriteInputTokenCount")
+    is_lost = is_unreadable(counts, "inputTokens")
     # The vendor's inputTokens are those that came from no cache and went to none.
-    prompt = count(counts, "inputTokens") + cached + written
-    return counted(prompt, count(counts, "outputTokens"), cached=cached, written=written)
+    return counted(
+        0 if is_lost else count(counts, "inputTokens") + cached + written,
+        count(counts, "outputTokens"),
+        cached=cached,
+        written=written,
+        is_partial=is_lost or is_unreadable(counts, "outputTokens"),
+    )

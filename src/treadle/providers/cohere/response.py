@@ -9,12 +9,19 @@ from typing import Any
 import msgspec
 
 from treadle.errors import ModelResponseInvalid
-from treadle.messages import Finish, Usage
+from treadle.messages import Usage
 from treadle.ports import ModelPart
 from treadle.providers.cohere.parts import CohereBlock, Content, ToolCallPiece, call_block, content_block
 from treadle.providers.http.block_response import BlockResponse
 from treadle.providers.http.reading import AnswerError
-from treadle.providers.payload.lenient import count, counted, decode, text_or_nothing
+from treadle.providers.payload.lenient import (
+    cached_count,
+    count,
+    counted,
+    decode,
+    is_unreadable,
+    text_or_nothing,
+)
 
 __all__ = ["CohereResponse"]
 
@@ -61,14 +68,6 @@ _events = msgspec.json.Decoder(_Event)
 _wholes = msgspec.json.Decoder(_Whole)
 _values = msgspec.json.Decoder()
 
-_FINISHES = {
-    "COMPLETE": Finish.STOP,
-    "STOP_SEQUENCE": Finish.STOP,
-    "TOOL_CALL": Finish.CALLS,
-    "MAX_TOKENS": Finish.LENGTH,
-    "ERROR_LIMIT": Finish.LENGTH,
-    "ERROR_TOXIC": Finish.REFUSED,
-}
 _FAILURES = {
     "ERROR": "the generation failed (finish_reason ERROR)",
     "TIMEOUT": "the generation took too long (finish_reason TIMEOUT)",
@@ -87,7 +86,6 @@ class CohereResponse(BlockResponse[CohereBlock]):
     """One answer of the dialect, streamed or whole."""
 
     terminal = "message-end"
-    finishes = _FINISHES
     reason_field = "finish_reason"
 
     def __init__(self, names: Mapping[str, str]) -> None:
@@ -243,5 +241,10 @@ def _usage(usage: Any) -> Usage | None:
     if not isinstance(usage, dict) or not (counts := counts or usage.get("billed_units")):
         return None
     prompt, completion = count(counts, "input_tokens"), count(counts, "output_tokens")
-    cached = min(count(usage, "cached_tokens"), prompt)
-    return counted(prompt, completion, cached=cached, reasoning=count(counts, "reasoning_tokens"))
+    return counted(
+        prompt,
+        completion,
+        cached=min(cached_count(usage), prompt),
+        reasoning=count(counts, "reasoning_tokens"),
+        is_partial=is_unreadable(counts, "input_tokens", "output_tokens"),
+    )

@@ -14,7 +14,8 @@ from treadle.ports import ModelEnd, ModelPart
 from treadle.providers.gemini.contents import PROVIDER
 from treadle.providers.gemini.parts import GeminiParts
 from treadle.providers.http.reading import AnswerError, Response, without_ending
-from treadle.providers.payload.lenient import count, decode, is_worse, text_or_nothing
+from treadle.providers.http.wordings import finish_of
+from treadle.providers.payload.lenient import count, counted, decode, is_unreadable, is_worse, text_or_nothing
 
 __all__ = ["GeminiResponse"]
 
@@ -43,18 +44,6 @@ class _Chunk(msgspec.Struct, rename="camel"):
 _chunks = msgspec.json.Decoder(_Chunk)
 _answers = msgspec.json.Decoder(_Chunk | list[_Chunk])
 
-_FINISHES = {
-    "STOP": Finish.STOP,
-    "MAX_TOKENS": Finish.LENGTH,
-    "CONTINUATION": Finish.LENGTH,
-    **dict.fromkeys(
-        (
-            *("SAFETY", "RECITATION", "LANGUAGE", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "ESCALATION"),
-            *("IMAGE_SAFETY", "IMAGE_PROHIBITED_CONTENT", "IMAGE_RECITATION", "PUP_LIMITED_DISABLED", "MODEL_ARMOR"),
-        ),
-        Finish.REFUSED,
-    ),
-}
 _GARBLED = frozenset({"MALFORMED_FUNCTION_CALL", "MALFORMED_RESPONSE"})
 """The model wrote what its own server could not read. The next attempt is likely better."""
 
@@ -136,7 +125,7 @@ class GeminiResponse(Response):
 
     @property
     def _finish(self) -> Finish:
-        finish = _FINISHES.get(self._reason, Finish.UNKNOWN)
+        finish = finish_of(self._reason)
         # Calls end with STOP too; and a call of an undeclared tool is still a call, which its result will answer.
         is_natural = finish is Finish.STOP or self._reason == "UNEXPECTED_TOOL_CALL"
         return Finish.CALLS if is_natural and self._parts.has_calls else finish
@@ -173,7 +162,7 @@ class GeminiResponse(Response):
         return parts
 
     def _finish_with(self, reason: str, message: str) -> None:
-        is_worst = is_worse(_FINISHES.get(reason, Finish.UNKNOWN), _FINISHES.get(self._reason, Finish.UNKNOWN))
+        is_worst = is_worse(finish_of(reason), finish_of(self._reason))
         if not self._reason or is_worst:
             self._reason, self._message = reason, message
         self.is_whole, self.is_empty = True, False
@@ -190,12 +179,15 @@ def _usage(value: Any) -> Usage | None:
     """Return the tokens, or None where the server counts nothing: no request has an empty prompt."""
     prompt = count(value, "promptTokenCount") + count(value, "toolUsePromptTokenCount")
     thoughts = count(value, "thoughtsTokenCount")
-    if not prompt:
+    given, total = count(value, "candidatesTokenCount") + thoughts, count(value, "totalTokenCount")
+    is_lost = is_unreadable(value, "promptTokenCount")
+    if not prompt and not is_lost:
         return None
-    return Usage(
-        input_tokens=prompt,
-        # Some servers leave a count out, and only the total tells.
-        output_tokens=max(count(value, "candidatesTokenCount") + thoughts, count(value, "totalTokenCount") - prompt),
-        cached_input_tokens=min(count(value, "cachedContentTokenCount"), prompt),
-        reasoning_tokens=thoughts,
+    prompt = max(total - given, 0) if is_lost else prompt
+    return counted(
+        prompt,
+        max(given, total - prompt) if prompt else given,  # some servers leave a count out, and only the total tells
+        cached=min(count(value, "cachedContentTokenCount"), prompt),
+        reasoning=thoughts,
+        is_partial=not total and is_unreadable(value, "promptTokenCount", "candidatesTokenCount"),
     )

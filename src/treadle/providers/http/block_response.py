@@ -6,6 +6,7 @@ from typing import Generic, TypeVar
 from treadle.messages import Finish
 from treadle.ports import ModelEnd, ModelPart
 from treadle.providers.http.reading import Response, without_ending
+from treadle.providers.http.wordings import finish_of
 from treadle.providers.payload.blocks import ContentBlock, MessageBlocks
 
 __all__ = ["BlockResponse"]
@@ -20,8 +21,6 @@ class BlockResponse(Response, Generic[_Block]):
         names: Our names of tools that were renamed for the wire.
     """
 
-    finishes: Mapping[str, Finish]
-    """What the dialect's reasons to stop mean."""
     reason_field: str
     """The field of a whole answer that has the reason, as the dialect spells it."""
 
@@ -35,7 +34,7 @@ class BlockResponse(Response, Generic[_Block]):
         gathered = self._blocks.gathered(is_cut=self._is_cut)
         return ModelEnd(
             parts=gathered.parts,
-            finish=self.finishes.get(self._reason, Finish.UNKNOWN),
+            finish=finish_of(self._reason),
             usage=self.counted,
             cut_calls=gathered.cut,
             unnamed_calls=gathered.unnamed,
@@ -61,4 +60,4 @@ class BlockResponse(Response, Generic[_Block]):
 
     @property
     def _is_cut(self) -> bool:
-        return self.finishes.get(self._reason) is Finish.LENGTH
+        return finish_of(self._reason) is Finish.LENGTH

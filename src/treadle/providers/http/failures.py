@@ -11,6 +11,7 @@ from treadle.errors import ContextOverflow, ModelError, ModelRejected, ModelResp
 from treadle.messages import Finish
 from treadle.ports import ModelEnd
 from treadle.providers.http.waits import asked_seconds
+from treadle.providers.http.wordings import says
 from treadle.providers.payload.encoded import to_json
 
 if TYPE_CHECKING:
@@ -28,24 +29,11 @@ _ERROR_SECONDS = 5.0
 _PASSING = frozenset({408, 409, 425, 429})
 _LASTING = frozenset({501, 505})
 _OVERFLOW_STATUSES = frozenset({None, 400, 413, 422, 500})
-_POLICY_STATUSES = frozenset({None, 400, 403, 422})
+_POLICY_STATUSES = frozenset({None, 400, 403, 422, 451})
 
 _BLOCKED = 498
 """Cohere's status for words of its deny list, in a request or an answer."""
 
-_OVERFLOW = re.compile(
-    "context_length_exceeded|exceed_context_size|model_max_prompt_tokens_exceeded|(maximum|max) context|context (length|window|size|limit)"
-    "|prompt (is )?too long|maximum prompt length|too many (input )?tokens(?! per|, please wait)|inputs? (is |tokens )?too long|input token count|range of input length"
-    "|reduce the length of the messages|model token limit|tokens_limit_reached|`inputs` (tokens \\+|must have less than)"
-    "|input tokens exceed|number of input tokens|expected maxlength|maximum model length|prompt exceeds max|string_above_max_length|input token length|request_too_large"
-    "|token count exceeds|tokens? must be reduced|(user )?input tokens? exceed|exceeds the maximum (input|prompt|token)",
-    re.IGNORECASE,
-)
-_OUT_OF_MONEY = re.compile(
-    "insufficient_quota|billing_hard_limit|billing_not_active|billing_error|insufficient_credits"
-    "|limited to [0-9,]+ API calls ?/ ?month",
-    re.IGNORECASE,
-)
 _BAD_KEY = re.compile(
     "api[ _]key[ _](not[ _]valid|invalid|expired|not[ _]found)|(incorrect|invalid) api[ _]key", re.IGNORECASE
 )
@@ -64,14 +52,6 @@ _PASSING_CODE = re.compile(
 """Classes of AWS's errors that pass, whatever the status says: a model's own error comes as 424."""
 _BROKEN_CALL = re.compile("tool_use_failed|output_parse_failed", re.IGNORECASE)
 """The model wrote a call that its own server could not read: the next one may be better."""
-_POLICY_CODE = re.compile(
-    "_policy|policy_|PolicyViolation|content_filter|misalignment_|moderation_blocked", re.IGNORECASE
-)
-_POLICY_WORDS = re.compile(
-    "content (filter|filtering|management) policy|violating our usage polic|violates (our )?usage|input was flagged"
-    "|as a result of our safety system",
-    re.IGNORECASE,
-)
 
 
 class ModelRefused(ModelRejected):
@@ -100,7 +80,8 @@ async def read_failure(answer: "Answer", *, key_advice: str) -> ModelError:
             status=answer.status,
         )
     is_key = answer.status in (401, 403) or (answer.status == 400 and _BAD_KEY.search(message) is not None)
-    if is_key and not _is_policy(answer.status, code, message):
+    is_other = _is_policy(answer.status, code, message) or says("no_credit", code, message)
+    if is_key and not is_other:
         return ModelRejected(f"{opening} {key_advice}", status=answer.status)
     wait = asked_seconds(answer.status, headers=answer.headers, error_text=_words(body))
     return _classified(answer.status, code, message, opening=opening, wait=wait)
@@ -147,14 +128,13 @@ def excerpt(text: str, *, redact: Callable[[str], str] = str, limit: int = 300) 
 
 
 def _classified(status: int | None, code: str, message: str, *, opening: str, wait: float | None) -> ModelError:
-    text = f"{code} {message}"
     if _BROKEN_CALL.search(code):
         return ModelResponseInvalid(f"{opening} The model's call could not be read.", status=status)
     if _is_policy(status, code, message):
         return ModelRefused(f"{opening} The provider's policy forbids it.", status=status)
-    if status == 413 or (status in _OVERFLOW_STATUSES and _OVERFLOW.search(text)):
+    if status == 413 or (status in _OVERFLOW_STATUSES and says("too_long", code, message)):
         return ContextOverflow(f"{opening} The request is longer than the model's context.", status=status)
-    if _OUT_OF_MONEY.search(text) or status == 402:
+    if status == 402 or says("no_credit", code, message):
         return ModelRejected(f"{opening} The account has no credit left: waiting does not help.", status=status)
     if _NEEDS_TEMPLATE.search(message) is None and _may_pass(status, code):
         return ModelUnavailable(opening, status=status, retry_after_seconds=wait)
@@ -178,8 +158,7 @@ def _may_pass(status: int | None, code: str) -> bool:
 def _is_policy(status: int | None, code: str, message: str) -> bool:
     if status == _BLOCKED:
         return True
-    is_said = _POLICY_CODE.search(code) or _POLICY_WORDS.search(message)
-    return status in _POLICY_STATUSES and is_said is not None
+    return status in _POLICY_STATUSES and says("refused", code, message)
 
 
 async def _read_some(answer: "Answer") -> bytes:

@@ -14,9 +14,19 @@ from treadle.errors import ModelResponseInvalid
 from treadle.messages import Finish, Part, Text, Thinking, Usage
 from treadle.ports import CallReady, ModelEnd, ModelPart, TextDelta, ThinkingDelta
 from treadle.providers.http.reading import AnswerError, Response, without_ending
+from treadle.providers.http.wordings import finish_of
 from treadle.providers.openai_chat.calls import Calls, Fragment, Function
 from treadle.providers.openai_chat.reasoning import ReasoningDetails
-from treadle.providers.payload.lenient import count, decode, is_worse, text_or_nothing
+from treadle.providers.payload.lenient import (
+    cached_count,
+    count,
+    counted,
+    decode,
+    is_unreadable,
+    is_worse,
+    text_or_nothing,
+    written_count,
+)
 
 __all__ = ["ChatResponse"]
 
@@ -49,18 +59,6 @@ class _Chunk(msgspec.Struct, gc=False):
 
 _chunks = msgspec.json.Decoder(_Chunk)
 _values = msgspec.json.Decoder()
-
-_FINISHES = {
-    **dict.fromkeys(("stop", "eos", "eos_token", "stop_sequence", "end_turn", "complete"), Finish.STOP),
-    "tool_use": Finish.CALLS,
-    "tool_calls": Finish.CALLS,
-    "function_call": Finish.CALLS,
-    "length": Finish.LENGTH,
-    "max_tokens": Finish.LENGTH,
-    "model_length": Finish.LENGTH,
-    "content_filter": Finish.REFUSED,
-    "refusal": Finish.REFUSED,
-}
 
 
 class ChatResponse(Response):
@@ -173,7 +171,7 @@ class ChatResponse(Response):
         if choice.finish_reason and isinstance(choice.finish_reason, str):
             if choice.finish_reason == "error":
                 raise AnswerError({"message": "finish_reason is error"})
-            finish = _FINISHES.get(choice.finish_reason.lower(), Finish.UNKNOWN)
+            finish = finish_of(choice.finish_reason)
             if self._finish_reason is None or is_worse(finish, self._finish):
                 self._finish, self._finish_reason = finish, choice.finish_reason
             self.is_whole = True
@@ -273,20 +271,21 @@ def _usage(value: Any) -> Usage | None:
     """Return the tokens, or None where the server counts nothing: no request has an empty prompt."""
     if not isinstance(value, dict):
         return None
-    prompt, completion = count(value, "prompt_tokens"), count(value, "completion_tokens")
+    prompt, completion, total = (count(value, f"{name}_tokens") for name in ("prompt", "completion", "total"))
     if not prompt and not completion:
         return None
-    details, thought = value.get("prompt_tokens_details"), value.get("completion_tokens_details")
-    # DeepSeek and Moonshot each have a field of their own.
-    elsewhere = count(value, "prompt_cache_hit_tokens") or count(value, "cached_tokens")
-    cached = min((details and count(details, "cached_tokens")) or elsewhere, prompt)
-    return Usage(
-        input_tokens=prompt,
+    details = value.get("prompt_tokens_details")
+    prompt = prompt or max(total - completion, 0)
+    cached = min(cached_count(value, details), prompt)
+    return counted(
+        prompt,
         # Some servers leave the reasoning out of the completion, and only the total tells.
-        output_tokens=max(completion, count(value, "total_tokens") - prompt),
-        cached_input_tokens=cached,
-        cache_written_tokens=min(count(details, "cache_write_tokens"), prompt - cached) if details else 0,
-        reasoning_tokens=count(thought, "reasoning_tokens") if thought else 0,
+        max(completion, total - prompt),
+        cached=cached,
+        written=min(written_count(value, details), prompt - cached),
+        reasoning=count(value.get("completion_tokens_details"), "reasoning_tokens"),
+        is_partial=not total
+        and (is_unreadable(value, "prompt_tokens", "completion_tokens") or value.get("completion_tokens") is None),
     )
 
 

@@ -13,11 +13,20 @@ from treadle.errors import ModelRejected, ModelResponseInvalid
 from treadle.messages import Finish, Part, ToolCall, Usage
 from treadle.ports import CallReady, ModelEnd, ModelPart, TextDelta, ThinkingDelta
 from treadle.providers.http.reading import AnswerError, Response, without_ending
+from treadle.providers.http.wordings import finish_of
 from treadle.providers.openai_responses.history import left_to_the_client, state_marker
 from treadle.providers.openai_responses.items import Item, is_refusal, message_text, parts_of, read_item, thinking_text
 from treadle.providers.openai_responses.slots import NOTHING, Slot, Slots
 from treadle.providers.payload.arguments import ObjectEnd
-from treadle.providers.payload.lenient import count, counted, decode, text_or_nothing
+from treadle.providers.payload.lenient import (
+    cached_count,
+    count,
+    counted,
+    decode,
+    is_unreadable,
+    text_or_nothing,
+    written_count,
+)
 from treadle.providers.payload.schemas import without_absent
 
 __all__ = ["ResponsesResponse"]
@@ -28,7 +37,6 @@ _PIECES = frozenset({
     *("response.reasoning_summary_part.added", "response.reasoning_summary_text.delta", "response.reasoning_text.delta"),
 })  # fmt: skip
 _ENDS = frozenset({"failed", "cancelled", "incomplete"})
-_FINISHES = {"max_output_tokens": Finish.LENGTH, "content_filter": Finish.REFUSED}
 
 
 class _Body(msgspec.Struct):
@@ -256,7 +264,10 @@ class ResponsesResponse(Response):
 
     def _judge(self, items: list[Item]) -> Finish:
         if self._finish_reason is not None:
-            return _FINISHES.get(self._finish_reason, Finish.UNKNOWN)
+            finish = finish_of(
+                self._finish_reason
+            )  # a response that is not completed is cut off or refused, if anything
+            return finish if finish in (Finish.LENGTH, Finish.REFUSED) else Finish.UNKNOWN
         if any(is_refusal(item.value) for item in items):
             return Finish.REFUSED
         if any(item.kind == "function_call" for item in items):
@@ -293,6 +304,13 @@ def _usage(value: Any) -> Usage | None:
     if not isinstance(value, dict):
         return None
     taken, given = count(value, "input_tokens"), count(value, "output_tokens")
-    cached = min(count(value.get("input_tokens_details"), "cached_tokens"), taken)
-    reasoning = count(value.get("output_tokens_details"), "reasoning_tokens")
-    return counted(taken, given, cached=cached, reasoning=reasoning)
+    details = value.get("input_tokens_details")
+    cached = min(cached_count(value, details), taken)
+    return counted(
+        taken,
+        given,
+        cached=cached,
+        written=min(written_count(value, details), taken - cached),
+        reasoning=count(value.get("output_tokens_details"), "reasoning_tokens"),
+        is_partial=is_unreadable(value, "input_tokens", "output_tokens"),
+    )

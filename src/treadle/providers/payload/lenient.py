@@ -26,13 +26,16 @@ from treadle.validation.characters import (
 
 __all__ = [
     "arguments_text",
+    "cached_count",
     "call_arguments",
     "count",
     "counted",
     "decode",
+    "is_unreadable",
     "is_worse",
     "repaired_end",
     "text_or_nothing",
+    "written_count",
 ]
 
 _T = TypeVar("_T")
@@ -85,16 +88,55 @@ def text_or_nothing(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
-def count(counts: Any, name: str) -> int:
-    """Return a number of tokens; 0 where the server gives none, or nonsense."""
-    number = counts.get(name) if isinstance(counts, dict) else None
-    if type(number) is not int and type(number) is not float:  # a boolean counts nothing
-        return 0
-    return int(number) if 0 < number < 2**53 else 0
+def count(counts: Any, *names: str) -> int:
+    """Return the largest of the numbers of tokens under these names; 0 where the server gives none, or nonsense."""
+    found = [counts.get(name) for name in names] if isinstance(counts, dict) else []
+    return max((_number(value) or 0 for value in found), default=0)
 
 
-def counted(prompt: int, completion: int, *, cached: int, written: int = 0, reasoning: int = 0) -> Usage | None:
-    """Return the tokens, or None where the server counts nothing: no request has an empty prompt."""
+def cached_count(counts: Any, details: Any = None) -> int:
+    """Return the tokens of the prompt that came from a cache, by whichever name: gateways send several, and 0 under the wrong one."""
+    return max(count(counts, *_CACHED), count(details, *_CACHED))
+
+
+def written_count(counts: Any, details: Any = None) -> int:
+    """Return the tokens of the prompt that were written to a cache, by whichever name."""
+    return max(count(counts, *_WRITTEN), count(details, *_WRITTEN))
+
+
+_CACHED = (
+    "cached_tokens",  # OpenAI in the details; Moonshot beside them
+    "prompt_cache_hit_tokens",  # DeepSeek
+    "cache_read_input_tokens",  # Anthropic, and LiteLLM for it
+    "cache_read_tokens",
+)
+_WRITTEN = ("cache_write_tokens", "cache_creation_input_tokens", "cache_creation_tokens")
+
+
+def is_unreadable(counts: Any, *names: str) -> bool:
+    """Whether the server sends one of these numbers in a form that is not a number of tokens."""
+    return isinstance(counts, dict) and any(
+        counts.get(name) is not None and _number(counts[name]) is None for name in names
+    )
+
+
+def _number(value: Any) -> int | None:
+    """Return a number of tokens, which may be written as text; None for anything else. A boolean counts nothing."""
+    if isinstance(value, str) and value.isascii() and value.isdigit():
+        value = int(value[:20])
+    if type(value) is not int and type(value) is not float:
+        return None
+    return int(value) if 0 <= value < 2**53 else None
+
+
+def counted(
+    prompt: int, completion: int, *, cached: int, written: int = 0, reasoning: int = 0, is_partial: bool = False
+) -> Usage | None:
+    """Return the tokens, or None where the server counts nothing: no request has an empty prompt.
+
+    Args:
+        is_partial: Whether a number could not be read. The usage is then marked as an estimate, and the engine fills in what is 0.
+    """
     if not prompt and not completion:
         return None
     return Usage(
@@ -103,6 +145,7 @@ def counted(prompt: int, completion: int, *, cached: int, written: int = 0, reas
         cached_input_tokens=cached,
         cache_written_tokens=written,
         reasoning_tokens=reasoning,
+        estimated=is_partial or not prompt,
     )
 
 

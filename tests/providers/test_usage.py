@@ -1,0 +1,117 @@
+"""Usage: what a server counted, under whichever name it says so; and our estimate, marked, of a number that cannot be read."""
+
+import json
+from typing import Any
+
+import pytest
+from chat_server import answer, json_answer, serving
+
+from treadle import Agent, resolve_model
+from treadle.messages import Usage
+from treadle.tools import JsonObject
+
+BODIES: dict[str, JsonObject] = {
+    "openai-chat": {"choices": [{"index": 0, "message": {"content": "four char"}, "finish_reason": "stop"}]},
+    "openai": {
+        "status": "completed",
+        "output": [{"type": "message", "id": "m", "content": [{"type": "output_text", "text": "four char"}]}],
+    },
+    "anthropic": {"type": "message", "content": [{"type": "text", "text": "four char"}], "stop_reason": "end_turn"},
+    "gemini": {"candidates": [{"content": {"parts": [{"text": "four char"}]}, "finishReason": "STOP"}]},
+    "cohere": {"message": {"content": [{"type": "text", "text": "four char"}]}, "finish_reason": "COMPLETE"},
+    "bedrock": {"output": {"message": {"content": [{"text": "four char"}]}}, "stopReason": "end_turn"},
+}
+
+
+async def used(name: str, usage: Any) -> Usage:
+    """Run an agent whose only response counts so; its prompt is estimated at 21 tokens and its answer at 13."""
+    field = {"gemini": "usageMetadata"}.get(name, "usage")
+    async with serving(json_answer({**BODIES[name], field: usage})) as server:
+        model = resolve_model(f"{name}:m", base_url=server.url, api_key="k", stream=False)
+        return (await Agent(model).run("x" * 40)).usage
+
+
+CHAT = {"prompt_tokens": 100, "completion_tokens": 5}
+RESPONSES = {"input_tokens": 100, "output_tokens": 5}
+ZERO = {"cached_tokens": 0}
+
+
+@pytest.mark.row("W09")
+@pytest.mark.parametrize(
+    ("name", "usage", "cached", "written"),
+    [
+        ("openai-chat", {**CHAT, "cache_read_input_tokens": 80, "prompt_tokens_details": ZERO}, 80, 0),
+        ("openai-chat", {**CHAT, "cache_read_input_tokens": 0, "prompt_tokens_details": {"cached_tokens": 80}}, 80, 0),
+        ("openai-chat", {**CHAT, "prompt_cache_hit_tokens": 80, "prompt_tokens_details": ZERO}, 80, 0),
+        ("openai-chat", {**CHAT, "cached_tokens": 80, "prompt_tokens_details": ZERO}, 80, 0),
+        ("openai-chat", {**CHAT, "cache_read_input_tokens": 80, "cache_creation_input_tokens": 9}, 80, 9),
+        ("openai-chat", {**CHAT, "cache_read_input_tokens": 800, "prompt_tokens_details": None}, 100, 0),
+        ("openai", {**RESPONSES, "cache_read_input_tokens": 80, "input_tokens_details": ZERO}, 80, 0),
+        ("anthropic", {"input_tokens": 11, "output_tokens": 5, "cache_read_input_tokens": 80, "cache_creation_input_tokens": 9}, 80, 9),
+        ("bedrock", {"inputTokens": 11, "outputTokens": 5, "cacheReadInputTokens": 0, "cacheReadInputTokenCount": 80, "cacheWriteInputTokens": 9}, 80, 9),
+        ("cohere", {"tokens": RESPONSES, "cached_tokens": 80}, 80, 0),
+        ("gemini", {"promptTokenCount": 100, "candidatesTokenCount": 5, "cachedContentTokenCount": 80}, 80, 0),
+    ],
+)  # fmt: skip
+async def test_cached_tokens_count_under_whichever_name_says_more(
+    name: str, usage: JsonObject, cached: int, written: int
+) -> None:
+    assert await used(name, usage) == Usage(
+        input_tokens=100, output_tokens=5, cached_input_tokens=cached, cache_written_tokens=written
+    )
+
+
+UNREADABLE = [
+    ("openai-chat", {"prompt_tokens": "many", "completion_tokens": 5}, (21, 5)),
+    ("openai-chat", {"prompt_tokens": 100, "completion_tokens": -5}, (100, 13)),
+    ("openai-chat", {"prompt_tokens": 100, "completion_tokens": True}, (100, 13)),
+    ("openai-chat", {"prompt_tokens": 100}, (100, 13)),
+    ("openai-chat", {"completion_tokens": 5}, (21, 5)),
+    ("openai-chat", {"prompt_tokens": "many", "completion_tokens": []}, (21, 13)),
+    ("openai-chat", {"prompt_tokens": 1e300, "completion_tokens": 5}, (21, 5)),
+    ("openai", {"input_tokens": "many", "output_tokens": 5}, (21, 5)),
+    ("openai", {"input_tokens": 100, "output_tokens": {}}, (100, 16)),
+    ("anthropic", {"input_tokens": "many", "output_tokens": 5}, (21, 5)),
+    ("anthropic", {"input_tokens": 100, "output_tokens": "few"}, (100, 13)),
+    ("bedrock", {"inputTokens": "many", "outputTokens": 5}, (21, 5)),
+    ("bedrock", {"inputTokens": 100, "outputTokens": "few"}, (100, 13)),
+    ("cohere", {"tokens": {"input_tokens": "many", "output_tokens": 5}}, (21, 5)),
+    ("cohere", {"tokens": {"input_tokens": 100, "output_tokens": "few"}}, (100, 13)),
+    ("gemini", {"promptTokenCount": "many", "candidatesTokenCount": 5}, (21, 5)),
+    ("gemini", {"promptTokenCount": 100, "candidatesTokenCount": "few"}, (100, 13)),
+]
+
+
+@pytest.mark.row("W09")
+@pytest.mark.parametrize(("name", "usage", "expected"), UNREADABLE)
+async def test_a_number_that_cannot_be_read_is_estimated_and_marked(
+    name: str, usage: JsonObject, expected: tuple[int, int]
+) -> None:
+    assert await used(name, usage) == Usage(input_tokens=expected[0], output_tokens=expected[1], estimated=True)
+
+
+@pytest.mark.row("W09")
+@pytest.mark.parametrize(
+    ("name", "usage"),
+    [
+        ("openai-chat", {"prompt_tokens": "100", "completion_tokens": "5"}),
+        ("openai-chat", {"prompt_tokens": "many", "completion_tokens": 5, "total_tokens": 105}),
+        ("openai-chat", {"prompt_tokens": 100, "completion_tokens": "few", "total_tokens": 105}),
+        ("gemini", {"promptTokenCount": "many", "candidatesTokenCount": 5, "totalTokenCount": 105}),
+        ("gemini", {"promptTokenCount": 100, "candidatesTokenCount": "few", "totalTokenCount": 105}),
+        ("anthropic", {"input_tokens": "100", "output_tokens": 5.0}),
+    ],
+)
+async def test_a_number_in_another_form_or_told_by_the_total_is_no_estimate(name: str, usage: JsonObject) -> None:
+    assert await used(name, usage) == Usage(input_tokens=100, output_tokens=5)
+
+
+@pytest.mark.row("W09")
+async def test_an_unreadable_number_at_the_end_of_a_stream_is_estimated_too() -> None:
+    delta = {"choices": [{"index": 0, "delta": {"content": "four char"}, "finish_reason": "stop"}]}
+    usage = {"choices": [], "usage": {"prompt_tokens": None, "completion_tokens": 5}}
+    stream = "".join(f"data: {json.dumps(one)}\n\n" for one in (delta, usage))
+    async with serving(answer(f"{stream}data: [DONE]\n\n")) as server:
+        result = await Agent(resolve_model("vllm:m", base_url=server.url)).run("x" * 40)
+
+    assert result.usage == Usage(input_tokens=21, output_tokens=5, estimated=True)

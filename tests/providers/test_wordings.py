@@ -1,0 +1,147 @@
+"""Wordings: each row of the table, said by a server of each vendor, means the same: an ending, a refusal, no credit, too long."""
+
+import json
+from collections.abc import Callable
+from itertools import cycle
+from typing import Any
+
+import pytest
+from chat_server import Script, answer, json_answer, serving
+
+from treadle import Agent, RunResult, resolve_model
+from treadle.budgets import Budget
+from treadle.messages import Finish
+from treadle.providers.http.wordings import ENDINGS, WORDINGS, Wording
+from treadle.providers.vendors import VENDORS
+from treadle.tools import JsonObject
+
+DOORS = ("openai-chat", "openai", "anthropic", "gemini", "cohere", "bedrock", "bedrock-claude", "azure")
+"""One name of each dialect, and of clouds that wrap its errors."""
+CHAT = [name for name, vendor in VENDORS.items() if vendor.adapter.endswith(":OpenAIChat")]
+
+
+async def run(name: str, *scripts: Script, retries: int | None = 0) -> tuple[RunResult, int]:
+    async with serving(*scripts) as server:
+        model = resolve_model(f"{name}:m", base_url=server.url, api_key="k", stream=False)
+        result = await Agent(model, budget=Budget(max_retries_per_model_call=retries)).run("go")
+    return result, len(server.requests)
+
+
+def ended(name: str, word: str) -> JsonObject:
+    """Return a whole answer that ends with a word, in the dialect that is spoken at a vendor's door."""
+    match name:
+        case "openai":
+            message = {"type": "message", "id": "m", "content": [{"type": "output_text", "text": "So"}]}
+            return {"status": "incomplete", "incomplete_details": {"reason": word}, "output": [message]}
+        case "anthropic" | "bedrock-claude":
+            return {"type": "message", "content": [{"type": "text", "text": "So"}], "stop_reason": word}
+        case "gemini":
+            return {"candidates": [{"content": {"parts": [{"text": "So"}]}, "finishReason": word.upper()}]}
+        case "cohere":
+            return {"message": {"content": [{"type": "text", "text": "So"}]}, "finish_reason": word.upper()}
+        case "bedrock":
+            return {"output": {"message": {"content": [{"text": "So"}]}}, "stopReason": word}
+        case _:
+            return {"choices": [{"index": 0, "message": {"content": "So"}, "finish_reason": word}]}
+
+
+ENDS = {
+    Finish.STOP: "completed",
+    Finish.CALLS: "completed",
+    Finish.LENGTH: "output_truncated",
+    Finish.REFUSED: "refused",
+}
+
+
+@pytest.mark.row("PF15", "PF24")
+@pytest.mark.parametrize("name", DOORS)
+async def test_an_ending_means_the_same_in_every_dialect(name: str) -> None:
+    for word, finish, _source in ENDINGS:
+        is_known = name != "openai" or finish in (Finish.LENGTH, Finish.REFUSED)
+        # "pause_turn" and a turn of the vendor's own tools continue at their own vendor
+        if word == "pause_turn" and name in ("anthropic", "bedrock-claude"):
+            continue
+        result, _ = await run(name, json_answer(ended(name, word)))
+        assert (word, result.reason) == (word, ENDS[finish] if is_known else "incomplete_stream")
+
+
+@pytest.mark.row("PF15")
+@pytest.mark.parametrize("name", CHAT)
+async def test_an_answer_that_a_vendor_calls_sensitive_is_refused_and_asked_for_once(name: str) -> None:
+    result, requests = await run(name, json_answer(ended(name, "sensitive")), retries=None)
+
+    assert (result.reason, requests) == ("refused", 1)
+
+
+def code_and_message(row: Wording) -> tuple[str, str]:
+    return (row.example, "no") if " " not in row.example else ("bad_request", row.example)
+
+
+SHAPES: dict[str, Callable[[str, str], Any]] = {
+    "error": lambda code, message: {"error": {"code": code, "message": message, "type": code}},
+    "flat": lambda code, message: {"code": code, "message": message},
+    "list": lambda code, message: [{"error": {"code": 400, "status": code, "message": message}}],
+    "anthropic": lambda code, message: {"type": "error", "error": {"type": code, "message": message}},
+}
+MEANINGS = {"refused": "refused", "no_credit": "model_error", "too_long": "context_overflow"}
+
+
+@pytest.mark.row("PF15", "PF10")
+@pytest.mark.parametrize("name", DOORS)
+async def test_an_error_means_the_same_in_every_dialect_and_is_not_asked_again(name: str) -> None:
+    for row, shape in zip(WORDINGS, cycle(SHAPES.values())):
+        error = shape(*code_and_message(row))
+        status = 429 if row.meaning == "no_credit" else 400
+        result, requests = await run(name, json_answer(error, status=status), retries=None)
+        assert (row.example, result.reason, requests) == (row.example, MEANINGS[row.meaning], 1)
+        assert ("no credit left" in result.message) == (row.meaning == "no_credit")
+
+
+@pytest.mark.row("PF15", "PF10")
+@pytest.mark.parametrize("row", WORDINGS, ids=lambda row: row.example[:40])
+async def test_an_error_inside_a_stream_means_the_same(row: Wording) -> None:
+    code, message = code_and_message(row)
+    begun = {"choices": [{"index": 0, "delta": {"content": "So"}}]}
+    stream = "".join(f"data: {json.dumps(one)}\n\n" for one in (begun, {"error": {"code": code, "message": message}}))
+    result, requests = await run("vllm", answer(stream), retries=None)
+
+    assert (result.reason, requests) == (MEANINGS[row.meaning], 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "error", "reason"),
+    [
+        ("alibaba", 400, {"error": {"code": "data_inspection_failed", "type": "data_inspection_failed", "message": "Input data may contain inappropriate content."}}, "refused"),
+        ("alibaba", 400, {"error": {"message": "<400> InternalError.Algo.DataInspectionFailed: Input text data may contain inappropriate content."}}, "refused"),
+        ("deepseek", 400, {"error": {"message": "Content Exists Risk", "type": "invalid_request_error", "code": "invalid_request_error"}}, "refused"),
+        ("deepseek", 400, {"detail": "Content Exists Risk"}, "refused"),
+        ("openrouter", 403, {"error": {"code": 403, "message": 'm requires moderation. Your input was flagged for "violence".'}}, "refused"),
+        ("moonshot", 429, {"error": {"type": "exceeded_current_quota_error", "message": "Your account is not active, please check your plan and billing details."}}, "model_error"),
+        ("zai", 429, {"error": {"code": "1113", "message": "Insufficient balance or no resource package. Please recharge."}}, "model_error"),
+        ("xai", 403, {"code": "permission-denied", "error": "Your newly created team doesn't have any credits yet."}, "model_error"),
+        ("alibaba", 400, {"error": {"code": "Arrearage", "message": "Access denied, please make sure your account is in good standing."}}, "model_error"),
+        ("openai-chat", 400, {"error": {"message": "Input length 9000 exceeds maximum input length 8192"}}, "context_overflow"),
+        ("openai-chat", 400, {"message": "Input length (9000 tokens) exceeds the maximum allowed length (8192 tokens)."}, "context_overflow"),
+        ("llamacpp", 500, {"error": {"code": 500, "message": "context shift is disabled", "type": "server_error"}}, "context_overflow"),
+        ("copilot", 400, {"error": {"message": "prompt token count of 9000 exceeds the limit of 8192"}}, "context_overflow"),
+        ("copilot", 400, {"error": {"message": "The number of images exceeds the limit of 10"}}, "model_error"),
+        ("openai-chat", 400, {"error": {"message": "Unknown parameter: 'cache_policy'."}}, "model_error"),
+    ],
+)  # fmt: skip
+async def test_a_vendors_own_words_end_the_run_at_once(name: str, status: int, error: Any, reason: str) -> None:
+    result, requests = await run(name, json_answer(error, status=status), retries=None)
+
+    assert (result.reason, requests) == (reason, 1)
+    assert ("no credit left" in result.message) == (
+        reason == "model_error" and name in ("moonshot", "zai", "xai", "alibaba")
+    )
+
+
+@pytest.mark.row("PF15")
+async def test_a_quota_of_a_minute_is_waited_for() -> None:
+    busy = {"error": {"code": 429, "status": "RESOURCE_EXHAUSTED", "message": "You exceeded your current quota, please check your plan and billing details.", "details": [{"retryDelay": "0s"}]}}  # fmt: skip
+    result, requests = await run(
+        "gemini", json_answer(busy, status=429), json_answer(ended("gemini", "stop")), retries=1
+    )
+
+    assert (result.reason, requests) == ("completed", 2)
