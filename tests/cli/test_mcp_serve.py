@@ -80,6 +80,7 @@ def ends(treadle: Any) -> list[str]:
 
 
 ALLOW = ElicitResult(action="accept", content={"decision": "allow"})
+TYPED = ElicitResult(action="accept", content={"decision": "allow", "reason": None})
 
 
 @pytest.mark.row("E-MCP-SERVE")
@@ -101,7 +102,9 @@ async def test_a_client_gives_a_task_and_its_person_allows_the_call(paying: Any)
     assert result.structured_content["session_id"] == sessions(paying)[0]["id"]
     assert '"amount": 40' in asked.message
     assert "Allow the call of pay?" in asked.message
-    assert asked.requested_schema["properties"]["decision"]["enum"] == ["deny", "allow"]
+    fields = asked.requested_schema["properties"]
+    assert fields["decision"]["enum"] == ["deny", "allow"]
+    assert fields["reason"]["default"] == ""
     assert seen == ["Step 1", "pay has started", "pay: ok", "Step 2"]
     assert paid(paying) == 1
 
@@ -268,7 +271,7 @@ async def test_a_cancelled_call_ends_its_run_and_the_server_serves_on(treadle: A
 async def test_tools_are_offered_by_themselves_under_the_persons_rules(paying: Any):
     async with client(
         paying, "--offer", "tools", "--tools", "paying.py", "--tools", "read,grep",
-        "--deny", "read(path=b.txt)", answers=[ALLOW],
+        "--deny", "read(path=b.txt)", answers=[TYPED],
     ) as session:  # fmt: skip
         listed = {tool.name: tool for tool in (await session.list_tools()).tools}
         read = await session.call_tool("read", {"path": "a.txt"})
@@ -281,10 +284,121 @@ async def test_tools_are_offered_by_themselves_under_the_persons_rules(paying: A
     assert listed["read"].annotations.read_only_hint
     assert listed["pay"].annotations.destructive_hint
     assert "one error" in read.content[0].text
-    assert (denied.is_error, denied.structured_content["status"]) == (True, "denied")
-    assert (invalid.is_error, invalid.structured_content["status"]) == (True, "invalid_arguments")
+    assert (denied.is_error, denied.meta["treadle/status"]) == (True, "denied")
+    assert (invalid.is_error, invalid.meta["treadle/status"]) == (True, "invalid_arguments")
     assert (pays.is_error, pays.content[0].text, paid(paying)) == (False, "paid", 1)
+    assert pays.meta["treadle/session_id"] in {one["id"] for one in sessions(paying)}
     assert unknown.is_error
+
+
+RETURNING = """
+from __future__ import annotations
+import msgspec
+from pydantic import BaseModel
+from treadle import ToolOutput, tool
+from treadle.messages import Media
+
+class Town(BaseModel):
+    name: str
+    near: list[Town] = []
+
+class Row(msgspec.Struct):
+    id: int
+
+@tool(effect="read")
+def number() -> int:
+    '''A number.'''
+    return 7
+
+@tool(effect="read")
+def table() -> dict[str, int]:
+    '''A table.'''
+    return {"a": 1}
+
+@tool(effect="read")
+def town() -> Town:
+    '''A recursive model.'''
+    return Town(name="Ulm", near=[Town(name="Aalen")])
+
+@tool(effect="read")
+def row() -> Row:
+    '''A struct.'''
+    return Row(id=1)
+
+@tool(effect="read")
+def rows() -> list[Town]:
+    '''Models.'''
+    return [Town(name="Ulm")]
+
+@tool(effect="read")
+def maybe() -> Town | None:
+    '''A model, or nothing.'''
+    return None
+
+@tool(effect="read")
+def long() -> str:
+    '''More than a model is shown.'''
+    return "x" * 300_000
+
+@tool(effect="read")
+def many() -> list[int]:
+    '''More than a model is shown.'''
+    return list(range(100_000))
+
+@tool(effect="read")
+def loose():
+    '''An object without a schema.'''
+    return {"free": True}
+
+@tool(effect="read")
+def words():
+    '''Text without a schema.'''
+    return "only text"
+
+@tool(effect="read")
+def picture():
+    '''Media.'''
+    return ToolOutput(data={"of": "a dot"}, media=(Media(media_type="image/png", base64="iVBORw0KGgo="),))
+"""
+
+
+@pytest.mark.row("E-MCP-SERVE")
+async def test_the_structured_content_of_a_tool_is_its_own_value_by_its_own_schema(treadle: Any):
+    (treadle.folder / "returning.py").write_text(RETURNING)
+    async with client(treadle, "--offer", "tools", "--tools", "returning.py") as session:
+        tools = {tool.name: tool for tool in (await session.list_tools()).tools}
+        # The official client refuses a value that does not fit the schema that it was offered.
+        found = {name: await session.call_tool(name, {}) for name in tools}
+
+    assert {name: one.structured_content for name, one in found.items()} == {
+        "number": {"result": 7},
+        "table": {"a": 1},
+        "town": {"name": "Ulm", "near": [{"name": "Aalen", "near": []}]},
+        "row": {"id": 1},
+        "rows": {"result": [{"name": "Ulm", "near": []}]},
+        "maybe": {"result": None},
+        "long": {"result": "x" * 300_000},
+        "many": {"result": list(range(100_000))},
+        "loose": {"free": True},
+        "words": None,
+        "picture": {"of": "a dot"},
+    }
+    assert {name for name, one in tools.items() if one.output_schema is None} == {"loose", "words", "picture"}
+    assert all(one.output_schema["type"] == "object" for one in tools.values() if one.output_schema)
+    assert tools["number"].output_schema["x-fastmcp-wrap-result"] is True
+    assert found["picture"].content[1].mime_type == "image/png"
+    assert len(found["many"].content[0].text) < 300_000
+
+
+@pytest.mark.row("E-MCP-SERVE")
+async def test_a_tool_whose_call_waits_is_no_value_and_says_what_it_waits_for(paying: Any):
+    async with client(paying, "--offer", "tools", "--tools", "paying.py") as session:
+        await session.list_tools()
+        waits = await session.call_tool("pay", {"amount": 3})
+
+    assert (waits.is_error, waits.structured_content, paid(paying)) == (True, None, 0)
+    assert "treadle approve" in waits.content[0].text
+    assert waits.meta["treadle/run"]["status"] == "paused"
 
 
 class Raw:

@@ -1,4 +1,4 @@
-"""A server made with the official package, as most servers are: python mcp_official_server.py [http]. With http it prints its address."""
+"""A server made with the official package, as most servers are: python mcp_official_server.py [http [port]]. With http it prints its address."""
 
 import asyncio
 import socket
@@ -43,13 +43,13 @@ async def ask(ctx: Context) -> str:
 
 
 async def serve() -> None:
-    listener = socket.create_server(("127.0.0.1", 0))
+    listener = socket.create_server(("127.0.0.1", int(sys.argv[2]) if sys.argv[2:] else 0))
     print(f"http://127.0.0.1:{listener.getsockname()[1]}/mcp", flush=True)
     config = uvicorn.Config(server.streamable_http_app(), log_level="error")
     await uvicorn.Server(config).serve(sockets=[listener])
 
 
-if sys.argv[1:] == ["http"]:
+if sys.argv[1:2] == ["http"]:
     asyncio.run(serve())
 else:
     server.run("stdio")

@@ -221,7 +221,8 @@ def call(key: Any, name: str, arguments: dict[str, Any], meta: dict[str, Any]) -
                 "params": {"progressToken": token, "progress": 1, "total": 4, "message": "one\u200b"},
             }
         )
-        send({"method": "notifications/message", "params": {"level": "warning", "data": "careful"}})
+        for data in ("careful", {"msg": "slowly", "extra": None}, {"message": "now"}, {"left": 3}, ["a"]):
+            send({"method": "notifications/message", "params": {"level": "warning", "data": data}})
         result = texts("reported")
     elif name == "ask":
         form = {"type": "object", "properties": {"size": {"type": "integer"}}, "required": ["size"]}

@@ -184,7 +184,9 @@ async def test_progress_and_logs_of_a_server_are_progress_of_the_call(folder):
 
     progress = [(one.message, one.done, one.total) for one in seen if one.type == "tool.progress"]
     assert ("one<U+200B>", 1, 4) in progress
-    assert ("warning: careful", None, None) in progress
+    logged = [message for message, _, total in progress if total is None]
+    said = ["careful", "slowly", "now", '{"left": 3}', '["a"]']
+    assert [one for one in logged if one.startswith("warning")] == [f"warning: {one}" for one in said]
 
 
 async def test_a_question_of_the_server_waits_for_a_person_and_the_answer_reaches_it(folder):

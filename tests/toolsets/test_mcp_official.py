@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import httpx2
@@ -14,16 +14,17 @@ import pytest
 from aiohttp import web
 from test_mcp import results, run
 
-from treadle import ConfigurationError, mcp_server
-from treadle.testing import call
+from treadle import Agent, ConfigurationError, allow, mcp_server, tool
+from treadle.testing import ScriptedModel, call, text
 
 OFFICIAL = str(Path(__file__).with_name("mcp_official_server.py"))
 
 
 @asynccontextmanager
-async def over_http() -> AsyncIterator[str]:
+async def over_http(port: str = "0") -> AsyncIterator[str]:
     """Run the official server at an address."""
-    process = await asyncio.create_subprocess_exec(sys.executable, OFFICIAL, "http", stdout=asyncio.subprocess.PIPE)
+    arguments = (OFFICIAL, "http", port)
+    process = await asyncio.create_subprocess_exec(sys.executable, *arguments, stdout=asyncio.subprocess.PIPE)
     try:
         assert process.stdout is not None
         yield (await process.stdout.readline()).decode().strip()
@@ -176,7 +177,7 @@ def garbage(asked) -> web.Response:
 
 @pytest.mark.parametrize("answer", [large, squeezed, event, refused, garbage])
 async def test_a_broken_answer_over_http_ends_its_call_and_nothing_else(answer):
-    answers = [answer, lambda asked: respond(asked, result={"content": [{"type": "text", "text": "well"}]})]
+    answers = [answer, well]
 
     def in_turn(asked):
         return answers.pop(0)(asked)
@@ -185,10 +186,151 @@ async def test_a_broken_answer_over_http_ends_its_call_and_nothing_else(answer):
         server = mcp_server("b", url=url, max_message_bytes=1_000_000)
         result, _ = await run(server, call("mcp__b__go"), call("mcp__b__go", again=True))
 
-    broken, well = results(result)
+    broken, after = results(result)
     assert json.loads(broken.content)["type"] in {"failed", "outcome_unknown", "unexpected_result_shape"}
     assert len(broken.content) < 5_000
-    assert well.content == "well"
+    assert after.content == "well"
+
+
+def error(code: int, message: str) -> str:
+    return json.dumps({"jsonrpc": "2.0", "id": "server-error", "error": {"code": code, "message": message}})
+
+
+FORGOTTEN = [
+    (404, error(-32600, "Session not found"), "application/json"),  # the Python package
+    (404, error(-32001, "Session not found"), "application/json"),  # the TypeScript and C# packages
+    (404, error(-32603, "Session terminated"), "application/json"),
+    (404, "session not found", "text/plain"),  # the Go package
+    (404, "", "text/plain"),
+    (404, "<html>Not Found</html>", "text/html"),
+    (404, '{"error": "gone"}', "application/json"),
+    (400, error(-32000, "Bad Request: No valid session ID provided"), "application/json"),  # examples in TypeScript
+    (400, error(-32000, "Bad Request: Server not initialized"), "application/json"),
+    (400, "Bad Request: No valid session ID provided", "text/plain"),  # the Python package of early 2025
+    (401, "Unauthorized: Session not found", "text/plain"),  # the Rust package of 2025
+    (410, "", "text/plain"),
+]
+
+
+class Sessions:
+    """A middleware that gives sessions, and refuses the calls of the first one: `together` at once."""
+
+    def __init__(self, status: int, text: str, kind: str, *, together: int = 1) -> None:
+        self.log: list[str] = []
+        self._refusal = {"status": status, "text": text, "content_type": kind}
+        self._asked = asyncio.Barrier(together)
+
+    def middleware(self):
+        @web.middleware
+        async def handle(request, handler):
+            sent = await request.json() if request.method == "POST" else {}
+            name, session = sent.get("method"), request.headers.get("mcp-session-id", "")
+            if name == "tools/call":
+                self.log.append(f"{session} call")
+                if session == "s1":
+                    await self._asked.wait()
+                    return web.Response(**self._refusal)
+            response = await handler(request)
+            if name == "initialize":
+                response.headers["mcp-session-id"] = f"s{self.log.count('initialize') + 1}"
+                self.log.append("initialize")
+            return response
+
+        return handle
+
+
+def well(asked) -> web.Response:
+    return respond(asked, result={"content": [{"type": "text", "text": "well"}]})
+
+
+@pytest.mark.parametrize(("status", "body", "kind"), FORGOTTEN)
+async def test_a_session_that_the_server_has_forgotten_is_begun_again_and_its_call_repeated(status, body, kind):
+    sessions = Sessions(status, body, kind)
+    async with broken_server(well, sessions.middleware()) as url:
+        result, _ = await run(mcp_server("b", url=url), call("mcp__b__go"), call("mcp__b__go", again=True))
+
+    assert [one.content for one in results(result)] == ["well", "well"]
+    assert sessions.log == ["initialize", "s1 call", "initialize", "s2 call", "s2 call"]
+
+
+async def test_calls_side_by_side_in_a_forgotten_session_share_one_new_session():
+    sessions = Sessions(*FORGOTTEN[0], together=3)
+    async with broken_server(well, sessions.middleware()) as url:
+        server = mcp_server("b", url=url, effects={"go": "read"})
+        result, _ = await run(server, [call("mcp__b__go", number=number) for number in range(3)])
+
+    assert [one.content for one in results(result)] == ["well"] * 3
+    assert sessions.log.count("initialize") == 2
+    assert sessions.log.count("s2 call") == 3
+
+
+async def test_an_official_server_that_is_restarted_between_two_calls_is_used_again():
+    async with AsyncExitStack() as first, AsyncExitStack() as second:
+        url = await first.enter_async_context(over_http())
+
+        @tool(effect="unsafe")
+        async def restart() -> str:
+            """Restart the server at its address."""
+            await first.aclose()
+            return await second.enter_async_context(over_http(url.partition("127.0.0.1:")[2].partition("/")[0]))
+
+        model = ScriptedModel([call("mcp__o__report"), call("restart"), call("mcp__o__report"), text("Done.")])
+        server = mcp_server("o", url=url, connect_seconds=60, timeout=60)
+        result = await Agent(model, tools=[server, restart], policy=allow("*")).run("Go")
+
+    assert [one.content for one in results(result)] == ['{"result":"reported"}', url, '{"result":"reported"}']
+
+
+@pytest.mark.parametrize(
+    ("answer", "code", "may_have_acted", "words"),
+    [
+        ((401, "", "text/plain"), "auth_expired", False, "HTTP status 401 (it wants a valid sign-in"),
+        ((401, '{"error": "invalid_token"}', "application/json"), "auth_expired", False, "invalid_token"),
+        ((401, error(-32603, "Unauthorized"), "application/json"), "auth_expired", False, "HTTP status 401"),
+        ((403, "<html>", "text/html"), "auth_expired", False, "HTTP status 403"),
+        ((429, "", "text/plain"), "rate_limited", False, "HTTP status 429 (it is busy"),
+        ((429, error(-32000, "slow down"), "application/json"), "rate_limited", False, "slow down"),
+        ((404, "", "text/plain"), "mcp_error", False, "HTTP status 404"),
+        ((400, "", "text/plain"), "mcp_error", False, "HTTP status 400"),
+        ((400, error(-32603, "no paper"), "application/json"), "mcp_error", True, "no paper"),
+        ((500, "", "text/plain"), "mcp_error", True, "HTTP status 500"),
+        ((503, error(-32000, "overloaded"), "application/json"), "mcp_error", True, "overloaded"),
+        ((200, error(-32001, "Request timed out"), "application/json"), "mcp_error", True, "error -32001"),
+        ((200, error(-32000, "overloaded"), "application/json"), "mcp_error", True, "error -32000"),
+        ((200, error(-32700, "odd"), "application/json"), "mcp_error", True, "error -32700"),
+        ((200, error(-32600, "not so"), "application/json"), "mcp_error", False, "error -32600"),
+    ],
+)
+async def test_what_a_servers_refusal_means_reaches_the_model(answer, code, may_have_acted, words):
+    status, body, kind = answer
+
+    def refuse(asked):
+        numbered = body.replace('"server-error"', str(asked["id"]))
+        return web.Response(status=status, text=numbered, content_type=kind)
+
+    async with broken_server(refuse) as url:
+        result, _ = await run(mcp_server("b", url=url), call("mcp__b__go"))
+
+    (refused,) = results(result)
+    told = json.loads(refused.content)
+    assert (told["type"], told["code"], told["may_have_acted"]) == ("failed", code, may_have_acted)
+    assert words in told["message"]
+
+
+@pytest.mark.parametrize(("status", "words"), [(401, "sign in again"), (429, "it is busy"), (503, "HTTP status 503")])
+async def test_the_status_of_a_server_that_refuses_to_connect_reaches_the_person(status, words):
+    @web.middleware
+    async def refuse(request, handler):
+        return web.Response(status=status)
+
+    seen = []
+    async with broken_server(well, refuse) as url:
+        result, _ = await run(mcp_server("b", url=url), subscribers=[seen.append])
+
+    assert result.completed
+    (failed,) = [one for one in seen if one.type == "toolset.failed"]
+    assert f"HTTP status {status}" in failed.message
+    assert words in failed.message
 
 
 async def test_an_address_where_nobody_listens_is_named_in_the_reason():

@@ -1,16 +1,20 @@
 """MCP answers: the tools that a client is offered, and the ends of runs as results of its calls. Values only."""
 
+import json
 from typing import Any
+from urllib.parse import quote
 
 import mcp_types as types
 import msgspec
 
 from treadle import Effect, RunResult, StopReason, Tool, ToolResult
+from treadle.messages import Media
 
 __all__ = ["RESUME_TASK", "RUN_TASK", "agent_tools", "failure", "offered_tool", "outcome", "tool_outcome"]
 
 RUN_TASK = "run_task"
 RESUME_TASK = "resume_task"
+_MOST_REFERENCES = 20
 
 _SESSION = {"type": "string", "minLength": 1, "maxLength": 200}
 _WAITING = {
@@ -80,8 +84,33 @@ def offered_tool(tool: Tool) -> types.Tool:
         destructive_hint=effect is Effect.UNSAFE,
     )
     return types.Tool(
-        name=tool.name, description=tool.description, input_schema=dict(tool.parameters), annotations=hints
+        name=tool.name,
+        description=tool.description,
+        input_schema=dict(tool.parameters),
+        output_schema=_offered_output(tool),
+        annotations=hints,
     )
+
+
+def _offered_output(tool: Tool) -> dict[str, Any] | None:
+    """Return the schema of the structured content, which must be an object: another value is the field `result` of one, as FastMCP has it."""
+    if tool.output_schema is None:
+        return None
+    schema = dict(tool.output_schema)
+    if _is_object(schema):
+        return {**schema, "type": "object"}
+    named: dict[str, Any] = {key: schema.pop(key) for key in ("$defs", "definitions") if key in schema}
+    return {**_object({"result": schema}, "result"), **named, "x-fastmcp-wrap-result": True}
+
+
+def _is_object(schema: dict[str, Any]) -> bool:
+    """Whether each value that fits is an object, as far as its first words say."""
+    named, seen = schema, 0
+    while isinstance(reference := named.get("$ref"), str) and seen < _MOST_REFERENCES:
+        where, _, name = reference.removeprefix("#/").partition("/")
+        found = schema.get(where, {}).get(name) if reference.startswith("#/") else None
+        named, seen = found if isinstance(found, dict) else {}, seen + 1
+    return named.get("type") == "object"
 
 
 def outcome(result: RunResult, *, approve: str) -> types.CallToolResult:
@@ -132,15 +161,47 @@ def _summary(result: RunResult, waiting: list[dict[str, Any]], approve: str) -> 
     return "\n".join(lines)
 
 
-def tool_outcome(result: RunResult, called: ToolResult | None, *, approve: str) -> types.CallToolResult:
-    """Return how the call of one tool ended. One that waits, or never began, says so as a run does."""
+def tool_outcome(
+    tool: Tool, result: RunResult, called: ToolResult | None, whole: bytes | None, *, approve: str
+) -> types.CallToolResult:
+    """Return how the call of one tool ended: its own value, and ids beside it. A call that waits, or never began, says so as a run does.
+
+    Args:
+        whole: The whole text of a value of which the model is shown a part.
+    """
+    about = {"treadle/session_id": result.session_id}
     if called is None or result.approvals:
-        return outcome(result, approve=approve)
+        said = outcome(result, approve=approve)
+        about = {**about, "treadle/run": said.structured_content}
+        return types.CallToolResult(content=said.content, is_error=True, _meta=about)
     return types.CallToolResult(
-        content=[types.TextContent(type="text", text=called.content)],
-        structured_content={"session_id": result.session_id, "status": str(called.status)},
+        content=[types.TextContent(type="text", text=called.content), *map(_block, called.media)],
+        structured_content=None if called.is_error else _structured(tool, called, whole),
         is_error=called.is_error,
+        _meta={**about, "treadle/call_id": called.call_id, "treadle/status": str(called.status)},
     )
+
+
+def _structured(tool: Tool, called: ToolResult, whole: bytes | None) -> dict[str, Any] | None:
+    value = called.data
+    if value is None and whole is not None and tool.output_schema is not None:
+        text = whole.decode("utf-8", "replace")
+        value = text if tool.output_schema.get("type") == "string" else json.loads(text)
+    if tool.output_schema is not None and not _is_object(tool.output_schema):
+        return {"result": value}
+    return value if isinstance(value, dict) else None
+
+
+def _block(media: Media) -> types.ContentBlock:
+    kind, name = media.media_type.partition("/")[0], media.name or "file"
+    if media.base64 is None:
+        return types.ResourceLink(type="resource_link", uri=media.url or "", name=name, mime_type=media.media_type)
+    if kind == "image":
+        return types.ImageContent(type="image", data=media.base64, mime_type=media.media_type)
+    if kind == "audio":
+        return types.AudioContent(type="audio", data=media.base64, mime_type=media.media_type)
+    blob = types.BlobResourceContents(uri=f"treadle:///{quote(name)}", blob=media.base64, mime_type=media.media_type)
+    return types.EmbeddedResource(type="resource", resource=blob)
 
 
 def failure(message: str) -> types.CallToolResult:

@@ -36,6 +36,7 @@ def form_of(approval: Approval, redact: Callable[[str], str]) -> types.ElicitReq
                     "title": "Reason",
                     "description": "Of a denial: the model reads it.",
                     "maxLength": 2000,
+                    "default": "",  # a client that makes a typed form of it sends every field
                 },
             },
             "required": ["decision"],

@@ -160,7 +160,7 @@ class Served:
             # A person who was asked and gave no answer is not asked again by the same call.
             if self._is_modern and any(one.id not in shown for one in result.approvals):
                 return self._required(session)
-            return self._result(result, params)
+            return await self._result(result, params)
 
     async def _check_known(self, session_id: str | None) -> None:
         """Refuse an id of no session: to open it would make one."""
@@ -169,9 +169,12 @@ class Served:
         if not any(one.id == session_id and one.status != "deleted" for one in await self._offer.journal.sessions()):
             raise _Unknown.named(session_id)
 
-    def _result(self, result: RunResult, params: types.CallToolRequestParams) -> types.CallToolResult:
-        if params.name in self._tools:
-            return tool_outcome(result, self._called, approve=self._offer.approve)
+    async def _result(self, result: RunResult, params: types.CallToolRequestParams) -> types.CallToolResult:
+        if (tool := self._tools.get(params.name)) is not None:
+            called = self._called
+            kept = None if called is None or called.data is not None else called.artifact
+            whole = None if kept is None else await self._offer.journal.blob(kept)
+            return tool_outcome(tool, result, called, whole, approve=self._offer.approve)
         return outcome(result, approve=self._offer.approve)
 
     # --- its person

@@ -1,5 +1,7 @@
 """Calls: one tool call at a server: sent, reported on, answered; and what the server asks a person meanwhile."""
 
+import asyncio
+import json
 from typing import TYPE_CHECKING, Any, Protocol
 
 import mcp_types as types
@@ -11,6 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 from treadle.state import Suspended
 from treadle.tools import CallStatus, JsonObject, ToolContext, ToolOutput, Unfinished
 from treadle.toolsets.mcp.questions import DECLINED, Unfit, answer_for, question_of
+from treadle.toolsets.mcp.refusals import refusal_in
 from treadle.toolsets.mcp.results import fail, output_of, text_of
 from treadle.toolsets.mcp.servers import McpServer
 from treadle.toolsets.mcp.texts import shortened, visible
@@ -39,8 +42,8 @@ class Connected(Protocol):
         """Return the connection. Raises ConnectionError: There is none."""
         ...
 
-    def restart(self) -> None:
-        """End the connection, and begin to make a new one."""
+    def restart(self, client: "Client") -> None:
+        """Make a new connection in place of this one, where that has not happened already."""
         ...
 
 
@@ -67,6 +70,7 @@ class Calls:
         self._link = link
         self._server = link.server
         self._under_way: dict[int, _Call] = {}
+        self._unanswered: dict[asyncio.Future[None], Client] = {}
 
     async def call(self, name: str, arguments: JsonObject, ctx: ToolContext, is_read: bool) -> ToolOutput:
         """Call a tool of the server.
@@ -139,24 +143,40 @@ class Calls:
         async def report(progress: float, total: float | None, message: str | None) -> None:
             self._progress(call, message or "", done=progress, total=total)
 
+        async def send() -> "tuple[types.CallToolResult | types.InputRequiredResult, Client]":
+            answered = asyncio.get_running_loop().create_future()
+            self._unanswered[answered] = client
+            try:
+                return await client.session.send_request(request, _ANSWER, progress_callback=report), client
+            finally:
+                del self._unanswered[answered]
+                answered.set_result(None)
+
         try:
-            return await client.session.send_request(request, _ANSWER, progress_callback=report), client
+            return await send()
         except MCPError as error:
+            refusal = refusal_in(error.data)
             if error.code == HEADER_MISMATCH:
                 await client.session.list_tools()
-            elif error.code == INVALID_REQUEST and error.message == "Session terminated":
-                self._link.restart()
+            elif refusal is not None and refusal.never_began:
+                self._link.restart(client)
                 client = await self._connected(call.ctx)
             else:
                 raise
-        return await client.session.send_request(request, _ANSWER, progress_callback=report), client
+        return await send()
+
+    async def settle(self, client: "Client", *, seconds: float) -> None:
+        """Wait until nothing more is unanswered over a connection that is to be replaced, but not for long."""
+        waiting = [answered for answered, over in self._unanswered.items() if over is client]
+        if waiting:
+            await asyncio.wait(waiting, timeout=seconds)
 
     # --- what the server says meanwhile
 
     async def on_log(self, params: types.LoggingMessageNotificationParams) -> None:
         """Show a server's log to the people who watch the calls under way."""
         if params.level in _SHOWN_LEVELS:
-            said = params.data if isinstance(params.data, str) else str(params.data)
+            said = _text_of_log(params.data)
             for call in list(self._under_way.values()):
                 self._progress(call, f"{params.level}: {said}")
 
@@ -222,3 +242,11 @@ class Calls:
             f"{call.question}\nYour answer calls the tool again. The server was told that nobody could answer yet, and ended the first "
             f"call with: {said}\nIf that says that something was done, do not answer: cancel the run."
         )
+
+
+def _text_of_log(data: Any) -> str:  # Any: JSON of a stranger
+    """Return the text of a log message: FastMCP sends it as `msg`, beside what else it logs."""
+    if isinstance(data, dict):
+        said = next((data[key] for key in ("msg", "message", "text") if isinstance(data.get(key), str)), None)
+        return said if said is not None else json.dumps(data, ensure_ascii=False)
+    return data if isinstance(data, str) else json.dumps(data, ensure_ascii=False)

@@ -20,8 +20,9 @@ from treadle.redaction import redacted_logger, shown_error
 from treadle.sandboxes.processes import clean_environment
 from treadle.tools import Tool
 from treadle.toolsets.mcp.calls import Calls
-from treadle.toolsets.mcp.http import Traffic, http
+from treadle.toolsets.mcp.http import http
 from treadle.toolsets.mcp.offers import Offers
+from treadle.toolsets.mcp.refusals import refusal_in
 from treadle.toolsets.mcp.servers import McpServer
 from treadle.toolsets.mcp.sieve import sifted
 from treadle.toolsets.mcp.stdio import Program, stdio
@@ -36,6 +37,8 @@ _MAX_PAGES = 100
 _MAX_TOOLS = 1_000
 _FIRST_PAUSE_SECONDS = 0.25
 _LONGEST_PAUSE_SECONDS = 30.0
+_SETTLE_SECONDS = 5.0
+"""How long a connection that the server has forgotten is kept for calls that are not answered yet."""
 _GIVE_UP_AFTER = 10
 """Failed starts in a row after which a server is left alone for the rest of the run."""
 
@@ -86,11 +89,11 @@ class Link:
         """Set and replaced whenever a connection is made or lost, or an attempt to make one has failed."""
         self._ended = asyncio.Event()
         self._is_closing = False
+        self._is_replaced = False  # whether the last connection ended because the server had forgotten it
         self._is_refused = False  # whether the last attempt was answered with an error of the protocol
         self._failures = 0
         self._listed: list[Tool] | None = None
         self._program = Program()
-        self._traffic = Traffic()
 
     # --- what a run asks of it
 
@@ -112,17 +115,21 @@ class Link:
             ConnectionError: There is no connection.
             ValueError: It lists too many tools.
         """
-        client = await self.connected()
+        await self.connected()
         if self._listed is None:
             try:
                 async with asyncio.timeout(self.server.connect_seconds):
-                    listed = await self._list(client)
+                    listed = await self._list()
             except TimeoutError:
                 raise TimeoutError(
                     f"It did not list its tools within {self.server.connect_seconds:g} seconds."
                 ) from None
             except MCPError as error:
-                raise ConnectionError(f"It did not list its tools: {shortened(visible(error.message), 300)}") from error
+                refusal = refusal_in(error.data)
+                why = f" ({refusal.words})" if refusal is not None else ""
+                raise ConnectionError(
+                    f"It did not list its tools{why}: {shortened(visible(error.message), 300)}"
+                ) from error
             self._listed = self.offers.tools(listed)
         return self._listed
 
@@ -146,12 +153,24 @@ class Link:
         self._ended.set()
         self._tell()
 
-    def restart(self) -> None:
-        """End the connection and make a new one: the server has forgotten this one."""
-        self.client = None
-        self._ended.set()
+    def restart(self, client: Client) -> None:
+        """End a connection that the server has forgotten, and make a new one; nothing where that has begun already."""
+        if self.client is client:
+            self.client, self._is_replaced = None, True
+            self._ended.set()
 
-    async def _list(self, client: Client) -> list[types.Tool]:
+    async def _list(self) -> list[types.Tool]:
+        client = await self.connected()
+        try:
+            return await self._pages(client)
+        except MCPError as error:
+            refusal = refusal_in(error.data)
+            if refusal is None or not refusal.never_began:
+                raise
+        self.restart(client)
+        return await self._pages(await self.connected())
+
+    async def _pages(self, client: Client) -> list[types.Tool]:
         self.offers.left_out = {}
         listed: list[types.Tool] = []
         cursor: str | None = None
@@ -179,7 +198,7 @@ class Link:
             self._failures = 0 if was_up else self._failures + 1
             pause = _FIRST_PAUSE_SECONDS if was_up else min(pause * 2, _LONGEST_PAUSE_SECONDS)
             self._tell()
-            if not self._has_ended():
+            if not self._has_ended() and not self._is_replaced:
                 logger.warning("MCP server %s is not connected: %s", self.server.name, self.problem)
             with suppress(TimeoutError):
                 async with asyncio.timeout(pause):
@@ -198,7 +217,7 @@ class Link:
         self._ended = asyncio.Event()
         if self._is_closing:
             self._ended.set()
-        self._program, self._traffic = Program(), Traffic()
+        self._program, self._is_replaced = Program(), False
         was_up = False
         reason: BaseException | None = None
         try:
@@ -210,6 +229,9 @@ class Link:
                 self._tell()
                 async with _beside(self._watch_tools(client)):
                     await self._ended.wait()
+                self.client = None
+                if not self._is_closing:
+                    await self._calls.settle(client, seconds=_SETTLE_SECONDS)
         except Exception as raised:  # noqa: BLE001 - whatever a server makes the package raise ends this connection and nothing else
             reason = raised
         finally:
@@ -244,7 +266,6 @@ class Link:
                 headers=server.headers,
                 max_bytes=server.max_message_bytes,
                 seconds=server.timeout,
-                traffic=self._traffic,
                 auth=server.auth,
             )
         return stdio(
@@ -262,7 +283,7 @@ class Link:
 
     def _why(self, reason: BaseException | None, *, was_up: bool) -> str:
         """Return in a sentence or two why there is no connection, with what the server said last."""
-        said = self._program.last_output() if self.server.url is None else self._traffic.last_output()
+        said = self._program.last_output()
         last = f" Its last output: {shortened(visible(said), 500)}" if said else ""
         return f"{self._what_happened(reason, was_up=was_up)}{last}"
 
@@ -291,7 +312,7 @@ class Link:
             case OSError():
                 return f"It cannot be reached: {error.strerror or error}."
             case _:
-                return f"It cannot be used: {shortened(visible(shown_error(error)), 300)} ({type(error).__name__})."
+                return _unusable(error)
 
     # --- what the server says by itself
 
@@ -324,6 +345,14 @@ async def _beside(work: Any) -> AsyncGenerator[None]:
     finally:
         task.cancel()
         await asyncio.wait({task})
+
+
+def _unusable(error: BaseException) -> str:
+    refusal = refusal_in(error.data) if isinstance(error, MCPError) else None
+    if refusal is None:
+        return f"It cannot be used: {shortened(visible(shown_error(error)), 300)} ({type(error).__name__})."
+    advice = " Check its headers, or sign in again." if refusal.code == "auth_expired" else ""
+    return f"It refuses to connect: {refusal.words}.{advice}"
 
 
 def _innermost(error: BaseException | None) -> BaseException | None:

@@ -12,11 +12,11 @@ from mcp_types.jsonrpc import (
     INVALID_REQUEST,
     METHOD_NOT_FOUND,
     PARSE_ERROR,
-    REQUEST_TIMEOUT,
 )
 
 from treadle.messages import Media
 from treadle.tools import CallStatus, ToolOutput, Unfinished
+from treadle.toolsets.mcp.refusals import refusal_in
 from treadle.toolsets.mcp.texts import shortened, visible
 
 __all__ = ["fail", "output_of", "text_of"]
@@ -28,6 +28,9 @@ _MAX_MEDIA_CHARS = 7_000_000
 """Characters of base64 of one image or file that a model is shown: providers refuse a request that holds a larger one."""
 _NOT_DONE = frozenset({INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND})
 """Errors that say that the server did not begin."""
+_ENDED = ("Connection closed", "SSE stream ")
+_UNREADABLE = ("Failed to parse ", "server answered a request with 202", "Unexpected content type")
+"""How the package's own errors begin. The same codes from a server mean what the server says."""
 
 
 def output_of(answer: types.CallToolResult, *, server: str, is_read: bool) -> ToolOutput:
@@ -68,20 +71,22 @@ def fail(error: MCPError, *, server: str, is_read: bool) -> NoReturn:
 
     Raises:
         ConnectionError: The connection was lost: the call may have been carried out.
-        TimeoutError: The server took too long.
         Unfinished: The server refused the request, or could not carry it out.
     """
     said = shortened(visible(error.message), 500)
-    if error.code == CONNECTION_CLOSED:
+    if error.code == CONNECTION_CLOSED and error.message.startswith(_ENDED):
         raise ConnectionError(f"The connection to MCP server {server!r} was lost.") from error
-    if error.code == REQUEST_TIMEOUT:
-        raise TimeoutError(f"MCP server {server!r} did not answer in time.") from error
-    what = "refused the call" if error.code in _NOT_DONE else "could not carry out the call"
+    is_unreadable = error.code in (PARSE_ERROR, INVALID_REQUEST) and error.message.startswith(_UNREADABLE)
+    refusal = refusal_in(error.data)
+    not_done = refusal.not_done if refusal is not None else False
+    not_done = not_done or (error.code in _NOT_DONE and not is_unreadable)
+    what = "refused the call" if not_done else "could not carry out the call"
+    why = f"error {error.code}" if refusal is None else refusal.words
     raise Unfinished(
-        CallStatus.UNEXPECTED_RESULT_SHAPE if error.code == PARSE_ERROR else CallStatus.FAILED,
-        f"MCP server {server!r} {what} (error {error.code}): {said}",
-        code="mcp_error",
-        may_have_acted=not is_read and error.code not in _NOT_DONE,
+        CallStatus.UNEXPECTED_RESULT_SHAPE if is_unreadable else CallStatus.FAILED,
+        f"MCP server {server!r} {what} ({why}): {said}",
+        code="mcp_error" if refusal is None else refusal.code,
+        may_have_acted=not is_read and not not_done,
     ) from error
 
 
