@@ -8,7 +8,6 @@ import mcp_types as types
 import msgspec
 
 from treadle import Effect, RunResult, StopReason, Tool, ToolResult
-from treadle.messages import Media
 
 __all__ = ["RESUME_TASK", "RUN_TASK", "agent_tools", "failure", "offered_tool", "outcome", "tool_outcome"]
 
@@ -192,7 +191,7 @@ def _structured(tool: Tool, called: ToolResult, whole: bytes | None) -> dict[str
     return value if isinstance(value, dict) else None
 
 
-def _block(media: Media) -> types.ContentBlock:
+def _block(media: Any) -> types.ContentBlock:  # Any: a Media, which no public module names
     kind, name = media.media_type.partition("/")[0], media.name or "file"
     if media.base64 is None:
         return types.ResourceLink(type="resource_link", uri=media.url or "", name=name, mime_type=media.media_type)
