@@ -82,6 +82,26 @@ def test_the_first_answer_wins_and_an_unknown_id_is_an_error(paying):
     assert "answered already" in paying("approve", approval, code=2).stderr
 
 
+def test_an_id_that_names_no_request_or_several_answers_none(paying):
+    for _ in range(2):
+        paying.json("run", "--json", "-m", "script:pay.json", "--tools", "paying.py", "Pay", code=11)
+    waiting = paying.json("approvals", "--json", code=0)
+    first, second = (one["id"] for one in waiting)
+
+    for wrong in ("", " ", "ap_", f"{first}x", first.upper(), second[:3]):
+        paying("approve", wrong, code=2)
+        paying("approve", wrong, "--deny", code=2)
+    assert "2 ids begin with 'ap_'" in paying("approve", "ap_", code=2).stderr
+    assert paying.json("approvals", "--json", code=0) == waiting
+
+    paying("approve", first[:-1], "--arguments", '{"amount": "much"}', code=0)
+    again = paying.json("resume", waiting[0]["session_id"], "--tools", "paying.py", "--json", code=11)["approvals"][0][
+        "id"
+    ]
+    assert f"{again!r} has replaced it" in paying("approve", first, code=2).stderr
+    assert {one["id"] for one in paying.json("approvals", "--json", code=0)} == {again, second}
+
+
 def test_resume_without_an_answer_waits_on_and_without_the_tool_loses_nothing(paying):
     paused = paying.json("run", "--json", "-m", "script:pay.json", "--tools", "paying.py", "Pay", code=11)
 

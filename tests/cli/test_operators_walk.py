@@ -172,6 +172,27 @@ def test_a_crashed_run_is_cancelled_from_the_command_line_and_pays_nothing_more(
     assert "no run to cancel" in bank("cancel", "s", code=2).stderr
 
 
+def test_a_name_that_fits_no_call_in_doubt_or_several_resolves_none(bank: Any) -> None:
+    bank("resume", "s", *world(), code=18)
+    bank("sessions", "fork", "s", code=0)
+    doubts = bank.json("doubts", "--json")
+    assert len(doubts) == 2
+
+    for wrong in (
+        "",
+        " ",
+        "x",
+        "p",
+        doubts[0]["key"],
+        doubts[0]["key"][:4],
+    ):  # a fork's call has the key of the first one
+        bank("resolve", wrong, "--not-done", code=2)
+    assert "fits several calls in doubt" in bank("resolve", "p", "--unknown", code=2).stderr
+    assert bank.json("doubts", "--json") == doubts
+    bank("resolve", "p", "--session", doubts[0]["session_id"], "--not-done", code=0)
+    assert bank.json("doubts", "--json") == doubts[1:]
+
+
 @pytest.mark.row("ST10", "H12")
 @pytest.mark.parametrize(("said", "outcome"), [(("--done", '{"receipt": 7}'), "done"), (("--not-done",), "not_done"), (("--unknown",), "unknown")])  # fmt: skip
 @pytest.mark.parametrize("is_told", [True, False])

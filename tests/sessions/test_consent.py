@@ -11,7 +11,10 @@ from treadle import (
     ApprovalExpired,
     ConfigurationError,
     UnknownApproval,
+    UnknownInput,
+    allow,
     ask,
+    ask_user_tool,
     open_journal,
     open_session,
 )
@@ -96,8 +99,9 @@ async def test_a_second_answer_is_told_who_was_first(journal: Journal, is_taken_
 async def test_an_answer_to_another_request_is_told_and_uses_nothing_up(journal: Journal) -> None:
     approval = await asked(journal)
     async with open_session(journal, id="w") as session:
-        with pytest.raises(UnknownApproval, match=f"No approval 'ap_other' waits.*{approval}"):
-            await session.answer("ap_other", "allow")
+        for wrong in ("ap_other", "", " ", "ap_", approval[:-1], approval.upper(), f"{approval} "):
+            with pytest.raises(UnknownApproval, match=f"No approval {wrong!r} waits.*{approval}"):
+                await session.answer(wrong, "allow")
         assert [one.id for one in await session.approvals()] == [approval]
 
 
@@ -121,6 +125,28 @@ async def test_consent_holds_in_its_own_session_and_for_its_own_call_alone(journ
         assert ([amount for amount, _ in paid], [one.id != approval for one in result.approvals]) == ([7], [True])
         with pytest.raises(UnknownApproval):
             await session.answer(approval, "allow")
+
+
+@everywhere
+async def test_what_an_agent_asks_two_levels_below_a_cancelled_run_is_withdrawn_in_its_own_session(
+    journal: Journal,
+) -> None:
+    both = [call("pay", amount=7), call("ask_user", id="q", question="Why?")]
+    clerk = Agent(ScriptedModel([both]), tools=[pay_tool([]), ask_user_tool()], policy=ask("pay"))
+    office = Agent(
+        ScriptedModel([call("clerk", task="Pay")]), tools=[clerk.as_tool("clerk", "Pays.")], policy=allow("*")
+    )
+    lead = Agent(
+        ScriptedModel([call("office", task="Pay")]), tools=[office.as_tool("office", "Pays.")], policy=allow("*")
+    )
+    async with open_session(journal, id="w") as session:
+        [asked] = (await lead.run("Pay 7", session=session)).approvals
+        await session.cancel()
+    async with open_session(journal, id=asked.session_id) as below:
+        with pytest.raises(UnknownApproval, match=r"the run was cancelled\. Resume session 'w'"):
+            await below.answer(asked.id, "allow")
+        with pytest.raises(UnknownInput, match="the run was cancelled"):
+            await below.input("q", "Why not")
 
 
 @pytest.mark.row("ST11")

@@ -56,17 +56,19 @@ async def test_a_run_of_a_session_that_people_have_suspended_cannot_be_resumed_s
         assert not (await session.explain()).rerun.can_resume
 
 
-async def test_an_edit_that_did_not_fit_twice_still_answers_to_the_first_id() -> None:
+async def test_a_request_that_was_replaced_twice_is_answered_by_its_newest_id_alone() -> None:
     paid: list[tuple[int, str]] = []
     model = ScriptedModel([call("pay", amount=7), text("Paid.")])
     async with open_session("memory:") as session:
         agent = payer(model, paid, policy=ask("pay"))
-        first = (await agent.run("Pay", session=session)).approvals[0]
+        first = waiting = (await agent.run("Pay", session=session)).approvals[0]
         for _ in range(2):
-            await session.answer(first.id, "allow", arguments={"amount": "many"})
+            await session.answer(waiting.id, "allow", arguments={"amount": "many"})
             waiting = (await agent.resume(session)).approvals[0]
             assert waiting.replaces == first.id
-        await session.answer(first.id, "allow", arguments={"amount": 8})
+        with pytest.raises(UnknownApproval, match=f"could not be used, so '{waiting.id}' has replaced it"):
+            await session.answer(first.id, "allow")
+        await session.answer(waiting.id, "allow", arguments={"amount": 8})
         done = await agent.resume(session)
     assert done.completed
     assert [amount for amount, _ in paid] == [8]

@@ -156,15 +156,20 @@ async def find_approval(journal: Journal, given: str | None) -> tuple[str, str]:
             raise UsageError(f"No approval {where}.")
         newest = max(waiting, key=lambda one: one.requested_at)
         return newest.session_id, newest.id
-    places = {name: (one.session_id, one.id) for one in waiting for name in (one.id, one.replaces) if name}
-    if not any(name.startswith(given) for name in places):
+    if not any(one.id.startswith(given) for one in waiting):
         for info in await journal.sessions():  # it was answered, or its run has ended: its session knows
             with suppress(JournalError):
                 events = await journal.read(info.id)
                 if any(isinstance(one, ApprovalRequested) and one.approval_id == given for one in events):
                     return info.id, given
         raise UnknownApproval(f"No approval {given!r:.80} {where}.")
-    return places[one_of(given, places, "approval", f"that {where}")]
+    approval_id = one_of(given, dict.fromkeys(one.id for one in waiting), "approval", f"that {where}")
+    asking = [one.session_id for one in waiting if one.id == approval_id]
+    if len(asking) > 1:
+        raise UsageError(
+            f"Approval {approval_id!r} waits in several sessions: {', '.join(asking)}. Answer it in a program."
+        )
+    return asking[0], approval_id
 
 
 def person(options: Options) -> str:

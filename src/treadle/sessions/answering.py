@@ -1,7 +1,8 @@
 """Answering: whether an answer to a request for consent is valid, and what happened to a request that has been answered."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from functools import cache
+from typing import NamedTuple
 
 from treadle.canonical import find_unencodable
 from treadle.errors import ConfigurationError, UnknownInput, shown
@@ -51,6 +52,8 @@ async def why_not_waiting(
     journal: Journal, state: SessionState, approval_id: str, *, waiting: Sequence[Approval]
 ) -> str:
     """Say what happened to a request: who answered it first, or that there is none by that id."""
+    if later := [one.id for one in waiting if approval_id and one.replaces == approval_id]:
+        return f"The answer to approval {shown(approval_id)} could not be used, so {later[0]!r} has replaced it. Answer that one."
     inbox = await inbox_of(journal, state)
     for message in inbox:
         if isinstance(message, LeftAnswer) and message.approval_id == approval_id:
@@ -60,12 +63,21 @@ async def why_not_waiting(
         if event.approval_id == approval_id:
             at = event.at if event.given_at is None else event.given_at
             return _answered(approval_id, event.answer, event.approved_by, at)
-    if is_cancelled(state, inbox):
-        return (
-            f"Approval {shown(approval_id)} is no longer waiting: the run was cancelled. Resume the session to end it."
-        )
+    if is_cancelled(state, inbox) or await is_withdrawn_above(journal, state):
+        return f"Approval {shown(approval_id)} is no longer waiting: the run was cancelled. Resume session {state.root_id!r} to end it."
     known = ", ".join(sorted(one.id for one in waiting)) or "none"
     return f"No approval {shown(approval_id)} waits in session {state.id!r}. Waiting: {known}."
+
+
+async def is_withdrawn_above(journal: Journal, state: SessionState) -> bool:
+    """Whether this session carries out a call of a run that was cancelled, at whatever level: nobody waits for it any more."""
+    while state.caller is not None:
+        above = state.caller.parent_id
+        messages = await journal.inbox(above)
+        state = fold(above, await journal.read(above))
+        if is_cancelled(state, messages) or state.status == "deleted":
+            return True
+    return False
 
 
 async def inbox_of(journal: Journal, state: SessionState) -> tuple[InboxMessage, ...]:
@@ -79,33 +91,54 @@ async def inbox_of(journal: Journal, state: SessionState) -> tuple[InboxMessage,
 async def find_suspended(journal: Journal, state: SessionState, call_id: str) -> tuple[str, ToolSuspended]:
     """Return the session whose call waits for an input, and its suspension: this one, or one that carries out a call of it.
 
-    The id of a call that another session carries out means whatever waits there.
+    The id of a call that another session carries out means whatever waits there. An id of this session never means a call of another.
 
     Raises:
-        UnknownInput: No call by that id is suspended, it has its input, or its run was cancelled.
+        UnknownInput: No call by that id is suspended, or several are; it has its input, or its run was cancelled.
     """
-    if is_cancelled(state, await journal.inbox(state.id)):
+    if is_cancelled(state, await journal.inbox(state.id)) or await is_withdrawn_above(journal, state):
         raise UnknownInput(
             f"Call {shown(call_id)} is no longer waiting: the run was cancelled. Resume the session to end it."
         )
-    states, meant, is_given = [state], set[str](), False
-    for one in states:  # grows while it is gone through
-        left = {message.id for message in await journal.inbox(one.id)}
-        carried = one.carried_out
-        for call in one.suspended:
-            is_named = one.id in meant or call.call.id == call_id
-            for child_id in carried.get(call.call.id, ()):  # it waits for another session, whose ids may be the same
-                states.append(fold(child_id, await journal.read(child_id)))
-                meant |= {child_id} if is_named else set()
-            if call.call.id in carried or not is_named or call.suspended is None or call.suspended.asks:
-                continue
-            if input_id(call.suspended) not in {*left, *(given.message_id for given in call.inputs)}:
-                return one.id, call.suspended
-            is_given = True
-    if is_given:
+    waits = [one async for one in _waits_for_input(journal, state, ())]
+    if call_id in state.call_ids:
+        meant = [one for one in waits if one.calls[0] == (state.id, call_id)]
+    else:
+        meant = [one for one in waits if any(name == call_id for _, name in one.calls)]
+    holders = dict.fromkeys(where for one in meant for where, name in one.calls if name == call_id)
+    if len(holders) > 1 and call_id not in state.call_ids:
+        raise UnknownInput(
+            f"Several calls {shown(call_id)} wait, of sessions {', '.join(holders)}. Give the id of the call of {state.id!r} that is meant."
+        )
+    if left := [one for one in meant if not one.has_input]:
+        return left[0].calls[-1][0], left[0].suspended
+    if meant:
         raise has_input(call_id)
-    known = ", ".join(call.call.id for one in states for call in one.suspended) or "none"
+    known = ", ".join(name for one in waits for _, name in one.calls) or "none"
     raise UnknownInput(f"No call {shown(call_id)} of session {state.id!r} waits for an input. Suspended: {known}.")
+
+
+class _Waiting(NamedTuple):
+    calls: tuple[tuple[str, str], ...]
+    """Sessions and their calls: from the one that was asked down to the call that waits."""
+    suspended: ToolSuspended
+    has_input: bool
+
+
+async def _waits_for_input(
+    journal: Journal, state: SessionState, above: tuple[tuple[str, str], ...]
+) -> AsyncIterator[_Waiting]:
+    """Yield the calls of a session, and of those that carry out its calls, that were suspended until they get an input."""
+    left = {message.id for message in await journal.inbox(state.id)}
+    for call in state.suspended:
+        here = (*above, (state.id, call.call.id))
+        children = state.carried_out.get(call.call.id)
+        for child_id in children or ():
+            async for one in _waits_for_input(journal, fold(child_id, await journal.read(child_id)), here):
+                yield one
+        if children is None and call.suspended is not None and not call.suspended.asks:
+            given = {*left, *(given.message_id for given in call.inputs)}
+            yield _Waiting(here, call.suspended, input_id(call.suspended) in given)
 
 
 def has_input(call_id: str) -> UnknownInput:

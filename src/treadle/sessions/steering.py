@@ -14,6 +14,7 @@ from treadle.errors import (
     ConfigurationError,
     SessionHeld,
     UnknownApproval,
+    UnknownDoubt,
     shown,
 )
 from treadle.events import (
@@ -139,10 +140,15 @@ class SteeredSession(HeldSession):
         self._left = (*self._left, message)
 
     async def _find_waiting(self, approval_id: str) -> Approval:
-        found = next((one for one in await self.approvals() if approval_id in (one.id, one.replaces)), None)
-        if found is None:
+        found = [one for one in await self.approvals() if one.id == approval_id]
+        if not found or await answering.is_withdrawn_above(self.journal, self.state):
             raise UnknownApproval(await self._why_not_waiting(approval_id))
-        return found
+        if len(found) > 1:
+            asking = ", ".join(one.session_id for one in found)
+            raise UnknownApproval(
+                f"Approval {shown(approval_id)} waits in several sessions: {asking}. Open the one that is meant."
+            )
+        return found[0]
 
     async def _why_not_waiting(self, approval_id: str) -> str:
         return await answering.why_not_waiting(self.journal, self.state, approval_id, waiting=self.approvals())
@@ -195,15 +201,28 @@ class SteeredSession(HeldSession):
     async def _holder_of(self, call_id: str) -> "SteeredSession":
         """Return the session whose call is in doubt: this one, or one that carried out a call of it."""
         await self.refresh()
-        known = {doubt.call_id for doubt in self.state.open_doubts()} | self.state.doubts.keys()
-        if call_id in known or (call_id in self.state.open and call_id not in self.state.carried_out):
+        if self._knows_doubt(call_id):
             return self
-        for event in await self.events():
-            if isinstance(event, ChildStarted) and (below := await self.journal.read(event.child_id)):
-                found = await self.beside(fold(event.child_id, below))._holder_of(call_id)  # noqa: SLF001 - another session of this class
-                if call_id in found.state.doubts or call_id in found.state.open:
-                    return found
-        return self
+        found = [one for one in await self._below() if one._knows_doubt(call_id)]  # noqa: SLF001 - another session of this class
+        if len(found) > 1:
+            raise UnknownDoubt(
+                f"Several calls {shown(call_id)} are in doubt, of sessions {', '.join(one.id for one in found)}. Open the one that is meant."
+            )
+        return found[0] if found else self
+
+    def _knows_doubt(self, call_id: str) -> bool:
+        state = self.state
+        is_open = call_id in state.open and call_id not in state.carried_out
+        return is_open or call_id in state.doubts or any(one.call_id == call_id for one in state.open_doubts())
+
+    async def _below(self) -> "list[SteeredSession]":
+        """Return the sessions that have carried out calls of this one, at every level."""
+        found = list[SteeredSession]()
+        for child_id in dict.fromkeys([one.child_id for one in await self.events() if isinstance(one, ChildStarted)]):
+            if events := await self.journal.read(child_id):
+                child = self.beside(fold(child_id, events))
+                found += [child, *await child._below()]  # noqa: SLF001 - as above
+        return found
 
     async def _report_to_callers(self, resolved: ToolResolved) -> None:
         """Record a resolution with the sessions whose call this one has carried out: its own model is no longer informed."""

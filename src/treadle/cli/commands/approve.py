@@ -44,7 +44,7 @@ async def _answer(options: Options, terminal: Terminal) -> int:
     async with opened(settings_of(options).journal, must_exist=True) as journal:
         session_id, approval_id = await find_approval(journal, named(options))
         async with opened_session(journal, session_id) as session:
-            waiting = {name: one for one in await session.approvals() for name in (one.id, one.replaces)}
+            waiting = {one.id: one for one in await session.approvals()}
             if scope != "call" and approval_id in waiting:
                 _show_rules(waiting[approval_id].rules, terminal)
             folder = _folder(session) if scope == "rule" else None

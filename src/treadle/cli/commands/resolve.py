@@ -10,7 +10,7 @@ from treadle.cli.input.places import same_journal
 from treadle.cli.input.settings import settings_of
 from treadle.cli.input.values import json_value
 from treadle.cli.output.terminal import Terminal
-from treadle.cli.sessions import find_session, named, one_of, opened, opened_session, person
+from treadle.cli.sessions import find_session, named, opened, opened_session, person
 from treadle.ports import Journal
 
 __all__ = ["command"]
@@ -70,16 +70,13 @@ async def _find(journal: Journal, options: Options) -> tuple[str, str]:
             raise UnknownDoubt(f"No call {where}.")
         newest = max(doubts, key=lambda one: one.since)
         return newest.session_id, newest.call_id
-    calls = [one for one in doubts if one.call_id == given]
-    if len(calls) > 1:
-        sessions = ", ".join(one.session_id for one in calls)
-        raise UsageError(f"Several calls {given!r:.80} are in doubt, of {sessions}. Give the key, or --session ID.")
-    if calls:
-        return calls[0].session_id, given
+    fits = [one for one in doubts if given in (one.call_id, one.key)]
+    fits = fits or [one for one in doubts if given and (one.key.startswith(given) or one.call_id.startswith(given))]
+    if len(fits) > 1:
+        several = ", ".join(f"{one.key} of session {one.session_id}" for one in fits[:5])
+        raise UsageError(f"{given!r:.80} fits several calls in doubt: {several}. Give the key, or --session ID.")
+    if fits:
+        return fits[0].session_id, fits[0].call_id
     if options.session is not None and not doubts:
         return session_id, given  # the session knows why there is no such doubt
-    by_name = {name: one for one in doubts for name in (one.key, one.call_id)}
-    if not any(name.startswith(given) for name in by_name):
-        raise UnknownDoubt(f"No call {given!r:.80} {where}.")
-    found = by_name[one_of(given, by_name, "call", f"that {where}")]
-    return found.session_id, found.call_id
+    raise UnknownDoubt(f"No call {given!r:.80} {where}.")
