@@ -161,7 +161,6 @@ def bad_number(count: Annotated[int, Field(ge=1)] = 0): ...
 def bad_text(count: int = "many"): ...  # type: ignore[assignment]
 def bad_flag(count: int = True): ...
 def bad_list(tags: list[int] = [1, "a"]): ...  # type: ignore[list-item]  # noqa: B006
-def bad_inside(box: Box): ...
 
 
 @pytest.mark.row("V07")
@@ -173,7 +172,6 @@ def bad_inside(box: Box): ...
         (bad_text, """the default of 'count' does not fit: expected integer; got "many"."""),
         (bad_flag, "the default of 'count' does not fit: expected integer; got true."),
         (bad_list, """the default of 'tags[1]' does not fit: expected integer; got "a"."""),
-        (bad_inside, """the default of 'width' does not fit: expected integer; got "wide"."""),
     ],
     ids=lambda value: value.__name__ if callable(value) else "",
 )

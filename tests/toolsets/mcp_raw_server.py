@@ -90,6 +90,21 @@ if MODE == "hostile":
         tool("pattern", {"type": "object", "properties": {"x": {"type": "string", "pattern": "("}}}),
         tool("blank\u200b", {"type": "object", "properties": {"x\u200b": {}}}),
     ]
+if MODE == "loose":  # what real servers write: none of it is JSON Schema, or it does not fit itself
+    FOLDER_PATH = {"type": "string", "default": None}
+    TOOLS = [
+        tool("sound", {"type": "object", "properties": {"n": {"type": "integer", "default": 3}}}),
+        tool("unfit", {"type": "object", "properties": {"folder": FOLDER_PATH, "deep": {"type": "boolean", "default": "true"}}}),
+        tool("null", {"type": "object", "required": None, "properties": {"a": {"type": "string", "description": None}}}),
+        tool("old", {"type": "object", "properties": {"n": {"type": "number", "minimum": 0, "exclusiveMinimum": True, "required": True}}}),
+        tool("empty", {"type": "object", "properties": []}),
+        tool("any", {"properties": {"a": True, "b": None}}, annotations={"readOnlyHint": "perhaps"}),
+        tool("list", outputSchema={"type": "array", "items": {"type": "string"}}),
+        tool("result", outputSchema={"type": "object", "required": None, "properties": {"a": {"type": "int"}}}),
+        tool("place", {"type": "object", "properties": {"at": {"type": "array", "items": [{"type": "number"}, {"type": "number"}]}}}),
+        tool("remote", {"$ref": "https://example.com/schema.json", "type": "object"}),
+        tool("pattern", {"type": "object", "properties": {"x": {"type": "string", "pattern": "("}}}),
+    ]  # fmt: skip
 
 
 def main() -> None:
@@ -168,7 +183,7 @@ def texts(*said: str) -> dict[str, Any]:
 
 
 def call(key: Any, name: str, arguments: dict[str, Any], meta: dict[str, Any]) -> None:  # noqa: C901, PLR0912, PLR0915 - a list of tools
-    note(f"called {name}")
+    note(f"called {name}" if MODE != "loose" else f"call {name} {json.dumps(arguments)}")
     result: dict[str, Any]
     if name == "echo":
         result = texts(arguments["text"])

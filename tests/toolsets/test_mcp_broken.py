@@ -85,8 +85,39 @@ async def test_hostile_names_descriptions_and_schemas_are_made_fit_or_left_out(f
     assert len(field["description"]) == 1000
     assert all(len(name) <= 64 and name.replace("_", "").replace("-", "").isalnum() for name in offered)
     assert len([name for name in offered if name.startswith("mcp__raw__xxx")]) == 1
-    assert set(listed.refused) == {"mcp__raw__plain", "mcp__raw__a_b", "mcp__raw__pattern"}
+    assert {"mcp__raw__plain", "mcp__raw__a_b", "mcp__raw__pattern", "mcp__raw__huge", "mcp__raw__array"} < set(
+        listed.refused
+    )
+    assert not set(listed.refused) & set(listed.tools)
     assert not {"mcp__raw__huge", "mcp__raw__array", "mcp__raw__blank_"} & set(offered)
+
+
+async def test_slips_in_a_servers_schemas_take_none_of_its_tools_away_and_what_is_unusable_is_named(folder, caplog):
+    seen = []
+    calls = [call(f"mcp__raw__{name}") for name in ("sound", "unfit", "null")]
+    wrong = [call("mcp__raw__old", n=0), call("mcp__raw__old")]
+    result, model = await run(raw(folder, "loose"), *calls, call("mcp__raw__list"), *wrong, subscribers=[seen.append])
+
+    offered = {spec.name.removeprefix("mcp__raw__"): spec.parameters for spec in model.requests[0].tools}
+    assert offered.keys() == {"sound", "unfit", "null", "old", "empty", "result", "place", "any", "list"}
+    assert offered["null"] == {"type": "object", "properties": {"a": {"type": "string"}}}
+    assert offered["old"]["properties"] == {"n": {"type": "number", "exclusiveMinimum": 0}}
+    assert offered["old"]["required"] == ["n"]
+    assert offered["empty"] == {"type": "object", "properties": {}}
+    assert offered["any"] == {"type": "object", "properties": {"a": {}, "b": {}}}
+    assert offered["place"]["properties"]["at"]["prefixItems"] == [{"type": "number"}] * 2
+    assert [one.content for one in results(result)[:4]] == ["did sound", "did unfit", "did null", "did list"]
+    assert ["`n`" in one.content for one in results(result)[4:]] == [True, True]
+    assert [line for line in log(folder) if line.startswith("call ")] == [
+        'call sound {"n": 3}', "call unfit {}", "call null {}", "call list {}"
+    ]  # fmt: skip
+    (listed,) = [one for one in seen if one.type == "toolset.listed"]
+    assert listed.refused.keys() == {"mcp__raw__remote", "mcp__raw__pattern"}
+    assert "refers to 'https://example.com/schema.json'" in listed.refused["mcp__raw__remote"]
+    told = [
+        one.getMessage() for one in caplog.records if "`folder`" in one.getMessage() or "remote" in one.getMessage()
+    ]
+    assert len(told) == 2
 
 
 async def test_a_cancelled_run_leaves_no_server_behind(folder):

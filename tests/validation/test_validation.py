@@ -557,9 +557,9 @@ def test_a_default_is_a_new_value_each_time():
 
 def test_a_default_that_holds_itself_is_filled_once():
     node = {"type": "object", "properties": {"child": {"$ref": "#/$defs/N", "default": {}}}}
-    schema = Schema({"$defs": {"N": node}, **node}, where="parameters")
+    schema = Schema(obj({"a": {"$ref": "#/$defs/N"}}, **{"$defs": {"N": node}}), where="parameters")
 
-    assert schema.with_defaults({}) == {"child": {}}
+    assert schema.with_defaults({"a": {}}) == {"a": {"child": {}}}
 
 
 def test_a_schema_that_refers_to_itself_fills_each_level_once():

@@ -96,6 +96,8 @@ async def check_tools(
         else:
             sound.append(tool)
     for tool in sound:
+        unfit = contracts.unfit_defaults(tool)
+        found += [_advice(tool, "schema", f"A default does not fit and is not filled in: {one}.") for one in unfit]
         for where, example in _examples_of(tool, extra):
             broken = list(_check_example(tool, where, example, contracts))
             found += broken

@@ -230,7 +230,7 @@ class Offering:
             return
         listed: dict[str, tuple[Tool, _Source]] = {}
         for source in self._sources:
-            source.refused = {}
+            source.refused = source.left_out()
             for tool in source.tools:
                 if (reason := self._refusal(tool, source, listed)) is None:
                     listed[tool.name] = (tool, source)
@@ -334,6 +334,14 @@ class _Source:
             return False
         self.take(lambda: opened.tools(session))
         return self.asking is not None
+
+    def left_out(self) -> dict[str, str]:
+        """Return why the toolset itself leaves tools out, by name, where it says so as `OpenToolset.tools` describes."""
+        opened = None if self.kept is None or self.problem is not None else self.kept.value
+        found = getattr(opened, "left_out", None)  # no part of the port: most toolsets leave nothing out
+        there = {tool.name for tool in self.tools}
+        said = found.items() if isinstance(found, Mapping) else ()
+        return {str(name): str(why) for name, why in said if name not in there}
 
     def take(self, ask: Callable[[], Any]) -> None:  # Any: whatever a stranger's function returns
         """Take its tools, or begin to wait for them. A toolset that raises is unavailable."""

@@ -30,7 +30,8 @@ class OpenToolset(Protocol):
         """Return the tools of the next request. Called before each request, so the list may change between steps.
 
         Returning the same Tool objects costs nothing. An exception makes these tools unavailable for that request; the
-        run continues, and asks again before the next one.
+        run continues, and asks again before the next one. A toolset that cannot offer some of its tools may have an
+        attribute `left_out`, a mapping from their names to the reasons: the log and the event `toolset.listed` show it.
         """
         ...
 

@@ -335,7 +335,7 @@ def _check_contract(made: Tool) -> None:
     gate = Schema(made.parameters, where=f"parameters of tool {made.name!r}")
     if made.output_schema is not None:
         Schema(made.output_schema, where=f"output_schema of tool {made.name!r}")
-    for unfit in gate.unfit_defaults():
+    for unfit in gate.unfit_defaults(nested=False):  # those inside are of types, which decide for themselves
         raise ToolDefinitionError(
             f"Tool {made.name!r}: the default of {unfit['field']!r} does not fit: expected {unfit['constraint']}; "
             f"got {msgspec.json.encode(unfit['value']).decode()}."
@@ -347,6 +347,6 @@ def _check_contract(made: Tool) -> None:
             raise ToolDefinitionError(f"{where} does not fit: {violation_text(found[0], 'the arguments')}.")
         try:
             if made.convert is not None:
-                made.convert(gate.with_defaults(example))
+                made.convert(gate.with_defaults(example, nested=False))
         except InvalidArguments as error:
             raise ToolDefinitionError(f"{where} does not fit: {error}") from error

@@ -15,13 +15,13 @@ import pydantic
 import typing_extensions
 from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
 from pydantic.fields import FieldInfo
-from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import PydanticSerializationError, SchemaError
 
 from treadle.canonical import find_unencodable
 from treadle.errors import InvalidArguments, ToolDefinitionError
 from treadle.tools import JsonObject, ToolContext, ToolOutput
 from treadle.tools.tool import Run
+from treadle.validation.given import GivenSchema
 
 __all__ = ["FunctionSchema", "describe", "run_of"]
 
@@ -270,7 +270,9 @@ class _Converter:
         if self._defaults:
             given = {name: value for name, value in arguments.items() if not self._is_default(name, value)}
         try:
-            values = vars(self._model.model_validate(given))
+            values = vars(
+                self._model.model_validate_json(msgspec.json.encode(given))
+            )  # strict types take "2024-01-02" as JSON
         except pydantic.ValidationError as error:
             details = [_row(found) for found in error.errors(include_url=False)]
             first = details[0]
@@ -301,7 +303,10 @@ _VALUES = ("default", "examples", "enum", "const", "discriminator")
 _NAMED = ("properties", "$defs", "patternProperties", "dependentSchemas")
 
 
-class _Quiet(GenerateJsonSchema):
+_ANYTHING: pydantic.TypeAdapter[Any] = pydantic.TypeAdapter(Any)
+
+
+class _Quiet(GivenSchema):
     """Keeps the order of the signature, makes no titles, and leaves out a default that JSON cannot hold."""
 
     ignored_warning_kinds = {"skipped-choice", "non-serializable-default"}  # noqa: RUF012 - as the parent has it
@@ -310,7 +315,10 @@ class _Quiet(GenerateJsonSchema):
         return False
 
     def encode_default(self, dft: Any) -> Any:
-        value = super().encode_default(dft)
+        if isinstance(dft, pydantic.BaseModel | list | tuple | dict):  # a model's own defaults are its own business
+            value = _ANYTHING.dump_python(dft, by_alias=self.by_alias, mode="json", exclude_unset=True)
+        else:
+            value = super().encode_default(dft)
         if find_unencodable(value) is not None:  # NaN and infinities, for which JSON has no word
             raise PydanticSerializationError("no JSON")
         return value

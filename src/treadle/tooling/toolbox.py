@@ -3,7 +3,7 @@
 import asyncio
 import difflib
 from collections.abc import Iterable, Iterator, Mapping
-from functools import cache
+from functools import cache, lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -12,7 +12,7 @@ from msgspec.structs import force_setattr, replace
 
 from treadle.canonical import find_unencodable, read_only
 from treadle.concurrency.turns import Keep, in_turns
-from treadle.errors import InvalidArguments, InvalidJson, ToolDefinitionError, ToolNameConflict
+from treadle.errors import InvalidArguments, InvalidJson, ToolNameConflict
 from treadle.ports import SessionView, ToolSpec, UnmatchedRule
 from treadle.redaction import redacted_logger
 from treadle.tools import Effect, JsonObject, Tool, ToolExample
@@ -158,7 +158,7 @@ class Contracts:
             arguments = _named(arguments, tool.aliases)
         if violations := schema.violations(arguments):
             raise InvalidArguments(_sentence(violations), violations)
-        return schema.with_defaults(arguments)
+        return schema.with_defaults(arguments, nested=tool.convert is None)  # a Python type has its own defaults
 
     async def result_violations(self, tool: Tool, plain: Plain) -> list[dict[str, Any]]:
         """Return every way in which a result breaks the tool's output contract. Gives others turns while it works."""
@@ -233,13 +233,21 @@ class Contracts:
         Raises:
             ToolDefinitionError: A schema is invalid.
         """
-        schema = self._schema(tool, "parameters", tool.parameters)
-        for unfit in [] if schema is None else schema.unfit_defaults():
-            raise ToolDefinitionError(
-                f"Tool {tool.name!r}: the default of {unfit['field']!r} does not fit: expected {unfit['constraint']}."
-            )
+        for problem in self.unfit_defaults(tool):
+            _warn_once(f"Tool {tool.name}: a default does not fit and is not filled in: {problem}.")
         self._schema(tool, "output_schema", tool.output_schema)
         self._schema(tool, "error_schema", tool.error_schema)
+
+    def unfit_defaults(self, tool: Tool) -> list[str]:
+        """Say of each default that breaks its own schema what is wrong with it: it is not filled in.
+
+        Raises:
+            ToolDefinitionError: The schema itself is invalid.
+        """
+        schema = self._schema(tool, "parameters", tool.parameters)
+        if schema is None or tool.convert is not None:
+            return []
+        return [violation_text(unfit, "the arguments") for unfit in schema.unfit_defaults()]
 
     def inherit(self, tool: Tool, before: Tool) -> bool:
         """Take over what was compiled of a tool for another object of the same contracts. Return whether they are the same."""
@@ -256,6 +264,12 @@ class Contracts:
         """Drop what was compiled for other tools than these."""
         kept = {(id(getattr(tool, kind)), kind) for tool in tools for kind in _KINDS}
         self.compiled = {key: known for key, known in self.compiled.items() if key in kept}
+
+
+@lru_cache(maxsize=10_000)
+def _warn_once(sentence: str) -> None:
+    """Report something about a tool: once in a process, for each run may list its tools anew."""
+    logger.warning("%s", sentence)
 
 
 def _named(given: JsonObject, aliases: Mapping[str, str]) -> JsonObject:

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import AsyncIterator, Collection, Iterable, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from inspect import isawaitable
 from typing import Any
@@ -96,6 +96,11 @@ class _Catalogue:
             effect="read",
             run=self._run,
         )
+
+    @property
+    def left_out(self) -> Mapping[str, str]:
+        """Why the toolset inside cannot offer some of its tools."""
+        return getattr(self._opened, "left_out", {})  # no part of the port
 
     async def tools(self, session: SessionView) -> Sequence[Tool]:
         found = self._opened.tools(session)

@@ -62,6 +62,11 @@ class _OpenReshaped:
         self._change = change
         self._known: dict[int, tuple[Tool, Tool | None]] = {}  # by identity: equal lists cost nothing
 
+    @property
+    def left_out(self) -> Mapping[str, str]:
+        """Why the toolset inside cannot offer some of its tools, by its names."""
+        return getattr(self._opened, "left_out", {})  # no part of the port
+
     async def tools(self, session: SessionView) -> Sequence[Tool]:
         found = self._opened.tools(session)
         own = await found if isawaitable(found) else found

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from treadle.tools import JsonObject
 from treadle.validation.references import resolved
 
-__all__ = ["Part", "divided"]
+__all__ = ["Part", "divided", "is_divisible"]
 
 _SLICE = 2000
 """Values of one part."""
@@ -42,7 +42,7 @@ def divided(schema: JsonObject, value: Any, *, size: int = _SLICE) -> Iterator[P
     Args:
         size: Values of one part.
     """
-    if not _is_divisible(schema):
+    if not is_divisible(schema):
         yield Part(schema, value, ())
         return
     kept = {word: schema[word] for word in (*_DEFINITIONS, "$schema") if word in schema}
@@ -134,7 +134,7 @@ def _allows(node: JsonObject, kind: str) -> bool:
     return kind == allowed or (isinstance(allowed, list) and kind in allowed)
 
 
-def _is_divisible(schema: JsonObject) -> bool:
+def is_divisible(schema: JsonObject) -> bool:
     """Whether a part of the schema means by itself what it means in its place: every reference is to a definition."""
     for node in _objects(schema):
         if not _NAMING.isdisjoint(node):

@@ -9,11 +9,11 @@ import msgspec
 from jsonschema_rs import ValidationError
 from jsonschema_rs import ValidationErrorKind as Kind
 
-from treadle.canonical import MAX_SCHEMA_VALUES, find_unencodable
+from treadle.canonical import MAX_SCHEMA_VALUES, copied, find_unencodable
 from treadle.errors import ToolDefinitionError
 from treadle.tools import JsonObject
 from treadle.validation.compiling import Validator, compiled
-from treadle.validation.defaults import Defaults, declaring, definitions
+from treadle.validation.defaults import Defaults
 from treadle.validation.parts import divided
 from treadle.validation.references import lookup, resolved
 from treadle.validation.rows import Row, bounded, field_path, placed, row
@@ -52,9 +52,11 @@ class Schema:
         problem = find_unencodable(schema, max_values=MAX_SCHEMA_VALUES)  # an encoder writes NaN as null
         if problem is not None:
             raise ToolDefinitionError(f"The {where} cannot be used: it cannot be written as JSON: {problem}.")
-        self._schema = schema
-        self._validator: Validator = compiled(schema, where=where)
-        self._defaults = Defaults(schema)
+        self._schema: JsonObject = copied(
+            schema
+        )  # a tool's own is read-only: each look at a part of it makes a new object
+        self._validator: Validator = compiled(self._schema, where=where)
+        self._defaults = Defaults(self._schema)
         self._may_want_integers = b'"integer"' in _encoder.encode(schema)
 
     def violations(self, value: Any) -> list[Row]:
@@ -126,20 +128,18 @@ class Schema:
         yield
         found += self._explained(self._errors(value), value)
 
-    def with_defaults(self, arguments: JsonObject) -> JsonObject:
-        """Return valid arguments with the defaults of absent properties, nested ones included. Its input stays as it is."""
-        return self._defaults.fill(arguments) if self._defaults.declares_any else arguments
+    def with_defaults(self, arguments: JsonObject, *, nested: bool = True) -> JsonObject:
+        """Return valid arguments with the defaults of absent properties that fit. Its input stays as it is.
 
-    def unfit_defaults(self) -> list[Row]:
-        """Return the violations of every declared default that breaks its own schema; a row's field begins at its property.
-
-        A default is filled in after the check of what the model sent, so that it must fit by itself.
+        Args:
+            nested: Whether objects inside get theirs too. Those of a Python type are the type's own business.
         """
-        return [found for properties in declaring(self._schema, self._schema) for found in self._unfit(properties)]
+        return self._defaults.fill(arguments, nested=nested) if self._defaults.declares_any else arguments
 
-    def _unfit(self, properties: JsonObject) -> list[Row]:
-        gate = Schema({**definitions(self._schema), "properties": properties}, where="defaults")
-        return gate.violations(gate.with_defaults({}))
+    def unfit_defaults(self, *, nested: bool = True) -> list[Row]:
+        """Return the violations of every declared default that breaks its own schema; a row's field begins at its property."""
+        unfit = self._defaults.unfit(nested=nested)
+        return [found for value, own in unfit for found in Schema(own, where="defaults").violations(value)]
 
     def _errors(self, value: Any) -> Iterable[ValidationError]:
         if not _is_larger(value, _MAX_NODES_FOR_ALL):

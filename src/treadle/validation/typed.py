@@ -107,8 +107,12 @@ def _by_msgspec(kind: Any) -> tuple[JsonObject, Callable[[Any], Any]]:
 def _by_pydantic(kind: Any) -> tuple[JsonObject, Callable[[Any], Any]]:
     import pydantic  # noqa: PLC0415 - loads when a type asks for it
 
+    from treadle.validation.given import GivenSchema  # noqa: PLC0415 - as above
+
     adapter: pydantic.TypeAdapter[Any] = pydantic.TypeAdapter(kind)
-    return adapter.json_schema(), lambda value: adapter.validate_json(msgspec.json.encode(value))
+    return adapter.json_schema(schema_generator=GivenSchema), lambda value: adapter.validate_json(
+        msgspec.json.encode(value)
+    )
 
 
 def _opened(schema: JsonObject) -> JsonObject:

@@ -155,7 +155,7 @@ def _test(options: Options, settings: Settings, terminal: Terminal) -> int:
     code = 0
     for one in chosen:
         try:
-            tools, left_out = asyncio.run(_opened(tools_of(one, settings.root)))
+            tools, notes, left_out = asyncio.run(_opened(tools_of(one, settings.root)))
         except TreadleError:
             raise
         except Exception as error:  # noqa: BLE001 - whatever a server comes to, it is reported
@@ -166,12 +166,15 @@ def _test(options: Options, settings: Settings, terminal: Terminal) -> int:
         terminal.line(f"{shown_name(one.entry.name)}: works, {counted(len(tools), 'tool')}")
         for tool in tools:
             terminal.line(f"  {shown_name(tool.name):<40} {tool.effect!s:<10} {one_line(tool.description, 100)}")
+            for note in notes.get(tool.name, ()):
+                terminal.line(f"    note: {one_line(note, 300)}")
         for name, why in left_out.items():
             terminal.line(f"  {shown_name(name)}: not offered: {one_line(why, 300)}")
     return code
 
 
-async def _opened(toolset: Toolset) -> tuple[list[Tool], dict[str, str]]:
+async def _opened(toolset: Toolset) -> tuple[list[Tool], dict[str, list[str]], dict[str, str]]:
+    """Return the tools of an MCP server, what is odd about some, and why others are not offered."""
     async with (
         open_session("memory:") as session,
         asyncio.timeout(_SECONDS),
@@ -179,7 +182,8 @@ async def _opened(toolset: Toolset) -> tuple[list[Tool], dict[str, str]]:
     ):
         listed = opened.tools(session)
         tools = await listed if inspect.isawaitable(listed) else listed
-        return list(tools), dict(opened.offers.left_out)  # type: ignore[attr-defined]  # it is an MCP server's
+        offers = opened.offers  # type: ignore[attr-defined]  # it is an MCP server's
+        return list(tools), offers.notes, dict(offers.left_out)
 
 
 def _name(options: Options) -> str:

@@ -26,7 +26,7 @@ from treadle.toolsets.mcp.refusals import refusal_in
 from treadle.toolsets.mcp.servers import McpServer
 from treadle.toolsets.mcp.sieve import sifted
 from treadle.toolsets.mcp.stdio import Program, stdio
-from treadle.toolsets.mcp.texts import shortened, visible
+from treadle.toolsets.mcp.texts import shortened, tool_name, visible
 
 __all__ = ["Link", "opened"]
 
@@ -94,6 +94,11 @@ class Link:
         self._failures = 0
         self._listed: list[Tool] | None = None
         self._program = Program()
+
+    @property
+    def left_out(self) -> dict[str, str]:
+        """Why tools of the server are not offered, by the names that they would have."""
+        return {tool_name(self.server.name, name): why for name, why in self.offers.left_out.items()}
 
     # --- what a run asks of it
 
@@ -243,7 +248,12 @@ class Link:
 
     async def _enter(self, stack: AsyncExitStack, mode: str) -> Client:
         entering = Client(
-            sifted(self._transport(), version=self._version, on_broken=self.offers.leave_out),
+            sifted(
+                self._transport(),
+                version=self._version,
+                on_broken=self.offers.leave_out,
+                on_corrected=self.offers.note,
+            ),
             mode=mode,
             cache=None,
             client_info=types.Implementation(name="treadle", version=version("treadle")),

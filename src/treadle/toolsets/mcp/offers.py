@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Awaitable, Callable, Sequence
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 import mcp_types as types
@@ -11,6 +12,8 @@ from treadle.redaction import redacted_logger
 from treadle.tools import Effect, JsonObject, Risk, Tool, ToolContext, ToolOutput
 from treadle.toolsets.mcp.servers import McpServer
 from treadle.toolsets.mcp.texts import fit_schema, shortened, tool_name, visible
+from treadle.validation.correcting import corrected
+from treadle.validation.schema import Schema
 
 __all__ = ["Offers"]
 
@@ -33,6 +36,8 @@ class Offers:
         self._made: dict[str, Tool] = {}
         self.left_out: dict[str, str] = {}
         """Why tools cannot be offered, by the server's name of each."""
+        self.notes: dict[str, list[str]] = {}
+        """What is odd about tools that are offered, by our name of each."""
 
     def tools(self, listed: Sequence[types.Tool]) -> list[Tool]:
         """Return the tools of a listing."""
@@ -52,10 +57,18 @@ class Offers:
         return found
 
     def leave_out(self, name: str, why: str) -> None:
-        """Note that a tool cannot be offered."""
-        shown = shortened(visible(name), 100)
-        self.left_out[shown] = shortened(visible(why), 300)
-        logger.warning("Tool %s of MCP server %s is left out: %s", shown, self._server.name, self.left_out[shown])
+        """Note that a tool cannot be offered. The run reports it."""
+        self.left_out[shortened(visible(name), 100)] = shortened(visible(why), 300)
+
+    def note(self, name: str, said: str) -> None:
+        """Note and report what is odd about a tool that is offered, by the server's name of it."""
+        _warn_once(tool_name(self._server.name, name), self._add_note(name, said))
+
+    def _add_note(self, name: str, said: str) -> str:
+        sentence = shortened(visible(said), 300)
+        told = self.notes.setdefault(tool_name(self._server.name, name), [])
+        told += [] if sentence in told else [sentence]
+        return sentence
 
     def _tool(self, listed: types.Tool) -> Tool:
         """Raises ValueError or ToolDefinitionError: It cannot be offered."""
@@ -69,11 +82,11 @@ class Offers:
         async def run(arguments: JsonObject, ctx: ToolContext) -> ToolOutput:
             return await self._call(name, arguments, ctx, is_read)
 
-        return Tool(
+        tool = Tool(
             name=tool_name(server.name, name),
             description=shortened(visible(listed.description or listed.title or ""), _LONGEST_DESCRIPTION),
-            parameters=fit_schema(listed.input_schema),
-            output_schema=None if listed.output_schema is None else fit_schema(listed.output_schema),
+            parameters=self._schema(name, "parameters", listed.input_schema),
+            output_schema=None if listed.output_schema is None else self._schema(name, "result", listed.output_schema),
             effect=effect,
             # What the server says never allows a call: only a rule, a person, or `effects` does.
             permission=None if declared is not None else "ask",
@@ -81,6 +94,36 @@ class Offers:
             timeout=server.timeout,
             run=run,
         )
+        for unfit in Schema(tool.parameters, where="parameters").unfit_defaults():
+            problem = f"`{unfit['field']}`: expected {unfit['constraint']}; got {json.dumps(unfit['value'])}"
+            self._add_note(name, f"a default does not fit and is not filled in: {problem}.")  # the run reports it
+        return tool
+
+    def _schema(self, tool: str, what: str, declared: JsonObject) -> JsonObject:
+        """Return a schema that can be used. One that is invalid by a slip, such as `required: null`, is read as it must be meant.
+
+        Raises:
+            ToolDefinitionError: It cannot be used.
+            ValueError: As of `fit_schema`.
+        """
+        fit = fit_schema(declared)
+        try:
+            Schema(fit, where=f"schema of its {what}")
+        except ToolDefinitionError as error:
+            meant = corrected(fit)
+            try:
+                Schema(meant, where=f"schema of its {what}")
+            except ToolDefinitionError:
+                raise error from None
+            self.note(tool, str(error).replace(" cannot be used: ", " was corrected: "))
+            return meant
+        return fit
+
+
+@lru_cache(maxsize=10_000)
+def _warn_once(tool: str, sentence: str) -> None:
+    """Report something about a tool once in a process: each run lists the tools anew."""
+    logger.warning("Tool %s: %s", tool, sentence)
 
 
 def _effect_of(hints: types.ToolAnnotations | None, *, is_trusted: bool) -> Effect:
