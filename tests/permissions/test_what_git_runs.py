@@ -1,16 +1,18 @@
 """What git's configuration has it run or read is asked about before it is written: `git status`, which needs no rule, would start it."""
 
+import os
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from pipeline_tools import checked_call
-from treadle import allow, shell_tool, writing_tools
+from treadle import Agent, allow, open_session, shell_tool, writing_tools
 from treadle.permissions.modes import in_mode
 from treadle.permissions.policies import decide
 from treadle.permissions.protection import with_protection
 from treadle.resolve import memory_session
+from treadle.testing import ScriptedModel, call, text
 
 pytest.importorskip("tree_sitter_bash")
 
@@ -76,3 +78,161 @@ async def test_a_repository_below_the_root_folder_counts_for_what_lies_in_it(roo
 
 async def test_outside_of_a_repository_nothing_is(tmp_path):
     assert await kinds(tmp_path, "clean.sh") == ["allow", "allow", "allow"]
+
+
+# --- what runs unasked
+
+
+def git(folder: Path, *words: str) -> None:
+    subprocess.run(["git", "-c", "user.name=A", "-c", "user.email=a@example.org", *words], cwd=folder, check=True)
+
+
+@pytest.fixture
+def brought(tmp_path: Path) -> Path:
+    """A repository with one changed file, and a program `evil` that leaves a mark where it is started."""
+    folder = tmp_path / "brought"
+    folder.mkdir()
+    (folder / "evil").write_text(f'#!/bin/sh\ntouch {tmp_path}/ran\n[ -z "$1" ] && cat; exit 0\n')
+    (folder / "evil").chmod(0o755)
+    (folder / "a.txt").write_text("one\n")
+    (folder / ".gitattributes").write_text("*.txt diff=x filter=x\n")
+    git(folder, "init", "-q")
+    git(folder, "add", ".")
+    git(folder, "commit", "-qm", "one")
+    (folder / "a.txt").write_text("two\n")
+    return folder
+
+
+async def ran_unasked(folder: Path, line: str) -> str:
+    """Say how a run ends whose model wants one line, with no rule and nobody to ask."""
+    async with open_session("memory:") as session:
+        agent = Agent(ScriptedModel([call("shell", command=line), text("Done.")]), tools=[shell_tool(folder)])
+        return (await agent.run("Look", session=session)).reason
+
+
+def settings(folder: Path, text: str) -> None:
+    with (folder / ".git" / "config").open("a") as file:
+        file.write(text.replace("EVIL", str(folder / "evil")) + "\n")
+
+
+STARTS = {
+    "fsmonitor": ("[core]\n\tfsmonitor = EVIL", "git status"),
+    "on one line": ("[core] fsmonitor = EVIL", "git diff --stat"),
+    "in capitals": ('[CORE]FSMonitor="EVIL"', "git status --short"),
+    "two sections": ("[a][core]fsmonitor=EVIL", "git status"),
+    "continued": ("[core]\n\tfsmonitor = EV\\\nIL", "git status"),
+    "textconv": ('[diff "x"]\n\ttextconv = EVIL', "git log -p"),
+    "command": ('[diff "x"]\n\tcommand = EVIL', "git diff"),
+    "a bracket in a name": ('[diff "a]"]\n[diff "x"] textconv = EVIL', "git show"),
+    "external": ("[diff]\n\texternal = EVIL", "git diff HEAD"),
+    "clean": ('[filter "x"]\n\tclean = EVIL', "git status"),
+    "process": ('[filter "x"]\n\tprocess = EVIL', "git diff"),
+    "program": ("[gpg]\n\tprogram = EVIL\n[log]\n\tshowSignature = true", "git log"),
+    "signatures": ("[log]\n\tshowSignature", "git log"),
+    "included": ("[include]\n\tpath = ../team", "git status"),
+    "included on a condition": ('[includeIf "gitdir:**"]\n\tpath = ../team', "cd . && git status"),
+    "elsewhere": ("[core]\n\tworktree = /etc", "git status"),
+    "alternates": ("[core]\n\talternateRefsCommand = EVIL", "git rev-list --alternate-refs --all"),
+    "fetched": ('[remote "o"]\n\tpromisor = true\n\tuploadpack = EVIL', "git log -p"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("more", "line"), STARTS.values(), ids=STARTS)
+async def test_git_is_asked_about_where_the_folder_configures_what_it_runs(brought: Path, more: str, line: str):
+    (brought / "team").write_text(f"[core]\n\tfsmonitor = {brought}/evil\n")
+    assert await ran_unasked(brought, line) == "completed"
+    settings(brought, more)
+    assert (await ran_unasked(brought, line), (brought.parent / "ran").exists()) == ("approval_required", False)
+
+
+@pytest.mark.parametrize("line", ["git status", "cd sub && git log -p", "git diff --submodule=diff"])
+@pytest.mark.parametrize("where", ["sub", "worktree", "file"])
+async def test_what_belongs_to_a_repository_is_looked_at_too(brought: Path, line: str, where: str):
+    inner = brought / "sub"
+    if where == "worktree":
+        git(brought, "worktree", "add", "-q", str(inner))
+        git(brought, "config", "extensions.worktreeConfig", "true")
+        git(inner, "config", "--worktree", "core.fsmonitor", f"{brought}/evil")
+        line = line.replace("git", "cd sub && git", 1)
+    else:
+        git(brought, "clone", "-q", ".", "sub")
+        git(brought, "add", "sub")
+        git(inner, "config", "core.fsmonitor", f"{brought}/evil")
+    if where == "file":
+        (inner / ".git").rename(brought / ".git" / "own")
+        (inner / ".git").write_text("gitdir: ../.git/own\n")
+    (inner / "a.txt").write_text("three\n")
+    assert (await ran_unasked(brought, line), (brought.parent / "ran").exists()) == ("approval_required", False)
+
+
+@pytest.mark.parametrize(
+    "more",
+    ["[core]\n\tfsmonitor = false", "[core]\n\tsshCommand = EVIL\n\tpager = EVIL\n\teditor = EVIL\n\taskPass = EVIL",
+     "[pager]\n\tlog = EVIL\n[alias]\n\tstatus = !EVIL\n\tlog = !EVIL", '[remote "o"]\n\turl = ssh://x/y\n\tpromisor = true',
+     "[core]\n\thooksPath = hooks", '[diff "x"]\n\txfuncname = ".*"\n[filter "x"]\n\trequired = false'],
+)  # fmt: skip
+async def test_what_reading_commands_never_start_costs_no_question(brought: Path, more: str):
+    hooks = [brought / ".git" / "hooks", brought / "hooks"]
+    for folder in hooks:
+        folder.mkdir(exist_ok=True)
+        (folder / "post-index-change").symlink_to(brought / "evil")
+    settings(brought, more)
+    for line in ("git status", "git log -p", "git describe --always --dirty", "git branch --list"):
+        (brought / "a.txt").touch()
+        assert (await ran_unasked(brought, line), (brought.parent / "ran").exists()) == ("completed", False), line
+
+
+async def test_the_environment_names_no_program_of_git(brought: Path, monkeypatch: pytest.MonkeyPatch):
+    for name in ("GIT_EXTERNAL_DIFF", "GIT_PAGER", "GIT_SSH_COMMAND", "GIT_EDITOR", "PAGER"):
+        monkeypatch.setenv(name, str(brought / "evil"))
+    monkeypatch.setenv("GIT_CONFIG_COUNT", "1")
+    monkeypatch.setenv("GIT_CONFIG_KEY_0", "core.fsmonitor")
+    monkeypatch.setenv("GIT_CONFIG_VALUE_0", str(brought / "evil"))
+    for line in ("git status", "git log -p", "git diff"):
+        assert (await ran_unasked(brought, line), (brought.parent / "ran").exists()) == ("completed", False)
+    for line in (
+        "GIT_EXTERNAL_DIFF=./evil git diff",
+        "export GIT_PAGER=./evil; git log",
+        "git -c core.fsmonitor=./evil status",
+    ):
+        assert (await ran_unasked(brought, line), (brought.parent / "ran").exists()) == ("approval_required", False)
+
+
+async def test_the_persons_own_drivers_and_rules_hold(brought: Path, monkeypatch: pytest.MonkeyPatch):
+    home = brought.parent / "home"
+    home.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    (home / ".gitconfig").write_text('[diff "x"]\n\ttextconv = cat\n')
+    assert await ran_unasked(brought, "git log -p") == "completed"
+    (home / ".gitconfig").write_text("[core]\n\tfsmonitor = ./evil\n")
+    assert await ran_unasked(brought, "git log -p") == "approval_required"
+    one = checked_call(shell_tool(brought), command="git log -p")
+    assert (await decide(allow("shell(git log:*)"), one, await memory_session())).kind == "allow"
+    one = checked_call(shell_tool(brought), command="ls && git log -p")
+    assert (await decide(allow("shell(ls)"), one, await memory_session())).kind == "ask"
+
+
+@pytest.mark.parametrize(
+    "path", [".:PATH", "PATH:.", ":PATH", "bin:PATH", "BIN:PATH", "LINK:PATH", "HOME:PATH", "PATH:", ""]
+)
+@pytest.mark.parametrize("line", ["ls", "cd bin && ls", "git status"])
+async def test_an_unasked_program_is_none_of_the_projects_own(
+    brought: Path, monkeypatch: pytest.MonkeyPatch, path: str, line: str
+):
+    (brought / "bin").mkdir()
+    (brought.parent / "link").symlink_to(brought / "bin")
+    (brought.parent / "home").mkdir()
+    for folder in (brought, brought / "bin"):
+        for name in ("ls", "git", "bash", "env"):
+            (folder / name).symlink_to(brought / "evil")
+    (brought.parent / "home" / line.split()[-1 if "ls" in line else 0]).symlink_to(brought / "evil")
+    places = {
+        "BIN": brought / "bin",
+        "LINK": brought.parent / "link",
+        "HOME": brought.parent / "home",
+        "PATH": os.environ["PATH"],
+    }
+    monkeypatch.setenv("PATH", ":".join(str(places.get(one, one)) for one in path.split(":")))
+    is_own = path[:4] in ("BIN:", "LINK", "HOME")
+    reason = await ran_unasked(brought, line)
+    assert (reason, (brought.parent / "ran").exists()) == ("approval_required" if is_own else "completed", False)

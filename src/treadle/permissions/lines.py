@@ -2,7 +2,7 @@
 
 import posixpath
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from glob import escape
 from itertools import islice, product
@@ -79,6 +79,8 @@ class JudgedLine(msgspec.Struct, frozen=True, kw_only=True):
     """The folder of files in which it runs."""
     away: tuple[Invocation, ...] = ()
     """Commands that may start in another folder than the root folder."""
+    brought: tuple[tuple[Invocation, str], ...] = ()
+    """Commands that only read, but would start what the project brings, each with the reason. A person is asked, or a rule allows it."""
     is_elsewhere: bool = False
     """Whether git is given a folder as the other repository: its hooks and settings would run."""
     unseen: str = ""
@@ -111,7 +113,8 @@ class JudgedLine(msgspec.Struct, frozen=True, kw_only=True):
         if not self.is_certain or not outer:
             return False
         left = [one for one in outer if not any(rule.allows(one, is_away=one in self.away) for rule in patterns)]
-        return len(left) < len(outer) and all(may_read and changes_nothing(one) for one in left)
+        brought = [one for one, _ in self.brought]
+        return len(left) < len(outer) and all(may_read and changes_nothing(one) and one not in brought for one in left)
 
     def found_by(self, pattern: CommandPattern) -> bool:
         """Whether a pattern that forbids or asks finds a command of the line, also behind a wrapper or in a text."""
@@ -193,7 +196,17 @@ def judged(call: CheckedCall, facts: JsonObject) -> JudgedLine | None:
         is_elsewhere=any(_is_repository(one, given) for one in line.invocations),
         among=given.files,
         away=_away(line, given),
+        brought=tuple(_brought(line, given)),
     )
+
+
+def _brought(line: Line, given: ShellLine) -> Iterator[tuple[Invocation, str]]:
+    """Yield the commands that only read, but would start what the project brings."""
+    why_of = given.brought
+    for one in line.invocations if why_of is not None else ():
+        reasons = [why_of(one.program, at) for at in one.folders] if why_of is not None and changes_nothing(one) else []
+        if any(reasons):
+            yield one, next(filter(None, reasons))
 
 
 def _away(line: Line, given: ShellLine) -> tuple[Invocation, ...]:

@@ -257,6 +257,8 @@ def _ungranted(call: CheckedCall, session: SessionView | None) -> Decision:
     if call.tool.line is None:
         return _READ_DEFAULT
     line = judged(call, {} if session is None else facts_in(session))
+    if line is not None and line.is_certain and line.brought:
+        return msgspec.structs.replace(_BROUGHT_DEFAULT, reason=line.brought[0][1])
     return _READ_DEFAULT if line is None or line.is_certain else _OUTSIDE_DEFAULT
 
 
@@ -328,6 +330,9 @@ def _words(value: Any) -> str:
 
 _OUTSIDE_DEFAULT = Decision(
     kind=DecisionKind.ASK, rule="default for a path outside the root folder", scope="default", by="default"
+)
+_BROUGHT_DEFAULT = Decision(
+    kind=DecisionKind.ASK, rule="default for a program of the project", scope="default", by="default"
 )
 _READ_DEFAULT = Decision(kind=DecisionKind.ALLOW, rule="default for read", scope="default", by="default")
 

@@ -10,7 +10,7 @@ import os
 import re
 import stat
 
-__all__ = ["ClosedNames", "Repositories", "entries_of", "is_repository", "linked_repositories", "named",
+__all__ = ["ClosedNames", "Repositories", "entries_of", "index_files", "is_repository", "linked_repositories", "named",
            "repository_of", "settings_of", "text_of"]  # fmt: skip
 
 _REPOSITORY = ("HEAD", "commondir", "refs", "objects")  # what git looks for at the top of one; the rarest names first
@@ -177,7 +177,7 @@ def is_repository(folder: str) -> bool:
     return os.path.lexists(f"{folder}/HEAD") and (has_own or os.path.lexists(f"{folder}/commondir"))
 
 
-def _index_files(own: str) -> "list[tuple[str, int, int]]":
+def index_files(own: str) -> "list[tuple[str, int, int]]":
     """Return the files of the index in the directory of a repository, each with what changes when it is written."""
     found = [one for one in entries_of(own) if one.name.startswith(("index", "sharedindex."))]
     with contextlib.suppress(OSError):
@@ -188,7 +188,7 @@ def _index_files(own: str) -> "list[tuple[str, int, int]]":
 def linked_repositories(own: str) -> "set[str]":
     """Return the folders that the index in the directory of a repository says to be repositories of their own, such as submodules."""
     found: set[str] = set()
-    for path, _, _ in _index_files(own):
+    for path, _, _ in index_files(own):
         for size in _sizes(own):
             with contextlib.suppress(OSError, ValueError, IndexError), open(path, "rb") as file:
                 _add_linked(file.read(), size, found)
@@ -260,7 +260,7 @@ class ClosedNames:
         for path in found.inner:
             self._note_links(*os.path.split(path))
         self._trees = {tree: own or f"{tree}/.git" for tree, own in found.trees.items() if not own or own in found.own}
-        self._indexes = {tree: _index_files(own) for tree, own in self._trees.items()}
+        self._indexes = {tree: index_files(own) for tree, own in self._trees.items()}
         self._to_close: dict[str, set[str]] = {}
         self._linked, self._known = frozenset(found.trees), found.inner
         self._own = [*dict.fromkeys([*found.own, *self._trees.values()])]
@@ -352,7 +352,7 @@ class ClosedNames:
     def _new_linked(self) -> "list[str]":
         """Return what makes repositories of the folders that an index names as such since the start: git would look into each, and do what its configuration says."""
         for tree, own in self._trees.items():
-            if (now := _index_files(own)) != self._indexes[tree]:
+            if (now := index_files(own)) != self._indexes[tree]:
                 self._indexes[tree] = now
                 linked = {
                     f"{tree}/{one}/.git" for one in linked_repositories(own) if f"{tree}/{one}" not in self._linked

@@ -7,11 +7,12 @@ A repository's configuration is protected, but what it names lies elsewhere in t
 import os
 import re
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from itertools import islice
 
-from treadle.sandboxes.closing import repository_of, settings_of, text_of
+from treadle.sandboxes.closing import index_files, linked_repositories, repository_of, settings_of, text_of
 
-__all__ = ["configured_names"]
+__all__ = ["configured_names", "started_by_git"]
 
 _MOST_FILES, _MOST_NAMES = 50, 500
 _SECTION = re.compile(r"\[\s*([\w.-]+)")
@@ -26,6 +27,29 @@ _VALUES = frozenset(
     )
 )
 """Keys whose values name what git neither runs nor obeys."""
+_STARTS = [
+    "fsmonitor",
+    "textconv",
+    "command",
+    "external",
+    "clean",
+    "smudge",
+    "process",
+    "program",
+    "defaultkeycommand",
+    "alternaterefscommand",
+    "showsignature",
+]
+"""Keys by which a command of git that only reads starts a program, in whatever section."""
+_STARTING = re.compile(rf"(?im)(?<![\w-])({'|'.join(_STARTS)})[ \t]*(?:=[ \t]*(.*))?$")
+_SIGNED = re.compile(r"%[-+ ]?G|%\(\*?signature")
+_INCLUDED = re.compile(r"\[\s*(include)", re.IGNORECASE)
+_WORKTREE = re.compile(r"(?im)(?<![\w-])worktree[ \t]*=[ \t]*(.*)$")
+_PARTIAL = re.compile(r"(?i)(?<![\w-])(?:promisor|partialclone)[ \t]*=")
+_REACHING = re.compile(r"(?i)(?<![\w-])(sshcommand|gitproxy|uploadpack|vcs|helper|askpass|allow)[ \t]*=")
+"""Keys that name programs with which git reaches another repository. One that only reads does so where objects are missing."""
+_SWITCH = re.compile(r"(?i)(?:true|false|yes|no|on|off|[01])?\s*(?:[#;].*)?\Z")
+_MOST_CHARACTERS = 900_000
 
 
 def configured_names(folder: str, trees: Iterable[str] = ()) -> tuple[str, ...]:
@@ -40,21 +64,69 @@ def configured_names(folder: str, trees: Iterable[str] = ()) -> tuple[str, ...]:
     return tuple(os.path.relpath(one, folder) for one in found if one.startswith(f"{folder.rstrip('/')}/"))
 
 
+def started_by_git(folder: str) -> str:
+    """Say why a command of git that only reads may start another program in a folder, in one sentence; empty where it may not.
+
+    What the repository and its submodules bring is looked at as text, so that no spelling hides a key: there may be a reason too many. Of
+    the person's own configuration only what names a file of the repository counts.
+    """
+    found = repository_of(folder)
+    if found is None:
+        return ""
+    left = [found]
+    for tree, own in left:  # which grows meanwhile
+        for file in (f"{own}/config.worktree", f"{_common(own)}/config"):
+            if key := _key_that_starts(settings_of(file), tree, own):
+                return f"Git may run a program that this folder brings: {file} sets `{key}`."
+        linked = [f"{tree}/{one}" for one in _linked(own, tuple(index_files(own)))]
+        left += [one for path in linked if (one := repository_of(path)) is not None and one[0] == path]
+        if len(left) > _MOST_FILES:
+            return "Git may run a program that this folder brings: it has more submodules than are looked at."
+    for file in _of_the_person():
+        for section, key, value in _settings(file):
+            paths = _paths(section, key, value, found[0], "/") if key in _STARTS else ()
+            if any(one.startswith(f"{found[0].rstrip('/')}/") and os.path.isfile(one) for one in paths):  # noqa: PTH113 - as above
+                return f"Git may run a program that this folder brings: {file} sets `{key}` to a path in it."
+    return ""
+
+
+@lru_cache(maxsize=64)
+def _linked(own: str, index: tuple[tuple[str, int, int], ...]) -> frozenset[str]:
+    return frozenset(linked_repositories(own)) if index else frozenset()
+
+
+def _key_that_starts(text: str, tree: str, own: str) -> str:
+    """Return the key of a configuration by which a command that only reads may start a program, or look elsewhere; empty without one."""
+    if len(text) >= _MOST_CHARACTERS:
+        return "more than is looked at"
+    for key, value in _STARTING.findall(text):
+        if key.lower() not in ("fsmonitor", "showsignature") or not _SWITCH.match(value):
+            return str(key)
+        if key.lower() == "showsignature" and not re.match(r"(?i)false|no|off|0", value):
+            return str(key)
+    if _PARTIAL.search(text) and (reaching := _REACHING.search(text)):
+        return reaching[1]
+    if any(
+        os.path.realpath(_placed(own, _plain(value))) != os.path.realpath(tree) for value in _WORKTREE.findall(text)
+    ):
+        return "worktree"
+    included = _INCLUDED.search(text) or _SIGNED.search(text)
+    return included[included.lastindex or 0] if included else ""
+
+
+def _of_the_person() -> list[str]:
+    home = os.path.expanduser("~")  # noqa: PTH111 - Path.home raises where there is none
+    base = os.environ.get("XDG_CONFIG_HOME") or f"{home}/.config"
+    return [f"{home}/.gitconfig", f"{base}/git/config", "/etc/gitconfig"]
+
+
 def _configured(folder: str) -> Iterator[str]:
     """Yield the paths that are configured for the repository of a folder, which may lie above it."""
     found = repository_of(folder)
     if found is None:
         return
     top, own = found
-    home = os.path.expanduser("~")  # noqa: PTH111 - Path.home raises where there is none
-    base = os.environ.get("XDG_CONFIG_HOME") or f"{home}/.config"
-    left = [
-        f"{own}/config.worktree",
-        f"{_common(own)}/config",
-        f"{home}/.gitconfig",
-        f"{base}/git/config",
-        "/etc/gitconfig",
-    ]
+    left = [f"{own}/config.worktree", f"{_common(own)}/config", *_of_the_person()]
     for number, file in enumerate(left):
         for section, key, value in _settings(file) if number < _MOST_FILES else ():
             paths = list(_paths(section, key, value, top, os.path.dirname(file)))  # noqa: PTH120 - texts, not places of ours

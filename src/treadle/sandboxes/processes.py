@@ -187,6 +187,8 @@ def clean_environment() -> dict[str, str]:
         await run_process(["make"], env={**clean_environment(), "CC": "clang"})
     """
     ours = {name: value for name, value in os.environ.items() if name in _HANDED_DOWN}
+    folders = [one for one in ours.get("PATH", "").split(os.pathsep) if one.startswith("/")]
+    ours["PATH"] = os.pathsep.join(folders) or os.defpath  # no `.`: it names the programs of whatever folder one is in
     return ours | {name.upper(): value for name, value in TRACE.get({}).items()}
 
 

@@ -378,7 +378,7 @@ def _environment(command: Command, places: Places, *, home: str, temporary: str)
         for name, value in clean_environment().items()
         if name in _HANDED_DOWN or name.startswith(("LC_", "TRACE"))
     }
-    path = os.environ.get("PATH", os.defpath).split(os.pathsep)
+    path = clean_environment()["PATH"].split(os.pathsep)
     return {"PATH": os.pathsep.join(one for one in path if places.hold(one)), **own, "HOME": home, "TMPDIR": temporary}
 
 

@@ -254,7 +254,18 @@ async def _context(chat: Conversation, rest: str) -> None:
 
 async def _diff(chat: Conversation, rest: str) -> None:
     root = chat.settings.root
-    command = ["git", "-C", str(root), "--no-pager", "diff", "--no-color", "--no-ext-diff", "HEAD", "--", "."]
+    # Not what the folder's own configuration would have git run.
+    quiet = [
+        "-c",
+        "core.fsmonitor=false",
+        "-c",
+        "core.hooksPath=/dev/null",
+        "--no-pager",
+        "diff",
+        "--no-ext-diff",
+        "--no-textconv",
+    ]
+    command = ["git", "-C", str(root), *quiet, "--no-color", "HEAD", "--", "."]
     code, text = await asyncio.to_thread(_output_of, command)
     if code != 0:
         raise UsageError(

@@ -3,6 +3,7 @@
 import os
 import re
 import secrets
+import shutil
 import sys
 import time
 from functools import partial
@@ -11,6 +12,7 @@ from pathlib import Path
 from treadle.concurrency.threads import Threads
 from treadle.errors import InvalidArguments
 from treadle.fields import checked
+from treadle.sandboxes.configured import started_by_git
 from treadle.sandboxes.processes import Ends, clean_environment, run_process
 from treadle.shell.judging import analyse, reads_only
 from treadle.shell.programs import program_name
@@ -57,11 +59,13 @@ _MAX_PROGRESS_CHARACTERS = 200
 
 _ROLLBACK = "Unknown: a program can change anything that the person may change."
 _SETTINGS = (
-    "GIT_OPTIONAL_LOCKS=0", "GIT_TERMINAL_PROMPT=0", "PAGER=cat", "TERM=dumb",
+    "GIT_OPTIONAL_LOCKS=0", "GIT_TERMINAL_PROMPT=0", "PAGER=cat", "GIT_PAGER=cat", "TERM=dumb",
     "GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=safe.bareRepository", "GIT_CONFIG_VALUE_0=explicit",
 )  # fmt: skip
 """No program waits for a key or a password, and one that only reads takes no lock. Git takes no folder for a repository because it holds
 `HEAD`, `objects` and `refs`: the `config` beside them, which anybody may write, would say what `git status` starts."""
+_SETTINGS_OF_READS = ("GIT_CONFIG_COUNT=2", "GIT_CONFIG_KEY_1=core.hooksPath", "GIT_CONFIG_VALUE_1=/dev/null")
+"""A line that only reads runs unasked, and starts no hook: `git describe --dirty` writes the index, for which there is one."""
 _CHARSETS = ("LC_ALL", "LC_CTYPE", "LANG")
 """What says in which charset bash reads a line, the strongest first."""
 _SCRIPT = 'trap \'{ builtin set +x; } 2>/dev/null; builtin cd -Pe . 2>/dev/null || PWD=; builtin printf "%s%s%s" "$_MARK" "$PWD" "$_MARK" >&2\' EXIT; eval "$1"'
@@ -252,7 +256,25 @@ def _line(root: Root, arguments: JsonObject, facts: JsonObject) -> ShellLine:
         files=root,
         expand=partial(names_matching, _folder(root, facts)),
         links=partial(_links, root.path),
+        brought=partial(_brought, root.path, _folder(root, facts)),
     )
+
+
+def _brought(root: str, start: str, program: str, folder: str) -> str:
+    """Say why a program that only reads would start what the project brings: its own program of that name, or one that it has git run."""
+    at = os.path.realpath(Path(start, folder))
+    if program == "git" and (why := started_by_git(at)):
+        return why
+    found = shutil.which(program, path=clean_environment()["PATH"])
+    is_own = (
+        found is not None
+        and root != "/"
+        and any(
+            one.startswith(f"{root}/")
+            for one in (os.path.realpath(found), os.path.join(os.path.realpath(os.path.dirname(found)), program))  # noqa: PTH118, PTH120 - texts
+        )
+    )
+    return f"`{program}` would be a program of the project: {found}." if is_own else ""
 
 
 def _look(root: str, folder: str, path: str) -> Place:
@@ -308,7 +330,7 @@ async def _run(root: Root, processes: Processes | None, arguments: JsonObject, c
         )
         return started
     mark = f"\x1e{secrets.token_hex(8)}:"
-    settings = (f"_MARK={mark}", *_settings())
+    settings = (f"_MARK={mark}", *_settings(arguments["command"]))
     command = Command(
         arguments=(
             "/usr/bin/env",
@@ -338,8 +360,9 @@ async def _run(root: Root, processes: Processes | None, arguments: JsonObject, c
     return _output(root, ctx, result, mark=mark, folder=folder, seconds=command.timeout)
 
 
-def _settings() -> tuple[str, ...]:
-    return (*_SETTINGS, *(f"{name}={value}" for name, value in _charset().items()))
+def _settings(line: str) -> tuple[str, ...]:
+    more = _SETTINGS_OF_READS if reads_only(analyse(line)) else ()
+    return (*_SETTINGS, *more, *(f"{name}={value}" for name, value in _charset().items()))
 
 
 def _charset() -> dict[str, str]:
@@ -358,7 +381,7 @@ def _in_background(
 ) -> ToolOutput:
     """Start a line and leave it to its keeper."""
     line, seconds = arguments["command"], float(arguments["lifetime"])
-    words: tuple[str, ...] = ("/usr/bin/env", *_settings(), "/bin/bash", "--norc", "--noprofile", "-c", line)
+    words: tuple[str, ...] = ("/usr/bin/env", *_settings(line), "/bin/bash", "--norc", "--noprofile", "-c", line)
     launch = Detached(arguments=words, cwd=folder, env=clean_environment() | _charset())
     if runner is not None:
         if not isinstance(runner, Detaching):
