@@ -4,11 +4,12 @@ import asyncio
 import json
 import tempfile
 from collections import defaultdict
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 from aiohttp import ClientSession, web
 
-from treadle import Agent, SessionHeld, UnknownApproval, open_journal, open_session, tool
+from treadle import Agent, Agents, Run, RunHandedOver, SessionHeld, UnknownApproval, open_journal, open_session, tool
 from treadle.events import AnyEvent, encode_event
 from treadle.testing import ScriptedModel, call, text
 
@@ -26,10 +27,13 @@ class Service:
         self.agent = agent
         self.path = journal
         self.running: set[asyncio.Task[None]] = set()
+        self.runs: set[Run[str]] = set()
         self.listeners: dict[str, set[asyncio.Queue[bytes | None]]] = defaultdict(set)
 
     def app(self) -> web.Application:
         app = web.Application()
+        app.cleanup_ctx.append(self.resumed)
+        app.on_shutdown.append(self.hand_over)
         app.add_routes(
             [
                 web.post("/sessions/{id}/task", self.task),
@@ -39,6 +43,22 @@ class Service:
             ]
         )
         return app
+
+    async def resumed(self, _: web.Application) -> AsyncIterator[None]:
+        """Continue what other processes have left, as long as this one serves. Cancelled, it hands over what it runs."""
+        resuming = asyncio.create_task(self._resume_all())
+        yield
+        resuming.cancel()
+        await asyncio.wait({resuming})
+
+    async def _resume_all(self) -> None:
+        while True:
+            await Agents([self.agent]).resume_all(self.path)
+            await asyncio.sleep(1)
+
+    async def hand_over(self, _: web.Application) -> None:
+        """Let go of every run at SIGTERM: the next process resumes them."""
+        await asyncio.gather(*(run.hand_over() for run in self.runs))
 
     async def task(self, request: web.Request) -> web.Response:
         """Begin a task and answer at once: the run does not depend on the connection."""
@@ -61,7 +81,13 @@ class Service:
             run = self.agent.stream_resume(session) if task is None else self.agent.stream(task, session=session)
             run.subscribe(lambda _: started.set())
             run.subscribe(lambda event: self._show(session_id, event))
-            await run.finish()
+            self.runs.add(run)
+            try:
+                await run.finish()
+            except RunHandedOver:
+                pass  # another process continues it
+            finally:
+                self.runs.discard(run)
 
     def _show(self, session_id: str, event: AnyEvent) -> None:
         if event.is_live:  # pieces of text: shown to those who listen now, and not journaled
@@ -111,7 +137,8 @@ class Service:
                 await session.answer(request.match_info["approval"], body["answer"], by=body["by"])
             except UnknownApproval as error:
                 return web.json_response({"error": str(error)}, status=409)
-        return await self._begin(session_id, None)
+        await self._begin(session_id, None)  # where the loop came first, it is under way already
+        return web.json_response({"session": session_id}, status=202)
 
 
 async def read_events(client: ClientSession, after: int, until: str) -> int:

@@ -6,11 +6,9 @@ import signal
 import subprocess
 import sys
 import tempfile
-from contextlib import suppress
 from pathlib import Path
 
-from treadle import Agent, Agents, NothingToResume, SessionHeld, SessionNotActive, open_journal, open_session, tool
-from treadle.ports import SessionFilter
+from treadle import Agent, Agents, open_session, tool
 from treadle.testing import ScriptedModel, call, text
 
 FOLDER = Path(sys.argv[1] if len(sys.argv) > 1 else tempfile.mkdtemp())
@@ -30,18 +28,9 @@ AGENTS = Agents([clerk])
 
 
 async def resume_what_was_left(journal_path: Path) -> list[str]:
-    """Resume each unfinished session that nobody runs. Call it at start, and again as often as you like."""
-    done: list[str] = []
-    async with open_journal(journal_path) as journal:
-        for info in await journal.sessions(SessionFilter(phases=("running", "paused"), without_deleted=True)):
-            if info.phase == "paused" and any(one.session_id == info.id for one in await journal.approvals()):
-                continue  # a person has not answered yet
-            with suppress(
-                SessionHeld, NothingToResume, SessionNotActive
-            ):  # another worker came first, or it is an agent's tool
-                result = await AGENTS.resume(journal, info.id)
-                done.append(f"{info.id}: {result.reason}")
-    return done
+    """Resume each run that can continue and that nobody runs. Call it at start, and again as often as you like."""
+    ended = await AGENTS.resume_all(journal_path)
+    return [f"{session_id}: {result.reason}" for session_id, result in ended.items()]
 
 
 async def serve() -> None:

@@ -11,7 +11,6 @@ from desk import Answer, Shop, make_agent
 
 from treadle import Agent, Agents, NothingToResume, SessionHeld, open_journal, open_session
 from treadle.events import encode_event
-from treadle.ports import SessionFilter
 
 
 class Service:
@@ -67,19 +66,13 @@ class Service:
 
     async def resume_until(self, ended: asyncio.Event) -> None:
         while not ended.is_set():
-            for customer in await self.unfinished():
-                self.start(self.resume(customer))
+            async with open_journal(self.journal) as journal:
+                for customer in await journal.resumable():
+                    self.start(self.resume(customer))
             try:
                 await asyncio.wait_for(ended.wait(), timeout=1)
             except TimeoutError:
                 continue
-
-    async def unfinished(self) -> list[str]:
-        """Return the sessions whose run can continue now."""
-        async with open_journal(self.journal) as journal:
-            waiting = {one.session_id for one in await journal.approvals()}
-            page = await journal.sessions(SessionFilter(phases=("running", "paused")))
-        return [one.id for one in page if one.id not in waiting]
 
     async def resume(self, customer: str) -> None:
         with suppress(SessionHeld, NothingToResume):  # another task runs it, or has just ended it

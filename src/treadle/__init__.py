@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from treadle.errors import NothingToResume as NothingToResume
     from treadle.errors import Rejected as Rejected
     from treadle.errors import RunCompleted as RunCompleted
+    from treadle.errors import RunHandedOver as RunHandedOver
     from treadle.errors import SandboxUnavailable as SandboxUnavailable
     from treadle.errors import SessionConflict as SessionConflict
     from treadle.errors import SessionError as SessionError
@@ -256,6 +257,7 @@ _HOMES = {
     "RuleSet": "permissions.scopes",
     "Run": "agents.run",
     "RunCompleted": "errors",
+    "RunHandedOver": "errors",
     "RunResult": "engine.reports",
     "SandboxUnavailable": "errors",
     "ScriptedDriver": "drivers.scripted",

@@ -12,6 +12,7 @@ TreadleError
 ├── SessionError
 │   ├── SessionHeld             another process (or task) runs this session
 │   ├── SessionConflict         the journal has moved on: this writer is fenced
+│   │   └── RunHandedOver       `run.hand_over()` has let go of the run: any process may resume it
 │   ├── NothingToResume         the session has no paused or stopped run
 │   │   ├── NoRunYet            it was never given a task
 │   │   └── RunCompleted        its last run is completed: give it a new task
@@ -70,6 +71,7 @@ __all__ = [
     "NothingToResume",
     "Rejected",
     "RunCompleted",
+    "RunHandedOver",
     "SandboxUnavailable",
     "SessionConflict",
     "SessionError",
@@ -182,6 +184,10 @@ class SessionHeld(SessionError):
 
 class SessionConflict(SessionError):
     """The journal moved on under this writer. Nothing was written."""
+
+
+class RunHandedOver(SessionConflict):
+    """This process has let go of the run, and records nothing more of it. Any process may resume it."""
 
 
 class NothingToResume(SessionError):

@@ -107,7 +107,12 @@ async def _begun(host: Host, ctx: ToolContext, name: str) -> Session:
     child = await _opened(host, ctx, name)
     # Durable before the child begins: after a power cut its caller would not know of it, and leave it open for ever.
     started = ChildStarted(call_id=ctx.call.id, tool=ctx.call.name, child_id=child.id, agent=name)
-    await host.session.ledger.record(started, durable=True)
+    ledger, run = host.session.ledger, child.state.run
+    child.ledger.above = ledger
+    if ledger.is_deferring and run is not None and run.phase == "paused":
+        ledger.defer(started)  # it is known to its caller: recorded with the first thing that happens in it
+    else:
+        await ledger.record(started, durable=True)
     return child
 
 
@@ -195,8 +200,10 @@ async def _run(host: Host, spec: AgentSpec, model: Model, child: Session, task: 
         _leave(life)
         raise
     host.session.is_degraded = host.session.is_degraded or child.is_degraded
+    was_cut, ledger = False, host.session.ledger
     try:
-        _, was_cut = await _whole(host.session.ledger.record(ended(ctx.call.id, child.state)))
+        if not ledger.is_deferring:  # else nothing has happened in it
+            _, was_cut = await _whole(ledger.record(ended(ctx.call.id, child.state)))
     finally:
         _leave(life)
     return is_cut or was_cut

@@ -1,20 +1,40 @@
 """Registry: agents by name, so that a process that has only a session's id can resume its run."""
 
+import asyncio
+import logging
 from collections.abc import Iterable, Iterator
+from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 from treadle.agents.agent import Agent
 from treadle.budgets import Budget, Deadline
+from treadle.engine.lifecycle import Lifecycle
 from treadle.engine.reports import RunResult
-from treadle.errors import AgentChanged, ConfigurationError, SessionConflict, UnknownAgent, shown
+from treadle.errors import (
+    AgentChanged,
+    ConfigurationError,
+    NothingToResume,
+    SessionConflict,
+    SessionHeld,
+    SessionNotActive,
+    TreadleError,
+    UnknownAgent,
+    shown,
+)
 from treadle.fields import checked
 from treadle.ports import Journal
-from treadle.resolve import open_session
+from treadle.redaction import redacted_logger
+from treadle.resolve import open_journal, open_session
 from treadle.sessions.session import Session
 
 __all__ = ["Agents", "check_agent"]
+
+logger = redacted_logger(__name__)
+
+_OTHERS = (SessionHeld, SessionConflict, NothingToResume, SessionNotActive)
+"""What says that another process, or a person, came first."""
 
 
 class Agents:
@@ -35,6 +55,7 @@ class Agents:
     def __init__(self, agents: Iterable[Agent]) -> None:
         if not isinstance(agents, Iterable):
             raise ConfigurationError(f"Agents takes an iterable of agents; got {shown(agents)}.")
+        self._told: dict[str, str] = {}  # why a session could not be resumed, so that it is said once
         self._agents: dict[str, Agent] = {}
         for agent in agents:
             if not isinstance(agent, Agent):
@@ -93,14 +114,79 @@ class Agents:
         if changed not in ("refuse", "accept"):
             raise ConfigurationError(f"changed is 'refuse' or 'accept'; got {shown(changed)}.")
         async with open_session(journal, id=session_id, must_exist=True) as session:
-            agent = self._agent_of(session)
+            return await self._life(session, deps, budget, deadline, accepts=changed == "accept").finish()
 
-            async def opening() -> Session:
-                return session
+    @checked
+    async def resume_all(
+        self,
+        journal: str | Path | Journal,
+        *,
+        deps: Any = None,  # Any: the application's own object
+        concurrency: int = 8,
+    ) -> dict[str, RunResult]:
+        """Resume every run of these agents that can continue now, and return how each ended, by session id.
 
-            life = agent._life(opening, task=None, deps=deps, budget=budget, deadline=deadline)  # noqa: SLF001 - one room
-            life.admit = partial(check_agent, agent, accepts=changed == "accept")
-            return await life.finish()
+        Call it when a service starts, and again as often as you like: a run that only waits is left alone. A run that another process
+        holds, or whose agent is not registered or has changed, is left to others. Cancelling it hands its runs over, for the next process.
+
+        Args:
+            journal: A file's path, `postgresql://...`, or an open journal (it stays open).
+            deps: Your own object; tools read it as `ctx.deps`.
+            concurrency: The maximum number of runs that continue side by side.
+
+        Raises:
+            JournalError: The journal cannot be opened, or failed.
+        """
+        if concurrency < 1:
+            raise ConfigurationError(f"concurrency is a whole number above 0; got {concurrency}.")
+        slots, found = asyncio.Semaphore(concurrency), dict[str, RunResult]()
+
+        async def resume(store: Journal, session_id: str) -> None:
+            async with slots:
+                if (ended := await self._resumed(store, session_id, deps)) is not None:
+                    found[session_id] = ended
+
+        async with AsyncExitStack() as stack:
+            store = (
+                await stack.enter_async_context(open_journal(journal)) if isinstance(journal, str | Path) else journal
+            )
+            async with asyncio.TaskGroup() as tasks:
+                for session_id in await store.resumable():
+                    tasks.create_task(resume(store, session_id))
+        return found
+
+    async def _resumed(self, journal: Journal, session_id: str, deps: Any) -> RunResult | None:
+        """Return how a run ended; None for one that is left to others."""
+        try:
+            async with open_session(journal, id=session_id, must_exist=True) as session:
+                life = self._life(session, deps, None, None, accepts=False)
+                try:
+                    return await asyncio.shield(life.begin())
+                except asyncio.CancelledError:
+                    await life.hand_over()
+                    raise
+        except TreadleError as error:  # one session never keeps the others waiting
+            level = logging.DEBUG if self._told.get(session_id) == str(error) else logging.WARNING
+            self._told[session_id] = str(error)
+            logger.log(
+                logging.DEBUG if isinstance(error, _OTHERS) else level,
+                "Session %s is not resumed here: %s",
+                session_id,
+                error,
+            )
+            return None
+
+    def _life(
+        self, session: Session, deps: Any, budget: Budget | None, deadline: Deadline | None, *, accepts: bool
+    ) -> Lifecycle:
+        agent = self._agent_of(session)
+
+        async def opening() -> Session:
+            return session
+
+        life = agent._life(opening, task=None, deps=deps, budget=budget, deadline=deadline)  # noqa: SLF001 - one room
+        life.admit = partial(check_agent, agent, accepts=accepts)
+        return life
 
     def _agent_of(self, session: Session) -> Agent:
         """Return the agent that carries out the session's run."""

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
 
+from treadle.errors import RunHandedOver
 from treadle.ports import Clock, Timer
 from treadle.redaction import redacted_logger
 from treadle.stops import Stop, StopReason
@@ -194,5 +195,6 @@ async def wait_until_recorded(work: "asyncio.Future[Any]", *, known: BaseExcepti
             await asyncio.wait({work})
         except asyncio.CancelledError:
             continue
-    if not work.cancelled() and work.exception() not in (None, known):
-        logger.error("Recording the results of a cancelled run failed", exc_info=work.exception())
+    error = None if work.cancelled() else work.exception()
+    if error is not None and error is not known and not isinstance(error, RunHandedOver):
+        logger.error("Recording the results of a cancelled run failed", exc_info=error)

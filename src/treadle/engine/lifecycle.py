@@ -18,7 +18,7 @@ from treadle.engine.reports import RunResult, conclude
 from treadle.engine.rules.endings import time_stop
 from treadle.engine.spec import AgentSpec
 from treadle.engine.traces import link_runs, traced_origin
-from treadle.errors import AgentChanged, ConfigurationError, JournalError, SessionConflict, shown
+from treadle.errors import AgentChanged, ConfigurationError, JournalError, RunHandedOver, SessionConflict, shown
 from treadle.events import MessageAdded, RunResumed, RunStarted, Subscriber
 from treadle.messages import Message, user_message
 from treadle.ports import Model
@@ -81,6 +81,8 @@ class Lifecycle:
         """Whether it carries out the task that waits in the session for a worker."""
         self.worker = ""
         """The worker that runs it, for the record; empty for another process."""
+        self.is_alone = False
+        """Whether that worker runs nothing else meanwhile."""
         self.meter: Meter | None = None
         """What the run has spent against what it may; None until it has begun."""
         self.session: Session | None = None
@@ -101,6 +103,7 @@ class Lifecycle:
         self._looks: list[asyncio.Task[None]] = []
         self._wanted: Stop | None = None  # the end that was asked for before there was anything to interrupt
         self._running: asyncio.Task[RunResult] | None = None
+        self._is_handed_over = False
 
     # --- from its beginning to its end
 
@@ -119,6 +122,10 @@ class Lifecycle:
         try:
             return await asyncio.shield(running)
         except asyncio.CancelledError:
+            if (
+                self._is_handed_over and running.done()
+            ):  # it was cancelled before its session was open, and not its caller
+                raise RunHandedOver("The run was handed over before it began.") from None
             self.abandon()
             await wait_until_recorded(running)
             raise
@@ -174,6 +181,16 @@ class Lifecycle:
         self.cancel()
         if self._interrupt is None and self._running is not None:
             self._running.cancel()
+
+    async def hand_over(self) -> None:
+        """Let go of the run where it stands, as a kill would: nothing more is recorded of it here. Return when nothing runs any more."""
+        if self._running is None or self._running.done():
+            return
+        self._is_handed_over = True
+        if self.session is not None:
+            self.session.hand_over()
+        self.abandon()
+        await asyncio.wait({self._running})
 
     def stop(self, stop: Stop) -> None:
         """End the run for this reason, as soon as there is anything to end; the first reason stays."""
@@ -347,8 +364,13 @@ class Lifecycle:
             agent=self._spec.name,
             fingerprint=self._spec.fingerprint,
             worker=self.worker,
+            is_alone=self.is_alone,
         )
-        await ledger.record(resumed, durable=True)
+        run = session.state.run
+        if run is not None and run.phase == "paused" and self._recorded_budget is None and self._deadline is None:
+            ledger.defer(resumed)  # whoever resumes a run for which nothing has arrived adds nothing to its session
+        else:
+            await ledger.record(resumed, durable=True)
         await settle(ledger, session.state.salvaged)
         if resolutions := _resolutions(session):
             await ledger.record(*resolutions, durable=True)

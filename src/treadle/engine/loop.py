@@ -29,7 +29,7 @@ from treadle.messages import user_message
 from treadle.sessions.inbox import Inbox
 from treadle.sessions.ledger import Ledger
 from treadle.state import CallState, RunState
-from treadle.stops import Stop, StopReason, merged
+from treadle.stops import Status, Stop, StopReason, merged
 
 __all__ = ["Loop"]
 
@@ -163,7 +163,13 @@ class Loop:
         return goes_on
 
     async def _stop(self, stop: Stop) -> Stop:
-        """Record the end of the run. Every ending passes here, once; what else was to end it is kept beside it."""
+        """Record the end of the run. Every ending passes here, once; what else was to end it is kept beside it.
+
+        A run that was resumed, and pauses without having done anything, stays as it was.
+        """
+        if stop.reason.status is Status.PAUSED and self._ledger.is_deferring:
+            self._ledger.forget()
+            return stop
         if stop in self._interrupt.signals:
             stop = merged(*self._interrupt.signals) or stop
         if stop.reason is StopReason.CANCELLED and stop.phase is None:

@@ -86,6 +86,8 @@ class RunResumed(Event, frozen=True, kw_only=True, tag="run.resumed"):
     """As in `run.started`; empty if it is unchanged."""
     worker: str = ""
     """As in `run.started`: the one that runs it from here on."""
+    is_alone: bool = False
+    """Whether that worker runs nothing else meanwhile: processes that ran this session have died."""
 
 
 class RunFinished(Event, frozen=True, kw_only=True, tag="run.finished"):

@@ -268,6 +268,9 @@ class DegradingJournal:
             return await self._journal.with_unknown_outcomes()
         return [info.id for info in await self._journal.sessions()]
 
+    async def resumable(self, *, now: float | None = None) -> Sequence[str]:
+        return await self._journal.resumable(now=now)
+
     async def approvals(self) -> Sequence[Approval]:
         return await self._journal.approvals()
 

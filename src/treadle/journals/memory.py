@@ -12,7 +12,7 @@ from treadle.journals.store.due import LISTING, DueRow, due_changes
 from treadle.journals.store.following import Bells, follow
 from treadle.journals.store.listing import listed
 from treadle.journals.store.local_leases import LocalLease, LocalLeases
-from treadle.journals.store.resumable import can_be_taken_in
+from treadle.journals.store.resumable import can_be_taken_in, resumable_sessions
 from treadle.journals.store.sequence import (
     check_numbers,
     check_session_id,
@@ -171,6 +171,10 @@ class MemoryJournal:
         waiting = [(number, shelf) for number, shelf in enumerate(self._shelves.values()) if shelf.due]
         waiting.sort(key=lambda one: (one[1].updated_at, one[0]), reverse=True)
         return [row for _, shelf in waiting if shelf.state in ("paused", "queued", "running") for row in shelf.due]
+
+    @checked
+    async def resumable(self, *, now: float | None = None) -> Sequence[str]:
+        return await resumable_sessions(self, now=time.time() if now is None else now)
 
     @checked
     async def put(self, session_id: str, message: InboxMessage) -> bool:

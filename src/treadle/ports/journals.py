@@ -357,6 +357,17 @@ class Journal(Protocol):
         """
         ...
 
+    async def resumable(self, *, now: float | None = None) -> Sequence[str]:
+        """Return the sessions whose run would do something if it were resumed now, and that no process seems to run.
+
+        Those are runs that broke off, and paused ones for which something has arrived: an answer, an input, a cancellation, a time.
+        What arrives for an agent as a tool names the session at the top. A submitted task is for workers, and not among them.
+
+        Args:
+            now: In seconds since 1970; None for the machine's clock.
+        """
+        ...
+
     async def put(self, session_id: str, message: InboxMessage) -> bool:
         """Leave a message in the inbox. Return False when one with its id exists already, consumed or not.
 

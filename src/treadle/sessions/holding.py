@@ -135,7 +135,8 @@ class HeldSession:
                 f"Session {self.id!r} is already running in this process. Wait for that run, or open another session."
             )
         self.is_running = True
-        self.is_degraded = False
+        self.is_degraded = self.ledger.is_cut = False
+        self.ledger.forget()
         try:
             self._lease = lease = await self.journal.acquire(self.id, on_lost=on_lost, on_message=on_message)
             if lease.head != self.state.head:
@@ -146,6 +147,12 @@ class HeldSession:
             await self.release()
             raise
         return lease.has_messages is not False
+
+    def hand_over(self) -> None:
+        """Record nothing more of the run that is under way, nor of those that carry out its calls: others resume it."""
+        self.ledger.is_cut = True
+        for child in self.children.values():
+            child.hand_over()
 
     def _on_degraded(self, event: JournalDegraded) -> None:
         self.is_degraded = self.is_degraded or not event.is_over

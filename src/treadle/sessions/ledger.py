@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from treadle.canonical import copied
+from treadle.errors import RunHandedOver
 from treadle.events import (
     ActionDecided,
     AnyEvent,
@@ -66,10 +67,40 @@ class Ledger:
         # Invariant: numbers are given, stored and folded in one order, although calls finish side by side.
         self._order = asyncio.Lock()
         self._is_torn = False
+        self._deferred: tuple[AnyEvent, ...] = ()
+        self.above: Ledger | None = None
+        """That of the session whose call this one carries out, in this process: what it has deferred is recorded first."""
+        self.is_cut = False
+        """Whether the session was handed over: nothing more is recorded of it here."""
 
     def store_time(self) -> float:
         """Return the time by the store's clock: consent is asked for and given on several machines."""
         return self.clock.now() + self.store_ahead_seconds
+
+    @property
+    def is_deferring(self) -> bool:
+        """Whether the run that is resumed has recorded nothing yet."""
+        return bool(self._deferred)
+
+    def defer(self, *events: AnyEvent) -> None:
+        """Record these before whatever is recorded next; nothing where nothing is."""
+        self._deferred += events
+
+    async def record_deferred(self) -> None:
+        """Record what was deferred: a session below is about to record something.
+
+        Raises:
+            JournalError: The store failed.
+            SessionConflict: Another process has written to this session.
+        """
+        events, self._deferred = self._deferred, ()
+        if events:
+            await self.record(*events, durable=True)
+
+    def forget(self, call_id: str | None = None) -> None:
+        """Record nothing of what was deferred; of one call where one is named."""
+        kept = [event for event in self._deferred if call_id is not None and event.call_id != call_id]
+        self._deferred = tuple(kept)
 
     async def record(self, *events: AnyEvent, durable: bool = False, holds: Callable[[], bool] | None = None) -> bool:
         """Append events as one commit; all of them or none. With `durable` they survive a power cut.
@@ -83,12 +114,19 @@ class Ledger:
         Raises:
             JournalError: The store failed; nothing was folded and nobody was notified.
             SessionConflict: Another process has written to this session.
+            RunHandedOver: This process has handed the session over.
         """
+        if events and self._deferred and self.above is not None and self.above.is_deferring:
+            await self.above.record_deferred()
         async with self._order:
+            if self.is_cut:
+                raise RunHandedOver(f"The run of session {self.state.id!r} was handed over: any process may resume it.")
             if self._is_torn:
                 await self._mend()
             if holds is not None and not holds():
                 return False
+            if events and self._deferred:
+                events, self._deferred = (*self._deferred, *events), ()
             stamped = self._stamp(events, after=self.state.head)
             try:
                 await self.journal.append(self.state.id, stamped, state=self._phase_after(stamped), durable=durable)

@@ -85,6 +85,8 @@ class RunState(msgspec.Struct, Documented, kw_only=True):
     beginning is not counted, because a person has let it continue."""
     worker: str = ""
     """The worker that runs it, or has run it last; empty for another process."""
+    is_alone: bool = False
+    """Whether that worker runs, or ran, nothing else meanwhile."""
     lost_by: tuple[str, ...] = ()
     """Whose deaths those were: workers, empty for other processes. The last ones, where there were many."""
     progress: int = 0
@@ -127,7 +129,7 @@ class RunState(msgspec.Struct, Documented, kw_only=True):
     def resume(self, event: RunResumed) -> None:
         """Continue, with what the resumption brings."""
         self.lost_by, self.deaths = self.lost_now, self.deaths_now
-        self.worker, self.progress = event.worker, self.steps + len(self.calls)
+        self.worker, self.is_alone, self.progress = event.worker, event.is_alone, self.steps + len(self.calls)
         if self.phase == "running":  # the process died: its last event says how long it surely ran
             lived = max(self.last_at - self.segment_at, 0.0)
             self.spent = msgspec.structs.replace(self.spent, wall_seconds=self.spent.wall_seconds + lived)

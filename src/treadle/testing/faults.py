@@ -137,6 +137,12 @@ class FaultyJournal:
         self._after()
         return items
 
+    async def resumable(self, *, now: float | None = None) -> Sequence[str]:
+        self._before()
+        found = await self._journal.resumable(now=now)
+        self._after()
+        return found
+
     async def put(self, session_id: str, message: InboxMessage) -> bool:
         self._before()
         is_new = await self._journal.put(session_id, message)

@@ -22,7 +22,7 @@ from treadle.engine.tool_calls.planning import Planner
 from treadle.engine.tool_calls.recovery import Recovery
 from treadle.engine.tool_calls.siblings import Siblings
 from treadle.errors import IntentNotStored
-from treadle.events import AnyEvent, ToolResumed, ToolStarted
+from treadle.events import AnyEvent, CallDecided, ToolResumed, ToolStarted, ToolSuspended
 from treadle.messages import ToolCall
 from treadle.redaction import redacted_logger
 from treadle.sessions.ledger import Ledger
@@ -141,6 +141,8 @@ class Execution:
         groups = group(plan.ready) if len(plan.ready) > 1 else [plan.ready] if plan.ready else []
         if groups and self._may_start(groups[0]):
             await self._run_group(groups.pop(0), *before)
+        elif self._ledger.is_deferring and all(map(_asks_still, before)):
+            self._ledger.defer(*before)
         else:
             await self._ledger.record(*before)
         for calls in groups:
@@ -215,6 +217,10 @@ class Execution:
         if asked := self._planner.asked_since(calls):
             calls = [call for call in calls if call.id not in asked]
             before = (*before, *(event for events in asked.values() for event in events))
+        if self._ledger.is_deferring and all(map(self._waits_below, calls)):
+            self._ledger.defer(*before, *(self._started(call) for call in calls))
+            held.keep(len(calls))
+            return calls
         holds, starts = partial(self._may_still_start, calls), [self._started(call) for call in calls]
         try:
             is_recorded = await self._ledger.record(*before, *starts, durable=_acts(calls), holds=holds)
@@ -229,6 +235,11 @@ class Execution:
             return await self._start(calls, held, *before)
         held.keep(len(calls))
         return calls
+
+    def _waits_below(self, call: CheckedCall) -> bool:
+        """Whether a session that carries out a call waited when its run paused: until it records something, nothing has happened."""
+        state = self._ledger.state.open.get(call.id)
+        return call.tool.resumes and state is not None and state.suspended is not None
 
     def _may_still_start(self, calls: Sequence[CheckedCall]) -> bool:
         """Whether what was decided on calls still holds: while their start waits to be stored, a change of mode may be stored."""
@@ -263,6 +274,9 @@ class Execution:
 
     async def _suspend(self, call: CheckedCall, suspended: Suspended) -> None:
         event = suspended.event(call_id=call.id, tool=call.name)
+        if self._ledger.is_deferring and _is_same_wait(event, self._ledger.state.open.get(call.id)):
+            self._ledger.forget(call.id)
+            return
         await self._ledger.record(event, durable=True)
 
     async def _leave(self, calls: Sequence[ToolCall | CheckedCall]) -> None:
@@ -311,6 +325,19 @@ class Execution:
             elif not is_own:
                 reused = msgspec.structs.replace(result, call_id=call.id)
                 await self._ledger.record(self._finisher.finished(reused, reused_from=early.id))
+
+
+def _asks_still(event: AnyEvent) -> bool:
+    """Whether an event only repeats that a person is asked about a call, whose request is recorded."""
+    return isinstance(event, CallDecided) and event.decision == "ask"
+
+
+def _is_same_wait(event: ToolSuspended, state: CallState | None) -> bool:
+    before = None if state is None else state.suspended
+    if before is None:
+        return False
+    asked, asked_before = ([one.approval_id for one in each.asks] for each in (event, before))
+    return (event.waits_for, event.due_at, asked) == (before.waits_for, before.due_at, asked_before)
 
 
 def _acts(calls: Sequence[CheckedCall]) -> bool:

@@ -1,6 +1,7 @@
 """The journal over any store: what is checked, encoded, compared and decoded is the same for all. Stores nothing itself."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from typing import Any, Generic, TypeVar
@@ -24,6 +25,7 @@ from treadle.journals.store.due import DueRow, unknown_row
 from treadle.journals.store.faults import not_taken
 from treadle.journals.store.following import LOOK_SECONDS, Bells, follow
 from treadle.journals.store.listing import check_filter
+from treadle.journals.store.resumable import resumable_sessions
 from treadle.journals.store.rows import events_of
 from treadle.journals.store.sequence import check_session_id, conflict, parent_of
 from treadle.journals.store.sums import MessageRow, check_messages
@@ -175,6 +177,10 @@ class StoreJournal(Generic[_B]):
         await store.settle()
         rows = await store.due(before)
         return None if rows is None else await looked_at(self, rows, store.reindex)
+
+    @checked
+    async def resumable(self, *, now: float | None = None) -> Sequence[str]:
+        return await resumable_sessions(self, now=time.time() if now is None else now)
 
     @checked
     async def put(self, session_id: str, message: InboxMessage) -> bool:
