@@ -1,6 +1,8 @@
 """Which worker died, and which has only lost its run: a session is set aside for deaths, not for a database that was away."""
 
 import asyncio
+import signal
+import socket
 import sys
 from pathlib import Path
 from typing import Any
@@ -99,12 +101,12 @@ asyncio.run(Worker(sys.argv[1], {"clerk": make}, name="one").run())
 """
 
 
-async def test_a_session_that_killed_three_workers_of_one_name_is_set_aside_and_may_be_taken_up_again(
+async def test_a_session_that_killed_three_workers_of_one_name_and_one_alone_is_set_aside_and_may_be_taken_up_again(
     tmp_path: Path,
 ) -> None:
     address = str(tmp_path / "agent.db")
     session_id = await submit(address, "clerk", "Do it")
-    for _ in range(3):
+    for _ in range(4):  # the last one runs nothing else
         process = await asyncio.create_subprocess_exec(sys.executable, "-c", KILLER, address)
         assert await process.wait() == 9
     waiting = Waiting()
@@ -123,7 +125,14 @@ async def test_a_busy_workers_place_stays_small_and_tells_how_earlier_workers_of
             info = WorkerInfo(name="one", host="here", pid=1, agents=("clerk",), concurrency=1, since=since)
             return Presence(journal, SystemClock(), info, on_lost=lambda: None)
 
-        left, killed, now = worker(1.0), worker(2.0), worker(3.0)
+        left, killed, now, told, fell = (worker(since) for since in (1.0, 2.0, 3.0, 1.5, 1.7))
+        for one, said in (
+            (told, {"is_draining": True}),
+            (fell, {"host": socket.gethostname(), "boot": "an earlier one"}),
+        ):
+            await one.take()
+            await one.tell(replace(one.info, sessions=("s1",), **said))
+            await one.leave()
         await left.take()
         await left.tell(replace(left.info, is_draining=True))
         await left.leave()
@@ -139,7 +148,106 @@ async def test_a_busy_workers_place_stays_small_and_tells_how_earlier_workers_of
         (seen,) = await list_workers(journal)
         assert (seen.done, seen.is_alive) == (1200, True)
         other = Presence(journal, SystemClock(), replace(now.info, name="two"), on_lost=lambda: None)
-        assert [await other.died(each.mark) for each in (left, killed, now)] == [False, True, False]
+        # One that was told to end, and killed while it still ran something; and one whose machine was started anew.
+        died = [await other.died(each.mark) for each in (left, killed, now, told, fell)]
+        assert died == [False, True, False, False, False]
         await now.tell(replace(now.info, is_draining=True))
         await now.leave()
         assert not await other.died(now.mark)
+
+
+COMPANY = """
+import asyncio, os, sys
+
+from treadle import Agent, ToolContext, Worker, open_journal, tool
+from treadle.events import RunResumed
+from treadle.testing import ScriptedModel, call, text
+
+async def reached(journal, session_id):
+    events = await journal.read(session_id)
+    ends = [event.type for event in events if event.type in ("tool.started", "run.finished", "run.resumed")]
+    return bool(ends) and ends[-1] != "run.resumed"
+
+async def is_alone(journal, session_id):
+    resumed = [event for event in await journal.read(session_id) if isinstance(event, RunResumed)]
+    return bool(resumed) and resumed[-1].is_alone
+
+def make(kills):
+    @tool(effect="read", permission="allow")
+    async def act(ctx: ToolContext) -> str:
+        "Act."
+        async with open_journal(sys.argv[1]) as journal:
+            ids = [info.id for info in await journal.sessions()]
+            while not await is_alone(journal, ctx.session.id):
+                if kills and all([await reached(journal, one) for one in ids]):
+                    break
+                await asyncio.sleep(0.01)  # sleep: the store of another connection tells nobody
+            while not await reached(journal, ctx.session.id):
+                await asyncio.sleep(0.01)  # sleep: as above
+        if kills:
+            os._exit(9)
+        return "acted"
+
+    return lambda: Agent(ScriptedModel([call("act"), text("done")], follows_history=True), tools=[act])
+
+async def main():
+    worker = Worker(sys.argv[1], {"killer": make(True), "clerk": make(False)}, concurrency=3)
+    running = asyncio.create_task(worker.run())
+    async with open_journal(sys.argv[1]) as journal:
+        while not all(info.status == "suspended" or info.phase == "completed" for info in await journal.sessions()):
+            await asyncio.sleep(0.02)  # sleep: as above
+    worker.stop()
+    await running
+
+asyncio.run(main())
+"""
+
+
+async def test_of_the_sessions_that_a_dead_process_carried_each_is_tried_alone_and_only_the_guilty_is_set_aside(
+    tmp_path: Path,
+) -> None:
+    address = str(tmp_path / "agent.db")
+    guilty = await submit(address, "killer", "Kill")
+    innocent = [await submit(address, "clerk", f"Work {n}") for n in range(2)]
+    codes = []
+    while not codes or codes[-1] == 9:
+        process = await asyncio.create_subprocess_exec(sys.executable, "-c", COMPANY, address)
+        codes.append(await process.wait())
+    assert codes == [9, 9, 9, 9, 0]
+    async with open_journal(address) as journal:
+        found = {info.id: (info.phase, info.status) for info in await journal.sessions()}
+    assert found == {guilty: ("running", "suspended"), **dict.fromkeys(innocent, ("completed", "active"))}
+
+
+WAITER = """
+import asyncio, sys
+
+from treadle import Agent, Worker, tool
+from treadle.testing import ScriptedModel, call, text
+
+@tool(effect="read", permission="allow")
+async def wait() -> str:
+    "Wait."
+    print("inside", flush=True)
+    await asyncio.Event().wait()
+
+make = lambda: Agent(ScriptedModel([call("wait"), text("done")], follows_history=True), tools=[wait])
+asyncio.run(Worker(sys.argv[1], {"clerk": make}).run())
+"""
+
+
+async def test_three_kills_by_an_operator_set_nothing_aside(tmp_path: Path) -> None:
+    address = str(tmp_path / "agent.db")
+    session_id = await submit(address, "clerk", "Do it")
+    for _ in range(3):
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", WAITER, address, stdout=asyncio.subprocess.PIPE
+        )
+        assert process.stdout is not None
+        assert await process.stdout.readline() == b"inside\n"
+        process.send_signal(signal.SIGKILL)
+        await process.wait()
+    waiting = Waiting()
+    waiting.go_on.set()
+    async with working(address, {"clerk": waiting}):
+        assert (await result(address, session_id, timeout=60)).completed

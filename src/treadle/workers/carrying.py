@@ -2,6 +2,7 @@
 
 import copy
 import inspect
+import time
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -36,7 +37,7 @@ from treadle.resolve import open_session
 from treadle.sessions.answering import store_time
 from treadle.sessions.session import Session
 from treadle.state import RunState
-from treadle.workers.limits import Limits, Subject
+from treadle.workers.limits import LimitReachedNow, Limits, Subject
 from treadle.workers.live import LiveTeller, live_line
 from treadle.workers.logs import TRACES, Traces
 from treadle.workers.metrics import Metrics
@@ -59,6 +60,10 @@ _NOT_OURS = (
     NothingToResume,
 )
 """What says that another worker, or a person, has the session, or is to have it."""
+
+
+_WAITS_SECONDS = 5.0
+"""How long no other run begins because of a suspect that waits. It is delivered again much sooner, here or elsewhere."""
 
 
 class Leash:
@@ -118,6 +123,7 @@ class Carrier:
         self._deps = deps
         self._failures: dict[str, int] = {}
         self._lives: dict[Lifecycle, str] = {}
+        self._suspect: tuple[str, float] = ("", 0.0)
         self.presence: Presence | None = None
         """The worker's place in the journal; None where it has none."""
 
@@ -174,8 +180,11 @@ class Carrier:
         is_takeover = not life.takes_submitted and run is not None and run.phase == "running"
         life.watchers.append(self._metrics.watching(whose, session.id, is_takeover=is_takeover))
         async with self._limits.place(whose):
-            self._lives[life] = session.id
-            result = await life.finish()
+            self._count_in(life, session.id)
+            try:
+                result = await life.finish()
+            finally:
+                self._suspect = ("", 0.0) if life.is_alone else self._suspect
         self._failures.pop(session.id, None)
         return None if result.status == "paused" and await self._can_continue(session) else result
 
@@ -214,27 +223,41 @@ class Carrier:
             return await self._beginning(session)
         if run is None or not await self._can_continue(session):
             return None
+        is_suspect = False
         if run.deaths_now >= self._tries and not await _is_live(session):
-            deaths = await self._deaths(run)
-            if deaths is None:
+            if self.presence is not None and not self.presence.is_settled:
                 return None
-            if deaths >= self._tries:
-                await self._set_aside(session, f"Its worker died {deaths} times at the same place.")
+            died = [worker for worker in run.lost_now if await self._has_died(worker)]
+            is_suspect = len(died) >= self._tries
+            if is_suspect and run.is_alone and run.worker in died:
+                why = f"Its worker died {len(died)} times at the same place, the last time while it ran nothing else."
+                await self._set_aside(session, why)
                 return None
-        return await self._continuing(session, run)
+        life = await self._continuing(session, run)
+        life.is_alone = is_suspect
+        return life
 
-    async def _deaths(self, run: RunState) -> int | None:
-        """Return how many processes died at the place where a run is; None while that is not known yet.
+    async def _has_died(self, worker: str) -> bool:
+        """Whether a process died that had the run. A worker that had handed it over, or has lost it with its journal and lives, did not."""
+        return self.presence is None or not worker or await self.presence.died(worker)
 
-        A worker that had handed the run over, or has lost it with its journal and lives, did not die.
+    # --- a suspect runs alone: any of the runs that a dead process had may have ended it
+
+    def _count_in(self, life: Lifecycle, session_id: str) -> None:
+        """Count a run among those under way. While a suspect runs, or waits for their end, no other begins.
+
+        Raises:
+            LimitReachedNow: It has to wait for another.
         """
-        if self.presence is None:
-            return run.deaths_now
-        if not self.presence.is_settled:
-            return None
-        workers = {worker for worker in run.lost_now if worker}
-        died = [await self.presence.died(worker) for worker in sorted(workers)]
-        return run.lost_now.count("") + sum(died)
+        suspect, until = self._suspect
+        is_near = suspect in self._lives.values() or time.monotonic() < until
+        if is_near and suspect != session_id:
+            raise LimitReachedNow(f"session {suspect}, which runs alone because its worker has died several times")
+        if life.is_alone:
+            self._suspect = (session_id, time.monotonic() + _WAITS_SECONDS)
+            if self._lives:
+                raise LimitReachedNow("a session that runs alone, because its worker has died several times")
+        self._lives[life] = session_id
 
     async def _beginning(self, session: Session) -> Lifecycle:
         task = session.state.submitted

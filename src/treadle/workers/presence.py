@@ -4,6 +4,7 @@ import os
 import socket
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import msgspec
 from msgspec.structs import replace
@@ -16,7 +17,7 @@ from treadle.ports.journals import WORKER
 from treadle.redaction import redacted_logger
 from treadle.sessions.checkpoints import fold
 
-__all__ = ["Presence", "WorkerInfo", "list_workers"]
+__all__ = ["Presence", "WorkerInfo", "boot_id", "list_workers"]
 
 logger = redacted_logger(__name__)
 
@@ -56,6 +57,8 @@ class WorkerInfo(msgspec.Struct, Documented, frozen=True, kw_only=True):
     """Whether it takes nothing new any more."""
     is_alive: bool = True
     """Whether its process seems to live."""
+    boot: str = ""
+    """What tells the machine's start from its other starts; empty where the machine does not say."""
 
 
 class Presence:
@@ -90,7 +93,7 @@ class Presence:
         name, _, since = worker.rpartition(" ")
         events = await self._journal.read(_PREFIX + name)
         last = _told(events[-1]) if events else None
-        if since in _left(events):
+        if since in _left(events) or (last is not None and _since(last) == since and _fell_with_its_machine(last)):
             return False
         held = await self._journal.held([_PREFIX + name]) if isinstance(self._journal, HasOverview) else ()
         return not (last is not None and _since(last) == since and held)
@@ -206,12 +209,28 @@ def _since(info: WorkerInfo) -> str:
 
 
 def _left(events: Sequence[AnyEvent]) -> tuple[str, ...]:
-    """Return when those workers of a place began that have said that they leave, as in their marks: they did not die."""
+    """Return when those workers of a place began that did not die of what they ran, as in their marks.
+
+    They had been told to end, even where somebody then killed them; or their machine was started anew.
+    """
     known = (events[0].metadata or {}).get("left", ()) if events and isinstance(events[0], SessionChanged) else ()
     infos = [info for event in events if (info := _told(event)) is not None]
     last_said = {_since(info): info for info in infos}
-    left = [since for since, info in last_said.items() if info.is_draining and not info.sessions]
+    left = [since for since, info in last_said.items() if info.is_draining or _fell_with_its_machine(info)]
     return tuple(dict.fromkeys((*known, *left)))[-_MOST_LEFT:]
+
+
+def _fell_with_its_machine(info: WorkerInfo) -> bool:
+    """Whether a worker of this machine ran before the machine's last start."""
+    return info.host == socket.gethostname() and bool(info.boot) and info.boot != boot_id()
+
+
+def boot_id() -> str:
+    """Return what tells this start of the machine from its other starts; empty where it does not say."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
 
 
 def checked_worker_name(name: str | None) -> str:

@@ -24,7 +24,7 @@ from treadle.workers.finding import JournalDispatcher
 from treadle.workers.health import Condition, HealthServer, Queue, WorkerCondition, worker_samples
 from treadle.workers.limits import Limit, LimitReachedNow, Limits, checked_limit
 from treadle.workers.metrics import Metrics, Sample
-from treadle.workers.presence import Presence, WorkerInfo, checked_worker_name
+from treadle.workers.presence import Presence, WorkerInfo, boot_id, checked_worker_name
 from treadle.workers.submitting import shared_journal
 
 __all__ = ["Worker"]
@@ -56,7 +56,7 @@ class Worker:
         name: Its name, unique among the workers of the journal; None for machine and process.
         dispatcher: Where sessions come from, closed at the end; None for the journal itself.
         deps: Your own object; tools read it as `ctx.deps`.
-        tries: How often a session's worker may die at one point before the session is set aside (suspended, with the reason).
+        tries: How often a session's worker may die at one point before the session is tried alone, and set aside if it dies again.
         drain_seconds: How long runs may continue after `stop`, before they are handed over to other workers.
         limits: How much may run at once, and in a minute, over all workers that share the journal.
         health_port: The port of 127.0.0.1 on which it answers `/live`, `/health` and `/metrics`; 0 for any free port, None for none.
@@ -213,6 +213,7 @@ class Worker:
             concurrency=self._concurrency,
             tenants=self._tenants,
             since=self._clock.now(),
+            boot=boot_id(),
         )
         presence = Presence(journal, self._clock, self._info, on_lost=self._lost.set)
         for left in reversed(range(_TRIES_TO_BEGIN)):
