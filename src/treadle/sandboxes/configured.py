@@ -6,13 +6,15 @@ A repository's configuration is protected, but what it names lies elsewhere in t
 
 import os
 import re
+import shutil
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from itertools import islice
 
 from treadle.sandboxes.closing import index_files, linked_repositories, repository_of, settings_of, text_of
+from treadle.sandboxes.processes import clean_environment
 
-__all__ = ["configured_names", "started_by_git"]
+__all__ = ["configured_names", "started_by_git", "started_instead"]
 
 _MOST_FILES, _MOST_NAMES = 50, 500
 _SECTION = re.compile(r"\[\s*([\w.-]+)")
@@ -88,6 +90,27 @@ def started_by_git(folder: str) -> str:
             if any(one.startswith(f"{found[0].rstrip('/')}/") and os.path.isfile(one) for one in paths):  # noqa: PTH113 - as above
                 return f"Git may run a program that this folder brings: {file} sets `{key}` to a path in it."
     return ""
+
+
+def started_instead(root: str, start: str, program: str, folder: str) -> str:
+    """Say why a program that only reads would start what the project brings: its own program of that name, or one that it has git run.
+
+    Args:
+        root: The project, from `/`, links resolved.
+        start: The folder that `folder` is relative to.
+    """
+    if program == "git" and (why := started_by_git(_realpath(start, folder))):
+        return why
+    found = shutil.which(program, path=clean_environment()["PATH"])
+    if found is None or root == "/":
+        return ""
+    places = (os.path.realpath(found), _realpath(os.path.dirname(found), "."))  # noqa: PTH120 - as above
+    is_own = any(f"{one}/".startswith(f"{root}/") for one in places)
+    return f"`{program}` would be a program of the project: {found}." if is_own else ""
+
+
+def _realpath(folder: str, name: str) -> str:
+    return os.path.realpath(os.path.join(folder, name))  # noqa: PTH118 - as above
 
 
 @lru_cache(maxsize=64)

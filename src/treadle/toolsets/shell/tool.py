@@ -3,7 +3,6 @@
 import os
 import re
 import secrets
-import shutil
 import sys
 import time
 from functools import partial
@@ -12,7 +11,7 @@ from pathlib import Path
 from treadle.concurrency.threads import Threads
 from treadle.errors import InvalidArguments
 from treadle.fields import checked
-from treadle.sandboxes.configured import started_by_git
+from treadle.sandboxes.configured import started_instead
 from treadle.sandboxes.processes import Ends, clean_environment, run_process
 from treadle.shell.judging import analyse, reads_only
 from treadle.shell.programs import program_name
@@ -256,25 +255,8 @@ def _line(root: Root, arguments: JsonObject, facts: JsonObject) -> ShellLine:
         files=root,
         expand=partial(names_matching, _folder(root, facts)),
         links=partial(_links, root.path),
-        brought=partial(_brought, root.path, _folder(root, facts)),
+        brought=partial(started_instead, root.path, _folder(root, facts)),
     )
-
-
-def _brought(root: str, start: str, program: str, folder: str) -> str:
-    """Say why a program that only reads would start what the project brings: its own program of that name, or one that it has git run."""
-    at = os.path.realpath(Path(start, folder))
-    if program == "git" and (why := started_by_git(at)):
-        return why
-    found = shutil.which(program, path=clean_environment()["PATH"])
-    is_own = (
-        found is not None
-        and root != "/"
-        and any(
-            one.startswith(f"{root}/")
-            for one in (os.path.realpath(found), os.path.join(os.path.realpath(os.path.dirname(found)), program))  # noqa: PTH118, PTH120 - texts
-        )
-    )
-    return f"`{program}` would be a program of the project: {found}." if is_own else ""
 
 
 def _look(root: str, folder: str, path: str) -> Place:
