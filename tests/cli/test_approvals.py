@@ -155,6 +155,27 @@ def test_on_approval_fail_ends_the_run_as_denied_and_resume_tells_the_model(payi
     assert not (paying.folder / "paid.txt").exists()
 
 
+@pytest.mark.parametrize("answer", ["deny", "fail"])
+@pytest.mark.parametrize(
+    ("mode", "path", "flags", "runs"),
+    [("ask", "new.txt", [], False), ("accept-edits", "new.txt", [], True), ("bypass", "new.txt", [], True),
+     ("accept-edits", "new.txt", ["--ask", "write"], False), ("bypass", "new.txt", ["--ask", "write"], True),
+     ("accept-edits", ".vscode/tasks.json", [], False), ("bypass", ".vscode/tasks.json", [], False),
+     ("ask", ".vscode/tasks.json", ["--allow", "write"], False), ("bypass", "new.txt", ["--deny", "write"], False),
+     ("plan", "new.txt", [], False), ("deny-unlisted", "new.txt", [], False)],
+)  # fmt: skip
+def test_with_nobody_to_ask_a_mode_still_lets_run_what_it_allows(treadle, answer, mode, path, flags, runs):
+    write = {"calls": [{"name": "write", "arguments": {"path": path, "content": "x"}}]}
+    words, model = ["--tools", "write", "--mode", mode, *flags], treadle.script("w.json", [write, {"text": "Done."}])
+    ruled = treadle.json("permissions", "--json", *words, "write", json.dumps({"path": path, "content": "x"}))
+    ran = treadle("run", "-m", model, *words, "--on-approval", answer, "Write it")
+
+    is_denied_by_us = f"--on-approval {answer}" in ran.stderr
+    assert (treadle.folder / path).exists() is runs
+    assert ran.returncode == (12 if is_denied_by_us and answer == "fail" else 0)
+    assert (ruled["decision"] == "allow") is runs
+
+
 def test_on_approval_fail_reports_the_denial(paying):
     report = paying.json(
         "run", "--json", "-m", "script:pay.json", "--tools", "paying.py", "--on-approval", "fail", "Pay", code=12

@@ -68,20 +68,26 @@ class Confined:
 
 
 class Unattended:
-    """Turns every question into a denial, whoever asks it: the policy, the tool's author, or the effect's default."""
+    """Has a denial stand in for each question that is left when the mode has had its say, whoever asks it: also the runtime."""
 
     def __init__(self, policy: Policy | None, rule: str) -> None:
         self._policy = policy
         self.policies = (policy,)
-        self._rule = rule
+        self.unattended = _Nobody(rule)
 
     async def decide(self, call: CheckedCall, session: SessionView) -> Decision | None:
         answer = self._policy.decide(call, session) if self._policy else None
-        decision = await answer if inspect.isawaitable(answer) else answer
-        kind = (decision or default_decision(call, session)).kind
-        if kind != "ask" or is_answered(call, session):
-            return decision
-        return Decision(kind="deny", rule=self._rule, reason=_REFUSAL)
+        return await answer if inspect.isawaitable(answer) else answer
+
+
+class _Nobody:
+    """Denies what nobody can be asked about. An answer that a person has given before the run was resumed counts."""
+
+    def __init__(self, rule: str) -> None:
+        self._rule = rule
+
+    def decide(self, call: CheckedCall, session: SessionView) -> Decision | None:
+        return None if is_answered(call, session) else Decision(kind="deny", rule=self._rule, reason=_REFUSAL)
 
 
 class StopAtDenial:

@@ -29,7 +29,11 @@ class SessionView(Protocol):
 
 
 class Policy(Protocol):
-    """Turns a valid call into a decision, before anything runs."""
+    """Turns a valid call into a decision, before anything runs.
+
+    An attribute `unattended`, itself a policy, is asked where a person would be, once the mode has been applied: its decision stands in for
+    the question.
+    """
 
     def decide(self, call: CheckedCall, session: SessionView) -> "Decision | Awaitable[Decision | None] | None":
         """Return the decision, or None for no opinion. One that raises denies the call.

@@ -195,6 +195,7 @@ class Checker:
         mode = self._top.mode
         if mode != DEFAULT_MODE:
             decision = in_mode(mode, decision, call)
+        decision = await self._unattended(decision, call)
         is_changed = (drafted or call).digest != asked or (drafted is not None and drafted.arguments != call.arguments)
         arguments = copied(call.arguments) if is_changed else None
         if (decision.mode, decision.arguments) != (mode, arguments):
@@ -231,6 +232,14 @@ class Checker:
             if call.digest == before and decision is not None:
                 return decision, call
         return _UNSETTLED, call
+
+    async def _unattended(self, decision: Decision, call: CheckedCall) -> Decision:
+        """Return what happens in place of a question to a person, where nobody can be asked."""
+        for policy in (self._policy, *self._above) if decision.kind == DecisionKind.ASK else ():
+            instead = getattr(policy, "unattended", None)
+            if instead is not None and (own := await self._decide(instead, call, is_above=True)) is not None:
+                return own
+        return decision
 
     async def _draft(self, decision: Decision, call: CheckedCall, place: "_Place") -> tuple[Decision, CheckedCall]:
         """Put the tool that prepares in place of the one that commits. What is decided on that one by itself holds beside."""
