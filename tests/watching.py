@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from invariants import find_violations
+from treadle import check_sessions
 from treadle.errors import TreadleError
 from treadle.events import AnyEvent
 from treadle.journals.sqlite import SqliteJournal
@@ -32,12 +33,16 @@ class _Seen:
         """Return all events from number 1; none where the earlier ones are out of reach."""
         if set(self.events) == set(range(1, len(self.events) + 1)):
             return [self.events[seq] for seq in sorted(self.events)]
-        if type(self.journal).__name__ != "MemoryJournal":
+        if not _is_in_memory(self.journal):
             return []  # its file is read; what another store holds was recorded before the test
         try:
             return asyncio.run(self.journal.read(self.session_id))  # type: ignore[arg-type]  # a coroutine, in memory
         except TreadleError:
             return []  # it has been closed
+
+
+def _is_in_memory(journal: Journal) -> bool:
+    return type(journal).__name__ == "MemoryJournal"
 
 
 class Watcher:
@@ -66,22 +71,33 @@ class Watcher:
         for seen in self._seen.values():
             for line in find_violations(seen.whole()):
                 yield f"{seen.session_id}: {line}"
+        in_memory = {id(seen.journal): seen.journal for seen in self._seen.values() if _is_in_memory(seen.journal)}
+        for journal in in_memory.values():
+            yield from asyncio.run(_listed_wrongly(journal))
         self._seen.clear()
 
 
 def violations_in_files(folder: Path) -> Iterator[str]:
     """Yield what the sessions in a folder's journals have broken. Files that are not journal are passed over."""
     for path in sorted(folder.rglob("*.db")):
-        for session_id, events in asyncio.run(_sessions_in(path)):
-            for line in find_violations(events):
-                yield f"{path.name}, {session_id}: {line}"
+        yield from asyncio.run(_violations_in(path))
 
 
-async def _sessions_in(path: Path) -> list[tuple[str, Sequence[AnyEvent]]]:
+async def _violations_in(path: Path) -> list[str]:
     journal = SqliteJournal(path, read_only=True)
     try:
-        return [(info.id, await journal.read(info.id)) for info in await journal.sessions()]
+        sessions = [(info.id, await journal.read(info.id)) for info in await journal.sessions()]
+        lines = [f"{path.name}, {one}: {line}" for one, events in sessions for line in find_violations(events)]
+        return lines + [f"{path.name}: {line}" for line in await _listed_wrongly(journal)]
     except TreadleError:
         return []
     finally:
         await journal.close()
+
+
+async def _listed_wrongly(journal: Journal) -> list[str]:
+    """Return what `treadle sessions check` says of a journal; nothing where it has been closed."""
+    try:
+        return [f"{fault.what}: {fault.message}" for fault in await check_sessions(journal)]
+    except TreadleError:
+        return []

@@ -10,7 +10,7 @@ from typing import Any
 import pexpect
 import pytest
 
-from treadle import Agent, Tool, ToolContext, ToolOutput, ask, check_sessions, open_journal, open_session
+from treadle import Agent, Tool, ToolContext, ToolOutput, ask, check_sessions, open_journal, open_session, submit
 from treadle.state import Suspended
 from treadle.testing import ScriptedModel, call, text
 from treadle.tools import JsonObject
@@ -167,5 +167,10 @@ async def test_what_waits_and_what_was_purged_is_listed_as_its_events_say(tmp_pa
             async with open_session(journal, id="back") as session:
                 await Agent(ScriptedModel([text("x")])).run("go", session=session)
                 await session.rewind(2)
+            await submit(journal, "a", "At once.", priority=3, tenant="blue")
+            await submit(journal, "a", "Later.", at=4e9)
+            withdrawn = await submit(journal, "a", "Never.")
+            async with open_session(journal, id=withdrawn) as session:
+                await session.cancel()
 
             assert await check_sessions(journal) == ()

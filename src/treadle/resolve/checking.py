@@ -16,7 +16,7 @@ from treadle.state import SessionState
 
 __all__ = ["SessionFault", "check_sessions"]
 
-_OPEN = ("paused", "running")
+_OPEN = ("paused", "queued", "running")
 
 
 class SessionFault(msgspec.Struct, Documented, frozen=True, kw_only=True):
@@ -84,10 +84,10 @@ def _differences(
         if listed != said and not (is_tombstone and what in ("parent", "tenant")):
             message = (
                 f"Session {info.id!r} is listed with the {what} {shown(listed)}, and its events say {shown(said)}. "
-                "Export the session and import it under another id: that writes its record anew."
+                "Export the session, delete it, and import the export under another id: that writes its record anew."
             )
             yield SessionFault(session_id=info.id, what=what, message=message)
 
 
-def _times(items: Sequence[DueItem]) -> list[tuple[str, float, str]]:
-    return sorted((item.kind, item.at, item.call_id) for item in items)
+def _times(items: Sequence[DueItem]) -> list[tuple[str, float, str, int, str]]:
+    return sorted((item.kind, item.at, item.call_id, item.priority, item.tenant) for item in items)
