@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 from treadle.errors import ConfigurationError, shown
@@ -92,7 +93,7 @@ class Redactor:
 
     def value(self, value: Any) -> Any:  # Any: JSON
         """Return a JSON value without secrets: in its texts, its keys, and its fields by name."""
-        return self._value(value, self.text)
+        return self._value(value, cache(self.text))  # names of fields, and ids, recur
 
     def consented(self, value: Any) -> Any:  # Any: JSON
         """Return a JSON value as `consent` returns a text."""

@@ -134,6 +134,8 @@ class _Reading:
         self.acts: dict[str, Aside] = {}
         self.inputs: list[Given] = []
         self._asked: dict[str, ApprovalRequested] = {}
+        self._spoken_on: set[str] = set()
+        """Calls on which a person has spoken: the decision that follows is theirs."""
 
     def take(self, event: AnyEvent) -> None:
         match event:
@@ -269,7 +271,7 @@ class _Reading:
         tried.rule, tried.reason, tried.effect = event.rule, event.reason, event.effect
         tried.scope, tried.by, tried.mode = event.scope, event.by, event.mode
         tried.decided = "" if event.arguments is None else msgspec.json.encode(event.arguments).decode()
-        if event.decision in ("allow", "deny", "draft", "sandbox") and not self._is_answered(call_id):
+        if event.decision in ("allow", "deny", "draft", "sandbox") and call_id not in self._spoken_on:
             by = f"rule {event.rule}"
             self.approved.append(
                 Approved(
@@ -298,6 +300,7 @@ class _Reading:
     def _resolved(self, event: ToolResolved) -> None:
         call_id = event.call_id or ""
         self.resolutions[call_id] = event.outcome
+        self._spoken_on.add(call_id)
         self.resolved.append(
             Resolved(
                 call_id=event.call_id or "",
@@ -320,15 +323,14 @@ class _Reading:
             )
         )
 
-    def _is_answered(self, call_id: str) -> bool:
-        """Whether a person has spoken on this call: the decision that follows is theirs."""
-        return any(one.call_id == call_id and not one.by.startswith("rule ") for one in self.approved)
-
     def _answered(self, event: ApprovalAnswered) -> None:
         asked = self._asked.get(event.approval_id)
+        call_id = (asked.call_id if asked is not None else event.call_id) or ""
+        if not event.approved_by.startswith("rule "):
+            self._spoken_on.add(call_id)
         self.approved.append(
             Approved(
-                call_id=(asked.call_id if asked is not None else event.call_id) or "",
+                call_id=call_id,
                 tool="" if asked is None else asked.tool,
                 decision=event.answer,
                 by=event.approved_by,
