@@ -180,6 +180,8 @@ if TYPE_CHECKING:
     from treadle.workers.presence import WorkerInfo as WorkerInfo
     from treadle.workers.presence import list_workers as list_workers
     from treadle.workers.queued import PgQueuerDispatcher as PgQueuerDispatcher
+    from treadle.workers.stranding import StrandedSession as StrandedSession
+    from treadle.workers.stranding import stranded_sessions as stranded_sessions
     from treadle.workers.submitting import TaskResult as TaskResult
     from treadle.workers.submitting import follow as follow
     from treadle.workers.submitting import result as result
@@ -276,12 +278,14 @@ _HOMES = {
     "Limit": "workers.limits",
     "PgQueuerDispatcher": "workers.queued",
     "SessionLogFilter": "workers.logs",
+    "StrandedSession": "workers.stranding",
     "TaskResult": "workers.submitting",
     "Worker": "workers.worker",
     "WorkerInfo": "workers.presence",
     "follow": "workers.submitting",
     "list_workers": "workers.presence",
     "result": "workers.submitting",
+    "stranded_sessions": "workers.stranding",
     "submit": "workers.submitting",
     "Skill": "toolsets.guidance",
     "SkillsFound": "toolsets.guidance",

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from treadle import Agent, Session, list_workers, open_session
+from treadle import Agent, Session, UnknownSession, list_workers, open_session, stranded_sessions
 from treadle.cli.exits import UsageError
 from treadle.cli.guidance import guidance_of
 from treadle.cli.input.options import Options
@@ -18,8 +18,9 @@ from treadle.cli.input.settings import Settings, ToolSource
 from treadle.cli.input.values import instructions_of
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import one_line, shown_name
+from treadle.cli.sessions import is_held
 from treadle.events import CallDecided
-from treadle.ports import HasOverview, Journal
+from treadle.ports import Journal
 
 __all__ = [
     "absolute_model",
@@ -143,18 +144,28 @@ def resuming(session: Session) -> str:
 
 
 async def continuing(journal: Journal, root_id: str, options: Options) -> str:
-    """Return the sentence that says what continues a run whose person has answered."""
-    async with open_session(journal, id=root_id, must_exist=True, on_store_failure="degrade") as root:
-        program, resume = program_of(root), resuming(root)
-        agent = "" if root.state.run is None else root.state.run.agent
-    if isinstance(journal, HasOverview) and await journal.held([root_id]):
+    """Return the sentence that says what continues a run whose person has answered, with a command that works for it."""
+    if await is_held(journal, root_id):
         return f"Session {root_id} is already running, and continues with this answer."
-    workers = [one.name for one in await list_workers(journal) if agent in one.agents and not one.is_draining]
+    if stranded := await stranded_sessions(journal, session_ids=[root_id]):
+        return stranded[0].message
+    try:
+        async with open_session(journal, id=root_id, must_exist=True, on_store_failure="degrade") as root:
+            return await _continuing(root, same_journal(options))
+    except UnknownSession:  # its agent's session was moved alone
+        return f"It continues with session {root_id}, which is not in this journal."
+
+
+async def _continuing(root: Session, tail: str) -> str:
+    if root.state.status == "suspended":
+        return f"The session is suspended. To allow runs again: treadle sessions activate {shlex.quote(root.id)}{tail}"
+    agent = "" if root.state.run is None else root.state.run.agent
+    workers = [one.name for one in await list_workers(root.journal) if agent in one.agents and not one.is_draining]
     if agent and workers:
-        return f"A worker continues session {root_id}: {one_line(workers[0])} has its agent {shown_name(agent)}."
-    if program:
+        return f"A worker continues session {root.id}: {one_line(workers[0])} has its agent {shown_name(agent)}."
+    if program := program_of(root):
         return f"Resume the run in the program that has the agent {shown_name(program)}: it is not known here."
-    return f"Resume with: {resume}{same_journal(options)}"
+    return f"Resume with: {resuming(root)}{tail}"
 
 
 def check_agent(session: Session, *, accepts_change: bool) -> None:

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from treadle.workers.presence import WorkerInfo as WorkerInfo
     from treadle.workers.presence import list_workers as list_workers
     from treadle.workers.queued import PgQueuerDispatcher as PgQueuerDispatcher
+    from treadle.workers.stranding import StrandedSession as StrandedSession
+    from treadle.workers.stranding import stranded_sessions as stranded_sessions
     from treadle.workers.submitting import TaskResult as TaskResult
     from treadle.workers.submitting import follow as follow
     from treadle.workers.submitting import result as result
@@ -26,12 +28,14 @@ _HOMES = {
     "Limit": "limits",
     "PgQueuerDispatcher": "queued",
     "SessionLogFilter": "logs",
+    "StrandedSession": "stranding",
     "TaskResult": "submitting",
     "Worker": "worker",
     "WorkerInfo": "presence",
     "follow": "submitting",
     "list_workers": "presence",
     "result": "submitting",
+    "stranded_sessions": "stranding",
     "submit": "submitting",
 }
 

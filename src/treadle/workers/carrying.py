@@ -4,8 +4,8 @@ import copy
 import inspect
 import time
 import traceback
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -43,7 +43,7 @@ from treadle.workers.logs import TRACES, Traces
 from treadle.workers.metrics import Metrics
 from treadle.workers.presence import Presence
 
-__all__ = ["AgentMaker", "Carrier", "Leash"]
+__all__ = ["AgentMaker", "Carrier", "Leash", "made_agents", "makers_of"]
 
 logger = redacted_logger(__name__)
 
@@ -98,6 +98,7 @@ class Carrier:
         tries: How often the process of a run may die at one place until the session is set aside.
         metrics: Where what the runs do is counted; None to count nothing.
         live: Whether followers see what the model says while it says it.
+        accepts_change: Whether a run continues with an agent that has changed since the run began.
     """
 
     def __init__(
@@ -111,7 +112,9 @@ class Carrier:
         limits: Limits | None = None,
         metrics: Metrics | None = None,
         live: bool = False,
+        accepts_change: bool = False,
     ) -> None:
+        self._accepts_change = accepts_change
         self._limits = limits or Limits(journal, (), clock)
         self._metrics = metrics or Metrics()
         self._live = live_line(journal) if live else None
@@ -126,6 +129,8 @@ class Carrier:
         self._suspect: tuple[str, float] = ("", 0.0)
         self.presence: Presence | None = None
         """The worker's place in the journal; None where it has none."""
+        self.on_refused: Callable[[str], Awaitable[None]] | None = None
+        """Called with a session whose agent this worker has not, or has changed."""
 
     @property
     def sessions(self) -> tuple[str, ...]:
@@ -160,6 +165,7 @@ class Carrier:
                 return await self._run(session, life, whose)
         except _NOT_OURS as error:
             logger.debug("Session %s is left to others: %s", session_id, error)
+            await self._tell_refused(session_id, error)
         except JournalError as error:
             if self._leash.is_cut:
                 logger.info("Session %s is handed over: another worker resumes it.", session_id)
@@ -173,6 +179,11 @@ class Carrier:
             if life is not None:
                 self._lives.pop(life, None)
         return None
+
+    async def _tell_refused(self, session_id: str, error: TreadleError) -> None:
+        if self.on_refused is not None and isinstance(error, UnknownAgent | AgentChanged):
+            with suppress(JournalError):  # it is found again
+                await self.on_refused(session_id)
 
     async def _run(self, session: Session, life: Lifecycle, whose: Subject) -> RunResult | None:
         """Run it within the limits. Return its end; None where it paused, and something has arrived that continues it."""
@@ -281,7 +292,7 @@ class Carrier:
             now = session.state.run
             if now is None or now.phase not in ("running", "paused"):
                 raise SessionConflict(f"The run of session {session.id!r} has ended meanwhile.")
-            check_agent(agent, session, accepts=False)
+            check_agent(agent, session, accepts=self._accepts_change)
 
         life.admit, life.worker = admit, self._mark
         return life
@@ -300,9 +311,14 @@ class Carrier:
         if name not in self._makers:
             raise UnknownAgent(f"This worker has no agent {shown(name)}.")
         if name not in self._made:
-            named = _named(await _agent_of(self._makers[name], name), name)
+            (named,) = (await made_agents({name: self._makers[name]})).values()
             self._made[name] = _with_model(named, self._limits.limiting(named.model))
         return self._made[name]
+
+    @property
+    def fingerprints(self) -> dict[str, dict[str, str]]:
+        """Digests of the agents that were made, by name and part."""
+        return {name: dict(agent.fingerprint) for name, agent in self._made.items()}
 
     async def check_agents(self) -> None:
         """Make every agent and check it, before any session is taken.
@@ -332,6 +348,54 @@ class Carrier:
 
 def _trace_run(traces: Traces, event: AnyEvent) -> None:
     traces.run_id = event.run_id or traces.run_id
+
+
+def makers_of(agents: Mapping[str, AgentMaker] | Iterable[Agent]) -> dict[str, AgentMaker]:
+    """Return what makes each agent, by its name.
+
+    Raises:
+        ConfigurationError: There is none, one has no name, or two have the same.
+    """
+    if isinstance(agents, Mapping):
+        makers: dict[str, AgentMaker] = {}
+        for name, make in agents.items():
+            if not isinstance(name, str) or not name:
+                raise ConfigurationError(f"The name of an agent must be a string that is not empty; got {shown(name)}.")
+            makers[name] = partial(_same, make) if isinstance(make, Agent) else make
+            if not callable(makers[name]):
+                raise ConfigurationError(
+                    f"Worker(agents={{{name!r}: ...}}) needs a function that makes the agent; got {shown(make)}."
+                )
+    else:
+        makers = {agent.name: partial(_same, agent) for agent in _named_agents(agents)}
+    if not makers:
+        raise ConfigurationError("A worker needs at least one agent: Worker(journal, agents={'support': make_agent}).")
+    return makers
+
+
+def _named_agents(agents: Iterable[Agent]) -> list[Agent]:
+    known = list(agents) if isinstance(agents, Iterable) else [agents]
+    for agent in known:
+        if not isinstance(agent, Agent) or not agent.name:
+            raise ConfigurationError(
+                f"A worker's agent needs a name: Agent(model, name='support'); got {shown(agent)}."
+            )
+    if len({agent.name for agent in known}) < len(known):
+        raise ConfigurationError("Two agents of the worker have the same name. Give each a name of its own.")
+    return known
+
+
+def _same(agent: Agent) -> Agent:
+    return agent
+
+
+async def made_agents(makers: Mapping[str, AgentMaker]) -> dict[str, Agent]:
+    """Make agents, each by the name under which its tasks are submitted.
+
+    Raises:
+        ConfigurationError: One could not be made.
+    """
+    return {name: _named(await _agent_of(make, name), name) for name, make in makers.items()}
 
 
 async def _agent_of(make: AgentMaker, name: str) -> object:

@@ -53,6 +53,7 @@ _GAUGES = {
     "treadle_queue_tasks": "Tasks that are due and that no worker has begun, over the whole journal.",
     "treadle_queue_oldest_seconds": "How long the oldest of these tasks has been due.",
     "treadle_approvals_expiring": "Requests for consent with an expiry time that wait for a person, over the whole journal.",
+    "treadle_sessions_stranded": "Sessions that no living worker can continue, as this worker has seen, by reason.",
     "treadle_queue_seen": "1 where the journal could be asked what waits, else 0.",
 }
 

@@ -45,6 +45,10 @@ class WorkerInfo(msgspec.Struct, Documented, frozen=True, kw_only=True):
     """How many sessions it runs side by side at most."""
     tenants: tuple[str, ...] | None = None
     """Whose tasks it takes; None for those of every tenant."""
+    fingerprints: dict[str, dict[str, str]] = {}
+    """Digests of its agents, by agent and part: a run that another version of its agent began is not continued."""
+    accepts_change: bool = False
+    """Whether it continues runs with agents that have changed since."""
     since: float
     """When it began, in seconds since 1970."""
     sessions: tuple[str, ...] = ()

@@ -6,7 +6,6 @@ import socket
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import AsyncExitStack, suppress
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +18,13 @@ from treadle.ports import Clock, Delivery, Dispatcher, Journal
 from treadle.redaction import redacted_logger
 from treadle.resolve.system import SystemClock
 from treadle.sessions.answering import store_time
-from treadle.workers.carrying import AgentMaker, Carrier
+from treadle.workers.carrying import AgentMaker, Carrier, makers_of
 from treadle.workers.finding import JournalDispatcher
 from treadle.workers.health import Condition, HealthServer, Queue, WorkerCondition, worker_samples
 from treadle.workers.limits import Limit, LimitReachedNow, Limits, checked_limit
 from treadle.workers.metrics import Metrics, Sample
 from treadle.workers.presence import Presence, WorkerInfo, boot_id, checked_worker_name
+from treadle.workers.stranding import Watch
 from treadle.workers.submitting import shared_journal
 
 __all__ = ["Worker"]
@@ -61,6 +61,8 @@ class Worker:
         limits: How much may run at once, and in a minute, over all workers that share the journal.
         health_port: The port of 127.0.0.1 on which it answers `/live`, `/health` and `/metrics`; 0 for any free port, None for none.
         live: Whether followers can see answers as they stream; if the journal is a file, only on this machine.
+        accepts_change: Whether it continues runs with its agents as they are now, if they have changed since: other instructions, tools,
+            model or output. By default such a run waits for a worker that has the agent as it was.
         clock: Replaces the machine's clock, for tests.
 
     Raises:
@@ -83,10 +85,11 @@ class Worker:
         limits: Collection[Limit] = (),
         health_port: int | None = None,
         live: bool = True,
+        accepts_change: bool = False,
         clock: Clock | None = None,
     ) -> None:
         self._journal = journal
-        self._makers = _makers_of(agents)
+        self._makers = makers_of(agents)
         _check_counts(concurrency, tries, drain_seconds)
         self._concurrency = concurrency
         self._tenants = _checked_tenants(tenants)
@@ -97,6 +100,7 @@ class Worker:
         self._drain_seconds = drain_seconds
         self._limits = _checked_limits(limits)
         self._live = live
+        self._accepts_change = accepts_change
         self._clock = clock or SystemClock()
         self._waiting: dict[str, tuple[str, float]] = {}
         self._stopping = asyncio.Event()
@@ -108,6 +112,7 @@ class Worker:
         self._info: WorkerInfo | None = None
         self._carrier: Carrier | None = None
         self._queue: Queue | None = None
+        self._watch: Watch | None = None
         self._metrics = Metrics()
         self._health = None if health_port is None else self._health_on(health_port)
 
@@ -153,11 +158,13 @@ class Worker:
             carrier = self._carrier_on(journal, limits)
             await carrier.check_agents()
             await _check_clock(journal, self._clock, self._name)
-            carrier.presence = presence = await self._present(journal)
+            carrier.presence = presence = await self._present(journal, carrier)
+            self._watch = watch = Watch(journal, self._name)
+            carrier.on_refused = watch.refused
             stack.push_async_callback(presence.leave)
             dispatcher = self._dispatcher or JournalDispatcher(journal, clock=self._clock, tenants=self._tenants)
             self._carrier, self._queue = carrier, Queue(journal, self._clock)
-            telling = asyncio.create_task(self._tell(presence, carrier, limits))
+            telling = asyncio.create_task(self._tell(presence, carrier, limits, watch))
             try:
                 await self._take(dispatcher, carrier)
                 await self._drain(carrier)
@@ -176,6 +183,7 @@ class Worker:
             limits=limits,
             metrics=self._metrics,
             live=self._live,
+            accepts_change=self._accepts_change,
         )
 
     # --- its health
@@ -200,11 +208,12 @@ class Worker:
 
     async def _gauges(self) -> list[Sample]:
         waiting = [] if self._queue is None else await self._queue.samples()
-        return worker_samples(self._info, self._condition()) + waiting
+        stranded = [] if self._watch is None else self._watch.samples()
+        return worker_samples(self._info, self._condition()) + waiting + stranded
 
     # --- its place
 
-    async def _present(self, journal: Journal) -> Presence:
+    async def _present(self, journal: Journal, carrier: Carrier) -> Presence:
         self._info = WorkerInfo(
             name=self._name,
             host=socket.gethostname(),
@@ -214,6 +223,8 @@ class Worker:
             tenants=self._tenants,
             since=self._clock.now(),
             boot=boot_id(),
+            fingerprints=carrier.fingerprints,
+            accepts_change=self._accepts_change,
         )
         presence = Presence(journal, self._clock, self._info, on_lost=self._lost.set)
         for left in reversed(range(_TRIES_TO_BEGIN)):
@@ -244,7 +255,7 @@ class Worker:
             self._is_superseded = True
             self._stopping.set()
 
-    async def _tell(self, presence: Presence, carrier: Carrier, limits: Limits) -> None:
+    async def _tell(self, presence: Presence, carrier: Carrier, limits: Limits, watch: Watch) -> None:
         while not self._is_superseded:
             await asyncio.sleep(TELL_SECONDS)
             assert self._info is not None
@@ -260,6 +271,7 @@ class Worker:
                 waiting=self._reasons(limits),
             )
             await presence.tell(self._info)
+            await watch.look(self._clock.now())
 
     def _reasons(self, limits: Limits) -> dict[str, int]:
         """Return how many sessions and requests wait for a limit, by reason, as this worker has seen it lately."""
@@ -344,45 +356,6 @@ async def _check_clock(journal: Journal, clock: Clock, name: str) -> None:
             "Set the machine's clock.",
             name, abs(apart), side, when,
         )  # fmt: skip
-
-
-def _makers_of(agents: Mapping[str, AgentMaker] | Iterable[Agent]) -> dict[str, AgentMaker]:
-    """Return what makes each agent, by its name.
-
-    Raises:
-        ConfigurationError: There is none, one has no name, or two have the same.
-    """
-    if isinstance(agents, Mapping):
-        makers: dict[str, AgentMaker] = {}
-        for name, make in agents.items():
-            if not isinstance(name, str) or not name:
-                raise ConfigurationError(f"The name of an agent must be a string that is not empty; got {shown(name)}.")
-            makers[name] = partial(_same, make) if isinstance(make, Agent) else make
-            if not callable(makers[name]):
-                raise ConfigurationError(
-                    f"Worker(agents={{{name!r}: ...}}) needs a function that makes the agent; got {shown(make)}."
-                )
-    else:
-        makers = {agent.name: partial(_same, agent) for agent in _named_agents(agents)}
-    if not makers:
-        raise ConfigurationError("A worker needs at least one agent: Worker(journal, agents={'support': make_agent}).")
-    return makers
-
-
-def _named_agents(agents: Iterable[Agent]) -> list[Agent]:
-    known = list(agents) if isinstance(agents, Iterable) else [agents]
-    for agent in known:
-        if not isinstance(agent, Agent) or not agent.name:
-            raise ConfigurationError(
-                f"A worker's agent needs a name: Agent(model, name='support'); got {shown(agent)}."
-            )
-    if len({agent.name for agent in known}) < len(known):
-        raise ConfigurationError("Two agents of the worker have the same name. Give each a name of its own.")
-    return known
-
-
-def _same(agent: Agent) -> Agent:
-    return agent
 
 
 def _check_counts(concurrency: object, tries: object, drain_seconds: object) -> None:

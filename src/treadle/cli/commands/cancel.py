@@ -25,19 +25,23 @@ async def _cancel(options: Options, terminal: Terminal) -> int:
     ):
         if not await session.cancel():
             raise UsageError(f"Session {session.id} has no run to cancel: it is {session.state.phase}.")
-        was_paused = session.state.phase == "paused" and not await is_held(journal, session.id)
-        continues = await continuing(journal, session.state.root_id, options) if was_paused else ""
+        is_live = await is_held(journal, session.id)
+        was_paused = session.state.phase == "paused" and not is_live
         was_withdrawn = session.state.run is None and session.state.submitted is None
         if options.as_json:
             phase = session.state.phase
             terminal.data({"id": session.id, "cancelled": True, "phase": phase, "state": phase})
+        is_child = session.state.root_id != session.id
+        is_ours = not is_child and (session.state.run is None or not (session.state.run.worker or program_of(session)))
+        then = await continuing(journal, session.state.root_id, options)
+        then = "A live run stops within a second." if is_live else then
     if was_withdrawn:
         terminal.say(f"Cancelled {session.id}: no worker begins its task.")
         return 0
-    if was_paused and (session.state.root_id != session.id or program_of(session)):
-        terminal.say(f"Cancelled {session.id}: nothing further starts in it. {continues}")
+    if not is_ours:
+        terminal.say(f"Cancelled {session.id}: nothing further starts in it. {then}")
         return 0
-    resume = f"treadle resume {session.state.root_id}{same_journal(options)}"
+    resume = f"treadle resume {session.id}{same_journal(options)}"
     then = (
         f"To record its end: {resume}"
         if was_paused

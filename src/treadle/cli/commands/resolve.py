@@ -9,6 +9,7 @@ from treadle.cli.input.options import Options
 from treadle.cli.input.places import same_journal
 from treadle.cli.input.settings import settings_of
 from treadle.cli.input.values import json_value
+from treadle.cli.origins import continuing
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.sessions import find_session, named, opened, opened_session, person
 from treadle.ports import Journal
@@ -29,18 +30,14 @@ async def _resolve(options: Options, terminal: Terminal) -> int:
         async with opened_session(journal, session_id) as session:
             about = next((one for one in session.doubts() if one.call_id == call_id), None)
             await session.resolve(call_id, outcome, reason=reason, by=by)
-            is_over, root_id = session.state.phase == "completed", session.state.root_id
+            is_over = session.state.phase == "completed" and session.state.root_id == session_id
+            then = "" if is_over else await continuing(journal, session.state.root_id, options)
     word = "done" if isinstance(outcome, Done) else "not_done" if outcome is NotDone else "unknown"
     if options.as_json:
         terminal.data({"session_id": session_id, "call_id": call_id, "outcome": word, "by": by})
-    named_journal = same_journal(options)
-    is_child = root_id != session_id
-    then = (
-        f'run --session {root_id}{named_journal} "..."'
-        if is_over and not is_child
-        else f"resume {root_id}{named_journal}"
-    )
-    title, tail = f"Resolved by {by} as {word}: ", f". To report it to the model: treadle {then}"
+    if is_over:
+        then = f'To report it to the model: treadle run --session {session_id}{same_journal(options)} "..."'
+    title, tail = f"Resolved by {by} as {word}: ", f". {then}"
     if about is None:
         terminal.say(f"{title}{call_id}{tail}")
     else:

@@ -6,7 +6,7 @@ from typing import Any, get_args
 
 import msgspec
 
-from treadle import Explanation, open_session
+from treadle import Explanation, open_session, stranded_sessions
 from treadle.cli.input.options import Options
 from treadle.cli.input.settings import settings_of
 from treadle.cli.origins import folder_of, is_same_folder
@@ -21,6 +21,8 @@ __all__ = ["list_sessions"]
 _SHOWN = 50
 """Sessions that are listed for a person who sets no limit."""
 
+
+_OPEN = ("paused", "queued", "running")
 
 _LONGEST_ID = 32
 """A longer id does not move the columns of the others."""
@@ -42,6 +44,8 @@ class _Row(msgspec.Struct, kw_only=True):
     in_doubt: int = 0
     folder: str = ""
     """Where it works; empty for the folder of this process, or for an unknown one."""
+    stranded: str = ""
+    """Why no living worker can continue it; empty for a session that none has to."""
     fault: str = ""
     """Why the session cannot be read."""
     caller: str = ""
@@ -54,7 +58,7 @@ class _Row(msgspec.Struct, kw_only=True):
         cost = None if self.cost is None else f"{self.cost:f}"
         info = msgspec.to_builtins(self.info)
         info["state"] = self.info.phase  # its name before; programs may read it
-        return {**info, **figures, "cost": cost, "fault": self.fault or None}
+        return {**info, **figures, "cost": cost, "fault": self.fault or None, "stranded": self.stranded or None}
 
 
 async def list_sessions(options: Options, terminal: Terminal) -> int:
@@ -66,12 +70,17 @@ async def list_sessions(options: Options, terminal: Terminal) -> int:
     if is_there(path):
         async with opened(path) as journal:
             after = "" if options.after_session is None else (await find_session(journal, options.after_session)).cursor
-            for info in await journal.sessions(_filter(options, after)):
+            infos = await journal.sessions(_filter(options, after))
+            looked = infos if "stranded" in options.states else infos[:limit]
+            ids = [info.id for info in looked if info.phase in _OPEN]
+            stranded = {one.session_id: one.message for one in await stranded_sessions(journal, session_ids=ids)}
+            for info in infos:
                 if limit is not None and len(rows) == limit:
                     more += 1
                     continue
                 row = await _read(journal, info)
-                if "in-doubt" not in options.states or row.in_doubt:
+                row.stranded = stranded.get(info.id, "")
+                if _has_wanted_state(row, options):
                     rows.append(row)
     if options.as_json:
         terminal.data([row.data() for row in rows])
@@ -91,13 +100,19 @@ async def list_sessions(options: Options, terminal: Terminal) -> int:
     return 0
 
 
+def _has_wanted_state(row: _Row, options: Options) -> bool:
+    """Whether a session is in doubt, or stranded, where that was asked for: only its events, and the workers, say so."""
+    wanted = {"in-doubt", "stranded"} & set(options.states)
+    return not wanted or bool("in-doubt" in wanted and row.in_doubt) or bool("stranded" in wanted and row.stranded)
+
+
 def _is_filtered(options: Options) -> bool:
     chosen = (options.match, options.limit, options.tenant, options.parent, options.since, options.after_session)
     return bool(options.states) or any(one is not None for one in chosen)
 
 
 def _filter(options: Options, after: str) -> SessionFilter:
-    states = set(options.states) - {"in-doubt"}
+    states = set(options.states) - {"in-doubt", "stranded"}
     return SessionFilter(
         phases=tuple(sorted(states)),
         statuses=tuple(status for status in get_args(SessionStatus) if status in states - {"active"}),
@@ -144,6 +159,7 @@ def _line(row: _Row, width: int) -> str:
     phase = info.phase if info.status in ("active", "deleted") else f"{info.phase}, {info.status}"
     flags = f"  {row.in_doubt} IN DOUBT" if row.in_doubt else ""
     flags += f"  {row.approvals} waiting" if row.approvals else ""
+    flags += f"  STRANDED: {one_line(row.stranded, 300)}" if row.stranded else ""
     flags += f"  CANNOT BE READ: {one_line(row.fault)}" if row.fault else ""
     where = f"  in {one_line(row.folder, 200)}" if row.folder else ""
     cost = "" if not row.cost else f"  {row.cost:f}"

@@ -41,6 +41,7 @@ def command(options: Options, terminal: Terminal) -> int:
         limits=_limits(options, settings),
         drain_seconds=options.drain_seconds,
         health_port=options.health_port,
+        accepts_change=options.accepts_change,
         dispatcher=PgQueuerDispatcher(settings.journal, tenants=tenants) if options.queue == "pgqueuer" else None,
     )
     is_json = options.log_format == "json"

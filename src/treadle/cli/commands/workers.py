@@ -5,7 +5,8 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from treadle import WorkerInfo, list_workers
+from treadle import WorkerInfo, list_workers, stranded_sessions
+from treadle.cli.commands.session_check import stranded_line
 from treadle.cli.input.options import Options
 from treadle.cli.input.places import same_journal
 from treadle.cli.input.settings import settings_of
@@ -24,13 +25,16 @@ def command(options: Options, terminal: Terminal) -> int:
 async def _list(options: Options, terminal: Terminal) -> int:
     async with opened(settings_of(options).journal, must_exist=True) as journal:
         workers = await list_workers(journal, all=options.shows_deleted)
+        stranded = await stranded_sessions(journal)
     if options.as_json:
-        terminal.data({"workers": msgspec.to_builtins(workers)})
+        terminal.data({"workers": msgspec.to_builtins(workers), "stranded": msgspec.to_builtins(stranded)})
         return 0
     for worker in workers:
         terminal.line(_line(worker))
     if not workers:
         terminal.say(f"No worker is running. To start one: treadle worker{same_journal(options)}")
+    for one in stranded:
+        terminal.line(stranded_line(one))
     return 0
 
 

@@ -26,7 +26,7 @@ ACTIONS = {
     "suspend": "block new runs in a session until it is activated",
     "activate": "allow runs in a suspended session again",
     "rm": "delete sessions",
-    "check": "check that the list of sessions agrees with their events",
+    "check": "check that the list of sessions agrees with their events, or which sessions a deploy would strand",
 }
 
 FORMS = ("json", "md", "html")
@@ -75,6 +75,7 @@ _STATES = (
     "suspended",
     "deleted",
     "in-doubt",
+    "stranded",
 )
 
 
@@ -190,6 +191,14 @@ def _add_rm(parser: Flags) -> None:
     )
 
 
+def _add_check(parser: Flags) -> None:
+    parser.flag(
+        "--agents", action="append", metavar="WHAT",
+        help="instead, list the open sessions that no worker could continue if it had these agents only, FILE.py or module:attr "
+        "as for `treadle worker`; repeatable",
+    )  # fmt: skip
+
+
 _FILLERS: dict[str, Callable[[Any], None]] = {
     "list": add_filters,
     "show": _add_shown,
@@ -204,7 +213,7 @@ _FILLERS: dict[str, Callable[[Any], None]] = {
     "suspend": _add_change,
     "activate": _add_change,
     "rm": _add_rm,
-    "check": lambda _: None,
+    "check": _add_check,
 }
 
 

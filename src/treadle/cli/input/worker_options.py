@@ -24,6 +24,10 @@ def add_worker(parser: Flags) -> None:
         "--tenant", dest="tenants", action="append", metavar="NAME", help="take only tasks of this tenant; repeatable"
     )
     parser.flag(
+        "--accept-change", dest="accepts_change", action="store_true",
+        help="continue runs whose agent has changed since they began, with the agent as it is now",
+    )  # fmt: skip
+    parser.flag(
         "--limit", dest="worker_limits", action="append", metavar="WORDS",
         help='a limit shared by all workers that use its name: "NAME sessions=20 requests=500 tokens=200000 each=tenant", requests and tokens '
         "per minute; tenants=A,B, agents= and models= restrict what it applies to; repeatable",
