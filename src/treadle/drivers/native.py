@@ -1,6 +1,7 @@
 """The native driver: the model calls tools in its own dialect. One request a step; it adds nothing of its own.
 
-It takes one thing away: text that only repeats a call's arguments, which some models leak beside the call.
+It takes one thing away: text that only repeats a call's arguments, which some models leak beside the call. And it marks a text that is
+nothing but calls, which a server without a parser leaves there.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
@@ -9,13 +10,22 @@ from typing import Any
 import msgspec
 
 from treadle.canonical import encode
+from treadle.drivers.text_calls import calls_in_text, parser_advice
 from treadle.errors import ConfigurationError
 from treadle.fields import checked
-from treadle.messages import Part, Text, Thinking, ToolCall
-from treadle.ports import Executor, Model, ModelEnd, ModelPart, ModelRequest
+from treadle.messages import Finish, Part, Text, Thinking, ToolCall
+from treadle.ports import CallsInText, Executor, Model, ModelEnd, ModelPart, ModelRequest
+from treadle.redaction import redacted_logger
 from treadle.tools import Tool
 
 __all__ = ["BoundNativeDriver", "NativeDriver"]
+
+logger = redacted_logger(__name__)
+
+_NOT_A_CALL = (
+    "Your answer is a call that is written as text. It did not arrive as a call, and nothing was executed. Make the call through the "
+    "tool-calling interface, or answer without one."
+)
 
 
 class NativeDriver:
@@ -36,15 +46,33 @@ class BoundNativeDriver:
 
     def __init__(self, model: Model) -> None:
         self._model = model
+        self._has_warned = False
 
     async def propose(self, request: ModelRequest) -> AsyncGenerator[ModelPart, None]:
         """Yield the model's parts as they come; its last one without leaked arguments."""
         stream = self._model.stream(request)
         try:
             async for part in stream:
-                yield _without_leak(part) if isinstance(part, ModelEnd) else part
+                yield self._read(part, request) if isinstance(part, ModelEnd) else part
         finally:
             await _close(stream)
+
+    def _read(self, end: ModelEnd, request: ModelRequest) -> ModelEnd:
+        """Look for what leaked into the text: the arguments of calls beside it, or calls that the server did not read."""
+        if _calls(end):
+            return _without_leak(end)
+        if end.text_calls == "off" or end.finish is Finish.REFUSED:
+            return end
+        text = "".join(part.text for part in end.parts if isinstance(part, Text))
+        calls = calls_in_text(text, request.tools, is_cut=end.finish is Finish.LENGTH)
+        if not calls:
+            return end
+        name = end.origin or self._model.name
+        advice = parser_advice(name)
+        if not self._has_warned:
+            self._has_warned = True
+            logger.warning("%s left a call in the text of its answer. %s", name, advice)
+        return msgspec.structs.replace(end, calls_in_text=CallsInText(calls=calls, told=_NOT_A_CALL, advice=advice))
 
 
 async def _close(stream: AsyncIterator[ModelPart]) -> None:

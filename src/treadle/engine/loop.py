@@ -101,7 +101,7 @@ class Loop:
 
     async def _conclude(self, proposal: Proposal, ending: Stop | None) -> Stop | None:
         """A response that calls nothing ends the run, unless the model must be told what its answer lacks."""
-        verdict = self._answers.judge(proposal.finished, self._ledger.state.messages, proposal.tool_choice)
+        verdict = self._answers.judge(proposal, self._ledger.state.messages)
         stop = ending or proposal.stop
         if stop is None and isinstance(verdict, str):
             correction = MessageAdded(message=user_message(verdict), source="runtime")

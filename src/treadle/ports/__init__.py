@@ -20,6 +20,7 @@ from treadle.ports.journals import (
 )
 from treadle.ports.models import (
     CallReady,
+    CallsInText,
     Capability,
     ChoosesModel,
     DecisionFailure,
@@ -32,6 +33,7 @@ from treadle.ports.models import (
     Pricing,
     RequestFailed,
     ResponseSetAside,
+    TextCalls,
     TextDelta,
     ThinkingDelta,
     ToolChoice,
@@ -63,6 +65,7 @@ __all__ = [
     "BoundDriver",
     "CallReady",
     "CallTracer",
+    "CallsInText",
     "Capability",
     "CheckView",
     "ChoosesModel",
@@ -113,6 +116,7 @@ __all__ = [
     "SessionFilter",
     "SessionInfo",
     "SessionView",
+    "TextCalls",
     "TextDelta",
     "ThinkingDelta",
     "Timer",

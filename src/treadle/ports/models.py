@@ -14,6 +14,7 @@ from treadle.tools import JsonObject
 
 __all__ = [
     "CallReady",
+    "CallsInText",
     "Capability",
     "ChoosesModel",
     "DecisionFailure",
@@ -26,6 +27,7 @@ __all__ = [
     "Pricing",
     "RequestFailed",
     "ResponseSetAside",
+    "TextCalls",
     "TextDelta",
     "ThinkingDelta",
     "ToolChoice",
@@ -126,6 +128,21 @@ class DecisionFailure(msgspec.Struct, Documented, frozen=True, kw_only=True):
         return f"decision_{self.reason}"
 
 
+TextCalls: TypeAlias = Literal["tell", "off"]
+"""What happens to a response whose text is nothing but calls: `tell` the model that they did not arrive, or take it as an answer."""
+
+
+class CallsInText(msgspec.Struct, Documented, frozen=True, kw_only=True):
+    """Calls that a response's text consists of: the server has not read them. Found by the driver; they never run."""
+
+    calls: tuple[ToolCall, ...]
+    """What they would be."""
+    told: str
+    """What the model reads about it; always the same."""
+    advice: str
+    """Which option makes the server read them, for people."""
+
+
 class ModelEnd(msgspec.Struct, Documented, frozen=True, kw_only=True, tag="end"):
     """The terminal part: the whole message. Without it a response is incomplete, never final."""
 
@@ -158,6 +175,10 @@ class ModelEnd(msgspec.Struct, Documented, frozen=True, kw_only=True, tag="end")
     """Why there is no usable decision in it. Its one call then stands for the failure, and never runs."""
     message: str = ""
     """The provider's own sentence on a refusal, for people."""
+    text_calls: TextCalls = "tell"
+    """What the model's option says of calls that stand in the text."""
+    calls_in_text: CallsInText | None = None
+    """The calls that its text consists of, where that is all there is."""
 
     @property
     def is_broken_off(self) -> bool:

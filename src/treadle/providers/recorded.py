@@ -26,6 +26,7 @@ from treadle.ports import (
     ModelPart,
     ModelRequest,
     Pricing,
+    TextCalls,
     TextDelta,
     ThinkingDelta,
     asked_model,
@@ -50,6 +51,7 @@ class _End(msgspec.Struct, frozen=True, kw_only=True, tag="end", omit_defaults=T
     has_damaged_text: bool = False
     origin: str | None = None
     finish_reason: str | None = None
+    text_calls: TextCalls = "tell"
 
 
 class _Failure(msgspec.Struct, frozen=True, kw_only=True):
@@ -278,6 +280,7 @@ def _stored(part: ModelPart) -> _Stored:
                 has_damaged_text=part.has_damaged_text,
                 origin=part.origin,
                 finish_reason=part.finish_reason,
+                text_calls=part.text_calls,
             )
         case TextDelta() | ThinkingDelta() | CallReady():
             return part
@@ -298,6 +301,7 @@ def _played(part: _Stored) -> ModelPart:
         has_damaged_text=part.has_damaged_text,
         origin=part.origin,
         finish_reason=part.finish_reason,
+        text_calls=part.text_calls,
     )
 
 

@@ -80,7 +80,11 @@ def _local(
     other_key_variable: str = "",
     quirks: Mapping[str, Any] | None = None,
 ) -> dict[str, Vendor]:
-    """Describe a server of one's own; it may have been started with a key."""
+    """Describe a server of one's own; it may have been started with a key.
+
+    Started without a parser for reasoning, it sends no opening tag where the model's template has put that into the prompt, as
+    DeepSeek-R1's and QwQ's do (docs.vllm.ai/features/reasoning_outputs).
+    """
     vendor = Vendor(
         adapter=_CHAT,
         address=f"http://127.0.0.1:{port}/v1",
@@ -88,7 +92,7 @@ def _local(
         key_variable=key_variable,
         other_key_variable=other_key_variable,
         needs_key=False,
-        quirks={"dialect": dialect, "key_variable": key_variable, **(quirks or {})},
+        quirks={"dialect": dialect, "key_variable": key_variable, "thinking_tags": "closing", **(quirks or {})},
     )
     return {dialect: vendor}
 
@@ -205,7 +209,13 @@ VENDORS: Mapping[str, Vendor] = {
         other_key_variable="PPLX_API_KEY",
         capabilities=frozenset({Capability.NO_TOOLS}),
     ),
-    **_compatible("huggingface", "https://router.huggingface.co/v1", key_variable="HF_TOKEN"),
+    # Hugging Face's router passes on what vLLM and SGLang send, which may lack the opening tag of reasoning.
+    **_compatible(
+        "huggingface",
+        "https://router.huggingface.co/v1",
+        key_variable="HF_TOKEN",
+        quirks={"thinking_tags": "closing"},
+    ),
     **_compatible(
         "vercel",
         "https://ai-gateway.vercel.sh/v1",

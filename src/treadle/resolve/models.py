@@ -12,12 +12,13 @@ import msgspec
 from treadle.drivers.native import NativeDriver
 from treadle.errors import ConfigurationError, MissingCredential, UnknownModel, shown
 from treadle.fields import checked, checked_but
-from treadle.ports import Capability, Driver, HasCapabilities, Model, ModelFacts, Pricing
+from treadle.ports import Capability, Driver, HasCapabilities, Model, ModelFacts, Pricing, TextCalls
 from treadle.providers.vendors import LOCAL_SERVERS, VENDORS, Vendor
 from treadle.resolve.system import SystemClock
 
 if TYPE_CHECKING:
     from treadle.providers.http.endpoint import Timeouts
+    from treadle.providers.payload.thoughts import ThinkingTags
 
 
 __all__ = [
@@ -78,6 +79,8 @@ def resolve_model(
     headers: Mapping[str, str] | None = None,
     timeouts: "Timeouts | None" = None,
     facts: ModelFacts | None = None,
+    thinking_tags: "ThinkingTags | None" = None,
+    text_calls: TextCalls | None = None,
 ) -> Model:
     """Return the model with a name.
 
@@ -98,6 +101,10 @@ def resolve_model(
         facts: What the model can do, such as ModelFacts(window=32_768, inputs=["text"]). It overrides what is known about the
             vendor's model. Nothing is known about a server of your own.
         timeouts: How long one request may take, such as Timeouts(first_byte_seconds=600) for a slow server.
+        thinking_tags: Reasoning that the server leaves in the text: `both` for what stands between two tags at its beginning, such as
+            `<think>` and `</think>` (default); `closing` where the opening one may be missing (default for local servers); `off`.
+        text_calls: Calls that the server leaves in the text: `tell` tells the model that they did not arrive (default), `off` takes
+            them as the answer.
 
     Raises:
         UnknownModel: No adapter has the name.
@@ -118,7 +125,8 @@ def resolve_model(
         case "script":
             found = _load("treadle.mock.model:scripted_model")(model, price or own.price)
         case _:
-            text = {"stream": stream, "headers": headers, **({} if timeouts is None else {"timeouts": timeouts})}
+            given = {"timeouts": timeouts, "thinking_tags": thinking_tags, "text_calls": text_calls}
+            text = {"stream": stream, "headers": headers, **{key: one for key, one in given.items() if one is not None}}
             found, known = _over_http(
                 dialect, model, base_url, api_key, price or own.price, options=options or {}, **text
             )
@@ -183,7 +191,7 @@ def _over_http(
     known = _known(dialect, model) if is_vendors else ModelFacts()
     price = known.price if price is None else price
     adapter = _load(vendor.adapter)
-    return adapter(model, base_url=url, api_key=key, price=price, options=every, **shared, **vendor.quirks), known
+    return adapter(model, base_url=url, api_key=key, price=price, options=every, **{**vendor.quirks, **shared}), known
 
 
 def _row(dialect: str, model: str) -> Vendor:

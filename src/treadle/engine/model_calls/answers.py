@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from treadle.engine.rules.endings import answer_stop
+from treadle.engine.tool_calls.batch import Proposal
 from treadle.engine.tool_calls.refusals import forbidden_by, was_refused
 from treadle.events import ModelFinished
 from treadle.messages import Finish, Message, Text
+from treadle.ports import CallsInText
 from treadle.stops import Stop, StopReason
 
 if TYPE_CHECKING:
@@ -40,15 +42,18 @@ class Answers:
     def __init__(self, *, output: "Typed | None" = None) -> None:
         self._output = output
 
-    def judge(self, finished: ModelFinished, messages: Sequence[Message], tool_choice: str) -> Stop | str:
+    def judge(self, proposal: Proposal, messages: Sequence[Message]) -> Stop | str:
         """Return the end of the run, or what to tell the model before it is asked again.
 
         Args:
-            messages: The transcript before this response.
-            tool_choice: What the request had asked for.
+            proposal: The response, which calls nothing.
+            messages: The transcript before it.
         """
+        finished, tool_choice = proposal.finished, proposal.tool_choice
         if finished.finish is Finish.REFUSED:
             return answer_stop(finished)
+        if proposal.calls_in_text is not None:
+            return _unread(proposal.calls_in_text, messages)
         if finished.finish is Finish.LENGTH:
             is_last = len(_pieces(messages)) >= MAX_CONTINUATIONS
             return answer_stop(finished) if is_last else CONTINUE
@@ -109,11 +114,22 @@ def _without_call(messages: Sequence[Message], tool_choice: str) -> Stop | str:
     )
 
 
+def _unread(found: CallsInText, messages: Sequence[Message]) -> Stop | str:
+    """Return what the model reads about calls in its text; after two corrections, the end of the run."""
+    told = _told(messages, found.told)
+    if told < MAX_CORRECTIONS:
+        return found.told
+    names = ", ".join(dict.fromkeys(call.name for call in found.calls))
+    message = f"The model's calls ({names}) arrived as text {told + 1} times, and none was executed. {found.advice}"
+    details = {"class": "calls_in_text", "tools": [call.name for call in found.calls], "attempts": told + 1}
+    return Stop(reason=StopReason.NO_FINAL_ANSWER_OR_TOOL_CALL, message=message, details=details)
+
+
 def _checked(output: "Typed", text: str, messages: Sequence[Message]) -> Stop | str:
     found = output.read(text)
     if not found.violations:
         return Stop(reason=StopReason.COMPLETED, message="The model answered.", output=found.data)
-    corrected = _corrections(messages)
+    corrected = _told(messages, _UNFIT)
     if corrected < MAX_CORRECTIONS:
         return f"{_UNFIT}{found.message} Answer again with the whole JSON object and nothing else."
     return Stop(
@@ -123,11 +139,8 @@ def _checked(output: "Typed", text: str, messages: Sequence[Message]) -> Stop | 
     )
 
 
-def _corrections(messages: Sequence[Message]) -> int:
+def _told(messages: Sequence[Message], words: str) -> int:
     """Count how often the model was told so since a person spoke last."""
-    ours = takewhile(_is_ours, (message for message in reversed(messages) if message.role == "user"))
-    return sum(message.text.startswith(_UNFIT) for message in ours)
-
-
-def _is_ours(message: Message) -> bool:
-    return message.text == CONTINUE or message.text.startswith((_MUST_CALL, _UNFIT))
+    ours = (CONTINUE, _MUST_CALL, _UNFIT, words)
+    said = (message.text for message in reversed(messages) if message.role == "user")
+    return sum(text.startswith(words) for text in takewhile(lambda text: text.startswith(ours), said))

@@ -179,6 +179,7 @@ class Proposer:
             cut_calls=collected.cut,
             repeated_calls=collected.repeated,
             failure=end.failure,
+            calls_in_text=end.calls_in_text,
             stop=self._stop_after(end) or (None if closing else self._stop_of_calls(end, finished, tool_choice)),
             tool_choice=tool_choice,
         )

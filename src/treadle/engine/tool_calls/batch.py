@@ -7,7 +7,7 @@ import msgspec
 
 from treadle.engine.tool_calls.finishing import Finisher
 from treadle.events import AnyEvent, ModelFinished
-from treadle.ports import DecisionFailure
+from treadle.ports import CallsInText, DecisionFailure
 from treadle.state import CallState
 from treadle.stops import Stop
 from treadle.tools import CheckedCall
@@ -27,6 +27,8 @@ class Proposal(msgspec.Struct, frozen=True, kw_only=True):
     """Ids of calls that may be the repetition of an earlier one in it: a person decides, unless they only read."""
     failure: DecisionFailure | None = None
     """Why the driver found no usable decision in it, so that its one call stands for that; None when it did."""
+    calls_in_text: CallsInText | None = None
+    """The calls that its text consists of, which the server has not read. They never run, and the text does not end the run."""
     stop: Stop | None = None
     """Why the run ends with this response, whatever is in it; None when that depends on it."""
     tool_choice: str = "auto"

@@ -11,7 +11,7 @@ import msgspec
 from treadle.errors import ModelError
 from treadle.fields import checked
 from treadle.messages import Message, Usage
-from treadle.ports import ModelEnd, ModelPart, ModelRequest, Pricing
+from treadle.ports import ModelEnd, ModelPart, ModelRequest, Pricing, TextCalls
 from treadle.providers.anthropic.request import AnthropicRequests
 from treadle.providers.anthropic.response import AnthropicResponse, InvokedResponse
 from treadle.providers.http.answer import Answer
@@ -20,6 +20,7 @@ from treadle.providers.http.endpoint import Timeouts
 from treadle.providers.http.model import DialectModel
 from treadle.providers.http.reading import read_response
 from treadle.providers.http.server import DEFAULT_TIMEOUTS, Key, Server, model_name
+from treadle.providers.payload.thoughts import ThinkingTags
 
 __all__ = ["Anthropic", "Timeouts"]
 
@@ -52,6 +53,9 @@ class Anthropic(DialectModel):
         options: See above.
         headers: Further headers of each request, such as `anthropic-beta`.
         timeouts: How long one call may take.
+        thinking_tags: Reasoning that the server leaves in the text: `both` for what stands between two tags at its beginning, such as
+            `<think>` and `</think>`; `closing` where the opening one may be missing; `off` where all of it is the answer.
+        text_calls: Calls that the server leaves in the text: `tell` tells the model that they did not arrive; `off` takes them as the answer.
         door: How the dialect is spoken at a cloud's own address; None for the vendor's.
 
     Raises:
@@ -70,6 +74,8 @@ class Anthropic(DialectModel):
         options: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
         timeouts: Timeouts = DEFAULT_TIMEOUTS,
+        thinking_tags: ThinkingTags = "both",
+        text_calls: TextCalls = "tell",
         door: Door | None = None,
     ) -> None:
         door = Door(name="anthropic") if door is None else door
@@ -85,7 +91,7 @@ class Anthropic(DialectModel):
             timeouts=timeouts,
             door=door,
         )
-        super().__init__(name, price, server)
+        super().__init__(name, price, server, thinking_tags=thinking_tags, text_calls=text_calls)
         self._reader = InvokedResponse if door.is_framed else AnthropicResponse
         self._requests = AnthropicRequests(model, origin=name, options=options or {}, stream=stream, fields=door.fields)
 
@@ -101,7 +107,7 @@ class Anthropic(DialectModel):
         """
         before: ModelEnd | None = None
         for pauses_left in reversed(range(_MAX_PAUSES + 1)):
-            response = self._response(request)
+            response = self._set_up(self._response(request))
             end = ModelEnd(parts=())
             try:
                 async with aclosing(read_response(self._asking(request), response)) as parts:

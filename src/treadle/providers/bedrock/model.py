@@ -6,7 +6,7 @@ from typing import Any
 from urllib.parse import quote
 
 from treadle.fields import checked
-from treadle.ports import ModelRequest, Pricing
+from treadle.ports import ModelRequest, Pricing, TextCalls
 from treadle.providers.bedrock.request import BedrockRequests
 from treadle.providers.bedrock.response import ConverseResponse
 from treadle.providers.http.answer import Answer
@@ -15,6 +15,7 @@ from treadle.providers.http.endpoint import Timeouts
 from treadle.providers.http.model import DialectModel
 from treadle.providers.http.reading import Response
 from treadle.providers.http.server import DEFAULT_TIMEOUTS, Key, Server, model_name
+from treadle.providers.payload.thoughts import ThinkingTags
 
 __all__ = ["Bedrock", "Timeouts"]
 
@@ -39,6 +40,9 @@ class Bedrock(DialectModel):
         options: See above.
         headers: Further headers of each request.
         timeouts: How long one call may take.
+        thinking_tags: Reasoning that the server leaves in the text: `both` for what stands between two tags at its beginning, such as
+            `<think>` and `</think>`; `closing` where the opening one may be missing; `off` where all of it is the answer.
+        text_calls: Calls that the server leaves in the text: `tell` tells the model that they did not arrive; `off` takes them as the answer.
         door: Who asks, such as an AWS identity; None for a key.
 
     Raises:
@@ -57,6 +61,8 @@ class Bedrock(DialectModel):
         options: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
         timeouts: Timeouts = DEFAULT_TIMEOUTS,
+        thinking_tags: ThinkingTags = "both",
+        text_calls: TextCalls = "tell",
         door: Door | None = None,
     ) -> None:
         door = Door(name="bedrock") if door is None else door
@@ -70,7 +76,7 @@ class Bedrock(DialectModel):
             timeouts=timeouts,
             door=Door(name=door.name, path=path, credentials=door.credentials),
         )
-        super().__init__(name, price, server)
+        super().__init__(name, price, server, thinking_tags=thinking_tags, text_calls=text_calls)
         self._requests = BedrockRequests(model, origin=name, options=options or {})
 
     def _asking(self, request: ModelRequest) -> Callable[[], Awaitable[Answer]]:

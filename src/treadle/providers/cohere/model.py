@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any
 
 from treadle.fields import checked
-from treadle.ports import ModelRequest, Pricing
+from treadle.ports import ModelRequest, Pricing, TextCalls
 from treadle.providers.cohere.request import CohereRequests
 from treadle.providers.cohere.response import CohereResponse
 from treadle.providers.http.answer import Answer
@@ -13,6 +13,7 @@ from treadle.providers.http.endpoint import Timeouts
 from treadle.providers.http.model import DialectModel
 from treadle.providers.http.reading import Response
 from treadle.providers.http.server import DEFAULT_TIMEOUTS, Key, Server, model_name
+from treadle.providers.payload.thoughts import ThinkingTags
 
 __all__ = ["Cohere", "Timeouts"]
 
@@ -37,6 +38,9 @@ class Cohere(DialectModel):
             tools that the server runs by itself.
         headers: Further headers of each request.
         timeouts: How long one call may take.
+        thinking_tags: Reasoning that the server leaves in the text: `both` for what stands between two tags at its beginning, such as
+            `<think>` and `</think>`; `closing` where the opening one may be missing; `off` where all of it is the answer.
+        text_calls: Calls that the server leaves in the text: `tell` tells the model that they did not arrive; `off` takes them as the answer.
 
     Raises:
         ConfigurationError: One of these cannot be used.
@@ -54,6 +58,8 @@ class Cohere(DialectModel):
         options: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
         timeouts: Timeouts = DEFAULT_TIMEOUTS,
+        thinking_tags: ThinkingTags = "both",
+        text_calls: TextCalls = "tell",
     ) -> None:
         name = model_name("cohere", model)
         server = Server(
@@ -63,7 +69,7 @@ class Cohere(DialectModel):
             headers=headers,
             timeouts=timeouts,
         )
-        super().__init__(name, price, server)
+        super().__init__(name, price, server, thinking_tags=thinking_tags, text_calls=text_calls)
         self._requests = CohereRequests(model, origin=name, options=options or {}, stream=stream)
 
     def _asking(self, request: ModelRequest) -> Callable[[], Awaitable[Answer]]:

@@ -6,7 +6,7 @@ from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 from treadle.fields import checked
-from treadle.ports import ModelRequest, Pricing
+from treadle.ports import ModelRequest, Pricing, TextCalls
 from treadle.providers.gemini.request import GeminiRequests
 from treadle.providers.gemini.response import GeminiResponse
 from treadle.providers.http.answer import Answer
@@ -15,6 +15,7 @@ from treadle.providers.http.endpoint import Timeouts
 from treadle.providers.http.model import DialectModel
 from treadle.providers.http.reading import Response
 from treadle.providers.http.server import DEFAULT_TIMEOUTS, Key, Server, model_name
+from treadle.providers.payload.thoughts import ThinkingTags
 
 __all__ = ["Gemini", "Timeouts"]
 
@@ -38,6 +39,9 @@ class Gemini(DialectModel):
             `temperature`, may stand by themselves; `server_tools` are the vendor's own, beside ours; one that is None goes away.
         headers: Further headers of each request.
         timeouts: How long one call may take.
+        thinking_tags: Reasoning that the server leaves in the text: `both` for what stands between two tags at its beginning, such as
+            `<think>` and `</think>`; `closing` where the opening one may be missing; `off` where all of it is the answer.
+        text_calls: Calls that the server leaves in the text: `tell` tells the model that they did not arrive; `off` takes them as the answer.
         door: How the dialect is spoken at a cloud's own address; None for the vendor's.
 
     Raises:
@@ -56,6 +60,8 @@ class Gemini(DialectModel):
         options: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
         timeouts: Timeouts = DEFAULT_TIMEOUTS,
+        thinking_tags: ThinkingTags = "both",
+        text_calls: TextCalls = "tell",
         door: Door | None = None,
     ) -> None:
         door = Door(name="gemini") if door is None else door
@@ -68,7 +74,7 @@ class Gemini(DialectModel):
             timeouts=timeouts,
             door=door,
         )
-        super().__init__(name, price, server)
+        super().__init__(name, price, server, thinking_tags=thinking_tags, text_calls=text_calls)
         if stream:
             # Without it the vendor sends one JSON list, which has no event to start early on.
             self._server.endpoint.url = self._server.endpoint.url.update_query(alt="sse")

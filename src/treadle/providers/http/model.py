@@ -2,15 +2,18 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from typing import Final
+from typing import Final, TypeVar
 
 from treadle.fields import explained
-from treadle.ports import ModelPart, ModelRequest, Pricing
+from treadle.ports import ModelPart, ModelRequest, Pricing, TextCalls
 from treadle.providers.http.answer import Answer
 from treadle.providers.http.reading import Response, read_response
 from treadle.providers.http.server import Server
+from treadle.providers.payload.thoughts import ThinkingTags
 
 __all__ = ["DialectModel"]
+
+_Response = TypeVar("_Response", bound=Response)
 
 
 class DialectModel(ABC):
@@ -20,9 +23,15 @@ class DialectModel(ABC):
         name: With the dialect before it.
         price: What it costs, or None when nobody knows.
         server: Where it is asked.
+        thinking_tags: How reasoning that the server leaves in the text is told.
+        text_calls: What happens to calls that the server leaves in the text.
     """
 
-    def __init__(self, name: str, price: Pricing | None, server: Server) -> None:
+    def __init__(
+        self, name: str, price: Pricing | None, server: Server, *, thinking_tags: ThinkingTags, text_calls: TextCalls
+    ) -> None:
+        self._thinking_tags = thinking_tags
+        self._text_calls = text_calls
         self.name: Final = name
         """The dialect and model, such as `openai:gpt-5-mini`."""
         self.price: Final = price
@@ -38,7 +47,12 @@ class DialectModel(ABC):
         Raises:
             ModelError: The call failed; the class says whether another attempt may help.
         """
-        return read_response(self._asking(request), self._response(request))
+        return read_response(self._asking(request), self._set_up(self._response(request)))
+
+    def _set_up(self, response: _Response) -> _Response:
+        """Return what reads an answer, with the options of this model for its text."""
+        response.thinking_tags, response.text_calls = self._thinking_tags, self._text_calls
+        return response
 
     @abstractmethod
     def _asking(self, request: ModelRequest) -> Callable[[], Awaitable[Answer]]:

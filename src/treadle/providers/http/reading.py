@@ -4,13 +4,16 @@ from asyncio import CancelledError
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any, Protocol
 
+import msgspec
+
 from treadle.errors import IncompleteStream, ModelError, ModelResponseInvalid, ModelUnavailable
 from treadle.messages import Text, Thinking, ToolCall, Usage
-from treadle.ports import CallReady, ModelEnd, ModelPart, tell_counted
+from treadle.ports import CallReady, ModelEnd, ModelPart, TextCalls, tell_counted
 from treadle.providers.http.answer import Answer
 from treadle.providers.http.failures import ModelRefused, event_failure, not_the_protocol
 from treadle.providers.http.sse import SseReader
 from treadle.providers.payload.lenient import repaired_end
+from treadle.providers.payload.thoughts import ThinkingTags, ThoughtText
 
 __all__ = ["AnswerError", "Frames", "Response", "read_response", "without_ending"]
 
@@ -73,6 +76,10 @@ class Response(Protocol):
     """Whether nothing of this dialect came yet."""
     counted: Usage | None = None
     """What the server has counted so far; None where it has not."""
+    thinking_tags: ThinkingTags = "both"
+    """How reasoning that the server leaves in the text is told."""
+    text_calls: TextCalls = "tell"
+    """What happens to calls that the server leaves in the text."""
 
     def add(self, data: bytes) -> list[ModelPart]:
         """Take one event of a stream.
@@ -101,11 +108,12 @@ def without_ending(field: str) -> IncompleteStream:
     return IncompleteStream(f"The answer has no {field}, so it may be incomplete.")
 
 
-async def read_response(ask: Callable[[], Awaitable[Answer]], response: Response) -> AsyncGenerator[ModelPart]:
+async def read_response(  # noqa: C901 - one generator, because each one more would cost every part a pass through it
+    ask: Callable[[], Awaitable[Answer]], response: Response
+) -> AsyncGenerator[ModelPart]:
     """Ask once, and yield the parts of the one response, `ModelEnd` last. The answer is closed however it ends.
 
-    What the vendor's policy forbids is a response too, of nothing but a refusal, whatever form the vendor gives that. All of it
-    is one generator: each one more would cost every streamed part a pass through it.
+    What the vendor's policy forbids is a response too, of nothing but a refusal, whatever form the vendor gives that.
 
     Args:
         ask: Sends the request and returns the answer, which is a success.
@@ -119,12 +127,13 @@ async def read_response(ask: Callable[[], Awaitable[Answer]], response: Response
     except ModelRefused as refused:
         yield refused.as_response()
         return
+    thoughts = ThoughtText(response.thinking_tags)
     try:
         head = piece = await _beginning(answer)
         if _first_byte(head) in (b"{", b"[", b"<"):
             body = head + await answer.read_rest(max_bytes=_MAX_WHOLE_BYTES)
             await answer.give_turn(len(body))
-            for part in _take_whole(body, answer, response):
+            for part in thoughts.shown(_take_whole(body, answer, response)):
                 _check_call(part, answer)
                 yield part
         else:
@@ -133,19 +142,18 @@ async def read_response(ask: Callable[[], Awaitable[Answer]], response: Response
                 found = events.feed(piece)
                 await answer.give_turn(len(found[0]) if found else 0)  # the first may be longer than the piece
                 for data in found:
-                    for part in response.add(data):
+                    for part in thoughts.shown(response.add(data)):
                         calls += _check_call(part, answer)
                         yield part
                 _check_calls(calls, answer)
                 piece = await _next(answer, response)
-            for part in _take_last(events, response):
+            for part in thoughts.shown(_take_last(events, response)):
                 yield part
             if not response.is_whole:
                 raise _incomplete(head, answer, response)
         await answer.give_turn()
-        end = response.end()
-        _check_size(end, answer)
-        yield repaired_end(end)
+        for part in _ended(response, thoughts, answer):
+            yield part
     except (AnswerError, ModelError, CancelledError) as exc:
         yield _refusal(exc, answer, response)
     finally:
@@ -180,6 +188,14 @@ def _take_whole(body: bytes, answer: Answer, response: Response) -> list[ModelPa
         return response.add_whole(body.removeprefix(_BYTE_ORDER_MARK))
     except ModelResponseInvalid as exc:
         raise not_the_protocol(body, answer) from exc
+
+
+def _ended(response: Response, thoughts: ThoughtText, answer: Answer) -> list[ModelPart]:
+    """Return what ends a response: text that was held back, and the whole message."""
+    end = response.end()
+    _check_size(end, answer)
+    end = msgspec.structs.replace(thoughts.ended(repaired_end(end)), text_calls=response.text_calls)
+    return [*thoughts.rest(), end]
 
 
 def _check_size(end: ModelEnd, answer: Answer) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from treadle.errors import ModelRejected
 from treadle.fields import checked
-from treadle.ports import ModelRequest, Pricing
+from treadle.ports import ModelRequest, Pricing, TextCalls
 from treadle.providers.http.answer import Answer
 from treadle.providers.http.door import Door
 from treadle.providers.http.endpoint import Timeouts
@@ -16,6 +16,7 @@ from treadle.providers.http.reading import Response
 from treadle.providers.http.server import DEFAULT_TIMEOUTS, Key, Server, model_name
 from treadle.providers.openai_chat.request import ChatRequests
 from treadle.providers.openai_chat.response import ChatResponse
+from treadle.providers.payload.thoughts import ThinkingTags
 from treadle.redaction import redacted_logger
 
 __all__ = ["OpenAIChat", "Timeouts"]
@@ -46,6 +47,9 @@ class OpenAIChat(DialectModel):
             property may be null; that null never reaches the tool.
         headers: Further headers of each request.
         timeouts: How long one call may take.
+        thinking_tags: Reasoning that the server leaves in the text: `both` for what stands between two tags at its beginning, such as
+            `<think>` and `</think>`; `closing` where the opening one may be missing; `off` where all of it is the answer.
+        text_calls: Calls that the server leaves in the text: `tell` tells the model that they did not arrive; `off` takes them as the answer.
         thinking_field: Where the model's earlier reasoning goes back to it, for servers that want it in every message of the
             model, be it empty: `reasoning_content` or `reasoning`. None keeps it.
         call_id: A regular expression of the ids of calls that the server takes, where those are other than the dialect's:
@@ -77,6 +81,8 @@ class OpenAIChat(DialectModel):
         options: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
         timeouts: Timeouts = DEFAULT_TIMEOUTS,
+        thinking_tags: ThinkingTags = "both",
+        text_calls: TextCalls = "tell",
         thinking_field: str | None = None,
         call_id: str | None = None,
         bridge: str | None = None,
@@ -97,7 +103,7 @@ class OpenAIChat(DialectModel):
             timeouts=timeouts,
             door=door,
         )
-        super().__init__(name, price, server)
+        super().__init__(name, price, server, thinking_tags=thinking_tags, text_calls=text_calls)
         self._requests = ChatRequests(
             model,
             origin=name,

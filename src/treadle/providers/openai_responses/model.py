@@ -7,7 +7,7 @@ from typing import Any
 
 from treadle.errors import ModelError, ModelRejected
 from treadle.fields import checked
-from treadle.ports import ModelRequest, Pricing
+from treadle.ports import ModelRequest, Pricing, TextCalls
 from treadle.providers.http.answer import Answer
 from treadle.providers.http.door import Door
 from treadle.providers.http.endpoint import Timeouts
@@ -16,6 +16,7 @@ from treadle.providers.http.reading import Response
 from treadle.providers.http.server import DEFAULT_TIMEOUTS, Key, Server, model_name
 from treadle.providers.openai_responses.request import ResponsesRequests
 from treadle.providers.openai_responses.response import ResponsesResponse
+from treadle.providers.payload.thoughts import ThinkingTags
 
 __all__ = ["OpenAIResponses", "Timeouts"]
 
@@ -44,6 +45,9 @@ class OpenAIResponses(DialectModel):
             `state`, `client` or `server`; and `server_tools`, the tools that the server runs by itself.
         headers: Further headers of each request.
         timeouts: How long one call may take.
+        thinking_tags: Reasoning that the server leaves in the text: `both` for what stands between two tags at its beginning, such as
+            `<think>` and `</think>`; `closing` where the opening one may be missing; `off` where all of it is the answer.
+        text_calls: Calls that the server leaves in the text: `tell` tells the model that they did not arrive; `off` takes them as the answer.
         door: How the dialect is spoken at a cloud's own address; None for the vendor's.
 
     Raises:
@@ -62,6 +66,8 @@ class OpenAIResponses(DialectModel):
         options: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
         timeouts: Timeouts = DEFAULT_TIMEOUTS,
+        thinking_tags: ThinkingTags = "both",
+        text_calls: TextCalls = "tell",
         door: Door | None = None,
     ) -> None:
         door = Door(name="openai") if door is None else door
@@ -74,7 +80,7 @@ class OpenAIResponses(DialectModel):
             timeouts=timeouts,
             door=door,
         )
-        super().__init__(name, price, server)
+        super().__init__(name, price, server, thinking_tags=thinking_tags, text_calls=text_calls)
         self._requests = ResponsesRequests(model, origin=name, options=options or {}, stream=stream)
 
     def _asking(self, request: ModelRequest) -> Callable[[], Awaitable[Answer]]:
