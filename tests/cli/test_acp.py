@@ -266,6 +266,80 @@ async def test_the_sessions_of_a_folder_are_listed_and_can_be_loaded(treadle: An
     assert loaded.modes is not None
 
 
+@pytest.mark.row("E-ACP")
+async def test_a_session_is_resumed_without_its_history_closed_and_deleted(treadle: Any):
+    model = treadle.script("s.json", [{"text": "Hello."}])
+    treadle("run", "-q", "-m", model, "--session", "s1", "Task", code=0)
+    editor = Editor()
+    async with connected(treadle, editor, "-m", model) as agent:
+        about = (await agent.initialize(protocol_version=acp.PROTOCOL_VERSION)).agent_capabilities
+        resumed = await agent.resume_session(cwd=str(treadle.folder), session_id="s1")
+        shown = [one for one in editor.updates if one.session_update.endswith("_chunk")]
+        done = await agent.prompt(session_id="s1", prompt=said("Again."))
+        await agent.close_session(session_id="s1")
+        with pytest.raises(acp.RequestError):
+            await agent.prompt(session_id="s1", prompt=said("It is closed."))
+        with pytest.raises(acp.RequestError):
+            await agent.resume_session(cwd=str(treadle.folder), session_id="never")
+        deleted = [
+            await agent._conn.send_request("session/delete", {"sessionId": one}) for one in ("s1", "s1", "never")
+        ]
+        left = (await agent.list_sessions()).sessions
+        with pytest.raises(acp.RequestError):
+            await agent.resume_session(cwd=str(treadle.folder), session_id="s1")
+        with pytest.raises(acp.RequestError):
+            await agent.ext_method("session/other", {})
+
+    capabilities = about.session_capabilities.model_dump(exclude_none=True)
+    assert capabilities == {"list": {}, "resume": {}, "close": {}, "delete": {}}
+    assert (resumed.modes.current_mode_id, shown) == ("ask", [])
+    assert done.stop_reason == "end_turn"
+    assert deleted == [{}, {}, {}]
+    assert left == []
+
+
+@pytest.mark.row("E-ACP")
+@pytest.mark.parametrize("method", ["session/close", "session/delete"])
+async def test_a_session_with_a_run_under_way_is_cancelled_before_it_is_closed_or_deleted(treadle: Any, method: str):
+    (treadle.folder / "hanging.py").write_text(HANGING)
+    model = treadle.script("hang.json", [{"calls": [{"name": "hang", "arguments": {}}]}, {"text": "Never."}])
+    editor = Editor()
+    async with connected(treadle, editor, "-m", model, "--tools", "hanging.py") as agent:
+        session = await agent.new_session(cwd=str(treadle.folder), mcp_servers=[])
+        prompting = asyncio.create_task(agent.prompt(session_id=session.session_id, prompt=said("Hang.")))
+        await editor.until(lambda: any(getattr(one, "status", "") == "in_progress" for one in editor.updates))
+        await agent._conn.send_request(method, {"sessionId": session.session_id})
+        done = await prompting
+        left = (await agent.list_sessions()).sessions
+
+    assert done.stop_reason == "cancelled"
+    assert len(left) == (method == "session/close")
+
+
+@pytest.mark.row("E-ACP")
+async def test_the_mode_is_an_option_of_the_session_too_and_both_say_the_same(treadle: Any):
+    editor = Editor()
+    async with connected(treadle, editor, "-m", treadle.script("edit.json", EDIT)) as agent:
+        session = await agent.new_session(cwd=str(treadle.folder), mcp_servers=[])
+        of = {"session_id": session.session_id}
+        answer = await agent.set_config_option(config_id="mode", value="plan", **of)
+        await agent.set_session_mode(mode_id="accept-edits", **of)
+        for config, value in (("mode", "bypass"), ("mode", True), ("model", "m")):
+            with pytest.raises(acp.RequestError):
+                await agent.set_config_option(config_id=config, value=value, **of)
+        loaded = await agent.load_session(cwd=str(treadle.folder), **of)
+
+    (option,) = session.config_options
+    assert (option.id, option.category, option.type, option.current_value) == ("mode", "mode", "select", "ask")
+    assert [one.value for one in option.options] == ["ask", "accept-edits", "plan"]
+    assert [one.current_value for one in answer.config_options] == ["plan"]
+    assert [one.current_value for one in loaded.config_options] == ["accept-edits"]
+    modes = [one.current_mode_id for one in editor.updates if one.session_update == "current_mode_update"]
+    assert modes == ["plan", "accept-edits"]
+    options = [one.config_options for one in editor.updates if one.session_update == "config_option_update"]
+    assert [one.current_value for (one,) in options] == ["accept-edits"]
+
+
 async def test_the_list_of_what_is_to_be_done_is_the_plan_of_the_editor(treadle: Any):
     def todo(*items: tuple[str, str]) -> Any:
         rows = [{"text": text, "state": state} for text, state in items]

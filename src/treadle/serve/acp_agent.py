@@ -11,6 +11,8 @@ from acp.helpers import update_available_commands
 from acp.schema import (
     AgentCapabilities,
     AvailableCommand,
+    CloseSessionResponse,
+    ConfigOptionUpdate,
     CurrentModeUpdate,
     Implementation,
     InitializeResponse,
@@ -20,8 +22,13 @@ from acp.schema import (
     NewSessionResponse,
     PromptCapabilities,
     PromptResponse,
+    ResumeSessionResponse,
     SessionCapabilities,
+    SessionCloseCapabilities,
+    SessionDeleteCapabilities,
     SessionListCapabilities,
+    SessionResumeCapabilities,
+    SetSessionConfigOptionResponse,
     SetSessionModeResponse,
 )
 
@@ -39,9 +46,11 @@ from treadle import (
 from treadle.events import AnyEvent, ToolFinished
 from treadle.ports import Journal, SessionFilter
 from treadle.serve.acp_prompts import (
+    MODE_OPTION,
     MODES,
     answer_of,
     choices,
+    config_options,
     explanation,
     mode_state,
     question_of,
@@ -84,6 +93,7 @@ class _Place(msgspec.Struct, kw_only=True):
     folder: Path
     setup: Setup
     work: Work | None = None
+    running: asyncio.Task[RunResult] | None = None
 
 
 class TreadleAgent:
@@ -117,7 +127,12 @@ class TreadleAgent:
                 load_session=True,
                 prompt_capabilities=PromptCapabilities(image=True, audio=True, embedded_context=True),
                 mcp_capabilities=McpCapabilities(http=True, sse=False),
-                session_capabilities=SessionCapabilities(list=SessionListCapabilities()),
+                session_capabilities=SessionCapabilities(
+                    list=SessionListCapabilities(),
+                    resume=SessionResumeCapabilities(),
+                    close=SessionCloseCapabilities(),
+                    delete=SessionDeleteCapabilities(),
+                ),
             ),
             auth_methods=[],
         )
@@ -134,23 +149,74 @@ class TreadleAgent:
                 await session.set_mode(self._editor.mode, by=self._editor.by)  # type: ignore[arg-type]  # one of its literals
             self._places[session.id] = place
             await self._offer_commands(session.id)
-            return NewSessionResponse(session_id=session.id, modes=mode_state(session.mode))
+            mode = session.mode
+            return NewSessionResponse(
+                session_id=session.id, modes=mode_state(mode), config_options=config_options(mode)
+            )
 
     async def load_session(
         self, cwd: str, session_id: str, mcp_servers: list[Any] | None = None, **_: Any
     ) -> LoadSessionResponse:
-        if not any(one.id == session_id and one.status != "deleted" for one in await self._editor.journal.sessions()):
+        mode = await self._reopened(cwd, session_id, mcp_servers, shows_history=True)
+        return LoadSessionResponse(modes=mode_state(mode), config_options=config_options(mode))
+
+    async def resume_session(
+        self, cwd: str, session_id: str, mcp_servers: list[Any] | None = None, **_: Any
+    ) -> ResumeSessionResponse:
+        """Open a session that the editor shows already: its messages are not sent again."""
+        mode = await self._reopened(cwd, session_id, mcp_servers, shows_history=False)
+        return ResumeSessionResponse(modes=mode_state(mode), config_options=config_options(mode))
+
+    async def close_session(self, session_id: str, **_: Any) -> CloseSessionResponse:
+        """Cancel what is under way in a session, and forget that it is open. It can be opened again."""
+        await self._close(self._place(session_id))
+        self._places.pop(session_id, None)
+        return CloseSessionResponse()
+
+    async def ext_method(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        """Answer what the package has no name for: see `_Named`."""
+        if f"_{method}" != _DELETE:
+            raise acp.RequestError.method_not_found(f"_{method}")
+        session_id = params.get("sessionId")
+        if not isinstance(session_id, str):
+            raise acp.RequestError.invalid_params({"details": "sessionId must be a string."})
+        place = self._places.pop(session_id, None)
+        if place is not None:
+            await self._close(place)
+        if await self._is_known(session_id):
+            try:
+                async with self._opened(session_id) as session:
+                    await session.delete()
+            except TreadleError as error:
+                raise acp.RequestError.invalid_request({"details": self._editor.redact(str(error))}) from error
+        return {}
+
+    async def _close(self, place: _Place) -> None:
+        if place.work is not None:
+            place.work.cancel()
+        if place.running is not None:
+            await asyncio.wait({place.running})
+
+    async def _is_known(self, session_id: str) -> bool:
+        known = await self._editor.journal.sessions()
+        return any(one.id == session_id and one.status != "deleted" for one in known)
+
+    async def _reopened(self, cwd: str, session_id: str, servers: list[Any] | None, *, shows_history: bool) -> str:
+        """Open a session of the journal; return its mode."""
+        if not await self._is_known(session_id):
             raise acp.RequestError.resource_not_found(session_id)
-        place = self._placed(cwd, mcp_servers)
+        place = self._placed(cwd, servers)
+        if (open_already := self._places.get(session_id)) is not None:
+            place.work, place.running = open_already.work, open_already.running
         async with self._opened(session_id) as session:
-            for update in history(session.messages, place.folder):
+            for update in history(session.messages, place.folder) if shows_history else ():
                 await self._client.session_update(session_id, update)
             if todos := session.state.facts.values.get("todos"):
                 await self._client.session_update(session_id, plan_of(todos))
             self._places[session_id] = place
             await self._offer_commands(session_id)
             await session.approvals()  # looks into the inbox: a change of the mode may lie there since the last run
-            return LoadSessionResponse(modes=mode_state(session.mode))
+            return str(session.mode)
 
     async def list_sessions(self, cwd: str | None = None, cursor: str | None = None, **_: Any) -> ListSessionsResponse:
         """List what an editor can load, the last changed first: sessions that have worked in a folder. One page at a time."""
@@ -167,15 +233,31 @@ class TreadleAgent:
         return ListSessionsResponse(sessions=found, next_cursor=page[-1].id if len(page) == _LISTED else None)
 
     async def set_session_mode(self, session_id: str, mode_id: str, **_: Any) -> SetSessionModeResponse:
-        self._place(session_id)
-        if mode_id not in MODES:
-            raise acp.RequestError.invalid_params({"details": f"There is no mode {mode_id!r:.80} here."})
-        async with self._opened(session_id) as session:
-            await session.set_mode(mode_id, by=self._editor.by)
+        await self._set_mode(session_id, mode_id)
         await self._client.session_update(
-            session_id, CurrentModeUpdate(session_update="current_mode_update", current_mode_id=mode_id)
+            session_id,
+            ConfigOptionUpdate(session_update="config_option_update", config_options=config_options(mode_id)),
         )
         return SetSessionModeResponse()
+
+    async def set_config_option(
+        self, session_id: str, config_id: str, value: Any, **_: Any
+    ) -> SetSessionConfigOptionResponse:
+        if config_id != MODE_OPTION:
+            raise acp.RequestError.invalid_params(
+                {"details": f"There is no option {config_id!r:.80} here. Known: {MODE_OPTION}."}
+            )
+        await self._set_mode(session_id, value)
+        return SetSessionConfigOptionResponse(config_options=config_options(value))
+
+    async def _set_mode(self, session_id: str, mode: Any) -> None:
+        self._place(session_id)
+        if mode not in MODES:
+            raise acp.RequestError.invalid_params({"details": f"There is no mode {mode!r:.80} here."})
+        async with self._opened(session_id) as session:
+            await session.set_mode(mode, by=self._editor.by)
+        update = CurrentModeUpdate(session_update="current_mode_update", current_mode_id=mode)
+        await self._client.session_update(session_id, update)
 
     async def prompt(self, session_id: str, prompt: list[Any], **_: Any) -> PromptResponse:
         place = self._place(session_id)
@@ -191,6 +273,7 @@ class TreadleAgent:
             is_resumed = is_resumed or await _answered(session, task, self._editor.by)
             running = asyncio.create_task(place.work.resume() if is_resumed else place.work.start(task))
             self._tasks.add(running)
+            place.running = running
             try:
                 result = await asyncio.shield(running)
             except TreadleError as error:
@@ -198,7 +281,7 @@ class TreadleAgent:
             finally:
                 await asyncio.wait({running})  # the session stays open until all is recorded
                 self._tasks.discard(running)
-                place.work = None
+                place.work = place.running = None
         if said := explanation(result, self._editor.approve):
             await self._client.session_update(session_id, acp.update_agent_message_text(self._editor.redact(said)))
         return PromptResponse(stop_reason=stop_of(result))
@@ -294,10 +377,31 @@ async def _answered(session: Session, said: object, by: str) -> bool:
     return True
 
 
+_DELETE = "_session/delete"
+
+
+class _Named:
+    """A wire whose `session/delete` arrives as an extension: the package knows the method and routes it nowhere."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+        self.send = wire.send
+        self.close = wire.close
+
+    async def receive(self) -> dict[str, Any] | None:
+        """Return the next message; None once the client has gone."""
+        message = await self._wire.receive()
+        is_delete = message is not None and message.get("method") == _DELETE.removeprefix("_")
+        return {**message, "method": _DELETE} if message is not None and is_delete else message
+
+
 async def serve_acp(editor: Editor, wire: Wire, *, version: str) -> None:
     """Serve one editor until it leaves, and return when all that it had begun is recorded."""
     agent = TreadleAgent(editor, version=version)
-    connection = acp.agent.connection.AgentSideConnection(agent, wire, listening=False)
+    # The flag opens `session/resume` and `session/close`, which are stable in the protocol and not yet in the package.
+    connection = acp.agent.connection.AgentSideConnection(
+        agent, _Named(wire), listening=False, use_unstable_protocol=True
+    )
     try:
         await connection.listen()
     finally:

@@ -10,6 +10,9 @@ from acp.schema import (
     McpServerStdio,
     PermissionOption,
     RequestPermissionResponse,
+    SessionConfigOptionBoolean,
+    SessionConfigOptionSelect,
+    SessionConfigSelectOption,
     SessionMode,
     SessionModeState,
     ToolCallUpdate,
@@ -19,8 +22,10 @@ from treadle import Answer, Approval, McpTools, Message, RunResult, StopReason, 
 
 __all__ = [
     "MODES",
+    "MODE_OPTION",
     "answer_of",
     "choices",
+    "config_options",
     "explanation",
     "mode_state",
     "question_of",
@@ -38,6 +43,9 @@ MODES = {
 }
 """The modes that an editor may choose, with their names and what they mean."""
 
+MODE_OPTION = "mode"
+"""The one option of a session."""
+
 _STOPS: dict[StopReason, _Stop] = {
     StopReason.CANCELLED: "cancelled",
     StopReason.STEP_LIMIT_REACHED: "max_turn_requests",
@@ -52,6 +60,23 @@ def mode_state(current: str) -> SessionModeState:
     names = {**MODES, **({} if current in MODES else {current: (current, "Set outside the editor.")})}
     listed = [SessionMode(id=mode, name=name, description=says) for mode, (name, says) in names.items()]
     return SessionModeState(current_mode_id=current, available_modes=listed)
+
+
+def config_options(current: str) -> list[SessionConfigOptionSelect | SessionConfigOptionBoolean]:
+    """Return the options of a session, which are its mode, in the form that has replaced modes."""
+    modes = mode_state(current).available_modes
+    options = [SessionConfigSelectOption(value=one.id, name=one.name, description=one.description) for one in modes]
+    return [
+        SessionConfigOptionSelect(
+            id=MODE_OPTION,
+            name="Mode",
+            description="What a person is asked about.",
+            category="mode",
+            type="select",
+            current_value=current,
+            options=options,
+        )
+    ]
 
 
 def task_of(blocks: list[Any]) -> str | Message:
