@@ -93,6 +93,38 @@ def test_a_resumed_run_links_to_the_trace_of_the_process_before(paying: Any, col
 
 @pytest.mark.row("E-OTEL-CLI")
 @pytest.mark.parametrize(
+    ("said", "has_content"),
+    [("", False), ("true", True), ("SPAN_ONLY", True), ("span_and_event", True), ("EVENT_ONLY", False), ("sure", False)],
+)  # fmt: skip
+def test_the_standard_variable_says_whether_content_is_captured(
+    treadle: Any, collector: Collector, said: str, has_content: bool
+):
+    model = treadle.script("answer.json", [{"text": "An answer."}])
+    variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.address}
+    name = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
+
+    ran = treadle("run", "-m", model, "A task.", code=0, **variables, **({name: said} if said else {}))
+
+    sent = b"".join(body for path, body in collector.bodies if path == "/v1/traces")
+    assert (b"An answer." in sent) is has_content
+    assert (name in ran.stderr) is (said == "sure")
+
+
+@pytest.mark.row("E-OTEL-CLI")
+@pytest.mark.parametrize(
+    "wrong",
+    [["-m", "no-such:m"], ["-m", "script:missing.json"], ["-m", "demo", "--tools", "missing.py"], ["-m", "demo", "-C", "nowhere"]],
+)  # fmt: skip
+def test_a_wrong_option_sends_no_path_and_no_stack_trace(treadle: Any, collector: Collector, wrong: list[str]):
+    treadle("run", *wrong, "go", OTEL_EXPORTER_OTLP_ENDPOINT=collector.address)
+
+    sent = b"".join(body for path, body in collector.bodies if path == "/v1/traces")
+    for said in (b"Traceback", b"exception", b".py", b"missing", str(treadle.folder).encode()):
+        assert said not in sent
+
+
+@pytest.mark.row("E-OTEL-CLI")
+@pytest.mark.parametrize(
     "variables",
     [
         {},

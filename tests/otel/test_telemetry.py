@@ -1,24 +1,29 @@
 """Telemetry: spans and metrics of real runs, as an exporter of the SDK receives them, and a receiver of OTLP over HTTP."""
 
 import asyncio
+import json
 import os
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.metadata import version
 from typing import Any
 
 import pytest
+from conventions import ALLOWED, REQUIRED, SCHEMAS
 from opentelemetry import trace
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.semconv._incubating.attributes import gen_ai_attributes
+from opentelemetry.semconv.schemas import Schemas
 from opentelemetry.trace import StatusCode
 
-from treadle import Agent, Price, ToolContext, allow, open_session, run_process, tool
+from treadle import Agent, Price, ToolContext, allow, open_session, resolve_model, run_process, tool
 from treadle.otel import Telemetry
 from treadle.testing import MockProvider, ScriptedModel, call, text
 
@@ -71,8 +76,6 @@ async def test_a_run_is_one_tree_of_spans_by_the_conventions_below_the_callers(s
         MockProvider(turns).in_thread() as provider,
         seen.tracers.get_tracer("caller").start_as_current_span("request"),
     ):
-        from treadle import resolve_model
-
         model = resolve_model(
             "openai-chat:m-1", base_url=provider.base_url, api_key="k", price=Price(input=1, output=2)
         )
@@ -281,6 +284,113 @@ async def test_failures_are_marked_and_calls_that_never_started_have_no_span(see
     assert "sk-secret" not in str([one.to_json() for one in seen.exporter.get_finished_spans()])
 
 
+DOORS = {
+    "openai-chat:m-1": ("openai", {"temperature": 0.5, "max_tokens": 100, "stop": "END", "seed": 7}),
+    "openai:m-1": ("openai", {"temperature": 0.5, "max_output_tokens": 100}),
+    "anthropic:m-1": ("anthropic", {"temperature": 0.5, "max_tokens": 100, "stop_sequences": ["END"], "top_k": 3}),
+    "gemini:m-1": ("gcp.gemini", {"generationConfig": {"temperature": 0.5, "maxOutputTokens": 100, "stopSequences": ["END"]}}),
+    "cohere:m-1": ("cohere", {"temperature": 0.5, "max_tokens": 100, "k": 3, "p": 0.75}),
+}  # fmt: skip
+PARAMETERS = {
+    "openai-chat:m-1": {"temperature": 0.5, "max_tokens": 100, "stop_sequences": ("END",), "seed": 7},
+    "openai:m-1": {"temperature": 0.5, "max_tokens": 100},
+    "anthropic:m-1": {"temperature": 0.5, "max_tokens": 100, "stop_sequences": ("END",), "top_k": 3},
+    "gemini:m-1": {"temperature": 0.5, "max_tokens": 100, "stop_sequences": ("END",)},
+    "cohere:m-1": {"temperature": 0.5, "max_tokens": 100, "top_k": 3, "top_p": 0.75},
+}
+PUBLISHED = {
+    value for name, value in vars(gen_ai_attributes).items() if name.startswith("GEN_AI") and isinstance(value, str)
+}
+
+
+def follows_the_conventions(span: ReadableSpan) -> None:
+    """Raise AssertionError where a span has what the conventions do not allow, or lacks what they require."""
+    operation = span.attributes["gen_ai.operation.name"]
+    theirs = {name for name in span.attributes if not name.startswith("treadle.")}
+    assert theirs <= ALLOWED[operation], theirs - ALLOWED[operation]
+    assert REQUIRED[operation] <= theirs
+    assert {name for name in theirs if name.startswith("gen_ai.")} <= PUBLISHED
+    for name, schema in SCHEMAS.items():
+        if name in span.attributes:
+            schema.validate(json.loads(span.attributes[name]))
+    scope = span.instrumentation_scope
+    assert (scope.name, scope.version) == ("treadle", version("treadle"))
+    assert scope.schema_url in {one.value for one in Schemas}
+
+
+@pytest.mark.row("E10")
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("stream", [True, False])
+async def test_each_dialects_spans_follow_the_published_conventions(door: str, stream: bool):
+    provider_name, options = DOORS[door]
+    seen = Seen(content=True)
+    with MockProvider([call("look", place="A"), text("Done.")]).in_thread() as provider:
+        address = provider.base_url
+        model = resolve_model(door, base_url=provider.base_url, api_key="k", options=options, stream=stream)
+        agent = Agent(model, instructions="Be brief.", tools=[look], subscribers=[seen.telemetry])
+        result = await agent.run("Look at A.")
+
+    assert result.completed, result.message
+    spans = seen.exporter.get_finished_spans()
+    for span in spans:
+        follows_the_conventions(span)
+    first, second = (dict(one.attributes) for one in spans if one.name == "chat m-1")
+    contents = {name: json.loads(second[name]) for name in SCHEMAS if name in second}
+    (tool_,) = contents.pop("gen_ai.tool.definitions")
+    assert (tool_["type"], tool_["name"], tool_["description"].split("\n")[0]) == (
+        "function",
+        "look",
+        "Look at a place.",
+    )
+    called = json.loads(first["gen_ai.output.messages"])[0]["parts"][0]
+    assert called == {"type": "tool_call", "id": called["id"], "name": "look", "arguments": {"place": "A"}}
+    assert json.loads(first["gen_ai.output.messages"]) == [
+        {"role": "assistant", "parts": [called], "finish_reason": "tool_call"}
+    ]
+    assert contents == {
+        "gen_ai.system_instructions": [{"type": "text", "content": "Be brief."}],
+        "gen_ai.input.messages": [
+            {"role": "user", "parts": [{"type": "text", "content": "Look at A."}]},
+            {"role": "assistant", "parts": [called]},
+            {
+                "role": "tool",
+                "parts": [{"type": "tool_call_response", "id": called["id"], "response": "Nothing at A."}],
+            },
+        ],
+        "gen_ai.output.messages": [
+            {"role": "assistant", "parts": [{"type": "text", "content": "Done."}], "finish_reason": "stop"}
+        ],
+    }
+    assert {name: first.get(f"gen_ai.request.{name}") for name in PARAMETERS[door]} == PARAMETERS[door]
+    assert first.get("gen_ai.request.stream") is (True if stream else None)
+    assert (first["gen_ai.provider.name"], first["server.address"]) == (provider_name, "127.0.0.1")
+    assert f":{first['server.port']}" in address
+    assert first["gen_ai.response.id"]
+    assert first["gen_ai.response.id"] != second["gen_ai.response.id"]
+    # Cohere's answers name no model, and the mock of Gemini's names itself.
+    assert first.get("gen_ai.response.model") == {"cohere:m-1": None, "gemini:m-1": "mock"}.get(door, "m-1")
+    (run,) = runs(seen)
+    assert run.attributes["gen_ai.response.finish_reasons"] == ("stop",)
+    assert json.loads(run.attributes["gen_ai.system_instructions"]) == contents["gen_ai.system_instructions"]
+    assert json.loads(run.attributes["gen_ai.output.messages"]) == contents["gen_ai.output.messages"]
+
+
+@pytest.mark.row("E10")
+async def test_content_that_is_too_long_stays_json_of_its_schema():
+    seen = Seen(content=True)
+    model = ScriptedModel(
+        [call("look", place="x" * 40_000), *[call("look", place=f"{n}") for n in range(40)], text("y" * 40_000)]
+    )
+    await Agent(model, instructions="z" * 40_000, tools=[look], subscribers=[seen.telemetry]).run("Look. " * 10_000)
+
+    spans = seen.exporter.get_finished_spans()
+    for span in spans:
+        follows_the_conventions(span)
+    assert max(len(str(value)) for span in spans for value in span.attributes.values()) <= 16_001
+    last = json.loads(spans[-2].attributes["gen_ai.input.messages"])
+    assert last[-1]["parts"][0]["response"] == "Nothing at 39."
+
+
 @pytest.mark.row("E10")
 async def test_content_is_left_out_unless_it_is_wanted_and_then_without_secrets():
     secret = "ghp_" + "a1B2" * 9
@@ -301,8 +411,6 @@ async def test_content_is_left_out_unless_it_is_wanted_and_then_without_secrets(
 @pytest.mark.row("E10")
 async def test_tokens_durations_and_cost_are_measured(seen: Seen):
     with MockProvider([call("look", place="A"), text("Done.")]).in_thread() as provider:
-        from treadle import resolve_model
-
         model = resolve_model(
             "openai-chat:m-1", base_url=provider.base_url, api_key="k", price=Price(input=1, output=2)
         )

@@ -935,6 +935,7 @@ async def test_a_stream_becomes_deltas_and_one_whole_message():
         CallReady(call("c", "grep", '{"a": 1}', signature)),
     ]
     assert end == ModelEnd(
+        response_id="resp_1",
         parts=(
             Thinking(text="One.\n\nTwo.", payload=thought),
             Text("I look.", '{"id":"msg_1","status":"completed"}'),

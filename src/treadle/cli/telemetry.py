@@ -4,6 +4,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from importlib.metadata import version
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -93,8 +94,17 @@ def _measured(command: str, environment: Mapping[str, str], handed: Mapping[str,
     before = context.attach(propagate.extract(dict(handed)))
     measured = _CURRENT.set(Telemetry(tracer_provider=tracers, meter_provider=meters))
     try:
-        with trace.get_tracer("treadle", tracer_provider=tracers).start_as_current_span(f"treadle {command}"):
-            yield
+        tracer = trace.get_tracer("treadle", version("treadle"), tracers)
+        # What is said of a failure holds paths and options of the person: the class alone is sent.
+        with tracer.start_as_current_span(
+            f"treadle {command}", record_exception=False, set_status_on_exception=False
+        ) as span:
+            try:
+                yield
+            except Exception as error:
+                span.set_attribute("error.type", type(error).__name__)
+                span.set_status(trace.StatusCode.ERROR)
+                raise
     finally:
         _CURRENT.reset(measured)
         context.detach(before)

@@ -3,12 +3,13 @@
 from collections.abc import Sequence
 
 from treadle.events import Subscriber
-from treadle.ports import RunTracer
+from treadle.ports import Model, ModelRequest, RequestTracer, RunTracer
 from treadle.redaction import redacted_logger
+from treadle.sessions.ledger import Ledger
 from treadle.state import RunState
 from treadle.tools import JsonObject
 
-__all__ = ["link_runs", "traced_origin"]
+__all__ = ["link_runs", "show_request", "traced_origin"]
 
 logger = redacted_logger(__name__)
 
@@ -50,3 +51,13 @@ def link_runs(subscribers: Sequence[Subscriber], run: RunState | None) -> None:
                 tracer.link(run.id, headers)
             except Exception:  # as above
                 logger.exception("A subscriber raised at link; the run continues without its link")
+
+
+def show_request(ledger: Ledger, act: str | None, request: ModelRequest, model: Model) -> None:
+    """Show a request whose `model.started` is recorded to each subscriber that traces requests."""
+    for tracer in ledger.subscribers:
+        if isinstance(tracer, RequestTracer):
+            try:
+                tracer.model_request(ledger.state.id, act, request, model)
+            except Exception:  # as above
+                logger.exception("A subscriber raised at model_request; the request is sent without it")

@@ -65,6 +65,10 @@ class ModelFinished(Event, frozen=True, kw_only=True, tag="model.finished"):
     """Text of the response that only repeated a call's arguments: it is no part of the message."""
     turns: int = 1
     """Responses that the step took; their usage and cost are in it."""
+    response_id: str = ""
+    """The provider's id of the response; empty where it has none."""
+    response_model: str = ""
+    """The exact name of the model that answered, as the provider says; empty where it does not."""
 
 
 class ModelFailed(Event, frozen=True, kw_only=True, tag="model.failed"):

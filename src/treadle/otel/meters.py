@@ -1,5 +1,6 @@
 """Meters: durations, tokens and cost of runs, requests and calls. Knows no span."""
 
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from opentelemetry import metrics
@@ -17,7 +18,7 @@ class Meters:
     """The instruments."""
 
     def __init__(self, provider: "MeterProvider | None") -> None:
-        meter = metrics.get_meter("treadle", meter_provider=provider)
+        meter = metrics.get_meter("treadle", version("treadle"), provider, names.SCHEMA_URL)
         self._duration = meter.create_histogram(
             names.DURATION,
             unit="s",
@@ -49,6 +50,7 @@ class Meters:
             return
         about = {**shared, names.OPERATION: "chat"}
         if isinstance(event, ModelFinished):
+            about |= {names.RESPONSE_MODEL: event.response_model} if event.response_model else {}
             self._duration.record(event.duration_seconds, about)
             if event.first_token_seconds is not None:
                 self._first.record(event.first_token_seconds, about)

@@ -1,12 +1,11 @@
 """Spans: one for each run, request and call that is under way. Holds them between their events; measures nothing."""
 
 import contextvars
-import json
 from collections import OrderedDict
 from collections.abc import Mapping
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 from opentelemetry import context as otel_context
 from opentelemetry import propagate, trace
 from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode
@@ -28,7 +27,8 @@ from treadle.events import (
     ToolSuspended,
 )
 from treadle.otel import names
-from treadle.ports import TRACE
+from treadle.otel.contents import answer, arguments_of, definitions, fitted, instructions, messages, said
+from treadle.ports import TRACE, Model, ModelRequest, asked_model, place_of
 
 if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
@@ -38,7 +38,6 @@ __all__ = ["Spans", "Working"]
 _MOST_RUNS = 10_000
 """Runs whose end was not reported, because their process was stopped in the middle: the oldest is forgotten."""
 _MOST_EARLIER = 2_000
-_MOST_CHARS = 16_000
 
 
 class Working:
@@ -53,6 +52,9 @@ class Working:
         self.calls: dict[str, tuple[Span, contextvars.Context]] = {}
         self.arguments: dict[str, str] = {}
         """Of the calls of the last response, where content is wanted."""
+        self.finish = "stop"
+        """Why the last response ended."""
+        self.has_instructions = False
         self.input_tokens = self.output_tokens = 0
 
 
@@ -64,7 +66,7 @@ class Spans:
     """
 
     def __init__(self, provider: "TracerProvider | None", *, redactor: Redactor | None) -> None:
-        self._tracer = trace.get_tracer("treadle", tracer_provider=provider)
+        self._tracer = trace.get_tracer("treadle", version("treadle"), provider, names.SCHEMA_URL)
         self._redactor = redactor
         self._runs: OrderedDict[tuple[str, str], Working] = OrderedDict()
         self._earlier: OrderedDict[str, Link] = OrderedDict()
@@ -113,7 +115,7 @@ class Spans:
     def note_task(self, event: MessageAdded) -> None:
         """Add the task to the run's span, where content is wanted."""
         if event.source == "task" and (run := self._run(event)) is not None:
-            self._say(run.span, names.INPUT_MESSAGES, [_message("user", event.message.text)])
+            self._say(run.span, names.INPUT_MESSAGES, messages([event.message]))
 
     def end_run(self, event: RunFinished | RunPaused) -> dict[str, Any]:
         """End a run's span; return what its metrics share."""
@@ -128,7 +130,8 @@ class Spans:
             span.set_attribute(names.STATUS, event.status)
             if event.status == "failed":
                 _fail(span, event.reason)
-            self._say(span, names.OUTPUT_MESSAGES, [_message("assistant", event.text)])
+            if event.text:
+                self._say(span, names.OUTPUT_MESSAGES, answer(event.text, run.finish))
         else:
             span.set_attribute(names.STATUS, "paused")
         if not (isinstance(event, RunFinished) and event.completed):
@@ -196,17 +199,49 @@ class Spans:
             span.set_attribute(names.COST, float(cost))
         match event:
             case ModelFinished():
-                span.set_attribute(names.FINISH_REASONS, [names.finish_of(str(event.finish))])
-                if event.first_token_seconds is not None:
-                    span.set_attribute(names.FIRST_CHUNK, event.first_token_seconds)
-                self._say(span, names.OUTPUT_MESSAGES, [_message("assistant", event.message.text)])
-                run.arguments = {} if self._redactor is None else {one.id: one.arguments for one in event.message.calls}
+                self._note_response(run, span, event)
             case ModelFailed():
                 _fail(span, str(event.status or event.error))
             case ModelDiscarded():
                 _fail(span, "discarded")
         span.end()
         return run.attributes
+
+    def _note_response(self, run: Working, span: Span, event: ModelFinished) -> None:
+        finish = names.finish_of(str(event.finish))
+        found = {names.RESPONSE_ID: event.response_id, names.RESPONSE_MODEL: event.response_model}
+        span.set_attributes({name: value for name, value in found.items() if value})
+        span.set_attribute(names.FINISH_REASONS, [finish])
+        if event.first_token_seconds is not None:
+            span.set_attribute(names.FIRST_CHUNK, event.first_token_seconds)
+        self._say(span, names.OUTPUT_MESSAGES, said(event.message.parts, finish))
+        if event.act is None:
+            run.finish = finish
+            run.span.set_attribute(names.FINISH_REASONS, [finish])
+            run.arguments = {} if self._redactor is None else {one.id: one.arguments for one in event.message.calls}
+
+    def show_request(self, session_id: str, act: str | None, request: ModelRequest, model: Model) -> None:
+        """Add what a request asks, where, and with which parameters."""
+        run = next((run for (session, _), run in reversed(self._runs.items()) if session == session_id), None)
+        span = None if run is None else run.models.get(act or "")
+        if run is None or span is None:
+            return
+        options, place = place_of(asked_model(model))
+        span.set_attributes(names.parameters_of(options))
+        if place is not None:
+            span.set_attributes({names.SERVER_ADDRESS: place[0], names.SERVER_PORT: place[1]})
+        if request.output_schema is not None:
+            span.set_attribute(names.OUTPUT_TYPE, "json")
+        if self._redactor is None:
+            return
+        self._say(span, names.INPUT_MESSAGES, messages(request.messages))
+        if request.instructions:
+            self._say(span, names.SYSTEM_INSTRUCTIONS, instructions(request.instructions))
+            if not act and not run.has_instructions:
+                run.has_instructions = True
+                self._say(run.span, names.SYSTEM_INSTRUCTIONS, instructions(request.instructions))
+        if request.tools:
+            self._say(span, names.TOOL_DEFINITIONS, definitions(request.tools))
 
     # --- calls
 
@@ -224,7 +259,6 @@ class Spans:
             kind=SpanKind.INTERNAL,
             attributes={
                 names.OPERATION: "execute_tool",
-                names.CONVERSATION: event.session_id,
                 names.TOOL_NAME: event.tool,
                 names.TOOL_CALL: event.call_id,
                 names.TOOL_TYPE: "function",
@@ -234,7 +268,7 @@ class Spans:
         )
         given = run.arguments.get(event.call_id) if event.call is None else event.call.arguments
         if given is not None:
-            self._say(span, names.TOOL_ARGUMENTS, given)
+            self._say(span, names.TOOL_ARGUMENTS, arguments_of(given) if isinstance(given, str) else given)
         run.calls[event.call_id] = (span, _inside(trace.set_span_in_context(span, above)))
 
     def context_of(self, session_id: str, call_id: str) -> contextvars.Context | None:
@@ -275,13 +309,7 @@ class Spans:
         """Add content, where it is wanted: bounded, and without the secrets that are known."""
         if self._redactor is None:
             return
-        shown = self._redactor.value(msgspec.to_builtins(value))
-        text = shown if isinstance(shown, str) else json.dumps(shown, ensure_ascii=False)
-        span.set_attribute(name, text if len(text) <= _MOST_CHARS else f"{text[:_MOST_CHARS]}…")
-
-
-def _message(role: str, text: str) -> dict[str, Any]:
-    return {"role": role, "parts": [{"type": "text", "content": text}]}
+        span.set_attribute(name, fitted(self._redactor.value(value)))
 
 
 def _fail(span: Span, kind: str) -> None:

@@ -22,6 +22,7 @@ from treadle.events import (
     ToolStarted,
     ToolSuspended,
 )
+from treadle.ports import Model, ModelRequest
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider
@@ -46,7 +47,8 @@ class Telemetry:
     Args:
         tracer_provider: Where spans go; None for the one that the process has set.
         meter_provider: Where metrics go; None for the one that the process has set.
-        content: Whether spans hold the task, answers, arguments and results, each up to 16,000 characters, without known secrets.
+        content: Whether spans hold instructions, messages, arguments and results, each up to 16,000 characters, without known secrets.
+            None: as the variable `OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT` says; without it they do not.
 
     Raises:
         ConfigurationError: The package opentelemetry-api is not installed, or what was given as a provider has not its method.
@@ -61,10 +63,11 @@ class Telemetry:
         *,
         tracer_provider: "TracerProvider | None" = None,
         meter_provider: "MeterProvider | None" = None,
-        content: bool = False,
+        content: bool | None = None,
     ) -> None:
-        if not isinstance(content, bool):
-            raise ConfigurationError(f"Telemetry(content=...) must be True or False; got {content!r:.60}.")
+        if not isinstance(content, bool | None):
+            raise ConfigurationError(f"Telemetry(content=...) must be True, False or None; got {content!r:.60}.")
+        wants = _wants_content(os.environ) if content is None else content
         for name, given, method in (
             ("tracer_provider", tracer_provider, "get_tracer"),
             ("meter_provider", meter_provider, "get_meter"),
@@ -79,7 +82,7 @@ class Telemetry:
                 "Telemetry needs the package opentelemetry-api. Install it: pip install '.[otel]' in the project's folder"
             ) from exc
         self._meters: Meters = Meters(meter_provider)
-        self._spans: Spans = Spans(tracer_provider, redactor=Redactor.for_environment(os.environ) if content else None)
+        self._spans: Spans = Spans(tracer_provider, redactor=Redactor.for_environment(os.environ) if wants else None)
         self._has_failed = False
 
     def __call__(self, event: AnyEvent) -> None:
@@ -99,6 +102,13 @@ class Telemetry:
         except Exception as exc:  # noqa: BLE001 - as above
             self._failed(exc)
             return None
+
+    def model_request(self, session_id: str, act: str | None, request: ModelRequest, model: Model) -> None:
+        """Take in a request to a model, after its `model.started`: its parameters, its server and, where it is wanted, its content."""
+        try:
+            self._spans.show_request(session_id, act, request, model)
+        except Exception as exc:  # noqa: BLE001 - as above
+            self._failed(exc)
 
     def headers(self) -> dict[str, str]:
         """Return the span that is current, as W3C headers. Runs record it, so that one that continues in another process can link to it."""
@@ -156,3 +166,22 @@ class Telemetry:
                 return lambda: spans.suspend_call(event)
             case _:
                 return None
+
+
+_CAPTURE = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
+_CAPTURES = {
+    "true": True,
+    "span_only": True,
+    "span_and_event": True,
+    "false": False,
+    "no_content": False,
+    "event_only": False,
+}
+"""What OpenTelemetry's instrumentations take, in small letters. We make no events of messages."""
+
+
+def _wants_content(environment: Mapping[str, str]) -> bool:
+    given = environment.get(_CAPTURE, "").strip().lower() or "false"
+    if given not in _CAPTURES:
+        logger.warning("%s is %r: set it to true or false. No content is captured.", _CAPTURE, given[:40])
+    return _CAPTURES.get(given, False)

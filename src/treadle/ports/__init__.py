@@ -39,6 +39,7 @@ from treadle.ports.models import (
     ToolChoice,
     ToolSpec,
     asked_model,
+    place_of,
     tell_counted,
     told_counted,
     window_of,
@@ -53,7 +54,7 @@ from treadle.ports.policies import (
     UnmatchedRule,
 )
 from treadle.ports.toolsets import OpenToolset, Toolset, ToolsetContext, is_toolset
-from treadle.ports.tracing import CallTracer, RunTracer
+from treadle.ports.tracing import CallTracer, RequestTracer, RunTracer
 from treadle.ports.world import Clock, Randomness, Timer
 from treadle.state import InboxMessage as InboxMessage
 from treadle.tools import TRACE
@@ -110,6 +111,7 @@ __all__ = [
     "Randomness",
     "RequestFailed",
     "RequestNeed",
+    "RequestTracer",
     "RequestView",
     "ResponseSetAside",
     "RunTracer",
@@ -129,6 +131,7 @@ __all__ = [
     "facts_of",
     "input_of",
     "is_toolset",
+    "place_of",
     "tell_counted",
     "told_counted",
     "window_of",

@@ -1,9 +1,9 @@
 """The port to a language model: what it is asked, and the parts that it answers with."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from decimal import Decimal
 from enum import StrEnum
-from typing import Literal, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
@@ -33,6 +33,7 @@ __all__ = [
     "ToolChoice",
     "ToolSpec",
     "asked_model",
+    "place_of",
     "tell_counted",
     "told_counted",
     "window_of",
@@ -179,6 +180,10 @@ class ModelEnd(msgspec.Struct, Documented, frozen=True, kw_only=True, tag="end")
     """What the model's option says of calls that stand in the text."""
     calls_in_text: CallsInText | None = None
     """The calls that its text consists of, where that is all there is."""
+    response_id: str = ""
+    """The provider's id of the response; empty where it has none."""
+    response_model: str = ""
+    """The exact name of the model that answered, as the provider says; empty where it does not."""
 
     @property
     def is_broken_off(self) -> bool:
@@ -300,6 +305,13 @@ def asked_model(model: Model) -> Model:
     """Return the model that a request would go to now: of several, the one whose turn it is."""
     choose: Callable[[], Model] | None = getattr(model, "next_model", None)  # `isinstance` of a Protocol is slow
     return model if choose is None else choose()
+
+
+def place_of(model: Model) -> tuple[Mapping[str, Any], tuple[str, int] | None]:
+    """Return with which options a model asks, and at which host and port; nothing where it does not say."""
+    options: Mapping[str, Any] = getattr(model, "asks_with", {})
+    place: tuple[str, int] | None = getattr(model, "asks_at", None)
+    return options, place
 
 
 def window_of(model: Model) -> int | None:

@@ -5,8 +5,9 @@ from contextvars import Context
 from typing import Protocol, runtime_checkable
 
 from treadle.events import AnyEvent
+from treadle.ports.models import Model, ModelRequest
 
-__all__ = ["CallTracer", "RunTracer"]
+__all__ = ["CallTracer", "RequestTracer", "RunTracer"]
 
 
 @runtime_checkable
@@ -63,5 +64,33 @@ class RunTracer(Protocol):
         Args:
             run_id: Id of the run.
             headers: `traceparent`, and perhaps `tracestate`.
+        """
+        ...
+
+
+@runtime_checkable
+class RequestTracer(Protocol):
+    """A subscriber that is shown each request to a model, whole. Events have only its size.
+
+    Example:
+        class Tracer:
+            def __call__(self, event: AnyEvent) -> None: ...
+
+            def model_request(self, session_id: str, act: str | None, request: ModelRequest, model: Model) -> None:
+                print(len(request.messages))
+    """
+
+    def __call__(self, event: AnyEvent) -> None:
+        """Take in one event, as every subscriber does."""
+        ...
+
+    def model_request(self, session_id: str, act: str | None, request: ModelRequest, model: Model) -> None:
+        """Take in a request that is about to be sent, after its `model.started`. It must not raise.
+
+        Args:
+            session_id: Id of the session.
+            act: What the request is for, as in the event; None for a step of the run.
+            request: The request.
+            model: The model that is asked.
         """
         ...

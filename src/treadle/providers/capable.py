@@ -1,6 +1,7 @@
 """Capable: a model and what is known of it. Refuses what the model is known not to take; else it changes nothing that is sent."""
 
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from typing import Any
 
 from treadle.errors import ModelRejected
 from treadle.messages import Media, Result
@@ -15,6 +16,7 @@ from treadle.ports import (
     asked_model,
     facts_of,
     input_of,
+    place_of,
     window_of,
 )
 
@@ -55,6 +57,16 @@ class CapableModel:
     def window(self) -> int | None:
         """How many tokens it takes; None where nobody knows."""
         return self._facts.window or window_of(self._model)
+
+    @property
+    def asks_with(self) -> Mapping[str, Any]:  # Any: options of a vendor
+        """The options of each request, where it says."""
+        return place_of(self._model)[0]
+
+    @property
+    def asks_at(self) -> tuple[str, int] | None:
+        """The host and port of its server, where it has one."""
+        return place_of(self._model)[1]
 
     def next_model(self) -> Model:
         """Return the model that a request would go to now."""

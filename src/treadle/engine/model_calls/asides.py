@@ -15,6 +15,7 @@ from treadle.engine.model_calls.purse import Purse
 from treadle.engine.model_calls.texts import encodable, encodable_part
 from treadle.engine.model_calls.usage import cost_of, estimate, format_cost, whole_usage
 from treadle.engine.rules.retries import model_wait_seconds
+from treadle.engine.traces import show_request
 from treadle.errors import BudgetUsedUp, IncompleteStream, ModelError, ModelRejected, ModelUnavailable
 from treadle.events import ModelFailed, ModelFinished, ModelStarted
 from treadle.messages import Finish, Message, Usage
@@ -105,6 +106,7 @@ class Aside:
             messages=len(request.messages),
         )
         await asides.ledger.record(started)
+        show_request(asides.ledger, self.act, request, asides.model)
         end: ModelEnd | None = None
         stream = asides.model.stream(request)
         try:
@@ -158,6 +160,8 @@ class Aside:
             cost=format_cost(cost),
             attempt=attempt,
             turns=0,
+            response_id=encodable(end.response_id),
+            response_model=encodable(end.response_model),
         )
         await asides.ledger.record(finished, durable=True)  # it is paid: after a crash it counts too
         return message.text

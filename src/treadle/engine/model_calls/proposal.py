@@ -22,6 +22,7 @@ from treadle.engine.spec import AgentSpec
 from treadle.engine.tool_calls import refusals
 from treadle.engine.tool_calls.batch import Proposal
 from treadle.engine.tool_calls.early import EarlyCalls
+from treadle.engine.traces import show_request
 from treadle.errors import ContextOverflow, IncompleteStream, ModelError, shown
 from treadle.events import ModelFailed, ModelFinished, ModelStarted
 from treadle.messages import Finish
@@ -85,6 +86,7 @@ class Proposer:
             if (reached := await self._purse.take(request, self._model.price)) is not None:
                 return limit_stop(reached)
             await self._ledger.record(self._started(request, need))
+            show_request(self._ledger, None, request, self._model)
             response = self._collector(request, step=need.step, attempt=need.attempt)
             self._early.listen(0 if closing or self._hooks.sees_responses else room, tool_choice=request.tool_choice)
             error = await self._attempt(response)

@@ -231,6 +231,8 @@ class ResponseCollector:
             closing=closing,
             dropped_text=end.dropped_text,
             turns=self._turns,
+            response_id=encodable(end.response_id),
+            response_model=encodable(end.response_model),
             duration_seconds=round(self._ledger.clock.monotonic() - begun, 6),
             first_token_seconds=None if first_at is None else round(first_at - begun, 6),
         )

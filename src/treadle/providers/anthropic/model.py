@@ -91,7 +91,9 @@ class Anthropic(DialectModel):
             timeouts=timeouts,
             door=door,
         )
-        super().__init__(name, price, server, thinking_tags=thinking_tags, text_calls=text_calls)
+        super().__init__(
+            name, price, server, options, stream=stream, thinking_tags=thinking_tags, text_calls=text_calls
+        )
         self._reader = InvokedResponse if door.is_framed else AnthropicResponse
         self._requests = AnthropicRequests(model, origin=name, options=options or {}, stream=stream, fields=door.fields)
 

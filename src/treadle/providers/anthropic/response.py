@@ -26,6 +26,8 @@ __all__ = ["AnthropicResponse", "InvokedResponse"]
 class _Message(msgspec.Struct):
     usage: Any = None
     container: Any = None
+    id: Any = None
+    model: Any = None
 
 
 class _Event(msgspec.Struct):
@@ -45,6 +47,8 @@ class _Whole(msgspec.Struct):
     usage: Any = None
     container: Any = None
     error: Any = None
+    id: Any = None
+    model: Any = None
 
 
 class _Chunk(msgspec.Struct):
@@ -101,6 +105,7 @@ class AnthropicResponse(BlockResponse[AnswerBlock]):
         self._count(whole.usage)
         self._take_container(whole.container)
         self._reason = text_or_nothing(whole.stop_reason)
+        self.id, self.model = text_or_nothing(whole.id), text_or_nothing(whole.model)
         return self._take_blocks(map(AnswerBlock, whole.content))
 
     def end(self) -> ModelEnd:
@@ -141,6 +146,7 @@ class AnthropicResponse(BlockResponse[AnswerBlock]):
             self._blocks.start()
         if event.message is not None:
             self._take_container(event.message.container)
+            self.id, self.model = text_or_nothing(event.message.id), text_or_nothing(event.message.model)
         if event.delta is not None:
             self._take_container(event.delta.container)
             self._reason = text_or_nothing(event.delta.stop_reason) or self._reason

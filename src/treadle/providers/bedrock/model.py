@@ -76,7 +76,9 @@ class Bedrock(DialectModel):
             timeouts=timeouts,
             door=Door(name=door.name, path=path, credentials=door.credentials),
         )
-        super().__init__(name, price, server, thinking_tags=thinking_tags, text_calls=text_calls)
+        super().__init__(
+            name, price, server, options, stream=stream, thinking_tags=thinking_tags, text_calls=text_calls
+        )
         self._requests = BedrockRequests(model, origin=name, options=options or {})
 
     def _asking(self, request: ModelRequest) -> Callable[[], Awaitable[Answer]]:

@@ -69,7 +69,9 @@ class Cohere(DialectModel):
             headers=headers,
             timeouts=timeouts,
         )
-        super().__init__(name, price, server, thinking_tags=thinking_tags, text_calls=text_calls)
+        super().__init__(
+            name, price, server, options, stream=stream, thinking_tags=thinking_tags, text_calls=text_calls
+        )
         self._requests = CohereRequests(model, origin=name, options=options or {}, stream=stream)
 
     def _asking(self, request: ModelRequest) -> Callable[[], Awaitable[Answer]]:

@@ -44,6 +44,7 @@ class _Added(msgspec.Struct):
 
 class _Event(msgspec.Struct):
     type: Any = None
+    id: Any = None
     index: Any = None
     delta: _Delta | None = None
     message: Any = None
@@ -58,6 +59,7 @@ class _Message(msgspec.Struct):
 
 
 class _Whole(msgspec.Struct):
+    id: Any = None
     message: _Message | str | None = None
     finish_reason: Any = None
     usage: Any = None
@@ -113,6 +115,7 @@ class CohereResponse(BlockResponse[CohereBlock]):
     def add_whole(self, body: bytes) -> list[ModelPart]:
         """Take an answer that is one JSON object. Raises as `add` does, and `IncompleteStream` where it has no finish reason."""
         whole = decode(body, _wholes)
+        self.id = text_or_nothing(whole.id)
         if whole.error:
             raise AnswerError(whole.error)
         if isinstance(whole.message, str):
@@ -139,6 +142,7 @@ class CohereResponse(BlockResponse[CohereBlock]):
                 return self._take_call(event, added.tool_calls)
             case "tool-call-end":
                 return self._blocks.close(_place_of_call(_index(event)))
+        self.id = self.id or text_or_nothing(event.id)  # the first event has it
         self._take_mark(event.type, delta)
         return []
 

@@ -74,7 +74,9 @@ class Gemini(DialectModel):
             timeouts=timeouts,
             door=door,
         )
-        super().__init__(name, price, server, thinking_tags=thinking_tags, text_calls=text_calls)
+        super().__init__(
+            name, price, server, options, stream=stream, thinking_tags=thinking_tags, text_calls=text_calls
+        )
         if stream:
             # Without it the vendor sends one JSON list, which has no event to start early on.
             self._server.endpoint.url = self._server.endpoint.url.update_query(alt="sse")

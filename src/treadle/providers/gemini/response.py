@@ -39,6 +39,8 @@ class _Chunk(msgspec.Struct, rename="camel"):
     prompt_feedback: Any = None
     usage_metadata: Any = None
     error: Any = None
+    response_id: Any = None
+    model_version: Any = None
 
 
 _chunks = msgspec.json.Decoder(_Chunk)
@@ -134,6 +136,8 @@ class GeminiResponse(Response):
         if chunk.error:
             raise AnswerError(chunk.error)
         self.counted = _usage(chunk.usage_metadata) or self.counted
+        if not self.id and not self.model:
+            self.id, self.model = text_or_nothing(chunk.response_id), text_or_nothing(chunk.model_version)
         parts: list[ModelPart] = []
         for candidate in chunk.candidates or ():
             if candidate is not None and not candidate.index:  # the first one only, should an option ask for more

@@ -1,8 +1,8 @@
 """Model: what the models of all dialects are and do alike. A dialect's own class says how a request is written and an answer read."""
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from typing import Final, TypeVar
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from typing import Any, Final, TypeVar
 
 from treadle.fields import explained
 from treadle.ports import ModelPart, ModelRequest, Pricing, TextCalls
@@ -23,12 +23,22 @@ class DialectModel(ABC):
         name: With the dialect before it.
         price: What it costs, or None when nobody knows.
         server: Where it is asked.
+        options: Further fields of each request's body.
+        stream: Whether it is asked for a stream.
         thinking_tags: How reasoning that the server leaves in the text is told.
         text_calls: What happens to calls that the server leaves in the text.
     """
 
     def __init__(
-        self, name: str, price: Pricing | None, server: Server, *, thinking_tags: ThinkingTags, text_calls: TextCalls
+        self,
+        name: str,
+        price: Pricing | None,
+        server: Server,
+        options: Mapping[str, Any] | None,
+        *,
+        stream: bool,
+        thinking_tags: ThinkingTags,
+        text_calls: TextCalls,
     ) -> None:
         self._thinking_tags = thinking_tags
         self._text_calls = text_calls
@@ -37,6 +47,14 @@ class DialectModel(ABC):
         self.price: Final = price
         """What it costs, or None when nobody knows."""
         self._server = server
+        self.asks_with: Final = {**(options or {}), "stream": stream}
+        """The options of each request, and whether it asks for a stream."""
+
+    @property
+    def asks_at(self) -> tuple[str, int]:
+        """The host and port of its server."""
+        url = self._server.endpoint.url
+        return url.host or "", url.port or 443
 
     @explained
     def stream(self, request: ModelRequest) -> AsyncGenerator[ModelPart]:

@@ -29,6 +29,7 @@ _MAX_BLANKS = 1024 * 1024
 
 _MAX_NAME_CHARS = 100_000
 """Of the name and the id of one call: nobody writes such a name, and each record of the call repeats it."""
+_MAX_ID_CHARS = 200
 _MAX_CALLS = 1024
 """Calls that one response may propose."""
 
@@ -80,6 +81,10 @@ class Response(Protocol):
     """How reasoning that the server leaves in the text is told."""
     text_calls: TextCalls = "tell"
     """What happens to calls that the server leaves in the text."""
+    id: str = ""
+    """The provider's id of the response; empty until it is known."""
+    model: str = ""
+    """The model that answers, as the provider says; empty until it is known."""
 
     def add(self, data: bytes) -> list[ModelPart]:
         """Take one event of a stream.
@@ -194,7 +199,12 @@ def _ended(response: Response, thoughts: ThoughtText, answer: Answer) -> list[Mo
     """Return what ends a response: text that was held back, and the whole message."""
     end = response.end()
     _check_size(end, answer)
-    end = msgspec.structs.replace(thoughts.ended(repaired_end(end)), text_calls=response.text_calls)
+    end = msgspec.structs.replace(
+        thoughts.ended(repaired_end(end)),
+        text_calls=response.text_calls,
+        response_id=response.id[:_MAX_ID_CHARS],
+        response_model=response.model[:_MAX_ID_CHARS],
+    )
     return [*thoughts.rest(), end]
 
 

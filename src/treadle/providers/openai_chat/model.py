@@ -103,7 +103,9 @@ class OpenAIChat(DialectModel):
             timeouts=timeouts,
             door=door,
         )
-        super().__init__(name, price, server, thinking_tags=thinking_tags, text_calls=text_calls)
+        super().__init__(
+            name, price, server, options, stream=stream, thinking_tags=thinking_tags, text_calls=text_calls
+        )
         self._requests = ChatRequests(
             model,
             origin=name,

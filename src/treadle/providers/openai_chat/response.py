@@ -55,6 +55,8 @@ class _Chunk(msgspec.Struct, gc=False):
     usage: Any = None
     error: Any = None
     object: Any = None
+    id: Any = None
+    model: Any = None
 
 
 _chunks = msgspec.json.Decoder(_Chunk)
@@ -147,6 +149,8 @@ class ChatResponse(Response):
             self.counted = _usage(chunk.usage) or self.counted
             if self.is_whole and not chunk.choices:  # the vendor's last word before [DONE]
                 self.may_go_on = False
+        if chunk.id and not self.id:
+            self.id, self.model = text_or_nothing(chunk.id), text_or_nothing(chunk.model)
         parts: list[ModelPart] = []
         if chunk.choices is None:
             return parts

@@ -49,6 +49,7 @@ class _Body(msgspec.Struct):
     output: list[msgspec.Raw] | None = None
     usage: Any = None
     object: Any = None
+    model: Any = None
 
 
 class _Event(msgspec.Struct):
@@ -233,6 +234,7 @@ class ResponsesResponse(Response):
     def _conclude(self, body: _Body, parts: list[ModelPart], *, status: str | None = None) -> None:
         """Take the end of the response: its status, and the items that no event brought."""
         self._body, self.counted = body, _usage(body.usage)
+        self.id, self.model = text_or_nothing(body.id), text_or_nothing(body.model)
         reported = self._worst(text_or_nothing(body.status), status)
         _check_status(reported, body)
         for slot, item in self._slots.missing([read_item(raw) for raw in body.output or ()]):
