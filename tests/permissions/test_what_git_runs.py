@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -81,6 +82,15 @@ async def test_outside_of_a_repository_nothing_is(tmp_path):
 
 
 # --- what runs unasked
+
+
+@pytest.fixture
+def environment() -> Iterator[dict[str, str]]:
+    """The environment of this process, which is as before once the test has ended."""
+    before = dict(os.environ)
+    yield os.environ  # type: ignore[misc]  # it is one in all that matters here
+    os.environ.clear()
+    os.environ.update(before)
 
 
 def git(folder: Path, *words: str) -> None:
@@ -182,12 +192,12 @@ async def test_what_reading_commands_never_start_costs_no_question(brought: Path
         assert (await ran_unasked(brought, line), (brought.parent / "ran").exists()) == ("completed", False), line
 
 
-async def test_the_environment_names_no_program_of_git(brought: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_the_environment_names_no_program_of_git(brought: Path, environment: dict[str, str]):
     for name in ("GIT_EXTERNAL_DIFF", "GIT_PAGER", "GIT_SSH_COMMAND", "GIT_EDITOR", "PAGER"):
-        monkeypatch.setenv(name, str(brought / "evil"))
-    monkeypatch.setenv("GIT_CONFIG_COUNT", "1")
-    monkeypatch.setenv("GIT_CONFIG_KEY_0", "core.fsmonitor")
-    monkeypatch.setenv("GIT_CONFIG_VALUE_0", str(brought / "evil"))
+        environment[name] = str(brought / "evil")
+    environment["GIT_CONFIG_COUNT"] = "1"
+    environment["GIT_CONFIG_KEY_0"] = "core.fsmonitor"
+    environment["GIT_CONFIG_VALUE_0"] = str(brought / "evil")
     for line in ("git status", "git log -p", "git diff"):
         assert (await ran_unasked(brought, line), (brought.parent / "ran").exists()) == ("completed", False)
     for line in (
@@ -198,10 +208,10 @@ async def test_the_environment_names_no_program_of_git(brought: Path, monkeypatc
         assert (await ran_unasked(brought, line), (brought.parent / "ran").exists()) == ("approval_required", False)
 
 
-async def test_the_persons_own_drivers_and_rules_hold(brought: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_the_persons_own_drivers_and_rules_hold(brought: Path, environment: dict[str, str]):
     home = brought.parent / "home"
     home.mkdir()
-    monkeypatch.setenv("HOME", str(home))
+    environment["HOME"] = str(home)
     (home / ".gitconfig").write_text('[diff "x"]\n\ttextconv = cat\n')
     assert await ran_unasked(brought, "git log -p") == "completed"
     (home / ".gitconfig").write_text("[core]\n\tfsmonitor = ./evil\n")
@@ -217,7 +227,7 @@ async def test_the_persons_own_drivers_and_rules_hold(brought: Path, monkeypatch
 )
 @pytest.mark.parametrize("line", ["ls", "cd bin && ls", "git status"])
 async def test_an_unasked_program_is_none_of_the_projects_own(
-    brought: Path, monkeypatch: pytest.MonkeyPatch, path: str, line: str
+    brought: Path, environment: dict[str, str], path: str, line: str
 ):
     (brought / "bin").mkdir()
     (brought.parent / "link").symlink_to(brought / "bin")
@@ -232,7 +242,7 @@ async def test_an_unasked_program_is_none_of_the_projects_own(
         "HOME": brought.parent / "home",
         "PATH": os.environ["PATH"],
     }
-    monkeypatch.setenv("PATH", ":".join(str(places.get(one, one)) for one in path.split(":")))
+    environment["PATH"] = ":".join(str(places.get(one, one)) for one in path.split(":"))
     is_own = path[:4] in ("BIN:", "LINK", "HOME")
     reason = await ran_unasked(brought, line)
     assert (reason, (brought.parent / "ran").exists()) == ("approval_required" if is_own else "completed", False)

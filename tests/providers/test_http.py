@@ -231,6 +231,43 @@ async def test_a_proxy_that_forbids_the_host_is_told_with_its_status_and_without
     assert proxy.requests[0].line.startswith("CONNECT model.invalid:443 ")
 
 
+@pytest.mark.parametrize(
+    ("host", "no_proxy", "is_direct"),
+    [("10.9.8.7", "10.0.0.0/8", True), ("10.9.8.7", "x.example, 10.1.2.3/8", True), ("11.9.8.7", "10.0.0.0/8", False),
+     ("10.9.8.7:8080", "10.0.0.0/8", True), ("[fd00::1]", "fd00::/8", True), ("[fd00::1]:80", "[fd00::1]", True),
+     ("10.9.8.7", "10.9.8.7", True), ("10.9.8.7", "10.9.8.0/33", False), ("10.9.8.7", "fd00::/8", False),
+     ("10.9.8.7.example", "10.0.0.0/8", False), ("api.example.com", "*.example.com", True),
+     ("example.com", "*.example.com", False), ("api.example.com", ".example.com", True), ("api.example.com", "*", True)],
+)  # fmt: skip
+async def test_no_proxy_names_networks_and_addresses_too(host, no_proxy, is_direct):
+    script = "import sys; from treadle.providers.http.client import proxy_for; print(proxy_for('http', sys.argv[1]))"
+    output, _ = await run_python(
+        script, host, **{**through("http://proxy.invalid:3128", "HTTP"), "NO_PROXY": no_proxy, "no_proxy": no_proxy}
+    )
+    assert (output.strip() == "None") is is_direct
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [("SSL_CERT_FILE", "/nowhere/ca.pem", "SSL_CERT_FILE names '/nowhere/ca.pem', and there is no such file"),
+     ("SSL_CERT_FILE", "/", "SSL_CERT_FILE names '/', and there is no such file"),
+     ("SSL_CERT_DIR", "/nowhere", "SSL_CERT_DIR names '/nowhere', and there is no such folder"),
+     ("REQUESTS_CA_BUNDLE", "/nowhere/ca.pem", "REQUESTS_CA_BUNDLE is not read here: name the file in SSL_CERT_FILE."),
+     ("SSL_CERT_FILE", __file__, "https or http in the base URL. None")],
+)  # fmt: skip
+async def test_certificates_that_the_environment_names_in_vain_are_named_where_tls_fails(name, value, said):
+    async def no_tls(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(no_tls, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        output, _ = await run_python(ASK, f"https://127.0.0.1:{port}/v1", **{name: value})
+    assert output.startswith("ModelRejected: TLS with https://127.0.0.1")
+    assert said.removesuffix(" None") in output
+    assert ("SSL_CERT_FILE" in output) is (" None" not in said and name != "SSL_CERT_DIR")
+
+
 async def test_a_proxy_that_nobody_runs_may_be_tried_again():
     with socket.socket() as reserved:  # bound and not listening
         reserved.bind(("127.0.0.1", 0))

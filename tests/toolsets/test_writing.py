@@ -32,6 +32,31 @@ def test_a_new_file_is_written_with_its_folders(box: Any, root: Path):
     assert [one.name for one in (root / "a/b").iterdir()] == ["c.txt"]
 
 
+@pytest.mark.parametrize("path", ["a/", "a/b/", "a/.", "a/..", ".", "a//"])
+def test_the_path_of_a_folder_makes_no_file(box: Any, root: Path, path: str):
+    for arguments in ({"content": "x"}, {"old_text": "x", "new_text": "y"}):
+        with pytest.raises(InvalidArguments, match=r"names a folder\. Give the path of a file"):
+            box("write" if "content" in arguments else "edit", path=path, **arguments)
+    assert list(root.iterdir()) == []
+
+
+@pytest.mark.parametrize("others", [0, 1, 2])
+def test_other_names_of_a_file_keep_the_old_content_and_the_result_says_so(box: Any, root: Path, others: int):
+    (root / "a.txt").write_text("one\n")
+    names = [root / f"other{number}" for number in range(others)]
+    for name in names:
+        name.hardlink_to(root / "a.txt")
+    box("read", path="a.txt")
+
+    done = box("edit", path="a.txt", old_text="one", new_text="two")["output"]
+
+    said = {0: "", 1: " The file had 1 other name (hard links), which has the old content still.",
+            2: " The file had 2 other names (hard links), which have the old content still."}  # fmt: skip
+    assert done == f"Edited a.txt in 1 place.{said[others]}"
+    assert [name.read_text() for name in names] == ["one\n"] * others
+    assert box("write", path="a.txt", content="three\n")["output"] == "Replaced a.txt: 6 bytes, 1 lines."
+
+
 def test_a_file_that_was_not_read_is_not_changed(box: Any, root: Path):
     (root / "a.txt").write_text("from a person")
 

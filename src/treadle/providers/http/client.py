@@ -4,13 +4,14 @@ import asyncio
 import atexit
 import contextlib
 import io
+import os
 import re
 import ssl
 from asyncio import AbstractEventLoop
 from collections.abc import AsyncGenerator, Mapping
 from contextvars import ContextVar
 from functools import cache
-from ipaddress import ip_address
+from ipaddress import ip_address, ip_network
 from typing import Any, NamedTuple, NoReturn
 from urllib.request import getproxies, proxy_bypass
 from weakref import WeakSet
@@ -32,7 +33,7 @@ from treadle.providers.http.answer import Answer, in_words, no_first_byte
 from treadle.providers.http.endpoint import Endpoint, Timeouts
 from treadle.providers.http.unpacking import ACCEPTED
 
-__all__ = ["MAX_RESPONSE_BYTES", "Answer", "Endpoint", "HttpClient", "Timeouts", "shared_client"]
+__all__ = ["MAX_RESPONSE_BYTES", "Answer", "Endpoint", "HttpClient", "Timeouts", "proxy_for", "shared_client"]
 
 MAX_RESPONSE_BYTES = 64 * 1024 * 1024
 """Bytes of one answer, after decompression."""
@@ -212,7 +213,7 @@ class HttpClient:
     def _proxy(self, endpoint: Endpoint) -> URL | None:
         place = (endpoint.url.scheme, endpoint.url.authority)
         if place not in self._proxies:
-            self._proxies[place] = _proxy_for(*place)
+            self._proxies[place] = proxy_for(*place)
         return self._proxies[place]
 
 
@@ -230,11 +231,16 @@ async def _close(held: _Held) -> None:
     await held.holder.aclose()
 
 
-def _proxy_for(scheme: str, authority: str) -> URL | None:
+def proxy_for(scheme: str, authority: str) -> URL | None:
     """Return the environment's proxy for a server; None for this machine itself, which no proxy can reach for us."""
     proxies = getproxies()
     proxy = proxies.get(scheme) or proxies.get("all")
-    if not proxy or proxy_bypass(authority) or _is_this_machine(authority):
+    if (
+        not proxy
+        or proxy_bypass(authority)
+        or _is_this_machine(authority)
+        or _is_excepted(authority, proxies.get("no"))
+    ):
         return None
     advice = f"Change {scheme.upper()}_PROXY, or put {authority} into NO_PROXY."
     try:
@@ -251,6 +257,36 @@ def _proxy_for(scheme: str, authority: str) -> URL | None:
     return url
 
 
+def _is_excepted(authority: str, no_proxy: str | None) -> bool:
+    """Whether NO_PROXY names a server in a form that the standard library does not read: `10.0.0.0/8`, `[::1]`, `*.example.com`."""
+    host = (URL(f"http://{authority}").host or "").lower()
+    entries = [one.strip().lower().strip("[]") for one in (no_proxy or "").split(",")]
+    if any(host.endswith(one[1:]) for one in entries if one.startswith("*.")):
+        return True
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return False
+    for one in entries:
+        with contextlib.suppress(ValueError):
+            if address in ip_network(one, strict=False):
+                return True
+    return False
+
+
+def _of_certificates() -> str:
+    """Return what is wrong with the certificates that the environment names, with a blank before it; nothing where they are used."""
+    for name, is_there in (("SSL_CERT_FILE", os.path.isfile), ("SSL_CERT_DIR", os.path.isdir)):
+        path = os.environ.get(name)
+        if path and not (is_there(path) and os.access(path, os.R_OK)):
+            kind = "file" if name == "SSL_CERT_FILE" else "folder"
+            return f" {name} names {shown(path, 200)}, and there is no such {kind} that can be read. Correct it, or unset it."
+    other = next((name for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE") if os.environ.get(name)), None)
+    if other is not None and not os.environ.get("SSL_CERT_FILE"):
+        return f" {other} is not read here: name the file in SSL_CERT_FILE."
+    return ""
+
+
 def _is_this_machine(authority: str) -> bool:
     host = URL(f"http://{authority}").host or ""
     try:
@@ -264,7 +300,7 @@ def _raise_unreachable(endpoint: Endpoint, exc: aiohttp.ClientError | OSError) -
     match exc:
         case aiohttp.ClientConnectorCertificateError() | aiohttp.ClientSSLError() | ssl.SSLError():
             raise ModelRejected(
-                f"TLS with {shown} failed: {in_words(exc)}. Check the certificate, and https or http in the base URL."
+                f"TLS with {shown} failed: {in_words(exc)}. Check the certificate, and https or http in the base URL.{_of_certificates()}"
             ) from exc
         case aiohttp.ClientHttpProxyError():
             # From None here and below: the representation of this error shows the request's headers, the key among them.

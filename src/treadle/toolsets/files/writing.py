@@ -79,7 +79,7 @@ def write_tool(root: Root) -> Tool:
         },
         run=partial(_write, root),
         aliases=PATH_NAMES,
-        validate=lambda given: root.check(given["path"]),
+        validate=partial(_check_file, root),
         examples=({"path": "notes/today.md", "content": "# Today\n"},),
     )
 
@@ -139,6 +139,13 @@ def _changing(root: Root, **own: Any) -> Tool:  # Any: the fields in which write
     )
 
 
+def _check_file(root: Root, arguments: JsonObject) -> None:
+    path = arguments["path"]
+    if path.endswith(("/", "/.", "/..")) or path in (".", ".."):
+        raise InvalidArguments(f"{shown(path)} names a folder. Give the path of a file; missing folders are made.")
+    root.check(path)
+
+
 def _check_edits(root: Root, arguments: JsonObject) -> None:
     has_one = "old_text" in arguments and "new_text" in arguments
     has_part = "old_text" in arguments or "new_text" in arguments or arguments.get("all", False)
@@ -146,7 +153,7 @@ def _check_edits(root: Root, arguments: JsonObject) -> None:
         raise InvalidArguments("Give either `edits`, or `old_text` and `new_text`; not both.")
     if "edits" not in arguments and not has_one:
         raise InvalidArguments("Give `old_text` and `new_text`, or `edits` with several changes.")
-    root.check(arguments["path"])
+    _check_file(root, arguments)
 
 
 def _resources(root: Root, arguments: JsonObject) -> dict[str, str]:
@@ -164,7 +171,9 @@ def _write(root: Root, arguments: JsonObject, ctx: ToolContext) -> ToolOutput:
             _check_seen(root, at, old, ctx, path)
         replace(at, content)
         verb = "Wrote" if old is None else "Replaced"
-        return _done(root, at, content, f"{verb} {shown(path)}: {len(content):,} bytes, {_lines(text)} lines.")
+        return _done(
+            root, at, content, f"{verb} {shown(path)}: {len(content):,} bytes, {_lines(text)} lines.{_parted(at)}"
+        )
 
 
 def _edit(root: Root, arguments: JsonObject, ctx: ToolContext) -> ToolOutput:
@@ -182,7 +191,7 @@ def _edit(root: Root, arguments: JsonObject, ctx: ToolContext) -> ToolOutput:
         content = file.content(text, path)
         replace(at, content)
         places = f"{len(lines)} places" if len(lines) > 1 else "1 place"
-        return _done(root, at, content, f"Edited {shown(path)} in {places}.", lines=lines[:_MAX_EDITS])
+        return _done(root, at, content, f"Edited {shown(path)} in {places}.{_parted(at)}", lines=lines[:_MAX_EDITS])
 
 
 def _check_seen(root: Root, at: Place, old: bytes, ctx: ToolContext, path: str) -> None:
@@ -207,6 +216,14 @@ def _done(root: Root, at: Place, content: bytes, said: str, *, lines: list[int] 
     if lines:
         data["lines"] = lines
     return ToolOutput(data=data, facts={"files": {fact_name(root, at.names): digest(content)}})
+
+
+def _parted(at: Place) -> str:
+    """Say what happened to a file's other names (hard links). The file is replaced as a whole, so that nobody ever finds half of it."""
+    others = 0 if at.status is None else at.status.st_nlink - 1
+    if others < 1:
+        return ""
+    return f" The file had {others} other {'name' if others == 1 else 'names'} (hard links), which {'has' if others == 1 else 'have'} the old content still."
 
 
 def _encoded(text: str, path: str) -> bytes:
