@@ -6,11 +6,12 @@ import decimal
 import enum
 import operator
 from collections.abc import Callable
-from typing import Annotated, Any, Literal, NamedTuple, NotRequired, Optional, TypedDict
+from typing import Annotated, Any, Literal, NamedTuple, NotRequired, Optional, TypedDict, Unpack
 
 import msgspec
 import pydantic
 import pytest
+import typing_extensions
 from pydantic import Field
 
 from treadle.errors import InvalidArguments, ToolDefinitionError
@@ -358,7 +359,9 @@ def test_what_does_not_convert_is_invalid_arguments_with_every_row():
 
 
 def arguments(*names): ...
-def keywords(**names): ...
+def keywords(**names: int): ...
+def unpacked(a: int, **options: Unpack[Filter]): ...
+def unpacked_by_extensions(**options: typing_extensions.Unpack[Filter]): ...
 def callback(then: Callable[[], None]): ...
 def method(self, a: int): ...
 def twice(a: ToolContext, b: ToolContext): ...
@@ -371,8 +374,10 @@ def looks_around(a: Annotated[str, pydantic.Field(pattern="(?=a)b")]): ...
 @pytest.mark.parametrize(
     ("function", "words"),
     [
-        (arguments, r"parameter \*names"),
-        (keywords, r"parameter \*\*names"),
+        (arguments, r"parameter \*names .* write `names: list\[str\]`"),
+        (keywords, r"parameter \*\*names .* write `names: dict\[str, int\]`"),
+        (unpacked, r"parameter \*\*options .* Write `options: Filter`, without stars and Unpack"),
+        (unpacked_by_extensions, r"Write `options: Filter`"),
         (callback, "parameter 'then'"),
         (method, "bound method"),
         (twice, "'a' and 'b' are both a ToolContext"),

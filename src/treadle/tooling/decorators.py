@@ -11,7 +11,7 @@ import msgspec
 
 from treadle.errors import InvalidArguments, ToolDefinitionError
 from treadle.redaction import redacted_logger
-from treadle.tooling.callables import FunctionTool, MethodTool, is_method
+from treadle.tooling.callables import FunctionTool, MethodTool, is_method, name_of, written
 from treadle.tooling.toolbox import violation_text
 from treadle.tools import Command, Effect, JsonObject, Permission, Review, Risk, Subject, Tool, ToolContext, ToolExample
 
@@ -295,7 +295,8 @@ def _report_missing_documentation(made: Tool, schema: "FunctionSchema") -> None:
 def _locals_around(function: Function, frame: FrameType | None) -> Mapping[str, Any]:
     """Return the names local to where the decorator stands: annotations that are text may use classes defined there."""
     caller = frame.f_back if frame is not None else None
-    plain = inspect.unwrap(function)
+    inner = written(function)
+    plain = inner.__func__ if isinstance(inner, MethodType) else inner
     if caller is None or not isinstance(plain, FunctionType) or plain.__globals__ is not caller.f_globals:
         return {}
     is_class_body = not caller.f_code.co_flags & inspect.CO_OPTIMIZED and caller.f_locals is not caller.f_globals
@@ -310,12 +311,12 @@ def _refuse_what_is_no_function(function: Function) -> None:
         raise ToolDefinitionError(f"{function.name!r} is a tool already. Use @tool once.")
     if isinstance(function, type):
         raise ToolDefinitionError(f"{function.__name__} is a class. Make tools of its bound methods, or of a function.")
-    if not isinstance(function, FunctionType | MethodType):
-        raise ToolDefinitionError(f"@tool needs a function; got a {type(function).__name__}. Wrap it in one.")
-    plain = inspect.unwrap(function)
+    if not callable(function):
+        raise ToolDefinitionError(f"@tool needs a function; got a {type(function).__name__}.")
+    plain = written(function)
     if inspect.isasyncgenfunction(plain) or inspect.isgeneratorfunction(plain):
         raise ToolDefinitionError(
-            f"Tool {function.__name__!r} is a generator. A call has one result: collect the items and return them."
+            f"Tool {name_of(function)!r} is a generator. A call has one result: collect the items and return them."
         )
 
 

@@ -7,6 +7,7 @@ import types
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Annotated, Any, Literal, TypeAlias, Union, get_args
 
 import docstring_parser
@@ -19,6 +20,7 @@ from pydantic_core import PydanticSerializationError, SchemaError
 
 from treadle.canonical import find_unencodable
 from treadle.errors import InvalidArguments, ToolDefinitionError
+from treadle.tooling.callables import is_async, name_of, written
 from treadle.tools import JsonObject, ToolContext, ToolOutput
 from treadle.tools.tool import Run
 from treadle.validation.given import GivenSchema
@@ -61,14 +63,26 @@ def describe(function: Callable[..., Any], *, localns: Mapping[str, Any] | None 
     Raises:
         ToolDefinitionError: A parameter cannot be described to a model; the message names it.
     """
-    name = function.__name__
-    hints = _hints(function, localns or {})
-    parameters = inspect.signature(function).parameters
+    name = name_of(function)
+    try:
+        return _described(name, function, _hints(name, function, localns or {}))
+    except RecursionError as error:
+        raise ToolDefinitionError(
+            f"Tool {name!r}: a type in its signature holds itself in a way that cannot be described. Write it as a class, such as "
+            "a pydantic model or a dataclass, with a field whose annotation is the name of the class in quotes."
+        ) from error
+
+
+def _described(name: str, function: Callable[..., Any], hints: Mapping[str, Annotation]) -> FunctionSchema:
+    own = inspect.signature(function).parameters
+    decided = function.keywords if isinstance(function, partial) else {}
+    parameters = {key: one for key, one in own.items() if key not in decided}
     context = _context_parameter(name, list(parameters), hints)
-    documented = _documented(inspect.getdoc(function) or "")
+    documentation = _documentation(function)
+    documented = _documented(documentation)
     fields: dict[str, tuple[Annotation, FieldInfo]] = {}
     for parameter in parameters.values():
-        _refuse_nameless(name, parameter, is_first=not fields, is_typed=parameter.name in hints)
+        _refuse_nameless(name, parameter, is_first=not fields, hint=hints.get(parameter.name))
         if parameter.name != context:
             said = documented.get(parameter.name)
             fields[parameter.name] = _field(parameter, hints.get(parameter.name, Any), said)
@@ -76,7 +90,7 @@ def describe(function: Callable[..., Any], *, localns: Mapping[str, Any] | None 
     schema = {"type": "object", "properties": {}, **_json_schema(model, "validation", f"Tool {name!r}")}
     return FunctionSchema(
         name=name,
-        description=_without_arguments(inspect.getdoc(function) or ""),
+        description=_without_arguments(documentation),
         parameters=schema,
         output_schema=_output_schema(name, hints.get("return", Any)),
         context_parameter=context,
@@ -102,25 +116,48 @@ def run_of(function: Callable[..., Any], schema: FunctionSchema) -> Run:
         result = call(arguments, ctx)
         return await result if inspect.isawaitable(result) else result
 
-    return run if inspect.iscoroutinefunction(inspect.unwrap(function)) else call
+    return run if is_async(function) else call
 
 
 # --- annotations -----------------------------------------------------------------------------------------------------
 
 
-def _hints(function: Callable[..., Any], localns: Mapping[str, Any]) -> dict[str, Annotation]:
-    here, around = _surroundings(inspect.unwrap(function))
+def _hints(tool: str, function: Callable[..., Any], localns: Mapping[str, Any]) -> dict[str, Annotation]:
+    function = written(function)
+    here, around = _surroundings(function)
     # ToolContext is often imported for type checkers only.
     ours = {word.__name__: word for word in (ToolContext, ToolOutput) if word.__name__ not in here}
     names = {**ours, **localns, **around}
     try:
-        hints = typing.get_type_hints(function, localns=names, include_extras=True)
+        said = _without_context(function, here, names)
+        hints = typing.get_type_hints(said, here if said is not function else None, names, include_extras=True)
         return {key: _portable(hint, names) for key, hint in hints.items()}
     except (NameError, TypeError, SyntaxError, AttributeError) as error:
         raise ToolDefinitionError(
-            f"Tool {function.__name__!r}: an annotation cannot be read: {error}. "
+            f"Tool {tool!r}: an annotation cannot be read: {error}. "
             "It must be a type, and its names must exist at run time, not only under TYPE_CHECKING."
         ) from error
+
+
+def _without_context(
+    function: Any, here: Mapping[str, Any], names: Mapping[str, Any]
+) -> Any:  # Any: what has annotations
+    """Return a function's annotations with the context's in a form that can be read, though it is known to type checkers only."""
+    said: dict[str, Any] = dict(getattr(function, "__annotations__", {}))
+    for name, text in said.items():
+        if isinstance(text, str) and ("ToolContext" in text or name in _CONTEXT_NAMES):
+            try:
+                typing.get_type_hints(types.SimpleNamespace(__annotations__={name: text}), dict(here), dict(names))
+            except (NameError, AttributeError):
+                return types.SimpleNamespace(__annotations__={**said, name: ToolContext})
+    return function
+
+
+_CONTEXT_NAMES = ("ctx", "context", "tool_context")
+"""A parameter of such a name whose annotation does not exist at run time is the context."""
+
+
+_UNPACK = (typing.Unpack, typing_extensions.Unpack)
 
 
 def _surroundings(function: Callable[..., Any]) -> tuple[Mapping[str, Any], dict[str, Any]]:
@@ -135,32 +172,32 @@ def _surroundings(function: Callable[..., Any]) -> tuple[Mapping[str, Any], dict
     return plain.__globals__, around
 
 
-def _portable(hint: Annotation, names: Mapping[str, Any]) -> Annotation:
+def _portable(hint: Annotation, names: Mapping[str, Any], within: tuple[Annotation, ...] = ()) -> Annotation:
     """Return an annotation that pydantic takes: before Python 3.12 it refuses the TypedDict of `typing`."""
     if sys.version_info >= (3, 12):
         return hint
     if typing.is_typeddict(hint) and type(hint).__module__ == "typing":
-        return _portable_dict(hint, names)
+        # One that holds itself stays as it is: pydantic then says what to do.
+        return hint if hint in within else _portable_dict(hint, names, (*within, hint))
     arguments = get_args(hint)
-    if not arguments or _origin(hint) in (Literal, Callable):
+    if not arguments or _origin(hint) in (Literal, Callable, *_UNPACK):
         return hint
     if _origin(hint) is Annotated:
-        return Annotated[(_portable(arguments[0], names), *hint.__metadata__)]
-    parts = tuple(_portable(part, names) for part in arguments)
+        return Annotated[(_portable(arguments[0], names, within), *hint.__metadata__)]
+    parts = tuple(_portable(part, names, within) for part in arguments)
     if parts == arguments:
         return hint
     return Union[parts] if _is_union(hint) else _origin(hint)[parts]  # noqa: UP007 - made of parts known only here
 
 
-def _portable_dict(hint: Annotation, names: Mapping[str, Any]) -> Annotation:
+def _portable_dict(hint: Annotation, names: Mapping[str, Any], within: tuple[Annotation, ...]) -> Annotation:
     keys = {}
     for key, declared in typing.get_type_hints(hint, localns=dict(names), include_extras=True).items():
         marked = _origin(declared) in (typing.Required, typing.NotRequired)
         inner = get_args(declared)[0] if marked else declared
         is_needed = _origin(declared) is typing.Required if marked else key in hint.__required_keys__
         mark = typing_extensions.Required if is_needed else typing_extensions.NotRequired
-        # One that holds itself stays as it is: pydantic then says what to do.
-        keys[key] = mark[inner if inner is hint else _portable(inner, names)]
+        keys[key] = mark[_portable(inner, names, within)]
     made = typing_extensions.TypedDict(hint.__name__, keys)  # type: ignore[misc]  # its name is known only here
     made.__doc__ = hint.__doc__
     return made
@@ -189,16 +226,29 @@ def _context_parameter(tool: str, names: Sequence[str], hints: Mapping[str, Anno
     return found[0] if found else None
 
 
-def _refuse_nameless(tool: str, parameter: inspect.Parameter, *, is_first: bool, is_typed: bool) -> None:
+def _refuse_nameless(tool: str, parameter: inspect.Parameter, *, is_first: bool, hint: Annotation) -> None:
     if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
         stars = "*" if parameter.kind is parameter.VAR_POSITIONAL else "**"
         raise ToolDefinitionError(
-            f"Tool {tool!r}: parameter {stars}{parameter.name} cannot be described to a model. Name its parts."
+            f"Tool {tool!r}: parameter {stars}{parameter.name} cannot be described to a model. {_instead(parameter, hint)}"
         )
-    if parameter.name in ("self", "cls") and is_first and not is_typed:
+    if parameter.name in ("self", "cls") and is_first and hint is None:
         raise ToolDefinitionError(
             f"Tool {tool!r}: parameter {parameter.name!r} belongs to a method. Pass the bound method: tool(thing.{tool})."
         )
+
+
+def _instead(parameter: inspect.Parameter, hint: Annotation) -> str:
+    """Say what to write in place of a parameter with stars."""
+    parts = get_args(hint)
+    if parts and _origin(hint) in _UNPACK:
+        kind = getattr(parts[0], "__name__", str(parts[0]))
+        return f"Write `{parameter.name}: {kind}`, without stars and Unpack, or each of its keys as a parameter."
+    kind = "" if hint is None else getattr(hint, "__name__", str(hint))
+    collection = (
+        f"list[{kind or 'str'}]" if parameter.kind is parameter.VAR_POSITIONAL else f"dict[str, {kind or 'str'}]"
+    )
+    return f"Name its parts, or write `{parameter.name}: {collection}`."
 
 
 # --- parameters ------------------------------------------------------------------------------------------------------
@@ -316,7 +366,10 @@ class _Quiet(GivenSchema):
 
     def encode_default(self, dft: Any) -> Any:
         if isinstance(dft, pydantic.BaseModel | list | tuple | dict):  # a model's own defaults are its own business
-            value = _ANYTHING.dump_python(dft, by_alias=self.by_alias, mode="json", exclude_unset=True)
+            try:
+                value = _ANYTHING.dump_python(dft, by_alias=self.by_alias, mode="json", exclude_unset=True)
+            except ValueError as error:  # it holds itself
+                raise PydanticSerializationError("no JSON") from error
         else:
             value = super().encode_default(dft)
         if find_unencodable(value) is not None:  # NaN and infinities, for which JSON has no word
@@ -398,6 +451,14 @@ def _output_schema(tool: str, hint: Annotation) -> JsonObject | None:
 _SECTION = re.compile(r"(Args|Arguments|Parameters|Params|Keyword Args|Keyword Arguments|Other Parameters):\s*$")
 _NUMPY_SECTION = re.compile(r"(Parameters|Other Parameters)\s*$")
 _FIELD = re.compile(r":(param|parameter|arg|argument|key|keyword|type)\s[^:]*:|@(param|type)\s[^:]*:")
+
+
+def _documentation(function: Callable[..., Any]) -> str:
+    """Return the docstring of a callable; of an object that is called, of its `__call__` or else of its class."""
+    inner = written(function)
+    if getattr(inner, "__name__", "") == "__call__" and isinstance(inner, types.MethodType) and not inner.__doc__:
+        return inspect.getdoc(type(inner.__self__)) or ""
+    return inspect.getdoc(inner) or ""
 
 
 def _documented(text: str) -> dict[str, str]:
