@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from treadle import Tool, ToolContext
+from treadle.testing import ScriptedModel
 from treadle.tools import JsonObject
 
 ANYTHING: JsonObject = {"type": "object", "additionalProperties": True}
@@ -41,3 +42,9 @@ def failing_tool(name: str = "fail", error: type[Exception] = RuntimeError) -> T
 def lines(path: Path) -> int:
     """How often the counter ran."""
     return len(path.read_text().splitlines()) if path.exists() else 0
+
+
+class Unpriced(ScriptedModel):
+    """A scripted model whose price nobody knows."""
+
+    price = None  # type: ignore[assignment]  # as that of a model of an unknown server

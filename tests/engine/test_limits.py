@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from loop_tools import counter_tool, echo_tool, failing_tool, lines
+from loop_tools import Unpriced, counter_tool, echo_tool, failing_tool, lines
 from treadle import Agent, Budget, ConfigurationError, Guards, Price, Tool, ToolContext, open_session, resolve_model
 from treadle.budgets import budget_from
 from treadle.errors import UnknownBudget
@@ -236,16 +236,27 @@ def test_money_is_exact() -> None:
 
 @pytest.mark.row("B03")
 async def test_a_cost_limit_without_a_price_is_refused_before_any_request() -> None:
-    model = ScriptedModel([text("x")])
+    model = Unpriced([text("x")])
     with pytest.raises(ConfigurationError, match="max_total_cost"):
         await Agent(model, budget=Budget(max_total_cost=1)).run("go")
     assert model.requests == []
 
 
+async def test_a_scripted_model_costs_what_it_says_and_nothing_by_default() -> None:
+    turn_ = Turn(text="x", usage=Usage(input_tokens=1000, output_tokens=10))
+    free = await Agent(ScriptedModel([turn_]), budget=Budget(max_total_cost=1)).run("go")
+    dear = Agent(
+        ScriptedModel([[call("look")], turn_], price=Price(input=1, output=10)), budget=Budget(max_total_cost="0.0001")
+    )  # type: ignore[arg-type]
+
+    assert (free.completed, free.report()["cost"]) == (True, "0")
+    assert (await dear.run("go")).reason == "budget_exceeded"
+
+
 @pytest.mark.row("B03")
 async def test_the_cost_of_an_unpriced_model_is_null_and_of_a_priced_one_exact() -> None:
     turn_ = Turn(text="x", usage=Usage(input_tokens=1000, output_tokens=10))
-    unpriced = await Agent(ScriptedModel([turn_])).run("go")
+    unpriced = await Agent(Unpriced([turn_])).run("go")
     priced = await Agent(ScriptedModel([turn_], price=Price(input=1, output=10))).run("go")
     assert (unpriced.report()["cost"], priced.report()["cost"]) == (None, "0.0011")
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from invariants import check_session
-from loop_tools import echo_tool
+from loop_tools import Unpriced, echo_tool
 from treadle import Agent, Budget, Price, Session, Tool, ToolContext, Transient, open_session, resolve_model
 from treadle.drivers.native import NativeDriver
 from treadle.drivers.react import ReActDriver
@@ -62,7 +62,7 @@ async def test_an_attempt_that_broke_off_uncounted_counts_a_marked_estimate() ->
 
 @pytest.mark.row("N08")
 async def test_an_attempt_without_an_answer_counts_nothing_and_its_cost_is_unknown() -> None:
-    model = ScriptedModel([ModelUnavailable("503", status=503), Turn(text="Done.", usage=COUNTED)])
+    model = Unpriced([ModelUnavailable("503", status=503), Turn(text="Done.", usage=COUNTED)])
     async with on_fake_clock() as session:
         result = await Agent(model).run("go", session=session)
         [failed] = await failures(session)
@@ -74,7 +74,7 @@ async def test_an_attempt_without_an_answer_counts_nothing_and_its_cost_is_unkno
 
 @pytest.mark.row("N08")
 async def test_a_cost_that_nobody_knows_stays_null_when_every_attempt_broke_off() -> None:
-    model = ScriptedModel([Turn(text="I", cut="before-terminal")])
+    model = Unpriced([Turn(text="I", cut="before-terminal")])
     async with on_fake_clock() as session:
         result = await Agent(model, budget=Budget(max_retries_per_model_call=1)).run("go", session=session)
 

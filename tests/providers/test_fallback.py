@@ -5,6 +5,7 @@ from decimal import Decimal
 
 import pytest
 
+from loop_tools import Unpriced
 from treadle import Agent, Budget, ConfigurationError, Tool, ToolContext, open_session, resolve_model, with_fallback
 from treadle.concurrency.breakers import Breaker
 from treadle.messages import Usage
@@ -202,8 +203,8 @@ def test_a_vendors_model_has_its_list_price_and_a_server_of_ones_own_has_none() 
 async def test_an_unknown_price_is_refused_or_let_pass_as_one_says(caplog: pytest.LogCaptureFixture) -> None:
     budget = Budget(max_total_cost=0.001)
     with pytest.raises(ConfigurationError, match="unpriced='warn'"):
-        await Agent(ScriptedModel([text("x")]), budget=budget).run("go")
-    result = await Agent(ScriptedModel([text("x")]), budget=budget, unpriced="warn").run("go")
+        await Agent(Unpriced([text("x")]), budget=budget).run("go")
+    result = await Agent(Unpriced([text("x")]), budget=budget, unpriced="warn").run("go")
     assert (result.completed, result.report()["cost"]) == (True, None)
     assert "The limit cannot be enforced" in caplog.text
     with pytest.raises(ConfigurationError, match="unpriced"):

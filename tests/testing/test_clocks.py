@@ -9,6 +9,7 @@ import types
 import pytest
 
 import treadle.testing
+from treadle.budgets import Price
 from treadle.errors import ConfigurationError, IncompleteStream, JournalError, ModelUnavailable
 from treadle.ports import Clock, ModelEnd, ModelRequest, Randomness, TextDelta
 from treadle.testing import FakeClock, FaultyJournal, FaultyModel, FixedRandomness, ScriptedModel
@@ -188,7 +189,7 @@ async def test_a_model_fails_at_each_part_in_turn_until_none_is_left():
     assert seen == [0, 1, 2, 3, 4]
     assert parts[:-1] == [TextDelta("a"), TextDelta("b"), TextDelta("c")]
     assert isinstance(parts[-1], ModelEnd)
-    assert (model.name, model.price) == ("scripted", None)
+    assert (model.name, model.price) == ("scripted", Price(input=0, output=0))
 
 
 async def test_a_model_fails_as_unavailable_by_default_and_only_once():

@@ -11,6 +11,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from treadle.budgets import Price
 from treadle.errors import (
     ConfigurationError,
     IncompleteStream,
@@ -46,7 +47,7 @@ class ScriptedModel:
     Args:
         turns: text(...), call(...), Turn(...), lists of them, exceptions to raise, or functions of the request.
         name: What the model is called in reports.
-        price: What it costs, for tests of budgets.
+        price: What it costs, for tests of budgets; None for nothing.
         window: How many tokens it says that it takes; None for a model of which nobody knows.
         follows_history: Whether the first request starts after the turns that its history shows as played by a model of
             this name: so that a session resumed by another process continues with its script instead of beginning it again.
@@ -71,7 +72,7 @@ class ScriptedModel:
         self._entries = [_checked(entry) for entry in entries]
         self._repeats = not isinstance(turns, Script) or turns.exhausted == "repeat"
         self._name = name
-        self._price = price
+        self._price = Price(input=0, output=0) if price is None else price
         self.window = window
         """Tokens of request and response together, as it says."""
         self._gates = Gates()
@@ -86,7 +87,8 @@ class ScriptedModel:
         return self._name
 
     @property
-    def price(self) -> Pricing | None:
+    def price(self) -> Pricing:
+        """What it says that it costs."""
         return self._price
 
     @checked
