@@ -45,10 +45,11 @@ TreadleError
 """
 
 import difflib
+import functools
 import inspect
 import reprlib
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, ParamSpec, TypeVar
 
 __all__ = [
     "AgentChanged",
@@ -93,6 +94,9 @@ __all__ = [
     "UnknownSession",
     "WorkerNameTaken",
 ]
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 _MANY_CHARS = 2000
@@ -372,9 +376,103 @@ def check_options(owner: str, given: Collection[str], known: Collection[str]) ->
     """
     for name in given:
         if name not in known:
+            if name in _OF_OTHERS:
+                raise TypeError(f"{owner} has no option {name!r}. Write {_OF_OTHERS[name]}.")
             near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
             hint = f" Did you mean {near[0]!r}?" if near else f" Its options are: {', '.join(known)}."
             raise TypeError(f"{owner} has no option {name!r}.{hint}")
+
+
+_OF_OTHERS: Mapping[str, str] = {
+    "agents": "tools=[agent.as_tool(name, description)]",
+    "allowed_tools": "policy=allow(names)",
+    "api_key": "Agent(resolve_model(name, api_key=...))",
+    "base_url": "Agent(resolve_model(name, base_url=...))",
+    "can_use_tool": "approver=, a function of the request",
+    "checkpointer": "run(session=...), with open_session(journal, id=...)",
+    "context": "run(deps=...)",
+    "context_schema": "Agent[Deps, Output](...), and run(deps=...)",
+    "conversation_id": "run(session=...), with open_session(journal, id=...)",
+    "db": "run(session=...), with open_session(journal, id=...)",
+    "dependencies": "run(deps=...)",
+    "deps": "run(deps=...)",
+    "deps_type": "Agent[Deps, Output](...), and run(deps=...)",
+    "description": "instructions=, or as_tool(name, description)",
+    "disallowed_tools": "policy=deny(names)",
+    "event_stream_handler": "subscribers=[...]",
+    "functions": "tools=[...]",
+    "handoffs": "tools=[agent.as_tool(name, description)]",
+    "input_guardrails": "hooks=[...]",
+    "instruction": "instructions=",
+    "interrupt_before": "policy=ask(names)",
+    "interrupt_on": "policy=ask(names)",
+    "llm": "model=",
+    "managed_agents": "tools=[agent.as_tool(name, description)]",
+    "max_budget_usd": "budget=Budget(max_total_cost=...)",
+    "max_cost": "budget=Budget(max_total_cost=...)",
+    "max_execution_time": "budget=Budget(max_wall_time_seconds=...)",
+    "max_iter": "budget=Budget(max_model_turns=...)",
+    "max_iterations": "budget=Budget(max_model_turns=...)",
+    "max_result_retries": "output=, which the model may correct twice",
+    "max_retries": "budget=Budget(max_retries_per_model_call=...)",
+    "max_steps": "budget=Budget(max_model_turns=...)",
+    "max_tokens": "Agent(resolve_model(name, options={...}))",
+    "max_turns": "budget=Budget(max_model_turns=...)",
+    "mcp_servers": "tools=[mcp_server(name, command)]",
+    "memory": "run(session=...), with open_session(journal, id=...)",
+    "message_history": "run(session=...)",
+    "middleware": "hooks=[...]",
+    "model_settings": "Agent(resolve_model(name, options={...}))",
+    "output_guardrails": "hooks=[...]",
+    "output_schema": "output=, a type or a JSON Schema",
+    "output_type": "output=, a type or a JSON Schema",
+    "permission_mode": "policy=",
+    "prompt": "instructions=",
+    "recursion_limit": "budget=Budget(max_model_turns=...)",
+    "request_limit": "budget=Budget(max_model_turns=...)",
+    "response_format": "output=, a type or a JSON Schema",
+    "response_model": "output=, a type or a JSON Schema",
+    "result_type": "output=, a type or a JSON Schema",
+    "session_id": "run(session=...), with open_session(journal, id=...)",
+    "state_schema": "run(deps=...)",
+    "step_callbacks": "subscribers=[...]",
+    "system": "instructions=",
+    "system_message": "instructions=",
+    "system_prompt": "instructions=",
+    "temperature": "Agent(resolve_model(name, options={...}))",
+    "thread_id": "run(session=...), with open_session(journal, id=...)",
+    "timeout": "budget=Budget(max_wall_time_seconds=...)",
+    "tool_call_limit": "budget=Budget(max_tool_calls=...)",
+    "tool_calls_limit": "budget=Budget(max_tool_calls=...)",
+    "tool_use_behavior": "@tool(ends_run=True) on the tool that ends a run",
+    "toolsets": "tools=[...], which takes toolsets too",
+    "total_tokens_limit": "budget=Budget(max_input_tokens=..., max_output_tokens=...)",
+    "usage_limits": "budget=Budget(...)",
+    "user_prompt": "the task as the first argument",
+}
+"""What other libraries call an option (pydantic-ai, openai-agents, langchain, langgraph, smolagents, agno, crewai, claude-agent-sdk), and what
+to write here."""
+
+
+def suggesting(function: Callable[P, R]) -> Callable[P, R]:
+    """Answer a misspelt option of a function, or another library's name of it, with the one that was meant."""
+    known = parameters_of(function)
+
+    if inspect.iscoroutinefunction(function):
+
+        @functools.wraps(function)
+        async def awaited(*values: P.args, **options: P.kwargs) -> Any:  # Any: what the function returns
+            check_options(function.__name__, options, known)
+            return await function(*values, **options)
+
+        return awaited  # type: ignore[return-value]  # a coroutine function, as the one that it wraps
+
+    @functools.wraps(function)
+    def called(*values: P.args, **options: P.kwargs) -> R:
+        check_options(function.__name__, options, known)
+        return function(*values, **options)
+
+    return called
 
 
 def check_kind(option: str, value: object, kinds: type | tuple[type, ...], expected: str) -> None:

@@ -30,7 +30,7 @@ from treadle.context.compilers import compiler_for
 from treadle.engine.lifecycle import Lifecycle
 from treadle.engine.reports import Output, RunResult
 from treadle.engine.spec import AgentSpec, CancelSiblings, DoneWhen, InDoubt, fingerprint_of
-from treadle.errors import ConfigurationError, check_kind, check_options, parameters_of, shown
+from treadle.errors import ConfigurationError, check_kind, check_options, parameters_of, shown, suggesting
 from treadle.events import Subscriber
 from treadle.messages import Message
 from treadle.permissions.policies import APPROVAL_LIFETIME_SECONDS
@@ -62,6 +62,10 @@ __all__ = ["Agent"]
 Deps = TypeVar("Deps", default=Any)
 OutputForm: TypeAlias = type[Output] | UnionType | _SpecialForm | JsonObject
 """A type, a union or another form of `typing`, or a JSON Schema. Type checkers infer an agent's Output from a type only."""
+
+
+_MOST_SHOWN = 5
+"""Tools that the short form of an agent names."""
 
 
 class Agent(Generic[Deps, Output]):
@@ -141,17 +145,17 @@ class Agent(Generic[Deps, Output]):
         *,
         name: str | None = None,
         instructions: str | None = None,
-        tools: Sequence[Tool | Toolset] = (),
+        tools: "Sequence[Tool | Toolset]" = (),
         policy: Policy | None = None,
         sandbox: Runner | None = None,
-        approver: Approver | Policy | Callable[[Approval], Any] | None = None,
+        approver: "Approver | Policy | Callable[[Approval], Any] | None" = None,
         approver_seconds: float | None = 600.0,
         driver: Driver | None = None,
         budget: Budget | None = None,
         profile: str | None = None,
         compiler: Compiler | None = None,
         compactor: Compactor | None = None,
-        output: OutputForm[Output] | None = None,
+        output: "OutputForm[Output] | None" = None,
         tool_choice: str = "auto",
         history: Literal["all", "current"] = "all",
         guards: Guards | None = None,
@@ -164,8 +168,8 @@ class Agent(Generic[Deps, Output]):
         batch_seconds: float | None = None,
         toolset_seconds: float = 30.0,
         step_result_chars: int | None = 200_000,
-        done_when: DoneWhen | None = None,
-        subscribers: Sequence[Subscriber] = (),
+        done_when: "DoneWhen | None" = None,
+        subscribers: "Sequence[Subscriber]" = (),
         interceptors: Sequence[Interceptor] = (),
         hooks: Sequence[Hook] = (),
         required: Sequence[str] = (),
@@ -199,6 +203,15 @@ class Agent(Generic[Deps, Output]):
     if not TYPE_CHECKING:
         __new__.__wrapped__ = __init__  # help() and editors show its options
 
+    def __repr__(self) -> str:
+        """Return its name, its model and its tools."""
+        name = f"{self.name!r}, " if self.name else ""
+        model = self._model if isinstance(self._model, str) else self._model.name
+        tools = [tool.name for tool in self._toolbox] + [toolset.name for toolset in self.toolsets]
+        more = f", and {len(tools) - _MOST_SHOWN} more" if len(tools) > _MOST_SHOWN else ""
+        return f"<Agent {name}{model}, tools: {', '.join(tools[:_MOST_SHOWN]) or 'none'}{more}>"
+
+    @suggesting
     async def run(
         self,
         task: str | Message,
@@ -224,6 +237,7 @@ class Agent(Generic[Deps, Output]):
         """
         return await self.stream(task, session=session, deps=deps, budget=budget, deadline=deadline).finish()
 
+    @suggesting
     async def single_turn(
         self,
         task: str | Message,
@@ -249,6 +263,7 @@ class Agent(Generic[Deps, Output]):
         run = self.stream(task, session=session, deps=deps, budget=budget, deadline=deadline, single_turn=True)
         return await run.finish()
 
+    @suggesting
     async def resume(
         self,
         session: Session,
@@ -268,6 +283,7 @@ class Agent(Generic[Deps, Output]):
         """
         return await self.stream_resume(session, deps=deps, budget=budget, deadline=deadline).finish()
 
+    @suggesting
     def stream(
         self,
         task: str | Message,
@@ -291,6 +307,7 @@ class Agent(Generic[Deps, Output]):
         check_kind("single_turn", single_turn, bool, "True or False")
         return self._run(checked_task(task), session, deps, budget, deadline, single_turn=single_turn)
 
+    @suggesting
     def stream_resume(
         self,
         session: Session,
@@ -337,6 +354,7 @@ class Agent(Generic[Deps, Output]):
         """Return the life of a run, which has not begun."""
         return Lifecycle(self._whole(), self.model, opening, task=task, deps=deps, budget=budget, deadline=deadline)
 
+    @suggesting
     def run_sync(
         self,
         task: str | Message,
@@ -349,6 +367,7 @@ class Agent(Generic[Deps, Output]):
         """`run` for code that is not async. One background event loop serves the whole process."""
         return run_in_background(self.run(task, session=session, deps=deps, budget=budget, deadline=deadline))
 
+    @suggesting
     def resume_sync(
         self,
         session: Session,

@@ -52,6 +52,14 @@ class Run(Generic[Output]):
         self._running: asyncio.Task[RunResult[Output]] | None = None
         self._shown: int | None = None  # steps that have been put into the queue; None until the run is recorded
 
+    def __repr__(self) -> str:
+        """Return its session and how far it is."""
+        session, result = self._life.session, self._life.result
+        standing = (
+            f"ended: {result.reason}" if result is not None else "not begun" if self._running is None else "running"
+        )
+        return f"<Run of {'a new session' if session is None else session.id}, {standing}>"
+
     # --- the result
 
     @property

@@ -6,6 +6,7 @@ import msgspec
 from typing_extensions import TypeVar
 
 from treadle.budgets import Spent, plain
+from treadle.errors import shown
 from treadle.fields import Documented
 from treadle.messages import Message, Usage
 from treadle.sessions.session import Session
@@ -64,6 +65,13 @@ class RunResult(msgspec.Struct, Documented, Generic[Output], frozen=True, kw_onl
     """Whether the journal failed during the run, which continued in memory where that was safe."""
     unstored: int = 0
     """Events that the journal lacks, because it was not back when the run ended. They are lost with this process."""
+
+    def __repr__(self) -> str:
+        """Return how it ended, and the beginning of the answer."""
+        said = shown(self.text) if self.output is None else shown(self.output)
+        return (
+            f"<RunResult {self.reason} of {self.session_id}, {self.steps} steps, {len(self.tool_calls)} calls: {said}>"
+        )
 
     @property
     def reason(self) -> StopReason:

@@ -30,6 +30,10 @@ class Session(SteeredSession):
             result = await agent.run("Pay the invoice", session=session)
     """
 
+    def __repr__(self) -> str:
+        """Return its id and how much it holds."""
+        return f"<Session {self.id}, {len(self.messages)} messages, {self.state.head} events>"
+
     @property
     def messages(self) -> tuple[Message, ...]:
         return self.state.transcript

@@ -11,8 +11,9 @@ import msgspec
 
 from treadle.errors import InvalidArguments, ToolDefinitionError
 from treadle.redaction import redacted_logger
-from treadle.tooling.callables import FunctionTool, MethodTool, is_method, name_of, written
+from treadle.tooling.callables import FunctionTool, MethodTool, is_method
 from treadle.tooling.toolbox import violation_text
+from treadle.tooling.written import name_of, written
 from treadle.tools import Command, Effect, JsonObject, Permission, Review, Risk, Subject, Tool, ToolContext, ToolExample
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from pydantic_core import PydanticSerializationError, SchemaError
 
 from treadle.canonical import find_unencodable
 from treadle.errors import InvalidArguments, ToolDefinitionError
-from treadle.tooling.callables import is_async, name_of, written
+from treadle.tooling.written import is_async, name_of, written
 from treadle.tools import JsonObject, ToolContext, ToolOutput
 from treadle.tools.tool import Run
 from treadle.validation.given import GivenSchema

@@ -1,0 +1,68 @@
+"""What people see who come from another library, or look at an object in a prompt: what to write here, and one short line."""
+
+import inspect
+from typing import Any
+
+import pytest
+
+from treadle import Agent, Budget, open_session, tool
+from treadle.testing import ScriptedModel, call, text
+
+
+@pytest.mark.parametrize(
+    ("option", "written"),
+    [
+        ("max_turns", "budget=Budget(max_model_turns=...)"),
+        ("max_iterations", "budget=Budget(max_model_turns=...)"),
+        ("max_steps", "budget=Budget(max_model_turns=...)"),
+        ("usage_limits", "budget=Budget(...)"),
+        ("system_prompt", "instructions="),
+        ("system_message", "instructions="),
+        ("deps_type", "Agent[Deps, Output](...), and run(deps=...)"),
+        ("context", "run(deps=...)"),
+        ("output_type", "output=, a type or a JSON Schema"),
+        ("response_model", "output=, a type or a JSON Schema"),
+        ("handoffs", "tools=[agent.as_tool(name, description)]"),
+        ("mcp_servers", "tools=[mcp_server(name, command)]"),
+        ("checkpointer", "run(session=...), with open_session(journal, id=...)"),
+    ],
+)
+def test_another_librarys_name_of_an_option_is_answered_with_what_to_write(option: str, written: str) -> None:
+    given: dict[str, Any] = {option: 3}
+    for make in (
+        lambda: Agent("demo", **given),
+        lambda: Agent("demo").run_sync("Go", **given),
+        lambda: Budget(**given),
+    ):
+        with pytest.raises(TypeError, match=f"has no option '{option}'") as refused:
+            make()
+        assert str(refused.value).endswith(f" Write {written}.")
+
+
+async def test_a_misspelt_option_of_a_run_is_answered_with_the_one_that_was_meant() -> None:
+    misspelt: dict[str, Any] = {"sesion": None}
+    with pytest.raises(TypeError, match="Did you mean 'session'"):
+        await Agent("demo").run("Go", **misspelt)
+
+
+async def test_agents_runs_results_and_sessions_are_shown_in_one_short_line() -> None:
+    @tool(effect="read")
+    def look() -> str:
+        """Look."""
+        return "x" * 10_000
+
+    agent = Agent(ScriptedModel([call("look"), text("Seen. " * 1000)]), name="clerk", tools=[look])
+    async with open_session("memory:", id="s-1") as session:
+        run = agent.stream("Go", session=session)
+        before = repr(run)
+        result = await run.finish()
+
+        assert repr(agent) == "<Agent 'clerk', scripted, tools: look>"
+        assert (before, repr(run)) == ("<Run of a new session, not begun>", "<Run of s-1, ended: completed>")
+        assert repr(result).startswith("<RunResult completed of s-1, 2 steps, 1 calls: 'Seen. ")
+        assert repr(session).startswith("<Session s-1, 4 messages, ")
+        assert all(len(repr(one)) < 250 for one in (agent, run, result, session))
+
+
+def test_the_signature_of_an_agent_fits_on_a_screen() -> None:
+    assert len(str(inspect.signature(Agent))) < 1700
