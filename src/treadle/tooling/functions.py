@@ -130,7 +130,7 @@ def _hints(tool: str, function: Callable[..., Any], localns: Mapping[str, Any]) 
     names = {**ours, **localns, **around}
     try:
         said = _without_context(function, here, names)
-        hints = typing.get_type_hints(said, here if said is not function else None, names, include_extras=True)
+        hints = typing.get_type_hints(said, dict(here) if said is not function else None, names, include_extras=True)
         return {key: _portable(hint, names) for key, hint in hints.items()}
     except (NameError, TypeError, SyntaxError, AttributeError) as error:
         raise ToolDefinitionError(
