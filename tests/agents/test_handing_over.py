@@ -28,8 +28,6 @@ from treadle.ports import Journal
 from treadle.testing import Gate, ScriptedModel, call, text
 from treadle.tools import JsonObject
 
-pytestmark = pytest.mark.row("R23")
-
 
 @tool(effect="unsafe", permission="ask")
 async def wire(amount: int) -> str:
@@ -48,7 +46,8 @@ def above(agent: Agent, levels: int, name: str = "clerk") -> Agent:
 
 
 def asking(levels: int = 0) -> Agent:
-    model = ScriptedModel([call("wire", amount=7), text("done")], follows_history=True)
+    twice = [call("wire", id="a", amount=7), call("wire", id="b", amount=7)]  # a repetition is noticed once
+    model = ScriptedModel([twice, text("done")], follows_history=True)
     return above(Agent(model, tools=[wire], name="clerk"), levels)
 
 
@@ -76,8 +75,8 @@ async def test_resuming_a_run_for_which_nothing_has_arrived_records_nothing(leve
         assert await Agents([agent]).resume_all(journal) == {}
         assert await recorded(journal) == before
     async with open_session(journal, id="s") as session:
-        (asked,) = await session.approvals()
-        await session.answer(asked.id, "allow")
+        for asked in await session.approvals():
+            await session.answer(asked.id, "allow")
     assert await journal.resumable() == ("s",)
     found = await Agents([agent]).resume_all(journal)
     assert {name: one.text for name, one in found.items()} == {"s": "done"}

@@ -68,6 +68,8 @@ FAULTS = (
     "suspend",
     "rewind",
     "purge",
+    "hand_over",
+    "service",
 )
 
 _GUARDS = frozenset({"repeated_tool_call", "repeated_failures", "invalid_call_limit"})

@@ -4,7 +4,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from simulator.process import Process
-from treadle.errors import ConfigurationError, JournalError, NoSuchPoint, SessionHeld, SessionMoved, UnknownDoubt
+from treadle.errors import (
+    ConfigurationError,
+    JournalError,
+    NoSuchPoint,
+    SessionHeld,
+    SessionMoved,
+    UnknownApproval,
+    UnknownDoubt,
+)
 from treadle.resolve.archives import expire_sessions
 from treadle.sessions.checkpoints import fold
 from treadle.sessions.session import Session
@@ -16,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ACTS", "Office"]
 
-ACTS = ("resolve", "suspend", "rewind", "purge")
+ACTS = ("resolve", "suspend", "rewind", "purge", "service")
 """What the office does between runs; each is a fault of its own in the product that lives walk."""
 
 DAY = 86_400.0
@@ -41,7 +49,71 @@ class Office:
 
     def act(self, word: str) -> Any:
         """Return what does this to a session, in a process."""
-        return {"resolve": self._resolve, "suspend": self._suspend, "rewind": self._rewind, "purge": self._purge}[word]
+        return {
+            "resolve": self._resolve,
+            "suspend": self._suspend,
+            "rewind": self._rewind,
+            "purge": self._purge,
+            "service": self._serve,
+        }[word]
+
+    # --- a service, or a worker, that looks for what can continue
+
+    async def _serve(self, process: Process, session: Session) -> None:
+        """Find the session by what has arrived for it or below it, and resume it; what only waits stays as it was.
+
+        Whoever answers may answer in the session that asks: an agent as a tool, at any depth.
+        """
+        life = self._life
+        answered = await self._answer_below(process, session)
+        await session.refresh()
+        is_live = session.state.status == "active" and not self._is_held(process, session.id)
+        found = await process.journal.resumable(now=process.clock.now())
+        if answered and is_live and session.id not in found and not self._is_held(process, session.id):
+            life.judge.blame(f"session {session.id} is not resumable although {answered} was answered")
+        if session.id not in found:
+            before = session.state.head
+            await self._resume_in_vain(process, session, before)
+            return
+        life.happened("service")
+        await self._people.resumed(process, session)
+
+    async def _resume_in_vain(self, process: Process, session: Session, before: int) -> None:
+        """Resume a run that waits for consent, and for which nothing has arrived: nothing may be added to its family."""
+        run, waits = session.state.run, session.state.suspended
+        is_input = any(one.suspended is not None and not one.suspended.asks for one in waits)
+        if run is None or run.phase != "paused" or run.reason != "approval_required" or is_input:
+            return
+        family = self._family(process, session.id)
+        acts, heads = self._acts_on(process, session.id), [process.store.shelves[one].head for one in family]
+        waiting = [one.id for one in session.state.pending_approvals()]
+        self._life.happened("service")
+        result = await self._people.resumed(process, session)
+        if [one.id for one in result.approvals] != waiting or "hook" in self._life.plan.around:
+            return  # what is asked was decided anew: a hook failed, say
+        if self._acts_on(process, session.id) > acts + len(family):
+            return  # somebody else was here too
+        if heads != [process.store.shelves[one].head for one in family]:
+            self._life.judge.blame(f"resuming {session.id} in vain has recorded something")
+
+    async def _answer_below(self, process: Process, session: Session) -> str:
+        """Answer the first request of a session's family in the session that asks. Return its id; empty for none."""
+        waiting = await session.approvals()
+        if not waiting or self._chance.random() < 0.4:
+            return ""
+        asked = waiting[0]
+        self._life.judge.answered(asked, "allow", None)
+        async with self._people.opened(process, asked.session_id) as asking:
+            try:
+                await asking.answer(asked.id, "allow")
+            except UnknownApproval:
+                return ""
+        self._life.trace(process, f"answers {asked.id} in {asked.session_id}")
+        return asked.id
+
+    def _is_held(self, process: Process, session_id: str) -> bool:
+        lease = process.store.shelves[session_id].lease
+        return lease is not None and not lease.process.is_dead
 
     # --- doubts
 
@@ -217,4 +289,4 @@ def _waits_for_a_person(state: SessionState) -> bool:
     return not state.moved_to and bool(state.pending_approvals() or state.open_doubts())
 
 
-_RATES = {"resolve": 0.25, "suspend": 0.03, "rewind": 0.05, "purge": 0.01}
+_RATES = {"service": 0.1, "resolve": 0.25, "suspend": 0.03, "rewind": 0.05, "purge": 0.01}

@@ -125,7 +125,7 @@ class People:
     async def _work(self, process: Process, session_id: str) -> None:
         """Give a task or continue with one, as a program would that is started by a person."""
         try:
-            async with self._opened(process, session_id) as session:
+            async with self.opened(process, session_id) as session:
                 for _ in range(self._chance.choice((1, 2, 3))):
                     result = await self._run(process, session)
                     if result.status is not Status.PAUSED or self._chance.random() < 0.4:
@@ -152,13 +152,24 @@ class People:
         run.subscribe(partial(life.heard, process))
         process.run = run
         life.trace(process, f"{'resumes' if goes_on else 'starts a task'} in {session.id} at {state.head}")
+        return await self._finished(process, run)
+
+    async def resumed(self, process: Process, session: Session) -> Any:
+        """Resume a session's run as a service does that has found it."""
+        run = self._life.agent(process).stream_resume(session)
+        run.subscribe(partial(self._life.heard, process))
+        process.run = run
+        return await self._finished(process, run)
+
+    async def _finished(self, process: Process, run: Any) -> Any:
+        life = self._life
         result = await run.finish()
         life.trace(process, f"the run returns {result.reason.value}: {result.message}")
         life.judge.concluded(process, result)
         life.is_degraded = life.is_degraded or result.degraded
         return result
 
-    def _opened(self, process: Process, session_id: str) -> Any:
+    def opened(self, process: Process, session_id: str) -> Any:
         return open_session(
             process.journal,
             id=session_id,
@@ -221,7 +232,7 @@ class People:
         from invariants import check_session
 
         try:
-            async with self._opened(process, session_id) as session:
+            async with self.opened(process, session_id) as session:
                 if session.state.status == "deleted":
                     await self.refused(process, session, "deleted")
                     return True
@@ -296,7 +307,7 @@ class People:
     async def in_office(self, process: Process, session_id: str, act: Any) -> None:
         try:
             if session_id in process.store.shelves:
-                async with self._opened(process, session_id) as session:
+                async with self.opened(process, session_id) as session:
                     await act(process, session)
         except (JournalError, SessionConflict, SessionHeld, SessionNotActive) as error:
             self._life.judge.ended(process, error)
@@ -381,7 +392,7 @@ class People:
     async def _export(self, process: Process, lines: list[Any], *, closes: bool) -> None:
         try:
             for session_id in [*process.store.shelves]:
-                async with self._opened(process, session_id) as session:
+                async with self.opened(process, session_id) as session:
                     if not closes or session.state.status == "deleted":
                         lines.append(await session.export())
                         continue
@@ -421,7 +432,7 @@ class People:
             after = chance.choice((0, 0, 1, 2, 3)) if feature else chance.randrange(30)
             life.incidents.append(Incident(kind, where=where, after=after, feature=feature))
 
-    def strike(self, kind: str, process: Process) -> None:
+    def strike(self, kind: str, process: Process) -> None:  # noqa: C901, PLR0912 - one case a fault
         """Let a fault come to a process, now."""
         life, chance = self._life, self._chance
         if process.is_dead or life.is_healed:
@@ -436,6 +447,11 @@ class People:
                     process.kill(keep=chance.randrange(4))
             case "cancel":
                 self._cancel(process)
+            case "hand_over":
+                if process.run is not None:
+                    life.happened("hand_over")
+                    life.excuses.add("RunHandedOver")
+                    process.spawn(process.run.hand_over())
             case "lease_lost":
                 seconds = chance.choice((5.0, 12.0, 25.0, 60.0, 60.0))
                 life.excuses |= {"SessionConflict", "JournalError"}
@@ -478,4 +494,4 @@ class People:
         life.stores[-1].lose_power(lambda: chance.randrange(4))
 
 
-_STRIKES = ("kill", "cancel", "lease_lost", "store_gone", "store_hanging", "other_clock", "fork")
+_STRIKES = ("kill", "cancel", "lease_lost", "store_gone", "store_hanging", "other_clock", "fork", "hand_over")

@@ -19,10 +19,12 @@ from treadle.events import (
     decode_event,
     encode_event,
 )
-from treadle.journals.store.approvals import waiting_approvals
+from treadle.journals.store.approvals import due_items, waiting_approvals
+from treadle.journals.store.due import due_rows
 from treadle.journals.store.listing import listed
+from treadle.journals.store.resumable import resumable_sessions
 from treadle.journals.store.sequence import check_numbers, conflict, exists, parent_of, status_of, task_of
-from treadle.ports import InboxMessage, SessionFilter, SessionInfo
+from treadle.ports import DueItem, InboxMessage, SessionFilter, SessionInfo
 from treadle.ports.journals import ALL_SESSIONS
 from treadle.state import Approval
 
@@ -321,6 +323,16 @@ class SimJournal:
 
     async def approvals(self) -> Sequence[Approval]:
         return await waiting_approvals(self)
+
+    async def due(self, *, before: float | None = None, limit: int | None = None) -> Sequence[DueItem]:
+        await self._process.operation("due")
+        open_ones = [(name, one) for name, one in self._store.shelves.items() if one.state in ("paused", "running")]
+        return due_items(
+            [row for name, one in open_ones for row in due_rows(name, one.events)], before=before, limit=limit
+        )
+
+    async def resumable(self, *, now: float | None = None) -> Sequence[str]:
+        return await resumable_sessions(self, now=self._process.clock.now() if now is None else now)
 
     async def put(self, session_id: str, message: InboxMessage) -> bool:
         await self._process.operation("put")

@@ -22,7 +22,7 @@ from treadle.engine.tool_calls.planning import Planner
 from treadle.engine.tool_calls.recovery import Recovery
 from treadle.engine.tool_calls.siblings import Siblings
 from treadle.errors import IntentNotStored
-from treadle.events import AnyEvent, CallDecided, ToolResumed, ToolStarted, ToolSuspended
+from treadle.events import AnyEvent, CallDecided, RepeatNoticed, ToolResumed, ToolStarted, ToolSuspended
 from treadle.messages import ToolCall
 from treadle.redaction import redacted_logger
 from treadle.sessions.ledger import Ledger
@@ -328,8 +328,8 @@ class Execution:
 
 
 def _asks_still(event: AnyEvent) -> bool:
-    """Whether an event only repeats that a person is asked about a call, whose request is recorded."""
-    return isinstance(event, CallDecided) and event.decision == "ask"
+    """Whether an event only repeats what is known of a call about which a person is asked, whose request is recorded."""
+    return isinstance(event, RepeatNoticed) or (isinstance(event, CallDecided) and event.decision == "ask")
 
 
 def _is_same_wait(event: ToolSuspended, state: CallState | None) -> bool:
