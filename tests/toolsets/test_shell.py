@@ -415,3 +415,23 @@ def test_output_in_a_sandbox_is_shown_while_it_comes(tmp_path: Path):
 
     shell("echo one")
     assert shell.context.told == ["one"]
+
+
+@pytest.mark.parametrize("line", ["my-cargo build", "env my-cargo", "true; my-cargo", "no-such-program-at-all"])
+def test_a_program_that_the_sandbox_hides_is_named_where_a_command_does_not_find_it(tmp_path: Path, line: str):
+    (tmp_path / "home").mkdir()
+    (tmp_path / "root").mkdir()
+    program = tmp_path / "home" / "my-cargo"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    before = os.environ["PATH"]
+    os.environ["PATH"] = f"{program.parent}:{before}"
+    try:
+        done = Shell(tmp_path / "root", find_sandbox(Confinement(writable=(str(tmp_path / "root"),))))(line)
+    finally:
+        os.environ["PATH"] = before
+
+    assert done["exit_code"] == 127
+    assert (f"`my-cargo` is installed as {program}, in a folder that the sandbox hides" in done.get("hint", "")) is (
+        "my-cargo" in line
+    )

@@ -33,6 +33,7 @@ from treadle.tools import (
 )
 from treadle.toolsets.files.root import Root, refusal, shown
 from treadle.toolsets.files.schemas import ERROR_SCHEMA
+from treadle.toolsets.shell.hidden import hidden_programs
 from treadle.toolsets.shell.keeping import Processes
 from treadle.toolsets.shell.wildcards import links_in, names_matching
 
@@ -51,6 +52,7 @@ _KEPT_BYTES = 5_000_000
 _LINK_OF_A_PROCESS = re.compile(r"/proc/(?:self|thread-self|\d+)(?:/task/\d+)?/(?:cwd|root|map_files|fd/(?![012]\Z))")
 """A link that leads each process elsewhere. The streams of a program are files that it was given."""
 _MAX_STEPS = 200
+_NOT_FOUND = 127
 _MAX_LINKS = 500
 _FOLDER_CHANGERS = frozenset({"cd", "pushd", "popd"})
 _PROGRESS_SECONDS = 0.2
@@ -435,6 +437,8 @@ def _output(
             f"The sandbox {ctx.runner.name} refused what `sandbox` names; the command did not fail by itself. If the task needs it, call "
             "again with `unconfined` and a `reason`: a person is asked."
         )
+    if ctx.runner is not None and result.exit_code == _NOT_FOUND:
+        hints += hidden_programs(stderr)
     if hints:
         data["hint"] = " ".join(hints)
     return ToolOutput(
