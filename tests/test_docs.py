@@ -15,6 +15,7 @@ from typing import get_args
 
 import pytest
 
+import treadle
 from house import PACKAGE, PROJECT, all_names, module_name, source_files, tree
 from treadle import Guards, Redactor, errors, testing
 from treadle.budgets import Budget
@@ -361,3 +362,10 @@ def test_the_index_leads_to_every_page():
     links = set(re.findall(r"\]\(([\w-]+\.md)\)", page("index.md")))
 
     assert links == {path.name for path in (PROJECT / "docs").glob("*.md")} - {"index.md"}
+
+
+def test_each_public_name_is_on_a_page():
+    pages = " ".join(path.read_text(encoding="utf-8") for path in PAGES)
+    words = set(re.findall(r"\w+", pages))
+
+    assert [name for name in treadle.__all__ if name not in words] == []

@@ -373,7 +373,7 @@ class _Quiet(GivenSchema):
         else:
             value = super().encode_default(dft)
         if find_unencodable(value) is not None:  # NaN and infinities, for which JSON has no word
-            raise PydanticSerializationError("no JSON")
+            raise PydanticSerializationError("not valid JSON")
         return value
 
     def sort(self, value: Any, parent_key: str | None = None) -> Any:

@@ -1,4 +1,4 @@
-"""Lenient: read the JSON that servers really send. Marks what is not text, repairs no JSON, and knows no dialect.
+"""Lenient: read the JSON that servers really send. Marks what is not text, repairs nothing, and knows no dialect.
 
 JSON that holds damage (broken UTF-8, control characters, half a surrogate pair) is read a second time, with a character of private use in the
 place of each damage. What was read gets its damage back, in the form of `characters.py`: what it was part of decides what happens to

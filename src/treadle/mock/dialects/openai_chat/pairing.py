@@ -53,7 +53,7 @@ def check_chat_history(messages: Any, *, lenient_arguments: bool = False) -> Non
 
     Args:
         messages: The value of `messages`.
-        lenient_arguments: Take arguments that are text but no JSON, as some compatible servers do.
+        lenient_arguments: Take arguments that are not valid JSON, as some compatible servers do.
 
     Raises:
         Refusal: The history is not one that the vendor takes; the first fault in order.

@@ -83,7 +83,7 @@ def check_responses_history(
         items: The value of `input`.
         before: What the server knows of the previous response.
         links: The reasoning that must stand before an item, by the item's id.
-        lenient_arguments: Take arguments that are text but no JSON, as some compatible servers do.
+        lenient_arguments: Take arguments that are not valid JSON, as some compatible servers do.
 
     Raises:
         Refusal: The input is not one that the vendor takes; the first fault in order.
