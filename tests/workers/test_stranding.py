@@ -19,7 +19,14 @@ pytestmark = pytest.mark.row("N19")
 
 def pay(name: str = "pay", *, effect: Any = "unsafe", amount: str = "integer") -> Tool:
     schema = {"type": "object", "properties": {"amount": {"type": amount}}}
-    return Tool(name=name, description="Pay.", parameters=schema, effect=effect, permission="ask", run=lambda **_: "ok")
+    return Tool(
+        name=name,
+        description="Pay.",
+        parameters=schema,
+        effect=effect,
+        permission="ask",
+        run=lambda arguments, ctx: "ok",
+    )
 
 
 def payer(tools: Iterable[Tool] = (pay(),), instructions: str | None = None, name: str = "mock") -> Callable[[], Agent]:

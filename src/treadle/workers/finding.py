@@ -17,6 +17,7 @@ from treadle.fields import checked
 from treadle.journals.store.resumable import broken_off, with_messages
 from treadle.ports import Clock, DueItem, HasBell, Journal
 from treadle.redaction import redacted_logger
+from treadle.workers.logs import tell_away, tell_back
 
 __all__ = ["Finder", "JournalDispatcher", "Work"]
 
@@ -122,7 +123,8 @@ class JournalDispatcher:
     def __init__(self, journal: Journal, *, clock: Clock, tenants: Collection[str] | None = None) -> None:
         self._tenants = None if tenants is None else frozenset(tenants)
         self._finder = Finder(journal, clock)
-        self._file = _log_of(journal.location)
+        self._place = journal.location
+        self._file = _log_of(self._place)
         self._pile = _Pile()
         self._look_again_at = float("-inf")
         self._running: dict[str, str] = {}  # sessions that were delivered here, with their tenants
@@ -203,9 +205,16 @@ class JournalDispatcher:
         try:
             found = await self._finder.find(but=self._running)
         except JournalError as error:
-            logger.warning("The journal cannot be asked what is to be done: %s. The worker waits for it.", error)
+            tell_away(
+                logger,
+                self._place,
+                "The journal cannot be asked what is to be done: %s The worker waits for it.",
+                error,
+            )
             found = []
             await asyncio.sleep(SWEEP_SECONDS)
+        else:
+            tell_back(self._place)
         self._pile = _Pile(work for work in found if self._is_wanted(work))
         took = loop.time() - begun
         self._look_again_at = loop.time() + max(LOOK_SECONDS, _SHARE * took)

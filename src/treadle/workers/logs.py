@@ -1,13 +1,33 @@
 """Which session and run a line of a log belongs to, where a worker runs many side by side."""
 
 import logging
+import time
 from contextvars import ContextVar
 
 import msgspec
 
 from treadle.fields import checked
 
-__all__ = ["TRACES", "SessionLogFilter", "Traces"]
+__all__ = ["TRACES", "SessionLogFilter", "Traces", "tell_away", "tell_back"]
+
+_AGAIN_SECONDS = 60.0
+"""How often it is said again that a journal is away."""
+_said: dict[str, float] = {}
+"""When this process has last said it, by journal."""
+
+
+def tell_away(logger: logging.Logger, journal: str, message: str, *values: object) -> None:
+    """Log that a journal is away: at once, then once a minute for all who ask for it in this process; else for debugging only."""
+    now = time.monotonic()
+    is_due = now - _said.get(journal, float("-inf")) >= _AGAIN_SECONDS
+    if is_due:
+        _said[journal] = now
+    logger.log(logging.WARNING if is_due else logging.DEBUG, message, *values)
+
+
+def tell_back(journal: str) -> None:
+    """Note that a journal answers: its next absence is said at once."""
+    _said.pop(journal, None)
 
 
 class Traces(msgspec.Struct):

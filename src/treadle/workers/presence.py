@@ -76,6 +76,8 @@ class Presence:
         self._journal = journal
         self._clock = clock
         self._id = _PREFIX + info.name
+        self.place = journal.location
+        """Where the journal is."""
         self._on_lost = on_lost
         self._lease: Lease | None = None
         self._head: int | None = None

@@ -20,6 +20,7 @@ from treadle.redaction import redacted_logger
 from treadle.resolve import open_journal
 from treadle.resolve.system import SystemClock
 from treadle.workers.finding import Finder, Work
+from treadle.workers.logs import tell_away, tell_back
 
 if TYPE_CHECKING:
     from treadle.workers.queue_place import Place
@@ -135,17 +136,20 @@ class PgQueuerDispatcher:
 
     async def next(self) -> "_Delivery":
         self._begin()
-        pauses = _pauses()
+        pauses, place = _pauses(), self._place.address.location
         while True:
             self._nudge.clear()
             try:
                 job = await self._picked()
             except JournalError as error:
-                logger.warning("The queue cannot be asked what is to be done: %s The worker waits for it.", error)
+                tell_away(
+                    logger, place, "The queue cannot be asked what is to be done: %s The worker waits for it.", error
+                )
                 await asyncio.sleep(next(pauses))
                 continue
             if job is not None:
                 return _Delivery(self, job)
+            tell_back(place)
             pauses = _pauses()
             with suppress(TimeoutError):
                 async with asyncio.timeout(POLL_SECONDS):

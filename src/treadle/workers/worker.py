@@ -22,6 +22,7 @@ from treadle.workers.carrying import AgentMaker, Carrier, makers_of
 from treadle.workers.finding import JournalDispatcher
 from treadle.workers.health import Condition, HealthServer, Queue, WorkerCondition, worker_samples
 from treadle.workers.limits import Limit, LimitReachedNow, Limits, checked_limit
+from treadle.workers.logs import tell_away, tell_back
 from treadle.workers.metrics import Metrics, Sample
 from treadle.workers.presence import Presence, WorkerInfo, boot_id, checked_worker_name
 from treadle.workers.stranding import Watch
@@ -246,10 +247,13 @@ class Worker:
         self._lost.clear()
         try:
             await presence.take()
+            tell_back(presence.place)
             logger.warning("Worker %s had lost its place, and has it again: it continues.", self._name)
         except JournalError as error:
             self._lost.set()
-            logger.warning("Worker %s has lost its place, and waits for its journal: %s", self._name, error)
+            tell_away(
+                logger, presence.place, "Worker %s has lost its place, and waits for its journal: %s", self._name, error
+            )
         except WorkerNameTaken:
             logger.warning("Worker %s has lost its place: another worker has its name. It ends.", self._name)
             self._is_superseded = True
