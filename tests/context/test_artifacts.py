@@ -29,11 +29,10 @@ from treadle.drivers.react import ReActDriver
 from treadle.engine.model_calls.usage import estimate
 from treadle.engine.rules.bounds import bound
 from treadle.errors import ModelRejected, ModelUnavailable
-from treadle.events import ContextCompacted, ContractViolated, ToolFinished
+from treadle.events import ContextCompacted, ContractViolated, ToolFinished, artifacts_of
 from treadle.messages import Message, ToolCall
 from treadle.ports import HookContext, RequestNeed
 from treadle.redaction import remember
-from treadle.sessions.checkpoints import artifacts_of
 from treadle.testing import MockProvider, ScriptedModel, call, text, tool_context
 from treadle.tools import JsonObject
 

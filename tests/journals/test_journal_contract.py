@@ -14,7 +14,7 @@ from treadle.errors import (
     SessionHeld,
     UnknownSession,
 )
-from treadle.events import ModelDelta, RunStarted, SessionChanged, SessionForked
+from treadle.events import ContextCompacted, ContractViolated, ModelDelta, RunStarted, SessionChanged, SessionForked
 from treadle.messages import Message, Result, user_message
 from treadle.ports import InboxMessage, Journal, SessionInfo
 from treadle.state import LeftAnswer, LeftMessage
@@ -339,21 +339,25 @@ async def test_what_people_made_of_a_session_is_listed(journal: Journal):
 
 
 async def test_of_a_purged_session_only_the_fact_remains(journal: Journal):
-    own, shared = await journal.put_blob(b"own"), await journal.put_blob(b"shared")
-    for name, text in (("s", own + shared), ("other", shared)):
+    own, shared, alone = [await journal.put_blob(content) for content in (b"own", b"shared", b"alone")]
+    for name, named, broken in (("s", (own, shared), alone), ("other", (shared,), None), ("third", (), alone)):
+        events = [
+            ContextCompacted(seq=1, at=1.0, artifacts=named),
+            ContractViolated(seq=2, at=2.0, tool="t", artifact=broken, details=({"artifact": "0" * 64},)),
+        ]
         await journal.create(name)
-        await journal.append(name, [note(1, text)], state="completed", durable=True)
+        await journal.append(name, events, state="completed", durable=True)
     await journal.put("s", message("m"))
     tombstone = SessionChanged(seq=1, at=9.0, status="deleted")
 
-    await journal.purge("s", tombstone, blobs=[own, shared])
+    await journal.purge("s", tombstone, blobs=[own, shared, alone])
 
     assert await journal.read("s") == (tombstone,)
     assert await journal.inbox("s") == ()
-    assert (await journal.blob(own), await journal.blob(shared)) == (None, b"shared")
-    gone, other = await journal.sessions()
+    assert [await journal.blob(one) for one in (own, shared, alone)] == [None, b"shared", b"alone"]
+    gone, third, other = await journal.sessions()
     assert (gone.id, gone.phase, gone.status, gone.head) == ("s", "deleted", "deleted", 1)
-    assert (other.id, other.head) == ("other", 1)
+    assert [(one.id, one.head) for one in (third, other)] == [("third", 2), ("other", 2)]
     assert await journal.create("s") is False
     with pytest.raises(UnknownSession):
         await journal.purge("nobody", tombstone, blobs=[shared])

@@ -1,17 +1,22 @@
 """What is asked of a long session costs in proportion to its length: no line runs with the square of it. Counts lines, not time."""
 
+import asyncio
+import sqlite3
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
 import pytest
 
-from treadle import Agent, Tool, allow, open_session
-from treadle.events import AnyEvent
+from treadle import Agent, Budget, Tool, allow, open_journal, open_session
+from treadle.events import AnyEvent, SessionChanged, artifacts_of
 from treadle.journals.memory import MemoryJournal
+from treadle.journals.sqlite.statements import purge
+from treadle.journals.store.appends import append_of
 from treadle.ports import Journal
 from treadle.redaction import Redactor
 from treadle.sessions.checkpoints import effects_after, find_point, fold
@@ -56,8 +61,16 @@ def grown(few: Lines, many: Lines) -> dict[str, tuple[int, int]]:
 
 
 async def long_session(journal: Journal, turns: int) -> None:
-    act = Tool(name="act", description="Act.", parameters={"type": "object"}, effect="unsafe", run=lambda: "done")
-    look = Tool(name="look", description="Look.", parameters={"type": "object"}, effect="read", run=lambda: "x")
+    act = Tool(
+        name="act",
+        description="Act.",
+        parameters={"type": "object"},
+        effect="unsafe",
+        run=lambda arguments, ctx: "done",
+    )
+    look = Tool(
+        name="look", description="Look.", parameters={"type": "object"}, effect="read", run=lambda arguments, ctx: "x"
+    )
     turn = [[call("act"), call("look")], text("Done.")]
     agent = Agent(ScriptedModel(turn * turns), tools=[act, look], policy=allow("*"))
     async with open_session(journal, id="long") as session:
@@ -92,3 +105,72 @@ async def test_a_question_about_a_session_costs_in_proportion_to_its_length(ques
         found.append(lines)
 
     assert grown(*found) == {}
+
+
+async def keep(journal: Journal, name: str) -> None:
+    """Make a session that has stored a long result, and one forked from it."""
+    long = Tool(
+        name="long",
+        description="Long.",
+        parameters={"type": "object"},
+        effect="read",
+        run=lambda arguments, ctx: name * 5_000,
+    )
+    async with open_session(journal, id=name) as session:
+        await Agent(
+            ScriptedModel([call("long"), text("Done.")]), tools=[long], budget=Budget(max_tool_result_chars=1_000)
+        ).run("go", session=session)
+        assert session.state.artifacts
+        await session.fork(id=f"fork-{name}")
+
+
+async def test_a_purge_in_memory_costs_the_same_however_many_other_sessions_there_are() -> None:
+    found = []
+    for others in (2, 2, 20):  # the first one also compiles what checks the arguments
+        journal = MemoryJournal()
+        for number in range(others):
+            await keep(journal, f"other-{number}")
+        await keep(journal, "one")
+        digests = artifacts_of(await journal.read("one"))
+        async with open_session(journal, id="one"):
+            tombstone = SessionChanged(session_id="one", seq=1, at=0.0, status="deleted")
+            with counted() as lines:
+                await journal.purge("one", tombstone, blobs=digests)
+        found.append(sum(lines.values()))
+        assert [await journal.blob(one) is None for one in digests] == [False]  # the fork names it
+    assert found[1] == found[2]
+
+
+def test_a_purge_in_a_file_takes_as_many_steps_of_the_database_however_many_other_sessions_there_are(
+    tmp_path: Path,
+) -> None:
+    def steps(others: int) -> int:
+        path = tmp_path / f"{others}.db"
+
+        async def fill() -> tuple[str, ...]:
+            async with open_journal(path) as journal:
+                for number in range(others):
+                    await keep(journal, f"other-{number}")
+                await keep(journal, "zero")
+                await keep(journal, "one")
+                async with open_session(journal, id="zero") as session:
+                    await session.delete(purge=True)  # the first purge makes the index
+                return artifacts_of(await journal.read("one"))
+
+        digests = asyncio.run(fill())
+        taken = 0
+
+        def step() -> int:
+            nonlocal taken
+            taken += 1
+            return 0
+
+        tombstone = SessionChanged(session_id="one", seq=1, at=0.0, status="deleted")
+        with closing(sqlite3.connect(path)) as connection:
+            connection.set_progress_handler(step, 1)
+            purge(connection, append_of("one", [tombstone], "deleted"), digests)
+            connection.rollback()
+        return taken
+
+    few, many = steps(2), steps(20)
+    assert many <= few + 20

@@ -3,6 +3,7 @@
 An event is journaled as JSON and must always be readable: fields are added with defaults, never renamed or removed.
 """
 
+from treadle.events.artifacts import artifacts_of
 from treadle.events.base import Event
 from treadle.events.calls import (
     ActionDecided,
@@ -114,6 +115,7 @@ __all__ = [
     "ToolSuspended",
     "ToolsetFailed",
     "ToolsetListed",
+    "artifacts_of",
     "decode_event",
     "encode_event",
     "event_object",

@@ -4,7 +4,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 
 from treadle.errors import ConfigurationError, JournalError, check_kind, shown
-from treadle.events import AnyEvent, SessionChanged, SessionStatus
+from treadle.events import AnyEvent, SessionChanged, SessionStatus, artifacts_of
 from treadle.fields import checked, checked_but, explained
 from treadle.journals.store.approvals import due_items, sessions_that_ask, waiting_approvals
 from treadle.journals.store.blobs import digest_of
@@ -42,6 +42,8 @@ class MemoryJournal:
     def __init__(self) -> None:
         self._shelves: dict[str, _Shelf] = {}
         self._blobs: dict[str, bytes] = {}
+        self._naming: dict[str, set[str]] = {}
+        """Which sessions name stored bytes."""
         self._leases = LocalLeases()
         self._bells = Bells()
         self._is_closed = False
@@ -78,6 +80,8 @@ class MemoryJournal:
             check_session_id(session_id)
             raise ConfigurationError(f"events must be a list of events; got {shown(events)}.") from None
         shelf.events.extend(events)
+        for digest in artifacts_of(events):
+            self._naming.setdefault(digest, set()).add(session_id)
         shelf.state = state
         if events:
             shelf.updated_at = events[-1].at
@@ -115,9 +119,10 @@ class MemoryJournal:
             kept.clear()
         shelf.task = ""
         await self.append(session_id, [tombstone], state="deleted", durable=True)
-        rest = [str(event) for other in self._shelves.values() for event in other.events]
         for digest in blobs:
-            if not any(digest in text for text in rest):
+            naming = self._naming.get(digest, set())
+            naming.discard(session_id)
+            if not naming:
                 self._blobs.pop(digest, None)
 
     async def flush(self) -> None:

@@ -9,8 +9,6 @@ from treadle.errors import NoSuchPoint, shown
 from treadle.events import (
     AnyEvent,
     BudgetReached,
-    ContextCompacted,
-    ContractViolated,
     RunFinished,
     RunPaused,
     RunStarted,
@@ -25,7 +23,6 @@ from treadle.tools import CallStatus, Effect, ToolResult
 __all__ = [
     "EffectRecord",
     "Rewind",
-    "artifacts_of",
     "effects_after",
     "find_point",
     "fold",
@@ -222,25 +219,6 @@ def _may_have_acted(result: ToolResult | None) -> bool:
 def _effect(call_id: str, started: ToolStarted, result: ToolResult | None, *, is_done: bool) -> EffectRecord:
     status = CallStatus.OK if is_done else CallStatus.OUTCOME_UNKNOWN if result is None else result.status
     return EffectRecord(call_id=call_id, tool=started.tool, effect=started.effect, status=status.value)
-
-
-_NAMING = frozenset({ToolFinished, ContractViolated, ContextCompacted})
-
-
-def artifacts_of(events: Iterable[AnyEvent]) -> tuple[str, ...]:
-    """Return the digests of the stored bytes that the events name, each once."""
-    found: dict[str, None] = {}
-    for event in events:
-        if type(event) not in _NAMING:  # nearly all of them, and there may be very many
-            continue
-        match event:
-            case ToolFinished(result=ToolResult(artifact=str(digest))) | ContractViolated(artifact=str(digest)):
-                found[digest] = None
-            case ContextCompacted(artifacts=digests):
-                found |= dict.fromkeys(digests)
-            case _:
-                pass
-    return tuple(found)
 
 
 def renamed(events: Iterable[AnyEvent], session_id: str) -> list[AnyEvent]:

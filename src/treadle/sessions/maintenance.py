@@ -28,10 +28,11 @@ from treadle.events import (
     SessionRewound,
     SessionStatus,
     TaskWithdrawn,
+    artifacts_of,
 )
 from treadle.messages import user_message
 from treadle.ports import Journal, SessionFilter
-from treadle.sessions.checkpoints import Rewind, artifacts_of, effects_after, find_point, fold, forked
+from treadle.sessions.checkpoints import Rewind, effects_after, find_point, fold, forked
 from treadle.sessions.ledger import Ledger
 from treadle.sessions.settling import end_children, settle
 from treadle.sessions.transfer import Parcel

@@ -194,8 +194,29 @@ def purge(connection: sqlite3.Connection, job: Append, blobs: Sequence[str]) -> 
     connection.execute("DELETE FROM event WHERE session_id = ?", (job.session_id,))
     connection.execute("DELETE FROM inbox WHERE session_id = ?", (job.session_id,))
     append(connection, job, epoch)
+    if blobs:
+        _drop_blobs(connection, blobs)
+
+
+# Nothing else asks which events name a stored text, so the indexes are made by the first purge that has to know. Files of
+# every version may have them: a program that knows nothing of an index keeps it up to date all the same.
+_MAY_NAME = "type IN ('tool.finished', 'contract.violated', 'context.compacted')"
+_KEY = '\'"artifact":"\''
+_NAMED = f"substr(body, instr(body, {_KEY}) + 12, 64)"
+_NAMES_ONE = f"{_MAY_NAME} AND instr(body, {_KEY}) > 0"
+# A list of several, or a second key of that name, such as one in a result's own data: such events are few, and each is looked at.
+_NAMES_MORE = (
+    f'{_MAY_NAME} AND (instr(body, \'"artifacts":["\') > 0 OR instr({_NAMED.replace(", 64", "")}, {_KEY}) > 0)'
+)
+
+
+def _drop_blobs(connection: sqlite3.Connection, blobs: Sequence[str]) -> None:
+    """Remove stored bytes that no event names any more."""
+    connection.execute(f"CREATE INDEX IF NOT EXISTS event_naming ON event ({_NAMED}) WHERE {_NAMES_ONE}")
+    connection.execute(f"CREATE INDEX IF NOT EXISTS event_naming_more ON event (type) WHERE {_NAMES_MORE}")
     connection.executemany(
-        "DELETE FROM blob WHERE sha256 = ?1 AND NOT EXISTS (SELECT 1 FROM event WHERE instr(body, ?1) > 0)",
+        f"DELETE FROM blob WHERE sha256 = ?1 AND NOT EXISTS (SELECT 1 FROM event WHERE {_NAMED} = ?1 AND {_NAMES_ONE}) "  # noqa: S608 - made of constants
+        f"AND NOT EXISTS (SELECT 1 FROM event WHERE {_NAMES_MORE} AND instr(body, ?1) > 0)",
         [(digest,) for digest in blobs],
     )
 
