@@ -10,8 +10,9 @@ from treadle.permissions.names import Linked, NameIndex
 from treadle.permissions.rules import Rule, Subjects, as_text, beginnings, same_on_paths, spellings
 from treadle.shell.parsed import Invocation
 from treadle.shell.programs import program_name
-from treadle.shell.rules import FOREIGN_NAMES, CommandPattern
+from treadle.shell.rules import CommandPattern
 from treadle.tools import CheckedCall, Subject
+from treadle.tools.foreign import FOREIGN_NAMES
 
 __all__ = ["RuleIndex", "Seen"]
 

@@ -21,8 +21,9 @@ from treadle.permissions.globs import (
 )
 from treadle.permissions.lines import FILE_TOOLS, JudgedLine, pattern_of
 from treadle.permissions.views import subjects_of
-from treadle.shell.rules import FOREIGN_NAMES, CommandPattern, own_path, own_tool, same_tool
+from treadle.shell.rules import CommandPattern, own_path, own_tool, same_tool
 from treadle.tools import CheckedCall, Subject
+from treadle.tools.foreign import FOREIGN_NAMES
 from treadle.tools.hosts import canonical_host_glob
 
 __all__ = ["Rule", "Subjects", "Unresolved", "as_text", "beginnings", "same_on_paths", "spellings"]

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from treadle.permissions.policies import NamedPolicy
 from treadle.permissions.rules import Rule
 from treadle.ports import DecisionKind, Policy, UnmatchedRule
-from treadle.shell.rules import FOREIGN_NAMES, same_tool
+from treadle.shell.rules import same_tool
 from treadle.tools import Tool
+from treadle.tools.foreign import FOREIGN_NAMES
 
 __all__ = ["OWN_TOOLS", "unmatched"]
 

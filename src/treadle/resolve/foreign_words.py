@@ -9,6 +9,7 @@ from pathlib import Path
 
 from treadle.ports import Moment
 from treadle.tools import JsonObject, Mode
+from treadle.tools.foreign import CLAUDE_CODE
 
 __all__ = ["EVENTS", "FIELDS", "MODES", "OTHER_NAMES", "PATHS", "TOOLS", "UNUSED_EVENTS", "foreign_input", "own_input"]
 
@@ -24,23 +25,7 @@ EVENTS: Mapping[str, Moment] = {
 UNUSED_EVENTS = frozenset({"Notification", "PreCompact", "SubagentStart", "SubagentStop", "PermissionRequest", "Setup"})
 """Its events for which there is no moment: their hooks are not called, and a warning names them."""
 
-TOOLS: Mapping[str, str] = {
-    "shell": "Bash",
-    "read": "Read",
-    "write": "Write",
-    "edit": "Edit",
-    "grep": "Grep",
-    "glob": "Glob",
-    "list": "LS",
-    "fetch": "WebFetch",
-    "read_process": "BashOutput",
-    "kill_process": "KillShell",
-    "spawn_agent": "Task",
-    "skill": "Skill",
-    "todo": "TodoWrite",
-    "ask_user": "AskUserQuestion",
-    "exit_plan": "ExitPlanMode",
-}
+TOOLS: Mapping[str, str] = {own: names[0] for own, names in CLAUDE_CODE.items()}
 """Our tools, and its names for them."""
 OTHER_NAMES: Mapping[str, str] = {"spawn_agent": "Agent"}
 """A second name that one has there."""

@@ -15,15 +15,9 @@ from treadle.shell.knowing import known, plain_words
 from treadle.shell.losing import losing_words
 from treadle.shell.parsed import Invocation, Line
 from treadle.shell.programs import INTERPRETERS, PROGRAMS, SUBCOMMANDS, WRAPPERS, program_name
+from treadle.tools.foreign import FOREIGN_NAMES
 
-__all__ = ["FOREIGN_NAMES", "CommandPattern", "own_path", "own_tool", "same_tool", "suggested"]
-
-FOREIGN_NAMES = {
-    "Agent": "spawn_agent", "AskUserQuestion": "ask_user", "Bash": "shell", "BashOutput": "read_process", "Edit": "edit",
-    "ExitPlanMode": "exit_plan", "Glob": "glob", "Grep": "grep", "KillShell": "kill_process", "LS": "list", "MultiEdit": "edit",
-    "Read": "read", "Skill": "skill", "Task": "spawn_agent", "TodoWrite": "todo", "WebFetch": "fetch", "Write": "write",
-}  # fmt: skip
-"""The names of Claude Code's tools, so that rules which people have written for it are understood."""
+__all__ = ["CommandPattern", "own_path", "own_tool", "same_tool", "suggested"]
 
 _WILD = re.compile(r"[*?\[]")
 _UP = re.compile(r"(?<![^/=:,@])\.\.(?![^/=:,@])")

@@ -16,6 +16,7 @@ from treadle.errors import InvalidArguments, InvalidJson, ToolNameConflict
 from treadle.ports import SessionView, ToolSpec, UnmatchedRule
 from treadle.redaction import redacted_logger
 from treadle.tools import Effect, JsonObject, Tool, ToolExample
+from treadle.tools.foreign import job_of
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -111,7 +112,17 @@ class Offer:
         return tool if source is None or source.problem is None else None
 
     def near(self, name: str) -> list[str]:
-        """Return the names that the model may have meant, nearest first."""
+        """Return the names that the model may have meant, nearest first: of the tools that do what one of this name does elsewhere, or else
+        of those that resemble it.
+        """
+        if job := job_of(name):
+            doing = [tool.name for tool in self.tools if job_of(tool.name) == job]
+            doing = doing or [tool.name for tool in self.tools if tool.name.endswith((f"_{job}", f"-{job}"))]
+            doing = doing or [
+                tool.name for tool in self.tools if tool.resumes and job == "spawn_agent" and not job_of(tool.name)
+            ]
+            if doing:
+                return doing[:3]
         folded = {tool.name.casefold(): tool.name for tool in self.tools}
         close = difflib.get_close_matches(name[:100].casefold(), folded, n=3, cutoff=0.6)
         return [folded[match] for match in close]

@@ -1,0 +1,74 @@
+"""Foreign names: what Treadle's own tools are called elsewhere. One table, for rules, for hooks and for calls of tools that do not exist.
+
+A rule or a hook of a person understands Claude Code's names. Names of other programs only lead a model to the right tool: a tool of
+the user's own may have one of them, and no rule may mean two tools.
+"""
+
+import re
+from collections.abc import Mapping
+
+__all__ = ["CLAUDE_CODE", "FOREIGN_NAMES", "job_of", "plain_name"]
+
+CLAUDE_CODE: Mapping[str, tuple[str, ...]] = {
+    "shell": ("Bash",),
+    "read": ("Read",),
+    "write": ("Write",),
+    "edit": ("Edit", "MultiEdit"),
+    "grep": ("Grep",),
+    "glob": ("Glob",),
+    "list": ("LS",),
+    "fetch": ("WebFetch",),
+    "read_process": ("BashOutput",),
+    "kill_process": ("KillShell",),
+    "spawn_agent": ("Task", "Agent"),
+    "skill": ("Skill",),
+    "todo": ("TodoWrite",),
+    "ask_user": ("AskUserQuestion",),
+    "exit_plan": ("ExitPlanMode",),
+}
+"""Our tools, and the names of Claude Code's, the usual one first."""
+FOREIGN_NAMES: Mapping[str, str] = {theirs: own for own, names in CLAUDE_CODE.items() for theirs in names}
+"""The names of Claude Code's tools, and ours."""
+
+# Of Codex, Gemini CLI, Cursor, Copilot, Cline, OpenHands, SWE-agent, and of the trained tools of OpenAI and Anthropic.
+_ELSEWHERE: Mapping[str, tuple[str, ...]] = {
+    "shell": (
+        *("run_shell_command", "local_shell", "exec_command", "shell_command", "execute_command", "run_command"),
+        *("run_terminal_cmd", "run_terminal_command", "run_in_terminal", "execute_bash", "terminal", "container_exec"),
+    ),
+    "read": ("read_file", "read_many_files", "view", "view_file", "open_file", "cat"),
+    "write": ("write_file", "write_to_file", "create_file", "create", "insert_into_file"),
+    "edit": (
+        *("str_replace", "str_replace_editor", "str_replace_based_edit_tool", "apply_patch", "apply_diff", "replace"),
+        *("replace_in_file", "edit_file", "search_replace", "insert_edit_into_file", "replace_string_in_file"),
+    ),
+    "grep": ("search_file_content", "grep_search", "search_files", "codebase_search", "ripgrep", "rg"),
+    "glob": ("file_search", "find_files", "find_file", "glob_file_search"),
+    "list": ("list_directory", "list_dir", "list_files"),
+    "fetch": ("web_fetch", "fetch_url", "fetch_webpage", "browse"),
+    "spawn_agent": ("new_task", "run_subagent", "subagent", "dispatch_agent", "delegate"),
+    "todo": ("write_todos", "update_plan", "todo_write", "manage_todo_list", "update_todo_list"),
+    "ask_user": ("ask_followup_question", "request_user_input", "ask_question"),
+    "write_note": ("save_memory", "memory", "update_memory"),
+    "skill": ("use_skill", "activate_skill"),
+}
+_SEPARATORS = re.compile(r"__|[./:]")
+
+
+def plain_name(name: str) -> str:
+    """Return a name without what is only spelling, or where a tool comes from: `functions.Run-Shell-Command` is `runshellcommand`."""
+    last = _SEPARATORS.split(name[:100].casefold())[-1]
+    return last.replace("_", "").replace("-", "").replace(" ", "")
+
+
+_JOBS = {
+    plain_name(name): own
+    for table in (_ELSEWHERE, CLAUDE_CODE)
+    for own, names in table.items()
+    for name in (own, *names)
+}
+
+
+def job_of(name: str) -> str | None:
+    """Return the tool of ours that does what a tool of this name usually does; None where the name says nothing."""
+    return _JOBS.get(plain_name(name))
