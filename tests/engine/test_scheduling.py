@@ -558,3 +558,29 @@ async def test_a_thread_that_was_given_up_and_runs_on_is_in_the_report_and_its_l
 
     assert [one.late for one in before] == [""]
     assert [one.late for one in after] == ["returned 'paid after all'"]
+
+
+@pytest.mark.row("S23")
+async def test_the_report_says_what_parallel_calls_gained():
+    clock, both, first_ended = FakeClock(), asyncio.Barrier(2), asyncio.Event()
+
+    async def wait(arguments, ctx):
+        if arguments["seconds"] == 4:
+            await both.wait()
+            await first_ended.wait()  # three seconds have passed by then
+            clock.advance(1)
+        elif arguments["seconds"] == 3:
+            await both.wait()
+            clock.advance(3)
+        else:
+            clock.advance(2)
+
+    def watch(event):
+        if event.type == "tool.finished":
+            first_ended.set()
+
+    model = ScriptedModel([[call("look", seconds=3), call("look", seconds=4)], call("look", seconds=2), text("x")])
+    async with open_session(MemoryJournal(), clock=clock) as session:
+        result = await Agent(model, tools=[read(wait)], subscribers=[watch]).run("go", session=session)
+
+    assert result.report()["tool_seconds"] == {"sum": 9.0, "critical_path": 6.0, "gained": 3.0}

@@ -49,6 +49,7 @@ async def test_the_report_of_a_run_has_every_field() -> None:
         "cost": str(result.usage.input_tokens),
         "wall_seconds": 0.0,
         "steps": 2,
+        "tool_seconds": {"sum": 0.0, "critical_path": 0.0, "gained": 0.0},
         "retries": {"model": 0, "tool": 0},
         "tool_calls": [
             {"id": "a", "name": "look", "status": "ok", "attempts": 1, "duration_seconds": 0.0},

@@ -259,7 +259,7 @@ async def test_a_report_has_these_fields() -> None:
     assert [*report] == [
         "status", "reason", "completed", "next_safe_action", "message", "signals", "details", "phase", "budget", "used",
         "limit", "profile", "text", "output", "session_id", "degraded", "unstored", "usage", "cached_share", "cost", "wall_seconds",
-        "steps", "retries", "tool_calls", "failed_tool_calls", "children", "approvals", "in_doubt", "running_on", "denials",
+        "steps", "retries", "tool_calls", "failed_tool_calls", "tool_seconds", "children", "approvals", "in_doubt", "running_on", "denials",
     ]  # fmt: skip
 
 

@@ -49,6 +49,10 @@ class RunResult(msgspec.Struct, Documented, Generic[Output], frozen=True, kw_onl
     """Model calls that were tried again, those that led to an answer included."""
     tool_calls: tuple[CallRecord, ...] = ()
     """Every call of the run, in order, with its status."""
+    tool_seconds: float = 0.0
+    """How long the calls of the run took, added up."""
+    tool_wall_seconds: float = 0.0
+    """How long any of them was under way: their critical path. What parallel calls have gained is the difference."""
     children: tuple[ChildState, ...] = ()
     """Agents that carried out calls of the run, in the order in which they began."""
     approvals: tuple[Approval, ...] = ()
@@ -154,6 +158,11 @@ class RunResult(msgspec.Struct, Documented, Generic[Output], frozen=True, kw_onl
             },
             "tool_calls": [msgspec.structs.asdict(call) for call in self.tool_calls],
             "failed_tool_calls": sum(call.status != "ok" for call in self.tool_calls),
+            "tool_seconds": {
+                "sum": round(self.tool_seconds, 3),
+                "critical_path": round(self.tool_wall_seconds, 3),
+                "gained": round(self.tool_seconds - self.tool_wall_seconds, 3),
+            },
             "children": [_child(child) for child in self.children],
             "approvals": [_approval(approval) for approval in self.approvals],
             "in_doubt": [msgspec.to_builtins(doubt) for doubt in self.in_doubt],
@@ -218,6 +227,8 @@ def conclude(state: SessionState, stop: Stop, session: Session, *, has_price: bo
         steps=run.steps,
         model_retries=run.model_retries,
         tool_calls=state.call_records(),
+        tool_seconds=run.tool_seconds,
+        tool_wall_seconds=run.tool_wall_seconds,
         children=tuple([msgspec.structs.replace(child) for child in run.children.values()]) if run.children else (),
         approvals=state.pending_approvals(),
         denials=tuple(run.denials),

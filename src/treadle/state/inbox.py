@@ -74,6 +74,8 @@ class LeftCancellation(InboxMessage, frozen=True, kw_only=True, tag="cancel"):
 
     run_id: str = ""
     """Empty for whichever run is under way."""
+    by: str = ""
+    """Who wants it; empty where that is not known."""
 
 
 class LeftInput(InboxMessage, frozen=True, kw_only=True, tag="input"):

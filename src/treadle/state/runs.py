@@ -95,6 +95,14 @@ class RunState(msgspec.Struct, Documented, kw_only=True):
     """When it was started or last resumed, in seconds since 1970."""
     last_at: float = 0.0
     """When its last event was recorded, in seconds since 1970."""
+    tool_seconds: float = 0.0
+    """How long its calls took, added up."""
+    tool_wall_seconds: float = 0.0
+    """How long any of its calls was under way: less than the sum where calls ran in parallel."""
+    under_way: dict[str, float] = msgspec.field(default_factory=dict)
+    """When each call started that is under way, by its id, in seconds since 1970."""
+    busy_since: float = 0.0
+    """When the first of those started."""
 
     @classmethod
     @explained
@@ -126,6 +134,19 @@ class RunState(msgspec.Struct, Documented, kw_only=True):
         self.phase = "paused" if isinstance(event, RunPaused) else event.status  # type: ignore[assignment]  # a Status
 
     @explained
+    def call_began(self, call_id: str, at: float) -> None:
+        """Measure a call from now."""
+        self.busy_since = self.busy_since if self.under_way else at
+        self.under_way[call_id] = at
+
+    @explained
+    def call_ended(self, call_id: str, at: float) -> None:
+        """Add what a call took. One that no living process has started took nothing."""
+        if (began := self.under_way.pop(call_id, None)) is not None:
+            self.tool_seconds += max(at - began, 0.0)
+            self.tool_wall_seconds += 0.0 if self.under_way else max(at - self.busy_since, 0.0)
+
+    @explained
     def resume(self, event: RunResumed) -> None:
         """Continue, with what the resumption brings."""
         self.lost_by, self.deaths = self.lost_now, self.deaths_now
@@ -141,6 +162,7 @@ class RunState(msgspec.Struct, Documented, kw_only=True):
         self.agent = event.agent or self.agent
         self.fingerprint = event.fingerprint or self.fingerprint
         self.has_closed = False
+        self.under_way.clear()
         self.cut_in_calls = 0
         # Invariant: both were stamped by one process. `resume` may happen on another machine, with another clock.
         self.segment_at = self.last_at = event.at

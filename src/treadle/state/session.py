@@ -238,6 +238,7 @@ class SessionState(Standing):
         self.granted = (*self.granted, event)
 
     def _tool_started(self, event: ToolStarted) -> None:
+        self._running().call_began(event.call_id or "", event.at)
         if (started := self._find(event.call_id)) is not None:
             started.suspended = None
         if event.early and event.call is not None:
@@ -258,6 +259,7 @@ class SessionState(Standing):
                     state.approval = None
 
     def _tool_suspended(self, event: ToolSuspended) -> None:
+        self._running().call_ended(event.call_id or "", event.at)
         if (state := self._find(event.call_id)) is not None and state.result is None:
             state.suspended = event
 
@@ -266,6 +268,7 @@ class SessionState(Standing):
             state.inputs = (*state.inputs, event)
 
     def _tool_resumed(self, event: ToolResumed) -> None:
+        self._running().call_began(event.call_id or "", event.at)
         if (state := self._find(event.call_id)) is not None:
             state.suspended = None
 
@@ -295,6 +298,7 @@ class SessionState(Standing):
         if state is None or state.result is not None:
             return
         state.result = event.result
+        self._running().call_ended(event.call_id or "", event.at)
         self._keep(event.result)
         self.deeds.add(state)
         if event.result.facts:
