@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import logging
 
 from treadle import Agent, Rejected, ToolContext, ToolOutput, Transient, tool
 from treadle.messages import Media
@@ -38,6 +39,7 @@ async def broken() -> int:
 
 
 async def main() -> None:
+    logging.getLogger("treadle").setLevel(logging.ERROR)  # else the traceback of `broken` is shown, as a warning
     calls = [call("customer", number=9), call("rate", currency="USD"), call("chart", product="cup"), call("broken")]
     model = ScriptedModel([calls, text("Done.")])
 

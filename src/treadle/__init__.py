@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from treadle.errors import SessionMoved as SessionMoved
     from treadle.errors import SessionNotActive as SessionNotActive
     from treadle.errors import ToolDefinitionError as ToolDefinitionError
+    from treadle.errors import ToolError as ToolError
     from treadle.errors import Transient as Transient
     from treadle.errors import TreadleError as TreadleError
     from treadle.errors import UnknownAgent as UnknownAgent
@@ -301,6 +302,7 @@ _HOMES = {
     "ToolCall": "messages",
     "ToolContext": "tools",
     "ToolDefinitionError": "errors",
+    "ToolError": "errors",
     "ToolExample": "tools",
     "ToolFinding": "agents.contracts",
     "ToolList": "toolsets.reshaped",

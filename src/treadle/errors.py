@@ -39,7 +39,8 @@ TreadleError
 │   └── ModelResponseInvalid    an answer that does not follow the protocol (HTML, empty, too large)
 └── (about one call)
     ├── Rejected                the service refused; its body reaches the model
-    ├── Transient               a transient error; may be retried unless the tool is unsafe
+    ├── ToolError               the tool failed; its message reaches the model
+    │   └── Transient           a transient error; may be retried unless the tool is unsafe
     ├── InvalidJson             the arguments are not valid JSON; says where
     └── InvalidArguments        the arguments do not fit the schema; has every violation
 """
@@ -82,6 +83,7 @@ __all__ = [
     "SessionNotActive",
     "TaskCancelled",
     "ToolDefinitionError",
+    "ToolError",
     "ToolNameConflict",
     "Transient",
     "TreadleError",
@@ -325,7 +327,15 @@ class Rejected(TreadleError):
         self.code = code
 
 
-class Transient(TreadleError):
+class ToolError(TreadleError):
+    """Raised by a tool that failed. Its message reaches the model, whatever `Agent(failure_text=...)` says of other exceptions.
+
+    Example:
+        raise ToolError("The order 7 was shipped yesterday, so it cannot be changed.")
+    """
+
+
+class Transient(ToolError):
     """Raised by a tool for a transient error. Retried for every effect but `unsafe`.
 
     Args:

@@ -183,7 +183,7 @@ class Silent(Exception):
         (Rejected({}), "rejected", "rejected"),
         (Unfinished(CallStatus.CANCELLED, "It ended.", may_have_acted=False), "cancelled", "cancelled"),
         (TimeoutError(), "timeout", "outcome_unknown"),
-        (failures.Cut(by_limit=True, seconds=1.0), "timeout", "outcome_unknown"),
+        (failures.Cut(stop=None, seconds=1.0), "timeout", "outcome_unknown"),
         (ConnectionError(), "failed", "outcome_unknown"),
         (asyncio.CancelledError(), "failed", "outcome_unknown"),
         (KeyError(), "failed", "failed"),
@@ -203,7 +203,7 @@ def test_what_an_error_means_follows_from_the_effect(error: BaseException, read:
         (ValueError("a\n  b"), "ValueError: a b"),
         (ValueError(), "ValueError"),
         (Silent(), "Silent"),
-        (failures.Cut(by_limit=True, seconds=1.23456), "no answer within 1.23 s"),
+        (failures.Cut(stop=None, seconds=1.23456), "no answer within 1.23 s"),
         (failures.ToolExited("SystemExit: 3"), "SystemExit: 3"),
         (FileNotFoundError(2, "No such file", "somewhere/x"), "FileNotFoundError: No such file"),
         (OSError("plain"), "OSError: plain"),
@@ -246,7 +246,7 @@ def test_a_traceback_has_the_causes_the_groups_and_bounded_words() -> None:
     assert failures.traceback_of(TimeoutError()) == "TimeoutError\n"
     assert failures.traceback_of(ModelUnavailable("m")) == "treadle.errors.ModelUnavailable: m\n"
     for error in (
-        failures.Cut(by_limit=True, seconds=1),
+        failures.Cut(stop=None, seconds=1),
         Rejected({}),
         Unfinished(CallStatus.FAILED, "x", may_have_acted=False),
     ):

@@ -28,6 +28,7 @@ from treadle import (
     NotDone,
     Rejected,
     StopReason,
+    ToolError,
     ToolOutput,
     Transient,
     Unknown,
@@ -71,6 +72,35 @@ async def test_an_unknown_tool_is_told_with_its_near_names_and_the_run_goes_on()
     assert recorder.runs == 1
 
 
+OURS = ("shell", "edit", "write", "read", "grep", "list", "spawn_agent")
+RENAMED = ("fs_edit", "fs-read", "mcp__box__run_command")
+
+
+@pytest.mark.row("FAULTS-14")
+@pytest.mark.parametrize(
+    ("called", "offered", "near"),
+    [
+        *((name, OURS, ["shell"]) for name in ("Bash", "BASH", "run_shell_command", "functions.exec_command")),
+        *(
+            (name, OURS, ["edit"])
+            for name in ("Edit", "MultiEdit", "str_replace", "apply_patch", "default_api:replace")
+        ),
+        ("Task", OURS, ["spawn_agent"]),
+        ("run-subagent", ("research_agent",), ["research_agent"]),
+        *(("Edit", RENAMED, ["fs_edit"]), ("read_file", RENAMED, ["fs-read"]), ("Bash", RENAMED, [RENAMED[2]])),
+        *(("Bash", ("grep",), []), ("Glob", ("globe",), ["globe"]), ("sehll", OURS, ["shell"])),
+    ],
+)
+async def test_an_unknown_tool_that_another_program_has_names_the_tool_of_this_run_that_does_its_job(
+    called, offered, near
+):
+    helper = Agent(ScriptedModel([text("x")])).as_tool("research_agent", "Research.")
+    tools = [helper if name == helper.name else read(Recorder(), name) for name in offered]
+    run = await run_calls(call(called), tools=tools)
+
+    assert (statuses(run), content(run)["did_you_mean"]) == (["unknown_tool"], near)
+
+
 async def test_a_name_of_half_a_surrogate_pair_or_ten_thousand_letters_is_an_unknown_tool():
     run = await run_calls(call("\ud800"), call("n" * 10_000), tools=[read(Recorder())])
 
@@ -107,7 +137,7 @@ async def test_one_bad_call_of_a_batch_does_not_stop_the_good_ones():
 async def test_three_calls_in_a_row_that_are_no_json_end_the_run_and_nothing_runs():
     recorder = Recorder()
     model = ScriptedModel([call("act", arguments='{"a":1,}')])
-    run = await Agent(model, tools=[act(recorder)]).run("go")
+    run = await Agent(model, tools=[act(recorder)], on_limit="report").run("go")
 
     assert run.reason is StopReason.INVALID_CALL_LIMIT
     assert len(model.requests) == 3
@@ -132,7 +162,7 @@ async def test_a_valid_call_resets_the_count_of_invalid_json():
 async def test_broken_schemas_are_counted_apart_from_broken_json():
     shape, json_ = call("act", n="x"), call("act", arguments="{")
     model = ScriptedModel([shape, json_, shape, json_, shape])
-    run = await Agent(model, tools=[act(Recorder(), parameters=N)]).run("go")
+    run = await Agent(model, tools=[act(Recorder(), parameters=N)], on_limit="report").run("go")
 
     assert run.reason is StopReason.INVALID_CALL_LIMIT
     assert statuses(run) == [
@@ -376,7 +406,7 @@ async def test_five_biographies_and_one_typed_error_without_a_stack_trace():
 
     assert statuses(run) == ["ok", "ok", "failed", "ok", "ok", "ok"]
     told = content(run, 2)
-    assert told["message"] == "The tool failed: FileNotFoundError: No such file or directory"
+    assert told["message"] == "The tool failed: FileNotFoundError (its message is in the log)"
     assert "Traceback" not in json.dumps(told)
     assert "/srv" not in json.dumps(told)
     [failed] = await types(run, "tool.attempt_failed")
@@ -385,7 +415,7 @@ async def test_five_biographies_and_one_typed_error_without_a_stack_trace():
 
 async def test_another_processs_traceback_in_an_errors_words_is_left_out():
     words = 'Worker died.\nTraceback (most recent call last):\n  File "/srv/x.py", line 3, in f\nKeyError: 5'
-    run = await run_calls(call("look"), tools=[read(raising(RuntimeError(words)), retries=0)])
+    run = await run_calls(call("look"), tools=[read(raising(RuntimeError(words)), retries=0)], failure_text="whole")
 
     assert content(run)["message"] == "The tool failed: RuntimeError: Worker died. KeyError: 5"
 
@@ -692,3 +722,71 @@ async def test_a_refusal_after_an_attempt_that_may_have_acted_says_so(effect):
         assert told["may_have_acted"] is True
         assert told["details"] == [{"error": "closed"}]
         assert "may have taken effect" in told["message"]
+
+
+# --- what a model, and an operator, learn of an exception
+
+SECRET = "SELECT * FROM cards WHERE path = '/srv/db'"
+
+
+@pytest.mark.row("FAULTS-17")
+@pytest.mark.parametrize(
+    ("error", "effect", "short", "whole"),
+    [
+        (ValueError(SECRET), "read", "The tool failed: ValueError (its message is in the log)", f"The tool failed: ValueError: {SECRET}"),
+        (FileNotFoundError(2, SECRET, "/srv/db"), "read", "The tool failed: FileNotFoundError (its message is in the log)", f"The tool failed: FileNotFoundError: {SECRET}"),
+        (TimeoutError(SECRET), "unsafe", "broke off (TimeoutError (its message is in the log))", f"broke off (TimeoutError: {SECRET})"),
+        (SystemExit(SECRET), "read", "The tool failed: SystemExit (its message is in the log)", f"The tool failed: SystemExit: {SECRET}"),
+        (ToolError("Order 7 was shipped."), "read", "The tool failed: Order 7 was shipped.", "The tool failed: Order 7 was shipped."),
+        (Transient("busy"), "unsafe", "The tool failed: Transient: busy", "The tool failed: Transient: busy"),
+        (Rejected({"error": "FULL"}), "read", '{"error":"FULL"}', '{"error":"FULL"}'),
+    ],
+)  # fmt: skip
+async def test_the_words_of_a_strangers_exception_reach_the_model_only_if_the_agent_says_so(
+    error, effect, short, whole, caplog
+):
+    for form, said in (("short", short), ("whole", whole)):
+        look = tool_of(raising(error), "look", effect=effect, permission="allow", retries=0)
+        run = await run_calls(call("look"), tools=[look], failure_text=form)
+        told = run.messages[2].results[0].content
+
+        assert said in told.replace("\\", "")
+        assert form == "whole" or SECRET not in told
+    assert (SECRET in caplog.text) == (SECRET in str(error))
+
+
+@pytest.mark.row("FAULTS-17")
+@pytest.mark.parametrize(("form", "has_words"), [("short", False), ("whole", True)])
+async def test_the_same_holds_for_a_check_of_arguments_that_raises(form, has_words):
+    look = read(Recorder(), validate=raising_check)
+    run = await run_calls(call("look"), tools=[look], failure_text=form)
+
+    assert (SECRET in content(run)["message"]) is has_words
+
+
+def raising_check(arguments):
+    raise LookupError(SECRET)
+
+
+@pytest.mark.row("FAULTS-16")
+@pytest.mark.parametrize("effect", ["read", "idempotent", "unsafe"])
+async def test_a_tools_exception_is_logged_once_a_call_with_traceback_and_ids(effect, caplog):
+    look = tool_of(raising(ConnectionError("reset")), "look", effect=effect, permission="allow", retries=2)
+    async with on_fake_clock() as session:
+        run = await run_calls(call("look"), call("look", n=1), tools=[look], session=session)
+    logged = [record for record in caplog.records if record.exc_info]
+
+    assert len(logged) == 2
+    for record, one in zip(logged, run.tool_calls, strict=True):
+        assert record.levelname == "WARNING"
+        assert all(name in record.getMessage() for name in ("look", one.id, run.session_id, session.state.run.id))
+        assert "Traceback" in record.exc_text
+        assert "ConnectionError: reset" in record.exc_text
+
+
+@pytest.mark.row("FAULTS-16")
+async def test_a_call_that_is_cut_off_or_rejected_is_no_exception_of_the_tool(caplog):
+    slow = read(hang, "slow", timeout=0.01, retries=0)
+    await run_calls(call("slow"), call("no"), tools=[slow, read(raising(Rejected("no")), "no")])
+
+    assert [record.getMessage() for record in caplog.records if record.exc_info] == []

@@ -9,10 +9,22 @@ import pytest
 
 from invariants import check_session
 from loop_tools import ANYTHING, echo_tool
-from treadle import Agent, Budget, ConfigurationError, Guards, Tool, ToolContext, ToolsetContext, ask, open_session
+from treadle import (
+    Agent,
+    Budget,
+    ConfigurationError,
+    Guards,
+    Tool,
+    ToolContext,
+    ToolsetContext,
+    ask,
+    deny,
+    open_session,
+)
 from treadle.events import BudgetWarned, CallDecided, MessageAdded
+from treadle.messages import Usage
 from treadle.ports import SessionView
-from treadle.testing import ScriptedModel, call, text
+from treadle.testing import ScriptedModel, Turn, call, text
 from treadle.tools import JsonObject
 
 NEAR = ['{"q": "Earl  Grey"}', '{"q":"earl grey"}', '{ "q" : " EARL GREY " }', '{"q": "Earl\\tGrey"}']
@@ -49,6 +61,46 @@ async def told(result: Any) -> list[str]:
     """Return what the runtime has told the model, in order."""
     events = await result.session.events()
     return [event.message.text for event in events if isinstance(event, MessageAdded) and event.source == "runtime"]
+
+
+# --- the end by a guard
+
+ENDED_BY: dict[str, tuple[str, list[Any]]] = {
+    "repeats": ("repeated_tool_call", [call("look", n=1)] * 3),
+    "failures": ("repeated_failures", [call("fail", n=number) for number in range(2)]),
+    "denials": ("repeated_failures", [call("deny", n=number) for number in range(2)]),
+    "invalid_json": ("invalid_call_limit", [call("look", arguments="{" + "n" * number) for number in range(2)]),
+    "invalid_arguments": ("invalid_call_limit", [call("look", arguments=f"[{number}]") for number in range(2)]),
+    "no_progress": ("repeated_failures", [call("look", arguments=one) for one in NEAR[:3]]),
+}
+
+
+ALL = Guards(repeats=3, failures=2, denials=2, invalid_json=2, invalid_arguments=2, no_progress=2)
+
+
+@pytest.mark.row("FAULTS-15")
+@pytest.mark.parametrize("guard", ENDED_BY)
+@pytest.mark.parametrize("means", ["left", "at the limit of turns too", "used up", "not to be used"])
+async def test_a_run_that_a_guard_ends_asks_for_a_last_answer_as_at_a_limit(guard: str, means: str) -> None:
+    reason, calls = ENDED_BY[guard]
+    tools = [Counted().tool, Counted(RuntimeError("down"), name="fail", retries=0).tool, Counted(name="deny").tool]
+    last = Turn(calls=(calls[-1],), usage=Usage(input_tokens=1000))
+    model = ScriptedModel([*calls[:-1], last, text("What I know.")])
+    budget = Budget(
+        max_model_turns=len(calls) if means == "at the limit of turns too" else None,
+        max_input_tokens=1000 if means == "used up" else None,
+    )
+    on_limit: Any = "report" if means == "not to be used" else "summarize"
+    agent = Agent(model, tools=tools, policy=deny("deny"), guards=ALL, budget=budget, on_limit=on_limit)
+    result = await agent.run("Find it")
+
+    asks = means in ("left", "at the limit of turns too")
+    assert result.reason in ((reason, "budget_exceeded") if means == "used up" else (reason,))
+    assert not result.completed
+    assert result.text == ("What I know." if asks else "")
+    assert [request.tool_choice for request in model.requests] == ["auto"] * len(calls) + ["none"] * asks
+    assert model.requests[-1].tools == model.requests[0].tools
+    await check_session(result.session)
 
 
 # --- nothing new

@@ -212,6 +212,7 @@ async def test_there_is_nothing_to_resume_in_a_new_or_completed_session() -> Non
             await agent.resume(session)
 
 
+@pytest.mark.row("L28")
 async def test_a_message_given_during_a_step_follows_its_results() -> None:
     entered, leave = Gate(), Gate()
 

@@ -361,7 +361,7 @@ async def test_the_third_equal_call_in_a_row_is_not_run_and_ends_the_run(tmp_pat
     raw = ['{"a":1,"b":2}', '{"b":2,"a":1}', '{"a": 1.0, "b":2}']
     model = ScriptedModel([call("rec", arguments=one) for one in raw] + [text("never")])
 
-    result = await Agent(model, tools=[rec], subscribers=[events.append]).run("go")
+    result = await Agent(model, tools=[rec], subscribers=[events.append], on_limit="report").run("go")
 
     assert lines(tmp_path / "rec") == 2
     report = result.report()
@@ -389,7 +389,7 @@ async def test_failures_of_any_tools_in_a_row_end_the_run_by_their_own_reason() 
     tools = [failing_tool(name) for name in "abcd"]
     model = ScriptedModel([call(name, n=name) for name in "abcd"])
 
-    result = await Agent(model, tools=tools, guards=Guards(failures=3)).run("go")
+    result = await Agent(model, tools=tools, guards=Guards(failures=3), on_limit="report").run("go")
 
     assert (result.reason, len(result.tool_calls)) == ("repeated_failures", 3)
     assert result.report()["details"]["count"] == 3
@@ -417,7 +417,7 @@ async def test_three_invalid_calls_in_a_row_end_the_run_each_class_counted_by_it
         [call("rec", arguments=a) for a in (broken, broken, other, other, '{"n":1}', broken)] + [text("x")]
     )
 
-    stopped = await Agent(endless, tools=[rec]).run("go")
+    stopped = await Agent(endless, tools=[rec], on_limit="report").run("go")
     done = await Agent(mixed, tools=[rec]).run("go")
 
     assert (stopped.reason, len(endless.requests)) == ("invalid_call_limit", 3)

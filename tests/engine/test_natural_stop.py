@@ -150,7 +150,7 @@ async def test_calls_of_a_refused_response_never_start_and_end_the_run(tmp_path:
     assert result.messages[-1].role == "tool"
 
 
-@pytest.mark.row("L15")
+@pytest.mark.row("T13", "L15")
 async def test_a_tool_that_ends_the_run_completes_it_and_answers_every_call_of_its_batch(tmp_path: Path) -> None:
     async def submit(arguments: JsonObject, ctx: ToolContext) -> JsonObject:
         return {"answer": arguments["answer"]}

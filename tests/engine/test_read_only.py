@@ -183,7 +183,12 @@ async def lived(place: str | None) -> tuple[Any, set[str]]:
 PLACES = sorted(
     {"policy", "interceptor before", "interceptor after", "compiler", "compactor due", "compactor", "tool", "resources"}
     | {"key", "risk", "review", "visible", "validate", "convert", "subjects", "requires_approval", "effect", "model"}
-    | {"approver", "subscriber", "done_when", *(f"hook {moment.value}" for moment in Moment)}
+    | {
+        "approver",
+        "subscriber",
+        "done_when",
+        *(f"hook {moment.value}" for moment in Moment if moment is not Moment.ERROR),
+    }
 )
 
 

@@ -1,13 +1,15 @@
 """What the failure of one call means for the other calls of its response. Order is proved with gates."""
 
 import asyncio
+import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from treadle import Agent, Rejected, Tool, file_tools, open_session, writing_tools
+from invariants import check_session
+from treadle import Agent, Rejected, Tool, deny, file_tools, open_session, writing_tools
 from treadle.testing import ScriptedModel, call, text
 
 SECONDS = 60
@@ -229,3 +231,73 @@ async def test_a_sibling_that_acts_and_is_under_way_ends_by_itself() -> None:
 
     assert told[0] == "paid"
     assert "full" in told[1]
+
+
+# --- what an agent chooses for a failure, and for a denial
+
+
+async def wrong(arguments: Any, ctx: Any) -> Any:
+    raise ValueError("no such row")
+
+
+async def stops(names: list[str], **options: Any) -> tuple[Any, list[tuple[str, str | None]]]:
+    tools = [
+        made("look", well), made("wrong", wrong), made("pay", well, effect="unsafe"), made("full", fails, effect="unsafe"),
+        made("other", well, effect="unsafe"), made("hidden", well),
+    ]  # fmt: skip
+    model = ScriptedModel([[call(name) for name in names], text("done")])
+    result = await Agent(model, tools=tools, policy=deny("hidden"), **options).run("go")
+    await check_session(result.session)
+    said = [one for message in result.messages for one in message.results]
+    assert len(said) == len(names)
+    return result, [
+        (one.status, json.loads(told.content).get("code") if told.is_error and one.status != "rejected" else None)
+        for one, told in zip(result.tool_calls, said, strict=True)
+    ]
+
+
+OK, SKIPPED = ("ok", None), ("skipped", "run_ended")
+
+
+@pytest.mark.row("E04")
+@pytest.mark.parametrize(
+    ("names", "told"),
+    [
+        (["full", "pay", "look"], [("rejected", None), SKIPPED, SKIPPED]),
+        (["pay", "wrong", "other"], [OK, ("failed", "internal_error"), SKIPPED]),
+        (["look", "wrong"], [OK, ("failed", "internal_error")]),
+    ],
+    ids=["those behind", "those before ran", "beside"],
+)
+async def test_a_run_that_is_to_stop_at_a_failure_starts_no_other_call_and_every_call_has_its_result(
+    names: list[str], told: list[tuple[str, str | None]]
+) -> None:
+    result, found = await stops(names, on_failure="stop")
+    failed = next(one for one in result.tool_calls if one.status in ("rejected", "failed"))
+
+    assert found == told
+    assert (result.reason, result.completed) == ("repeated_failures", False)
+    assert result.stop.details == {
+        "guard": "on_failure", "call_id": failed.id, "tool": failed.name, "class": failed.status,
+    }  # fmt: skip
+    resumed = await Agent(ScriptedModel([text("I know why.")]), on_failure="stop").resume(result.session)
+    assert (resumed.reason, resumed.text) == ("completed", "I know why.")
+
+
+@pytest.mark.row("E04")
+async def test_what_never_ran_does_not_stop_a_run_that_stops_at_failures() -> None:
+    result, found = await stops(["hidden", "nothing"], on_failure="stop")
+
+    assert result.completed
+    assert [status for status, _ in found] == ["denied", "unknown_tool"]
+
+
+@pytest.mark.row("E04")
+async def test_the_calls_behind_a_denied_one_are_skipped_where_the_agent_wants_that() -> None:
+    behind = ("skipped", "denied_before")
+    result, found = await stops(["pay", "hidden", "look", "other"], on_denial="skip")
+    assert found == [OK, ("denied", "permission_denied"), behind, behind]
+    assert result.completed
+
+    _, found = await stops(["pay", "hidden", "look", "other"])
+    assert found == [OK, ("denied", "permission_denied"), OK, OK]

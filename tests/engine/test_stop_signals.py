@@ -55,7 +55,7 @@ async def test_two_guards_at_once_are_both_there():
     assert {one["details"]["class"] for one in result.report()["signals"]} == {"invalid_arguments", "invalid_json"}
 
 
-@pytest.mark.row("R-STOPS")
+@pytest.mark.row("L23", "R-STOPS")
 async def test_two_budgets_that_are_used_up_in_one_step_are_both_listed():
     model = ScriptedModel([Turn(calls=(call("act"),), usage=Usage(input_tokens=50, output_tokens=5)), text("never")])
     result = await Agent(

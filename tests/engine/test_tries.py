@@ -30,7 +30,7 @@ def tools(looks: Any = None) -> list[Tool]:
 async def tried(*responses: Any, guards: Guards | None = None, tools: list[Tool], **words: Any) -> RunResult:
     """Run these responses, then an answer."""
     model = ScriptedModel([*responses, text("Done.")])
-    result = await Agent(model, tools=tools, guards=guards or Guards(), **words).run("go")
+    result = await Agent(model, tools=tools, guards=guards or Guards(), **{"on_limit": "report", **words}).run("go")
     await check_session(result.session)
     return result
 
@@ -74,7 +74,7 @@ async def test_so_many_responses_full_of_errors_end_the_run(broken: Any, reason:
     responses = [[self_made(broken, next(calls)), self_made(broken, next(calls))] for _ in range(9)]
     model = ScriptedModel(responses)
 
-    result = await Agent(model, tools=tools()).run("go")
+    result = await Agent(model, tools=tools(), on_limit="report").run("go")
 
     assert (result.reason, len(model.requests)) == (reason, limit)
     assert result.report()["details"]["count"] == limit
@@ -250,7 +250,7 @@ async def test_waiting_for_nothing_three_times_is_no_progress() -> None:
         await asyncio.Event().wait()
 
     async with open_session("memory:", clock=FakeClock(auto=True)) as session:
-        agent = Agent(ScriptedModel([A]), tools=[read(hang, parameters=N, retries=0, timeout=1)])
+        agent = Agent(ScriptedModel([A]), tools=[read(hang, parameters=N, retries=0, timeout=1)], on_limit="report")
         result = await agent.run("go", session=session)
 
     assert statuses(result) == ["timeout", "timeout", "skipped"]
@@ -380,7 +380,8 @@ async def test_calls_that_were_cut_off_and_never_started_are_no_tries() -> None:
 async def test_a_response_is_compared_with_its_calls_that_the_budget_does_not_cover() -> None:
     other = call("look", n=2)
 
-    result = await tried(call("lok"), call("lok"), (call("lok"), other), tools=tools(), budget=Budget(max_tool_calls=3))
+    responses = (call("lok"), call("lok"), (call("lok"), other))
+    result = await tried(*responses, tools=tools(), budget=Budget(max_tool_calls=3), on_limit="summarize")
 
     assert (result.stop.reason, result.text) == (StopReason.BUDGET_EXCEEDED, "Done.")
 

@@ -169,7 +169,7 @@ async def test_calls_that_are_cut_for_the_first_time_are_asked_for_again_however
 async def test_the_call_that_ends_a_run_as_a_repetition_says_which_call_it_was_and_how_often_it_came() -> None:
     model = ScriptedModel([call("look", n=1)])
 
-    result = await Agent(model, tools=[read(Recorder())]).run("go")
+    result = await Agent(model, tools=[read(Recorder())], on_limit="report").run("go")
 
     decided = [event for event in await types(result, "call.decided") if event.rule != "guard repeats"]
     told = results(result)[-1]
@@ -272,7 +272,9 @@ async def test_numbers_that_are_no_json_are_refused(number: str) -> None:
 
 @pytest.mark.row("F01", "F03", "MF6")
 async def test_the_same_broken_arguments_again_and_again_are_no_repetition() -> None:
-    result = await Agent(ScriptedModel([call("look", arguments="{")]), tools=[read(Recorder())]).run("go")
+    result = await Agent(ScriptedModel([call("look", arguments="{")]), tools=[read(Recorder())], on_limit="report").run(
+        "go"
+    )
 
     assert (result.reason, statuses(result)) == ("invalid_call_limit", ["invalid_json"] * 3)
 

@@ -33,7 +33,7 @@ REFUSED: dict[str, tuple[Callable[[], ToolResult], str, str | None, dict[str, An
     "a tool that is gone": (
         lambda: refusals.unavailable(PROPOSED, "files", ""), "unknown_tool", None, {"name": "look"},
     ),
-    "a check that raised": (lambda: refusals.unchecked(PROPOSED, ValueError("x")), "failed", "internal_error", {}),
+    "a check that raised": (lambda: refusals.unchecked(PROPOSED, ValueError("x"), "short"), "failed", "internal_error", {}),
     "a check that refused": (
         lambda: refusals.unfit(PROPOSED, Rejected({"error": "No."}, code="closed")),
         "invalid_arguments", "closed", {"details": [{"error": "No."}], "message": "No."},

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from pipeline_tools import Recorder, act, on_fake_clock
+from pipeline_tools import Recorder, act, on_fake_clock, raising
 from treadle import Agent, Decision, Hook
 from treadle.ports import HookContext, Moment
 from treadle.testing import ScriptedModel, call, text
@@ -34,7 +34,9 @@ async def test_every_hook_of_a_moment_is_asked_where_one_before_it_fails_open(at
     hooks = [Hook(at=at, run=first, fails="open"), Hook(at=at, run=second, fails="open")]
     async with on_fake_clock() as session:
         model = ScriptedModel([call("act"), text("Done.")])
-        result = await Agent(model, tools=[act(Recorder())], hooks=hooks).run("go", session=session)
+        result = await Agent(
+            model, tools=[act(raising(ValueError()) if at is Moment.ERROR else Recorder())], hooks=hooks
+        ).run("go", session=session)
 
     assert result.completed
     assert set(asked) == {at.value}

@@ -8,11 +8,11 @@ import msgspec
 import pytest
 
 from invariants import check_session
-from pipeline_tools import Recorder, act, content, on_fake_clock, read, results, run_calls, statuses, types
+from pipeline_tools import Recorder, act, content, on_fake_clock, raising, read, results, run_calls, statuses, types
 from treadle import Agent, Budget, ConfigurationError, Decision, Guards, Hook, allow, can_use_tool, deny, open_session
 from treadle.journals.memory import MemoryJournal
 from treadle.ports import Moment
-from treadle.testing import ScriptedModel, call, text
+from treadle.testing import ScriptedModel, Turn, call, text
 
 N = {"type": "object", "properties": {"n": {"type": "integer", "maximum": 12}}, "required": ["n"]}
 
@@ -108,7 +108,7 @@ async def _asks(context):
     return Decision(kind="ask")
 
 
-@pytest.mark.row("R-HOOKS")
+@pytest.mark.row("V12", "R-HOOKS")
 async def test_a_hook_changes_arguments_which_are_validated_and_decided_on():
     recorder = Recorder()
 
@@ -210,7 +210,7 @@ async def test_a_hook_that_takes_too_long_is_left_behind(blocks):
 # --- prompts
 
 
-@pytest.mark.row("R-HOOKS")
+@pytest.mark.row("L18", "R-HOOKS")
 async def test_a_prompt_may_be_kept_out_or_added_to_and_resume_asks_again():
     is_closed = True
 
@@ -315,7 +315,7 @@ async def test_a_crash_before_the_end_was_stored_does_not_lift_the_interrupt_of_
 # --- the stop
 
 
-@pytest.mark.row("R-HOOKS")
+@pytest.mark.row("L25", "R-HOOKS")
 async def test_a_stop_may_go_on_with_a_message_but_not_for_ever():
     async def more(context):
         return f"Continue, {context.continued + 1}."
@@ -441,3 +441,26 @@ async def test_an_answer_that_a_hook_denies_for_a_person_ends_the_run_as_stopped
 
     assert run.reason == "cancelled"
     assert "Let a person read it." in run.message
+
+
+# --- errors
+
+
+@pytest.mark.row("E05")
+@pytest.mark.parametrize("fails", ["tool", "model"])
+async def test_hooks_at_an_error_are_told_of_a_tool_that_raised_and_of_a_model_that_failed(fails):
+    seen = []
+
+    async def note(context):
+        seen.append((context.tool, type(context.error).__name__, str(context.error)))
+        raise RuntimeError("the hook fails too")
+
+    broken = Turn(status=400, error="no such model")
+    model = ScriptedModel([call("look"), text("Done.")] if fails == "tool" else [broken])
+    look = read(raising(LookupError("row 7")), retries=0)
+    result = await Agent(model, tools=[look], hooks=[Hook(at="error", run=note)]).run("go")
+    await check_session(result.session)
+
+    assert [tool for tool, _, _ in seen] == ["look" if fails == "tool" else ""]
+    assert seen[0][1:] == ("LookupError", "row 7") if fails == "tool" else seen[0][1] == "ModelRejected"
+    assert result.reason == ("completed" if fails == "tool" else "model_error")

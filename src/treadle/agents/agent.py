@@ -29,7 +29,8 @@ from treadle.budgets import Budget, Deadline, Guards
 from treadle.context.compilers import compiler_for
 from treadle.engine.lifecycle import Lifecycle
 from treadle.engine.reports import Output, RunResult
-from treadle.engine.spec import AgentSpec, CancelSiblings, DoneWhen, InDoubt, fingerprint_of
+from treadle.engine.rules.failures import FailureText
+from treadle.engine.spec import AgentSpec, CancelSiblings, DoneWhen, InDoubt, OnDenial, OnFailure, fingerprint_of
 from treadle.errors import ConfigurationError, check_kind, check_options, parameters_of, shown, suggesting
 from treadle.events import Subscriber
 from treadle.messages import Message
@@ -117,6 +118,12 @@ class Agent(Generic[Deps, Output]):
         cancel_siblings: What happens to the other calls of a response when a call that is not a read ends with an error. With `never`,
             only calls that need what it was meant to change are skipped. With `on_unsafe_error`, running reads are cut off, and
             calls that have not started do not start; the result of each says so.
+        on_failure: What follows when a tool fails, refuses or runs out of time: the model reads it and `continue`s, or the run ends with
+            `stop`. Calls under way run to their end then, and the others of the response are skipped; each has its result.
+        on_denial: What follows when a call is denied: with `skip`, the calls behind it in the same response do not run, and their
+            results say so.
+        failure_text: What the model reads of an exception that is not a `Rejected` or `ToolError`: `short` is its class, and `whole` has its
+            message too, which may hold paths, addresses or SQL. The log has all of it.
         unpriced: With max_total_cost and a model without a known price: `refuse` to run, or `warn` and run.
         parallel_hint: Whether the descriptions of `read` tools say that calls may be issued in parallel.
         subscribers: Called with every event; what they do or raise does not affect the run.
@@ -161,6 +168,9 @@ class Agent(Generic[Deps, Output]):
         guards: Guards | None = None,
         on_limit: Literal["summarize", "report"] = "summarize",
         cancel_siblings: CancelSiblings = "never",
+        on_failure: OnFailure = "continue",
+        on_denial: OnDenial = "continue",
+        failure_text: FailureText = "short",
         unpriced: Literal["refuse", "warn"] = "refuse",
         parallel_hint: bool = True,
         in_doubt: InDoubt | None = None,
@@ -195,7 +205,15 @@ class Agent(Generic[Deps, Output]):
             tool_choice=checked_choice(tool_choice, self._toolbox, toolsets),
             output=None if output is None else _typed(output),
             guards=guards or Guards(),
-            **checked_choices(on_limit, unpriced, in_doubt, cancel_siblings),
+            **checked_choices(
+                on_limit=on_limit,
+                unpriced=unpriced,
+                in_doubt=in_doubt,
+                cancel_siblings=cancel_siblings,
+                on_failure=on_failure,
+                on_denial=on_denial,
+                failure_text=failure_text,
+            ),
             done_when=checked_condition(done_when),
             **checked_lists(subscribers, interceptors, hooks, required),
         )
@@ -410,6 +428,7 @@ class Agent(Generic[Deps, Output]):
             effect=effect_from(effect),
             timeout=None,
             resumes=True,
+            needs_deps=next((one.needs_deps for one in self._toolbox if one.needs_deps), ""),
             run=run,
         )
 

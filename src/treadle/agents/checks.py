@@ -191,18 +191,23 @@ def _checked_depth(value: object) -> int:
     return value
 
 
-def checked_choices(on_limit: object, unpriced: object, in_doubt: object, cancel_siblings: object) -> dict[str, Any]:
+def checked_choices(**choices: object) -> dict[str, Any]:
     """Return the choices of an agent's description by name; raise ConfigurationError where one is not among those that there are."""
-    given: dict[str, tuple[object, Sequence[str | None]]] = {
-        "on_limit": (on_limit, ("summarize", "report")),
-        "unpriced": (unpriced, ("refuse", "warn")),
-        "in_doubt": (in_doubt, ("ask", "tell", None)),
-        "cancel_siblings": (cancel_siblings, ("never", "on_unsafe_error")),
-    }
-    for name, (value, known) in given.items():
-        if value not in known:
+    for name, value in choices.items():
+        if value not in (known := _CHOICES[name]):
             raise ConfigurationError(f"{name} is {' or '.join(map(repr, known))}; got {shown(value)}.")
-    return {name: value for name, (value, _) in given.items()}
+    return choices
+
+
+_CHOICES: Mapping[str, Sequence[str | None]] = {
+    "on_limit": ("summarize", "report"),
+    "on_failure": ("continue", "stop"),
+    "on_denial": ("continue", "skip"),
+    "failure_text": ("short", "whole"),
+    "unpriced": ("refuse", "warn"),
+    "in_doubt": ("ask", "tell", None),
+    "cancel_siblings": ("never", "on_unsafe_error"),
+}
 
 
 def _require_list(option: str, value: object) -> None:

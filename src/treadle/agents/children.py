@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from treadle.canonical import digest
 from treadle.engine.assembly import Host
 from treadle.engine.lifecycle import Lifecycle
+from treadle.engine.rules.endings import cut_status
 from treadle.engine.spec import AgentSpec
 from treadle.errors import ConfigurationError, SessionExists, SessionHeld, SessionNotActive
 from treadle.events import ChildStarted, RunFinished, SessionSpawned
@@ -237,7 +238,7 @@ async def _outcome(host: Host, child: Session, name: str, *, is_cut: bool) -> An
         "session": child.id,
         "may_have_done": [f"{one.tool} ({one.status})" for one in effects],
     }
-    status = _cut_status(host) if is_cut else CallStatus.REJECTED
+    status = cut_status(host.interrupt.stop) if is_cut else CallStatus.REJECTED
     done = " What it did before that is not undone: see `may_have_done`." if effects else ""
     message = f"The agent {name} did not complete its task: {body['error']}{done}"
     raise Unfinished(status, message, body=body, code=f"subagent_{reason}", may_have_acted=bool(effects))
@@ -251,8 +252,3 @@ def _answer(end: RunFinished, effects: Sequence[EffectRecord]) -> Any:
         return answer
     message = "The agent completed its task, but these calls of it may have taken effect. Check before you repeat them."
     return {"answer": answer, "outcome_unknown": doubts, "message": message}
-
-
-def _cut_status(host: Host) -> CallStatus:
-    stop = host.interrupt.stop
-    return CallStatus.CANCELLED if stop is not None and stop.reason is StopReason.CANCELLED else CallStatus.TIMEOUT

@@ -182,12 +182,16 @@ class Run(Generic[Output]):
         assert self._life.session is not None
         await self._life.session.steer(text)
 
-    def cancel(self) -> None:
+    def cancel(self, *, by: str = "") -> None:
         """Stop the run: running calls are cut off, every open call gets its result, and the run's result says `cancelled`.
 
         A run that has not begun, or whose session is still being opened, ends before any model is asked.
+
+        Args:
+            by: Who or what cancels it, for the record and the model; empty where that is not known.
         """
-        self._life.cancel()
+        check_kind("by", by, str, "a text")
+        self._life.cancel(by.encode("utf-8", "replace").decode())
 
     async def hand_over(self) -> None:
         """Let go of the run where it stands, for another process to resume. A service calls it when it gets SIGTERM.

@@ -111,6 +111,10 @@ _TOTALS = (
 """The budgets of a whole run; the others bound one call or one attempt."""
 
 
+_FRACTIONS = ("max_wall_time_seconds", "max_total_cost")
+"""Limits that are not counted in whole numbers."""
+
+
 class Meter:
     """Compares what a run has spent with its budget. Asked before each model call and before each tool call.
 
@@ -258,6 +262,22 @@ class Meter:
             if used is not None and limit > used and float(used) >= part * float(limit):
                 shown_limit = limit if isinstance(limit, int) else float(limit)
                 found.append(LimitReached(budget=name, used=plain(used), limit=shown_limit))
+        return found
+
+    @explained
+    def left(self, spent: Spent) -> dict[str, int | float]:
+        """Return what is left of each limit, here or above, by its name; a limit on what is not known is left out."""
+        found: dict[str, int | float] = {}
+        for meter, total in self._tree(spent):
+            counts = (
+                ("max_model_turns", total.model_turns),
+                ("max_tool_calls", total.tool_calls),
+                *_consumption(total),
+            )
+            for name, used in counts:
+                if used is not None and (limit := meter.limits.get(name)) is not None:
+                    rest = round(max(float(limit) - float(used), 0.0), 9)
+                    found[name] = min(found.get(name, rest), rest if name in _FRACTIONS else int(rest))
         return found
 
     @explained

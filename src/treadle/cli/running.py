@@ -102,7 +102,7 @@ class _Signals:
     def pass_on_to(self, run: Run) -> None:
         self._run = run
         if self.received is not None:
-            run.cancel()
+            self._cancel(run)
 
     def on_signal(self, number: int) -> None:
         if self.received is not None:
@@ -115,7 +115,10 @@ class _Signals:
             f"treadle: {signal.Signals(number).name} received: stopping the run, which can be resumed. Press Ctrl-C again to quit at once."
         )
         if self._run is not None:
-            self._run.cancel()
+            self._cancel(self._run)
+
+    def _cancel(self, run: Run) -> None:
+        run.cancel(by=signal.Signals(self.received or signal.SIGINT).name)
 
 
 @contextmanager

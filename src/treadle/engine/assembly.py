@@ -111,6 +111,12 @@ class Host:
         """Return the running time that is left to the run; None for no limit."""
         return self.meter.seconds_left(self._seconds_before + self.session.clock.monotonic() - self.interrupt.begun)
 
+    def left(self) -> dict[str, int | float]:
+        """Return what is left of the limits of the run, by the name of each."""
+        left = self.meter.left(self.spent)
+        seconds = self.interrupt.seconds_left
+        return left if seconds is None else {**left, "max_wall_time_seconds": seconds}
+
     def rule(self, about: AgentSpec) -> AgentSpec:
         """Return an agent as it is when this run calls it: nothing is allowed that is forbidden here."""
         return msgspec.structs.replace(
@@ -189,6 +195,7 @@ def _execution(about: AgentSpec, host: Host, offering: Offering, asides: Asides,
         top=host.top,
         callers=host.states_above,
         sandbox=about.sandbox,
+        failure_text=about.failure_text,
     )
     attempts = _attempts(about, host, offering, checker, hooks, deps)
     recovery = Recovery(
@@ -211,6 +218,7 @@ def _execution(about: AgentSpec, host: Host, offering: Offering, asides: Asides,
         tries=tries,
         progress=progress,
         approval_seconds=about.approval_seconds,
+        skips_behind=about.on_denial == "skip",
         approving=Approving(
             about.approver,
             seconds=about.approver_seconds,
@@ -232,7 +240,13 @@ def _execution(about: AgentSpec, host: Host, offering: Offering, asides: Asides,
         early=early,
         interrupt=interrupt,
         conditions=Conditions(
-            ledger=ledger, done=done, tries=tries, progress=progress, reminders=reminders, interrupt=interrupt
+            ledger=ledger,
+            done=done,
+            tries=tries,
+            progress=progress,
+            reminders=reminders,
+            interrupt=interrupt,
+            on_failure=about.on_failure,
         ),
         siblings=Siblings(about.cancel_siblings),
     )
@@ -249,6 +263,7 @@ def _attempts(about: AgentSpec, host: Host, offering: Offering, checker: Checker
         decide=Actions(ledger=ledger, checker=checker).decide,
         sandbox=about.sandbox,
         host=host,
+        left=host.left,
     )
     return Attempts(
         ledger=ledger,
@@ -259,6 +274,7 @@ def _attempts(about: AgentSpec, host: Host, offering: Offering, checker: Checker
         hooks=hooks,
         mode=lambda: checker.mode,
         required=about.required,
+        failure_text=about.failure_text,
     )
 
 

@@ -155,6 +155,14 @@ class Hooks:
         for hook in self._at(Moment.SESSION_END):
             await self._ask(hook, self._context(Moment.SESSION_END, stop=stop), is_over=True)
 
+    async def error(self, error: BaseException, call: CheckedCall | None = None) -> None:
+        """Tell hooks that a tool has raised, or that the model could not be asked."""
+        facts: dict[str, Any] = {} if call is None else {"call": call.call, "tool": call.name, "effect": call.effect}
+        for hook in self._at(Moment.ERROR, "" if call is None else call.name):
+            if call is not None:
+                facts["arguments"] = copied(call.arguments)
+            await self._ask(hook, self._context(Moment.ERROR, error=error, **facts))
+
     async def at_stop(self, stop: Stop, answer: ModelFinished | None) -> bool:
         """Whether a hook makes the run continue instead of this end: the answer is recorded then, and the hook's message behind it."""
         run = self._ledger.state.run

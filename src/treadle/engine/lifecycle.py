@@ -13,9 +13,9 @@ from treadle.engine.assembly import Host, assemble
 from treadle.engine.hooks import Hooks, denied_stop
 from treadle.engine.interrupts import Interrupt, wait_until_recorded
 from treadle.engine.loop import Loop
-from treadle.engine.offering import Offering
+from treadle.engine.offering import Offering, check_deps
 from treadle.engine.reports import RunResult, conclude
-from treadle.engine.rules.endings import time_stop
+from treadle.engine.rules.endings import cancelled_stop, time_stop
 from treadle.engine.spec import AgentSpec
 from treadle.engine.traces import link_runs, traced_origin
 from treadle.errors import AgentChanged, ConfigurationError, JournalError, RunHandedOver, SessionConflict, shown
@@ -145,6 +145,7 @@ class Lifecycle:
             interrupt = self._interruptible(session)
             session.ledger.subscribers = [*self.subscribers, *self.watchers]
             self._check_name()
+            check_deps(self._spec.toolbox, self._deps)
             self._check_price()
             budget = self._budget(session)
             hooks = self._hooks(session, interrupt)
@@ -155,6 +156,7 @@ class Lifecycle:
             await inbox.drop_superseded()
             self._begin_time(session, interrupt, self._narrowed(session, budget))
             async with self._offering(session, interrupt) as offering:
+                offering.check_deps()
                 stop = await self._loop(session, inbox, interrupt, offering).run()
             await self._end_cancels(inbox, stop)
             await hooks.end(stop)
@@ -171,14 +173,16 @@ class Lifecycle:
 
     # --- its end, asked for from outside
 
-    def cancel(self) -> None:
+    def cancel(self, by: str = "") -> None:
         """End the run as `cancelled`, with its end recorded: as soon as its session is open, where that is not yet so."""
         self._patience.hurry()
-        self.stop(Stop(reason=StopReason.CANCELLED, message="The run was cancelled."))
+        self.stop(cancelled_stop(by))
 
     def abandon(self) -> None:
         """End the run whose caller goes away. As long as its session is being opened, its task is cancelled: nothing is recorded."""
-        self.cancel()
+        above = None if self._above is None else self._above.interrupt.stop
+        self._patience.hurry()
+        self.stop(cancelled_stop() if above is None else Stop(reason=StopReason.CANCELLED, message=above.message))
         if self._interrupt is None and self._running is not None:
             self._running.cancel()
 
@@ -239,8 +243,8 @@ class Lifecycle:
 
     async def _take_cancel(self, inbox: Inbox) -> None:
         try:
-            if await inbox.look():
-                self.cancel()
+            if (cancel := await inbox.look()) is not None:
+                self.cancel(cancel.by)
         except (JournalError, SessionConflict):
             inbox.nudge()
             logger.warning("The inbox could not be read; the run looks again after its step", exc_info=True)

@@ -14,6 +14,7 @@ from treadle.engine.interrupts import Interrupt
 from treadle.engine.model_calls.answers import Answers
 from treadle.engine.model_calls.proposal import Proposer
 from treadle.engine.rules.endings import (
+    cancelled_stop,
     ended_event,
     is_turn_or_call_limit,
     limit_notice,
@@ -75,16 +76,16 @@ class Loop:
 
     async def _step(self) -> Stop | None:
         """One model call and the results of all calls that it proposed. A step left half done continues at execute."""
-        if await self._inbox.read():
-            self._interrupt.trip(Stop(reason=StopReason.CANCELLED, message="The run was cancelled."))
+        if (cancel := await self._inbox.read()) is not None:
+            self._interrupt.trip(cancelled_stop(cancel.by))
         if self._ledger.state.has_open_calls:
             return await self._execute(self._ledger.state.unanswered, None)
         if (ended := self._interrupt.stop or await self._execution.ended_before()) is not None:
             return ended
         reached = self._meter.reached(self._run.spent)
         if reached is not None and not (is_turn_or_call_limit(reached) and self._may_close):
-            return merged(*map(limit_stop, self._meter.all_reached(self._run.spent)))
-        ending = self._ending if reached is None else limit_stop(reached)
+            return merged(self._ending, *map(limit_stop, self._meter.all_reached(self._run.spent)))
+        ending = self._ending or (None if reached is None else limit_stop(reached))
         async with self._early:  # calls that start while the model still speaks end with the step
             proposal = await self._propose(closing=ending is not None)
             if isinstance(proposal, Stop):
@@ -141,7 +142,7 @@ class Loop:
         stop = await self._execution.execute(batch)
         state = self._ledger.state
         if stop is not None and reached is not None and not is_closing:
-            return merged(stop, limit_stop(reached))
+            stop = merged(stop, limit_stop(reached))
         if stop is not None and stop.asks_closing and self._may_close:
             self._ending = stop
             return None

@@ -16,7 +16,7 @@ from treadle.concurrency.keeping import Kept
 from treadle.engine.interrupts import Interrupt, wait_at_most
 from treadle.engine.rules.failures import contained, is_being_cancelled, pass_interrupts
 from treadle.engine.spec import AgentSpec
-from treadle.errors import ToolDefinitionError, shown
+from treadle.errors import ConfigurationError, ToolDefinitionError, shown
 from treadle.events import AnyEvent, ToolsetFailed, ToolsetListed
 from treadle.permissions.unmatched import unmatched
 from treadle.ports import OpenToolset, SessionView, Toolset, ToolsetContext, ToolSpec
@@ -26,7 +26,7 @@ from treadle.sessions.views import ReadOnlyView
 from treadle.tooling.toolbox import Contracts, Offer, fix, is_visible, spec_of
 from treadle.tools import CallStatus, JsonObject, Tool, ToolContext, Unfinished
 
-__all__ = ["Offering"]
+__all__ = ["Offering", "check_deps"]
 
 logger = redacted_logger(__name__)
 
@@ -34,6 +34,21 @@ _GRACE_SECONDS = 1.0
 """How long a toolset that was cancelled may still take."""
 _left_behind: set[asyncio.Task[Any]] = set()
 """Tasks that did not end when they were cancelled. They are held, so that nobody takes them for forgotten."""
+
+
+def check_deps(tools: Iterable[Tool], deps: Any) -> None:  # Any: the application's own object
+    """Refuse a run that lacks what the annotation of a tool says it finds in `ctx.deps`.
+
+    Raises:
+        ConfigurationError: There are none.
+    """
+    needing = None if deps is not None else next((tool for tool in tools if tool.needs_deps), None)
+    if needing is not None:
+        raise ConfigurationError(
+            f"Tool {needing.name!r} needs `ctx.deps` of the type {needing.needs_deps}, and the run was given none. Pass it: "
+            "run(..., deps=...), and the same to resume, Agents.resume and Worker. A tool that can do without says "
+            f"`ToolContext[{needing.needs_deps} | None]`."
+        )
 
 
 class Offering:
@@ -107,6 +122,10 @@ class Offering:
         """Close every toolset that was opened, side by side, whatever ended the run and whatever another one does."""
         if self._sources:
             await asyncio.gather(*(self._close(source) for source in self._sources))
+
+    def check_deps(self) -> None:
+        """Refuse the run if a tool of its toolsets lacks its `ctx.deps`: see `check_deps`."""
+        check_deps(self._there(), self._context.deps)
 
     async def renew(self) -> Offer:
         """Return what the next request offers: the same object as before where nothing has changed."""

@@ -7,6 +7,7 @@ import msgspec
 
 from treadle.budgets import Budget, Guards
 from treadle.canonical import digest
+from treadle.engine.rules.failures import FailureText
 from treadle.events import Subscriber
 from treadle.ports import Approver, CheckView, Compactor, Compiler, Driver, Hook, Policy, Toolset
 from treadle.tooling.toolbox import Toolbox
@@ -15,7 +16,7 @@ from treadle.tools import Done, Runner, Tool
 if TYPE_CHECKING:
     from treadle.validation.typed import Typed
 
-__all__ = ["AgentSpec", "CancelSiblings", "DoneWhen", "InDoubt", "fingerprint_of"]
+__all__ = ["AgentSpec", "CancelSiblings", "DoneWhen", "InDoubt", "OnDenial", "OnFailure", "fingerprint_of"]
 
 DoneWhen: TypeAlias = Callable[[CheckView], Done | bool | Awaitable[Done | bool | None] | None]
 """Returns `Done(payload)` or True to end the run, and False or None to continue."""
@@ -23,6 +24,10 @@ DoneWhen: TypeAlias = Callable[[CheckView], Done | bool | Awaitable[Done | bool 
 InDoubt: TypeAlias = Literal["ask", "tell"]
 """Who decides on a call of unknown outcome: a person is asked, or the model is told."""
 
+OnFailure: TypeAlias = Literal["continue", "stop"]
+"""Whether the model reads that a call failed, or the run ends with it."""
+OnDenial: TypeAlias = Literal["continue", "skip"]
+"""Whether the calls behind a denied one, in the same response, still run."""
 
 CancelSiblings: TypeAlias = Literal["never", "on_unsafe_error"]
 """Whether a call that acts and ends with an error cancels the other calls of its response."""
@@ -65,6 +70,9 @@ class AgentSpec(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     approval_seconds: float
     batch_seconds: float | None
     cancel_siblings: CancelSiblings = "never"
+    on_failure: OnFailure = "continue"
+    on_denial: OnDenial = "continue"
+    failure_text: FailureText = "short"
     done_when: DoneWhen | None
     subscribers: tuple[Subscriber, ...]
     required: tuple[str, ...] = ()

@@ -32,6 +32,8 @@ class Moment(StrEnum):
     """Before a call is decided on. A `ToolCall` or a decision's `arguments` change it; any other decision can only make it stricter."""
     AFTER_TOOL = "after_tool"
     """After a call. A `ToolResult` replaces its own."""
+    ERROR = "error"
+    """A tool has raised an exception, or the model could not be asked, and it is not tried again. The answer changes nothing."""
     STOP = "stop"
     """Before a run ends with an answer, or because its work is done. A text is added as a message, and the run continues."""
 
@@ -68,6 +70,8 @@ class HookContext(msgspec.Struct, Documented, frozen=True, kw_only=True):
     """For a prompt: `task` or `steer`; for the start of a session: `start` or `resume`."""
     stop: Stop | None = None
     """At the end of a run: why it ends."""
+    error: BaseException | None = None
+    """At an error: what was raised."""
     continued: int = 0
     """How often hooks have already made the run continue."""
 
@@ -86,7 +90,7 @@ class Hook(msgspec.Struct, Documented, frozen=True, kw_only=True, eq=False, meta
         Agent(model, tools=tools, hooks=[Hook(at="before_tool", run=no_secrets, tools="write*")])
     """
 
-    at: Moment | Literal["session_start", "session_end", "prompt", "before_request", "after_response", "before_tool", "after_tool", "stop"]  # fmt: skip
+    at: Moment | Literal["session_start", "session_end", "prompt", "before_request", "after_response", "before_tool", "after_tool", "error", "stop"]  # fmt: skip
     """The moment."""
     run: Callable[[HookContext], HookAnswer | Awaitable[HookAnswer]]
     """Called with the context. A plain function runs in a thread, unless `timeout` is None."""

@@ -54,7 +54,7 @@ class Work:
     def _stop(self, why: Literal["cancelled", "left"]) -> None:
         self._stopped = self._stopped or why
         if self._run is not None:
-            self._run.cancel()
+            self._run.cancel(by=self._by)
         if self._asking is not None:
             self._asking.cancel()
 
@@ -95,7 +95,7 @@ class Work:
                     if self._run is None and not isinstance(event, RunStarted | RunResumed | MessageAdded):
                         self._run = run
                         if self._stopped:
-                            run.cancel()
+                            run.cancel(by=self._by)
                     await self._see(event)
             return run.result
         finally:
@@ -109,7 +109,7 @@ class Work:
             ):
                 break
         if self._stopped == "cancelled":
-            await self._session.cancel()
+            await self._session.cancel(by=self._by)
             return True
         return not await self._session.approvals()
 

@@ -65,8 +65,8 @@ class Inbox:
         """Record these once no call is open: nothing comes between calls and their results."""
         self._later = (*self._later, *events)
 
-    async def read(self, *, at_once: bool = False) -> bool:
-        """Take in what has arrived. Return whether somebody asked to cancel this run.
+    async def read(self, *, at_once: bool = False) -> LeftCancellation | None:
+        """Take in what has arrived. Return the wish of somebody to cancel this run; None for none.
 
         A busy loop asks the store only now and then; `at_once` asks in any case.
         """
@@ -78,7 +78,7 @@ class Inbox:
             await self._ledger.record(*later)
         now = self._ledger.clock.monotonic()
         if not at_once and now < self._next:
-            return False
+            return None
         self._next = now + self._every
         left = await self._ledger.journal.inbox(self._ledger.state.id)
         await self._take_modes(left)
@@ -88,17 +88,17 @@ class Inbox:
             waiting = [message for message in waiting if not isinstance(message, LeftMessage)]
             self.nudge()
         if not waiting:
-            return False
-        cancels = {message.id for message in waiting if self._cancels(message)}
+            return None
+        cancels = {message.id: message for message in waiting if self._cancels(message)}
         facts = [fact for message in waiting for fact in await self._facts(message)]
         # Also where there are no facts: a run whose session was taken over is refused here, and must consume nothing. What it
         # takes for an answer to no question may answer one that it has not seen.
         await self._ledger.record(*facts, durable=True)
         await self._consume(message.id for message in waiting if message.id not in cancels)
-        return bool(cancels)
+        return _first_cancel(cancels.values())
 
-    async def look(self) -> bool:
-        """Take in a change of mode, in the middle of whatever is under way. Return whether somebody asked to cancel this run.
+    async def look(self) -> LeftCancellation | None:
+        """Take in a change of mode, in the middle of whatever is under way. Return the wish of somebody to cancel this run.
 
         All else stays for the next `read`, which asks the store itself.
         """
@@ -107,7 +107,7 @@ class Inbox:
         cancels = [message for message in waiting if self._cancels(message)]
         if any(not isinstance(message, LeftMode) and message not in cancels for message in waiting):
             self.nudge()
-        return bool(cancels)
+        return _first_cancel(cancels)
 
     async def _take_modes(self, left: Sequence[InboxMessage]) -> None:
         """Record changes of mode, in the order in which they were left: the last one holds."""
@@ -175,6 +175,10 @@ class Inbox:
                 return answer_events(message, state.pending_approvals(), mode=state.mode)
             case _:
                 return []
+
+
+def _first_cancel(cancels: Iterable[InboxMessage]) -> LeftCancellation | None:
+    return next((message for message in cancels if isinstance(message, LeftCancellation)), None)
 
 
 def answer_events(message: LeftAnswer, waiting: Sequence[Approval], *, mode: Mode | None = None) -> list[AnyEvent]:

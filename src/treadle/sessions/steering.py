@@ -327,16 +327,20 @@ class SteeredSession(HeldSession):
         if not await self.journal.put(waits, message):
             raise answering.has_input(call_id)
 
-    async def cancel(self) -> bool:
+    async def cancel(self, *, by: str = "") -> bool:
         """Cancel the run that is under way, in whatever process, or that was paused or broke off, or a task that waits for a worker.
 
         A task that no worker has begun is withdrawn at once. A run that is live stops within a second. One that is not live ends as
         `cancelled` when it is resumed, and does nothing before; what it asked a person is withdrawn at once. The cancellation holds until
         the run has ended.
 
+        Args:
+            by: Who cancels it, for the record and the model; empty where that is not known.
+
         Returns:
             Whether there is such a run. A run that has ended cannot be cancelled.
         """
+        maintenance.check_text("by", by)
         await self.refresh()
         maintenance.check_here(self.state, self.journal)
         if self.state.submitted is not None and await self._withdraw():
@@ -345,7 +349,7 @@ class SteeredSession(HeldSession):
         if not self.is_running and (run is None or run.phase not in ("running", "paused")):
             return False
         run_id = run.id if run is not None and run.phase in ("running", "paused") else ""
-        message = LeftCancellation(id="c_" + self.randomness.token(), run_id=run_id)
+        message = LeftCancellation(id="c_" + self.randomness.token(), run_id=run_id, by=by)
         await self.journal.put(self.id, message)
         self._left = (*self._left, message)
         return True

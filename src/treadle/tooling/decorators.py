@@ -268,6 +268,7 @@ def _tool_of(
         function=function,
         run=run_of(function, schema),
         convert=schema.convert,
+        needs_deps=schema.needs_deps,
         **options,
     )
     _refuse_wrong_options(made)

@@ -45,6 +45,8 @@ class FunctionSchema(msgspec.Struct, frozen=True, kw_only=True):
     """JSON Schema of what is returned; None where the annotation promises nothing."""
     context_parameter: str | None
     """The parameter that gets the ToolContext."""
+    needs_deps: str
+    """The type that its annotation gives `ctx.deps`; empty where it may be None."""
     positional: tuple[str, ...]
     """Parameters that can only be passed by position, in order."""
     unexplained: tuple[str, ...]
@@ -94,6 +96,7 @@ def _described(name: str, function: Callable[..., Any], hints: Mapping[str, Anno
         parameters=schema,
         output_schema=_output_schema(name, hints.get("return", Any)),
         context_parameter=context,
+        needs_deps="" if context is None else _deps_of(hints.get(context)),
         positional=tuple(key for key, one in parameters.items() if one.kind is one.POSITIONAL_ONLY),
         unexplained=tuple(
             key
@@ -224,6 +227,18 @@ def _context_parameter(tool: str, names: Sequence[str], hints: Mapping[str, Anno
     if len(found) > 1:
         raise ToolDefinitionError(f"Tool {tool!r}: {found[0]!r} and {found[1]!r} are both a ToolContext. Keep one.")
     return found[0] if found else None
+
+
+def _deps_of(hint: Annotation) -> str:
+    """Return the type of `ctx.deps`, by its name; empty where the annotation says none, or allows None."""
+    for part in _parts(hint):
+        if _origin(part) is ToolContext and (given := get_args(part)):
+            if any(
+                one in (None, type(None), Any, object) or isinstance(one, typing.TypeVar) for one in _parts(given[0])
+            ):
+                return ""
+            return getattr(given[0], "__name__", None) or str(given[0])
+    return ""
 
 
 def _refuse_nameless(tool: str, parameter: inspect.Parameter, *, is_first: bool, hint: Annotation) -> None:

@@ -156,3 +156,16 @@ class SessionSnapshot(msgspec.Struct, Documented, frozen=True, kw_only=True):
     """Number of the step, from 1."""
     messages: tuple[Message, ...]
     """The conversation so far."""
+    status: str = "active"
+    """The session's own status, which people set: see `Session.change`."""
+    metadata: Mapping[str, Any] = {}  # Any: JSON
+    """The session's metadata. A copy."""
+    budget_left: Mapping[str, int | float] = {}
+    """What is left of the limits of the run and of those that called it, by the name of each, such as `max_tool_calls`; without a limit,
+    it is not in there."""
+
+    @property
+    def tenant(self) -> str:
+        """Whose session it is: the key `tenant` of its metadata; empty for nobody's."""
+        tenant = self.metadata.get("tenant")
+        return tenant if isinstance(tenant, str) else ""

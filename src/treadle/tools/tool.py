@@ -120,6 +120,8 @@ class Tool(msgspec.Struct, Documented, frozen=True, kw_only=True, eq=False, meta
     resumes: bool = False
     """Whether an interrupted call continues when it is started again with the same key, because its work keeps its own record,
     such as an agent's session or a workflow. Such a call is never in doubt, and a cancellation waits for its end."""
+    needs_deps: str = ""
+    """The type of `ctx.deps` that its function is annotated with: a run that was given none is refused; empty for a tool that needs none."""
     sandbox: Callable[[JsonObject], Command] | Literal["runner"] | None = None
     """How a call runs if it is decided as `sandbox`; None if it cannot, and is then denied.
 

@@ -8,7 +8,7 @@ from treadle.cli.input.places import same_journal
 from treadle.cli.input.settings import settings_of
 from treadle.cli.origins import continuing, program_of
 from treadle.cli.output.terminal import Terminal
-from treadle.cli.sessions import is_held, named, opened, opened_session
+from treadle.cli.sessions import is_held, named, opened, opened_session, person
 
 __all__ = ["command"]
 
@@ -23,7 +23,7 @@ async def _cancel(options: Options, terminal: Terminal) -> int:
         opened(settings_of(options).journal, must_exist=True) as journal,
         opened_session(journal, named(options)) as session,
     ):
-        if not await session.cancel():
+        if not await session.cancel(by=person(options)):
             raise UsageError(f"Session {session.id} has no run to cancel: it is {session.state.phase}.")
         is_live = await is_held(journal, session.id)
         was_paused = session.state.phase == "paused" and not is_live

@@ -287,7 +287,7 @@ class Chat:
 
     def _interrupt(self) -> None:
         if self._run is not None:
-            self._run.cancel()
+            self._run.cancel(by=person(self.options))
         elif self.is_working and self._work is not None:
             self._work.cancel()
 

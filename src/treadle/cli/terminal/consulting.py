@@ -63,7 +63,7 @@ class Consulting:
                     covers=partial(self._grants.covers, call_id=approval.call_id),
                 )
                 if not await self._is_settled(session, question, lost):
-                    await session.cancel()
+                    await session.cancel(by=person(self._options))
                     return
         finally:
             await session.release()

@@ -206,7 +206,7 @@ class Proposer:
         if (failure := end.failure) is not None:
             details = {"class": failure.code, "attempts": failure.attempts}
             message = encodable(failure.message)
-            return Stop(reason=StopReason.INVALID_CALL_LIMIT, message=message, details=details)
+            return Stop(reason=StopReason.INVALID_CALL_LIMIT, message=message, asks_closing=True, details=details)
         if end.finish is Finish.REFUSED and end.message:
             return Stop(reason=StopReason.REFUSED, message=encodable(end.message))
         word = next((word for word in (end.finish_reason, end.finish.value) if word in self._refused_as), None)
@@ -260,6 +260,7 @@ class Proposer:
             return self._interrupt.stop
         if reached is not None:
             return limit_stop(reached)
+        await self._hooks.error(error)
         return self._stop_for(error, attempt, is_used_up=error.may_retry and not is_allowed)
 
     @property

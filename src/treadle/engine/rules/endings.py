@@ -10,10 +10,14 @@ from treadle.events import CallDecided, HookActed, ModelFinished, RunFinished, R
 from treadle.messages import Finish
 from treadle.state import Approval, CallState
 from treadle.stops import LimitReached, Status, Stop, StopReason
+from treadle.tools import CallStatus, ToolResult
 
 __all__ = [
     "answer_stop",
+    "cancelled_stop",
+    "cut_status",
     "ended_event",
+    "failure_stop",
     "interrupted_stop",
     "is_turn_or_call_limit",
     "lacking_stop",
@@ -28,6 +32,22 @@ __all__ = [
 _TIME_PRIORITY = 90
 """Time cuts into whatever is under way: but for a person, nothing stands above it."""
 _WORDS = {"max_model_turns": "Model turn", "max_tool_calls": "Tool call"}
+
+
+def cancelled_stop(by: str = "") -> Stop:
+    """Return the end of a run that somebody has cancelled.
+
+    Args:
+        by: Who or what; empty where that is not known.
+    """
+    return Stop(
+        reason=StopReason.CANCELLED, message=f"The run was cancelled by {by}." if by else "The run was cancelled."
+    )
+
+
+def cut_status(stop: Stop | None) -> CallStatus:
+    """Return the status of a call which cannot have acted, and which the end of its run cut off: a limit is named only if one did."""
+    return CallStatus.CANCELLED if stop is None or stop.reached is None else CallStatus.TIMEOUT
 
 
 def is_turn_or_call_limit(reached: LimitReached) -> bool:
@@ -64,6 +84,13 @@ def not_closed(ending: Stop, failed: Stop | None) -> Stop:
     }
     message = f"{ending.message} The closing request failed: {failed.message}"
     return msgspec.structs.replace(ending, message=message, details=details)
+
+
+def failure_stop(failed: ToolResult) -> Stop:
+    """Return the end of a run that is not to continue after a failed call."""
+    details = {"guard": "on_failure", "call_id": failed.call_id, "tool": failed.name, "class": failed.status.value}
+    message = f"The call {failed.call_id} of {failed.name} failed, and the run ends with a failure: {failed.message or failed.content[:500]}"
+    return Stop(reason=StopReason.REPEATED_FAILURES, message=message, details=details)
 
 
 def lacking_stop(name: str, why: str) -> Stop:

@@ -5,13 +5,15 @@ import reprlib
 import traceback
 from collections.abc import Awaitable, Callable, Iterator
 from itertools import islice
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
-from treadle.errors import Rejected
+from treadle.errors import InvalidArguments, InvalidJson, Rejected, SandboxUnavailable, ToolError
+from treadle.stops import Stop
 from treadle.tools import CallStatus, Effect, Unfinished
 
 __all__ = [
     "Cut",
+    "FailureText",
     "ToolExited",
     "contained",
     "describe",
@@ -20,8 +22,12 @@ __all__ = [
     "kept_inside",
     "message_of",
     "pass_interrupts",
+    "told",
     "traceback_of",
 ]
+
+FailureText: TypeAlias = Literal["short", "whole"]
+"""What a model reads of an exception that is not meant for it: its class, or its message too."""
 
 LONGEST_DESCRIPTION = 500
 LONGEST_TRACEBACK = 8000
@@ -38,18 +44,22 @@ class Cut(Exception):
     """The attempt did not end by itself: its time was up, or the run was interrupted.
 
     Args:
-        by_limit: Whether its own time limit cut it.
+        stop: The end of the run that interrupted it; None where its own time limit cut it.
         seconds: How long it had run.
     """
 
-    def __init__(self, *, by_limit: bool, seconds: float) -> None:
+    def __init__(self, *, stop: Stop | None, seconds: float) -> None:
         super().__init__("cut")
-        self.by_limit = by_limit
+        self.stop = stop
         self.seconds = seconds
 
 
 class ToolExited(BaseException):
     """A tool tried to end the process. A BaseException like what it stands for, so that it is never retried."""
+
+
+_FOR_MODELS = (Cut, Unfinished, Rejected, ToolError, InvalidArguments, InvalidJson, SandboxUnavailable)
+"""Whoever raises these writes their words for the model."""
 
 
 async def contained(running: Awaitable[Any]) -> Any:
@@ -113,11 +123,26 @@ def _leaves(group: "BaseExceptionGroup[BaseException]") -> Iterator[BaseExceptio
             yield error
 
 
+def told(error: BaseException, form: FailureText) -> str:
+    """Return what the model is told of an error: its name and its own words where they are for the model, else its name alone.
+
+    The words of other people's code may have a path, an address or a statement of SQL in them.
+    """
+    if form == "whole" or isinstance(error, _FOR_MODELS):
+        return describe(error)
+    name = str(error).partition(":")[0] if isinstance(error, ToolExited) else type(error).__name__
+    name = name.encode("utf-8", "replace").decode()[:LONGEST_DESCRIPTION]
+    return f"{name} (its message is in the log)"
+
+
 def describe(error: BaseException) -> str:
     """Return one bounded line on an error: its name and its own words; no traceback, and no path of this machine."""
     if isinstance(error, Cut):
-        return f"no answer within {error.seconds:.3g} s"
-    line = str(error) if isinstance(error, ToolExited) else _line(error)
+        how = "no answer within" if error.stop is None else "interrupted after"
+        return f"{how} {error.seconds:.3g} s{'' if error.stop is None else f': {error.stop.message}'}"
+    line = _line(error)
+    if isinstance(error, ToolExited) or (type(error) is ToolError and str(error)):
+        line = line.partition(": ")[2]
     return line if len(line) <= LONGEST_DESCRIPTION else line[: LONGEST_DESCRIPTION - 3] + "..."
 
 

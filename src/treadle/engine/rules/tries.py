@@ -226,6 +226,7 @@ class _InTrouble(msgspec.Struct, frozen=True, kw_only=True):
         return Stop(
             reason=self.trouble.reason,
             message=f"{self.count} responses in a row {self.trouble.description}.",
+            asks_closing=True,
             details={"count": self.count, "limit": limit, **last},
         )
 

@@ -14,11 +14,14 @@ import msgspec
 from treadle.budgets import Budget
 from treadle.engine.hooks import Hooks
 from treadle.engine.interrupts import Interrupt
+from treadle.engine.rules.endings import cut_status
 from treadle.engine.rules.failures import (
     Cut,
+    FailureText,
     describe,
     failure_class,
     is_being_cancelled,
+    told,
     traceback_of,
 )
 from treadle.engine.rules.retries import LONGEST_WAIT_SECONDS, backoff_seconds, may_retry_call
@@ -30,7 +33,6 @@ from treadle.permissions.modes import may_start_again
 from treadle.redaction import redacted_logger
 from treadle.sessions.ledger import Ledger
 from treadle.state import Suspended
-from treadle.stops import StopReason
 from treadle.tooling.toolbox import Contracts
 from treadle.tools import (
     CallStatus,
@@ -65,6 +67,7 @@ class Attempts:
         hooks: Hooks,
         mode: Callable[[], Mode],
         required: Container[str] = (),
+        failure_text: FailureText = "short",
     ) -> None:
         self._ledger = ledger
         self._contract = Contract(ledger=ledger, contracts=contracts, max_chars=budget.max_tool_result_chars)
@@ -75,6 +78,7 @@ class Attempts:
         self._hooks = hooks
         self._mode = mode
         self._required = required
+        self._failure_text: FailureText = failure_text
         self.invoker = invoker
         invoker.limit = self._contract.limit
         self.batch_time = invoker.batch_time
@@ -211,6 +215,9 @@ class Attempts:
             return await self._contract.rejected(call, error.body, _code_of(error))
         if isinstance(error, Unfinished):
             return await self._contract.unfinished(call, error)
+        if not isinstance(error, Cut):
+            self._log(call, error)
+            await self._hooks.error(error, call)
         status = self._status_of(call, error)
         if status is CallStatus.OUTCOME_UNKNOWN and call.tool.check is not None and not self.invoker.late.has(call):
             over_at = now + (call.tool.timeout or 0.0)  # its request may have been sent a moment ago
@@ -218,22 +225,26 @@ class Attempts:
             if isinstance(answer, ToolResult):
                 return answer
             if answer is NotDone:
-                message = f"{call.name} was not carried out: {describe(error)}"
+                message = f"{call.name} was not carried out: {told(error, self._failure_text)}"
                 return failed_result(call, CallStatus.FAILED, message, code="not_done")
         return self._raised(call, error, status, elapsed)
+
+    def _log(self, call: CheckedCall, error: BaseException) -> None:
+        where = (call.name, call.id, self._ledger.run_id, self._ledger.state.id)
+        logger.warning("Tool %s raised in call %s of run %s, session %s", *where, exc_info=error)
 
     def _raised(self, call: CheckedCall, error: BaseException, status: CallStatus, elapsed: float) -> ToolResult:
         acted = not call.effect.is_read
         if status in (CallStatus.TIMEOUT, CallStatus.OUTCOME_UNKNOWN):
             extra: JsonObject = {"outcome": "unknown", "elapsed_seconds": round(elapsed, 3)}
-            message = _unknown_message(call, error, elapsed)
+            message = _unknown_message(call, error, elapsed, self._failure_text)
             code = TOOL_UNAVAILABLE if self._is_lacking(call, error) else None
             return failed_result(call, status, message, code=code, extra=extra, may_have_acted=acted)
         if status is CallStatus.CANCELLED:
             return failed_result(call, status, "The run was stopped before the call ended.")
         asked = _retry_after_seconds(error)
         extra = {"may_have_acted": acted, **({} if asked is None else {"retry_after_seconds": asked})}
-        message = f"The tool failed: {describe(error)}"
+        message = f"The tool failed: {told(error, self._failure_text)}"
         code = (_code_of(error) if isinstance(error, Transient) else None) or "internal_error"
         code = TOOL_UNAVAILABLE if self._is_lacking(call, error) else code
         return failed_result(call, status, message, code=code, extra=extra, may_have_acted=acted)
@@ -243,10 +254,8 @@ class Attempts:
         return call.name in self._required and isinstance(error, ConnectionError)
 
     def _status_of(self, call: CheckedCall, error: BaseException) -> CallStatus:
-        if isinstance(error, Cut) and not error.by_limit and call.effect.is_read:
-            stop = self._interrupt.stop
-            is_cancel = stop is not None and stop.reason is StopReason.CANCELLED
-            return CallStatus.CANCELLED if is_cancel else CallStatus.TIMEOUT
+        if isinstance(error, Cut) and error.stop is not None and call.effect.is_read:
+            return cut_status(error.stop)
         return failure_class(call.effect, error)
 
     async def _after(self, call: CheckedCall, result: ToolResult) -> ToolResult:
@@ -271,8 +280,13 @@ def _code_of(error: Rejected | Transient) -> str | None:
     return str(code) if issubclass(type(code), str) else None
 
 
-def _unknown_message(call: CheckedCall, error: BaseException, elapsed: float) -> str:
-    how = f"did not answer within {elapsed:.3g} s" if isinstance(error, Cut) else f"broke off ({describe(error)})"
+def _unknown_message(call: CheckedCall, error: BaseException, elapsed: float, form: FailureText) -> str:
+    if not isinstance(error, Cut):
+        how = f"broke off ({told(error, form)})"
+    elif error.stop is None:
+        how = f"did not answer within {elapsed:.3g} s"
+    else:
+        how = f"was interrupted after {elapsed:.3g} s ({error.stop.message.rstrip('.')})"
     if call.effect.is_read:
         return f"{call.name} {how}. It only reads, so nothing has changed."
     return f"{call.name} {how}. Its outcome is unknown: it may have taken effect. Check before you repeat it."

@@ -11,7 +11,7 @@ import msgspec
 from treadle.canonical import copied, digest, encoded, idempotency_key
 from treadle.engine.hooks import Hooks
 from treadle.engine.offering import Offering
-from treadle.engine.rules.failures import pass_interrupts
+from treadle.engine.rules.failures import FailureText, pass_interrupts
 from treadle.engine.tool_calls import refusals
 from treadle.errors import InvalidArguments, InvalidJson, Rejected
 from treadle.events import CallDecided
@@ -118,7 +118,9 @@ class Checker:
         top: SessionState,
         callers: Sequence[SessionState] = (),
         sandbox: Runner | None = None,
+        failure_text: FailureText = "short",
     ) -> None:
+        self._failure_text: FailureText = failure_text
         self.callers = callers
         """The states of the sessions whose calls this one carries out, the nearest first."""
         self._offering = offering
@@ -340,7 +342,7 @@ class Checker:
             pass_interrupts(error)
             # The tool's author erred, not the model: nothing ran, and the model may try another way.
             logger.warning("Checking the arguments of %s raised", tool.name, exc_info=True)
-            raise _Unfit(refusals.unchecked(proposed, error)) from error
+            raise _Unfit(refusals.unchecked(proposed, error, self._failure_text)) from error
         if is_long:
             await asyncio.sleep(0)
         canonical = encoded(arguments)

@@ -10,11 +10,11 @@ from typing import Any
 
 from treadle.engine.interrupts import Interrupt
 from treadle.engine.offering import Offering
-from treadle.engine.rules.endings import interrupted_stop, lacking_stop
+from treadle.engine.rules.endings import failure_stop, interrupted_stop, lacking_stop
 from treadle.engine.rules.failures import contained, pass_interrupts
 from treadle.engine.rules.progress import Progress
 from treadle.engine.rules.tries import Tries
-from treadle.engine.spec import DoneWhen
+from treadle.engine.spec import DoneWhen, OnFailure
 from treadle.engine.tool_calls.batch import Batch
 from treadle.engine.tool_calls.reminders import Reminders
 from treadle.ports import CheckView
@@ -28,6 +28,17 @@ from treadle.tools.results import TOOL_UNAVAILABLE
 __all__ = ["Conditions", "DoneCondition"]
 
 logger = redacted_logger(__name__)
+
+_FAILED = frozenset(
+    {
+        CallStatus.FAILED,
+        CallStatus.REJECTED,
+        CallStatus.TIMEOUT,
+        CallStatus.OUTCOME_UNKNOWN,
+        CallStatus.UNEXPECTED_RESULT_SHAPE,
+    }
+)
+"""How a tool that has run fails. What never ran is the model's mistake, or a decision."""
 
 
 class DoneCondition:
@@ -106,7 +117,9 @@ class Conditions:
         progress: Progress,
         reminders: Reminders,
         interrupt: Interrupt,
+        on_failure: OnFailure = "continue",
     ) -> None:
+        self._stops_on_failure = on_failure == "stop"
         self._ledger = ledger
         self._done = done
         self._tries = tries
@@ -117,8 +130,12 @@ class Conditions:
         self._shortened = _times_shortened(ledger.state) if ledger.state.compactions.made else 0
 
     def ended_by(self, results: Sequence[ToolResult | None]) -> Stop | None:
-        """Return the end of the run where one of the results is a success of a tool that ends it."""
-        return self._done.ended_by(results)
+        """Return the end of the run where a result is a success of a tool that ends it, or a failure where none is to be continued after."""
+        ended = self._done.ended_by(results)
+        if ended is None and self._stops_on_failure:
+            failed = next((one for one in results if one is not None and one.status in _FAILED), None)
+            return None if failed is None else failure_stop(failed)
+        return ended
 
     async def before_request(self) -> Stop | None:
         """Return the end that the last batch had brought about where its process died before it could record that end.
@@ -140,7 +157,7 @@ class Conditions:
     def begin(self) -> Stop | None:
         """Begin a batch. Return the end of the run that a result has brought about which it had before."""
         self._looks_back = False
-        return self._done.ended_by([call.result for call in self._ledger.state.open.values()])
+        return self.ended_by([call.result for call in self._ledger.state.open.values()])
 
     async def after(self, batch: Batch, *stops: Stop | None) -> Stop | None:
         """Return the end of a run that is done by its user's own condition, or that a guard stops: every such signal.

@@ -18,7 +18,7 @@ from treadle.concurrency.threads import Threads
 from treadle.engine.interrupts import Interrupt, wait_at_most
 from treadle.engine.rules.failures import Cut, contained, kept_inside
 from treadle.engine.tool_calls.late import LateCalls
-from treadle.errors import SandboxUnavailable, TreadleError
+from treadle.errors import SandboxUnavailable, ToolError
 from treadle.events import ToolProgress
 from treadle.messages import Message, ToolCall
 from treadle.ports import CallTracer, Clock
@@ -177,8 +177,10 @@ class CallContext:
         sandbox: Runner | None = None,
         host: object = None,
         result_chars: int | None = None,
+        left: Callable[[], Mapping[str, int | float]] = dict,
     ) -> None:
         self._decide = decide
+        self._left = left
         self.result_chars = result_chars
         self.decision = call.decision or Decision(kind=DecisionKind.ALLOW)
         self.runner = sandbox if self.decision.kind == DecisionKind.SANDBOX else None
@@ -228,7 +230,15 @@ class CallContext:
                 so_far = tuple(one.call for one in state.early.values())
                 messages = (*messages, Message(role="assistant", parts=so_far))
             shown = ReadOnlyMessages().of(messages)
-            self._session = SessionSnapshot(id=state.id, run_id=self._ledger.run_id, step=step, messages=shown)
+            self._session = SessionSnapshot(
+                id=state.id,
+                run_id=self._ledger.run_id,
+                step=step,
+                messages=shown,
+                status=state.status,
+                metadata=copied(state.metadata),
+                budget_left=dict(self._left()),
+            )
         return self._session
 
     async def artifact(self, name: str) -> bytes | None:
@@ -263,6 +273,7 @@ class Invoker:
     Args:
         late: Calls of the session that were given up and run on.
         host: The run itself, as a tool that is an agent sees it.
+        left: Returns what is left of the run's limits, by the name of each.
         batch_time: What the calls of one response may take together.
         decide: Decides on what a tool is about to do by itself.
         sandbox: Where calls run that were decided to; None where there is none, and no such call starts.
@@ -279,7 +290,9 @@ class Invoker:
         decide: Decide,
         sandbox: Runner | None = None,
         host: object = None,
+        left: Callable[[], Mapping[str, int | float]] = dict,
     ) -> None:
+        self._left = left
         self.sandbox = sandbox
         self.batch_time = batch_time
         self.late = late
@@ -333,6 +346,7 @@ class Invoker:
             sandbox=self.sandbox,
             host=host,
             result_chars=self.limit(call),
+            left=self._left,
         )
 
     def _place_of(self, call: CheckedCall) -> Context | None:
@@ -350,7 +364,7 @@ class Invoker:
         tool = call.tool
         if context.decision.kind == DecisionKind.SANDBOX:
             if context.runner is None or tool.sandbox is None:  # what is to run in a sandbox never runs bare
-                raise TreadleError(
+                raise ToolError(
                     f"{tool.name} must run in a sandbox, and none is available, or the tool has no `sandbox` option."
                 )
             if tool.sandbox != "runner":
@@ -386,9 +400,9 @@ class Invoker:
             is_done = future.done()
         if is_done:
             return future.result()
-        by_limit = self._interrupt.stop is None
+        stop = self._interrupt.stop
         await self._end(one)
-        raise Cut(by_limit=by_limit, seconds=clock.monotonic() - begun)
+        raise Cut(stop=stop, seconds=clock.monotonic() - begun)
 
     async def _end(self, one: "_Underway") -> None:
         """Tell a call to stop. One that has not ended after a short grace is left behind."""

@@ -47,7 +47,9 @@ class Planner:
         progress: Progress,
         approval_seconds: float,
         approving: Approving,
+        skips_behind: bool = False,
     ) -> None:
+        self._skips_behind = skips_behind
         self._ledger = ledger
         self._states = (ledger.state, *checker.callers)
         """Of the session, and of those whose calls it carries out: what is in doubt there must not be repeated here."""
@@ -80,6 +82,7 @@ class Planner:
         if (interrupting := next((one for one in found if one.interrupts), None)) is not None:
             self._stop_for_person(plan, found, interrupting)
             return plan
+        found = self._without_those_behind(found) if self._skips_behind else found
         repetition = self._repetition(found)
         if repetition is not None and repetition.is_over:
             self._stop_repeating(plan, found, repetition)
@@ -327,14 +330,25 @@ class Planner:
         """End the run because a decision says so: what has started early ends, and nothing else starts."""
         for one in found:
             checked = one.checked
-            is_denied = isinstance(checked, Decided) and checked.decision.kind == DecisionKind.DENY
-            if one.early is not None or one.skipped is not None or isinstance(checked, Refused) or is_denied:
+            if one.early is not None or one.skipped is not None or isinstance(checked, Refused) or one.is_denied:
                 self._route(plan, one, 1, 1)
             else:
                 self._refuse(plan, refusals.interrupted(one.state, interrupting.state.call.name), one.state.position)
         decided = interrupting.checked
         assert isinstance(decided, Decided)
         plan.stop = interrupted_stop(decided.event())
+
+    def _without_those_behind(self, found: "Sequence[_Found]") -> "list[_Found]":
+        """Skip the calls that come after a denied one, where the agent wants that."""
+        first = next((at for at, one in enumerate(found) if one.is_denied), len(found))
+        return [
+            one
+            if at <= first or one.early is not None or one.skipped is not None or one.state.started is not None
+            else msgspec.structs.replace(
+                one, checked=None, skipped=refusals.behind_denied(one.state, found[first].state.call.name)
+            )
+            for at, one in enumerate(found)
+        ]
 
     # --- repetition
 
@@ -370,7 +384,7 @@ class Planner:
                 self._refuse_repeat(plan, one, message, repetition.count)
         details = {"tool": first.state.call.name, "arguments_digest": first.digest, "count": repetition.count}
         details |= {"responses": repetition.period, "results": "equal" if repetition.has_equal_results else "different"}
-        plan.stop = Stop(reason=StopReason.REPEATED_TOOL_CALL, message=message, details=details)
+        plan.stop = Stop(reason=StopReason.REPEATED_TOOL_CALL, message=message, asks_closing=True, details=details)
 
     def _refuse_repeat(self, plan: Plan, found: "_Found", message: str, count: int) -> None:
         details = {"tool": found.state.call.name, "arguments_digest": found.digest, "count": count}
@@ -427,6 +441,10 @@ class _Found(msgspec.Struct, frozen=True, kw_only=True):
     def interrupts(self) -> bool:
         """Whether its decision stops the run for a person."""
         return isinstance(self.checked, Decided) and self.checked.decision.interrupt
+
+    @property
+    def is_denied(self) -> bool:
+        return isinstance(self.checked, Decided) and self.checked.decision.kind == DecisionKind.DENY
 
     @property
     def is_invalid(self) -> bool:

@@ -5,7 +5,7 @@ A call that had started before a process died is not a refused one: `unstarted` 
 
 from collections.abc import Collection, Sequence
 
-from treadle.engine.rules.failures import describe, message_of
+from treadle.engine.rules.failures import FailureText, message_of, told
 from treadle.engine.rules.tries import NOT_STARTED, Repetition
 from treadle.errors import InvalidArguments, InvalidJson, Rejected
 from treadle.messages import Finish, Message, ToolCall
@@ -18,6 +18,7 @@ from treadle.tools.results import failed_result
 __all__ = [
     "batch_time_over",
     "because",
+    "behind_denied",
     "changed",
     "changed_by",
     "cut_off",
@@ -170,9 +171,9 @@ def changed_by(who: str, proposed: ToolCall, refused: ToolResult) -> ToolResult:
     return failed_result(proposed, refused.status, message, code=refused.code, details=details)
 
 
-def unchecked(proposed: ToolCall, error: BaseException) -> ToolResult:
+def unchecked(proposed: ToolCall, error: BaseException, form: FailureText) -> ToolResult:
     """The author's own check of the arguments raised."""
-    message = f"{proposed.name} could not check its arguments and did not run: {describe(error)}"
+    message = f"{proposed.name} could not check its arguments and did not run: {told(error, form)}"
     return failed_result(proposed, CallStatus.FAILED, message, code="internal_error")
 
 
@@ -202,6 +203,16 @@ def interrupted(state: CallState, tool: str) -> ToolResult:
     """
     message = f"Not executed: the run stopped for a person, at the {tool} call in the same response."
     return unstarted(state, CallStatus.SKIPPED, message, "run_stopped")
+
+
+def behind_denied(state: CallState, tool: str) -> ToolResult:
+    """A call before it in its response was denied, and the agent's choice is that those behind it do not run then.
+
+    Args:
+        tool: The tool of that call.
+    """
+    message = f"Not executed: the {tool} call before it in the same response was denied. Issue it again if it still makes sense."
+    return unstarted(state, CallStatus.SKIPPED, message, "denied_before")
 
 
 def because(decision: Decision) -> str:
