@@ -14,15 +14,27 @@ import re
 import sys
 import tomllib
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-__all__ = ["Mark", "Row", "mark_done", "marks", "problems", "read_rows", "report"]
+__all__ = [
+    "Mark",
+    "Row",
+    "behaviours",
+    "decided_differently",
+    "lacking",
+    "mark_done",
+    "marks",
+    "problems",
+    "read_rows",
+    "report",
+]
 
 TESTS = Path(__file__).resolve().parent
 MANIFEST = TESTS / "requirements.toml"
+DESIGN = TESTS.parent / "docs" / "design.md"
 
 _FIELDS = {"id", "issue", "sentence", "source", "state"}
 _ROW = re.compile(r"^\[\[row\]\]$", re.MULTILINE)
@@ -73,6 +85,27 @@ def read_rows(manifest: Path = MANIFEST) -> dict[str, Row]:
             raise ValueError(f"Row {row.id} stands twice in the manifest.")
         rows[row.id] = row
     return rows
+
+
+def behaviours(manifest: Path = MANIFEST) -> list[str]:
+    """Return the ids of the founding page of behaviours, of which the manifest keeps a copy."""
+    return list(tomllib.loads(manifest.read_text(encoding="utf-8"))["behaviours"])
+
+
+def decided_differently(page: Path = DESIGN) -> dict[str, str]:
+    """Return the reason of each behaviour that is not built, by its id."""
+    section = page.read_text(encoding="utf-8").partition("## Decided differently")[2]
+    rows = (line.strip("| ").split(" | ") for line in section.splitlines() if re.match(r"\| [A-Z]+\d+ \| ", line))
+    return {cells[0]: cells[-1].strip() for cells in rows if len(cells) == 3}
+
+
+def lacking(ids: Iterable[str], rows: Mapping[str, Row], reasons: Mapping[str, str]) -> list[str]:
+    """Return every behaviour that is neither a row nor has a reason."""
+    return [
+        f"behaviour {one} has no row in tests/requirements.toml and no reason in docs/design.md, 'Decided differently'"
+        for one in ids
+        if one not in rows and not reasons.get(one)
+    ]
 
 
 def marks(folder: Path = TESTS) -> list[Mark]:
@@ -178,7 +211,11 @@ def main(arguments: list[str] | None = None) -> int:
         for row in rows.values():
             if row.issue == options.open and not row.is_done:
                 print(f"{row.id:5} {row.sentence}")
-    print("\n".join([*report(rows), *(found := problems(rows, marks()))]))
+    print(
+        "\n".join(
+            [*report(rows), *(found := [*problems(rows, marks()), *lacking(behaviours(), rows, decided_differently())])]
+        )
+    )
     return 1 if found else 0
 
 

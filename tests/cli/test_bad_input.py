@@ -196,6 +196,7 @@ def test_a_tools_file_that_cannot_be_read_is_no_fault_of_a_line_of_ours(treadle)
     assert "tool_sources" not in told
 
 
+@pytest.mark.row("X09")
 @pytest.mark.parametrize(
     ("model", "variable"),
     [

@@ -29,6 +29,7 @@ def test_the_doctor_tells_a_broken_configuration_and_a_broken_journal(treadle):
     assert "Did you mean model?" in misspelt.stdout
 
 
+@pytest.mark.row("X08")
 def test_the_tools_are_listed_with_schema_and_effect(treadle):
     listed = treadle.json("tools", "--json", code=0)
 
@@ -38,6 +39,7 @@ def test_the_tools_are_listed_with_schema_and_effect(treadle):
     assert all(one["parameters"]["type"] == "object" and one["description"] for one in listed)
 
 
+@pytest.mark.row("T07")
 def test_tools_check_compiles_contracts_and_names_what_lacks_words(treadle):
     (treadle.folder / "mine.py").write_text(
         "from treadle import Tool\n"

@@ -67,7 +67,7 @@ def searched(*ran: Any) -> None:
         assert CANARY not in one.stderr, one.args
 
 
-@pytest.mark.row("H15", "E09", "AT-SECRETS-ARTEFACTS")
+@pytest.mark.row("P21", "H15", "E09", "AT-SECRETS-ARTEFACTS")
 @pytest.mark.parametrize(
     "names", [list(SECRETS)[first : first + 4] for first in range(0, len(SECRETS), 4)], ids=", ".join
 )

@@ -61,7 +61,7 @@ def shown(message: Message) -> list[str]:
     return [part.content for part in message.results]
 
 
-@pytest.mark.row("C10")
+@pytest.mark.row("K07", "C10")
 async def test_the_mark_names_an_artifact_and_the_model_reads_on_in_it() -> None:
     whole = "7:" + "".join(f"line {i}\n" for i in range(20_000))
 

@@ -90,7 +90,7 @@ async def test_a_plan_that_is_denied_changes_nothing(change, acted):
         assert [one.status for one in result.tool_calls] == ["denied", "denied"]
 
 
-@pytest.mark.row("P20")
+@pytest.mark.row("G09", "P20")
 async def test_another_version_of_a_plan_is_asked_about_anew(change, acted):
     planning = agent(change, call("exit_plan", plan="One."), call("exit_plan", plan="Two."), policy=allow("change"))
     async with open_session("memory:") as session:

@@ -63,6 +63,7 @@ def test_a_program_reads_the_system_and_works_in_its_folder(run: Callable[..., P
     assert (tmp_path / "w/out").read_text() == "x\n"
 
 
+@pytest.mark.row("P17")
 @pytest.mark.parametrize("path", ["/etc/shadow", "/proc/{parent}/environ", "{secret}", "/dev/mem", "/sys/kernel/notes"])
 def test_what_was_not_named_cannot_be_read(run: Callable[..., ProcessResult], tmp_path: Path, path: str):
     (tmp_path / "secret").write_text("canary")

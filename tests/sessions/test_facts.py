@@ -83,6 +83,7 @@ async def test_facts_of_calls_side_by_side_are_merged_and_none_removes_one() -> 
         assert session.state.facts.values == {"plan": {"b": [2], "c": {"d": 2}}, "goal": "win"}
 
 
+@pytest.mark.row("N18")
 async def test_a_fork_and_an_export_take_the_facts_along_and_a_rewind_goes_back_to_those_of_its_point(
     folder: Path,
 ) -> None:

@@ -49,6 +49,7 @@ async def pause(journal: object, *, model: ScriptedModel | None = None) -> str |
         return paused.reason
 
 
+@pytest.mark.row("N17")
 async def test_an_input_that_another_process_left_is_found_by_the_tool_that_waits_for_it(tmp_path: Path) -> None:
     place = tmp_path / "j.db"
     assert await pause(str(place)) == "input_required"

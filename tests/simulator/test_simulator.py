@@ -88,7 +88,7 @@ def chunk(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Any]:
     return lived
 
 
-@pytest.mark.row("H22")
+@pytest.mark.row("Z06", "H22")
 @pytest.mark.parametrize("number", range(CHUNKS))
 def test_ten_thousand_lives_break_no_promise(number: int, chunk: Callable[[int], Any]):
     lives = chunk(number)

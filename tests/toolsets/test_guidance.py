@@ -48,7 +48,7 @@ def test_files_of_folders_below_are_named_and_not_read(tmp_path: Path):
     assert "A rule of its own." not in found.text
 
 
-@pytest.mark.row("E-AGENTS")
+@pytest.mark.row("C13", "E-AGENTS")
 def test_files_that_include_each_other_are_read_once(tmp_path: Path):
     (tmp_path / "AGENTS.md").write_text("First.\n@docs/b.md\nLast.\nMail ada@example.org, and see @docs/b.md there.\n")
     (tmp_path / "docs").mkdir()

@@ -109,7 +109,7 @@ def found(folder: Path, case: str) -> str:
     return whole.get(text, f"{len(text)} characters of {sorted(set(text))}")
 
 
-@pytest.mark.row("D-KILL")
+@pytest.mark.row("K05", "D-KILL")
 @pytest.mark.skipif(not is_usable(), reason="strace is not installed, or may not trace here")
 @pytest.mark.parametrize("case", PATHS)
 def test_a_kill_at_each_system_call_leaves_the_old_file_or_the_new_one(tmp_path: Path, case: str):

@@ -130,6 +130,7 @@ async def test_wrappers_within_wrappers_hold_together():
     assert [one.tool for one in paused.approvals] == ["x_a", "x_b"]
 
 
+@pytest.mark.row("T06")
 async def test_tools_are_visible_while_a_fact_of_the_session_says_so():
     async def plan(arguments: JsonObject, ctx: ToolContext) -> ToolOutput:
         return ToolOutput(data="planned", facts={"plan": {"step": 1}})
@@ -290,7 +291,7 @@ def catalogue(count: int = 200) -> list[Tool]:
     return [named(name, f"{name.replace('_', ' ')}.", answer=name) for name in names[:count]]
 
 
-@pytest.mark.row("R-TOOLSET-SEARCH")
+@pytest.mark.row("T09", "R-TOOLSET-SEARCH")
 async def test_of_two_hundred_tools_each_request_offers_the_few_that_the_model_has_searched_for():
     model = ScriptedModel(
         [
