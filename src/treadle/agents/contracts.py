@@ -253,7 +253,7 @@ async def _run_again(tool: Tool, where: str, example: ToolExample) -> list[ToolF
 
     model = ScriptedModel([call(tool.name, arguments=example.arguments), text("done")])
     try:
-        await Agent(model, tools=[tool], subscribers=[listen]).run("check the tool")
+        await Agent(model, tools=[tool], subscribers=[listen], failure_text="whole").run("check the tool")
     except TreadleError as error:
         return found(f"It cannot be called: {error}")
     if not results:

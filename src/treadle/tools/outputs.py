@@ -5,12 +5,13 @@ from typing import Any
 
 import msgspec
 
+from treadle.errors import ToolError
 from treadle.fields import Documented
 from treadle.messages import Media
 from treadle.tools.contexts import JsonObject
 from treadle.tools.effects import CallStatus
 
-__all__ = ["Done", "NotDone", "ToolOutput", "Unfinished", "Unknown", "answer_of_check"]
+__all__ = ["Done", "NotDone", "ServiceLost", "ServiceSilent", "ToolOutput", "Unfinished", "Unknown", "answer_of_check"]
 
 
 class Done(msgspec.Struct, Documented, frozen=True):
@@ -62,6 +63,14 @@ def _says_nothing(value: object) -> bool:
     """Whether a value of `check` reads like a search that found nothing, or a `return` or `await` that was forgotten."""
     found = value.data if isinstance(value, ToolOutput) else value
     return not found or isinstance(found, Awaitable)
+
+
+class ServiceLost(ToolError, ConnectionError):
+    """Raised by Treadle's own tools where a connection was lost: the call may have been carried out."""
+
+
+class ServiceSilent(ToolError, TimeoutError):
+    """Raised by Treadle's own tools where no answer has come: the call may have been carried out."""
 
 
 class Unfinished(Exception):

@@ -9,6 +9,7 @@ from weakref import WeakKeyDictionary
 from treadle.errors import Rejected, ToolDefinitionError, shown
 from treadle.fields import checked
 from treadle.tools import Done, JsonObject, NotDone, Tool, ToolContext, answer_of_check
+from treadle.tools.outputs import ServiceSilent
 
 __all__ = ["operation"]
 
@@ -115,7 +116,7 @@ def _starting(start: Start, asks: str, timeout: float, underway: _UnderWay) -> S
             raise
         except OSError as exc:  # TimeoutError and ConnectionError are among them: the outcome is unknown
             underway.begin(key)  # its request may have been sent a moment ago
-            raise TimeoutError(f"no answer. Do not start it again; call {asks} with operation_id {key!r}") from exc
+            raise ServiceSilent(f"no answer. Do not start it again; call {asks} with operation_id {key!r}") from exc
         underway.end(key)
         return _state_of(key, "started", answer)
 

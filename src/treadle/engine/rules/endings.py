@@ -46,8 +46,12 @@ def cancelled_stop(by: str = "") -> Stop:
 
 
 def cut_status(stop: Stop | None) -> CallStatus:
-    """Return the status of a call which cannot have acted, and which the end of its run cut off: a limit is named only if one did."""
-    return CallStatus.CANCELLED if stop is None or stop.reached is None else CallStatus.TIMEOUT
+    """Return the status of a call which cannot have acted, and which was cut off: a limit is named only if one did.
+
+    Args:
+        stop: The end of its run; None where its own time, or that of its response, was over.
+    """
+    return CallStatus.TIMEOUT if stop is None or stop.reached is not None else CallStatus.CANCELLED
 
 
 def is_turn_or_call_limit(reached: LimitReached) -> bool:

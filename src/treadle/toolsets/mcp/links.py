@@ -19,6 +19,7 @@ from treadle.ports import SessionView
 from treadle.redaction import redacted_logger, shown_error
 from treadle.sandboxes.processes import clean_environment
 from treadle.tools import Tool
+from treadle.tools.outputs import ServiceLost, ServiceSilent
 from treadle.toolsets.mcp.calls import Calls
 from treadle.toolsets.mcp.http import http
 from treadle.toolsets.mcp.offers import Offers
@@ -111,7 +112,7 @@ class Link:
         while self.client is None and not self._failures:
             await self._changed.wait()
         if self.client is None:
-            raise ConnectionError(self.problem)
+            raise ServiceLost(self.problem)
 
     async def tools(self, session: SessionView) -> Sequence[Tool]:
         """Return the server's tools, asked for anew where it has said that they changed.
@@ -126,13 +127,13 @@ class Link:
                 async with asyncio.timeout(self.server.connect_seconds):
                     listed = await self._list()
             except TimeoutError:
-                raise TimeoutError(
+                raise ServiceSilent(
                     f"It did not list its tools within {self.server.connect_seconds:g} seconds."
                 ) from None
             except MCPError as error:
                 refusal = refusal_in(error.data)
                 why = f" ({refusal.words})" if refusal is not None else ""
-                raise ConnectionError(
+                raise ServiceLost(
                     f"It did not list its tools{why}: {shortened(visible(error.message), 300)}"
                 ) from error
             self._listed = self.offers.tools(listed)
@@ -149,7 +150,7 @@ class Link:
                 while self.client is None and not self._is_closing and self._failures < _GIVE_UP_AFTER:
                     await self._changed.wait()
         if self.client is None:
-            raise ConnectionError(self.problem)
+            raise ServiceLost(self.problem)
         return self.client
 
     def close(self) -> None:

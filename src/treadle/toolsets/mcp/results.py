@@ -16,6 +16,7 @@ from mcp_types.jsonrpc import (
 
 from treadle.messages import Media
 from treadle.tools import CallStatus, ToolOutput, Unfinished
+from treadle.tools.outputs import ServiceLost
 from treadle.toolsets.mcp.refusals import refusal_in
 from treadle.toolsets.mcp.texts import shortened, visible
 
@@ -75,7 +76,7 @@ def fail(error: MCPError, *, server: str, is_read: bool) -> NoReturn:
     """
     said = shortened(visible(error.message), 500)
     if error.code == CONNECTION_CLOSED and error.message.startswith(_ENDED):
-        raise ConnectionError(f"The connection to MCP server {server!r} was lost.") from error
+        raise ServiceLost(f"The connection to MCP server {server!r} was lost.") from error
     is_unreadable = error.code in (PARSE_ERROR, INVALID_REQUEST) and error.message.startswith(_UNREADABLE)
     refusal = refusal_in(error.data)
     not_done = refusal.not_done if refusal is not None else False
