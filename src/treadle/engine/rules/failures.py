@@ -59,7 +59,7 @@ class ToolExited(BaseException):
 
 
 _FOR_MODELS = (Cut, Unfinished, Rejected, ToolError, InvalidArguments, InvalidJson, SandboxUnavailable)
-"""Whoever raises these writes their words for the model."""
+"""Whoever raises one of these has written its message for the model."""
 
 
 async def contained(running: Awaitable[Any]) -> Any:
