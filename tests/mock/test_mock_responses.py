@@ -36,6 +36,9 @@ RAN = {
     "output": [{"stdout": "", "stderr": "", "outcome": {"type": "exit", "exit_code": 0}}],
 }
 NO_OUTPUT = "No tool output found for function call "
+PROGRAM = {"type": "program", "id": "prog_1", "call_id": "p", "code": "x", "fingerprint": "f"}
+RETURNED = {"type": "program_output", "id": "out_1", "call_id": "p", "result": "1", "status": "completed"}
+BY_PROGRAM = {"type": "program", "caller_id": "p"}
 NO_CALL = "No tool call found for function call output with call_id "
 ALONE = "was provided without its required following item"
 INVALID = {
@@ -101,6 +104,7 @@ INVALID = {
         [USER, {"type": "shell_call", "call_id": "c", "action": {"commands": ["ls"]}}],
         "No tool output found for shell call c",
     ),
+    "a call by a program that is missing": ([USER, made(caller=BY_PROGRAM), told()], "No program found for caller_id p"),
     "a shell output for nobody": ([USER, RAN], "No tool call found for shell call output with call_id c"),
     "a shell output that is text": (
         [USER, {"type": "shell_call", "call_id": "c", "action": {}}, {**RAN, "output": "ok"}],
@@ -144,6 +148,13 @@ VALID = {
             "status": "completed",
             "content": [{"type": "output_text", "text": "a", "annotations": []}, {"type": "refusal", "refusal": "b"}],
         },
+    ],
+    "a call by a program, and what it returned": [
+        USER,
+        PROGRAM,
+        made(caller=BY_PROGRAM),
+        told(caller=BY_PROGRAM),
+        RETURNED,
     ],
     "a server-side search": [USER, THOUGHT, {"type": "web_search_call", "id": "ws_1", "status": "completed"}, SAID],
     "a shell call and its output": [USER, {"type": "shell_call", "call_id": "c", "action": {}}, RAN, SAID],

@@ -611,6 +611,32 @@ async def test_the_result_of_a_call_that_a_program_of_the_model_made_names_the_p
         assert sent[1].get("caller") == caller
 
 
+OF_A_PROGRAM = {"status": "in_progress", "caller": {"type": "program", "caller_id": "call_p"}}
+
+
+@pytest.mark.row("W04", "W10")
+@pytest.mark.parametrize("form", ["whole", "listed", "not listed"])
+@pytest.mark.parametrize("reasoning", [REASONING, {"id": "rs_1", "type": "reasoning", "summary": []}])
+async def test_a_call_that_waits_for_its_program_runs_and_goes_back_with_all_that_belongs_to_it(form, reasoning):
+    program = {"type": "program", "id": "prog_1", "call_id": "call_p", "code": "x", "fingerprint": "f"}
+    output = [reasoning, program, function("call_1", "grep", '{"a": 1}', **OF_A_PROGRAM)]
+    streamed = "".join(done(index, item) for index, item in enumerate(output))
+    listed = completed(*(output if form == "listed" else ()))
+    end = take(*output) if form == "whole" else parse(streamed + listed)[1]
+
+    assert (end.finish, end.cut_calls) == (Finish.CALLS, frozenset())
+    assert await items(assistant(*end.parts)) == output
+
+
+@pytest.mark.row("PF22")
+@pytest.mark.parametrize(
+    ("arguments", "more"),
+    [('{"a":', OF_A_PROGRAM), ("", OF_A_PROGRAM), ("{}", {**OF_A_PROGRAM, "status": "incomplete"})],
+)
+def test_a_call_of_a_program_that_is_not_whole_was_cut_off(arguments, more):
+    assert take(function("call_1", "grep", arguments, **more)).cut_calls == {"call_1"}
+
+
 @pytest.mark.row("W06")
 async def test_reasoning_without_a_seal_stays_here_and_the_ids_that_need_it_too():
     loose = {"id": "rs_1", "type": "reasoning", "summary": [{"type": "summary_text", "text": "hm"}]}

@@ -24,6 +24,9 @@ _MARKER = "treadle.response"
 _COMPUTER = "computer_call"
 """Never sent back: a picture of a screen is the only answer that a computer's call takes, and nobody here has one."""
 
+_PROGRAM = ("program", "program_output")
+"""What the vendor's code container is given, and what it gives."""
+
 _NOT_RUN = "Not executed: this client runs function tools only."
 _NOT_RUN_BY_A_SHELL: _Wire = {"stdout": "", "stderr": _NOT_RUN, "outcome": {"type": "exit", "exit_code": 126}}
 _ANSWERS: Mapping[Any, tuple[str, _Wire]] = {
@@ -88,9 +91,12 @@ def items_of(
 
 def _own(message: Message, *, is_stored: bool) -> Iterator[_Wire]:
     parts = _without_tail(message.parts)
-    # An item that followed reasoning is refused with its id and without the reasoning, so both go or neither does.
-    is_linked = all(_can_return(part.payload, is_stored=is_stored) for part in parts if isinstance(part, Thinking))
     payloads = [part.payload for part in parts if isinstance(part, Opaque) and isinstance(part.payload, dict)]
+    # An item that followed reasoning is refused with its id and without the reasoning, so both go or neither does. A program always
+    # goes back: its calls and their results name it.
+    is_linked = any(payload.get("type") in _PROGRAM for payload in payloads) or all(
+        _can_return(part.payload, is_stored=is_stored) for part in parts if isinstance(part, Thinking)
+    )
     unanswered = left_to_the_client(payloads)
     ids: set[str] = set()
     for part in parts:

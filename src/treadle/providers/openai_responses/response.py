@@ -280,8 +280,10 @@ class ResponsesResponse(Response):
         return Finish.STOP
 
     def _is_cut(self, slot: Slot, item: Item) -> bool:
-        if not slot.is_done or item.is_open:
+        if not slot.is_done or item.value.get("status") == "incomplete":
             return True
+        if item.is_open:  # the call of a program waits for its result, in a response that is complete
+            return self._finish is not Finish.CALLS or not ObjectEnd().feed(item.arguments)
         is_told = item.value.get("status") == "completed"
         return self._finish is Finish.LENGTH and not is_told and not ObjectEnd().feed(item.arguments)
 

@@ -51,7 +51,7 @@ _SERVER_SIDE = frozenset({
     *("web_search_call", "file_search_call", "code_interpreter_call", "image_generation_call", "tool_search_call"),
     *("tool_search_output", "mcp_call", "mcp_list_tools", "mcp_approval_request", "mcp_approval_response"),
     *("local_shell_call", "local_shell_call_output", "apply_patch_call", "apply_patch_call_output"),
-    *("computer_call", "computer_call_output", "compaction", "item_reference"),
+    *("computer_call", "computer_call_output", "compaction", "item_reference", "program", "program_output"),
 })  # fmt: skip
 
 
@@ -109,6 +109,7 @@ class _Check:
         self._open = {("function_call", call_id): call_id for call_id in before.open_calls}
         self._answered: set[tuple[str, str]] = set()
         self._ids: set[str] = set()
+        self._programs: set[object] = set()
 
     def take(self, item: Any, following: Any, where: str) -> None:
         kind = object_of(item, where).get("type", "message" if "role" in item else None)
@@ -122,13 +123,15 @@ class _Check:
             case "reasoning":
                 self._check_reasoning(item, following, where)
             case str() if kind in _SERVER_SIDE:
-                pass
+                if kind == "program":
+                    self._programs.add(text_of(item, "call_id", where))
             case None:
                 refuse_missing(f"{where}.type")
             case _:
                 known = ", ".join(f"'{word}'" for word in ("message", "reasoning", "function_call", *_ANSWERS))
                 refuse_value(where, json.dumps(kind), f"{known}, and others")
         self._check_id(item, str(kind), where)
+        self._check_caller(item, where)
 
     def finish(self) -> None:
         for kind, call_id in self._open:
@@ -152,6 +155,14 @@ class _Check:
                 "input",
             )
         self._ids.add(item_id)
+
+    def _check_caller(self, item: JsonObject, where: str) -> None:
+        """Check that the program is known which made a call, unless it may be in what the server keeps."""
+        caller = item.get("caller")
+        if not isinstance(caller, dict) or caller.get("type") != "program" or self._before.item_ids:
+            return
+        if (caller_id := text_of(caller, "caller_id", f"{where}.caller")) not in self._programs:
+            refuse(f"No program found for caller_id {caller_id}.", "input")
 
     def _check_call(self, item: JsonObject, kind: str, where: str) -> None:
         call_id = text_of(item, "call_id", where, longest=64)
