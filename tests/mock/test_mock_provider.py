@@ -197,6 +197,15 @@ async def test_a_whole_answer_can_leave_usage_out():
         assert (await post(provider))[1]["usage"]["prompt_tokens"] > 0
 
 
+async def test_a_refusal_ends_as_any_answer_does_unless_another_ending_is_scripted():
+    turns = [Turn(refusal="No."), Turn(refusal="No.", finish="content_filter"), Turn(finish="content_filter")]
+    async with MockProvider([turn for turn in turns for _ in range(2)]) as provider:
+        for expected in ("stop", "content_filter", "content_filter"):
+            assert (await post(provider))[1]["choices"][0]["finish_reason"] == expected
+            *chunks, _ = await events(provider)
+            assert chunks[-1]["choices"][0]["finish_reason"] == expected
+
+
 async def test_thinking_refusals_missing_ids_and_odd_finishes_are_sent_as_scripted():
     turn = Turn(thinking="Hm.", refusal="No.", calls=(call("a", id=None), call("", id="")), finish="odd")
     async with MockProvider([turn]) as provider:

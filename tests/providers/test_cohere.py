@@ -347,9 +347,26 @@ async def test_a_call_that_the_limit_cut_is_marked() -> None:
 
 
 @pytest.mark.row("P-COHERE")
-async def test_a_whole_answer_without_its_reason_is_incomplete() -> None:
+async def test_a_whole_answer_without_its_reason_is_complete_if_it_says_anything() -> None:
+    *_, end = await heard({"message": {"content": [{"type": "text", "text": "So."}]}}, stream=False)
+    assert isinstance(end, ModelEnd)
+    assert (end.parts, end.finish_reason) == ((Text("So."),), None)
     with pytest.raises(IncompleteStream):
-        await heard({"message": {"content": [{"type": "text", "text": "So."}]}}, stream=False)
+        await heard({"message": {"content": []}}, stream=False)
+
+
+@pytest.mark.row("P-COHERE")
+@pytest.mark.parametrize(
+    ("base_url", "expected"),
+    [
+        ("http://127.0.0.1:1", "http://127.0.0.1:1/v2/chat"),
+        ("http://127.0.0.1:1/?tag=a", "http://127.0.0.1:1/v2/chat?tag=a"),
+        ("http://127.0.0.1:1/gate", "http://127.0.0.1:1/gate/chat"),
+        ("http://127.0.0.1:1/v2/", "http://127.0.0.1:1/v2/chat"),
+    ],
+)
+def test_a_host_alone_gets_the_version(base_url: str, expected: str) -> None:
+    assert str(Cohere("m", base_url=base_url, api_key=None)._server.endpoint.url) == expected
 
 
 # --- failures

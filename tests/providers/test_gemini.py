@@ -872,7 +872,7 @@ def test_usage_that_is_none_is_none(usage: Any):
         answer(stream(chunk({"text": "Hel"}))),
         answer(stream(chunk({"text": "Hel"}, finish="FINISH_REASON_UNSPECIFIED"))),
         answer(stream(chunk(wire_call("pay", args={})))),
-        answer(json.dumps([chunk({"text": "Hel"})]), content_type="application/json"),
+        answer(json.dumps([chunk()]), content_type="application/json"),
         answer(""),
     ],
 )

@@ -24,10 +24,13 @@ from treadle.errors import (
     ModelResponseInvalid,
     ModelUnavailable,
 )
+from treadle.messages import user_message
+from treadle.ports import ModelRequest
 from treadle.providers.http.client import HttpClient
 from treadle.providers.http.endpoint import Endpoint, Timeouts
 from treadle.providers.http.failures import ModelRefused, event_failure, read_failure
 from treadle.providers.http.waits import retry_after_seconds
+from treadle.providers.openai_chat import OpenAIChat
 
 KEY = "sk-very-secret-0123456789"
 
@@ -525,6 +528,17 @@ async def test_refusals_are_not_tried_again(status):
 
     assert isinstance(error, ModelRejected)
     assert "no such thing" in str(error)
+
+
+@pytest.mark.row("PF12")
+@pytest.mark.parametrize(("path", "is_named"), [("", True), ("/gate", True), ("/v2", False), ("/openai/v1", False)])
+async def test_a_404_at_an_address_without_a_version_says_that_one_is_missing(path, is_named):
+    async with serving(answer("{}", status=404)) as server:
+        model = OpenAIChat("m", base_url=server.url.removesuffix("/v1") + path, api_key=None)
+        with pytest.raises(ModelRejected, match="answered 404") as caught:
+            await anext(model.stream(ModelRequest(messages=(user_message("go"),))))
+
+    assert ("no version: it often ends in /v1" in str(caught.value)) == is_named
 
 
 async def test_an_empty_account_is_not_tried_again():

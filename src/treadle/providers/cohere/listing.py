@@ -4,6 +4,7 @@ import re
 from typing import Any
 
 from treadle.ports import ModelFacts
+from treadle.providers.http.endpoint import with_version
 from treadle.providers.http.listings import Listing, Page, number, objects
 
 __all__ = ["LISTING"]
@@ -25,7 +26,7 @@ def _read(value: Any) -> Page | None:
 
 
 def _address(base_url: str) -> str:
-    return re.sub(r"/v2(?=/?(\?|$))", "/v1", base_url)
+    return re.sub(r"/v2(?=/?(\?|$))", "/v1", with_version(base_url, "/v2"))
 
 
 LISTING = Listing(read=_read, address=_address, query={"endpoint": "chat", "page_size": "1000"})

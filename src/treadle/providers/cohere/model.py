@@ -9,7 +9,7 @@ from treadle.ports import ModelRequest, Pricing, TextCalls
 from treadle.providers.cohere.request import CohereRequests
 from treadle.providers.cohere.response import CohereResponse
 from treadle.providers.http.answer import Answer
-from treadle.providers.http.endpoint import Timeouts
+from treadle.providers.http.endpoint import Timeouts, with_version
 from treadle.providers.http.model import DialectModel
 from treadle.providers.http.reading import Response
 from treadle.providers.http.server import DEFAULT_TIMEOUTS, Key, Server, model_name
@@ -29,7 +29,7 @@ class Cohere(DialectModel):
 
     Args:
         model: As the server knows it.
-        base_url: Up to and without `chat`. Its query, if any, goes with every request.
+        base_url: Up to and without `chat`. A host alone gets the version, `/v2`. Its query, if any, goes with every request.
         api_key: None for a server that wants none.
         price: What it costs, or None when nobody knows.
         stream: Whether to ask for a stream. Either form of answer is understood.
@@ -63,7 +63,7 @@ class Cohere(DialectModel):
     ) -> None:
         name = model_name("cohere", model)
         server = Server(
-            base_url,
+            with_version(base_url, "/v2"),
             "chat",
             key=Key(value=api_key, header="Authorization", prefix="Bearer ", variable="COHERE_API_KEY"),
             headers=headers,

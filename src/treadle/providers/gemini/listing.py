@@ -3,6 +3,7 @@
 from typing import Any
 
 from treadle.ports import ModelFacts
+from treadle.providers.http.endpoint import with_version
 from treadle.providers.http.listings import Listing, Page, number, objects
 
 __all__ = ["LISTING"]
@@ -30,4 +31,8 @@ def _generates(model: dict[str, Any]) -> bool:
     return not isinstance(methods, list) or "generateContent" in methods
 
 
-LISTING = Listing(read=_read, query={"pageSize": "1000"}, key_header="x-goog-api-key", key_prefix="")
+def _address(base_url: str) -> str:
+    return with_version(base_url, "/v1beta")
+
+
+LISTING = Listing(read=_read, address=_address, query={"pageSize": "1000"}, key_header="x-goog-api-key", key_prefix="")

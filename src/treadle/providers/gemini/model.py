@@ -3,7 +3,6 @@
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
 
 from treadle.fields import checked
 from treadle.ports import ModelRequest, Pricing, TextCalls
@@ -11,7 +10,7 @@ from treadle.providers.gemini.request import GeminiRequests
 from treadle.providers.gemini.response import GeminiResponse
 from treadle.providers.http.answer import Answer
 from treadle.providers.http.door import Door
-from treadle.providers.http.endpoint import Timeouts
+from treadle.providers.http.endpoint import Timeouts, with_version
 from treadle.providers.http.model import DialectModel
 from treadle.providers.http.reading import Response
 from treadle.providers.http.server import DEFAULT_TIMEOUTS, Key, Server, model_name
@@ -67,7 +66,7 @@ class Gemini(DialectModel):
         door = Door(name="gemini") if door is None else door
         name = model_name(door.name, model)
         server = Server(
-            _with_version(base_url) if door.path is None else base_url,
+            with_version(base_url, _VERSION) if door.path is None else base_url,
             _path(model, stream=stream),
             key=Key(value=api_key, header="x-goog-api-key", variable="GEMINI_API_KEY"),
             headers=headers,
@@ -92,14 +91,3 @@ class Gemini(DialectModel):
 def _path(model: str, *, stream: bool) -> str:
     place = model if "/" in model else f"models/{model}"
     return f"{place}:{'streamGenerateContent' if stream else 'generateContent'}"
-
-
-def _with_version(base_url: str) -> str:
-    """Return the address with the API's version: people and the vendor's SDKs write the host alone."""
-    try:
-        parts = urlsplit(base_url.strip())
-    except ValueError:
-        return base_url  # the endpoint says what is wrong with it
-    if not parts.netloc or parts.path.strip("/"):
-        return base_url
-    return urlunsplit(parts._replace(path=_VERSION))

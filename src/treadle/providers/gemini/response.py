@@ -86,15 +86,16 @@ class GeminiResponse(Response):
         Raises:
             AnswerError: It is the provider's error.
             ModelResponseInvalid: It is not valid JSON, or of another shape.
-            IncompleteStream: It has no finish reason.
+            IncompleteStream: It has neither a finish reason nor anything that the model said.
         """
         answer = decode(body, _answers)
         chunks = answer if isinstance(answer, list) else [answer]
         parts = [part for chunk in chunks for part in self._take(chunk)]
         if self.is_empty:
             raise ModelResponseInvalid("The answer has no candidates.")
-        if not self.is_whole:
+        if not self.is_whole and not self._parts.size:
             raise without_ending("finishReason")
+        self.is_whole = self.is_done = True
         return parts
 
     def end(self) -> ModelEnd:

@@ -44,9 +44,9 @@ class BlockResponse(Response, Generic[_Block]):
         )
 
     def _take_blocks(self, blocks: Iterable[_Block]) -> list[ModelPart]:
-        """Take the blocks of a whole answer, whose reason to stop is known. Raises `IncompleteStream` where it has none."""
+        """Take the blocks of a whole answer. Raises `IncompleteStream` where it has neither a block nor a reason to stop."""
         parts = self._blocks.take_whole(blocks)
-        if not self._reason:
+        if not self._reason and not self._blocks.all:
             raise without_ending(self.reason_field)
         if self._is_cut:
             self._blocks.doubt_last()
@@ -56,7 +56,7 @@ class BlockResponse(Response, Generic[_Block]):
 
     def _ready(self) -> list[ModelPart]:
         """Return the calls that have become complete, in call order."""
-        return self._blocks.ready(has_ended=bool(self._reason) and not self._is_cut)
+        return self._blocks.ready(has_ended=(self.is_whole or bool(self._reason)) and not self._is_cut)
 
     @property
     def _is_cut(self) -> bool:

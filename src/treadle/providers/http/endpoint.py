@@ -3,6 +3,7 @@
 import re
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping
+from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
 from multidict import CIMultiDict
@@ -12,7 +13,7 @@ from treadle.errors import ConfigurationError, shown
 from treadle.fields import Documented, NamedOptions
 from treadle.redaction import is_secret_name, remember, secrets_of_address
 
-__all__ = ["Endpoint", "Timeouts", "check_header", "secrets_of"]
+__all__ = ["Endpoint", "Timeouts", "check_header", "secrets_of", "with_version"]
 
 
 class Timeouts(
@@ -122,6 +123,21 @@ def check_header(name: str, value: str) -> str:
             f"The value of the header {name} (the API key, perhaps) holds a character that no header may hold, such as a line break."
         )
     return value
+
+
+def with_version(base_url: str, version: str) -> str:
+    """Return the address with the API's version: people and the vendors' SDKs write the host alone.
+
+    Args:
+        version: As a path, such as `/v2`.
+    """
+    try:
+        parts = urlsplit(base_url.strip())
+    except (AttributeError, ValueError):
+        return base_url  # the endpoint says what is wrong with it
+    if not parts.netloc or parts.path.strip("/"):
+        return base_url
+    return urlunsplit(parts._replace(path=version))
 
 
 def secrets_of(api_key: str | None, headers: Mapping[str, str] | None) -> list[str]:

@@ -50,6 +50,8 @@ _PASSING_CODE = re.compile(
     re.IGNORECASE,
 )
 """Classes of AWS's errors that pass, whatever the status says: a model's own error comes as 424."""
+_VERSION = re.compile(r"/v\d")
+"""What most base URLs have in their path."""
 _BROKEN_CALL = re.compile("tool_use_failed|output_parse_failed", re.IGNORECASE)
 """The model wrote a call that its own server could not read: the next one may be better."""
 
@@ -84,6 +86,8 @@ async def read_failure(answer: "Answer", *, key_advice: str) -> ModelError:
     if is_key and not is_other:
         return ModelRejected(f"{opening} {key_advice}", status=answer.status)
     wait = asked_seconds(answer.status, headers=answer.headers, error_text=_words(body))
+    if answer.status == 404 and _VERSION.search(answer.endpoint.shown) is None:
+        opening += " The base URL has no version: it often ends in /v1."
     return _classified(answer.status, code, message, opening=opening, wait=wait)
 
 

@@ -6,16 +6,21 @@ from typing import Any, Protocol
 
 import msgspec
 
-from treadle.errors import IncompleteStream, ModelError, ModelResponseInvalid, ModelUnavailable
-from treadle.messages import Text, Thinking, ToolCall, Usage
+from treadle.errors import IncompleteStream, ModelError, ModelResponseInvalid, ModelUnavailable, shown
+from treadle.messages import Finish, Text, Thinking, ToolCall, Usage
 from treadle.ports import CallReady, ModelEnd, ModelPart, TextCalls, tell_counted
 from treadle.providers.http.answer import Answer
 from treadle.providers.http.failures import ModelRefused, event_failure, not_the_protocol
 from treadle.providers.http.sse import SseReader
+from treadle.providers.http.wordings import is_known
+from treadle.providers.payload.arguments import ObjectEnd
 from treadle.providers.payload.lenient import repaired_end
 from treadle.providers.payload.thoughts import ThinkingTags, ThoughtText
+from treadle.redaction import redacted_logger
 
 __all__ = ["AnswerError", "Frames", "Response", "read_response", "without_ending"]
+
+logger = redacted_logger(__name__)
 
 _LAST_WORDS_SECONDS = 5.0
 """How long to wait, after the terminal, where nothing but the end may follow: some servers send nothing and keep the connection."""
@@ -105,12 +110,13 @@ class Response(Protocol):
 
 
 def without_ending(field: str) -> IncompleteStream:
-    """Return the error for a whole answer that does not say how it ended: it may have been cut off anywhere.
+    """Return the error for a whole answer in which nobody says anything, not even how it ended. One that says something has an end of
+    its own: the body is complete JSON.
 
     Args:
         field: The field that would say it, as the dialect spells it.
     """
-    return IncompleteStream(f"The answer has no {field}, so it may be incomplete.")
+    return IncompleteStream(f"The answer is empty and has no {field}.")
 
 
 async def read_response(  # noqa: C901 - one generator, because each one more would cost every part a pass through it
@@ -205,7 +211,7 @@ def _ended(response: Response, thoughts: ThoughtText, answer: Answer) -> list[Mo
         response_id=response.id[:_MAX_ID_CHARS],
         response_model=response.model[:_MAX_ID_CHARS],
     )
-    return [*thoughts.rest(), end]
+    return [*thoughts.rest(), _ended_by_its_calls(end, answer, is_certain=response.is_done)]
 
 
 def _check_size(end: ModelEnd, answer: Answer) -> None:
@@ -240,6 +246,20 @@ def _check_name(call: ToolCall, answer: Answer) -> None:
             f"{answer.endpoint.shown} sent a call whose name and id have more than {_MAX_NAME_CHARS} characters. "
             "It was not executed."
         )
+
+
+def _ended_by_its_calls(end: ModelEnd, answer: Answer, *, is_certain: bool) -> ModelEnd:
+    """Take a response that has certainly ended, in a word that nobody knows, as one that ends with its calls, if all of them are whole."""
+    calls = [part for part in end.parts if isinstance(part, ToolCall)]
+    is_whole = calls and not end.cut_calls and all(ObjectEnd().feed(call.arguments) for call in calls)
+    if not (is_certain and end.is_broken_off and is_whole) or is_known(end.finish_reason or ""):
+        return end
+    logger.warning(
+        "%s: the response ended with the finish reason %s, which Treadle does not know. Its calls are whole and are taken.",
+        answer.endpoint.shown,
+        shown(end.finish_reason),
+    )
+    return msgspec.structs.replace(end, finish=Finish.CALLS)
 
 
 async def _next(answer: Answer, response: Response) -> bytes:

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple, TypeAlias, get_args
 
 from treadle.messages import Finish
 
-__all__ = ["ENDINGS", "WORDINGS", "Ending", "Meaning", "Wording", "finish_of", "says"]
+__all__ = ["BREAKS", "ENDINGS", "WORDINGS", "Ending", "Meaning", "Wording", "finish_of", "is_known", "says"]
 
 
 class Ending(NamedTuple):
@@ -79,6 +79,23 @@ ENDINGS = (
 )
 """Any other word is an ending that is not known here, and so not a completion."""
 
+BREAKS = (
+    Ending(
+        "insufficient_system_resource",
+        Finish.UNKNOWN,
+        "api-docs.deepseek.com/api/create-chat-completion, finish_reason",
+    ),
+    Ending("network_error", Finish.UNKNOWN, _ZAI),
+    Ending("abort", Finish.UNKNOWN, "docs.vllm.ai; github.com/sgl-project/sglang"),
+    Ending("cancelled", Finish.UNKNOWN, "platform.openai.com/docs/api-reference/responses, status"),
+    Ending("error", Finish.UNKNOWN, "openrouter.ai/docs/api-reference/errors"),
+    Ending("incomplete", Finish.UNKNOWN, "platform.openai.com/docs/api-reference/responses, status"),
+    Ending("max_tool_calls", Finish.UNKNOWN, "platform.openai.com/docs/api-reference/responses, incomplete_details"),
+    Ending("other", Finish.UNKNOWN, _GEMINI),
+    Ending("timeout", Finish.UNKNOWN, _COHERE),
+)
+"""Words that say that a response broke off: what it proposes is not taken, however whole it looks."""
+
 WORDINGS = (
     # --- the vendor's policy
     Wording("refused", "_policy|policy_|PolicyViolation", "content_policy_violation", "platform.openai.com/docs/guides/error-codes", is_code=True),
@@ -112,6 +129,8 @@ WORDINGS = (
     Wording("no_credit", "(doesn't|does not) have any credits|used all available credits", "Your newly created team doesn't have any credits yet.", "docs.x.ai/docs"),
     # --- longer than the model's context
     Wording("too_long", "context_length_exceeded", "context_length_exceeded", "platform.openai.com/docs/guides/error-codes"),
+    Wording("too_long", "too_many_prompt_tokens|requested_too_many_tokens", "requested_too_many_tokens", "docs.perplexity.ai; github.com/OpenRouterTeam/ai-sdk-provider/issues/121"),
+    Wording("too_long", "prompt of length \\d+,? (which )?exceeds", "Requested 115120 to generate tokens, following a prompt of length 40055, which exceeds the max limit of 128000 tokens.", "docs.perplexity.ai; github.com/OpenRouterTeam/ai-sdk-provider/issues/121"),
     Wording("too_long", "exceed_context_size", "exceed_context_size_error", "github.com/ggml-org/llama.cpp, tools/server"),
     Wording("too_long", "model_max_prompt_tokens_exceeded", "model_max_prompt_tokens_exceeded", "api.githubcopilot.com"),
     Wording("too_long", "(maximum|max) context|context (length|window|size|limit)", "This model's maximum context length is 8192 tokens.", "platform.openai.com/docs; docs.vllm.ai; platform.minimax.io"),
@@ -143,6 +162,11 @@ WORDINGS = (
 def finish_of(word: str) -> Finish:
     """Return what a vendor's word for the end of a response means; UNKNOWN for a word that is not known here."""
     return _FINISHES.get(word.lower(), Finish.UNKNOWN)
+
+
+def is_known(word: str) -> bool:
+    """Whether a vendor's word for the end of a response is known here, be it as one for a response that broke off."""
+    return word.lower() in _FINISHES or any(word.lower() == ending.word for ending in BREAKS)
 
 
 def says(meaning: Meaning, code: str, message: str) -> bool:

@@ -107,12 +107,12 @@ class ChatResponse(Response):
         return self._take(_chunk(data))
 
     def add_whole(self, body: bytes) -> list[ModelPart]:
-        """Take an answer that is one JSON object. Raises as `add` does, and `IncompleteStream` where it has no finish reason."""
+        """Take an answer that is one JSON object. Raises as `add` does, and `IncompleteStream` where it neither ends nor says anything."""
         chunk = _chunk(body)
         if chunk.choices is None and not chunk.error:
             raise ModelResponseInvalid("The answer has no choices.")
         parts = self._take(chunk)
-        if self._finish_reason is None and not self._is_refused and not _has_blank_finish(chunk):
+        if not (self._finish_reason is not None or self._has_begun or self._is_refused or _has_blank_finish(chunk)):
             raise without_ending("finish_reason")
         self.is_done = self.is_whole = True
         return parts

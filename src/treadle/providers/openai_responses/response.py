@@ -117,7 +117,7 @@ class ResponsesResponse(Response):
         return parts
 
     def add_whole(self, body: bytes) -> list[ModelPart]:
-        """Take an answer that is one JSON object. Raises as `add` does, and `IncompleteStream` where it has no status."""
+        """Take an answer that is one JSON object. Raises as `add` does, and `IncompleteStream` where it has neither status nor items."""
         response = decode(body, _bodies)
         if response.object == "error" or response.error:
             raise AnswerError(response.error or decode(body, _values))
@@ -125,7 +125,7 @@ class ResponsesResponse(Response):
             raise ModelResponseInvalid("The answer has no output.")
         parts: list[ModelPart] = []
         self._conclude(response, parts)
-        if not text_or_nothing(response.status):
+        if not text_or_nothing(response.status) and not response.output:
             raise without_ending("status")
         return parts
 

@@ -58,7 +58,7 @@ def _whole(turn: Turn, body: JsonObject, head: JsonObject, calls: list[JsonObjec
         message["reasoning_content"] = turn.thinking
     if calls:
         message["tool_calls"] = calls
-    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": finish_name(turn, _FINISHES)}
+    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": _finish(turn)}
     usage = {} if turn.usage is None else {"usage": _usage(turn, body)}
     return {**head, "object": "chat.completion", "choices": [choice], **usage}
 
@@ -89,12 +89,18 @@ def _streamed(turn: Turn, body: JsonObject, head: JsonObject, calls: list[JsonOb
         event = event_lines(json_bytes({"error": openai_error(turn.status, turn.error)}), turn)
         pieces.append(Piece(kind="error", content=event))
         return Answer(pieces=tuple(pieces), content_type="text/event-stream; charset=utf-8", is_stream=True)
-    pieces.append(piece("finish", {}, finish=finish_name(turn, _FINISHES)))
+    pieces.append(piece("finish", {}, finish=_finish(turn)))
     if turn.usage is not None and (wants_usage or turn.usage is not UNSET):
         event = event_lines(json_bytes({**head, "choices": [], "usage": _usage(turn, body)}), turn)
         pieces.append(Piece(kind="done", content=event))
     pieces.append(Piece(kind="done", content=event_lines(b"[DONE]", turn)))
     return Answer(pieces=tuple(pieces), content_type="text/event-stream; charset=utf-8", is_stream=True)
+
+
+def _finish(turn: Turn) -> str | None:
+    """Return why a turn ended. The vendor's model refuses in a field of its own and ends as with any answer."""
+    is_plain_refusal = turn.finish is UNSET and turn.refusal is not None and not turn.calls
+    return "stop" if is_plain_refusal else finish_name(turn, _FINISHES)
 
 
 def _call_parts(turn: Turn, calls: list[JsonObject]) -> Iterable[tuple[JsonObject, bool]]:
