@@ -14,6 +14,7 @@ from treadle.engine.model_calls.compacting import _fault_of
 from treadle.engine.model_calls.texts import encodable_call, encodable_part
 from treadle.engine.model_calls.usage import add_costs, count_tokens, estimate
 from treadle.engine.tool_calls.approving import _as_answer
+from treadle.engine.tool_calls.batch import Proposal
 from treadle.engine.tool_calls.conditions import DoneCondition
 from treadle.engine.tool_calls.invocation import BatchTime
 from treadle.errors import ModelRejected
@@ -36,7 +37,7 @@ def said(words: str) -> Message:
 
 
 def judged(now: ModelFinished, *before: Message, choice: str = "auto", output: Any = None) -> Stop | str:
-    return Answers(output=output).judge(now, before, choice)
+    return Answers(output=output).judge(Proposal(finished=now, tool_choice=choice), before)
 
 
 def cut(times: int) -> list[Message]:
