@@ -6,6 +6,10 @@ import pytest
 from jsonschema import Draft202012Validator
 from tests.cli.conftest import PAYING
 
+from treadle.cli.consent import confinement_of
+from treadle.cli.input.options import Options
+from treadle.cli.input.settings import settings_of
+
 WHOLE = """
 model = "demo"
 mode = "ask"
@@ -301,3 +305,19 @@ def test_the_schema_knows_every_key_of_a_file_and_of_a_profile(treadle):
     assert {} not in [*schema["properties"].values()]
     assert not Draft202012Validator(schema).is_valid(tomllib.loads("[profiles.a]\nmodle = 'demo'"))
     assert not Draft202012Validator(schema).is_valid(tomllib.loads("ask = 3"))
+
+
+def test_a_person_opens_folders_to_confined_commands_and_a_project_does_not(treadle):
+    (treadle.folder / "tools").mkdir()
+    treadle.home.mkdir(exist_ok=True)
+    (treadle.home / "config.toml").write_text(f'[sandbox]\nmode = "on"\nread = ["~/tools", "{treadle.folder}/tools"]\n')
+
+    settings = settings_of(Options(command="run", folder=str(treadle.folder)), treadle.environment)
+
+    assert settings.sandbox == "on"
+    assert settings.sandbox_read[-1] == f"{treadle.folder}/tools"
+    assert confinement_of(settings).readable == settings.sandbox_read
+    project = treadle.folder / ".treadle"
+    project.mkdir()
+    (project / "config.toml").write_text('[sandbox]\nread = ["~/tools"]\n')
+    assert "a project's file cannot set 'read'" in treadle("run", "-m", "demo", "go", code=2).stderr

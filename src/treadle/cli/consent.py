@@ -45,8 +45,12 @@ def interactive_policy(settings: Settings, grants: Policy) -> Policy:
 
 
 def confinement_of(settings: Settings) -> Confinement:
-    """Return what commands may reach in the sandbox: the folder, and the network where the person says so."""
-    return Confinement(writable=(str(settings.root.resolve()),), network=settings.sandbox == "network")
+    """Return what commands may reach in the sandbox: the folder, and what the person has opened to them: places to read, the network."""
+    return Confinement(
+        writable=(str(settings.root.resolve()),),
+        readable=settings.sandbox_read,
+        network=settings.sandbox == "network",
+    )
 
 
 class Confined:

@@ -142,6 +142,8 @@ class Layer(msgspec.Struct, frozen=True, kw_only=True):
     """How much happens without a question in a new session."""
     sandbox: Sandbox | None = None
     """Whether commands are confined: `on`, `network` for confined but with the network, or `off`."""
+    sandbox_read: tuple[str, ...] = ()
+    """Folders and files that confined commands may read besides the system's, by whole paths: see [sandbox]."""
     on_limit: OnLimit | None = None
     """At a turn or call limit: ask the model for a summary, or only report."""
     on_approval: OnApproval | None = None
@@ -201,7 +203,25 @@ def read_layer(path: Path, owner: Owner, *, trusted: bytes | None = None) -> Lay
         _refuse_for_project(page, values, is_trusted=is_trusted)
         for name, profile in page.table(values, "profiles", ()).items():
             _refuse_for_project(page, profile, ("profiles", name), is_trusted=is_trusted)
-    return _layer(page, values, owner)
+    values, readable = _sandbox(page, values, owner)
+    return msgspec.structs.replace(_layer(page, values, owner), sandbox_read=readable)
+
+
+def _sandbox(page: Page, values: dict[str, Any], owner: Owner) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Return the values with `sandbox` as one word, and what `[sandbox]` lets confined commands read."""
+    if not isinstance(table := values.get("sandbox"), dict):
+        return values, ()
+    page.check_names(table, ("mode", "read"), ("sandbox",))
+    if owner == "project" and "read" in table:
+        page.fail(
+            "a project's file cannot set 'read': it would show commands files that you did not choose. Set it in your own file.",
+            ("sandbox",),
+            "read",
+        )
+    mode = page.word(table, "mode", get_args(Sandbox), ("sandbox",))
+    named = page.texts(table, "read", ("sandbox",)) or ()
+    paths = tuple(os.path.normpath(page.path.parent.absolute() / Path(one).expanduser()) for one in named)
+    return {**values, "sandbox": mode}, paths
 
 
 def _content_of(path: Path, owner: Owner) -> bytes:

@@ -23,6 +23,7 @@ def config_schema() -> dict[str, Any]:
     budget = _table(_limits(Budget))
     known: Mapping[str, Any] = {
         **_common(),
+        "sandbox": _sandbox(),
         "approval_seconds": {"type": "number", "exclusiveMinimum": 0},
         "notify": {
             "anyOf": [{"enum": list(NOTIFY_WORDS)}, _TEXTS | {"minItems": 1}],
@@ -42,6 +43,12 @@ def config_schema() -> dict[str, Any]:
         "title": "Configuration of Treadle (config.toml)",
         **_table({name: known[name] for name in KEYS}),
     }
+
+
+def _sandbox() -> dict[str, Any]:
+    mode = _common()["sandbox"]
+    read = _TEXTS | {"description": "Folders and files that commands in the sandbox may read."}
+    return {"anyOf": [mode, _table({"mode": mode, "read": read})]}
 
 
 def worker_limit() -> dict[str, Any]:

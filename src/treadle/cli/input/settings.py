@@ -66,6 +66,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Fields of each request to the model."""
     sandbox: Sandbox
     """Whether commands are confined."""
+    sandbox_read: tuple[str, ...]
+    """What confined commands may read besides the system's own folders, by whole paths."""
     price: Price | None
     facts: ModelFacts | None
     budget: Budget
@@ -140,6 +142,7 @@ def settings_of(options: Options, environment: Mapping[str, str] = os.environ) -
         model_options=_model_options(options.model_options, layers, choice.origins),
         is_mode_asked=options.mode is not None or _is_own_profile(choice.origins["mode"], options),
         sandbox=_tightened("sandbox", options, "off", layers, choice, notes),
+        sandbox_read=tuple(dict.fromkeys(path for layer in layers for path in layer.sandbox_read)),
         price=choice.of("price", None, lambda one: one.price, None),
         facts=choice.of("facts", None, lambda one: one.facts, None),
         budget=Budget(**limits),

@@ -17,8 +17,8 @@ def hidden_programs(stderr: str) -> list[str]:
     """Return a hint for each program that is installed, and that a command in a sandbox did not find."""
     missed = {name: shutil.which(name, path=clean_environment()["PATH"]) for name in _MISSED.findall(stderr)}
     return [
-        f"`{name}` is installed as {path}, in a folder that the sandbox hides. Confinement(readable=[...]) opens it; or call again with "
-        "`unconfined` and a `reason`: a person is asked."
+        f"`{name}` is installed as {path}, in a folder that the sandbox hides. A person opens it by `read` under [sandbox] of the "
+        "configuration, or in code by Confinement(readable=[...]). Or call again with `unconfined` and a `reason`: a person is asked."
         for name, path in missed.items()
         if path is not None
     ]
