@@ -21,7 +21,7 @@ from treadle import Guards, Redactor, errors, testing
 from treadle.budgets import Budget
 from treadle.context import compilers, labels
 from treadle.events import AnyEvent
-from treadle.mock.turns import Cut, CutBy
+from treadle.mock.script import Cut, CutBy
 from treadle.providers.http.endpoint import Timeouts
 from treadle.providers.vendors import VENDORS, Vendor
 from treadle.stops import StopReason, exit_code

@@ -282,14 +282,6 @@ def test_no_decorator_stands_twice():
     assert found == []
 
 
-def test_files_are_short():
-    long = {
-        str(path.relative_to(PROJECT)): len(path.read_text(encoding="utf-8").splitlines()) for path in source_files()
-    }
-
-    assert {name: length for name, length in long.items() if length > 520} == {}
-
-
 def test_what_the_engine_builds_takes_few_parameters():
     many = [
         (module_name(path), node.name, count)

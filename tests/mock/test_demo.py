@@ -15,9 +15,7 @@ from treadle.agents.agent import Agent
 from treadle.budgets import Budget
 from treadle.errors import Rejected
 from treadle.messages import Message, Result, ToolCall, Usage, user_message
-from treadle.mock.demo.brain import brain
-from treadle.mock.demo.model import DemoModel
-from treadle.mock.demo.task import Kind, understand
+from treadle.mock.demo import DemoModel, Kind, brain, understand
 from treadle.ports import CallReady, ModelEnd, ModelRequest, TextDelta, ToolSpec
 from treadle.toolsets.files import file_tools
 

@@ -7,9 +7,12 @@ import aiohttp
 import pytest
 
 from treadle.messages import Usage
-from treadle.mock.dialects.anthropic.dialect import AnthropicMessages, anthropic_events
-from treadle.mock.dialects.anthropic.pairing import check_anthropic_history
-from treadle.mock.dialects.anthropic.requests import check_anthropic_request
+from treadle.mock.dialects.anthropic import (
+    AnthropicMessages,
+    anthropic_events,
+    check_anthropic_history,
+    check_anthropic_request,
+)
 from treadle.testing import MockProvider, Refusal, Turn, call
 
 USER = {"role": "user", "content": "go"}

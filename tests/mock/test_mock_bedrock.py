@@ -9,10 +9,8 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError, EventStreamError
 
-from treadle.mock.dialects.anthropic.clouds import ClaudeAtACloud
-from treadle.mock.dialects.bedrock.dialect import Converse
-from treadle.mock.dialects.bedrock.pairing import check_converse_history
-from treadle.mock.dialects.bedrock.requests import check_converse_request
+from treadle.mock.dialects.anthropic import ClaudeAtACloud
+from treadle.mock.dialects.bedrock import Converse, check_converse_history, check_converse_request
 from treadle.testing import MockProvider, Refusal, Turn, call
 from treadle.tools import JsonObject
 

@@ -6,9 +6,7 @@ from typing import Any
 
 import pytest
 
-from treadle.mock.dialects.cohere.dialect import CohereChat
-from treadle.mock.dialects.cohere.pairing import check_cohere_history
-from treadle.mock.dialects.cohere.requests import check_cohere_request
+from treadle.mock.dialects.cohere import CohereChat, check_cohere_history, check_cohere_request
 from treadle.testing import Refusal, Turn, call
 from treadle.tools import JsonObject
 

@@ -11,8 +11,7 @@ import pytest
 from treadle import Agent, Budget, Tool, resolve_model
 from treadle.errors import IncompleteStream, ModelRejected, ModelUnavailable
 from treadle.messages import Finish, Message, Result, Text, Thinking, ToolCall, Usage, user_message
-from treadle.mock.dialects.gemini.pairing import STAND_IN_SIGNATURES, check_gemini_history
-from treadle.mock.dialects.gemini.requests import check_gemini_request
+from treadle.mock.dialects.gemini import STAND_IN_SIGNATURES, check_gemini_history, check_gemini_request
 from treadle.ports import ModelEnd, ModelRequest
 from treadle.testing import MockProvider, Refusal, Turn, call, text
 

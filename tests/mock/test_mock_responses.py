@@ -7,10 +7,8 @@ import aiohttp
 import pytest
 
 from treadle.messages import Usage
-from treadle.mock.dialects.openai_responses.dialect import Responses
-from treadle.mock.dialects.openai_responses.pairing import Kept, check_responses_history
-from treadle.mock.dialects.openai_responses.requests import check_responses_request
-from treadle.mock.dialects.openai_responses.strict import check_strict_schema
+from treadle.mock.dialects.openai_responses import Kept, Responses, check_responses_history, check_responses_request
+from treadle.mock.dialects.shared import check_strict_schema
 from treadle.testing import MockProvider, Refusal, Turn, call
 
 USER = {"role": "user", "content": "go"}

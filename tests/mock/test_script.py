@@ -7,7 +7,7 @@ import pytest
 
 from treadle.errors import ConfigurationError
 from treadle.messages import Finish, Usage
-from treadle.mock.turns import finish_of, fragments
+from treadle.mock.script import finish_of, fragments
 from treadle.testing import Script, ScriptedCall, Turn, call, load_script, parse_script, text
 
 WHOLE = {

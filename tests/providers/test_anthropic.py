@@ -34,7 +34,7 @@ from treadle.messages import (
     Usage,
     user_message,
 )
-from treadle.mock.dialects.anthropic.dialect import anthropic_events
+from treadle.mock.dialects.anthropic import anthropic_events
 from treadle.ports import CallReady, ModelEnd, ModelPart, ModelRequest, TextDelta, ThinkingDelta, ToolSpec
 from treadle.providers.anthropic import Anthropic
 from treadle.providers.anthropic.response import AnthropicResponse

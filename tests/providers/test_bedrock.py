@@ -10,7 +10,7 @@ from test_damage import DAMAGE
 from treadle import Agent, Price, Tool, ToolContext, ToolOutput, resolve_model, tool, with_fallback
 from treadle.errors import ConfigurationError, ModelResponseInvalid
 from treadle.messages import Finish, Media, Message, Opaque, Text, Thinking, ToolCall, Usage, user_message
-from treadle.mock.dialects.event_stream import event_frame
+from treadle.mock.dialects.shared import event_frame
 from treadle.ports import ModelEnd, ModelRequest, ToolSpec
 from treadle.providers.bedrock.request import BedrockRequests
 from treadle.testing import MockProvider, Turn, call

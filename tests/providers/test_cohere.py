@@ -14,7 +14,7 @@ from treadle.errors import (
     ModelUnavailable,
 )
 from treadle.messages import Finish, Media, Message, Opaque, Result, Text, Thinking, ToolCall, user_message
-from treadle.mock.dialects.cohere.dialect import cohere_events
+from treadle.mock.dialects.cohere import cohere_events
 from treadle.ports import ModelEnd, ModelPart, ModelRequest, ToolSpec
 from treadle.providers.cohere import Cohere
 from treadle.testing import MockProvider, Turn

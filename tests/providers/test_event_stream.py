@@ -19,7 +19,7 @@ from treadle.errors import (
     ModelUnavailable,
 )
 from treadle.messages import Finish, user_message
-from treadle.mock.dialects.event_stream import event_frame, exception_frame, frame
+from treadle.mock.dialects.shared import event_frame, exception_frame, frame
 from treadle.ports import ModelEnd, ModelPart, ModelRequest
 from treadle.providers.http.event_stream import EventStreamReader
 from treadle.testing import MockProvider, Turn

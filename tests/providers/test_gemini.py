@@ -22,8 +22,7 @@ from treadle.errors import (
     ModelUnavailable,
 )
 from treadle.messages import Finish, Media, Message, Opaque, Result, Text, Thinking, ToolCall, Usage, user_message
-from treadle.mock.dialects.gemini.pairing import check_gemini_history
-from treadle.mock.dialects.gemini.requests import check_gemini_request
+from treadle.mock.dialects.gemini import check_gemini_history, check_gemini_request
 from treadle.ports import CallReady, ModelEnd, ModelPart, ModelRequest, TextDelta, ThinkingDelta, ToolSpec
 from treadle.providers.gemini import Gemini, Timeouts
 from treadle.providers.gemini.names import gemini_name

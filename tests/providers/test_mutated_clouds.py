@@ -14,9 +14,9 @@ import pytest
 
 from treadle.errors import ModelError
 from treadle.messages import ToolCall
-from treadle.mock.dialects.anthropic.dialect import anthropic_events
-from treadle.mock.dialects.bedrock.dialect import converse_events
-from treadle.mock.dialects.event_stream import event_frame, exception_frame
+from treadle.mock.dialects.anthropic import anthropic_events
+from treadle.mock.dialects.bedrock import converse_events
+from treadle.mock.dialects.shared import event_frame, exception_frame
 from treadle.ports import CallReady, ModelEnd, ModelPart
 from treadle.providers.anthropic.response import InvokedResponse
 from treadle.providers.bedrock.response import ConverseResponse

@@ -11,7 +11,7 @@ import pytest
 from test_mutated_clouds import MUTATIONS, broken, check, encoded, mutated
 
 from treadle.errors import ModelError
-from treadle.mock.dialects.cohere.dialect import cohere_events
+from treadle.mock.dialects.cohere import cohere_events
 from treadle.ports import ModelPart
 from treadle.providers.cohere.response import CohereResponse
 from treadle.providers.http.reading import AnswerError

@@ -48,7 +48,7 @@ from treadle.messages import (
     Usage,
     user_message,
 )
-from treadle.mock.dialects.openai_chat.requests import check_chat_request
+from treadle.mock.dialects.openai_chat import check_chat_request
 from treadle.ports import CallReady, ModelEnd, ModelPart, ModelRequest, TextDelta, ThinkingDelta, ToolSpec
 from treadle.providers.http.reading import AnswerError
 from treadle.providers.http.sse import SseReader

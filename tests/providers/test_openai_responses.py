@@ -40,8 +40,8 @@ from treadle.messages import (
     Usage,
     user_message,
 )
-from treadle.mock.dialects.openai_responses.dialect import Responses
-from treadle.mock.dialects.openai_responses.strict import check_strict_schema
+from treadle.mock.dialects.openai_responses import Responses
+from treadle.mock.dialects.shared import check_strict_schema
 from treadle.ports import CallReady, ModelEnd, ModelPart, ModelRequest, TextDelta, ThinkingDelta, ToolSpec
 from treadle.providers.http.reading import AnswerError
 from treadle.providers.http.sse import SseReader

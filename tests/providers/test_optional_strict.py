@@ -8,7 +8,7 @@ from chat_server import answer, serving
 from wire import Chats, Responseses, events, sse
 
 from treadle import Agent, Tool
-from treadle.mock.dialects.openai_responses.strict import check_strict_schema
+from treadle.mock.dialects.shared import check_strict_schema
 from treadle.providers.openai_chat import OpenAIChat
 from treadle.providers.openai_responses import OpenAIResponses
 from treadle.providers.payload.schemas import strict_schema, without_absent

@@ -8,7 +8,7 @@ from typing import Any
 from _replay import Call, Exchange, Outcome, Stretch
 
 from treadle.messages import Media
-from treadle.mock.dialects.anthropic.dialect import anthropic_events
+from treadle.mock.dialects.anthropic import anthropic_events
 from treadle.tools import JsonObject
 
 HOST = "api.anthropic.com"

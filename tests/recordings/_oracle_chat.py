@@ -9,7 +9,7 @@ from typing import Any
 from _replay import Call, Exchange, Outcome, Stretch
 
 from treadle.messages import Media
-from treadle.mock.dialects.openai_chat.dialect import ChatCompletions
+from treadle.mock.dialects.openai_chat import ChatCompletions
 from treadle.testing import Turn, call
 from treadle.tools import JsonObject
 

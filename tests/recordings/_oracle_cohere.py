@@ -7,7 +7,7 @@ from typing import Any
 from _dialects import Bodied, Conversation
 from _replay import Call, Outcome, Stretch
 
-from treadle.mock.dialects.cohere.dialect import cohere_events
+from treadle.mock.dialects.cohere import cohere_events
 from treadle.tools import JsonObject
 
 __all__ = ["ORACLE", "answer_of", "events_in", "stretch"]

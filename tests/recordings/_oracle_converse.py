@@ -7,7 +7,7 @@ from typing import Any
 from _dialects import Bodied, Conversation, frames
 from _replay import Call, Outcome, Stretch
 
-from treadle.mock.dialects.bedrock.dialect import converse_events
+from treadle.mock.dialects.bedrock import converse_events
 from treadle.tools import JsonObject
 
 __all__ = ["ORACLE", "answer_of", "stretch"]

@@ -8,7 +8,7 @@ from typing import Any
 from _replay import Call, Exchange, Outcome, Stretch
 
 from treadle.messages import Media
-from treadle.mock.dialects.openai_responses.dialect import Responses
+from treadle.mock.dialects.openai_responses import Responses
 from treadle.testing import Turn, call
 from treadle.tools import JsonObject
 

@@ -16,8 +16,8 @@ from test_loops_anthropic import assert_same
 from treadle import resolve_model
 from treadle.errors import IncompleteStream, ModelError, ModelRejected
 from treadle.messages import Finish, Part, Text, Thinking, ToolCall, Usage, user_message
-from treadle.mock.dialects.anthropic.dialect import anthropic_events
-from treadle.mock.dialects.event_stream import event_frame
+from treadle.mock.dialects.anthropic import anthropic_events
+from treadle.mock.dialects.shared import event_frame
 from treadle.ports import CallReady, ModelEnd, ModelPart, ModelRequest, TextDelta
 from treadle.providers.anthropic.response import InvokedResponse
 from treadle.providers.bedrock.response import ConverseResponse

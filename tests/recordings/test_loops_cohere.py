@@ -12,7 +12,7 @@ from _replay import play
 from treadle import resolve_model
 from treadle.errors import ContextOverflow, IncompleteStream
 from treadle.messages import Finish, Part, Text, Thinking, ToolCall, Usage, user_message
-from treadle.mock.dialects.cohere.dialect import cohere_events
+from treadle.mock.dialects.cohere import cohere_events
 from treadle.ports import CallReady, ModelEnd, ModelPart, ModelRequest, TextDelta, ThinkingDelta
 from treadle.providers.cohere.response import CohereResponse
 from treadle.providers.http.sse import SseReader

@@ -11,7 +11,7 @@ import _oracle_responses
 import pytest
 from _replay import Exchange, Recording, Stretch, play, recorded
 
-from treadle.mock.dialects.gemini.pairing import STAND_IN_SIGNATURES
+from treadle.mock.dialects.gemini import STAND_IN_SIGNATURES
 
 
 def dialect_of(exchange: Exchange) -> Any:

@@ -1,17 +1,14 @@
 """The mock provider: a strict vendor on loopback, played from a script. No real model is near."""
 
-from treadle.mock.dialects.answers import Refusal
-from treadle.mock.dialects.anthropic.pairing import check_anthropic_history
-from treadle.mock.dialects.bedrock.pairing import check_converse_history
-from treadle.mock.dialects.cohere.pairing import check_cohere_history
-from treadle.mock.dialects.gemini.pairing import check_gemini_history
-from treadle.mock.dialects.openai_chat.pairing import check_chat_history
-from treadle.mock.dialects.openai_responses.pairing import check_responses_history
-from treadle.mock.gates import Gate
-from treadle.mock.script import Script, load_script, parse_script
-from treadle.mock.server.server import MockProvider
-from treadle.mock.server.vendor import RecordedRequest
-from treadle.mock.turns import ScriptedCall, Turn, call, text
+from treadle.mock.dialects.anthropic import check_anthropic_history
+from treadle.mock.dialects.bedrock import check_converse_history
+from treadle.mock.dialects.cohere import check_cohere_history
+from treadle.mock.dialects.gemini import check_gemini_history
+from treadle.mock.dialects.openai_chat import check_chat_history
+from treadle.mock.dialects.openai_responses import check_responses_history
+from treadle.mock.dialects.shared import Refusal
+from treadle.mock.script import Gate, Script, ScriptedCall, Turn, call, load_script, parse_script, text
+from treadle.mock.server import MockProvider, RecordedRequest
 
 __all__ = [
     "Gate",

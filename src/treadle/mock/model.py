@@ -22,9 +22,20 @@ from treadle.errors import (
 )
 from treadle.fields import checked, checked_but
 from treadle.messages import Finish, Part, Text, Thinking, ToolCall, Usage
-from treadle.mock.gates import Gate, Gates
-from treadle.mock.script import Script, load_script, turn_of
-from treadle.mock.turns import Turn, TurnLike, Waitable, call, finish_of, fragments, text
+from treadle.mock.script import (
+    Gate,
+    Gates,
+    Script,
+    Turn,
+    TurnLike,
+    Waitable,
+    call,
+    finish_of,
+    fragments,
+    load_script,
+    text,
+    turn_of,
+)
 from treadle.ports import CallReady, ModelEnd, ModelPart, ModelRequest, Pricing, TextDelta, ThinkingDelta
 from treadle.providers.http.failures import ModelRefused, failure_of
 

@@ -18,7 +18,7 @@ from treadle.mock import (
     parse_script,
 )
 from treadle.mock.model import ScriptedModel, call, text
-from treadle.mock.turns import TurnLike
+from treadle.mock.script import TurnLike
 from treadle.testing.clocks import FakeClock, FixedRandomness
 from treadle.testing.contexts import FakeToolContext, tool_context
 from treadle.testing.faults import FaultyJournal, FaultyModel

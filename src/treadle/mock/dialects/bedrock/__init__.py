@@ -1,1 +1,0 @@
-"""The mock's side of Bedrock's Converse dialect."""

@@ -1,1 +1,0 @@
-"""The mock's side of the OpenAI Responses dialect."""

@@ -1,0 +1,563 @@
+"""What the dialects of the mock share: answers and refusals, their rendering, and the checks of both of OpenAI's dialects."""
+
+import difflib
+import json
+import re
+import struct
+import zlib
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sized
+from typing import Any, Literal, NoReturn, Protocol, TypeAlias, runtime_checkable
+from urllib.parse import parse_qs
+
+import msgspec
+
+from treadle.messages import Finish, Usage
+from treadle.mock.script import Turn, finish_of
+from treadle.tools import JsonObject
+
+__all__ = [
+    "Answer",
+    "Bounds",
+    "Dialect",
+    "HasHead",
+    "Piece",
+    "PieceKind",
+    "Refusal",
+    "arguments_text",
+    "aws_error",
+    "aws_exception",
+    "check_arguments",
+    "check_function",
+    "check_scalars",
+    "check_strict_schema",
+    "did_you_mean",
+    "event_frame",
+    "event_lines",
+    "exception_frame",
+    "finish_name",
+    "frame",
+    "is_listing",
+    "items_of",
+    "json_bytes",
+    "model_list",
+    "name_of",
+    "object_of",
+    "openai_error",
+    "refuse",
+    "refuse_missing",
+    "refuse_schema",
+    "refuse_type",
+    "refuse_value",
+    "text_of",
+    "used_tokens",
+]
+
+PieceKind: TypeAlias = Literal["start", "thinking", "text", "call", "error", "finish", "done", "whole"]
+
+
+class Refusal(Exception):
+    """The provider refuses a request as it is.
+
+    Example:
+        >>> Refusal("you must provide a model parameter", param="model").status
+        400
+
+    Args:
+        message: The vendor's words.
+        param: The place in the body.
+        code: The vendor's code.
+        status: The HTTP status.
+    """
+
+    def __init__(self, message: str, *, param: str | None = None, code: str | None = None, status: int = 400) -> None:
+        super().__init__(message)
+        self.message = message
+        self.param = param
+        self.code = code
+        self.status = status
+
+
+class Piece(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of an answer's body that is written at once: one event of a stream, or a body whole."""
+
+    kind: PieceKind
+    content: bytes
+    call: int | None = None
+    """Position of the call that it belongs to."""
+    is_last: bool = False
+    """Whether it is the last one of its call."""
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """One response before any fault."""
+
+    pieces: tuple[Piece, ...]
+    content_type: str = "application/json"
+    is_stream: bool = False
+
+
+class Dialect(Protocol):
+    """One vendor's wire format."""
+
+    @property
+    def path(self) -> str:
+        """How the path of its requests ends."""
+        ...
+
+    def check(self, body: Any) -> JsonObject:
+        """Return the body of a request that the vendor takes.
+
+        Raises:
+            Refusal: The vendor refuses it.
+        """
+        ...
+
+    def answer(self, turn: Turn, body: JsonObject, *, number: int, ids: Iterator[str]) -> Answer:
+        """Return the answer that says what the turn says. `ids` names calls without an id of their own."""
+        ...
+
+    def error(
+        self, status: int, error: str | JsonObject, *, param: str | None = None, code: str | None = None
+    ) -> bytes:
+        """Return an error body: the message, or the object as it stands, in the vendor's envelope."""
+        ...
+
+
+@runtime_checkable
+class HasHead(Protocol):
+    """A dialect that says something outside of its bodies: the model in the path, its version in a header."""
+
+    def with_head(self, path: str, headers: Mapping[str, str]) -> Dialect:
+        """Return the dialect as it reads the body of a request with this head. Names of headers are in lower case.
+
+        Raises:
+            Refusal: The vendor refuses the head.
+        """
+        ...
+
+
+# --- Rendering: what all dialects need to say a turn: JSON bytes, events of a stream, tokens that only have to be
+# there. Knows no dialect.
+
+
+def json_bytes(value: Any) -> bytes:
+    """Return JSON in UTF-8; lone surrogates, which have no UTF-8, as escapes."""
+    try:
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+    except UnicodeEncodeError:
+        return json.dumps(value, separators=(",", ":")).encode()
+
+
+def event_lines(data: bytes, turn: Turn, *, kind: str | None = None) -> bytes:
+    """Return one event of a stream, its lines ended as the turn says. `kind` is the name of its type, if it has one."""
+    newline = turn.newline.encode()
+    named = b"" if kind is None else b"event: " + kind.encode() + newline
+    return named + b"data: " + data + newline + newline
+
+
+def finish_name(turn: Turn, names: Mapping[Finish, str]) -> str | None:
+    """Return why a turn ended, by the vendor's name for it; the turn's own text where the vendor has none. None for no reason.
+
+    Args:
+        names: The vendor's name of each reason.
+    """
+    if turn.finish is None:
+        return None
+    finish = finish_of(turn)
+    return names[finish] if finish in names else str(turn.finish)
+
+
+def arguments_text(arguments: Any) -> str:
+    """Return a call's arguments as Anthropic and Bedrock stream them: as text, and nothing for an empty object."""
+    text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+    return "" if text.strip() == "{}" else text
+
+
+def used_tokens(turn: Turn, prompt: Any) -> Usage:
+    """Return the tokens of a turn: its own, or four characters a token."""
+    if isinstance(turn.usage, Usage):
+        return turn.usage
+    said = [
+        turn.text or "",
+        turn.thinking or "",
+        turn.refusal or "",
+        *(made.name + made.arguments for made in turn.calls),
+    ]
+    return Usage(input_tokens=len(json_bytes(prompt)) // 4 + 1, output_tokens=sum(map(len, said)) // 4 + 1)
+
+
+# --- Listings: the mock's one model, in the list of the dialect that asks. Decides nothing else.
+
+_WINDOW = 32_768
+_OUTPUT = 4_096
+
+
+def is_listing(method: str, path: str) -> bool:
+    """Whether a request asks for the list of models."""
+    return method == "GET" and path.endswith("/models")
+
+
+def model_list(query: str, headers: Mapping[str, str]) -> bytes:
+    """Return the list, in the form of the dialect whose query or headers the request has; else in OpenAI's."""
+    return json_bytes(_listed(parse_qs(query), headers))
+
+
+def _listed(query: Mapping[str, list[str]], headers: Mapping[str, str]) -> JsonObject:
+    if "anthropic-version" in headers:
+        model = {"id": "mock", "type": "model", "display_name": "Mock", "max_input_tokens": _WINDOW}
+        return {"data": [model], "first_id": "mock", "last_id": "mock", "has_more": False}
+    if "pageSize" in query or "x-goog-api-key" in headers:
+        methods = {"supportedGenerationMethods": ["generateContent"]}
+        return {"models": [{"name": "models/mock", "inputTokenLimit": _WINDOW, "outputTokenLimit": _OUTPUT, **methods}]}
+    if "endpoint" in query:
+        return {"models": [{"name": "mock", "endpoints": query["endpoint"], "context_length": _WINDOW}]}
+    return {"object": "list", "data": [{"id": "mock", "object": "model"}]}
+
+
+# --- AWS's errors: their classes by status, and the body that tells one. Knows no dialect.
+
+_CLASSES = {
+    400: "ValidationException",
+    401: "UnrecognizedClientException",
+    403: "AccessDeniedException",
+    404: "ResourceNotFoundException",
+    408: "ModelTimeoutException",
+    424: "ModelErrorException",
+    429: "ThrottlingException",
+    503: "ServiceUnavailableException",
+}
+
+
+def aws_error(status: int, error: str | JsonObject) -> bytes:
+    """Return the body of an error: a message, or the object as it stands. The class, which AWS tells in a header, stands in it."""
+    said = {"message": error} if isinstance(error, str) else error.get("error", error)
+    said = said if isinstance(said, dict) else {"message": said}
+    kind = _CLASSES.get(status, "ValidationException" if 400 <= status < 500 else "InternalServerException")
+    return json_bytes({"__type": kind, **said})
+
+
+def aws_exception(status: int, error: str | JsonObject) -> tuple[str, bytes]:
+    """Return type and payload of an exception inside a stream. An error without a status is one of the model's stream."""
+    said = {"message": error} if isinstance(error, str) else error
+    named = said.get("type")
+    kind = _CLASSES.get(status, "InternalServerException") if status >= 400 else "ModelStreamErrorException"
+    kind = named if isinstance(named, str) else kind[0].lower() + kind[1:]
+    return kind, json_bytes({name: value for name, value in said.items() if name != "type"})
+
+
+# --- AWS event streams, written: one message of headers and a payload, with both checksums. Reads nothing.
+
+_TEXT = 7
+
+
+def event_frame(kind: str, payload: bytes) -> bytes:
+    """Return one event.
+
+    Example:
+        >>> event_frame("messageStart", b'{"role":"assistant"}')[-4:] != b""
+        True
+
+    Args:
+        kind: The type of the event.
+        payload: JSON.
+    """
+    return frame({":event-type": kind, ":content-type": "application/json", ":message-type": "event"}, payload)
+
+
+def exception_frame(kind: str, payload: bytes) -> bytes:
+    """Return one exception."""
+    return frame({":exception-type": kind, ":content-type": "application/json", ":message-type": "exception"}, payload)
+
+
+def frame(headers: Mapping[str, str], payload: bytes) -> bytes:
+    """Return one message of these headers and this payload."""
+    head = b"".join(_header(name.encode(), value.encode()) for name, value in headers.items())
+    prelude = struct.pack(">II", 16 + len(head) + len(payload), len(head))
+    message = prelude + struct.pack(">I", zlib.crc32(prelude)) + head + payload
+    return message + struct.pack(">I", zlib.crc32(message))
+
+
+def _header(name: bytes, value: bytes) -> bytes:
+    return bytes([len(name)]) + name + bytes([_TEXT]) + struct.pack(">H", len(value)) + value
+
+
+# --- OpenAI's errors: the object that both of its dialects put into an error body or event. Decides nothing.
+
+_ERROR_KINDS = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
+
+
+def openai_error(
+    status: int, error: str | JsonObject, *, param: str | None = None, code: str | None = None
+) -> JsonObject:
+    """Return the vendor's error object: the message in its envelope, or the object as it stands."""
+    body = {"message": error} if isinstance(error, str) else error.get("error", error)
+    kind = "server_error" if status >= 500 or status < 400 else _ERROR_KINDS.get(status, "invalid_request_error")
+    return {
+        "message": "",
+        "type": kind,
+        "param": param,
+        "code": code,
+        **(body if isinstance(body, dict) else {"message": body}),
+    }
+
+
+# --- OpenAI's checks: what both of its dialects say of a value that is missing, of another kind, too long or too large.
+
+Bounds: TypeAlias = Mapping[str, tuple[float, float | None]]
+"""The least and the most that each number may be; None for no limit."""
+
+_NAME = re.compile(r"[a-zA-Z0-9_-]+")
+_REFUSED_AT_ROOT = frozenset({"oneOf", "anyOf", "allOf", "enum", "not"})
+_KINDS: dict[type, str] = {
+    type(None): "null",
+    bool: "a boolean",
+    int: "an integer",
+    float: "a decimal",
+    str: "a string",
+    list: "an array",
+    dict: "an object",
+}
+"""What the vendor calls each type that JSON can hold."""
+
+
+# --- values
+
+
+def object_of(value: Any, where: str) -> JsonObject:
+    """Return a value that must be an object."""
+    if not isinstance(value, dict):
+        refuse_type(where, "an object", value)
+    return value
+
+
+def items_of(value: Any, where: str, *, most: int | None = None) -> list[Any]:
+    """Return a list of objects that must not be empty."""
+    if not isinstance(value, list):
+        refuse_type(where, "an array of objects", value)
+    _check_length(value, where, "an array", most)
+    return value
+
+
+def text_of(holder: JsonObject, key: str, where: str, *, longest: int | None = None) -> str:
+    """Return a text that must be there and must not be empty."""
+    place = f"{where}.{key}"
+    value = holder.get(key)
+    if value is None:
+        refuse_missing(place)
+    if not isinstance(value, str):
+        refuse_type(place, "a string", value)
+    _check_length(value, place, "a string", longest)
+    return value
+
+
+def _check_length(value: Sized, where: str, kind: str, most: int | None) -> None:
+    """Refuse what is empty or too long.
+
+    Args:
+        kind: `an array` or `a string`.
+    """
+    noun = kind.split()[1]
+    if not value:
+        reason = f"Expected {kind} with minimum length 1, but got an empty {noun} instead."
+        refuse(f"Invalid '{where}': empty {noun}. {reason}", where, f"empty_{noun}")
+    if most is not None and len(value) > most:
+        reason = f"Expected {kind} with maximum length {most}, but got {kind} with length {len(value)} instead."
+        refuse(f"Invalid '{where}': {noun} too long. {reason}", where, f"{noun}_above_max_length")
+
+
+def name_of(holder: JsonObject, where: str, *, longest: int) -> str:
+    """Return the name of a function."""
+    name = text_of(holder, "name", where, longest=longest)
+    if not _NAME.fullmatch(name):
+        reason = "Expected a string that matches the pattern '^[a-zA-Z0-9_-]+$'."
+        refuse(f"Invalid '{where}.name': string does not match pattern. {reason}", f"{where}.name", "invalid_value")
+    return name
+
+
+def check_arguments(holder: JsonObject, where: str, *, lenient: bool) -> None:
+    """Check the arguments of a call in the history.
+
+    Args:
+        lenient: Take text that is not valid JSON, as some compatible servers do.
+    """
+    arguments = text_of(holder, "arguments", where)
+    if not lenient and not _is_json(arguments):
+        place = f"{where}.arguments"
+        refuse(f"Invalid '{place}': the string is not valid JSON.", place, "invalid_value")
+
+
+def check_scalars(body: JsonObject, *, flags: Iterable[str], texts: Iterable[str] = (), numbers: Bounds) -> None:
+    """Check the fields of a body that hold a boolean, a text or a number, where they are there."""
+    for key in flags:
+        if not isinstance(body.get(key), bool | None):
+            refuse_type(key, "a boolean", body[key])
+    for key in texts:
+        if not isinstance(body.get(key), str | None):
+            refuse_type(key, "a string", body[key])
+    for key, (least, most) in numbers.items():
+        value = body.get(key)
+        if value is None:
+            continue
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            refuse_type(key, "a number", value)
+        if value < least:
+            reason = f"Expected a value >= {least}, but got {value} instead."
+            refuse(f"Invalid '{key}': below minimum value. {reason}", key, "below_min_value")
+        if most is not None and value > most:
+            reason = f"Expected a value <= {most}, but got {value} instead."
+            refuse(f"Invalid '{key}': above maximum value. {reason}", key, "above_max_value")
+
+
+def check_function(function: JsonObject, where: str) -> tuple[str, JsonObject]:
+    """Return the name and the schema of a tool's function.
+
+    The vendor lets `parameters` be absent; here that is refused: a tool that forgot its schema looks just like it.
+    """
+    name = name_of(function, where, longest=64)
+    if not isinstance(function.get("description"), str | None):
+        refuse_type(f"{where}.description", "a string", function["description"])
+    place = f"{where}.parameters"
+    if "parameters" not in function:
+        refuse_missing(place)
+    schema = object_of(function["parameters"], place)
+    if schema.get("type") != "object":
+        kind = json.dumps(schema.get("type"))
+        refuse_schema(name, where, f"schema must be a JSON Schema of 'type: \"object\"', got 'type: {kind}'.")
+    if schema.keys() & _REFUSED_AT_ROOT:
+        reason = "'oneOf'/'anyOf'/'allOf'/'enum'/'not' at the top level."
+        refuse_schema(name, where, f"schema must have type 'object' and not have {reason}")
+    if not isinstance(function.get("strict"), bool | None):
+        refuse_type(f"{where}.strict", "a boolean", function["strict"])
+    return name, schema
+
+
+def did_you_mean(key: str, known: Collection[str]) -> str:
+    """Return the vendor's hint at the field that was meant; nothing where none is near."""
+    near = difflib.get_close_matches(key, known, n=1)
+    return f" Did you mean '{near[0]}'?" if near else ""
+
+
+# --- refusals
+
+
+def refuse_type(where: str, expected: str, value: Any) -> NoReturn:
+    got = _KINDS.get(type(value), f"a {type(value).__name__}")
+    refuse(f"Invalid type for '{where}': expected {expected}, but got {got} instead.", where, "invalid_type")
+
+
+def refuse_missing(where: str) -> NoReturn:
+    refuse(f"Missing required parameter: '{where}'.", where, "missing_required_parameter")
+
+
+def refuse_value(where: str, shown: str, known: str) -> NoReturn:
+    """Refuse a word that is not one of those known; both in quotes already."""
+    refuse(f"Invalid value: {shown}. Supported values are: {known}.", where, "invalid_value")
+
+
+def refuse_schema(name: str, where: str, fault: str) -> NoReturn:
+    """Refuse the parameters of a function."""
+    refuse(f"Invalid schema for function '{name}': {fault}", f"{where}.parameters", "invalid_function_parameters")
+
+
+def refuse(message: str, param: str | None, code: str | None = None) -> NoReturn:
+    raise Refusal(message, param=param, code=code)
+
+
+def _is_json(arguments: str) -> bool:
+    try:
+        json.loads(arguments, parse_constant=_no_constant)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _no_constant(word: str) -> NoReturn:
+    raise ValueError(word)
+
+
+# --- Strict schemas: say what the vendor's strict mode refuses in a schema. Compiles nothing, and shares nothing with
+# what does.
+
+_KEYWORDS = frozenset({
+    *("type", "title", "description", "enum", "const", "properties", "required", "additionalProperties", "items"),
+    *("anyOf", "$ref", "$defs", "definitions", "pattern", "format", "multipleOf", "minimum", "maximum"),
+    *("exclusiveMinimum", "exclusiveMaximum", "minItems", "maxItems"),
+})  # fmt: skip
+_FORMATS = ("date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid")
+
+
+def check_strict_schema(schema: Any) -> str | None:  # Any: JSON of strangers
+    """Return the first thing that strict mode refuses, in the vendor's words; None where it takes the schema."""
+    return next(_faults(schema, schema, ()), None)
+
+
+def _faults(schema: Any, root: Any, at: tuple[str, ...]) -> Iterator[str]:
+    where = f"In context={json.dumps(at).replace('[', '(').replace(']', ')')}, "
+    if not isinstance(schema, dict):
+        yield f"{where}schema must be an object."
+        return
+    yield from (f"{where}'{key}' is not permitted." for key in schema if key not in _KEYWORDS)
+    if "$ref" in schema:
+        yield from _reference_faults(schema, root, where)
+        return
+    yield from _keyword_faults(schema, where)
+    kinds = schema["type"] if isinstance(schema.get("type"), list) else [schema.get("type")]
+    if "object" in kinds:
+        yield from _object_faults(schema, where)
+    if "array" in kinds and "items" not in schema:
+        yield f"{where}array schema missing items."
+    for path, below in _below(schema):
+        yield from _faults(below, root, (*at, *path))
+
+
+def _keyword_faults(schema: dict[str, Any], where: str) -> Iterator[str]:
+    if not schema.keys() & {"type", "anyOf", "enum", "const"}:
+        yield f"{where}schema must have a 'type' key."
+    if schema.get("format", _FORMATS[0]) not in _FORMATS:
+        yield f"{where}'{schema['format']}' is not a valid format."
+    if "(?" in str(schema.get("pattern", "")):
+        yield f"{where}regex lookaround is not supported."
+
+
+def _object_faults(schema: dict[str, Any], where: str) -> Iterator[str]:
+    properties, required = schema.get("properties"), schema.get("required")
+    if schema.get("additionalProperties") is not False:
+        yield f"{where}'additionalProperties' is required to be supplied and to be false."
+    if not isinstance(properties, dict):
+        yield f"{where}object schema missing properties."
+        return
+    message = "'required' is required to be supplied and to be an array including every key in properties."
+    if not isinstance(required, list):
+        yield f"{where}{message}"
+        return
+    for name in properties:
+        if name not in required:
+            yield f"{where}{message} Missing '{name}'."
+    for name in required:
+        if name not in properties:
+            yield f"{where}{message} Extra required key '{name}' supplied."
+
+
+def _reference_faults(schema: dict[str, Any], root: Any, where: str) -> Iterator[str]:
+    if len(schema) > 1:
+        yield f"{where}$ref cannot have keywords {sorted(schema.keys() - {'$ref'})}."
+    target = schema["$ref"]
+    if target == "#":
+        return
+    _, _, path = str(target).partition("#/")
+    found = root
+    for step in path.split("/"):
+        found = found.get(step) if isinstance(found, dict) else None
+    if found is None or not str(target).startswith("#/"):
+        yield f"{where}reference can only point to definitions of the schema; got '{target}'."
+
+
+def _below(schema: dict[str, Any]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    for key in ("properties", "$defs", "definitions"):
+        held = schema.get(key)
+        for name, below in held.items() if isinstance(held, dict) else ():
+            yield (key, name), below
+    for index, below in enumerate(schema["anyOf"] if isinstance(schema.get("anyOf"), list) else ()):
+        yield ("anyOf", str(index)), below
+    if "items" in schema:
+        yield ("items",), schema["items"]

@@ -1,1 +1,0 @@
-"""Server: the mock provider's HTTP server."""
