@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from treadle import Agent, Tool, ToolContext, open_session, resolve_model
+from treadle.context.compaction import Compaction
 from treadle.context.repair import Healer
 from treadle.events import MessageAdded, ModelFinished
-from treadle.messages import Message, Result, Text, ToolCall, user_message
+from treadle.messages import Message, Result, Text, Thinking, ToolCall, user_message
 from treadle.ports import SessionView
 from treadle.testing import MockProvider, ScriptedModel, call, text
 from treadle.tools import JsonObject
@@ -170,3 +171,19 @@ def test_whatever_the_history_each_call_has_one_result_right_behind_it(messages:
     assert Healer().heal(healed) == (healed, ())
     assert bool(repairs) == (healed != tuple(messages))
     assert [msgspec.json.encode(message) for message in messages] == before
+
+
+# --- characters
+
+
+def test_a_compaction_is_stored_with_words_that_every_journal_can_hold() -> None:
+    from treadle.engine.model_calls.texts import encodable_message
+
+    parts = (Text("a\ud800b"), Thinking(text="c\udfffd"), ToolCall(id="c", name="n\ud800", arguments='{"a":"\ud800"}'))
+    message = Message(role="assistant", parts=parts, origin="m")
+
+    stored = encodable_message(message)
+
+    assert msgspec.json.decode(msgspec.json.encode(stored), type=Message) == stored
+    assert (stored.role, stored.origin, stored.parts[0]) == ("assistant", "m", Text("a\ufffdb"))
+    assert Compaction(tier="x", begin=0, end=1, messages=(stored,)).messages == (stored,)

@@ -1,6 +1,8 @@
 """Fork, mark and rewind: the model sees another past, the journal keeps the whole one, and nothing is undone."""
 
+import re
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from session_tools import payer, stored_session, waiting_session
@@ -99,34 +101,42 @@ async def test_the_beginning_of_a_task_is_no_point_and_both_next_to_it_are_named
     assert [message.text for message in (await session.fork(at=2)).messages] == ["Pay 7"]
 
 
-@pytest.mark.parametrize("point", [{"at": 999}, {"at": -1}, {"at": True}, {"at": "nope"}, {"step": 99}, {"message": 99},
-                                   {"at": 1, "step": 1}, {"at": 1}])  # fmt: skip
-async def test_a_point_that_is_none_is_refused_and_nothing_is_made(journal: Journal, point: dict[str, object]) -> None:
-    await stored_session(journal)
-    async with open_session(journal, id="s") as session:
-        with pytest.raises(NoSuchPoint):
-            await session.fork(**point)  # type: ignore[arg-type]
-
-    assert [info.id for info in await journal.sessions()] == ["s"]
-
-
+@pytest.mark.row("ST07")
 @pytest.mark.parametrize(
     ("point", "words"),
     [
+        ({"at": 1}, "begins a task"),
+        ({"at": 999}, "There is no event 999: the session's events have the numbers 1 to"),
+        ({"at": -1}, "There is no event -1"),
+        ({"at": "there"}, "has no mark 'there'. Marks: here, start."),
+        ({"at": None}, "got None"),
         ({"at": True}, "A point is a mark or the number of an event; got True"),
         ({"at": 1.5}, "A point is a mark or the number of an event; got 1.5"),
+        ({"at": b"x"}, "A point is a mark or the number of an event; got b'x'"),
+        ({"step": 99}, "has no whole step 99"),
         ({"step": "2"}, "step is a whole number; got '2'"),
         ({"step": True}, "step is a whole number; got True"),
+        ({"message": 99}, "has no point after message 99"),
         ({"message": 1.5}, "message is a whole number; got 1.5"),
+        ({"at": 1, "step": 1}, "Name one point"),
     ],
+    ids=str,
 )
-async def test_a_point_of_another_type_is_refused_with_its_name_and_value(
-    journal: Journal, point: dict[str, object], words: str
+async def test_a_point_that_is_none_is_refused_with_its_name_and_value_and_nothing_is_made(
+    journal: Journal, point: Any, words: str
 ) -> None:
     await stored_session(journal)
     async with open_session(journal, id="s") as session:
-        with pytest.raises(NoSuchPoint, match=words):
-            await session.fork(**point)  # type: ignore[arg-type]
+        await session.mark("start")
+        await session.mark("here")
+        if point != {"at": None}:  # a fork of no point is one of the end
+            with pytest.raises(NoSuchPoint, match=re.escape(words)):
+                await session.fork(**point)
+        if [*point] == ["at"]:
+            with pytest.raises(NoSuchPoint, match=re.escape(words)):
+                await session.rewind(point["at"])
+
+    assert [info.id for info in await journal.sessions()] == ["s"]
 
 
 async def test_a_fork_never_takes_the_id_of_a_session_that_is_there(journal: Journal) -> None:

@@ -1,15 +1,21 @@
 """Consent counts from when the person gave it: late resumes, expired requests, second answers, lists that agree."""
 
 import time
+from typing import Any
 
 import msgspec
 import pytest
-from session_tools import pay_tool, payer, waiting_session
+from session_tools import Bank, pay_tool, payer, waiting_session
 
+from pipeline_tools import Recorder, act
 from treadle import (
     Agent,
+    Approval,
     ApprovalExpired,
     ConfigurationError,
+    Effect,
+    Preview,
+    Suspended,
     UnknownApproval,
     UnknownInput,
     allow,
@@ -18,9 +24,14 @@ from treadle import (
     open_journal,
     open_session,
 )
-from treadle.events import ApprovalAnswered, RunResumed
+from treadle.events import (
+    ApprovalAnswered,
+    ApprovalRequested,
+    RunResumed,
+)
+from treadle.journals.memory import MemoryJournal
 from treadle.ports import HasClock, Journal
-from treadle.state import inbox_message
+from treadle.state import InboxMessage, LeftAnswer, inbox_message
 from treadle.testing import FakeClock, ScriptedModel, call, text
 
 DAY = 86400.0
@@ -249,3 +260,154 @@ async def test_a_denial_holds_though_the_call_is_not_what_it_was_when_a_person_d
 
     assert (done.completed, [one.status for one in done.tool_calls], paid) == (True, ["denied"], [])
     assert "Not this month." in done.messages[-2].results[0].content
+
+
+class Outrun(MemoryJournal):
+    """A store in which somebody else's answer arrives a moment before ours."""
+
+    async def put(self, session_id: str, message: InboxMessage) -> bool:
+        if isinstance(message, LeftAnswer) and message.approved_by != "bob":
+            await super().put(session_id, msgspec.structs.replace(message, approved_by="bob"))
+        return await super().put(session_id, message)
+
+
+async def test_an_answer_that_comes_a_moment_after_another_is_refused_and_names_who_was_first() -> None:
+    async with open_session(Outrun()) as session:
+        paused = await payer(ScriptedModel([call("pay", amount=7)]), policy=ask("pay")).run("Pay", session=session)
+        with pytest.raises(UnknownApproval, match="by bob"):
+            await session.answer(paused.approvals[0].id, "allow", by="ada")
+
+
+async def test_a_request_that_was_replaced_twice_is_answered_by_its_newest_id_alone() -> None:
+    paid: list[tuple[int, str]] = []
+    model = ScriptedModel([call("pay", amount=7), text("Paid.")])
+    async with open_session("memory:") as session:
+        agent = payer(model, paid, policy=ask("pay"))
+        first = waiting = (await agent.run("Pay", session=session)).approvals[0]
+        for _ in range(2):
+            await session.answer(waiting.id, "allow", arguments={"amount": "many"})
+            waiting = (await agent.resume(session)).approvals[0]
+            assert waiting.replaces == first.id
+        with pytest.raises(UnknownApproval, match=f"could not be used, so '{waiting.id}' has replaced it"):
+            await session.answer(first.id, "allow")
+        await session.answer(waiting.id, "allow", arguments={"amount": 8})
+        done = await agent.resume(session)
+    assert done.completed
+    assert [amount for amount, _ in paid] == [8]
+
+
+# --- records are whole
+
+
+def test_what_a_suspended_call_asks_is_recorded_with_every_field_of_the_request() -> None:
+    approval = Approval(
+        id="a", session_id="child", call_id="c", tool="pay", arguments={"n": 1}, digest="d", effect=Effect.KEYED,
+        requested_at=3.0, expires_at=4.0, rule="ask pay", reason="Why.", replaces="first", approval_type="unfit_edit",
+        action="Pay 1", target="bank", risk="payment", preview=Preview(text="1"), expected_result="Paid.",
+        rollback="Ask for it.", scope="session", rules=("pay(n=1)",), path=("clerk",), edited={"n": 2},
+    )  # fmt: skip
+
+    (asked,) = Suspended("a person", approvals=[approval]).event(call_id="top", tool="clerk").asks
+
+    renamed = {"id": "approval_id", "requested_at": "at"}
+    not_recorded = {"answer", "root_id"}
+    fields = [name for name in Approval.__struct_fields__ if name not in not_recorded]
+    defaults = ApprovalRequested(approval_id="", tool="", arguments={}, digest="", effect=Effect.READ, expires_at=0.0)
+    for name in fields:
+        stored = renamed.get(name, name)
+        assert getattr(asked, stored) == getattr(approval, name), name
+        assert getattr(asked, stored) != getattr(defaults, stored), f"{name}: the test must not use a default"
+
+
+# --- sessions that carry out the calls of others
+
+
+def levels(*turns: Any, policy: Any) -> Agent:
+    """An agent whose tool is an agent whose tool is an agent that pays."""
+    clerk = Agent(ScriptedModel(list(turns)), tools=[pay_tool([], permission=None)], policy=policy)
+    middle = Agent(ScriptedModel([call("clerk", id="m", task="Pay 1"), text("Done.")]),
+                   tools=[clerk.as_tool("clerk", "Pays.")], policy=allow("*"))  # fmt: skip
+    return Agent(ScriptedModel([call("office", id="t", task="Pay 1"), text("Done.")]),
+                 tools=[middle.as_tool("office", "Has it paid.")], policy=allow("*"))  # fmt: skip
+
+
+async def test_a_second_answer_to_the_question_of_a_child_of_a_child_says_who_was_first(journal: Any) -> None:
+    agent = levels(call("pay", id="p", amount=1), text("Paid."), policy=ask("pay"))
+    async with open_session(journal, id="top") as session:
+        paused = await agent.run("Pay 1", session=session)
+        (approval,) = paused.approvals
+        await session.answer(approval.id, "allow", by="ada")
+        result = await agent.resume(session)
+
+        assert result.text == "Done."
+        with pytest.raises(UnknownApproval, match="ada"):
+            await session.answer(approval.id, "deny", by="bob")
+
+
+# --- the store's clock, which is not the machine's
+
+LASTS = 600.0
+
+
+class Elsewhere(MemoryJournal):
+    """A journal whose server's clock differs from the machine's."""
+
+    def __init__(self, clock: FakeClock, ahead_seconds: float) -> None:
+        super().__init__()
+        self._clock, self._ahead = clock, ahead_seconds
+
+    async def now(self) -> float:
+        return self._clock.now() + self._ahead
+
+
+@pytest.mark.parametrize("ahead", [3600.0, -3600.0])
+async def test_a_request_for_consent_and_its_answer_are_timed_by_the_stores_clock(ahead: float) -> None:
+    clock = FakeClock()
+    journal = Elsewhere(clock, ahead)
+    agent = Agent(
+        ScriptedModel([call("act"), text("Done.")]),
+        tools=[act(Recorder(), permission=None)],
+        policy=ask("act"),
+        approval_seconds=LASTS,
+    )
+    async with open_session(journal, id="s", clock=clock) as session:
+        [approval] = (await agent.run("go", session=session)).approvals
+        await session.answer(approval.id, "allow")
+        done = await agent.resume(session)
+        [answered] = [one for one in await session.events() if isinstance(one, ApprovalAnswered)]
+
+    assert approval.expires_at == clock.now() + ahead + LASTS
+    assert answered.given_at == clock.now() + ahead
+    assert done.completed
+
+
+@pytest.mark.parametrize("ahead", [3600.0, -3600.0])
+async def test_an_approvers_answer_is_timed_by_the_stores_clock(ahead: float) -> None:
+    clock = FakeClock()
+    agent = Agent(
+        ScriptedModel([call("act"), text("Done.")]),
+        tools=[act(Recorder(), permission=None)],
+        policy=ask("act"),
+        approver=lambda approval: "allow",
+    )
+    async with open_session(Elsewhere(clock, ahead), id="s", clock=clock) as session:
+        done = await agent.run("go", session=session)
+        [answered] = [one for one in await session.events() if isinstance(one, ApprovalAnswered)]
+
+    assert (done.completed, answered.given_at) == (True, clock.now() + ahead)
+
+
+@pytest.mark.parametrize("ahead", [3600.0, -3600.0])
+async def test_a_question_about_a_call_in_doubt_is_timed_by_the_stores_clock(ahead: float) -> None:
+    clock, bank = FakeClock(), Bank()
+    journal = Elsewhere(clock, ahead)
+    await bank.break_off(journal)
+    agent = Agent(ScriptedModel([text("x")]), tools=[bank.tool()], in_doubt="ask", approval_seconds=LASTS)
+    async with open_session(journal, id="s", clock=clock) as session:
+        [approval] = (await agent.resume(session)).approvals
+        asked = [one for one in await session.events() if isinstance(one, ApprovalRequested)]
+        await agent.resume(session)
+        again = [one for one in await session.events() if isinstance(one, ApprovalRequested)]
+
+    assert approval.expires_at == clock.now() + ahead + LASTS
+    assert (len(asked), len(again)) == (1, 1)

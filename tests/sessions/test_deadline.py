@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 from session_tools import payer
 
+from pipeline_tools import tool_of
 from treadle import Agent, Budget, ConfigurationError, StopReason, Tool, ToolContext, ask, open_session
+from treadle.events import BudgetWarned
 from treadle.journals.memory import MemoryJournal
 from treadle.testing import FakeClock, ScriptedModel, call, text
 from treadle.tools import JsonObject
@@ -81,3 +83,25 @@ async def test_what_is_no_instant_is_refused_before_anything_begins(deadline: An
         await payer(model).run("Hello", deadline=deadline)
 
     assert model.requests == []
+
+
+@pytest.mark.row("B18")
+@pytest.mark.parametrize(("seconds", "warned"), [(79.0, []), (81.0, ["max_wall_time_seconds"])])
+async def test_the_time_that_a_run_may_take_is_counted_from_its_own_beginning(
+    seconds: float, warned: list[str]
+) -> None:
+    clock = FakeClock()
+    clock.advance(1000.0)
+
+    async def look(arguments: Any, ctx: Any) -> str:
+        clock.advance(seconds)
+        return "seen"
+
+    async with open_session(MemoryJournal(), id="s", clock=clock) as session:
+        agent = Agent(
+            ScriptedModel([call("look"), text("x")]), tools=[tool_of(look, "look", effect="read")], budget=Budget(max_wall_time_seconds=100.0)
+        )  # fmt: skip
+        await agent.run("go", session=session)
+        found = [event.budget for event in await session.events() if isinstance(event, BudgetWarned)]
+
+    assert found == warned

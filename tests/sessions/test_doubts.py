@@ -34,6 +34,7 @@ from treadle.events import ToolResolved
 from treadle.journals.memory import MemoryJournal
 from treadle.journals.sqlite import SqliteJournal
 from treadle.ports import Journal
+from treadle.state.doubts import resolution_message
 from treadle.testing import Gate, ScriptedModel, call, text
 from treadle.tools import JsonObject
 
@@ -444,3 +445,71 @@ async def test_a_call_whose_run_ends_while_somebody_looks_is_in_no_doubt(how: st
             found = await other.doubts() if how == "session" else await list_doubts(journal)
     assert journal.end is None
     assert tuple(found) == ()
+
+
+# --- what a person says is reported
+
+
+@pytest.mark.row("HF3")
+async def test_a_call_that_a_person_resolves_as_unknown_is_reported_so_and_never_runs_again() -> None:
+    bank, journal = Bank(), MemoryJournal()
+    await bank.break_off(journal)
+
+    async with open_session(journal, id="s") as session:
+        await session.resolve("p", Unknown, by="ada", reason="The bank does not answer.")
+        done = await bank.agent(text("I do not know.")).resume(session)
+        await check_session(session)
+        [event] = [one for one in await session.events() if one.type == "tool.resolved"]
+
+    assert [(one.id, one.status) for one in done.tool_calls] == [("p", "outcome_unknown")]
+    assert (done.text, bank.paid) == ("I do not know.", ["7"])
+    assert (event.outcome, event.by, event.reason) == ("unknown", "ada", "The bank does not answer.")
+
+
+@pytest.mark.row("HF3")
+async def test_a_cancelled_run_decides_on_no_call_that_was_not_done_and_the_next_one_reports_what_the_person_said() -> (
+    None
+):
+    bank, journal = Bank(), MemoryJournal()
+    await bank.break_off(journal)
+
+    async with open_session(journal, id="s") as session:
+        await session.resolve("p", NotDone, by="ada")
+        await session.cancel()
+        before = session.state.head
+        done = await bank.agent(text("x")).resume(session)
+        recorded = [one.type for one in await session.events() if one.seq > before]
+        model = ScriptedModel([text("I see.")])
+        await Agent(model, tools=[bank.tool()]).run("And now?", session=session)
+        await check_session(session)
+
+    assert (done.reason, bank.paid) == ("cancelled", ["7"])
+    assert recorded == ["run.resumed", "tool.in_doubt", "tool.finished", "run.finished"]
+    assert any("was not carried out" in message.text for message in model.requests[0].messages)
+
+
+# --- doubts
+
+
+def test_what_the_model_is_told_of_a_resolution_has_the_id_by_which_it_is_told_once() -> None:
+    resolved = ToolResolved(call_id="p", tool="pay", outcome="done", value={"n": 1}, by="ada", seq=7)
+
+    told = resolution_message(resolved)
+
+    assert (told.message_id, told.source) == ("resolved:p:7", "runtime")
+
+
+async def test_a_resolution_is_told_once_over_many_tasks_and_explained_with_its_value(journal: Any) -> None:
+    bank = Bank()
+    await bank.break_off(journal)
+    async with open_session(journal, id="s") as session:
+        await bank.agent(text("I do not know.")).resume(session)
+        await session.resolve("p", Done({"receipt": 4711}), by="ada", reason="Seen.")
+        await bank.agent(text("One.")).run("And now?", session=session)
+        result = await bank.agent(text("Two.")).run("And now?", session=session)
+        (explained_one,) = (await session.explain()).resolved
+
+    told = [message.text for message in result.messages if "a person has checked it" in message.text]
+    assert len(told) == 1
+    assert (explained_one.call_id, explained_one.tool, explained_one.value) == ("p", "pay", {"receipt": 4711})
+    assert (explained_one.by, explained_one.reason, explained_one.outcome) == ("ada", "Seen.", "done")

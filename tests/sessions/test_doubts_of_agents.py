@@ -1,11 +1,33 @@
-"""A call of unknown outcome is not repeated by the caller of the agent that made it, nor by the next agent, without a person's word."""
+"""Doubts and questions of agents that are tools: who repeats, who is told, and whom an id means where several calls have it."""
 
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
+from session_tools import Bank, Dying
 
-from treadle import Agent, Done, open_session, tool
+from invariants import check_session
+from treadle import (
+    Agent,
+    Done,
+    JournalError,
+    NotDone,
+    Tool,
+    ToolContext,
+    UnknownDoubt,
+    UnknownInput,
+    allow,
+    ask_user_tool,
+    list_doubts,
+    open_session,
+    tool,
+)
+from treadle.events import AnyEvent, ChildStarted, ToolResolved
+from treadle.ports import Journal
 from treadle.testing import ScriptedModel, call, text
+from treadle.tools import JsonObject
 
 paid: list[int] = []
 
@@ -83,3 +105,134 @@ async def test_a_doubt_of_an_agent_outlives_its_deleted_session(tmp_path: Path) 
         again = await lead.run("Pay again", session=session)
     assert [one.approval_type for one in again.approvals] == ["in_doubt"]
     assert paid == [40]
+
+
+class Dead(Dying):
+    """A journal of which nothing at all is stored once it has failed."""
+
+    is_dead = False
+
+    async def append(self, session_id: str, events: Sequence[AnyEvent], *, state: str, durable: bool) -> None:
+        if self.is_dead:
+            raise JournalError("gone")
+        try:
+            await super().append(session_id, events, state=state, durable=durable)
+        except JournalError:
+            self.is_dead = True
+            raise
+
+
+def levels(bank: Bank, *turns: Any) -> Agent:
+    """An agent whose tool is an agent whose tool is an agent that pays; each begins with one of these turns."""
+    below = Agent(ScriptedModel([turns[0], text("Nobody knows.")]), tools=[bank.tool()])
+    clerk = below.as_tool("clerk", "Pays.")
+    middle = Agent(ScriptedModel([turns[1], text("Nobody knows.")]), tools=[clerk], policy=allow("*"))
+    office = middle.as_tool("office", "Has it paid.")
+    return Agent(ScriptedModel([turns[2], text("Nobody knows.")]), tools=[office], policy=allow("*"))
+
+
+@pytest.mark.parametrize("by_top", [False, True])
+async def test_a_resolution_is_recorded_with_every_session_above(journal: Journal, bank: Bank, by_top: bool) -> None:
+    dying = levels(
+        bank, call("pay", id="p", invoice="7"), call("clerk", id="m", task="Pay"), call("office", id="t", task="Pay")
+    )
+    async with open_session(Dead(journal), id="s") as session:
+        with pytest.raises(JournalError, match="gone"):
+            await dying.run("Pay", session=session)
+    async with open_session(journal, id="s") as session:
+        done = await levels(bank, text("Nobody knows."), text("Nobody knows."), text("Nobody knows.")).resume(session)
+        assert done.completed
+        [middle] = done.children
+    async with open_session(journal, id=middle.session_id) as between:
+        [leaf] = {event.child_id for event in await between.events() if isinstance(event, ChildStarted)}
+
+    async with open_session(journal, id="s" if by_top else leaf) as session:
+        await session.resolve("p", Done({"receipt": 1}), by="ada", reason="Seen.")
+
+    for name, child in (("s", leaf), (middle.session_id, leaf), (leaf, None)):
+        told = [event for event in await journal.read(name) if isinstance(event, ToolResolved)]
+        assert [(one.call_id, one.outcome, one.by, one.child_id or None) for one in told] == [
+            ("p", "done", "ada", child)
+        ]
+
+
+# --- a caller's call and the calls of the agents that carry it out may have the same id
+
+
+def asker(answer: str) -> Agent:
+    return Agent(
+        ScriptedModel([call("ask_user", id="call_1", question="Which?"), text(answer)]), tools=[ask_user_tool()]
+    )
+
+
+async def test_an_input_reaches_the_call_of_the_agent_that_asks():
+    lead = Agent(
+        ScriptedModel([call("ask", id="call_1", task="Ask"), text("Done.")]),
+        tools=[asker("red").as_tool("ask", "Ask.", effect="read")],
+    )
+    async with open_session("memory:") as session:
+        assert (await lead.run("Go", session=session)).reason == "input_required"
+        await session.input("call_1", "red")
+        with pytest.raises(UnknownInput, match="already has its input"):
+            await session.input("call_1", "blue")
+        result = await lead.resume(session)
+        await check_session(session)
+    assert result.completed
+
+
+async def test_two_agents_whose_questions_have_the_same_id_are_told_apart_by_the_calls_they_carry_out():
+    tools = [asker(name).as_tool(name, "Ask.", effect="read") for name in ("first", "second")]
+    both = [call("first", id="a", task="Ask"), call("second", id="b", task="Ask")]
+    lead = Agent(ScriptedModel([both, text("Done.")]), tools=tools)
+    async with open_session("memory:") as session:
+        await lead.run("Go", session=session)
+        for _ in range(2):  # also where one of the two has been answered
+            with pytest.raises(UnknownInput, match=r"Several calls 'call_1' wait, of sessions c_.*, c_"):
+                await session.input("call_1", "red")
+            with suppress(UnknownInput):
+                await session.input("a", "red")
+        for late in ("a", "", "call", "other"):
+            with pytest.raises(UnknownInput):
+                await session.input(late, "blue")
+        await session.input("b", "blue")
+        result = await lead.resume(session)
+    assert result.completed
+    assert [one.status for one in result.tool_calls] == ["ok", "ok"]
+
+
+async def test_the_id_of_a_call_that_was_answered_never_means_the_call_of_an_agent():
+    turns = [call("ask_user", id="call_1", question="Who?"), call("ask", id="call_2", task="Ask"), text("Done.")]
+    lead = Agent(ScriptedModel(turns), tools=[ask_user_tool(), asker("red").as_tool("ask", "Ask.", effect="read")])
+    async with open_session("memory:") as session:
+        await lead.run("Go", session=session)
+        await session.input("call_1", "ada")
+        await lead.resume(session)
+        with pytest.raises(UnknownInput, match="No call 'call_1'"):
+            await session.input("call_1", "bob")
+        await session.input("call_2", "red")
+        result = await lead.resume(session)
+    assert result.completed
+
+
+def losing_clerk() -> Agent:
+    async def lose(arguments: JsonObject, ctx: ToolContext) -> str:
+        raise ConnectionError("the bank hung up")
+
+    pay = Tool(name="pay", description="Pay.", parameters={}, effect="unsafe", run=lose)
+    turns = [call("pay", id="p"), text("Nobody knows.")]
+    return Agent(ScriptedModel(turns), tools=[pay], policy=allow("pay"))
+
+
+async def test_a_doubt_whose_id_fits_calls_of_several_agents_is_resolved_only_where_it_is():
+    tools = [losing_clerk().as_tool(name, "Pay.") for name in ("first", "second")]
+    both = [call("first", id="a", task="Pay"), call("second", id="b", task="Pay")]
+    lead = Agent(ScriptedModel([both, text("Done.")]), tools=tools, policy=allow("*"))
+    async with open_session("memory:") as session:
+        await lead.run("Go", session=session)
+        doubts = await list_doubts(session.journal)
+        for name in ("p", "", "pa"):
+            with pytest.raises(UnknownDoubt):
+                await session.resolve(name, NotDone)
+        async with open_session(session.journal, id=doubts[0].session_id) as child:
+            await child.resolve("p", NotDone)
+        assert await list_doubts(session.journal) == doubts[1:]

@@ -1,12 +1,15 @@
 """The fold, event by event: what each adds to a session's state, and what follows from it."""
 
+import asyncio
 from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
 
-from treadle import ConfigurationError
+from treadle import (
+    ConfigurationError,
+)
 from treadle.events import (
     ActionDecided,
     AnyEvent,
@@ -17,6 +20,7 @@ from treadle.events import (
     ChildStarted,
     CompactionAsked,
     CompactionSkipped,
+    ContextCompacted,
     DecisionRejected,
     HookActed,
     MessageAdded,
@@ -44,8 +48,12 @@ from treadle.events import (
 )
 from treadle.messages import Finish, Message, Text, ToolCall, Usage, user_message
 from treadle.permissions.views import facts_in, granted_in
-from treadle.state import BUDGET_EXCEEDED, SessionState
+from treadle.sessions.checkpoints import fold, take_in
+from treadle.sessions.views import CompiledView, ReadOnlyView
+from treadle.state import BUDGET_EXCEEDED, CallState, SessionState
+from treadle.state.adding_up import add_up
 from treadle.state.facts import Facts
+from treadle.state.standing import sums
 from treadle.tools import CallStatus, Effect, ToolResult
 
 PAY = ToolCall(id="c1", name="pay", arguments="{}")
@@ -479,3 +487,73 @@ def test_what_is_granted_and_remembered_is_found_in_a_view_that_has_only_the_sta
     assert granted_in(view) == state.granted
     assert len(state.granted) == 1
     assert facts_in(view) == {}
+
+
+def test_a_call_that_has_not_started_has_no_doubt() -> None:
+    state = CallState(call=ToolCall(id="c", name="pay", arguments="{}"), position=0)
+
+    with pytest.raises(ConfigurationError, match="The call 'c' has not started: it cannot be in doubt"):
+        state.doubt("s")
+
+
+def test_events_that_are_no_list_are_refused_by_the_name_of_the_parameter() -> None:
+    with pytest.raises(ConfigurationError, match=r"\bevents\b.*list of events"):
+        add_up(fold("s", []), 3)  # type: ignore[arg-type]
+
+
+@pytest.mark.row("N10")
+async def test_events_that_two_take_in_at_once_are_taken_in_once() -> None:
+    events = [SessionMarked(seq=number, name=f"m{number}") for number in range(1, 5001)]
+    state = SessionState("s")
+    turns: list[int] = []
+
+    async def count() -> None:
+        while state.head < 5000:
+            turns.append(state.head)
+            await asyncio.sleep(0)
+
+    await asyncio.gather(take_in(state, events), take_in(state, events), count())
+
+    assert len(turns) > 1
+    assert sums(state) == sums(fold("s", events))
+
+
+class Live:
+    """A session as a view sees it."""
+
+    def __init__(self, state: SessionState) -> None:
+        self.state, self.id = state, state.id
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.state, name)
+
+
+def test_a_view_for_requests_shows_what_compactions_have_left_and_keeps_its_copy_until_there_is_more() -> None:
+    state = SessionState("s")
+
+    def record(*events: AnyEvent) -> None:
+        for event in events:
+            state.apply(msgspec.structs.replace(event, seq=state.head + 1))
+
+    def added(words: str) -> MessageAdded:
+        return MessageAdded(message=user_message(words))
+
+    view = CompiledView(state, ReadOnlyView(Live(state)))  # type: ignore[arg-type]
+    record(added("one"), added("two"), RunStarted(task="three"), added("three"))
+    plain = view.state
+    record(ContextCompacted(tier="t", reason="size", first=1, last=2, messages=(user_message("short"),)))
+    shown = view.state
+
+    assert [message.text for message in plain.messages] == ["one", "two", "three"]
+    assert (
+        [message.text for message in shown.messages]
+        == [message.text for message in view.messages]
+        == ["short", "three"]
+    )
+    assert shown.message_seqs == [2, 4]
+    assert shown.run is not None
+    assert shown.run.first_message == 1
+    assert view.state is shown
+    record(added("four"))
+    assert [message.text for message in view.state.messages] == ["short", "three", "four"]
+    assert [message.text for message in state.messages] == ["one", "two", "three", "four"]

@@ -1,18 +1,29 @@
 """The inbox of a session: how often a busy run asks the store, what it takes in, and what stays for another run."""
 
 import asyncio
+from typing import Any
 
+import msgspec
 import pytest
 from session_tools import waiting_session
 
-from treadle import open_session
-from treadle.events import ApprovalAnswered, MessageAdded
+from treadle import (
+    open_session,
+)
+from treadle.events import (
+    ApprovalAnswered,
+    MessageAdded,
+    ModeChanged,
+    RulesGranted,
+)
 from treadle.journals.memory import MemoryJournal
 from treadle.ports import InboxMessage
-from treadle.sessions.inbox import Inbox
+from treadle.sessions.inbox import Inbox, answer_events, plan_ended
 from treadle.sessions.session import Session
-from treadle.state import LeftAnswer, LeftCancellation, LeftMessage, inbox_message
+from treadle.state import Approval, LeftAnswer, LeftCancellation, LeftMessage, answer_id, inbox_message
+from treadle.state.inbox import LeftUnknown
 from treadle.testing import FakeClock
+from treadle.tools import Effect
 
 pytestmark = pytest.mark.unchecked("the inbox alone is read, where no run is under way")
 
@@ -217,6 +228,80 @@ async def test_a_look_for_a_cancellation_keeps_no_reader_from_what_has_arrived()
         await inbox.read()
         found = await texts(session)
         journal.gate.set()
-        assert await look is False
+        assert await look is None
 
     assert found == [("Hurry up", "steer")]
+
+
+def test_a_message_of_the_inbox_is_stored_without_its_id_and_what_it_does_not_say() -> None:
+    left = LeftAnswer(id="m", approval_id="a", answer="allow", reason="Yes.")
+
+    body = left.body
+
+    assert "id" not in body
+    assert {"approval_id": "a", "answer": "allow", "reason": "Yes."}.items() <= body.items()
+    assert None not in body.values()
+    assert left.kind == "answer"
+
+
+def test_a_message_of_a_newer_treadle_keeps_its_kind_and_its_fields() -> None:
+    message = LeftUnknown(id="m", stored_kind="wave", stored_body={"hand": "left"})
+
+    assert (message.kind, message.body) == ("wave", {"hand": "left"})
+
+
+# --- which facts a message becomes
+
+PLAIN = Approval(
+    id="a1", session_id="s", call_id="c1", tool="pay", arguments={}, digest="d", effect=Effect.UNSAFE, requested_at=1.0,
+    expires_at=99.0,
+)  # fmt: skip
+RULED = msgspec.structs.replace(PLAIN, rules=("pay(to=ada)",))
+PLAN = msgspec.structs.replace(PLAIN, approval_type="plan")
+
+
+def left(answer: Any = "allow", **words: Any) -> LeftAnswer:
+    return LeftAnswer(id=answer_id(PLAIN), approval_id="a1", answer=answer, approved_by="ada", at=50.0, **words)
+
+
+def answered(answer: Any = "allow", **words: Any) -> ApprovalAnswered:
+    return ApprovalAnswered(
+        call_id="c1", approval_id="a1", answer=answer, approved_by="ada", given_at=50.0, **{"scope": "call", **words}
+    )
+
+
+GRANTED = RulesGranted(call_id="c1", rules=("pay(to=ada)",), scope="session", by="ada", approval_id="a1")
+ENDED = ModeChanged(mode="ask", before="plan", by="ada", message_id=f"{answer_id(PLAIN)}_mode")
+
+
+@pytest.mark.parametrize(
+    ("approval", "message", "mode", "events"),
+    [
+        (PLAIN, left(reason="Fine."), None, [answered(reason="Fine.", expires_at=99.0)]),
+        (PLAIN, left("deny", reason="No.", interrupt=True), None, [answered("deny", reason="No.", interrupt=True)]),
+        (PLAIN, left(arguments={"n": 1}), None, [answered(arguments={"n": 1}, expires_at=99.0)]),
+        (PLAIN, left(scope="session"), None, [answered(expires_at=99.0)]),
+        (RULED, left(scope="session"), None, [answered(scope="session"), GRANTED]),
+        (RULED, left(scope="rule"), None, [answered(scope="rule"), msgspec.structs.replace(GRANTED, scope="rule")]),
+        (RULED, left(), None, [answered(expires_at=99.0)]),
+        (RULED, left("deny", scope="session"), None, [answered("deny")]),
+        (RULED, left(scope="session", arguments={"n": 1}), None, [answered(arguments={"n": 1}, expires_at=99.0)]),
+        (PLAN, left(), "plan", [answered(expires_at=99.0), ENDED]),
+        (PLAN, left(), "ask", [answered(expires_at=99.0)]),
+        (PLAN, left(), None, [answered(expires_at=99.0)]),
+        (PLAN, left("deny"), "plan", [answered("deny")]),
+        (PLAN, left(arguments={"n": 1}), "plan", [answered(arguments={"n": 1}, expires_at=99.0)]),
+        (PLAIN, left(), "plan", [answered(expires_at=99.0)]),
+        (msgspec.structs.replace(PLAIN, id="a2"), left(), None, []),
+    ],
+)
+def test_an_answer_becomes_what_it_allows_and_no_more(approval: Any, message: Any, mode: Any, events: Any) -> None:
+    other = msgspec.structs.replace(PLAIN, id="a0", call_id="c0")
+    assert answer_events(message, [other, approval], mode=mode) == events
+
+
+@pytest.mark.parametrize(
+    ("by", "ends"), [("ada", True), ("approver:f", False), ("policy:P", False), ("an approver: f", True)]
+)
+def test_a_plan_is_ended_by_a_person_alone(by: str, ends: bool) -> None:
+    assert bool(plan_ended(by, "x")) == ends

@@ -1,18 +1,23 @@
-"""A call that waits for a person's input: it is left in the inbox by one process and found by the tool in another."""
+"""What people say to a session that waits: the input of a call, and messages. One process leaves it in the inbox, another finds it."""
 
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from session_tools import payer, waiting_session
 
 from invariants import check_session
 from loop_tools import ANYTHING
-from treadle import Agent, Suspended, Tool, ToolContext, UnknownInput, allow, open_session
-from treadle.errors import ConfigurationError
+from treadle import Agent, Suspended, Tool, ToolContext, UnknownInput, allow, ask, open_session
+from treadle.errors import ConfigurationError, SessionConflict
 from treadle.events import ToolInput, ToolResumed, ToolStarted
 from treadle.journals.memory import MemoryJournal
-from treadle.state import LeftInput, LeftMode, LeftUnknown, inbox_message
+from treadle.journals.sqlite import SqliteJournal
+from treadle.ports import Journal
+from treadle.sessions.inbox import Inbox
+from treadle.state import LeftAnswer, LeftInput, LeftMode, LeftUnknown, inbox_message
 from treadle.testing import ScriptedModel, call, text
 from treadle.tools import JsonObject
 
@@ -125,6 +130,23 @@ async def test_a_call_of_an_agent_that_is_a_tool_is_given_its_input_by_the_sessi
     assert [one.content for message in done.messages for one in message.results] == ["it is red"]
 
 
+@pytest.mark.unchecked("the inbox alone is read, where no run is under way")
+async def test_an_input_that_arrives_again_is_taken_in_once() -> None:
+    journal = MemoryJournal()
+    await pause(journal)
+    async with open_session(journal, id="s") as session:
+        for name in ("one", "one", "of no call", "another"):
+            call_id = "b" if name == "of no call" else "a"
+            await journal.put("s", LeftInput(id=name, call_id=call_id, value=1, by="ada", at=50.0))
+            await Inbox(session.ledger).read(at_once=True)
+        taken = [event for event in await session.events() if isinstance(event, ToolInput)]
+
+    assert [(one.message_id, one.value, one.by, one.given_at) for one in taken] == [
+        ("one", 1, "ada", 50.0),
+        ("another", 1, "ada", 50.0),
+    ]
+
+
 @pytest.mark.unchecked("what lies in the inbox is left there by hand")
 async def test_what_no_run_understands_yet_stays_in_the_inbox() -> None:
     journal = MemoryJournal()
@@ -168,3 +190,56 @@ async def test_an_input_that_was_taken_in_before_a_crash_and_a_move_is_the_one_t
 
     [painted] = [result.content for message in done.messages for result in message.results]
     assert painted.startswith("painted red")
+
+
+# --- messages: they enter after the results of the open step, never between call and result
+
+
+@pytest.mark.row("H22")
+@pytest.mark.parametrize("answer", ["allow", "deny"])
+async def test_a_message_for_a_paused_session_follows_the_results_of_its_calls(journal: Journal, answer: str) -> None:
+    model = ScriptedModel([text("Done.")])
+    async with await waiting_session(journal) as session:
+        await session.answer(session.approvals()[0].id, answer)  # type: ignore[arg-type]
+        result = await payer(model, policy=ask("pay")).resume(session)
+        await check_session(session)
+
+    assert result.completed
+    assert [message.role for message in result.messages] == ["user", "assistant", "tool", "user", "assistant"]
+    assert model.requests[0].messages[-1].text == "Hurry up"
+    assert "history.repaired" not in [event.type for event in await session.events()]
+
+
+@pytest.mark.row("H22")
+async def test_a_message_stays_while_a_session_still_waits_for_a_person(journal: Journal) -> None:
+    async with await waiting_session(journal) as session:
+        result = await payer(ScriptedModel([text("never")]), policy=ask("pay")).resume(session)
+
+    assert result.reason == "approval_required"
+    assert [message.kind for message in await journal.inbox("w")] == ["message"]
+    async with open_session(journal, id="w") as again:
+        await again.answer(again.approvals()[0].id, "allow")
+        done = await payer(ScriptedModel([text("Done.")]), policy=ask("pay")).resume(again)
+
+    assert [message.text for message in done.messages if message.role == "user"] == ["Pay 7", "Hurry up"]
+    assert await journal.inbox("w") == ()
+
+
+@pytest.mark.row("H22")
+@pytest.mark.unchecked("its phase is written by hand, without an event")
+async def test_a_run_whose_session_was_taken_over_consumes_no_answer(tmp_path: Path) -> None:
+    """Found by the simulator: it woke up, found answers to questions that it had never seen, and consumed them."""
+    path = tmp_path / "journal.db"
+    journal = SqliteJournal(path)
+    async with open_session(journal, id="s") as session:
+        await journal.append("s", (), state="running", durable=True)
+        with sqlite3.connect(path) as connection:
+            connection.execute("UPDATE session SET epoch = epoch + 1")
+        connection.close()
+        await journal.put("s", LeftAnswer(id="answer:ap_1", answer="allow"))
+
+        with pytest.raises(SessionConflict, match="taken over"):
+            await Inbox(session.ledger).read()
+
+    assert [message.id for message in await journal.inbox("s")] == ["answer:ap_1"]
+    await journal.close()

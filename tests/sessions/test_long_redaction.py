@@ -1,16 +1,11 @@
 """Texts of megabytes are redacted in slices: no slice is long, and what is found is what one search of the whole finds."""
 
-import asyncio
 import logging
 
 import pytest
 
 from treadle import Redactor
-from treadle.events import SessionMarked
 from treadle.redaction import redacted_logger, remember, without_known
-from treadle.sessions.checkpoints import fold, take_in
-from treadle.state import SessionState
-from treadle.state.standing import sums
 
 KEY = "-----BEGIN PRIVATE KEY-----\n" + "MIIcanary" * 2000 + "\n-----END PRIVATE KEY-----"
 
@@ -50,20 +45,3 @@ def test_what_is_logged_of_a_huge_error_is_bounded_and_redacted(caplog: pytest.L
     assert "canary" not in caplog.text
     assert "ValueError: password=[redacted]" in caplog.text
     assert "RuntimeError" in caplog.text
-
-
-@pytest.mark.row("N10")
-async def test_events_that_two_take_in_at_once_are_taken_in_once() -> None:
-    events = [SessionMarked(seq=number, name=f"m{number}") for number in range(1, 5001)]
-    state = SessionState("s")
-    turns: list[int] = []
-
-    async def count() -> None:
-        while state.head < 5000:
-            turns.append(state.head)
-            await asyncio.sleep(0)
-
-    await asyncio.gather(take_in(state, events), take_in(state, events), count())
-
-    assert len(turns) > 1
-    assert sums(state) == sums(fold("s", events))

@@ -9,7 +9,17 @@ import pytest
 
 from invariants import check_session
 from pipeline_tools import Recorder, act, content, read, statuses, tool_of, types
-from treadle import Agent, Budget, ConfigurationError, Decision, JournalError, allow, ask, deny, open_session
+from treadle import (
+    Agent,
+    Budget,
+    ConfigurationError,
+    Decision,
+    JournalError,
+    allow,
+    ask,
+    deny,
+    open_session,
+)
 from treadle.errors import SessionNotActive, Transient
 from treadle.journals.memory import MemoryJournal
 from treadle.sessions.session import Session
@@ -519,3 +529,11 @@ async def test_a_call_is_not_tried_again_in_a_mode_in_which_it_would_not_start(
     assert statuses(result) == (["ok"] if attempts == 2 else ["failed"])
     [failed] = await types(result, "tool.attempt_failed")
     assert (failed.retry_in_seconds is None) == (is_known and attempts == 1)  # what will not come is not announced
+
+
+@pytest.mark.row("R-MODE")
+async def test_the_mode_that_was_set_last_holds_before_a_run_has_taken_either_in() -> None:
+    async with open_session("memory:") as session:
+        await session.set_mode("plan")
+        await session.set_mode("bypass")
+        assert session.mode == "bypass"

@@ -1,26 +1,51 @@
-"""What people make of a session: status, metadata, deletion; and what a later run finds of it."""
+"""What people make of a session: status, metadata, deletion; what it is listed as, and which acts it refuses once it was moved or deleted."""
 
 import asyncio
 import subprocess
 import sys
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
-from session_tools import payer, stored_session
+from session_tools import payer, stored_session, waiting_session
 
+from invariants import check_session
 from treadle import (
     Agent,
-    ConfigurationError,
+    Budget,
+    NotDone,
+    Session,
     SessionConflict,
     SessionExists,
+    SessionMoved,
     SessionNotActive,
+    Tool,
     expire_sessions,
     import_session,
     open_session,
 )
+from treadle.canonical import digest
 from treadle.errors import ModelRejected
-from treadle.events import ModelStarted, RunResumed, RunStarted, SessionChanged
+from treadle.events import (
+    AnyEvent,
+    ChildStarted,
+    MessageAdded,
+    ModeChanged,
+    ModelFinished,
+    ModelStarted,
+    RunFinished,
+    RunPaused,
+    RunResumed,
+    RunStarted,
+    SessionChanged,
+    SessionRewound,
+    TaskSubmitted,
+    TaskWithdrawn,
+)
+from treadle.journals.memory import MemoryJournal
 from treadle.journals.sqlite import SqliteJournal
+from treadle.messages import Message, Text, user_message
 from treadle.ports import Journal
 from treadle.testing import FaultyModel, ScriptedModel, call, text
 
@@ -95,8 +120,6 @@ async def test_another_model_and_other_instructions_hold_from_the_next_request_a
 
 @pytest.mark.row("Q12")
 async def test_a_run_that_is_resumed_with_another_model_says_so(journal: Journal) -> None:
-    from treadle import Budget
-
     other = ScriptedModel([text("done")], name="other")
     async with open_session(journal, id="s") as session:
         stopped = payer(ScriptedModel([call("look")]), budget=Budget(max_model_turns=1), on_limit="report")
@@ -164,16 +187,6 @@ async def test_of_two_processes_that_change_one_version_one_wins(tmp_path: Path)
     assert sorted(out.strip() == "won" for out, _ in said) == [False, True]
 
 
-async def test_what_cannot_be_a_status_or_stored_is_refused(journal: Journal) -> None:
-    async with open_session(journal, id="s") as session:
-        with pytest.raises(ConfigurationError, match="status"):
-            await session.change(status="gone")  # type: ignore[arg-type]
-        with pytest.raises(ConfigurationError, match="metadata"):
-            await session.change(metadata={"n": float("nan")})
-
-        assert session.state.head == 0
-
-
 @pytest.mark.row("Q08")
 async def test_a_deleted_session_can_be_read_and_nothing_more(journal: Journal) -> None:
     await stored_session(journal)
@@ -182,13 +195,6 @@ async def test_a_deleted_session_can_be_read_and_nothing_more(journal: Journal) 
         await session.delete()
         (deleted,) = [event for event in await session.events() if event.type == "session.changed"]
         assert (deleted.status, deleted.by) == ("deleted", "person")
-        for act in (
-            payer(ScriptedModel([text("x")])).run("go", session=session),
-            session.fork(),
-            session.change(status="active"),
-        ):
-            with pytest.raises(SessionNotActive, match="deleted"):
-                await act
         assert len(session.messages) == 8
         with pytest.raises(SessionExists):
             await import_session(journal, lines)
@@ -208,7 +214,7 @@ async def test_a_purged_session_leaves_the_fact_and_no_word_of_what_was_said(jou
 
     (event,) = await journal.read("s")
     assert isinstance(event, SessionChanged)
-    assert event.status == "deleted"
+    assert (event.session_id, event.seq, event.status, event.reason) == ("s", 1, "deleted", "Its events were removed.")
     assert await journal.inbox("s") == ()
     (info,) = await journal.sessions()
     assert (info.task, info.head, info.status) == ("", 1, "deleted")
@@ -217,8 +223,6 @@ async def test_a_purged_session_leaves_the_fact_and_no_word_of_what_was_said(jou
 
 
 async def test_stored_bytes_leave_with_the_last_session_that_names_them(journal: Journal) -> None:
-    from treadle import Budget, Tool
-
     async def run(arguments: object, ctx: object) -> str:
         return "line\n" * 5000
 
@@ -246,3 +250,181 @@ async def test_old_sessions_are_let_go_and_others_stay(journal: Journal) -> None
     newest = max(info.updated_at for info in await journal.sessions())
     assert await expire_sessions(journal, before=newest) == ("old",)
     assert {info.id: info.status for info in await journal.sessions()} == {"old": "deleted", "new": "active"}
+
+
+# --- acts on a session that was moved or deleted
+
+Act = Callable[[Session], Awaitable[Any]]
+
+LEFT: dict[str, Act] = {
+    "steer": lambda session: session.steer("Hurry up"),
+    "set_mode": lambda session: session.set_mode("plan"),
+    "compact": lambda session: session.compact(),
+    "input": lambda session: session.input("c", 1),
+    "cancel": lambda session: session.cancel(),
+    "answer": lambda session: session.answer("a", "allow"),
+}
+"""Acts that leave something for the run of a session."""
+DONE: dict[str, Act] = {
+    "mark": lambda session: session.mark("here"),
+    "rewind": lambda session: session.rewind(1),
+    "change": lambda session: session.change(status="completed"),
+    "resolve": lambda session: session.resolve("c", NotDone),
+    "run": lambda session: Agent(ScriptedModel([text("x")])).run("go", session=session),
+}
+"""Acts that change the session itself."""
+
+
+@pytest.mark.row("H06", "ST07", "N14")
+@pytest.mark.parametrize("act", [*LEFT.values(), *DONE.values()], ids=[*LEFT, *DONE])
+async def test_every_act_on_a_session_that_was_moved_names_the_place_where_it_continues(act: Act) -> None:
+    journal = MemoryJournal()
+    session = await waiting_session(journal, "s")
+    await session.move("the other journal", by="ada")
+    before = [*await journal.read("s")], [*await journal.inbox("s")]
+
+    with pytest.raises(SessionMoved, match="was moved to the other journal"):
+        await act(session)
+
+    assert ([*await journal.read("s")], [*await journal.inbox("s")]) == before
+
+
+UNREAD = {name: LEFT[name] for name in ("steer", "set_mode", "compact")}
+"""Acts whose message nobody would ever read in a deleted session. The others find nothing that waits there."""
+
+
+@pytest.mark.row("ST07", "N14")
+@pytest.mark.parametrize(
+    "act", [*DONE.values(), *UNREAD.values(), lambda session: session.fork()], ids=[*DONE, *UNREAD, "fork"]
+)
+async def test_every_act_on_a_deleted_session_says_that_it_is_deleted(act: Act) -> None:
+    journal = MemoryJournal()
+    await stored_session(journal)
+    async with open_session(journal, id="s") as session:
+        await session.delete()
+        with pytest.raises(SessionNotActive, match="deleted"):
+            await act(session)
+
+    assert [*await journal.inbox("s")] == []
+
+
+@pytest.mark.parametrize("name", ["steer", "set_mode", "compact"])
+async def test_nothing_but_its_caller_changes_how_a_session_continues_that_carries_out_a_call(name: str) -> None:
+    journal = MemoryJournal()
+    child = Agent(ScriptedModel([text("Found.")]))
+    caller = Agent(
+        ScriptedModel([call("finder", task="Find it"), text("Done.")]),
+        tools=[child.as_tool("finder", "Find things.", effect="read")],
+    )
+    async with open_session(journal, id="s") as session:
+        await caller.run("go", session=session)
+    below = next(one.child_id for one in await journal.read("s") if isinstance(one, ChildStarted))
+
+    async with open_session(journal, id=below) as session:
+        if name == "steer":
+            await session.steer("Hurry up")
+        else:
+            with pytest.raises(SessionNotActive, match="carries out a call of session 's'"):
+                await LEFT[name](session)
+
+
+async def test_what_was_not_submitted_is_not_withdrawn() -> None:
+    async with open_session("memory:") as session:
+        await Agent(ScriptedModel([text("x")])).run("go", session=session)
+        before = session.state.head
+
+        assert await session.cancel() is False
+        assert session.state.head == before
+        await check_session(session)
+
+
+# --- phases, as they are folded and as the journal lists them
+
+STARTED = RunStarted(task="t", run_id="r1", at=10.0)
+STOPPED = RunFinished(reason="cancelled", status="stopped", completed=False, message="", wall_seconds=1.0)
+TASK = TaskSubmitted(message=user_message("go"), agent="clerk")
+
+
+def said(words: str) -> ModelFinished:
+    return ModelFinished(message=Message(role="assistant", parts=(Text(words),)))
+
+
+# --- phases, as they are folded and as the journal lists them
+
+
+PHASES: dict[str, tuple[list[AnyEvent], str]] = {
+    "nothing": ([], "active"),
+    "a task": ([TASK], "queued"),
+    "a task withdrawn": ([TASK, TaskWithdrawn()], "active"),
+    "a task begun": ([TASK, STARTED], "running"),
+    "a task behind a run": ([STARTED, STOPPED, TASK], "queued"),
+    "one withdrawn behind a run": ([STARTED, STOPPED, TASK, TaskWithdrawn()], "stopped"),
+    "paused": ([STARTED, RunPaused(reason="approval_required", wall_seconds=1.0)], "paused"),
+    "resumed": ([STARTED, STOPPED, RunResumed()], "running"),
+    "ended": ([STARTED, STOPPED], "stopped"),
+    "closed": ([STARTED, STOPPED, SessionChanged(status="closed")], "stopped"),
+    "deleted": ([STARTED, STOPPED, SessionChanged(status="deleted")], "deleted"),
+    "rewound behind its task": ([MessageAdded(message=user_message("a")), STARTED, said("x"), STOPPED, SessionRewound(to=3)], "stopped"),
+    "rewound before its task": ([MessageAdded(message=user_message("a")), STARTED, said("x"), STOPPED, SessionRewound(to=1)], "active"),
+    "rewound without a run": ([MessageAdded(message=user_message("a")), SessionRewound(to=1)], "active"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("events", "phase"), PHASES.values(), ids=PHASES)
+@pytest.mark.unchecked("events are written by hand, without a run")
+async def test_the_phase_of_a_session_is_the_one_that_its_journal_lists(events: list[AnyEvent], phase: str) -> None:
+    journal = MemoryJournal()
+    async with open_session(journal, id="s") as session, session.held():
+        for event in events:
+            await session.ledger.record(event)
+        assert session.state.phase == phase
+        listed = [one.phase for one in await journal.sessions()]
+        await session.ledger.record(ModeChanged(mode="ask"))  # an event that changes no phase
+        listed += [one.phase for one in await journal.sessions()]
+
+    assert listed == [phase, phase]
+
+
+@pytest.mark.row("N19")
+@pytest.mark.unchecked("events are written by hand, without a run")
+async def test_a_waiting_task_is_withdrawn_once_and_by_nobody_who_comes_late() -> None:
+    journal = MemoryJournal()
+    async with open_session(journal, id="s") as session:
+        async with session.held():
+            await session.ledger.record(TASK)
+        assert await session.cancel() is True
+        assert await session.cancel() is False
+        assert session.state.submitted is None
+        assert [one.type for one in await session.events()] == ["task.submitted", "task.withdrawn"]
+        assert await journal.inbox("s") == ()
+
+
+@pytest.mark.row("N19")
+@pytest.mark.unchecked("events are written by hand, without a run")
+async def test_a_task_whose_run_a_worker_has_begun_is_cancelled_as_a_run() -> None:
+    journal = MemoryJournal()
+    async with open_session(journal, id="s") as worker, open_session(journal, id="s") as session:
+        async with worker.held():
+            await worker.ledger.record(TASK)
+            await session.refresh()
+            await worker.ledger.record(STARTED)
+            assert await session.cancel() is True
+
+        assert session.state.run is not None
+        assert session.state.run.phase == "running"
+        assert [one.kind for one in await journal.inbox("s")] == ["cancel"]
+
+
+# --- an agent's fingerprint
+
+
+@pytest.mark.parametrize(
+    ("instructions", "told"),
+    [(None, ""), ("", digest("")), ("Be kind.", digest("Be kind.")), ("half \ud800", digest("half ?"))],
+    ids=range(4),
+)
+async def test_instructions_are_recorded_by_a_digest_that_any_text_has(instructions: str | None, told: str) -> None:
+    run = await Agent(ScriptedModel([text("x")]), instructions=instructions).run("go")
+
+    (begun,) = [event for event in await run.session.events() if isinstance(event, RunStarted)]
+    assert begun.instructions == told

@@ -20,7 +20,6 @@ from treadle import (
     SessionNotActive,
     Tool,
     ToolContext,
-    Unknown,
     UnknownApproval,
     UnknownDoubt,
     allow,
@@ -271,16 +270,6 @@ async def test_a_deleted_session_asks_nobody_and_takes_no_answer(journal: Journa
     with pytest.raises((SessionNotActive, NothingToResume)):
         await payer(ScriptedModel([text("x")]), paid, policy=ask("pay")).resume(session)
     assert paid == []
-
-
-@pytest.mark.row("ST10")
-async def test_a_deleted_session_has_no_doubt_to_resolve(journal: Journal, bank: Bank) -> None:
-    await bank.break_off(journal)
-    async with open_session(journal, id="s") as session:
-        await session.delete()
-        with pytest.raises(SessionNotActive):
-            await session.resolve("p", Unknown)
-    assert await list_doubts(journal) == ()
 
 
 class Cutting(FaultyJournal):
