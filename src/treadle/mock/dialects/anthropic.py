@@ -1,10 +1,11 @@
 """Anthropic Messages: how the dialect says a turn, streamed or whole. Knows no fault of the wire and no socket."""
 
+import itertools
 import json
 import re
 from base64 import b64encode
-from collections.abc import Iterator, Mapping
-from typing import Any, Literal, NoReturn, Self, TypeAlias
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any, Literal, Self, TypeAlias, Union, cast
 
 import msgspec
 from msgspec import UNSET
@@ -14,6 +15,7 @@ from treadle.messages import Finish
 from treadle.mock.dialects.shared import (
     Answer,
     Dialect,
+    Fault,
     Piece,
     PieceKind,
     Refusal,
@@ -25,6 +27,7 @@ from treadle.mock.dialects.shared import (
     exception_frame,
     finish_name,
     json_bytes,
+    read,
     used_tokens,
 )
 from treadle.mock.script import Turn, fragments
@@ -40,29 +43,9 @@ __all__ = [
 ]
 
 
-# --- Requests in Anthropic Messages: refuse a body that the vendor refuses. The messages' pairing is checked elsewhere.
+# --- What the vendor takes, declared. Fields that no rule looks at are open: what they hold is the vendor's business.
 
-_NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
-_KNOWN = frozenset(
-    (
-        *(
-            "model",
-            "messages",
-            "max_tokens",
-            "stream",
-            "system",
-            "tools",
-            "tool_choice",
-            "temperature",
-            "top_k",
-            "top_p",
-        ),
-        *("stop_sequences", "metadata", "service_tier", "thinking", "container", "mcp_servers", "context_management"),
-        *("output_config", "cache_control", "inference_geo", "speed"),
-    )
-)
 _MAX_MARKERS = 4
-_MIN_THINKING = 1024
 _MIN_TOP_P = 0.95
 """What a model that thinks may sample from at least."""
 _UNSUPPORTED = {
@@ -74,306 +57,284 @@ _UNSUPPORTED = {
 }
 """Limits that a strict schema may not set, by type."""
 
+_Id: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^[a-zA-Z0-9_-]+\Z")]
+_Name: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^[a-zA-Z0-9_-]{1,128}\Z")]
+_Share: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=1)]
+
+
+class _Marker(msgspec.Struct, tag_field="type", tag="ephemeral"):
+    ttl: Any = None
+
+
+class _Citation(msgspec.Struct):
+    type: str
+    file_id: Any = UNSET
+
+    def __post_init__(self) -> None:
+        if self.file_id is not UNSET:  # it stands in answers, and in no request
+            raise ValueError("file_id: Extra inputs are not permitted")
+
+
+class _Block(msgspec.Struct, tag_field="type"):
+    cache_control: _Marker | None = None
+
+
+class _Text(_Block, tag="text", kw_only=True):
+    text: str
+    citations: list[_Citation] | None = None
+
+    def __post_init__(self) -> None:
+        if not self.text:
+            raise ValueError("text content blocks must be non-empty")
+        if not self.text.strip():
+            raise ValueError("text content blocks must contain non-whitespace text")
+
+
+class _Source(msgspec.Struct):
+    type: Literal["base64", "content", "file", "text", "url"]
+    media_type: str | None = None
+    data: str | None = None
+    url: str | None = None
+    file_id: str | None = None
+
+    def __post_init__(self) -> None:
+        needed = {
+            "base64": ("media_type", "data"),
+            "text": ("media_type", "data"),
+            "url": ("url",),
+            "file": ("file_id",),
+        }
+        for name in needed.get(self.type, ()):
+            if getattr(self, name) is None:
+                raise ValueError(f"{name}: Field required")
+
+
+class _Image(_Block, tag="image", kw_only=True):
+    source: _Source
+
+
+class _Document(_Block, tag="document", kw_only=True):
+    source: _Source
+
+
+class _SearchResult(_Block, tag="search_result", kw_only=True):
+    content: list[_Text]
+
+
+class _ToolReference(_Block, tag="tool_reference"):
+    pass
+
+
+class _Thinking(msgspec.Struct, tag_field="type", tag="thinking", forbid_unknown_fields=True):
+    thinking: str
+    signature: str
+
+    def __post_init__(self) -> None:
+        if not self.signature:
+            raise ValueError("Invalid `signature` in `thinking` block")
+
+
+class _RedactedThinking(msgspec.Struct, tag_field="type", tag="redacted_thinking", forbid_unknown_fields=True):
+    data: str
+
+
+class _ToolUse(_Block, tag="tool_use", kw_only=True):
+    id: _Id
+    name: _Name
+    input: JsonObject
+    caller: JsonObject | None = None
+
+
+class _ToolResult(_Block, tag="tool_result", kw_only=True):
+    tool_use_id: _Id
+    content: str | list[_Text | _Image | _Document | _SearchResult | _ToolReference] = ""
+    is_error: bool = False
+
+    def __post_init__(self) -> None:
+        if self.is_error and not all(isinstance(block, str | _Text) for block in self.content):
+            raise ValueError('all content must be type "text" if `is_error` is true')
+
+
+class _ServerToolUse(_Block, tag="server_tool_use", kw_only=True):
+    id: str
+    name: str
+    input: JsonObject
+
+
+class _McpToolUse(_ServerToolUse, tag="mcp_tool_use", kw_only=True):
+    server_name: str
+
+
+class _ServerResult(_Block, kw_only=True):
+    tool_use_id: str
+
+
+_SERVER_RESULTS = tuple(
+    msgspec.defstruct(f"_{kind}", [], bases=(_ServerResult,), tag=f"{kind}_tool_result")
+    for kind in (
+        *("web_search", "web_fetch", "code_execution", "bash_code_execution", "text_editor_code_execution"),
+        *("tool_search", "advisor", "mcp"),
+    )
+)
+_Said: Any = Union[
+    _Text, _Thinking, _RedactedThinking, _ToolUse, _ServerToolUse, _McpToolUse, *_SERVER_RESULTS
+]  # Any: mypy follows no union that is made
+
+
+class _User(msgspec.Struct, tag_field="role", tag="user", forbid_unknown_fields=True):
+    content: str | list[_Text | _Image | _Document | _SearchResult | _ToolResult]
+
+
+class _Assistant(msgspec.Struct, tag_field="role", tag="assistant", forbid_unknown_fields=True):
+    content: str | list[_Said]
+
+
+class _History(msgspec.Struct):
+    messages: list[_User | _Assistant]
+
+
+class _Tool(msgspec.Struct):
+    name: _Name
+    input_schema: JsonObject
+    description: str = ""
+    strict: bool | None = None
+    cache_control: _Marker | None = None
+
+    def __post_init__(self) -> None:
+        if self.input_schema.get("type") != "object":
+            problem = "Input should be 'object'" if "type" in self.input_schema else "Field required"
+            raise ValueError(f"custom.input_schema.type: {problem}")
+        if any(word in self.input_schema for word in ("oneOf", "allOf", "anyOf")):
+            raise ValueError("custom.input_schema does not support oneOf, allOf, or anyOf at the top level")
+
+
+class _Choice(msgspec.Struct, forbid_unknown_fields=True):
+    type: Literal["auto", "any", "none", "tool"]
+    name: str | None = None
+    disable_parallel_tool_use: bool | None = None
+
+    def __post_init__(self) -> None:
+        allowed = {"tool": ("name", "disable_parallel_tool_use"), "none": ()}
+        for field in ("name", "disable_parallel_tool_use"):
+            if getattr(self, field) is not None and field not in allowed.get(self.type, ("disable_parallel_tool_use",)):
+                raise ValueError(f"{self.type}.{field}: Extra inputs are not permitted")
+
+
+class _Thoughts(msgspec.Struct):
+    type: Literal["enabled", "disabled", "adaptive", "between_tools"]
+    budget_tokens: Annotated[int, msgspec.Meta(ge=1024)] | None = None
+
+    def __post_init__(self) -> None:
+        if self.type == "enabled" and self.budget_tokens is None:
+            raise ValueError("enabled.budget_tokens: Field required")
+
+
+class _Form(msgspec.Struct, tag_field="type", tag="json_schema"):
+    schema: JsonObject
+
+
+class _Output(msgspec.Struct):
+    format: _Form | None = None
+
+
+class _Request(_History, kw_only=True, forbid_unknown_fields=True):
+    model: Annotated[str, msgspec.Meta(min_length=1)]
+    max_tokens: Annotated[int, msgspec.Meta(ge=1)]
+    stream: bool = False
+    system: str | list[_Text] | None = None
+    tools: list[JsonObject] | None = None
+    tool_choice: _Choice | None = None
+    temperature: _Share = 1
+    top_p: _Share = 1
+    top_k: int | msgspec.UnsetType = UNSET
+    thinking: _Thoughts | None = None
+    output_config: _Output | None = None
+    container: Any = None
+    cache_control: _Marker | None = None
+    stop_sequences: list[str] | None = None
+    metadata: Any = None
+    service_tier: Any = None
+    mcp_servers: Any = None
+    context_management: Any = None
+    inference_geo: Any = None
+    speed: Any = None
+
+
+_KINDS = {
+    "array": "list",
+    "object": "dictionary or object to extract fields from",
+    "str": "string",
+    "int": "integer",
+    "float": "number",
+    "bool": "boolean",
+}
+_LIMITS = {
+    ">=": "Input should be greater than or equal to",
+    "<=": "Input should be less than or equal to",
+    "length >=": "String should have at least",
+}
+
+
+def _refusal(fault: Fault) -> Refusal:
+    """Say a fault in the vendor's words."""
+    if fault.path[-1:] == ("role",) and fault.kind == "value":
+        return Refusal(
+            f'messages: Unexpected role "{fault.got}". Allowed roles are "user" or "assistant". The Messages API accepts a '
+            'top-level `system` parameter, not "system" as an input message role.'
+        )
+    is_tag = fault.path[-1:] == ("type",) and fault.kind == "value"
+    place = _place(fault.path[:-1] if is_tag else fault.path, fault.holders)
+    match fault.kind:
+        case "missing":
+            said = "Field required"
+        case "unknown":
+            said = "Extra inputs are not permitted"
+        case "type":
+            said = next(f"Input should be a valid {kind}" for word, kind in _KINDS.items() if word in fault.expected)
+        case "limit":
+            said = f"{_LIMITS[fault.limit]} {fault.bound.removesuffix('.0')}"
+            said += " character" if fault.limit == "length >=" else ""
+        case "pattern":
+            said = f"String should match pattern '{fault.bound.replace(chr(92) + 'Z', '$')}'"
+        case "value":
+            said = f"Input tag '{fault.got}' found using 'type' does not match any of the expected tags"
+        case _:
+            said = fault.words
+    separator = "." if fault.kind == "rule" and re.match(r"[\w.]+:", said) else ": "  # a struct may name its own field
+    return Refusal(f"{place}{separator}{said}" if place else said)
+
+
+def _place(path: tuple[str | int, ...], holders: tuple[Any, ...]) -> str:
+    """Return where a value stands: the vendor names the kind of each block on the way."""
+    names: list[str] = []
+    for step, holder in zip(path, holders, strict=False):
+        if isinstance(holder, dict) and isinstance(holder.get("type"), str) and step != "type":
+            names.append(holder["type"])
+        names.append(str(step))
+    return ".".join(names)
+
+
+# --- The rules that no field can declare.
+
 
 def check_anthropic_request(body: Any) -> JsonObject:  # Any: JSON of strangers
-    """Return the body of a request, all but its messages checked.
+    """Return the body of a request that the vendor takes.
 
     Raises:
         Refusal: The vendor refuses it.
     """
-    if not isinstance(body, dict):
-        _refuse("Input should be a valid dictionary or object to extract fields from")
-    for key in body:
-        if key not in _KNOWN:
-            _refuse(f"{key}: Extra inputs are not permitted")
-    for key in ("model", "messages", "max_tokens"):
-        if key not in body:
-            _refuse(f"{key}: Field required")
-    _check_scalars(body)
-    _check_system(body.get("system"))
-    names = _check_tools(body.get("tools"))
-    _check_tool_choice(body.get("tool_choice"), names)
-    _check_thinking(body)
-    _check_container(body)
-    _check_output(body.get("output_config"))
-    markers = sum(1 for _ in _markers({key: body.get(key) for key in ("system", "tools", "messages")}))
+    request = read(body, _Request, _refusal)
+    names = _check_tools(request.tools or [])
+    _check_tool_choice(request.tool_choice, names)
+    _check_thinking(request)
+    _check_container(request)
+    if request.output_config is not None and request.output_config.format is not None:
+        _check_strict(request.output_config.format.schema, "output_config.format.schema")
+    markers = _markers(body)
     if markers > _MAX_MARKERS:
-        _refuse(f"A maximum of {_MAX_MARKERS} blocks with cache_control may be provided. Found {markers}.")
-    return body
-
-
-def _check_scalars(body: JsonObject) -> None:
-    if not isinstance(body["model"], str):
-        _refuse("model: Input should be a valid string")
-    if not body["model"]:
-        _refuse("model: String should have at least 1 character")
-    if type(body["max_tokens"]) is not int:
-        _refuse("max_tokens: Input should be a valid integer")
-    if body["max_tokens"] < 1:
-        _refuse("max_tokens: Input should be greater than or equal to 1")
-    if not isinstance(body.get("stream", False), bool):
-        _refuse("stream: Input should be a valid boolean")
-    for key in ("temperature", "top_p"):
-        value = body.get(key, 0)
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            _refuse(f"{key}: Input should be a valid number")
-        if not 0 <= value <= 1:
-            _refuse(f"{key}: Input should be less than or equal to 1")
-
-
-def _check_system(system: Any) -> None:
-    if system is None or isinstance(system, str):
-        return
-    if not isinstance(system, list):
-        _refuse("system: Input should be a valid list")
-    for index, block in enumerate(system):
-        if not isinstance(block, dict) or block.get("type") != "text" or not isinstance(block.get("text"), str):
-            _refuse(f"system.{index}: Input should be a text block")
-        if not block["text"].strip():
-            _refuse("system: text content blocks must be non-empty")
-
-
-def _check_tools(tools: Any) -> list[str]:
-    """Return the names of the tools, each tool checked."""
-    if tools is None:
-        return []
-    if not isinstance(tools, list):
-        _refuse("tools: Input should be a valid list")
-    names = [_tool_name(tool, f"tools.{index}") for index, tool in enumerate(tools)]
-    if len(set(names)) < len(names):
-        _refuse("tools: Tool names must be unique.")
-    return names
-
-
-def _tool_name(tool: Any, where: str) -> str:
-    if not isinstance(tool, dict):
-        _refuse(f"{where}: Input should be a valid dictionary or object to extract fields from")
-    name = tool.get("name")
-    if tool.get("type", "custom") not in (None, "custom"):  # one of the vendor's own: it has no schema
-        return str(name or tool["type"])
-    where = f"{where}.custom"
-    if "name" not in tool:
-        _refuse(f"{where}.name: Field required")
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
-        _refuse(f"{where}.name: String should match pattern '^[a-zA-Z0-9_-]{{1,128}}$'")
-    if not isinstance(tool.get("description", ""), str):
-        _refuse(f"{where}.description: Input should be a valid string")
-    _check_schema(tool, where)
-    return name
-
-
-def _check_schema(tool: JsonObject, where: str) -> None:
-    place = f"{where}.input_schema"
-    if "input_schema" not in tool:
-        _refuse(f"{place}: Field required")
-    schema = tool["input_schema"]
-    if not isinstance(schema, dict):
-        _refuse(f"{place}: Input should be a valid dictionary")
-    if "type" not in schema:
-        _refuse(f"{place}.type: Field required")
-    if schema["type"] != "object":
-        _refuse(f"{place}.type: Input should be 'object'")
-    if any(word in schema for word in ("oneOf", "allOf", "anyOf")):
-        _refuse(f"{place}: input_schema does not support oneOf, allOf, or anyOf at the top level")
-    if tool.get("strict"):
-        _check_strict(schema, where)
-
-
-def _check_strict(schema: Any, where: str) -> None:
-    if isinstance(schema, list):
-        for one in schema:
-            _check_strict(one, where)
-    if not isinstance(schema, dict):
-        return
-    kinds = schema.get("type")
-    for kind in kinds if isinstance(kinds, list) else [kinds]:
-        found = [word for word in _UNSUPPORTED.get(str(kind), ()) if word in schema]
-        if found:
-            _refuse(f"{where}: For '{kind}' type, properties {', '.join(found)} are not supported")
-        if kind == "object" and schema.get("additionalProperties") is not False:
-            _refuse(f"{where}: For 'object' type, 'additionalProperties' must be explicitly set to false")
-    for word in ("oneOf", "not", "if", "prefixItems"):
-        if word in schema:
-            _refuse(f"{where}: Schema type '{word}' is not supported")
-    for word in ("properties", "$defs"):
-        _check_strict(list(schema.get(word, {}).values()), where)
-    _check_strict([schema.get(word) for word in ("items", "anyOf", "allOf")], where)
-
-
-def _check_tool_choice(choice: Any, names: list[str]) -> None:
-    if choice is None:
-        return
-    if not names:
-        _refuse("tool_choice: tool_choice may only be specified while providing tools")
-    if not isinstance(choice, dict) or choice.get("type") not in ("auto", "any", "none", "tool"):
-        _refuse(
-            "tool_choice: Input tag found using 'type' does not match any of the expected tags: 'auto', 'any', 'tool', 'none'"
-        )
-    kind = choice["type"]
-    allowed = {"auto": {"disable_parallel_tool_use"}, "any": {"disable_parallel_tool_use"}, "none": set[str]()}
-    for key in choice.keys() - {"type"} - allowed.get(kind, {"name", "disable_parallel_tool_use"}):
-        _refuse(f"tool_choice.{kind}.{key}: Extra inputs are not permitted")
-    if not isinstance(choice.get("disable_parallel_tool_use", False), bool):
-        _refuse(f"tool_choice.{kind}.disable_parallel_tool_use: Input should be a valid boolean")
-    if kind == "tool" and choice.get("name") not in names:
-        _refuse(f"Tool '{choice.get('name')}' not found in provided tools")
-
-
-def _check_thinking(body: JsonObject) -> None:
-    thinking = body.get("thinking")
-    if thinking is None:
-        return
-    if not isinstance(thinking, dict) or thinking.get("type") not in (
-        "enabled",
-        "disabled",
-        "adaptive",
-        "between_tools",
-    ):
-        _refuse(
-            "thinking: Input tag found using 'type' does not match any of the expected tags: 'disabled', 'enabled', 'adaptive'"
-        )
-    if thinking["type"] in ("enabled", "adaptive"):
-        _check_sampling(body)
-    if thinking["type"] != "enabled":
-        return
-    budget = thinking.get("budget_tokens")
-    if type(budget) is not int:
-        _refuse("thinking.enabled.budget_tokens: Field required")
-    if budget < _MIN_THINKING:
-        _refuse(f"thinking.enabled.budget_tokens: Input should be greater than or equal to {_MIN_THINKING}")
-    if budget >= body["max_tokens"]:
-        _refuse("`max_tokens` must be greater than `thinking.budget_tokens`.")
-    if isinstance(body.get("tool_choice"), dict) and body["tool_choice"]["type"] in ("any", "tool"):
-        _refuse("Thinking may not be enabled when tool_choice forces tool use.")
-    _check_begins_with_thinking(body["messages"])
-
-
-def _check_sampling(body: JsonObject) -> None:
-    if body.get("temperature", 1) != 1:
-        _refuse("`temperature` may only be set to 1 when thinking is enabled or in adaptive mode.")
-    if body.get("top_p", 1) < _MIN_TOP_P:
-        _refuse(f"`top_p` must be greater than or equal to {_MIN_TOP_P} or unset when thinking is enabled.")
-    if "top_k" in body:
-        _refuse("`top_k` must be unset when thinking is enabled.")
-
-
-def _check_begins_with_thinking(messages: Any) -> None:
-    """The turn that continues after results must hold thinking: nothing else proves what the model thought."""
-    turn = [(index, _first_kind(content)) for index, content in _open_turn(messages)]
-    if turn and not any(kind in ("thinking", "redacted_thinking") for _, kind in turn):
-        index, kind = turn[-1]
-        _refuse(
-            f"messages.{index}.content.0.type: Expected `thinking` or `redacted_thinking`, but found `{kind}`. When `thinking` is "
-            "enabled, a final `assistant` message must start with a thinking block (preceeding the lastmost set of `tool_use` and "
-            "`tool_result` blocks)."
-        )
-
-
-def _first_kind(content: Any) -> str:
-    blocks = content if isinstance(content, list) else []
-    return str(blocks[0].get("type")) if blocks and isinstance(blocks[0], dict) else "text"
-
-
-def _open_turn(messages: Any) -> list[tuple[int, Any]]:
-    """Return the assistant's messages since the person last spoke alone, where results end the history."""
-    turn: list[tuple[int, Any]] = []
-    for index, message in reversed(list(enumerate(messages if isinstance(messages, list) else []))):
-        if not isinstance(message, dict):
-            return []
-        if message.get("role") == "assistant":
-            if index == len(messages) - 1:
-                return []
-            turn.insert(0, (index, message.get("content")))
-        elif not _holds_results(message.get("content")):
-            break
-    return turn
-
-
-def _holds_results(content: Any) -> bool:
-    blocks = content if isinstance(content, list) else []
-    return any(isinstance(block, dict) and block.get("type") == "tool_result" for block in blocks)
-
-
-def _check_container(body: JsonObject) -> None:
-    """A call that the vendor's code made waits in a container, which the request with its result must name."""
-    for _, content in _open_turn(body["messages"])[-1:]:
-        callers = (
-            [block.get("caller") for block in content if isinstance(block, dict)] if isinstance(content, list) else []
-        )
-        by_code = any(str(one.get("type")).startswith("code_execution") for one in callers if isinstance(one, dict))
-        if by_code and not body.get("container"):
-            _refuse("container_id is required when there are pending tool uses generated by code execution with tools.")
-
-
-def _check_output(config: Any) -> None:
-    match config:
-        case None | {"format": None}:
-            return
-        case {"format": {"type": "json_schema", "schema": dict(schema)}}:
-            _check_strict(schema, "output_config.format.schema")
-        case {"format": _}:
-            _refuse("output_config.format: Input should be a json_schema with a schema")
-        case dict():
-            return
-        case _:
-            _refuse("output_config: Input should be a valid dictionary")
-
-
-def _markers(value: Any) -> Iterator[Any]:
-    """Yield every cache marker of blocks and tools. What a call holds in its `input` is data."""
-    if isinstance(value, list):
-        for one in value:
-            yield from _markers(one)
-    if isinstance(value, dict):
-        marker = value.get("cache_control")
-        if marker is not None:
-            if not isinstance(marker, dict) or marker.get("type") != "ephemeral":
-                _refuse(
-                    f"cache_control: Input tag {json.dumps(marker)} does not match any of the expected tags: 'ephemeral'"
-                )
-            yield marker
-        for key, one in value.items():
-            if key in ("system", "tools", "messages", "content"):
-                yield from _markers(one)
-
-
-def _refuse(message: str) -> NoReturn:
-    raise Refusal(message)
-
-
-# --- Pairing in Anthropic Messages: refuse a history whose calls and results do not match. Repairs nothing.
-
-_ID = re.compile(r"[a-zA-Z0-9_-]+")
-
-_FIELDS: dict[str, dict[str, type | tuple[type, ...]]] = {
-    "text": {"text": str},
-    "image": {"source": dict},
-    "document": {"source": dict},
-    "search_result": {"content": list},
-    "thinking": {"thinking": str, "signature": str},
-    "redacted_thinking": {"data": str},
-    "tool_use": {"id": str, "name": str, "input": dict},
-    "tool_result": {"tool_use_id": str},
-    "server_tool_use": {"id": str, "name": str, "input": dict},
-    "mcp_tool_use": {"id": str, "name": str, "input": dict, "server_name": str},
-}
-"""What each kind of block must hold. The results of the vendor's own tools are one kind more."""
-
-_SPOKEN = {
-    "user": frozenset({"text", "image", "document", "search_result", "tool_result"}),
-    "assistant": frozenset({"text", "thinking", "redacted_thinking", "tool_use", "server_tool_use", "mcp_tool_use"}),
-}
-_SHOWN = frozenset({"text", "image", "document", "search_result"})
-"""What a result may hold."""
-_SOURCES = frozenset({"base64", "content", "file", "text", "url"})
-_UNMARKED = frozenset({"thinking", "redacted_thinking"})
-"""Blocks that cannot carry a cache marker."""
-
-_KINDS: dict[type | tuple[type, ...], str] = {
-    str: "Input should be a valid string",
-    dict: "Input should be a valid dictionary",
-    list: "Input should be a valid list",
-}
+        raise Refusal(f"A maximum of {_MAX_MARKERS} blocks with cache_control may be provided. Found {markers}.")
+    _check_messages(request.messages)
+    return cast("JsonObject", body)
 
 
 @checked
@@ -392,245 +353,207 @@ def check_anthropic_history(messages: Any) -> None:  # Any: JSON of strangers
     Raises:
         Refusal: The history is not one that the vendor takes; the first fault in order.
     """
-    if not isinstance(messages, list):
-        _refuse("messages: Input should be a valid list")
+    _check_messages(read({"messages": messages}, _History, _refusal).messages)
+
+
+def _check_tools(tools: list[JsonObject]) -> list[str]:
+    """Return the names of the tools, each tool checked."""
+    names: list[str] = []
+    for index, tool in enumerate(tools):
+        if tool.get("type", "custom") not in (None, "custom"):  # one of the vendor's own: it has no schema
+            names.append(str(tool.get("name") or tool["type"]))
+            continue
+        own = read({**tool, "type": "custom"}, _Tool, _refusal, at=("tools", index))
+        if own.strict:
+            _check_strict(tool["input_schema"], f"tools.{index}.custom")
+        names.append(own.name)
+    if len(set(names)) < len(names):
+        raise Refusal("tools: Tool names must be unique.")
+    return names
+
+
+def _check_strict(schema: Any, where: str) -> None:
+    if isinstance(schema, list):
+        for below in schema:
+            _check_strict(below, where)
+    if not isinstance(schema, dict):
+        return
+    kinds = schema.get("type")
+    for kind in kinds if isinstance(kinds, list) else [kinds]:
+        found = [word for word in _UNSUPPORTED.get(str(kind), ()) if word in schema]
+        if found:
+            raise Refusal(f"{where}: For '{kind}' type, properties {', '.join(found)} are not supported")
+        if kind == "object" and schema.get("additionalProperties") is not False:
+            raise Refusal(f"{where}: For 'object' type, 'additionalProperties' must be explicitly set to false")
+    for word in ("oneOf", "not", "if", "prefixItems"):
+        if word in schema:
+            raise Refusal(f"{where}: Schema type '{word}' is not supported")
+    for word in ("properties", "$defs"):
+        _check_strict(list(schema.get(word, {}).values()), where)
+    _check_strict([schema.get(word) for word in ("items", "anyOf", "allOf")], where)
+
+
+def _check_tool_choice(choice: _Choice | None, names: list[str]) -> None:
+    if choice is not None and not names:
+        raise Refusal("tool_choice: tool_choice may only be specified while providing tools")
+    if choice is not None and choice.type == "tool" and choice.name not in names:
+        raise Refusal(f"Tool '{choice.name}' not found in provided tools")
+
+
+def _check_thinking(request: _Request) -> None:
+    thinking = request.thinking
+    if thinking is not None and thinking.type in ("enabled", "adaptive"):
+        if request.temperature != 1:
+            raise Refusal("`temperature` may only be set to 1 when thinking is enabled or in adaptive mode.")
+        if request.top_p < _MIN_TOP_P:
+            raise Refusal(f"`top_p` must be greater than or equal to {_MIN_TOP_P} or unset when thinking is enabled.")
+        if request.top_k is not UNSET:
+            raise Refusal("`top_k` must be unset when thinking is enabled.")
+    if thinking is None or thinking.type != "enabled":
+        return
+    if (thinking.budget_tokens or 0) >= request.max_tokens:
+        raise Refusal("`max_tokens` must be greater than `thinking.budget_tokens`.")
+    if request.tool_choice is not None and request.tool_choice.type in ("any", "tool"):
+        raise Refusal("Thinking may not be enabled when tool_choice forces tool use.")
+    # The turn that continues after results must hold thinking: nothing else proves what the model thought.
+    turn = [(index, _blocks(message)[:1]) for index, message in _open_turn(request.messages)]
+    if turn and not any(isinstance(block, _Thinking | _RedactedThinking) for _, first in turn for block in first):
+        index, first = turn[-1]
+        found = first[0].__struct_config__.tag if first else "text"
+        raise Refusal(
+            f"messages.{index}.content.0.type: Expected `thinking` or `redacted_thinking`, but found `{found}`. When `thinking` is "
+            "enabled, a final `assistant` message must start with a thinking block (preceeding the lastmost set of `tool_use` and "
+            "`tool_result` blocks)."
+        )
+
+
+def _blocks(message: _User | _Assistant) -> Sequence[Any]:
+    """Return the blocks of a message. A text by itself is one."""
+    if isinstance(message.content, str):
+        return [_Text(text=message.content)] if message.content else []
+    return message.content
+
+
+def _open_turn(messages: list[_User | _Assistant]) -> list[tuple[int, _Assistant]]:
+    """Return the assistant's messages since the person last spoke alone, where results end the history."""
+    turn: list[tuple[int, _Assistant]] = []
+    for index, message in reversed(list(enumerate(messages))):
+        if isinstance(message, _Assistant):
+            if index == len(messages) - 1:
+                return []
+            turn.insert(0, (index, message))
+        elif not any(isinstance(block, _ToolResult) for block in message.content):
+            break
+    return turn
+
+
+def _check_container(request: _Request) -> None:
+    """A call that the vendor's code made waits in a container, which the request with its result must name."""
+    for _, message in _open_turn(request.messages)[-1:]:
+        callers = [block.caller or {} for block in message.content if isinstance(block, _ToolUse)]
+        by_code = any(str(caller.get("type")).startswith("code_execution") for caller in callers)
+        if by_code and not request.container:
+            raise Refusal(
+                "container_id is required when there are pending tool uses generated by code execution with tools."
+            )
+
+
+def _markers(value: Any) -> int:
+    """Count the cache markers of blocks and tools. What a call holds in its `input` is data."""
+    if isinstance(value, list):
+        return sum(map(_markers, value))
+    if not isinstance(value, dict):
+        return 0
+    below = (value.get(key) for key in ("system", "tools", "messages", "content"))
+    return sum(map(_markers, below)) + ("type" in value and value.get("cache_control") is not None)
+
+
+def _check_messages(messages: list[_User | _Assistant]) -> None:
+    """Check who speaks when, and that each call has its result in the message after it."""
     if not messages:
-        _refuse("messages: at least one message is required")
-    turns: list[tuple[str, list[tuple[str, JsonObject]]]] = []
+        raise Refusal("messages: at least one message is required")
+    if not isinstance(messages[0], _User):
+        raise Refusal('messages: first message must use the "user" role')
+    turns: list[tuple[bool, list[tuple[str, Any]]]] = []
     for index, message in enumerate(messages):
-        role = _role(message, index)
-        blocks = list(_blocks(message, role, index, is_last=index == len(messages) - 1))
+        is_user = isinstance(message, _User)
+        blocks = [(f"messages.{index}.content.{place}", block) for place, block in enumerate(_blocks(message))]
+        if not blocks and (is_user or index < len(messages) - 1):
+            raise Refusal(
+                f"messages.{index}: all messages must have non-empty content except for the optional final assistant message"
+            )
         # The vendor joins neighbours of one role, but wants all results of a step in the one message after it.
-        if turns and turns[-1][0] == role == "assistant":
+        if turns and not turns[-1][0] and not is_user:
             turns[-1][1].extend(blocks)
         else:
-            turns.append((role, blocks))
-    if turns[0][0] != "user":
-        _refuse('messages: first message must use the "user" role')
+            turns.append((is_user, blocks))
+    if not turns[-1][0] and turns[-1][1]:
+        last = turns[-1][1][-1][1]
+        if isinstance(last, _Text) and last.text != last.text.rstrip():
+            raise Refusal("messages: final assistant content cannot end with trailing whitespace")
     _check_pairs(turns)
 
 
-def _role(message: Any, index: int) -> str:
-    if not isinstance(message, dict):
-        _refuse(f"messages.{index}: Input should be a valid dictionary or object to extract fields from")
-    if "role" not in message:
-        _refuse(f"messages.{index}.role: Field required")
-    for key in message:
-        if key not in ("role", "content"):
-            _refuse(f"messages.{index}.{key}: Extra inputs are not permitted")
-    role = message["role"]
-    if role == "system":
-        _refuse(
-            'messages: Unexpected role "system". The Messages API accepts a top-level `system` parameter, not "system" as an input '
-            "message role."
-        )
-    if not isinstance(role, str) or role not in _SPOKEN:
-        _refuse(f'messages: Unexpected role "{role}". Allowed roles are "user" or "assistant"')
-    return role
-
-
-def _blocks(message: JsonObject, role: str, index: int, *, is_last: bool) -> Iterator[tuple[str, JsonObject]]:
-    """Yield the blocks of a message, each checked, with the place where it stands."""
-    where = f"messages.{index}"
-    content = message.get("content")
-    if "content" not in message:
-        _refuse(f"{where}.content: Field required")
-    if isinstance(content, str):
-        content = [{"type": "text", "text": content}] if content else []
-    if not isinstance(content, list):
-        _refuse(f"{where}.content: Input should be a valid list")
-    if not content and not (is_last and role == "assistant"):
-        _refuse(f"{where}: all messages must have non-empty content except for the optional final assistant message")
-    for place, block in enumerate(content):
-        _check_block(block, role, f"{where}.content.{place}")
-        yield f"{where}.content.{place}", block
-    if is_last and role == "assistant" and content and _text_of(content[-1]) != _text_of(content[-1]).rstrip():
-        _refuse("messages: final assistant content cannot end with trailing whitespace")
-
-
-def _check_block(block: Any, role: str, where: str) -> None:
-    kind = _kind(block, where)
-    is_server_result = kind.endswith("_tool_result") and role == "assistant"
-    if kind not in _FIELDS and not is_server_result:
-        known = ", ".join(f"'{name}'" for name in sorted(_FIELDS))
-        _refuse(f"{where}: Input tag '{kind}' found using 'type' does not match any of the expected tags: {known}")
-    if kind not in _SPOKEN[role] and not is_server_result:
-        other = "assistant" if role == "user" else "user"
-        _refuse(f"{where}: `{kind}` blocks can only be in `{other}` messages")
-    _check_fields(block, {"tool_use_id": str} if is_server_result else _FIELDS[kind], f"{where}.{kind}")
-    _check_marker(block, kind, where)
-    match kind:
-        case "text":
-            _check_text(block["text"])
-            _check_citations(block.get("citations"), f"{where}.text.citations")
-        case "thinking" if not block["signature"]:
-            _refuse(f"{where}: Invalid `signature` in `thinking` block")
-        case "tool_use":
-            _check_pattern(block["id"], _ID, "^[a-zA-Z0-9_-]+$", f"{where}.tool_use.id")
-            _check_pattern(block["name"], _NAME, "^[a-zA-Z0-9_-]{1,128}$", f"{where}.tool_use.name")
-        case "tool_result":
-            _check_result(block, f"{where}.tool_result")
-        case "image" | "document":
-            _check_source(block, kind, where)
-
-
-def _kind(block: Any, where: str) -> str:
-    if not isinstance(block, dict):
-        _refuse(f"{where}: Input should be a valid dictionary or object to extract fields from")
-    if not isinstance(block.get("type"), str):
-        _refuse(f"{where}.type: Field required")
-    return str(block["type"])
-
-
-def _check_fields(block: JsonObject, fields: dict[str, type | tuple[type, ...]], where: str) -> None:
-    for name, kind in fields.items():
-        if name not in block:
-            _refuse(f"{where}.{name}: Field required")
-        if not isinstance(block[name], kind):
-            _refuse(f"{where}.{name}: {_KINDS[kind]}")
-
-
-def _check_marker(block: JsonObject, kind: str, where: str) -> None:
-    if block.get("cache_control") is None:
-        return
-    if kind in _UNMARKED:
-        _refuse(f"{where}.{kind}.cache_control: Extra inputs are not permitted")
-    if kind == "text" and not block["text"]:
-        _refuse(f"{where}.text: cache_control cannot be set for empty text blocks")
-
-
-def _check_text(text: str) -> None:
-    if not text:
-        _refuse("messages: text content blocks must be non-empty")
-    if not text.strip():
-        _refuse("messages: text content blocks must contain non-whitespace text")
-
-
-def _check_citations(citations: Any, where: str) -> None:
-    if citations is not None and not isinstance(citations, list):
-        _refuse(f"{where}: Input should be a valid list")
-    for place, cited in enumerate(citations or ()):
-        kind = _kind(cited, f"{where}.{place}")
-        if "file_id" in cited:  # it stands in answers, and in no request
-            _refuse(f"{where}.{place}.{kind}.file_id: Extra inputs are not permitted")
-
-
-def _check_pattern(value: str, pattern: re.Pattern[str], shown: str, where: str) -> None:
-    if not pattern.fullmatch(value):
-        _refuse(f"{where}: String should match pattern '{shown}'")
-
-
-def _check_result(block: JsonObject, where: str) -> None:
-    _check_pattern(block["tool_use_id"], _ID, "^[a-zA-Z0-9_-]+$", f"{where}.tool_use_id")
-    if not isinstance(block.get("is_error", False), bool):
-        _refuse(f"{where}.is_error: Input should be a valid boolean")
-    content = block.get("content", [])
-    if isinstance(content, str):
-        return
-    if not isinstance(content, list):
-        _refuse(f"{where}.content: Input should be a valid list")
-    for place, shown in enumerate(content):
-        kind = _kind(shown, f"{where}.content.{place}")
-        if kind not in _SHOWN | {"tool_reference"}:
-            _refuse(
-                f"{where}.content.{place}: Input tag '{kind}' found using 'type' does not match any of the expected tags"
-            )
-        if block.get("is_error") and kind != "text":
-            _refuse(f'{where}: all content must be type "text" if `is_error` is true')
-        if kind in _SHOWN:
-            _check_block(shown, "user", f"{where}.content.{place}")
-
-
-def _check_source(block: JsonObject, kind: str, where: str) -> None:
-    source = block["source"]
-    if source.get("type") not in _SOURCES:
-        _refuse(
-            f"{where}.{kind}.source: Input tag '{source.get('type')}' found using 'type' does not match any of the expected tags"
-        )
-    needed = {"base64": ("media_type", "data"), "text": ("media_type", "data"), "url": ("url",), "file": ("file_id",)}
-    for name in needed.get(source["type"], ()):
-        if not isinstance(source.get(name), str):
-            _refuse(f"{where}.{kind}.source.{source['type']}.{name}: Field required")
-
-
-def _text_of(block: JsonObject) -> str:
-    return str(block["text"]) if block["type"] == "text" else ""
-
-
-# --- calls and results -----------------------------------------------------------------------------------------------
-
-
-def _check_pairs(turns: list[tuple[str, list[tuple[str, JsonObject]]]]) -> None:
+def _check_pairs(turns: list[tuple[bool, list[tuple[str, Any]]]]) -> None:
     asked: list[str] = []
     seen: set[str] = set()
     where_asked = ""
-    for role, blocks in turns:
-        where = blocks[0][0].partition(".content")[0] if blocks else ""
-        if role == "assistant":
-            asked, where_asked = _calls(blocks, seen), where
-            _check_server_results(blocks)
-        else:
+    for is_user, blocks in turns:
+        if is_user:
             _check_results(blocks, asked, where_asked)
             asked = []
+            continue
+        where_asked = blocks[0][0].partition(".content")[0] if blocks else ""
+        asked = [block.id for _, block in blocks if isinstance(block, _ToolUse)]
+        if len({*asked}) < len(asked) or seen & {*asked}:
+            raise Refusal("messages: `tool_use` ids must be unique")
+        seen |= {*asked}
+        _check_server_results(blocks)
     _check_none_left(asked, where_asked)
 
 
-def _calls(blocks: list[tuple[str, JsonObject]], seen: set[str]) -> list[str]:
-    asked = [str(block["id"]) for _, block in blocks if block["type"] == "tool_use"]
-    for call_id in asked:
-        if call_id in seen:
-            _refuse("messages: `tool_use` ids must be unique")
-        seen.add(call_id)
-    return asked
-
-
-def _check_results(blocks: list[tuple[str, JsonObject]], asked: list[str], where_asked: str) -> None:
+def _check_results(blocks: list[tuple[str, Any]], asked: list[str], where_asked: str) -> None:
     """Take the results that stand first; one behind anything else answers nothing."""
     answered: list[str] = []
-    for where, block in blocks:
-        if block["type"] != "tool_result":
-            break
-        call_id = block["tool_use_id"]
-        if call_id in answered:
-            _refuse(
-                f"{where}: each tool_use must have a single result. Found multiple `tool_result` blocks with id: {call_id}"
+    for where, block in itertools.takewhile(lambda one: isinstance(one[1], _ToolResult), blocks):
+        if block.tool_use_id in answered:
+            raise Refusal(
+                f"{where}: each tool_use must have a single result. Found multiple `tool_result` blocks with id: {block.tool_use_id}"
             )
-        if call_id not in asked:
-            _refuse_unasked(where, call_id)
-        answered.append(call_id)
+        if block.tool_use_id not in asked:
+            raise _unasked(where, block.tool_use_id, "tool_result", "tool_use` block in the previous message")
+        answered.append(block.tool_use_id)
     _check_none_left([call_id for call_id in asked if call_id not in answered], where_asked)
     for where, block in blocks[len(answered) :]:
-        if block["type"] == "tool_result":
-            _refuse_unasked(where, block["tool_use_id"])
+        if isinstance(block, _ToolResult):
+            raise _unasked(where, block.tool_use_id, "tool_result", "tool_use` block in the previous message")
 
 
 def _check_none_left(asked: list[str], where: str) -> None:
     if asked:
-        _refuse(
+        raise Refusal(
             f"{where}: `tool_use` ids were found without `tool_result` blocks immediately after: {', '.join(asked)}. Each "
             "`tool_use` block must have a corresponding `tool_result` block in the next message."
         )
 
 
-def _refuse_unasked(where: str, call_id: str) -> NoReturn:
-    _refuse(
-        f"{where}: unexpected `tool_use_id` found in `tool_result` blocks: {call_id}. Each `tool_result` block must have a "
-        "corresponding `tool_use` block in the previous message."
-    )
-
-
-def _check_server_results(blocks: list[tuple[str, JsonObject]]) -> None:
+def _check_server_results(blocks: list[tuple[str, Any]]) -> None:
     """A result of the vendor's own tool stands in the same message, behind its call."""
     called: set[str] = set()
     for where, block in blocks:
-        kind = block["type"]
-        if kind in ("server_tool_use", "mcp_tool_use"):
-            called.add(block["id"])
-        elif kind.endswith("_tool_result") and block["tool_use_id"] not in called:
-            _refuse(
-                f"{where}: unexpected `tool_use_id` found in `{kind}` blocks: {block['tool_use_id']}. Each `{kind}` block must "
-                "have a corresponding `server_tool_use` block before it."
+        if isinstance(block, _ServerToolUse):
+            called.add(block.id)
+        elif isinstance(block, _ServerResult) and block.tool_use_id not in called:
+            raise _unasked(
+                where, block.tool_use_id, str(block.__struct_config__.tag), "server_tool_use` block before it"
             )
+
+
+def _unasked(where: str, call_id: str, kind: str, wanted: str) -> Refusal:
+    return Refusal(
+        f"{where}: unexpected `tool_use_id` found in `{kind}` blocks: {call_id}. Each `{kind}` block must have a corresponding "
+        f"`{wanted}."
+    )
 
 
 # --- Anthropic Messages: how the dialect says a turn, streamed or whole. Knows no fault of the wire and no socket.
@@ -661,9 +584,7 @@ class AnthropicMessages:
         return self
 
     def check(self, body: Any) -> JsonObject:  # Any: JSON of strangers
-        checked = check_anthropic_request(body)
-        check_anthropic_history(checked["messages"])
-        return checked
+        return check_anthropic_request(body)
 
     def answer(self, turn: Turn, body: JsonObject, *, number: int, ids: Iterator[str]) -> Answer:
         message = {

@@ -5,8 +5,8 @@ import json
 import re
 import struct
 import zlib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sized
-from typing import Any, Literal, NoReturn, Protocol, TypeAlias, runtime_checkable
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sized
+from typing import Any, Literal, NoReturn, Protocol, TypeAlias, TypeVar, runtime_checkable
 from urllib.parse import parse_qs
 
 import msgspec
@@ -19,6 +19,7 @@ __all__ = [
     "Answer",
     "Bounds",
     "Dialect",
+    "Fault",
     "HasHead",
     "Piece",
     "PieceKind",
@@ -43,6 +44,7 @@ __all__ = [
     "name_of",
     "object_of",
     "openai_error",
+    "read",
     "refuse",
     "refuse_missing",
     "refuse_schema",
@@ -134,6 +136,81 @@ class HasHead(Protocol):
             Refusal: The vendor refuses the head.
         """
         ...
+
+
+# --- Reading: a value of strangers as the struct that declares it, and the fault of one that is not so.
+
+T = TypeVar("T")
+
+_FAULTS = {
+    "missing": re.compile(r"Object missing required field `(?P<name>.*)`"),
+    "unknown": re.compile(r"Object contains unknown field `(?P<name>.*)`"),
+    "type": re.compile(r"Expected `(?P<expected>.*)`, got `.*`"),
+    "limit": re.compile(r"Expected `(?P<expected>.*)` (?:of )?(?P<limit>(?:length )?[<>]=) (?P<bound>.*)"),
+    "pattern": re.compile(r"Expected `str` matching regex '(?P<bound>.*)'"),
+    "value": re.compile(r"Invalid (?:enum )?value .*"),
+}
+_STEP = re.compile(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]")
+
+
+class Fault(msgspec.Struct, frozen=True, kw_only=True):
+    """The first thing in a value that its struct does not declare."""
+
+    kind: str
+    """`missing`, `unknown`, `type`, `limit`, `pattern`, `value`, or `rule` for what a struct itself refuses."""
+    words: str
+    """What msgspec, or the struct, says."""
+    path: tuple[str | int, ...]
+    holders: tuple[Any, ...]
+    """The value at the place before each step of the path."""
+    got: Any
+    expected: tuple[str, ...] = ()
+    """The types that may stand there, in msgspec's words."""
+    limit: str = ""
+    """`>=`, `<=`, `length >=` or `length <=`."""
+    bound: str = ""
+
+
+def read(value: Any, shape: type[T], refusal: Callable[[Fault], Refusal], *, at: tuple[str | int, ...] = ()) -> T:
+    """Return a value as the struct that declares it.
+
+    Args:
+        refusal: Says a fault in the words of the vendor.
+        at: Where the value stands in the body.
+
+    Raises:
+        Refusal: It is not of that shape.
+    """
+    try:
+        return msgspec.convert(value, shape)
+    except msgspec.ValidationError as error:
+        raise refusal(_fault(str(error), value, at)) from None
+
+
+def _fault(message: str, value: Any, at: tuple[str | int, ...]) -> Fault:
+    words, _, place = message.removesuffix("`").rpartition(" - at `")
+    words, place = (words, place) if place.startswith("$") and words else (message, "")
+    path: list[str | int] = [int(index) if index.isdigit() else name or index for name, index in _STEP.findall(place)]
+    kind, found = next(
+        ((kind, hit) for kind, form in _FAULTS.items() if (hit := form.fullmatch(words))), ("rule", None)
+    )
+    named = {} if found is None else found.groupdict()
+    path += [named["name"]] if "name" in named else []
+    holders: list[Any] = []
+    for step in path:
+        holders.append(value)
+        held = value.get(step) if isinstance(value, dict) else None
+        value = value[step] if isinstance(value, list) and isinstance(step, int) else held
+    return Fault(
+        kind=kind,
+        words=words,
+        path=(*at, *path),
+        holders=(*(None for _ in at), *holders),
+        got=value,
+        expected=tuple(named.get("expected", "").split(" | ")),
+        limit=named.get("limit", ""),
+        bound=named.get("bound", "").replace("\\\\", "\\"),
+    )
 
 
 # --- Rendering: what all dialects need to say a turn: JSON bytes, events of a stream, tokens that only have to be
