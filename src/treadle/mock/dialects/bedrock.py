@@ -4,15 +4,17 @@ import binascii
 import json
 import re
 from base64 import b64decode
-from collections.abc import Iterator, Mapping
-from typing import Any, NoReturn
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any, Literal, TypeAlias, cast
 
+import msgspec
 from msgspec import UNSET
 
 from treadle.fields import checked
 from treadle.messages import Finish
 from treadle.mock.dialects.shared import (
     Answer,
+    Fault,
     Piece,
     PieceKind,
     Refusal,
@@ -23,6 +25,7 @@ from treadle.mock.dialects.shared import (
     exception_frame,
     finish_name,
     json_bytes,
+    read,
     used_tokens,
 )
 from treadle.mock.script import Turn, fragments
@@ -34,251 +37,326 @@ __all__ = [
     "check_converse_request",
     "converse_dialects",
     "converse_events",
-    "malformed",
-    "refuse",
 ]
 
 
-# --- Refusing in Bedrock Converse: the two forms in which the vendor says no to a request.
+# --- What the vendor takes, declared.
 
+_Id: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^[a-zA-Z0-9_.:-]{1,64}\Z")]
+_Name: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^[a-zA-Z0-9_-]{1,64}\Z")]
+_Words: TypeAlias = Annotated[str, msgspec.Meta(min_length=1)]
+_Share: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=1)]
+_Unset: TypeAlias = msgspec.UnsetType
 
-def malformed(message: str) -> NoReturn:
-    """Refuse a body of another form."""
-    raise Refusal(f"Malformed input request: {message}, please reformat your input and try again.")
-
-
-def refuse(message: str) -> NoReturn:
-    """Refuse a value."""
-    raise Refusal(message)
-
-
-# --- Requests in Bedrock Converse: refuse a body that the vendor refuses. The messages are checked elsewhere.
-
-_KINDS: Mapping[str, type] = {
-    "messages": list,
-    "system": list,
-    "inferenceConfig": dict,
-    "toolConfig": dict,
-    "guardrailConfig": dict,
-    "additionalModelRequestFields": object,
-    "promptVariables": dict,
-    "additionalModelResponseFieldPaths": list,
-    "requestMetadata": dict,
-    "performanceConfig": dict,
-    "serviceTier": dict,
-    "outputConfig": dict,
-}
-_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
-_FRACTIONS = ("temperature", "topP")
 _MAX_CACHE_POINTS = 4
-_MAX_SEQUENCES = 2_500
+_DOCUMENT_NAME = re.compile(r"(?!.*\s\s)[a-zA-Z0-9\s()\[\]-]{1,200}")
+
+
+class _Object(msgspec.Struct, forbid_unknown_fields=True, rename="camel", kw_only=True):
+    """An object of the vendor's: it takes no further field."""
+
+
+class _Union(_Object):
+    """An object with exactly one of its fields."""
+
+    def __post_init__(self) -> None:
+        count = sum(getattr(self, name) is not UNSET for name in self.__struct_fields__)
+        if count != 1:
+            raise ValueError(f"exactly one member of the union must be set, found {count}")
+        if isinstance(text := getattr(self, "text", UNSET), str) and not text.strip():
+            raise ValueError("The text field is blank. Add text to the text field, and try again.")
+
+
+class _Point(_Object):
+    type: Literal["default"]
+    ttl: Literal["5m", "1h"] = "5m"
+
+
+class _Source(_Union):
+    bytes: str | _Unset = UNSET
+    s3_location: Any = msgspec.field(name="s3Location", default=UNSET)
+    text: Any = UNSET
+    content: Any = UNSET
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.bytes is not UNSET:
+            _check_bytes(self.bytes)
+
+
+class _Image(_Object):
+    format: Literal["png", "jpeg", "gif", "webp"]
+    source: _Source
+
+
+class _Video(_Object):
+    format: Literal["mkv", "mov", "mp4", "webm", "flv", "mpeg", "mpg", "wmv", "three_gp"]
+    source: _Source
+
+
+class _Document(_Object):
+    format: Literal["pdf", "csv", "doc", "docx", "xls", "xlsx", "html", "txt", "md"]
+    name: str
+    source: _Source
+    context: Any = None
+    citations: Any = None
+
+    def __post_init__(self) -> None:
+        if not _DOCUMENT_NAME.fullmatch(self.name):
+            raise ValueError(
+                "The document file name can only contain alphanumeric characters, whitespace characters, hyphens, parentheses, "
+                "and square brackets. The name can't contain more than one consecutive whitespace character."
+            )
+
+
+class _ReasoningText(_Object):
+    text: str
+    signature: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.signature:
+            raise ValueError("signature: Invalid `signature` in `thinking` block")
+
+
+class _Reasoning(_Union):
+    reasoning_text: _ReasoningText | _Unset = UNSET
+    redacted_content: str | _Unset = UNSET
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.redacted_content is not UNSET:
+            _check_bytes(self.redacted_content)
+
+
+class _ToolUse(_Object):
+    tool_use_id: _Id
+    name: _Name
+    input: JsonObject
+    type: Any = None
+
+
+class _Media(_Union):
+    text: str | _Unset = UNSET
+    image: _Image | _Unset = UNSET
+    document: _Document | _Unset = UNSET
+    video: _Video | _Unset = UNSET
+    search_result: Any = UNSET
+
+
+class _Shown(_Media):
+    json: Any = UNSET
+
+
+class _ToolResult(_Object):
+    tool_use_id: _Id
+    content: list[_Shown]
+    status: Literal["success", "error"] = "success"
+    type: Any = None
+
+
+class _UserBlock(_Media):
+    audio: Any = UNSET
+    tool_result: _ToolResult | _Unset = UNSET
+    guard_content: Any = UNSET
+    cache_point: _Point | _Unset = UNSET
+
+
+class _AssistantBlock(_Union):
+    text: str | _Unset = UNSET
+    image: _Image | _Unset = UNSET
+    tool_use: _ToolUse | _Unset = UNSET
+    tool_result: JsonObject | _Unset = UNSET  # what the vendor ran itself
+    reasoning_content: _Reasoning | _Unset = UNSET
+    citations_content: Any = UNSET
+    cache_point: _Point | _Unset = UNSET
+
+
+class _User(_Object, tag_field="role", tag="user"):
+    content: Annotated[list[_UserBlock], msgspec.Meta(min_length=1)]
+
+
+class _Assistant(_Object, tag_field="role", tag="assistant"):
+    content: Annotated[list[_AssistantBlock], msgspec.Meta(min_length=1)]
+
+
+class _History(_Object):
+    messages: Annotated[list[_User | _Assistant], msgspec.Meta(min_length=1)]
+
+
+class _Inference(_Object):
+    max_tokens: Annotated[int, msgspec.Meta(ge=1)] | _Unset = UNSET
+    temperature: _Share | _Unset = UNSET
+    top_p: _Share | _Unset = UNSET
+    stop_sequences: Annotated[list[_Words], msgspec.Meta(max_length=2_500)] | _Unset = UNSET
+
+
+class _SystemBlock(_Union):
+    text: str | _Unset = UNSET
+    guard_content: Any = UNSET
+    cache_point: _Point | _Unset = UNSET
+
+
+class _InputSchema(_Object):
+    json: JsonObject
+
+    def __post_init__(self) -> None:
+        if self.json.get("type") != "object":
+            raise ValueError("json.type must be one of the following: object.")
+        if any(word in self.json for word in ("oneOf", "allOf", "anyOf")):
+            raise ValueError("json: input_schema does not support oneOf, allOf, or anyOf at the top level")
+
+
+class _ToolSpec(_Object):
+    name: _Name
+    input_schema: _InputSchema
+    description: _Words | _Unset = UNSET
+    strict: bool = False
+
+
+class _Tool(_Union):
+    tool_spec: _ToolSpec | _Unset = UNSET
+    system_tool: Any = UNSET
+    cache_point: _Point | _Unset = UNSET
+
+
+class _Nothing(_Object):
+    pass
+
+
+class _Named(_Object):
+    name: str
+
+
+class _Choice(_Union):
+    auto: _Nothing | _Unset = UNSET
+    any: _Nothing | _Unset = UNSET
+    tool: _Named | _Unset = UNSET
+
+
+class _ToolConfig(_Object):
+    tools: Annotated[list[_Tool], msgspec.Meta(min_length=1)]
+    tool_choice: _Choice | None = None
+
+
+class _JsonSchema(msgspec.Struct):
+    schema: str
+
+    def __post_init__(self) -> None:
+        try:
+            json.loads(self.schema)
+        except ValueError:
+            raise ValueError("schema is not valid JSON.") from None
+
+
+class _Structure(_Object):
+    json_schema: _JsonSchema
+
+
+class _TextFormat(_Object):
+    type: Literal["json_schema"]
+    structure: _Structure
+
+
+class _Output(_Object):
+    text_format: _TextFormat | None = None
+    effort: Any = None
+
+
+class _Request(_History):
+    system: list[_SystemBlock] = []
+    inference_config: _Inference | _Unset = UNSET
+    tool_config: _ToolConfig | _Unset = UNSET
+    output_config: _Output | _Unset = UNSET
+    additional_model_request_fields: Any = None
+    guardrail_config: JsonObject | _Unset = UNSET
+    prompt_variables: JsonObject | _Unset = UNSET
+    additional_model_response_field_paths: list[Any] | _Unset = UNSET
+    request_metadata: JsonObject | _Unset = UNSET
+    performance_config: JsonObject | _Unset = UNSET
+    service_tier: JsonObject | _Unset = UNSET
+
+
+def _check_bytes(value: str) -> None:
+    try:
+        held = b64decode(value, validate=True)
+    except (binascii.Error, ValueError):
+        held = b""
+    if not held:
+        raise ValueError("expected base64 that is not empty")
+
+
+_LIMITS = {
+    ">=": "Member must have value greater than or equal to",
+    "<=": "Member must have value less than or equal to",
+    "length >=": "Member must have length greater than or equal to",
+    "length <=": "Member must have length less than or equal to",
+}
+
+
+def _refusal(fault: Fault) -> Refusal:
+    """Say a fault in the vendor's words, of which it has two forms."""
+    place = ".".join(map(str, fault.path))
+    above = "/".join(map(str, fault.path[:-1]))
+    match fault.kind:
+        case "missing":
+            return _malformed(f"#/{above}: required key [{fault.path[-1]}] not found")
+        case "unknown":
+            return _malformed(f"#/{above}: extraneous key [{fault.path[-1]}] is not permitted")
+        case "type":
+            return _malformed(f"#/{place.replace('.', '/')}: expected type: {fault.expected[0]}")
+        case "limit":
+            constraint = f"{_LIMITS[fault.limit]} {fault.bound.removesuffix('.0')}"
+        case "pattern":
+            constraint = f"Member must satisfy regular expression pattern: {fault.bound}"
+        case "value":
+            constraint = "Member must satisfy enum value set"
+        case _:
+            return Refusal(f"{place}: {fault.words}")
+    return Refusal(f"Value {fault.got!r} at '{place}' failed to satisfy constraint: {constraint}")
+
+
+def _malformed(message: str) -> Refusal:
+    return Refusal(f"Malformed input request: {message}, please reformat your input and try again.")
+
+
+# --- The rules that no field can declare.
 
 
 def check_converse_request(body: Any) -> JsonObject:  # Any: JSON of strangers
-    """Return the body of a request, all but its messages checked.
+    """Return the body of a request that the vendor takes.
 
     Raises:
         Refusal: The vendor refuses it.
     """
-    if not isinstance(body, dict):
-        malformed("expected an object")
-    for key, value in body.items():
-        if key not in _KINDS:
-            malformed(f"#: extraneous key [{key}] is not permitted")
-        if not isinstance(value, _KINDS[key]):
-            malformed(f"#/{key}: expected type: {_KINDS[key].__name__}")
-    if "messages" not in body:
-        refuse("The value at messages is missing: at least one message is required.")
-    _check_inference(body.get("inferenceConfig", {}))
-    points = _check_system(body.get("system", []))
-    if "toolConfig" in body:
-        points += _check_tools(body["toolConfig"])
-        _check_forced(body)
-    _check_output(body.get("outputConfig", {}))
-    points += _points_of(body["messages"])
-    if points > _MAX_CACHE_POINTS:
-        refuse(f"A maximum of {_MAX_CACHE_POINTS} cache points may be provided. Found {points}.")
-    return body
-
-
-def _check_inference(config: JsonObject) -> None:
-    for key in config:
-        if key not in ("maxTokens", "stopSequences", *_FRACTIONS):
-            malformed(f"#/inferenceConfig: extraneous key [{key}] is not permitted")
-    limit = config.get("maxTokens", 1)
-    if type(limit) is not int or limit < 1:
-        refuse(
-            "Value at 'inferenceConfig.maxTokens' failed to satisfy constraint: Member must have value greater than or equal to 1"
-        )
-    for key in _FRACTIONS:
-        value = config.get(key, 0)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
-            refuse(
-                f"Value at 'inferenceConfig.{key}' failed to satisfy constraint: Member must have value less than or equal to 1"
-            )
-    sequences = config.get("stopSequences", [])
-    if (
-        not isinstance(sequences, list)
-        or len(sequences) > _MAX_SEQUENCES
-        or not all(isinstance(one, str) and one for one in sequences)
-    ):
-        refuse("Value at 'inferenceConfig.stopSequences' failed to satisfy constraint: Member must not be empty")
-
-
-def _check_system(system: list[Any]) -> int:
-    """Check the instructions; return how many cache points stand there."""
-    points = 0
-    for index, block in enumerate(system):
-        kind, value = _union(block, ("text", "guardContent", "cachePoint"), f"system.{index}")
-        if kind == "text" and (not isinstance(value, str) or not value.strip()):
-            refuse(
-                f"The text field in the SystemContentBlock object at system.{index} is blank. Add text to the text field, and try again."
-            )
-        if kind == "cachePoint":
-            _check_point(value, f"system.{index}.cachePoint")
-            points += 1
-            if index == 0:
-                refuse("system.0.cachePoint: a cache point must stand behind what is to be cached.")
-    return points
-
-
-def _check_tools(config: JsonObject) -> int:
-    """Check the tools; return how many cache points stand among them."""
-    for key in config:
-        if key not in ("tools", "toolChoice"):
-            malformed(f"#/toolConfig: extraneous key [{key}] is not permitted")
-    tools = config.get("tools")
-    if not isinstance(tools, list) or not tools:
-        refuse(
-            "Value at 'toolConfig.tools' failed to satisfy constraint: Member must have length greater than or equal to 1"
-        )
-    names: list[str] = []
-    points = 0
-    for index, tool in enumerate(tools):
-        where = f"toolConfig.tools.{index}"
-        kind, value = _union(tool, ("toolSpec", "systemTool", "cachePoint"), where)
-        if kind == "toolSpec":
-            names.append(_tool_name(value, f"{where}.toolSpec"))
-        elif kind == "cachePoint":
-            _check_point(value, f"{where}.cachePoint")
-            points += 1
+    request = read(body, _Request, _refusal)
+    tools = request.tool_config.tools if request.tool_config is not UNSET else []
+    choice = request.tool_config.tool_choice if request.tool_config is not UNSET else None
+    names = [tool.tool_spec.name for tool in tools if tool.tool_spec is not UNSET]
     if len(set(names)) < len(names):
-        refuse("The toolConfig.tools contains duplicate tool names: every name must be unique.")
-    if "toolChoice" in config:
-        _check_choice(config["toolChoice"], names)
-    return points
-
-
-def _check_choice(choice: Any, names: list[str]) -> None:
-    kind, value = _union(choice, ("auto", "any", "tool"), "toolConfig.toolChoice")
-    if not isinstance(value, dict):
-        malformed(f"#/toolConfig/toolChoice/{kind}: expected type: JSONObject")
-    if kind == "tool" and value.get("name") not in names:
-        refuse(f"The toolChoice names the tool {value.get('name')!r}, which is not in toolConfig.tools.")
-    if kind != "tool" and value:
-        malformed(f"#/toolConfig/toolChoice/{kind}: extraneous key [{next(iter(value))}] is not permitted")
-
-
-def _tool_name(spec: Any, where: str) -> str:
-    if not isinstance(spec, dict):
-        malformed(f"#/{where}: expected type: JSONObject")
-    for key in spec:
-        if key not in ("name", "description", "inputSchema", "strict"):
-            malformed(f"#/{where}: extraneous key [{key}] is not permitted")
-    name = spec.get("name")
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
-        refuse(
-            f"Value {name!r} at '{where}.name' failed to satisfy constraint: Member must satisfy regular expression pattern: [a-zA-Z0-9_-]+"
+        raise Refusal("The toolConfig.tools contains duplicate tool names: every name must be unique.")
+    if choice is not None and choice.tool is not UNSET and choice.tool.name not in names:
+        raise Refusal(f"The toolChoice names the tool {choice.tool.name!r}, which is not in toolConfig.tools.")
+    if choice is not None and choice.auto is UNSET and _thinks(request.additional_model_request_fields):
+        raise Refusal(
+            "The model returned the following errors: Thinking may not be enabled when tool_choice forces tool use."
         )
-    if "description" in spec and (not isinstance(spec["description"], str) or not spec["description"]):
-        refuse(
-            f"Value at '{where}.description' failed to satisfy constraint: Member must have length greater than or equal to 1"
-        )
-    if not isinstance(spec.get("strict", False), bool):
-        malformed(f"#/{where}/strict: expected type: Boolean")
-    held = spec.get("inputSchema")
-    if not isinstance(held, dict) or list(held) != ["json"] or not isinstance(held["json"], dict):
-        refuse(f"The {where}.inputSchema must hold the member json, an object.")
-    if held["json"].get("type") != "object":
-        refuse(f"The value at {where}.inputSchema.json.type must be one of the following: object.")
-    if any(word in held["json"] for word in ("oneOf", "allOf", "anyOf")):
-        refuse(f"{where}.inputSchema.json: input_schema does not support oneOf, allOf, or anyOf at the top level")
-    return name
+    _check_first(request.system, "system")
+    contents: list[Sequence[Any]] = [tools, request.system, *(message.content for message in request.messages)]
+    points = sum(block.cache_point is not UNSET for blocks in contents for block in blocks)
+    if points > _MAX_CACHE_POINTS:
+        raise Refusal(f"A maximum of {_MAX_CACHE_POINTS} cache points may be provided. Found {points}.")
+    _check_messages(request.messages, has_tools=request.tool_config is not UNSET)
+    return cast("JsonObject", body)
 
 
-def _check_forced(body: JsonObject) -> None:
-    fields = body.get("additionalModelRequestFields")
+def _check_first(blocks: Sequence[Any], where: str) -> None:
+    if blocks and blocks[0].cache_point is not UNSET:
+        raise Refusal(f"{where}.0.cachePoint: a cache point must stand behind what is to be cached.")
+
+
+def _thinks(fields: Any) -> bool:
     thinking = (fields.get("thinking") or fields.get("reasoning_config")) if isinstance(fields, dict) else None
-    is_on = isinstance(thinking, dict) and thinking.get("type") == "enabled"
-    if is_on and ({"any", "tool"} & body["toolConfig"].get("toolChoice", {}).keys()):
-        refuse("The model returned the following errors: Thinking may not be enabled when tool_choice forces tool use.")
-
-
-def _check_output(config: JsonObject) -> None:
-    for key in config:
-        if key not in ("textFormat", "effort"):
-            malformed(f"#/outputConfig: extraneous key [{key}] is not permitted")
-    match config.get("textFormat"):
-        case None:
-            return
-        case {"type": "json_schema", "structure": {"jsonSchema": {"schema": str(schema)}}}:
-            try:
-                json.loads(schema)
-            except ValueError:
-                refuse("outputConfig.textFormat.structure.jsonSchema.schema is not valid JSON.")
-        case _:
-            refuse("outputConfig.textFormat must be of the type json_schema, with a schema as text.")
-
-
-def _points_of(messages: list[Any]) -> int:
-    contents = (message.get("content") for message in messages if isinstance(message, dict))
-    return sum(
-        "cachePoint" in block
-        for content in contents
-        if isinstance(content, list)
-        for block in content
-        if isinstance(block, dict)
-    )
-
-
-def _check_point(point: Any, where: str) -> None:
-    """Check one cache point."""
-    if not isinstance(point, dict) or point.get("type") != "default" or point.get("ttl", "5m") not in ("5m", "1h"):
-        refuse(f"Value at '{where}' failed to satisfy constraint: type must be default, and ttl 5m or 1h")
-
-
-def _union(value: Any, members: tuple[str, ...], where: str) -> tuple[str, Any]:
-    """Return the one member of a union that is set, and its value."""
-    if not isinstance(value, dict):
-        malformed(f"#/{where}: expected type: JSONObject")
-    for key in value:
-        if key not in members:
-            malformed(f"#/{where}: extraneous key [{key}] is not permitted")
-    if len(value) != 1:
-        malformed(f"#/{where}: exactly one member of the union must be set, found {len(value)}")
-    return next(iter(value.items()))
-
-
-# --- Pairing in Bedrock Converse: refuse a history whose calls and results do not match. Repairs nothing.
-
-_ID = re.compile(r"[a-zA-Z0-9_.:-]{1,64}")
-_DOCUMENT_NAME = re.compile(r"(?!.*\s\s)[a-zA-Z0-9\s()\[\]-]{1,200}")
-
-_SPOKEN = {
-    "user": frozenset(
-        {"text", "image", "document", "video", "audio", "toolResult", "guardContent", "cachePoint", "searchResult"}
-    ),
-    "assistant": frozenset(
-        {"text", "toolUse", "toolResult", "reasoningContent", "citationsContent", "cachePoint", "image"}
-    ),
-}
-_SHOWN = frozenset({"text", "json", "image", "document", "video", "searchResult"})
-"""What a result may hold."""
-_FORMATS = {
-    "image": frozenset({"png", "jpeg", "gif", "webp"}),
-    "document": frozenset({"pdf", "csv", "doc", "docx", "xls", "xlsx", "html", "txt", "md"}),
-    "video": frozenset({"mkv", "mov", "mp4", "webm", "flv", "mpeg", "mpg", "wmv", "three_gp"}),
-}
+    return isinstance(thinking, dict) and thinking.get("type") == "enabled"
 
 
 @checked
@@ -298,214 +376,76 @@ def check_converse_history(messages: Any, *, has_tools: bool = True) -> None:  #
     Raises:
         Refusal: The history is not one that the vendor takes; the first fault in order.
     """
-    if not isinstance(messages, list) or not messages:
-        refuse("The messages field is empty. Add at least one message, and try again.")
-    before = ""
+    _check_messages(read({"messages": messages}, _History, _refusal).messages, has_tools=has_tools)
+
+
+def _check_messages(messages: list[_User | _Assistant], *, has_tools: bool) -> None:
+    """Check who speaks when, and that each call has its result in the message after it."""
+    if not isinstance(messages[0], _User):
+        raise Refusal(
+            "A conversation must start with a user message. Try again with a conversation that starts with a user message."
+        )
     asked: list[str] = []
     seen: set[str] = set()
-    names: list[str] = []
     for index, message in enumerate(messages):
-        role, content = _message(message, index)
-        if role == before:
-            refuse(
+        if index and type(message) is type(messages[index - 1]):
+            raise Refusal(
                 f"A conversation must alternate between user and assistant roles. Make sure the conversation alternates between user and assistant roles and try again. (messages.{index})"
             )
-        if not before and role != "user":
-            refuse(
-                "A conversation must start with a user message. Try again with a conversation that starts with a user message."
-            )
-        kinds = [
-            _check_block(block, role, f"messages.{index}.content.{place}", names) for place, block in enumerate(content)
-        ]
-        _check_company(kinds, index)
-        if not has_tools and {"toolUse", "toolResult"} & set(kinds):
-            refuse("The toolConfig field must be defined when using toolUse and toolResult content blocks.")
-        if role == "user":
-            _check_results(content, asked, index)
+        _check_first(message.content, f"messages.{index}.content")
+        if isinstance(message, _User):
+            _check_user(message, asked, index)
             asked = []
         else:
-            asked = _calls(content, seen)
-        before = role
-    if len(set(names)) < len(names):
-        refuse("Messages contain duplicate document file names. Rename the documents and try again.")
+            asked = _calls(message, seen)
+    _check_documents(messages)
     if asked:
-        refuse(
+        raise Refusal(
             f"Expected toolResult blocks at messages.{len(messages)}.content for the following Ids: {', '.join(asked)}"
         )
+    blocks = [block for message in messages if isinstance(message, _User) for block in message.content]
+    if not has_tools and (seen or any(block.tool_result is not UNSET for block in blocks)):
+        raise Refusal("The toolConfig field must be defined when using toolUse and toolResult content blocks.")
 
 
-def _message(message: Any, index: int) -> tuple[str, list[Any]]:
-    if not isinstance(message, dict) or message.keys() - {"role", "content"}:
-        malformed(f"#/messages/{index}: only role and content are permitted")
-    role, content = message.get("role"), message.get("content")
-    if role not in ("user", "assistant"):
-        refuse(
-            f"Value {role!r} at 'messages.{index}.role' failed to satisfy constraint: Member must satisfy enum value set: [user, assistant]"
-        )
-    if not isinstance(content, list) or not content:
-        refuse(
-            f"The content field in the Message object at messages.{index} is empty. Add a ContentBlock object to the content field and try again."
-        )
-    return str(role), content
-
-
-def _check_block(block: Any, role: str, where: str, names: list[str]) -> str:
-    """Check one block; return its kind, and note the name of a document."""
-    kind, value = _union_in_history(block, where)
-    if kind not in _SPOKEN[role]:
-        refuse(f"The {kind} block at {where} is not permitted in a message of the {role}.")
-    match kind:
-        case "text":
-            _check_text(value, where)
-        case "toolUse":
-            _check_call(value, f"{where}.toolUse")
-        case "toolResult" if role == "user":
-            _check_result(value, f"{where}.toolResult", names)
-        case "reasoningContent":
-            _check_thought(value, f"{where}.reasoningContent")
-        case "image" | "document" | "video":
-            _check_media(kind, value, f"{where}.{kind}", names)
-        case "cachePoint":
-            _check_pairing_point(value, f"{where}.cachePoint")
-    return kind
-
-
-def _check_company(kinds: list[str], index: int) -> None:
-    """Check what may not stand alone, or first."""
-    if "document" in kinds and "text" not in kinds:
-        refuse(f"The message at messages.{index} holds a document and no text. Add a text block, and try again.")
-    if kinds[0] == "cachePoint":
-        refuse(f"messages.{index}.content.0.cachePoint: a cache point must stand behind what is to be cached.")
-
-
-def _check_text(value: Any, where: str) -> None:
-    if not isinstance(value, str):
-        malformed(f"#/{where}/text: expected type: String")
-    if not value.strip():
-        refuse(
-            f"The text field in the ContentBlock object at {where} is blank. Add text to the text field, and try again."
-        )
-
-
-def _check_call(value: Any, where: str) -> None:
-    _check_members(value, {"toolUseId": str, "name": str, "input": dict}, frozenset({"type"}), where)
-    _check_id(value["toolUseId"], where)
-    if not _NAME.fullmatch(value["name"]):
-        refuse(
-            f"Value {value['name']!r} at '{where}.name' failed to satisfy constraint: Member must satisfy regular expression pattern: [a-zA-Z0-9_-]+"
-        )
-
-
-def _check_result(value: Any, where: str, names: list[str]) -> None:
-    _check_members(value, {"toolUseId": str, "content": list}, frozenset({"status", "type"}), where)
-    _check_id(value["toolUseId"], where)
-    if value.get("status", "success") not in ("success", "error"):
-        refuse(
-            f"Value at '{where}.status' failed to satisfy constraint: Member must satisfy enum value set: [success, error]"
-        )
-    for place, shown in enumerate(value["content"]):
-        inside = f"{where}.content.{place}"
-        kind, held = _union_in_history(shown, inside)
-        if kind not in _SHOWN:
-            refuse(f"The {kind} block at {inside} is not permitted in a result.")
-        if kind == "text":
-            _check_text(held, inside)
-        elif kind in _FORMATS:
-            _check_media(kind, held, f"{inside}.{kind}", names)
-
-
-def _check_thought(value: Any, where: str) -> None:
-    kind, held = _union_in_history(value, where)
-    match kind:
-        case "reasoningText":
-            _check_members(held, {"text": str}, frozenset({"signature"}), f"{where}.{kind}")
-            if not held.get("signature"):
-                refuse(f"{where}.reasoningText.signature: Invalid `signature` in `thinking` block")
-        case "redactedContent":
-            _check_bytes(held, f"{where}.{kind}")
-        case _:
-            malformed(f"#/{where}: extraneous key [{kind}] is not permitted")
-
-
-def _check_media(kind: str, value: Any, where: str, names: list[str]) -> None:
-    needed: dict[str, type] = {"format": str, "source": dict, **({"name": str} if kind == "document" else {})}
-    _check_members(value, needed, frozenset({"context", "citations"}), where)
-    if value["format"] not in _FORMATS[kind]:
-        refuse(
-            f"Value {value['format']!r} at '{where}.format' failed to satisfy constraint: Member must satisfy enum value set: {sorted(_FORMATS[kind])}"
-        )
-    source, held = _union_in_history(value["source"], f"{where}.source")
-    if source == "bytes":
-        _check_bytes(held, f"{where}.source.bytes")
-    elif source not in ("s3Location", "text", "content"):
-        malformed(f"#/{where}/source: extraneous key [{source}] is not permitted")
-    if kind == "document":
-        if not _DOCUMENT_NAME.fullmatch(value["name"]):
-            refuse(
-                "The document file name can only contain alphanumeric characters, whitespace characters, hyphens, parentheses, and square brackets. The name can't contain more than one consecutive whitespace character."
-            )
-        names.append(value["name"])
-
-
-def _check_pairing_point(point: Any, where: str) -> None:
-    if not isinstance(point, dict) or point.get("type") != "default" or point.get("ttl", "5m") not in ("5m", "1h"):
-        refuse(f"Value at '{where}' failed to satisfy constraint: type must be default, and ttl 5m or 1h")
-
-
-def _check_bytes(value: Any, where: str) -> None:
-    try:
-        held = b64decode(value, validate=True) if isinstance(value, str) else b""
-    except binascii.Error:
-        held = b""
-    if not held:
-        malformed(f"#/{where}: expected base64 that is not empty")
-
-
-def _check_members(value: Any, needed: dict[str, type], others: frozenset[str], where: str) -> None:
-    if not isinstance(value, dict):
-        malformed(f"#/{where}: expected type: JSONObject")
-    for name, kind in needed.items():
-        if not isinstance(value.get(name), kind):
-            malformed(f"#/{where}/{name}: expected type: {kind.__name__}")
-    for name in value.keys() - needed.keys() - others:
-        malformed(f"#/{where}: extraneous key [{name}] is not permitted")
-
-
-def _check_id(call_id: str, where: str) -> None:
-    if not _ID.fullmatch(call_id):
-        refuse(
-            f"Value {call_id!r} at '{where}.toolUseId' failed to satisfy constraint: Member must satisfy regular expression pattern: [a-zA-Z0-9_.:-]+"
-        )
-
-
-# --- calls and results -----------------------------------------------------------------------------------------------
-
-
-def _calls(content: list[JsonObject], seen: set[str]) -> list[str]:
-    asked = [str(block["toolUse"]["toolUseId"]) for block in content if "toolUse" in block]
+def _calls(message: _Assistant, seen: set[str]) -> list[str]:
+    """Return the ids of the calls that wait for a result: the vendor answers what it ran itself in the same message."""
+    asked = [block.tool_use.tool_use_id for block in message.content if block.tool_use is not UNSET]
     for call_id in asked:
         if call_id in seen:
-            refuse(f"messages: `tool_use` ids must be unique; found {call_id} twice")
+            raise Refusal(f"messages: `tool_use` ids must be unique; found {call_id} twice")
         seen.add(call_id)
-    answered = {block["toolResult"].get("toolUseId") for block in content if "toolResult" in block}
-    return [call_id for call_id in asked if call_id not in answered]  # what the vendor ran itself is answered there
+    own = {block.tool_result.get("toolUseId") for block in message.content if block.tool_result is not UNSET}
+    return [call_id for call_id in asked if call_id not in own]
 
 
-def _check_results(content: list[JsonObject], asked: list[str], index: int) -> None:
-    given = [block["toolResult"]["toolUseId"] for block in content if "toolResult" in block]
+def _check_user(message: _User, asked: list[str], index: int) -> None:
+    given = [block.tool_result.tool_use_id for block in message.content if block.tool_result is not UNSET]
     if len(given) > len(asked):
-        refuse(
+        raise Refusal(
             f"The number of toolResult blocks at messages.{index}.content exceeds the number of toolUse blocks of previous turn."
         )
-    missing = [call_id for call_id in asked if call_id not in given]
-    if missing:
-        refuse(f"Expected toolResult blocks at messages.{index}.content for the following Ids: {', '.join(missing)}")
+    if missing := [call_id for call_id in asked if call_id not in given]:
+        raise Refusal(
+            f"Expected toolResult blocks at messages.{index}.content for the following Ids: {', '.join(missing)}"
+        )
 
 
-def _union_in_history(value: Any, where: str) -> tuple[str, Any]:
-    if not isinstance(value, dict) or len(value) != 1:
-        malformed(f"#/{where}: exactly one member of the union must be set")
-    return next(iter(value.items()))
+def _check_documents(messages: list[_User | _Assistant]) -> None:
+    names: list[str] = []
+    for index, message in enumerate(messages):
+        if not isinstance(message, _User):
+            continue
+        spoken = [block.document.name for block in message.content if block.document is not UNSET]
+        results = [block.tool_result.content for block in message.content if block.tool_result is not UNSET]
+        names += spoken
+        names += [block.document.name for shown in results for block in shown if block.document is not UNSET]
+        if spoken and all(block.text is UNSET for block in message.content):
+            raise Refusal(
+                f"The message at messages.{index} holds a document and no text. Add a text block, and try again."
+            )
+    if len(set(names)) < len(names):
+        raise Refusal("Messages contain duplicate document file names. Rename the documents and try again.")
 
 
 # --- Bedrock Converse: how the dialect says a turn, streamed or whole. Knows no fault of the wire and no socket.
@@ -540,9 +480,7 @@ class Converse:
         return self
 
     def check(self, body: Any) -> JsonObject:  # Any: JSON of strangers
-        checked = check_converse_request(body)
-        check_converse_history(checked.get("messages"), has_tools="toolConfig" in checked)
-        return checked
+        return check_converse_request(body)
 
     def answer(self, turn: Turn, body: JsonObject, *, number: int, ids: Iterator[str]) -> Answer:
         whole = {
