@@ -14,8 +14,8 @@ from itertools import count
 from pathlib import Path
 
 from treadle import Effect, RuleSet, Tool, ToolCall, file_tools, scoped, shell_tool, writing_tools
+from treadle.permissions.lines import resolved
 from treadle.permissions.policies import decide
-from treadle.permissions.views import resolved
 from treadle.sessions.session import Session
 from treadle.tools import CheckedCall
 

@@ -13,8 +13,7 @@ from pathlib import Path
 
 from treadle import Agent, Budget, open_journal, open_session, tool
 from treadle.events import MessageAdded
-from treadle.journals.store.rows import rows_of
-from treadle.journals.store.sums import chain
+from treadle.journals.backend import chain, rows_of
 from treadle.messages import Text, ToolCall, Usage, user_message
 from treadle.ports import Journal, ModelEnd, ModelRequest
 

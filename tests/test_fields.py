@@ -17,7 +17,7 @@ from treadle import Budget, ConfigurationError
 from treadle.events import RunFinished
 from treadle.fields import NamedOptions, checked, explained, kind_of
 
-EXPLAINED = "treadle.sessions.explanation"
+EXPLAINED = "treadle.sessions.explain"
 FACES = ("treadle", "treadle.testing", EXPLAINED, *(f"treadle.{noun}" for noun in NOUNS))
 
 

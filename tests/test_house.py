@@ -329,7 +329,7 @@ async def test_one_call_enters_few_files():
     with Entered(begin="Execution.execute", end="Finisher.finished") as entered:
         await ask()
 
-    assert {"engine/tool_calls/execution.py", "engine/tool_calls/finishing.py"} <= entered.files
+    assert {"engine/tool_calls/execution.py", "engine/tool_calls/checking.py"} <= entered.files
     assert len(entered.files) <= FILES_OF_A_CALL, sorted(entered.files)
 
 

@@ -16,7 +16,7 @@ from treadle.events import (
 )
 from treadle.messages import Finish, Message, ToolCall
 from treadle.state import SessionState
-from treadle.state.standing import sums
+from treadle.state.session import sums
 from treadle.tools import CallStatus, Effect, ToolResult
 
 LOOK = ToolCall(id="c1", name="look", arguments="{}")

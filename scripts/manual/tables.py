@@ -15,7 +15,7 @@ from manual.names import PROJECT, find, module_names, sentence
 from treadle.budgets import Budget, Guards, Price
 from treadle.cli.input import options
 from treadle.cli.input.config import _NOT_FOR_PROJECTS, KEYS, Layer, Profile, Redaction
-from treadle.cli.input.config_schema import worker_limit
+from treadle.cli.input.settings import worker_limit
 from treadle.events import AnyEvent
 from treadle.providers.vendors import VENDORS
 from treadle.stops import EXIT_IN_DOUBT, EXIT_NOT_STORED, EXIT_SESSION_HELD, EXIT_USAGE, Status, StopReason, exit_code

@@ -11,16 +11,16 @@ if TYPE_CHECKING:
     from treadle.agents.contracts import ToolFinding as ToolFinding
     from treadle.agents.contracts import check_tools as check_tools
     from treadle.agents.contracts import load_tool_examples as load_tool_examples
-    from treadle.agents.definitions import Subagent as Subagent
-    from treadle.agents.definitions import load_subagents as load_subagents
+    from treadle.agents.goals import Goal as Goal
     from treadle.agents.goals import GoalResult as GoalResult
     from treadle.agents.goals import GoalWork as GoalWork
+    from treadle.agents.goals import StopRules as StopRules
+    from treadle.agents.goals import load_goal as load_goal
     from treadle.agents.goals import run_goal as run_goal
-    from treadle.agents.objectives import Goal as Goal
-    from treadle.agents.objectives import StopRules as StopRules
-    from treadle.agents.objectives import load_goal as load_goal
     from treadle.agents.registry import Agents as Agents
     from treadle.agents.run import Run as Run
+    from treadle.agents.subagents import Subagent as Subagent
+    from treadle.agents.subagents import load_subagents as load_subagents
     from treadle.agents.subagents import subagent_tool as subagent_tool
     from treadle.budgets import Budget as Budget
     from treadle.budgets import Guards as Guards
@@ -30,17 +30,17 @@ if TYPE_CHECKING:
     from treadle.context.compaction import Tiers as Tiers
     from treadle.context.compilers import CurrentTrace as CurrentTrace
     from treadle.context.compilers import Injected as Injected
+    from treadle.context.compilers import Labelled as Labelled
     from treadle.context.compilers import Redacted as Redacted
     from treadle.context.compilers import Sections as Sections
     from treadle.context.compilers import WholeHistory as WholeHistory
     from treadle.context.compilers import Window as Window
     from treadle.context.handoff import Handoff as Handoff
-    from treadle.context.labels import Labelled as Labelled
     from treadle.drivers.native import NativeDriver as NativeDriver
     from treadle.drivers.react import ReActDecision as ReActDecision
     from treadle.drivers.react import ReActDriver as ReActDriver
     from treadle.drivers.scripted import ScriptedDriver as ScriptedDriver
-    from treadle.engine.reports import RunResult as RunResult
+    from treadle.engine.spec import RunResult as RunResult
     from treadle.errors import AgentChanged as AgentChanged
     from treadle.errors import ApprovalExpired as ApprovalExpired
     from treadle.errors import ConfigurationError as ConfigurationError
@@ -69,26 +69,26 @@ if TYPE_CHECKING:
     from treadle.errors import UnknownDoubt as UnknownDoubt
     from treadle.errors import UnknownInput as UnknownInput
     from treadle.errors import UnknownSession as UnknownSession
-    from treadle.hooks.envelope import envelope as envelope
+    from treadle.hooks import envelope as envelope
     from treadle.messages import Message as Message
     from treadle.messages import ToolCall as ToolCall
-    from treadle.permissions.callbacks import can_use_tool as can_use_tool
     from treadle.permissions.consent import is_answered as is_answered
+    from treadle.permissions.modes import RuleSet as RuleSet
+    from treadle.permissions.modes import can_use_tool as can_use_tool
+    from treadle.permissions.modes import scoped as scoped
     from treadle.permissions.policies import allow as allow
     from treadle.permissions.policies import ask as ask
     from treadle.permissions.policies import default_decision as default_decision
     from treadle.permissions.policies import deny as deny
     from treadle.permissions.policies import draft as draft
     from treadle.permissions.policies import first_of as first_of
-    from treadle.permissions.scopes import RuleSet as RuleSet
-    from treadle.permissions.scopes import scoped as scoped
     from treadle.ports import Hook as Hook
     from treadle.ports import HookContext as HookContext
     from treadle.ports import ModelFacts as ModelFacts
     from treadle.ports import OpenToolset as OpenToolset
     from treadle.ports import Toolset as Toolset
     from treadle.ports import ToolsetContext as ToolsetContext
-    from treadle.providers.http.endpoint import Timeouts as Timeouts
+    from treadle.providers.http.answer import Timeouts as Timeouts
     from treadle.providers.recorded import RecordingModel as RecordingModel
     from treadle.providers.recorded import ReplayModel as ReplayModel
     from treadle.redaction import Redactor as Redactor
@@ -100,18 +100,18 @@ if TYPE_CHECKING:
     from treadle.resolve import open_session as open_session
     from treadle.resolve import resolve_model as resolve_model
     from treadle.resolve import with_fallback as with_fallback
+    from treadle.resolve.archives import SessionFault as SessionFault
+    from treadle.resolve.archives import check_sessions as check_sessions
     from treadle.resolve.archives import expire_sessions as expire_sessions
     from treadle.resolve.archives import import_session as import_session
     from treadle.resolve.archives import list_doubts as list_doubts
-    from treadle.resolve.checking import SessionFault as SessionFault
-    from treadle.resolve.checking import check_sessions as check_sessions
     from treadle.resolve.command_hooks import command_hooks as command_hooks
     from treadle.sandboxes.confinement import Confinement as Confinement
     from treadle.sandboxes.processes import run_process as run_process
     from treadle.sandboxes.runners import Bubblewrap as Bubblewrap
     from treadle.sandboxes.runners import Landlock as Landlock
     from treadle.sandboxes.runners import find_sandbox as find_sandbox
-    from treadle.sessions.explanation import Explanation as Explanation
+    from treadle.sessions.explain import Explanation as Explanation
     from treadle.sessions.session import Session as Session
     from treadle.state import Approval as Approval
     from treadle.state import Doubt as Doubt
@@ -122,8 +122,8 @@ if TYPE_CHECKING:
     from treadle.stops import EXIT_USAGE as EXIT_USAGE
     from treadle.stops import StopReason as StopReason
     from treadle.stops import exit_code as exit_code
-    from treadle.tooling.callables import FunctionTool as FunctionTool
     from treadle.tooling.decorators import tool as tool
+    from treadle.tooling.functions import FunctionTool as FunctionTool
     from treadle.tools import Answer as Answer
     from treadle.tools import CheckedCall as CheckedCall
     from treadle.tools import Command as Command
@@ -142,10 +142,9 @@ if TYPE_CHECKING:
     from treadle.tools import ToolOutput as ToolOutput
     from treadle.tools import ToolResult as ToolResult
     from treadle.tools import Unknown as Unknown
-    from treadle.toolsets.approving import ProgramApprover as ProgramApprover
     from treadle.toolsets.artifacts import artifact_tool as artifact_tool
-    from treadle.toolsets.asking import ask_user_tool as ask_user_tool
     from treadle.toolsets.fetch import fetch_tool as fetch_tool
+    from treadle.toolsets.fetch import http_rejection as http_rejection
     from treadle.toolsets.files import file_tools as file_tools
     from treadle.toolsets.files import writing_tools as writing_tools
     from treadle.toolsets.guidance import FolderInstructions as FolderInstructions
@@ -155,7 +154,6 @@ if TYPE_CHECKING:
     from treadle.toolsets.guidance import find_skills as find_skills
     from treadle.toolsets.guidance import folder_instructions as folder_instructions
     from treadle.toolsets.guidance import skill_tool as skill_tool
-    from treadle.toolsets.http_answers import http_rejection as http_rejection
     from treadle.toolsets.mcp.files import McpEntry as McpEntry
     from treadle.toolsets.mcp.files import mcp_entries as mcp_entries
     from treadle.toolsets.mcp.files import mcp_servers as mcp_servers
@@ -164,30 +162,32 @@ if TYPE_CHECKING:
     from treadle.toolsets.notes import notes_tools as notes_tools
     from treadle.toolsets.on_demand import OnDemand as OnDemand
     from treadle.toolsets.operations import operation as operation
-    from treadle.toolsets.planning import exit_plan_tool as exit_plan_tool
-    from treadle.toolsets.reshaped import Filtered as Filtered
-    from treadle.toolsets.reshaped import Prefixed as Prefixed
-    from treadle.toolsets.reshaped import Renamed as Renamed
-    from treadle.toolsets.reshaped import RequireApproval as RequireApproval
-    from treadle.toolsets.reshaped import ToolList as ToolList
-    from treadle.toolsets.reshaped import VisibleWhen as VisibleWhen
-    from treadle.toolsets.shared import Shared as Shared
     from treadle.toolsets.shell.background import ShellTools as ShellTools
     from treadle.toolsets.shell.tool import shell_tool as shell_tool
+    from treadle.toolsets.todos import ask_user_tool as ask_user_tool
+    from treadle.toolsets.todos import exit_plan_tool as exit_plan_tool
     from treadle.toolsets.todos import todo_tool as todo_tool
-    from treadle.workers.carrying import AgentMaker as AgentMaker
+    from treadle.toolsets.wrappers import Filtered as Filtered
+    from treadle.toolsets.wrappers import Prefixed as Prefixed
+    from treadle.toolsets.wrappers import ProgramApprover as ProgramApprover
+    from treadle.toolsets.wrappers import Renamed as Renamed
+    from treadle.toolsets.wrappers import RequireApproval as RequireApproval
+    from treadle.toolsets.wrappers import Shared as Shared
+    from treadle.toolsets.wrappers import ToolList as ToolList
+    from treadle.toolsets.wrappers import VisibleWhen as VisibleWhen
+    from treadle.workers.health import SessionLogFilter as SessionLogFilter
     from treadle.workers.limits import Limit as Limit
-    from treadle.workers.logs import SessionLogFilter as SessionLogFilter
     from treadle.workers.presence import WorkerInfo as WorkerInfo
     from treadle.workers.presence import list_workers as list_workers
     from treadle.workers.queued import PgQueuerDispatcher as PgQueuerDispatcher
-    from treadle.workers.stranding import StrandedSession as StrandedSession
-    from treadle.workers.stranding import stranded_sessions as stranded_sessions
     from treadle.workers.submitting import TaskResult as TaskResult
     from treadle.workers.submitting import follow as follow
     from treadle.workers.submitting import result as result
     from treadle.workers.submitting import submit as submit
+    from treadle.workers.worker import AgentMaker as AgentMaker
+    from treadle.workers.worker import StrandedSession as StrandedSession
     from treadle.workers.worker import Worker as Worker
+    from treadle.workers.worker import stranded_sessions as stranded_sessions
 
 _HOMES = {
     "Agent": "agents.agent",
@@ -212,11 +212,11 @@ _HOMES = {
     "EXIT_SESSION_HELD": "stops",
     "EXIT_USAGE": "stops",
     "Effect": "tools",
-    "Explanation": "sessions.explanation",
-    "Filtered": "toolsets.reshaped",
+    "Explanation": "sessions.explain",
+    "Filtered": "toolsets.wrappers",
     "FolderInstructions": "toolsets.guidance",
-    "FunctionTool": "tooling.callables",
-    "Goal": "agents.objectives",
+    "FunctionTool": "tooling.functions",
+    "Goal": "agents.goals",
     "GoalResult": "agents.goals",
     "GoalWork": "agents.goals",
     "GuidanceFile": "toolsets.guidance",
@@ -227,7 +227,7 @@ _HOMES = {
     "Injected": "context.compilers",
     "InvalidArguments": "errors",
     "JournalError": "errors",
-    "Labelled": "context.labels",
+    "Labelled": "context.compilers",
     "Landlock": "sandboxes.runners",
     "McpEntry": "toolsets.mcp.files",
     "McpTools": "toolsets.mcp.toolset",
@@ -241,8 +241,8 @@ _HOMES = {
     "NothingToResume": "errors",
     "OnDemand": "toolsets.on_demand",
     "OpenToolset": "ports",
-    "Prefixed": "toolsets.reshaped",
-    "ProgramApprover": "toolsets.approving",
+    "Prefixed": "toolsets.wrappers",
+    "ProgramApprover": "toolsets.wrappers",
     "Preview": "tools",
     "Price": "budgets",
     "ProcessResult": "tools",
@@ -252,16 +252,16 @@ _HOMES = {
     "Redacted": "context.compilers",
     "Redactor": "redaction",
     "Rejected": "errors",
-    "Renamed": "toolsets.reshaped",
+    "Renamed": "toolsets.wrappers",
     "ReplayModel": "providers.recorded",
-    "RequireApproval": "toolsets.reshaped",
+    "RequireApproval": "toolsets.wrappers",
     "Review": "tools",
     "Risk": "tools",
-    "RuleSet": "permissions.scopes",
+    "RuleSet": "permissions.modes",
     "Run": "agents.run",
     "RunCompleted": "errors",
     "RunHandedOver": "errors",
-    "RunResult": "engine.reports",
+    "RunResult": "engine.spec",
     "SandboxUnavailable": "errors",
     "ScriptedDriver": "drivers.scripted",
     "Sections": "context.compilers",
@@ -269,35 +269,35 @@ _HOMES = {
     "SessionConflict": "errors",
     "SessionError": "errors",
     "SessionExists": "errors",
-    "SessionFault": "resolve.checking",
+    "SessionFault": "resolve.archives",
     "SessionHeld": "errors",
     "SessionMoved": "errors",
     "SessionNotActive": "errors",
-    "Shared": "toolsets.shared",
+    "Shared": "toolsets.wrappers",
     "ShellTools": "toolsets.shell.background",
-    "AgentMaker": "workers.carrying",
+    "AgentMaker": "workers.worker",
     "Limit": "workers.limits",
     "PgQueuerDispatcher": "workers.queued",
-    "SessionLogFilter": "workers.logs",
-    "StrandedSession": "workers.stranding",
+    "SessionLogFilter": "workers.health",
+    "StrandedSession": "workers.worker",
     "TaskResult": "workers.submitting",
     "Worker": "workers.worker",
     "WorkerInfo": "workers.presence",
     "follow": "workers.submitting",
     "list_workers": "workers.presence",
     "result": "workers.submitting",
-    "stranded_sessions": "workers.stranding",
+    "stranded_sessions": "workers.worker",
     "submit": "workers.submitting",
     "Skill": "toolsets.guidance",
     "SkillsFound": "toolsets.guidance",
     "StopReason": "stops",
-    "StopRules": "agents.objectives",
-    "Subagent": "agents.definitions",
+    "StopRules": "agents.goals",
+    "Subagent": "agents.subagents",
     "Subject": "tools",
     "Summarize": "context.compaction",
     "Suspended": "state",
     "Tiers": "context.compaction",
-    "Timeouts": "providers.http.endpoint",
+    "Timeouts": "providers.http.answer",
     "Tool": "tools",
     "ToolCall": "messages",
     "ToolContext": "tools",
@@ -305,7 +305,7 @@ _HOMES = {
     "ToolError": "errors",
     "ToolExample": "tools",
     "ToolFinding": "agents.contracts",
-    "ToolList": "toolsets.reshaped",
+    "ToolList": "toolsets.wrappers",
     "ToolOutput": "tools",
     "ToolResult": "tools",
     "Toolset": "ports",
@@ -318,25 +318,25 @@ _HOMES = {
     "UnknownDoubt": "errors",
     "UnknownInput": "errors",
     "UnknownSession": "errors",
-    "VisibleWhen": "toolsets.reshaped",
+    "VisibleWhen": "toolsets.wrappers",
     "WholeHistory": "context.compilers",
     "Window": "context.compilers",
     "allow": "permissions.policies",
     "artifact_tool": "toolsets.artifacts",
-    "ask_user_tool": "toolsets.asking",
-    "exit_plan_tool": "toolsets.planning",
+    "ask_user_tool": "toolsets.todos",
+    "exit_plan_tool": "toolsets.todos",
     "notes_tools": "toolsets.notes",
     "todo_tool": "toolsets.todos",
     "ask": "permissions.policies",
-    "can_use_tool": "permissions.callbacks",
+    "can_use_tool": "permissions.modes",
     "check_tools": "agents.contracts",
     "load_tool_examples": "agents.contracts",
-    "check_sessions": "resolve.checking",
+    "check_sessions": "resolve.archives",
     "command_hooks": "resolve.command_hooks",
     "default_decision": "permissions.policies",
     "deny": "permissions.policies",
     "draft": "permissions.policies",
-    "envelope": "hooks.envelope",
+    "envelope": "hooks",
     "exit_code": "stops",
     "expire_sessions": "resolve.archives",
     "fetch_tool": "toolsets.fetch",
@@ -345,14 +345,14 @@ _HOMES = {
     "find_skills": "toolsets.guidance",
     "first_of": "permissions.policies",
     "folder_instructions": "toolsets.guidance",
-    "http_rejection": "toolsets.http_answers",
+    "http_rejection": "toolsets.fetch",
     "import_session": "resolve.archives",
     "is_answered": "permissions.consent",
     "known_facts": "resolve",
     "known_models": "resolve",
     "list_doubts": "resolve.archives",
-    "load_goal": "agents.objectives",
-    "load_subagents": "agents.definitions",
+    "load_goal": "agents.goals",
+    "load_subagents": "agents.subagents",
     "local_servers": "resolve",
     "mcp_entries": "toolsets.mcp.files",
     "mcp_server": "toolsets.mcp.toolset",
@@ -364,7 +364,7 @@ _HOMES = {
     "resolve_model": "resolve",
     "run_goal": "agents.goals",
     "run_process": "sandboxes.processes",
-    "scoped": "permissions.scopes",
+    "scoped": "permissions.modes",
     "shell_tool": "toolsets.shell.tool",
     "skill_tool": "toolsets.guidance",
     "subagent_tool": "agents.subagents",

@@ -6,9 +6,9 @@ import pytest
 from jsonschema import Draft202012Validator
 from tests.cli.conftest import PAYING
 
-from treadle.cli.consent import confinement_of
 from treadle.cli.input.options import Options
 from treadle.cli.input.settings import settings_of
+from treadle.cli.running import confinement_of
 
 WHOLE = """
 model = "demo"

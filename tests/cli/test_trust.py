@@ -12,7 +12,7 @@ import pytest
 
 from treadle.cli.input.options import Options
 from treadle.cli.input.settings import settings_of
-from treadle.cli.making import make_agent
+from treadle.cli.running import make_agent
 from treadle.ports import Moment
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import treadle as package
-from treadle.cli.output.wording import for_terminal
+from treadle.cli.output.text import for_terminal
 from treadle.testing import MockProvider, Turn
 
 PYTHON = re.compile(

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from treadle.concurrency.collecting import full_collections_put_off
+from treadle.concurrency import full_collections_put_off
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from treadle import Agent, Budget, Tool
-from treadle.concurrency.turns import LettingGo
+from treadle.concurrency import LettingGo
 from treadle.testing import ScriptedModel, call, text
 
 

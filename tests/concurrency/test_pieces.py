@@ -1,6 +1,6 @@
 """Pieces: a text that arrives in very many pieces."""
 
-from treadle.concurrency.pieces import Pieces
+from treadle.concurrency import Pieces
 
 
 def test_a_million_pieces_are_one_text_and_few_objects():

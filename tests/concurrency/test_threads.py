@@ -4,7 +4,7 @@ import asyncio
 import gc
 from typing import Any
 
-from treadle.concurrency.threads import Threads
+from treadle.concurrency import Threads
 
 
 def fails() -> None:

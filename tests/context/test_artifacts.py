@@ -24,9 +24,9 @@ from treadle import (
     resolve_model,
     with_fallback,
 )
-from treadle.context.shortening import shares
+from treadle.context.compilers import shares
 from treadle.drivers.react import ReActDriver
-from treadle.engine.model_calls.usage import estimate
+from treadle.engine.model_calls.purse import estimate
 from treadle.engine.rules.bounds import bound
 from treadle.errors import ModelRejected, ModelUnavailable
 from treadle.events import ContextCompacted, ContractViolated, ToolFinished, artifacts_of

@@ -177,7 +177,7 @@ def test_whatever_the_history_each_call_has_one_result_right_behind_it(messages:
 
 
 def test_a_compaction_is_stored_with_words_that_every_journal_can_hold() -> None:
-    from treadle.engine.model_calls.texts import encodable_message
+    from treadle.engine.model_calls.purse import encodable_message
 
     parts = (Text("a\ud800b"), Thinking(text="c\udfffd"), ToolCall(id="c", name="n\ud800", arguments='{"a":"\ud800"}'))
     message = Message(role="assistant", parts=parts, origin="m")

@@ -8,8 +8,15 @@ from driver_tools import ANYTHING, NUMBER
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from treadle.drivers.react.decisions import DecisionForm, DecisionUnfit, OutputMode, ReActDecision, check_decision
-from treadle.drivers.react.transcript import Transcript, observed
+from treadle.drivers.react import (
+    DecisionForm,
+    DecisionUnfit,
+    OutputMode,
+    ReActDecision,
+    Transcript,
+    check_decision,
+    observed,
+)
 from treadle.messages import Media, Message, Result, Text, ToolCall, user_message
 from treadle.ports import ToolSpec
 

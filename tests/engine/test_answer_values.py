@@ -8,15 +8,13 @@ import pytest
 
 from treadle import Answer, ConfigurationError, Decision
 from treadle.engine.hooks import _raised, denied_stop
-from treadle.engine.model_calls.answers import CONTINUE, Answers, has_ignored_choice, ignored_choice_stop
-from treadle.engine.model_calls.asides import _whole
-from treadle.engine.model_calls.compacting import _fault_of
-from treadle.engine.model_calls.texts import encodable_call, encodable_part
-from treadle.engine.model_calls.usage import add_costs, count_tokens, estimate
-from treadle.engine.tool_calls.approving import _as_answer
-from treadle.engine.tool_calls.batch import Proposal
-from treadle.engine.tool_calls.conditions import DoneCondition
+from treadle.engine.model_calls.compacting import _fault_of, _whole
+from treadle.engine.model_calls.purse import add_costs, count_tokens, encodable_call, encodable_part, estimate
+from treadle.engine.model_calls.requests import CONTINUE, Answers, has_ignored_choice, ignored_choice_stop
+from treadle.engine.tool_calls.checking import Proposal
+from treadle.engine.tool_calls.execution import DoneCondition
 from treadle.engine.tool_calls.invocation import BatchTime
+from treadle.engine.tool_calls.planning import _as_answer
 from treadle.errors import ModelRejected
 from treadle.events import ModelFinished
 from treadle.messages import Finish, Media, Message, Result, Text, ToolCall, user_message

@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from treadle.budgets import Guards
-from treadle.engine.rules.progress import Progress
-from treadle.engine.rules.tries import NOT_STARTED, Tries
+from treadle.engine.rules.tries import NOT_STARTED, Progress, Tries
 from treadle.events import CallDecided, ToolStarted
 from treadle.messages import ToolCall
 from treadle.state import CallState

@@ -10,7 +10,7 @@ import pytest
 from treadle import Agent, Budget, Run, Session, Tool, ToolContext, allow, open_session
 from treadle.engine.interrupts import Interrupt
 from treadle.journals.sqlite import SqliteJournal
-from treadle.sessions.reading import events_of_all
+from treadle.sessions.explain import events_of_all
 from treadle.stops import Stop, StopReason
 from treadle.testing import FakeClock, Gate, ScriptedModel, call, text
 from treadle.tools import JsonObject, ToolResult

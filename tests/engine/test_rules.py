@@ -7,8 +7,8 @@ import msgspec
 import pytest
 
 from pipeline_tools import Recorder, checked_call, read, tool_of
-from treadle.engine.rules import retries
-from treadle.engine.rules.scheduling import conflicts, group, named_resources
+from treadle.engine.rules import failures as retries
+from treadle.engine.rules.bounds import conflicts, group, named_resources
 from treadle.engine.rules.tries import Repetition
 from treadle.engine.tool_calls import refusals
 from treadle.errors import ModelError, ModelUnavailable, Rejected, Transient

@@ -8,7 +8,7 @@ import pytest
 from invariants import check_session
 from loop_tools import ANYTHING, echo_tool
 from treadle import Agent, Budget, Session, Tool, ToolContext, allow, ask, open_session
-from treadle.engine.reports import RunResult
+from treadle.engine.spec import RunResult
 from treadle.testing import ScriptedModel, call, text
 from treadle.tools import JsonObject
 

@@ -10,15 +10,15 @@ import pytest
 from pipeline_tools import act, checked_call, read
 from treadle.budgets import Spent
 from treadle.engine.model_calls.response import ResponseCollector
-from treadle.engine.reports import _cached_share, _child, _usage
-from treadle.engine.tool_calls.late import LateCalls, _shown
-from treadle.engine.tool_calls.siblings import Siblings
+from treadle.engine.spec import _cached_share, _child, _usage
+from treadle.engine.tool_calls.execution import Siblings
+from treadle.engine.tool_calls.invocation import LateCalls, _shown
 from treadle.events import ModelDelta
 from treadle.messages import ToolCall, Usage
 from treadle.ports import ModelRequest
 from treadle.state import ChildState
 from treadle.tools import CallStatus, CheckedCall, ToolResult
-from treadle.validation.compiling import _OffsetOptional
+from treadle.validation.schema import _OffsetOptional
 
 
 async def nothing(arguments: Any, ctx: Any) -> Any:

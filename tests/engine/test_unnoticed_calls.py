@@ -21,7 +21,7 @@ from pipeline_tools import (
     types,
 )
 from treadle import Agent, Budget, Command, Decision, ProcessResult, Tool
-from treadle.engine.rules.scheduling import claims_alone, conflicts
+from treadle.engine.rules.bounds import claims_alone, conflicts
 from treadle.events import AnyEvent
 from treadle.testing import Gate, ScriptedModel, Turn, call, text
 from treadle.tools import CheckedCall

@@ -7,7 +7,7 @@ import pytest
 
 from pipeline_tools import raising, read, run_calls, types
 from treadle import Agent, Budget, Rejected, Tool, ToolCall, ToolContext, open_session
-from treadle.engine.model_calls.naming import CallNames, ResponseCalls
+from treadle.engine.model_calls.response import CallNames, ResponseCalls
 from treadle.errors import JournalError
 from treadle.journals.memory import MemoryJournal
 from treadle.testing import FaultyJournal, ScriptedModel, call

@@ -10,7 +10,7 @@ from treadle import Agent, NoSuchPoint, ask, deny, file_tools, open_session
 from treadle.engine.rules.bounds import bound_encoded
 from treadle.engine.tool_calls import refusals
 from treadle.messages import ToolCall
-from treadle.permissions.required import with_approval
+from treadle.permissions.modes import with_approval
 from treadle.ports import Decision
 from treadle.testing import ScriptedModel, call
 from treadle.tools import CallStatus

@@ -4,7 +4,7 @@ from collections.abc import Collection
 
 import pytest
 
-from treadle.engine.model_calls.naming import Collected, ResponseCalls
+from treadle.engine.model_calls.response import Collected, ResponseCalls
 from treadle.messages import Part, Text, ToolCall
 
 

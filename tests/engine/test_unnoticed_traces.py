@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from treadle.engine.traces import link_runs, traced_origin
+from treadle.engine.spec import link_runs, traced_origin
 from treadle.events import AnyEvent
 from treadle.state import RunState
 

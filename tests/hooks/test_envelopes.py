@@ -6,7 +6,7 @@ from invariants import check_session
 from pipeline_tools import read, results, run_calls
 from treadle import ToolOutput
 from treadle.errors import ConfigurationError
-from treadle.hooks.envelope import envelope
+from treadle.hooks import envelope
 from treadle.messages import Media
 from treadle.testing import call
 

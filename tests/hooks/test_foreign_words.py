@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from treadle.resolve.foreign_words import EVENTS, FIELDS, MODES, TOOLS, UNUSED_EVENTS
+from treadle.resolve.command_hooks import EVENTS, FIELDS, MODES, TOOLS, UNUSED_EVENTS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "hooks.md").read_text()
 

@@ -31,7 +31,7 @@ from treadle.events import (
 )
 from treadle.journals.memory import MemoryJournal
 from treadle.journals.postgres import PostgresJournal
-from treadle.journals.postgres.schema import VERSION
+from treadle.journals.postgres.link import VERSION
 from treadle.journals.sqlite import SqliteJournal, open_sqlite
 from treadle.messages import Finish, Message, ToolCall, user_message
 from treadle.ports import DueItem, Journal

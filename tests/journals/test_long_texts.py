@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.journals.journal_events import one_of_each
 
 from treadle.events import AnyEvent, MessageAdded, decode_event, encode_event
-from treadle.events.long_texts import decode_slowly
+from treadle.events.codec import decode_slowly
 from treadle.messages import Message, Text
 
 LONG = 300_000

@@ -16,8 +16,7 @@ from journal_events import kept_session, notes, one_of_each, whole_session
 from treadle.errors import JournalError
 from treadle.events import SessionChanged
 from treadle.journals.sqlite import SqliteJournal, open_sqlite
-from treadle.journals.sqlite.migration import backup_of, migrate
-from treadle.journals.sqlite.schema import STEPS, VERSION, build
+from treadle.journals.sqlite.journal import STEPS, VERSION, backup_of, build, migrate
 from treadle.sessions.session import fold
 
 CORPUS = Path(__file__).parent / "corpus"
@@ -26,7 +25,7 @@ V1 = CORPUS / "v1.sqlite"
 KILLED = """
 import os, signal, sqlite3, sys
 from pathlib import Path
-from treadle.journals.sqlite.migration import migrate
+from treadle.journals.sqlite.journal import migrate
 
 path, moment = Path(sys.argv[1]), sys.argv[2]
 connection = sqlite3.connect(path, isolation_level=None)

@@ -25,7 +25,7 @@ from treadle import Agent, open_journal, open_session, tool
 from treadle.errors import ConfigurationError, JournalError, SessionConflict, SessionHeld
 from treadle.events import AnyEvent
 from treadle.journals.postgres import PostgresJournal, open_postgres
-from treadle.journals.postgres.schema import VERSION
+from treadle.journals.postgres.link import VERSION
 from treadle.state import LeftCancellation, LeftMessage
 from treadle.testing import ScriptedModel, Turn, call, text
 

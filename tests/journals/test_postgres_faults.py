@@ -7,8 +7,7 @@ pytest.importorskip("psycopg", reason="a journal in PostgreSQL needs the extra `
 import psycopg
 from psycopg import errors
 
-from treadle.journals.postgres.address import Address
-from treadle.journals.postgres.faults import describe
+from treadle.journals.postgres.link import Address, describe
 
 ADDRESS = Address(parameters={}, location="postgresql://db/agents", secrets=("hunter2",))
 

@@ -17,8 +17,8 @@ from pooling_proxy import PoolingProxy
 from postgres_server import PostgresServer, connect
 from treadle import Agent, open_session
 from treadle.errors import JournalError, SessionConflict
+from treadle.journals.backend import chained
 from treadle.journals.postgres import PostgresJournal, open_postgres
-from treadle.journals.store.sums import chained
 from treadle.testing import ScriptedModel, text
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from silent_proxy import SilentProxy
 from postgres_server import PostgresServer
 from treadle import Agent, open_session, tool
 from treadle.budgets import Budget
-from treadle.engine.reports import RunResult
+from treadle.engine.spec import RunResult
 from treadle.errors import JournalError, TreadleError
 from treadle.journals.postgres import PostgresJournal, open_postgres
 from treadle.ports import Journal
@@ -215,7 +215,7 @@ async def create_patiently(journal: Journal) -> None:
 
 async def run_held(journal: Journal, payment: Payment) -> RunResult:
     agent = Agent(ScriptedModel([call("pay"), text("Paid.")]), tools=[payment.tool])
-    from treadle.resolve.system import SystemClock, SystemRandomness
+    from treadle.resolve.journals import SystemClock, SystemRandomness
     from treadle.sessions.session import Session
     from treadle.state import SessionState
 

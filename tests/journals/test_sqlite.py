@@ -22,8 +22,7 @@ from journal_events import fold, note, notes, one_of_each, whole_session
 from treadle.errors import JournalError, SessionConflict
 from treadle.events import AnyEvent, BudgetReached, RunFinished
 from treadle.journals.sqlite import SqliteJournal, open_sqlite
-from treadle.journals.sqlite.files import open_reader, open_still, open_writer
-from treadle.journals.sqlite.schema import VERSION
+from treadle.journals.sqlite.journal import VERSION, open_reader, open_still, open_writer
 from treadle.ports import SessionInfo
 from treadle.state import LeftCancellation, LeftMessage
 

@@ -9,10 +9,9 @@ from pipeline_tools import Recorder, tool_of
 from treadle.events import ApprovalAnswered, CallDecided, ToolStarted
 from treadle.messages import ToolCall
 from treadle.permissions import consent
-from treadle.permissions.globs import cleaned, covering_globs, fits, folded, lexical, reaches
-from treadle.permissions.modes import in_mode
+from treadle.permissions.modes import in_mode, with_approval
 from treadle.permissions.policies import stricter
-from treadle.permissions.required import with_approval
+from treadle.permissions.rules import cleaned, covering_globs, fits, folded, lexical, reaches
 from treadle.ports import Decision
 from treadle.state import IN_DOUBT, Approval, CallState, Doubt
 from treadle.tools import CheckedCall, Effect, JsonObject

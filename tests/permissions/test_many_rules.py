@@ -14,8 +14,7 @@ from treadle import deny, file_tools, shell_tool
 from treadle.permissions.lines import judged
 from treadle.permissions.policies import NamedPolicy
 from treadle.resolve import memory_session
-from treadle.toolsets.files.root import Root
-from treadle.toolsets.files.watching import Watched
+from treadle.toolsets.files.root import Root, Watched
 
 OTHERS = [f"read(path=unrelated{n}/**)" for n in range(40)]
 """Rules beside the one that is tested, so that it has to be found among them."""

@@ -7,7 +7,7 @@ import pytest
 
 from pipeline_tools import Recorder, tool_of
 from treadle.messages import ToolCall
-from treadle.permissions.protection import with_protection
+from treadle.permissions.modes import with_protection
 from treadle.ports import Decision
 from treadle.tools import CheckedCall
 

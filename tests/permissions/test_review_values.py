@@ -7,7 +7,7 @@ import pytest
 
 from pipeline_tools import checked_call, tool_of
 from treadle import Decision, shell_tool
-from treadle.permissions.reviews import escaped, offered_rules, review_of
+from treadle.permissions.consent import escaped, offered_rules, review_of
 from treadle.tools import CheckedCall, Preview, Review, Subject
 
 

@@ -29,7 +29,7 @@ from treadle import (
     todo_tool,
     writing_tools,
 )
-from treadle.permissions.unmatched import OWN_TOOLS
+from treadle.permissions.policies import OWN_TOOLS
 from treadle.testing import ScriptedModel, call, text
 from treadle.tools import Subject
 

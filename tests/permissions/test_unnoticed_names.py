@@ -6,7 +6,7 @@ import pytest
 
 from pipeline_tools import run_calls, statuses
 from treadle import allow, deny, file_tools, first_of
-from treadle.permissions.names import NameIndex
+from treadle.permissions.policies import NameIndex
 from treadle.testing import call
 
 

@@ -6,8 +6,7 @@ import pytest
 
 from pipeline_tools import Recorder, act, checked_call, run_calls, statuses, types
 from treadle import Decision, RuleSet, allow, can_use_tool, deny, first_of, open_session, scoped, shell_tool
-from treadle.permissions.names import _MAX_KEPT, NameIndex
-from treadle.permissions.policies import UNDECIDED
+from treadle.permissions.policies import _MAX_KEPT, UNDECIDED, NameIndex
 from treadle.testing import call
 
 CALL = checked_call(act(Recorder()))

@@ -7,11 +7,9 @@ import pytest
 from pipeline_tools import Recorder, act, checked_call, run_calls, statuses, types
 from treadle import Tool, allow, ask, deny, draft, first_of, shell_tool
 from treadle.errors import ConfigurationError
-from treadle.permissions.globs import covering_globs
-from treadle.permissions.index import RuleIndex
 from treadle.permissions.lines import judged
-from treadle.permissions.policies import held_to_port
-from treadle.permissions.rules import Rule
+from treadle.permissions.policies import RuleIndex, held_to_port
+from treadle.permissions.rules import Rule, covering_globs
 from treadle.ports import Decision
 from treadle.resolve import memory_session
 from treadle.shell.judging import analyse

@@ -3,8 +3,8 @@
 import pytest
 
 from treadle.cli.output.text import one_line
-from treadle.permissions.reviews import escaped
-from treadle.toolsets.mcp.texts import visible
+from treadle.permissions.consent import escaped
+from treadle.toolsets.mcp.servers import visible
 
 # Default_Ignorable_Code_Point of Unicode 16.0, from DerivedCoreProperties.txt.
 IGNORABLE = [

@@ -9,9 +9,8 @@ import pytest
 
 from pipeline_tools import checked_call
 from treadle import Agent, allow, open_session, shell_tool, writing_tools
-from treadle.permissions.modes import in_mode
+from treadle.permissions.modes import in_mode, with_protection
 from treadle.permissions.policies import decide
-from treadle.permissions.protection import with_protection
 from treadle.resolve import memory_session
 from treadle.testing import ScriptedModel, call, text
 

@@ -37,10 +37,9 @@ from treadle.messages import (
 from treadle.mock.dialects.anthropic import anthropic_events
 from treadle.ports import CallReady, ModelEnd, ModelPart, ModelRequest, TextDelta, ThinkingDelta, ToolSpec
 from treadle.providers.anthropic import Anthropic
+from treadle.providers.anthropic.request import input_schema, strict_schema
 from treadle.providers.anthropic.response import AnthropicResponse
-from treadle.providers.anthropic.schema import input_schema, strict_schema
-from treadle.providers.http.reading import AnswerError
-from treadle.providers.http.sse import SseReader
+from treadle.providers.http.reading import AnswerError, SseReader
 from treadle.testing import MockProvider, Turn, call, text
 
 MODEL = "claude-sonnet-4-5"

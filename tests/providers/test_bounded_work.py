@@ -12,8 +12,8 @@ from treadle import resolve_model
 from treadle.errors import IncompleteStream, ModelError, ModelResponseInvalid
 from treadle.messages import Message, Text
 from treadle.ports import ModelEnd, ModelRequest
-from treadle.providers.http.sse import MAX_BARREN_BYTES, SseReader
-from treadle.providers.http.unpacking import PIECE_BYTES, unpacker_for
+from treadle.providers.http.answer import PIECE_BYTES, unpacker_for
+from treadle.providers.http.reading import MAX_BARREN_BYTES, SseReader
 
 MIB = 1024 * 1024
 ASK = ModelRequest(messages=(Message(role="user", parts=(Text("go"),)),))

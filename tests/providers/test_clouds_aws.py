@@ -15,8 +15,8 @@ from cloud_child import ask
 
 from treadle import Agent, resolve_model
 from treadle.errors import ConfigurationError, MissingCredential
-from treadle.providers.clouds.asked import Asked, Reached
 from treadle.providers.clouds.aws import AwsSignatures, converse_door, invoke_door
+from treadle.providers.clouds.fetching import Asked, Reached
 from treadle.testing import MockProvider, Turn
 
 ARN = "arn:aws:bedrock:eu-west-1:123456789012:application-inference-profile/abc"

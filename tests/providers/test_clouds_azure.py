@@ -13,8 +13,8 @@ from treadle import Agent, Budget, resolve_model
 from treadle.errors import ConfigurationError, MissingCredential, ModelUnavailable
 from treadle.messages import user_message
 from treadle.ports import ModelRequest
-from treadle.providers.clouds.asked import Asked, Reached
 from treadle.providers.clouds.azure import chat_door, responses_door
+from treadle.providers.clouds.fetching import Asked, Reached
 from treadle.testing import MockProvider, Turn
 
 HOST = "https://name.openai.azure.com"

@@ -16,10 +16,9 @@ from treadle import Agent, resolve_model, tool
 from treadle.errors import ConfigurationError, MissingCredential, ModelUnavailable
 from treadle.messages import user_message
 from treadle.ports import ModelRequest
-from treadle.providers.clouds.asked import Asked, Reached
-from treadle.providers.clouds.fetching import Token, TokenCredentials
+from treadle.providers.clouds.fetching import Asked, Reached, Token, TokenCredentials
 from treadle.providers.clouds.google import claude_door, gemini_door
-from treadle.providers.http.door import Outgoing
+from treadle.providers.http.client import Outgoing
 from treadle.testing import MockProvider, call
 
 REQUEST = Outgoing(url="http://127.0.0.1/", content_type="application/json", body=b"{}")

@@ -15,7 +15,7 @@ from treadle.messages import Text, ToolCall
 from treadle.ports import CallReady, ModelEnd, ModelRequest
 from treadle.testing import ScriptedModel
 from treadle.validation import NotJson, parse_arguments
-from treadle.validation.characters import damaged_json, is_damaged, joined, repaired
+from treadle.validation.plain import damaged_json, is_damaged, joined, repaired
 
 MARK = "DAMAGE"
 """Stands for the damage in a stream that is still text."""

@@ -21,7 +21,7 @@ from treadle.errors import (
 from treadle.messages import Finish, user_message
 from treadle.mock.dialects.shared import event_frame, exception_frame, frame
 from treadle.ports import ModelEnd, ModelPart, ModelRequest
-from treadle.providers.http.event_stream import EventStreamReader
+from treadle.providers.http.reading import EventStreamReader
 from treadle.testing import MockProvider, Turn
 
 START = event_frame("messageStart", b'{"role":"assistant"}')

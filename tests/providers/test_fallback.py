@@ -7,7 +7,7 @@ import pytest
 
 from loop_tools import Unpriced
 from treadle import Agent, Budget, ConfigurationError, Tool, ToolContext, open_session, resolve_model, with_fallback
-from treadle.concurrency.breakers import Breaker
+from treadle.concurrency import Breaker
 from treadle.messages import Usage
 from treadle.providers.fallback import FallbackModel
 from treadle.providers.prices import list_price

@@ -25,11 +25,9 @@ from treadle.messages import Finish, Media, Message, Opaque, Result, Text, Think
 from treadle.mock.dialects.gemini import check_gemini_history, check_gemini_request
 from treadle.ports import CallReady, ModelEnd, ModelPart, ModelRequest, TextDelta, ThinkingDelta, ToolSpec
 from treadle.providers.gemini import Gemini, Timeouts
-from treadle.providers.gemini.names import gemini_name
+from treadle.providers.gemini.request import gemini_name, gemini_schema
 from treadle.providers.gemini.response import GeminiResponse
-from treadle.providers.gemini.schema import gemini_schema
-from treadle.providers.http.reading import AnswerError
-from treadle.providers.http.sse import SseReader
+from treadle.providers.http.reading import AnswerError, SseReader
 from treadle.resolve import resolve_model
 from treadle.testing import MockProvider, Turn
 from treadle.testing import call as scripted_call

@@ -20,8 +20,7 @@ from treadle.mock.dialects.shared import event_frame, exception_frame
 from treadle.ports import CallReady, ModelEnd, ModelPart
 from treadle.providers.anthropic.response import InvokedResponse
 from treadle.providers.bedrock.response import ConverseResponse
-from treadle.providers.http.event_stream import EventStreamReader
-from treadle.providers.http.reading import AnswerError, Response
+from treadle.providers.http.reading import AnswerError, EventStreamReader, Response
 from treadle.tools import JsonObject
 
 MUTATIONS = int(os.environ.get("TREADLE_MUTATIONS", "400"))

@@ -14,8 +14,7 @@ from treadle.errors import ModelError
 from treadle.mock.dialects.cohere import cohere_events
 from treadle.ports import ModelPart
 from treadle.providers.cohere.response import CohereResponse
-from treadle.providers.http.reading import AnswerError
-from treadle.providers.http.sse import SseReader
+from treadle.providers.http.reading import AnswerError, SseReader
 from treadle.tools import JsonObject
 
 CITED = {"start": 0, "end": 4, "text": "Grüß", "sources": [{"type": "tool", "id": "a:0"}], "type": "TEXT_CONTENT"}

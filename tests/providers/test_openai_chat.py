@@ -50,11 +50,10 @@ from treadle.messages import (
 )
 from treadle.mock.dialects.openai_chat import check_chat_request
 from treadle.ports import CallReady, ModelEnd, ModelPart, ModelRequest, TextDelta, ThinkingDelta, ToolSpec
-from treadle.providers.http.reading import AnswerError
-from treadle.providers.http.sse import SseReader
+from treadle.providers.http.reading import AnswerError, SseReader
 from treadle.providers.openai_chat import OpenAIChat, Timeouts
 from treadle.providers.openai_chat.response import ChatResponse
-from treadle.providers.payload.arguments import ObjectEnd
+from treadle.providers.payload import ObjectEnd
 
 ASK = ModelRequest(messages=(user_message("hi"),))
 GREP = ToolSpec(

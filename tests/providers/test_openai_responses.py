@@ -43,12 +43,11 @@ from treadle.messages import (
 from treadle.mock.dialects.openai_responses import Responses
 from treadle.mock.dialects.shared import check_strict_schema
 from treadle.ports import CallReady, ModelEnd, ModelPart, ModelRequest, TextDelta, ThinkingDelta, ToolSpec
-from treadle.providers.http.reading import AnswerError
-from treadle.providers.http.sse import SseReader
+from treadle.providers.http.reading import AnswerError, SseReader
 from treadle.providers.openai_responses import OpenAIResponses, Timeouts
 from treadle.providers.openai_responses.request import ResponsesRequests
 from treadle.providers.openai_responses.response import ResponsesResponse
-from treadle.providers.payload.schemas import object_schema, strict_schema
+from treadle.providers.payload import object_schema, strict_schema
 from treadle.testing import MockProvider, Turn
 from treadle.testing import call as scripted
 

@@ -11,7 +11,7 @@ from treadle import Agent, Tool
 from treadle.mock.dialects.shared import check_strict_schema
 from treadle.providers.openai_chat import OpenAIChat
 from treadle.providers.openai_responses import OpenAIResponses
-from treadle.providers.payload.schemas import strict_schema, without_absent
+from treadle.providers.payload import strict_schema, without_absent
 
 PLACE = {"type": "object", "properties": {"city": {"type": "string"}, "zip": {"type": "string"}}, "required": ["city"]}
 SCHEMA = {

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from treadle.errors import ModelResponseInvalid
-from treadle.providers.http.sse import SseReader
+from treadle.providers.http.reading import SseReader
 
 
 def read(*chunks: bytes) -> list[bytes]:

@@ -11,7 +11,7 @@ from chat_server import Script, answer, json_answer, serving
 from treadle import Agent, RunResult, resolve_model
 from treadle.budgets import Budget
 from treadle.messages import Finish
-from treadle.providers.http.wordings import ENDINGS, WORDINGS, Wording
+from treadle.providers.http.failures import ENDINGS, WORDINGS, Wording
 from treadle.providers.vendors import VENDORS
 from treadle.tools import JsonObject
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Protocol
 import pytest
 
 from treadle import Agent, Budget, Rejected, Session, Tool, resolve_model
-from treadle.engine.reports import RunResult
+from treadle.engine.spec import RunResult
 from treadle.events import Event, ModelFailed
 from treadle.messages import Media
 from treadle.testing import MockProvider, RecordedRequest, Turn

@@ -21,8 +21,7 @@ from treadle.mock.dialects.shared import event_frame
 from treadle.ports import CallReady, ModelEnd, ModelPart, ModelRequest, TextDelta
 from treadle.providers.anthropic.response import InvokedResponse
 from treadle.providers.bedrock.response import ConverseResponse
-from treadle.providers.http.event_stream import EventStreamReader
-from treadle.providers.http.reading import Response
+from treadle.providers.http.reading import EventStreamReader, Response
 from treadle.testing import MockProvider, Turn
 from treadle.tools import JsonObject
 

@@ -15,7 +15,7 @@ from treadle.messages import Finish, Part, Text, Thinking, ToolCall, Usage, user
 from treadle.mock.dialects.cohere import cohere_events
 from treadle.ports import CallReady, ModelEnd, ModelPart, ModelRequest, TextDelta, ThinkingDelta
 from treadle.providers.cohere.response import CohereResponse
-from treadle.providers.http.sse import SseReader
+from treadle.providers.http.reading import SseReader
 from treadle.testing import MockProvider, Turn
 from treadle.tools import JsonObject
 

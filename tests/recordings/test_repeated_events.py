@@ -9,14 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from treadle.engine.model_calls.naming import Collected, ResponseCalls
+from treadle.engine.model_calls.response import Collected, ResponseCalls
 from treadle.errors import ModelError
 from treadle.messages import ToolCall
 from treadle.ports import CallReady, ModelEnd
 from treadle.providers.anthropic.response import AnthropicResponse
 from treadle.providers.gemini.response import GeminiResponse
-from treadle.providers.http.reading import AnswerError, Response
-from treadle.providers.http.sse import SseReader
+from treadle.providers.http.reading import AnswerError, Response, SseReader
 from treadle.providers.openai_chat.response import ChatResponse
 from treadle.providers.openai_responses.response import ResponsesResponse
 

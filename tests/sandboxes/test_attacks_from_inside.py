@@ -17,7 +17,7 @@ import pytest
 
 from treadle import Landlock
 from treadle.sandboxes import launcher
-from treadle.sandboxes.filtering import call_filter, closed_for_age
+from treadle.sandboxes.runners import call_filter, closed_for_age
 
 HERE = Path(__file__).parent
 pytest.importorskip("tree_sitter_bash")

@@ -19,8 +19,7 @@ import pytest
 from treadle.errors import ConfigurationError, SandboxUnavailable
 from treadle.sandboxes import launcher
 from treadle.sandboxes.confinement import Confinement
-from treadle.sandboxes.runners import Bubblewrap, Landlock, find_sandbox
-from treadle.sandboxes.starting import FAILED, MARKS, started
+from treadle.sandboxes.runners import FAILED, MARKS, Bubblewrap, Landlock, find_sandbox, started
 from treadle.tools import Command, ProcessResult
 from treadle.tools.protected import SEALED
 

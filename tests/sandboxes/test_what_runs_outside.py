@@ -16,8 +16,7 @@ from typing import Any
 import pytest
 
 from treadle.sandboxes import launcher
-from treadle.sandboxes.configured import configured_names
-from treadle.sandboxes.confinement import Confinement
+from treadle.sandboxes.confinement import Confinement, configured_names
 from treadle.sandboxes.runners import Bubblewrap, Landlock
 from treadle.tools import Command, ProcessResult
 
@@ -294,7 +293,7 @@ WITHIN_LANDLOCK = """
 import os, sys
 from treadle.cli.main import main
 from treadle.sandboxes import launcher
-from treadle.sandboxes.filtering import call_filter
+from treadle.sandboxes.runners import call_filter
 plan = {"readable": ["/"], "writable": [sys.argv[1]], "devices": ["/dev/null"], "network": False}
 launcher._libc.prctl(38, 1, 0, 0, 0)
 launcher._confine_files(plan)

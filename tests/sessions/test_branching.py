@@ -13,7 +13,7 @@ from treadle.messages import ToolCall, user_message
 from treadle.ports import Journal
 from treadle.resolve.archives import import_session
 from treadle.state import SessionState
-from treadle.state.standing import sums
+from treadle.state.session import sums
 from treadle.testing import ScriptedModel, call, text
 from treadle.tools import Effect, JsonObject
 

@@ -15,7 +15,7 @@ from treadle.journals.memory import MemoryJournal
 from treadle.journals.sqlite import SqliteJournal
 from treadle.ports import InboxMessage, Journal
 from treadle.sessions.session import fold
-from treadle.state.standing import sums
+from treadle.state.session import sums
 from treadle.testing import ScriptedModel, call, text
 from treadle.tools import JsonObject
 

@@ -34,7 +34,7 @@ from treadle.events import ToolResolved
 from treadle.journals.memory import MemoryJournal
 from treadle.journals.sqlite import SqliteJournal
 from treadle.ports import Journal
-from treadle.state.doubts import resolution_message
+from treadle.state.calls import resolution_message
 from treadle.testing import Gate, ScriptedModel, call, text
 from treadle.tools import JsonObject
 

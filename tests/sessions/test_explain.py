@@ -49,8 +49,7 @@ from treadle.events import (
 from treadle.journals.memory import MemoryJournal
 from treadle.messages import Message, Text, Thinking, ToolCall, Usage, user_message
 from treadle.ports import Journal
-from treadle.sessions.explain import explain
-from treadle.sessions.explanation import (
+from treadle.sessions.explain import (
     Approved,
     Aside,
     Changed,
@@ -60,6 +59,7 @@ from treadle.sessions.explanation import (
     Stopped,
     Tried,
     Used,
+    explain,
 )
 from treadle.testing import ScriptedModel, call, text
 from treadle.tools import CallStatus, JsonObject, ToolResult

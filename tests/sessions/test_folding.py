@@ -47,13 +47,11 @@ from treadle.events import (
     ToolSuspended,
 )
 from treadle.messages import Finish, Message, Text, ToolCall, Usage, user_message
-from treadle.permissions.views import facts_in, granted_in
-from treadle.sessions.checkpoints import fold, take_in
+from treadle.permissions.lines import facts_in, granted_in
+from treadle.sessions.maintenance import fold, take_in
 from treadle.sessions.views import CompiledView, ReadOnlyView
 from treadle.state import BUDGET_EXCEEDED, CallState, SessionState
-from treadle.state.adding_up import add_up
-from treadle.state.facts import Facts
-from treadle.state.standing import sums
+from treadle.state.session import Facts, add_up, sums
 from treadle.tools import CallStatus, Effect, ToolResult
 
 PAY = ToolCall(id="c1", name="pay", arguments="{}")

@@ -14,14 +14,13 @@ import pytest
 
 from treadle import Agent, Budget, Tool, allow, open_journal, open_session
 from treadle.events import AnyEvent, SessionChanged, artifacts_of
+from treadle.journals.backend import append_of
 from treadle.journals.memory import MemoryJournal
 from treadle.journals.sqlite.statements import purge
-from treadle.journals.store.appends import append_of
 from treadle.ports import Journal
 from treadle.redaction import Redactor
-from treadle.sessions.checkpoints import effects_after, find_point, fold
 from treadle.sessions.explain import explain
-from treadle.sessions.transfer import Parcel, pack, pack_redacted
+from treadle.sessions.maintenance import Parcel, effects_after, find_point, fold, pack, pack_redacted
 from treadle.testing import ScriptedModel, call, text
 
 FEW, TIMES = 30, 4

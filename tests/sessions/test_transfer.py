@@ -40,10 +40,9 @@ from treadle.journals.sqlite import SqliteJournal
 from treadle.messages import user_message
 from treadle.ports import Journal
 from treadle.redaction import Redactor
-from treadle.sessions.checkpoints import fold
-from treadle.sessions.transfer import Parcel, pack, pack_redacted, unpack
+from treadle.sessions.maintenance import Parcel, fold, pack, pack_redacted, unpack
 from treadle.state import inbox_message
-from treadle.state.standing import sums
+from treadle.state.session import sums
 from treadle.testing import FaultyJournal, ScriptedModel, call, text
 from treadle.tools import JsonObject
 
@@ -104,7 +103,7 @@ async def test_every_beginning_of_a_session_folds_to_the_same_state_after_export
 
 
 def _own(events: Sequence[AnyEvent]) -> list[AnyEvent]:
-    from treadle.sessions.checkpoints import renamed
+    from treadle.sessions.maintenance import renamed
 
     return renamed(events, "s")
 

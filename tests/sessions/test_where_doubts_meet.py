@@ -30,7 +30,7 @@ from treadle import (
 )
 from treadle.events import AnyEvent, ToolResolved
 from treadle.journals.memory import MemoryJournal
-from treadle.journals.store.approvals import waiting_approvals
+from treadle.journals.store import waiting_approvals
 from treadle.ports import InboxMessage, Journal
 from treadle.testing import FaultyJournal, Gate, ScriptedModel, call, text
 from treadle.tools import JsonObject

@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from treadle.shell.git import PLAIN_GIT
 from treadle.shell.judging import analyse, reads_only
-from treadle.shell.programs import INTERPRETERS, PROGRAMS, UNPACKERS, WRAPPERS
+from treadle.shell.programs import INTERPRETERS, PLAIN_GIT, PROGRAMS, UNPACKERS, WRAPPERS
+from treadle.shell.reaching import checked_out, swept
 from treadle.shell.reading import MAX_CHARACTERS, MAX_COMMANDS, read
-from treadle.shell.sweeping import checked_out, swept
 
 
 def words(source: str) -> list[tuple[str, ...]]:

@@ -6,8 +6,8 @@ import pytest
 
 from pipeline_tools import checked_call
 from treadle import allow, shell_tool
+from treadle.permissions.modes import with_protection
 from treadle.permissions.policies import decide
-from treadle.permissions.protection import with_protection
 from treadle.resolve import memory_session
 
 pytest.importorskip("tree_sitter_bash")

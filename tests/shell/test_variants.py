@@ -8,8 +8,8 @@ import pytest
 
 from pipeline_tools import checked_call
 from treadle import allow, deny, first_of, shell_tool, writing_tools
+from treadle.permissions.modes import with_protection
 from treadle.permissions.policies import decide
-from treadle.permissions.protection import with_protection
 from treadle.resolve import memory_session
 
 pytest.importorskip("tree_sitter_bash")

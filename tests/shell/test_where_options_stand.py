@@ -11,12 +11,10 @@ from pipeline_tools import checked_call
 from treadle import allow, deny, first_of, shell_tool
 from treadle.permissions.policies import decide
 from treadle.resolve import memory_session
-from treadle.shell.describing import Program
-from treadle.shell.git import GIT
 from treadle.shell.judging import analyse, reads_only
 from treadle.shell.knowing import known
-from treadle.shell.programs import INTERPRETERS, PROGRAMS, RUNNING_OPTIONS, WRAPPERS
-from treadle.shell.sweeping import checked_out, swept
+from treadle.shell.programs import GIT, INTERPRETERS, PROGRAMS, RUNNING_OPTIONS, WRAPPERS, Program
+from treadle.shell.reaching import checked_out, swept
 
 pytest.importorskip("tree_sitter_bash")
 

@@ -71,7 +71,7 @@ BUGS = (
     Bug("a run begins in a suspended session", "sessions/maintenance.py", 'if state.status != "active":', "if False:"),
     Bug(
         "the turns of the model have no limit",
-        "budgets/spending.py",
+        "budgets.py",
         '("max_model_turns", total.model_turns),\n                ("max_tool_calls"',
         '("max_tool_calls"',
     ),
@@ -89,20 +89,20 @@ BUGS = (
         'return "" if call.name in self._polling else digest or streak_key(call, digest)',
         "return streak_key(call, digest)",
     ),
-    Bug("done_when is not asked", "engine/tool_calls/conditions.py", "None if is_over else await self._done.stop()", "None"),
+    Bug("done_when is not asked", "engine/tool_calls/execution.py", "None if is_over else await self._done.stop()", "None"),
     Bug(
         "an action of a tool's own is allowed whatever policy says",
-        "engine/tool_calls/actions.py",
+        "engine/tool_calls/execution.py",
         "consent.decision_of(event) if is_recorded",
         "msgspec.structs.replace(consent.decision_of(event), kind=DecisionKind.ALLOW) if is_recorded",
     ),
     Bug("the calls of one response may take for ever", "engine/tool_calls/invocation.py", "return self.seconds is not None and self.left == 0.0", "return False", first=1300),
     Bug(
-        "a resume ignores its smaller budget", "budgets/spending.py", "return self.calls_left(spent, wanted)", "return None"
+        "a resume ignores its smaller budget", "budgets.py", "return self.calls_left(spent, wanted)", "return None"
     ),
     Bug(
         "agents as tools spend nothing of their caller's budget",
-        "budgets/spending.py",
+        "budgets.py",
         "            meter = above\n",
         "            meter = None\n",
         first=2540,
@@ -121,7 +121,7 @@ BUGS = (
     ),
     Bug(
         "a crash lifts an interrupt",
-        "engine/tool_calls/conditions.py",
+        "engine/tool_calls/execution.py",
         "if (interrupted := self._interrupted()) is not None:",
         "if False:",
         first=600,

@@ -13,7 +13,7 @@ from simulator.around import DENIES_CALL, INTERRUPTS, rewritten
 from simulator.histories import Limits, faults_of
 from simulator.tools import AFTER_RAISES, BEFORE_DENIES, PROGRESS, guards_of, is_done
 from simulator.world import ACTING, Deed, canonical
-from treadle.engine.reports import RunResult
+from treadle.engine.spec import RunResult
 from treadle.events import (
     ActionDecided,
     AnyEvent,
@@ -34,7 +34,7 @@ from treadle.events import (
 )
 from treadle.messages import Finish, ToolCall
 from treadle.ports import ModelRequest
-from treadle.sessions.checkpoints import fold
+from treadle.sessions.maintenance import fold
 from treadle.state import IN_DOUBT, Approval
 from treadle.stops import Status, StopReason
 from treadle.tools import CallStatus, Effect, ToolContext, ToolResult

@@ -14,7 +14,7 @@ from treadle.errors import (
     UnknownDoubt,
 )
 from treadle.resolve.archives import expire_sessions
-from treadle.sessions.checkpoints import fold
+from treadle.sessions.maintenance import fold
 from treadle.sessions.session import Session
 from treadle.state import Doubt, SessionState
 from treadle.tools import Done, NotDone, Unknown

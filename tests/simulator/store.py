@@ -19,11 +19,8 @@ from treadle.events import (
     decode_event,
     encode_event,
 )
-from treadle.journals.store.approvals import due_items, waiting_approvals
-from treadle.journals.store.due import due_rows
-from treadle.journals.store.listing import listed
-from treadle.journals.store.resumable import resumable_sessions
-from treadle.journals.store.sequence import check_numbers, conflict, exists, parent_of, status_of, task_of
+from treadle.journals.backend import check_numbers, conflict, due_rows, exists, parent_of, status_of, task_of
+from treadle.journals.store import due_items, listed, resumable_sessions, waiting_approvals
 from treadle.ports import DueItem, InboxMessage, SessionFilter, SessionInfo
 from treadle.ports.journals import ALL_SESSIONS
 from treadle.state import Approval

@@ -14,7 +14,7 @@ from test_shell import Context, Shell
 from treadle import Bubblewrap, Confinement, Landlock
 from treadle.sandboxes import groups, launcher
 from treadle.sandboxes.keeper import DiskUse
-from treadle.sandboxes.room import Room
+from treadle.sandboxes.runners import Room
 from treadle.tools import Command, Runner
 from treadle.toolsets.shell.keeping import Kept, Processes
 

@@ -15,8 +15,7 @@ from treadle import Agent, ConfigurationError, Decision, Prefixed, allow, ask, d
 from treadle.errors import Rejected
 from treadle.messages import ToolCall
 from treadle.testing import ScriptedModel, call, text
-from treadle.toolsets.addresses import is_allowed, networks, target_of
-from treadle.toolsets.fetch import fetch_tool
+from treadle.toolsets.fetch import fetch_tool, is_allowed, networks, target_of
 
 HOSTILE = {
     "declarations": "<p>seen</p>" + "<!" * 1_000_000,

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from treadle.toolsets.files.walk import Glob
+from treadle.toolsets.files.root import Glob
 
 
 @pytest.mark.row("K04")

@@ -48,7 +48,7 @@ asyncio.run(main_and_fork() if "fork" in sys.argv else main())
 
 _SEARCHES = """
 import os, sys
-from treadle.toolsets.files.matching import matching
+from treadle.toolsets.files.reading import matching
 with matching("(a{1,50}){1,50}b", ignore_case=False, is_cancelled=lambda: False) as matches:
     assert matches("a" * 10 + "b")
     print("ready", flush=True)

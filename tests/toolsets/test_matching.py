@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from treadle.errors import Rejected
-from treadle.toolsets.files.matching import matching, weight
-from treadle.toolsets.files.seats import give_way, seated
+from treadle.toolsets.files.reading import matching, weight
+from treadle.toolsets.files.root import give_way, seated
 
 LINES = ["", "error at 12:30", "Straße 7", "x" * 300, "aaaaab", "(b)", "2024-01-02", "a{3}"]
 HEAVY = {

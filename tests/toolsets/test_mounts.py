@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from treadle.toolsets.files.mounts import other_names, parsed
+from treadle.toolsets.files.root import other_names, parsed
 
 TABLE = parsed(
     "22 1 8:1 / / rw - ext4 /dev/sda1 rw\n"

@@ -16,8 +16,7 @@ from treadle import Agent, allow
 from treadle.errors import Rejected
 from treadle.testing import ScriptedModel, call, text
 from treadle.toolsets.files import file_tools, writing_tools
-from treadle.toolsets.files.placing import place, replace
-from treadle.toolsets.files.root import Root
+from treadle.toolsets.files.root import Root, place, replace
 from treadle.toolsets.shell import shell_tool
 
 NOBODY = 0xFFFFFFFF

@@ -13,8 +13,7 @@ import pytest
 from treadle.errors import ConfigurationError, Rejected
 from treadle.testing import tool_context
 from treadle.toolsets.files import file_tools
-from treadle.toolsets.files.root import Root
-from treadle.toolsets.files.walk import walk
+from treadle.toolsets.files.root import Root, walk
 
 SECRET = "s3cret"
 

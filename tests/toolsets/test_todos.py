@@ -22,7 +22,7 @@ from treadle import (
     resolve_model,
     todo_tool,
 )
-from treadle.engine.rules.todos import todos_reminder
+from treadle.engine.rules.tries import todos_reminder
 from treadle.errors import ContextOverflow
 from treadle.messages import Message, Result, Text, user_message
 from treadle.ports import Compaction

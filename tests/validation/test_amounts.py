@@ -11,7 +11,7 @@ import msgspec
 import pydantic
 import pytest
 
-from treadle.validation.amounts import (
+from treadle.validation.arguments import (
     Amounts,
     NotData,
     has_own_dump,

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Generic, TypeVar
 import pydantic
 import pytest
 
-from treadle.validation.amounts import NotData, values_of_model
+from treadle.validation.arguments import NotData, values_of_model
 from treadle.validation.plain import Walk, data_of
 
 MANY = 5_000

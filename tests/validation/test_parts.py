@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from treadle.validation import Schema
-from treadle.validation.parts import divided
+from treadle.validation.schema import divided
 
 SCHEMAS: list[dict[str, Any]] = [
     {"type": "array", "items": {"type": "integer"}},

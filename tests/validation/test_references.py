@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from treadle.validation.references import lookup, resolved
+from treadle.validation.schema import lookup, resolved
 
 NUMBER = {"$anchor": "number", "type": "number"}
 WORD = {"type": "string"}

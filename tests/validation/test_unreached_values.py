@@ -7,10 +7,8 @@ import pydantic
 import pytest
 
 from treadle.errors import ToolDefinitionError
-from treadle.validation.compiling import compiled
-from treadle.validation.defaults import Defaults
 from treadle.validation.plain import NotData, data_of
-from treadle.validation.schema import Schema
+from treadle.validation.schema import Defaults, Schema, compiled
 
 
 def test_without_a_default_the_arguments_are_the_same_object() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from treadle.errors import ConfigurationError, InvalidArguments, ToolDefinitionError
 from treadle.validation import NotJson, Schema, parse_arguments, shape, shape_of_schema
-from treadle.validation.characters import (
+from treadle.validation.plain import (
     damaged_byte,
     damaged_json,
     is_damaged,
@@ -16,8 +16,7 @@ from treadle.validation.characters import (
     repaired,
     repaired_value,
 )
-from treadle.validation.rows import bounded, field_path, placed, row
-from treadle.validation.shapes import phrase
+from treadle.validation.schema import bounded, field_path, phrase, placed, row
 from treadle.validation.typed import Typed
 
 # --- schemas

@@ -215,7 +215,7 @@ async def test_a_web_page_with_a_name_for_this_machine_reads_nothing(tmp_path: P
 
 
 async def test_labels_that_never_end_are_counted_together(tmp_path: Path) -> None:
-    from treadle.workers.metrics import MOST_SERIES, Metrics
+    from treadle.workers.health import MOST_SERIES, Metrics
 
     metrics = Metrics()
     for number in range(MOST_SERIES + 50):

@@ -7,7 +7,7 @@ import pytest
 
 from treadle.errors import JournalError
 from treadle.journals.memory import MemoryJournal
-from treadle.resolve.system import SystemClock
+from treadle.resolve.journals import SystemClock
 from treadle.workers import JournalDispatcher, submit
 
 pytestmark = pytest.mark.row("N19")

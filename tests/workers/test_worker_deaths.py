@@ -15,7 +15,7 @@ from postgres_server import running_server
 from treadle import Agent, open_journal, open_session, submit
 from treadle.events import RunResumed
 from treadle.journals.postgres import open_postgres
-from treadle.resolve.system import SystemClock
+from treadle.resolve.journals import SystemClock
 from treadle.testing import ScriptedModel, call, text
 from treadle.workers import Worker, list_workers, result
 from treadle.workers.presence import Presence, WorkerInfo

@@ -33,11 +33,11 @@ from treadle.journals.memory import MemoryJournal
 from treadle.journals.postgres import open_postgres
 from treadle.journals.sqlite import open_sqlite
 from treadle.ports import SessionFilter
-from treadle.resolve.system import SystemClock
+from treadle.resolve.journals import SystemClock
 from treadle.testing import FakeClock, ScriptedModel, call, text
 from treadle.tools import Tool
 from treadle.workers import Worker, follow, list_workers, result, submit
-from treadle.workers.carrying import Carrier
+from treadle.workers.worker import Carrier
 
 pytestmark = pytest.mark.row("N19")
 

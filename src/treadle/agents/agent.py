@@ -1,13 +1,20 @@
 """Agent: the immutable description of an actor: model, tools, instructions, policy, budget. Runs nothing by itself."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import asyncio
+import dataclasses
+import functools
+import threading
+import types
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from decimal import Decimal
+from enum import Enum
 from types import UnionType
 from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeAlias, _SpecialForm
 
 import msgspec
 from typing_extensions import TypeVar
 
-from treadle.agents.background import run_in_background
 from treadle.agents.checks import (
     check_ports,
     check_values,
@@ -23,24 +30,34 @@ from treadle.agents.checks import (
     require_type,
 )
 from treadle.agents.children import carry_out
-from treadle.agents.description import description_of
 from treadle.agents.run import Run
 from treadle.budgets import Budget, Deadline, Guards
+from treadle.concurrency import after_fork, bury
 from treadle.context.compilers import compiler_for
 from treadle.engine.lifecycle import Lifecycle
-from treadle.engine.reports import Output, RunResult
 from treadle.engine.rules.failures import FailureText
-from treadle.engine.spec import AgentSpec, CancelSiblings, DoneWhen, InDoubt, OnDenial, OnFailure, fingerprint_of
+from treadle.engine.spec import (
+    AgentSpec,
+    CancelSiblings,
+    DoneWhen,
+    InDoubt,
+    OnDenial,
+    OnFailure,
+    Output,
+    RunResult,
+    fingerprint_of,
+)
 from treadle.errors import ConfigurationError, check_kind, check_options, parameters_of, shown, suggesting
 from treadle.events import Subscriber
 from treadle.messages import Message
-from treadle.permissions.policies import APPROVAL_LIFETIME_SECONDS
-from treadle.permissions.unmatched import unmatched
+from treadle.permissions.policies import APPROVAL_LIFETIME_SECONDS, unmatched
 from treadle.ports import (
     Approver,
     Compactor,
     Compiler,
     Driver,
+    HasCapabilities,
+    HasFacts,
     Hook,
     Interceptor,
     Model,
@@ -48,17 +65,176 @@ from treadle.ports import (
     Toolset,
     UnmatchedRule,
 )
+from treadle.redaction import Redactor
 from treadle.resolve import driver_for, memory_session, resolve_model
 from treadle.sessions.session import Session
 from treadle.state import Approval
+from treadle.tooling.toolbox import Toolbox
 from treadle.tools import Effect, JsonObject, Runner, Tool, ToolContext
 from treadle.tools.effects import effect_from
 
 if TYPE_CHECKING:
     from treadle.validation.typed import Typed
 
-__all__ = ["Agent"]
+__all__ = ["Agent", "description_of", "run_in_background"]
 
+
+# --- Background: one event loop in a daemon thread, for callers that are not async. An HTTP client dies with its loop,
+# so there is one loop for the whole process. Not a second body of anything: it only waits for coroutines.
+
+T = TypeVar("T")
+
+_lock = threading.Lock()
+_loop: asyncio.AbstractEventLoop | None = None
+
+
+@after_fork
+def _begin_anew() -> None:
+    """A fork has no thread that runs the loop, and the loop's selector is the parent's."""
+    global _lock, _loop
+    bury(_loop)
+    _lock, _loop = threading.Lock(), None
+
+
+def run_in_background(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine on the process's background loop and wait for it. Ctrl-C cancels it and waits for its end.
+
+    Raises:
+        RuntimeError: Called from inside a running event loop, which it would block.
+    """
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        pass
+    else:
+        coroutine.close()
+        raise RuntimeError("run_sync() would block this event loop. Inside async code write `await agent.run(...)`.")
+    started: list[asyncio.Task[Any]] = []
+    is_unwanted = threading.Event()
+
+    async def carried_out() -> T:
+        started.append(_current_task())
+        if is_unwanted.is_set():
+            coroutine.close()
+            raise asyncio.CancelledError
+        return await coroutine
+
+    loop = _background_loop()
+    # Invariant: from here on Ctrl-C finds the run, whatever this thread has come to when it arrives.
+    try:
+        return asyncio.run_coroutine_threadsafe(carried_out(), loop).result()
+    except BaseException:
+        is_unwanted.set()
+        if live := [task for task in started if not task.done()]:  # we were interrupted: let the run record its end
+            loop.call_soon_threadsafe(live[0].cancel)
+            _drain()
+        raise
+
+
+def _current_task() -> asyncio.Task[Any]:
+    task = asyncio.current_task()
+    assert task is not None
+    return task
+
+
+def _background_loop() -> asyncio.AbstractEventLoop:
+    global _loop  # noqa: PLW0603 - one loop a process is the point
+    with _lock:
+        if _loop is None or _loop.is_closed():
+            _loop = asyncio.new_event_loop()
+            threading.Thread(target=_loop.run_forever, name="treadle-loop", daemon=True).start()
+        return _loop
+
+
+def _drain() -> None:
+    """Wait until what was cancelled has ended."""
+
+    async def others() -> None:
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        if tasks:
+            await asyncio.wait(tasks, timeout=5)
+
+    asyncio.run_coroutine_threadsafe(others(), _background_loop()).result()
+
+
+# --- Description: an agent as one JSON object: model, tools, rules, limits, hooks, as they were built. Runs nothing,
+# asks nobody.
+
+_DEPTH = 12
+"""Policies may hold policies. Below so many levels only the class of an object is named."""
+_DERIVED = {"fingerprint", "index", "policies_above"}
+"""Fields that are made from the others, or belong to one run."""
+
+
+def description_of(about: AgentSpec, model: Model) -> dict[str, Any]:
+    """Return everything that an agent was built from: equal agents have equal descriptions, in every process.
+
+    A function or an object of a program's own is described by its module and name. Secrets are redacted, and a model's key, headers
+    and address are left out.
+    """
+    parts = {"model": _model(model), **_fields(about, 0)}
+    parts["output"] = None if about.output is None else about.output.schema
+    parts["tools"] = parts.pop("toolbox")
+    parts["parallel_hint"] = about.toolbox.has_hints
+    return Redactor().value({name: parts[name] for name in sorted(parts)})  # type: ignore[no-any-return]  # an object stays one
+
+
+def _model(model: Model) -> dict[str, Any]:
+    return {
+        "name": model.name,
+        "class": _name(type(model)),
+        "price": _described(model.price, 1),
+        "facts": _described(model.facts, 1) if isinstance(model, HasFacts) else None,
+        "capabilities": _described(model.capabilities, 1) if isinstance(model, HasCapabilities) else [],
+    }
+
+
+def _fields(value: Any, depth: int) -> dict[str, Any]:
+    names = (
+        value.__struct_fields__
+        if isinstance(value, msgspec.Struct)
+        else [one.name for one in dataclasses.fields(value)]
+    )
+    return {name: _described(getattr(value, name), depth + 1) for name in names if name not in _DERIVED}
+
+
+def _described(value: Any, depth: int) -> Any:
+    if isinstance(value, Enum):
+        return str(value.value)
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, Decimal):
+        return format(value, "f")
+    if depth < _DEPTH:
+        return _opened(value, depth)
+    return _name(value if callable(value) else type(value))
+
+
+def _opened(value: Any, depth: int) -> Any:
+    """What is inside of a value: its items, or its public fields with its class."""
+    if isinstance(value, Mapping):
+        return {str(key): _described(one, depth + 1) for key, one in value.items()}
+    if isinstance(value, AbstractSet):
+        return sorted((_described(one, depth + 1) for one in value), key=str)
+    if isinstance(value, list | tuple):
+        return [_described(one, depth + 1) for one in value]
+    if isinstance(value, msgspec.Struct) or (dataclasses.is_dataclass(value) and not isinstance(value, type)):
+        return {"class": _name(type(value)), **_fields(value, depth)}
+    if isinstance(value, Toolbox):
+        return [_fields(tool, depth) for tool in value]
+    return _name(value)
+
+
+def _name(value: Any) -> str:
+    """Return where a class, a function or an object's class is defined. An address in memory tells nobody anything."""
+    if isinstance(value, functools.partial):
+        return _name(value.func)
+    if not isinstance(value, type | types.FunctionType | types.BuiltinFunctionType | types.MethodType):
+        value = type(value)
+    return f"{value.__module__}.{value.__qualname__}"
+
+
+# --- Agent: the immutable description of an actor: model, tools, instructions, policy, budget. Runs nothing by itself.
 
 Deps = TypeVar("Deps", default=Any)
 OutputForm: TypeAlias = type[Output] | UnionType | _SpecialForm | JsonObject

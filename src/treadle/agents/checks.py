@@ -9,11 +9,11 @@ from treadle.engine.spec import DoneWhen
 from treadle.errors import ConfigurationError, ToolNameConflict, check_kind, shown
 from treadle.events import Subscriber
 from treadle.fields import check_fields
-from treadle.hooks.interceptors import hooks_of
+from treadle.hooks import hooks_of
 from treadle.messages import Message
 from treadle.ports import Hook, Interceptor, Toolset, is_toolset
 from treadle.resolve import check_model_name
-from treadle.tooling.callables import MethodTool
+from treadle.tooling.functions import MethodTool
 from treadle.tooling.toolbox import Toolbox
 from treadle.tools import Tool
 

@@ -16,9 +16,8 @@ from treadle.engine.spec import AgentSpec
 from treadle.errors import ConfigurationError, SessionExists, SessionHeld, SessionNotActive
 from treadle.events import ChildStarted, RunFinished, SessionSpawned
 from treadle.ports import Model
-from treadle.sessions.checkpoints import EffectRecord, fold
+from treadle.sessions.maintenance import EffectRecord, effects_of, ended, fold
 from treadle.sessions.session import Session
-from treadle.sessions.settling import effects_of, ended
 from treadle.state import SessionState, Suspended
 from treadle.stops import StopReason
 from treadle.tools import CallStatus, ToolContext, Unfinished

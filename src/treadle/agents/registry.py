@@ -11,7 +11,7 @@ from typing import Any, Literal
 from treadle.agents.agent import Agent
 from treadle.budgets import Budget, Deadline
 from treadle.engine.lifecycle import Lifecycle
-from treadle.engine.reports import RunResult
+from treadle.engine.spec import RunResult
 from treadle.errors import (
     AgentChanged,
     ConfigurationError,

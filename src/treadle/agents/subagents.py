@@ -1,22 +1,280 @@
 """Subagents: the tool by which a model gives a task to one of several agents by name."""
 
+import json
+import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Literal, TypeAlias, get_args
 
 import msgspec
 
 from treadle.agents.agent import Agent
 from treadle.agents.children import carry_out, host_of
-from treadle.agents.definitions import Subagent
+from treadle.budgets import Budget, budget_from
 from treadle.engine.assembly import Host
-from treadle.errors import ConfigurationError
-from treadle.fields import checked
+from treadle.errors import ConfigurationError, shown
+from treadle.fields import Documented, NamedOptions, checked
 from treadle.permissions.policies import first_of
 from treadle.ports import Model, Policy, SessionView
 from treadle.resolve import resolve_model
 from treadle.tools import CallStatus, CheckedCall, Decision, Effect, JsonObject, Tool, ToolContext, Unfinished
 
-__all__ = ["subagent_tool"]
+__all__ = ["Subagent", "load_subagents", "subagent_tool"]
+
+
+# --- Definitions of subagents: agents that others call by name, from files in Markdown, YAML or JSON. Runs nothing.
+
+Form: TypeAlias = Literal["markdown", "yaml", "json"]
+
+_FORMS: dict[str, Form] = {".md": "markdown", ".yaml": "yaml", ".yml": "yaml", ".json": "json"}
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+_HEAD = re.compile(r"\A---[ \t]*\n(.*?)^---[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE)
+_LARGEST_FILE = 1_000_000
+
+
+class Subagent(msgspec.Struct, Documented, frozen=True, kw_only=True, metaclass=NamedOptions):
+    """An agent that another agent may call by name. It gets one task, and has its own session, instructions and limits.
+
+    Example:
+        Subagent(
+            name="reviewer",
+            description="Reads a change and lists what is wrong with it.",
+            instructions="You review code. Answer with a list of faults, the worst first.",
+            tools=("read", "grep"),
+            effect="read",
+        )
+
+    Raises:
+        ConfigurationError: A value is missing, of a wrong kind, or not one of those that are known.
+    """
+
+    name: str
+    """The name by which the caller's model calls it: 1 to 64 letters, digits, `_`, `-` and `.`."""
+    description: str
+    """What it is good for. The caller's model reads this."""
+    instructions: str
+    """Its system prompt."""
+    tools: tuple[str, ...] | None = None
+    """Names of the caller's tools that it gets; None for all of them. It never gets others."""
+    deny: tuple[str, ...] = ()
+    """Names of tools that it does not get, whatever `tools` says."""
+    model: str | None = None
+    """Name of its model, such as `openai-chat:gpt-5-mini`; None for that of its caller."""
+    effect: Literal["read", "unsafe"] = "unsafe"
+    """What its calls may do at most. With `read`, its calls that would change something are denied, and such agents run in parallel."""
+    budget: Budget = Budget()
+    """Its own limits. What it spends also counts against the rest of its caller's budget."""
+    output: dict[str, Any] | None = None
+    """A JSON Schema for its answer; None for text."""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
+            raise ConfigurationError(
+                f"A subagent's name has 1 to 64 letters, digits, '_', '-' and '.'; got {shown(self.name)}."
+            )
+        for name in ("description", "instructions"):
+            value = getattr(self, name)
+            if not isinstance(value, str) or not value.strip():
+                raise ConfigurationError(f"The subagent {self.name!r} needs a {name}, as a string; got {shown(value)}.")
+        for name in ("tools", "deny"):
+            msgspec.structs.force_setattr(self, name, self._names(name, getattr(self, name)))
+        if self.effect not in ("read", "unsafe"):
+            raise self._fault("effect", "'read' or 'unsafe'", self.effect)
+        if self.model is not None and (not isinstance(self.model, str) or not self.model):
+            raise self._fault("model", "the name of a model, or None", self.model)
+        if not isinstance(self.budget, Budget):
+            raise self._fault("budget", "a Budget", self.budget)
+        if self.output is not None and not isinstance(self.output, dict):
+            raise self._fault("output", "a JSON Schema, or None", self.output)
+
+    def _names(self, field: str, value: object) -> tuple[str, ...] | None:
+        if value is None and field == "tools":
+            return None
+        if not isinstance(value, list | tuple) or not all(isinstance(one, str) and one for one in value):
+            raise self._fault(field, "a list of names of tools", value)
+        return tuple(value)
+
+    def _fault(self, field: str, wanted: str, value: object) -> ConfigurationError:
+        return ConfigurationError(f"The {field} of the subagent {self.name!r} must be {wanted}; got {shown(value)}.")
+
+    @classmethod
+    @checked
+    def from_text(cls, text: str, form: Form, *, name: str | None = None) -> "Subagent":
+        """Read a definition.
+
+        Args:
+            form: `markdown`: its fields as YAML between two lines `---`, then its instructions; `yaml` or `json`: its fields.
+            name: Used if the text has none.
+
+        Raises:
+            ConfigurationError: The text is not of that form, or a field is missing, unknown or of a wrong kind.
+        """
+        return _subagent_from(text, form, name, "this text")
+
+    @checked
+    def to_text(self, form: Form) -> str:
+        """Return it as text, from which `from_text` reads an equal definition.
+
+        Raises:
+            ConfigurationError: The form is unknown.
+        """
+        fields = self._fields()
+        if _checked_form(form) == "json":
+            return json.dumps(fields, indent=2, ensure_ascii=False) + "\n"
+        if form == "yaml":
+            return _written(fields)
+        instructions_text = fields.pop("instructions")
+        return f"---\n{_written(fields)}---\n{instructions_text}"
+
+    def _fields(self) -> dict[str, Any]:
+        """Return what differs from the defaults, as plain JSON values."""
+        plain = Subagent(name=self.name, description=self.description, instructions=self.instructions)
+        found: dict[str, Any] = _difference(self, plain)
+        return {name: _difference(self.budget, Budget()) if name == "budget" else found[name] for name in found}
+
+
+def _difference(value: msgspec.Struct, plain: msgspec.Struct) -> dict[str, Any]:
+    """Return the fields of a value that are required, or are not as in a plain one."""
+    ours, theirs = msgspec.to_builtins(value), msgspec.to_builtins(plain)
+    required = {field.name for field in msgspec.structs.fields(value) if field.required}
+    return {name: ours[name] for name in ours if name in required or ours[name] != theirs[name]}
+
+
+@checked
+def load_subagents(*paths: str | Path) -> tuple[Subagent, ...]:
+    """Read definitions of subagents from files, and from the files of folders: `.md`, `.yaml`, `.yml` and `.json`.
+
+    A definition without a name is named after its file, without the ending.
+
+    Example:
+        subagents = load_subagents(".treadle/agents")
+
+    Args:
+        paths: Files, or folders whose files are read.
+
+    Raises:
+        ConfigurationError: A path does not exist or cannot be read, a folder holds no definition, a definition is invalid, or
+            two have one name.
+    """
+    found: dict[str, tuple[Subagent, Path]] = {}
+    for file in [file for path in paths for file in _files_of(Path(path))]:
+        subagent = _load(file)
+        if subagent.name in found:
+            raise ConfigurationError(
+                f"Two subagents are named {subagent.name!r}: {found[subagent.name][1]} and {file}. Rename one of them."
+            )
+        found[subagent.name] = subagent, file
+    return tuple(subagent for subagent, _ in found.values())
+
+
+def _files_of(path: Path) -> list[Path]:
+    try:
+        if not path.is_dir():
+            return [path]
+        files = sorted(file for file in path.iterdir() if file.suffix in _FORMS and file.is_file())
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(f"The definitions of subagents in {str(path)!r} cannot be read: {error}.") from error
+    if not files:
+        raise ConfigurationError(f"The folder {str(path)!r} holds no definition of a subagent: {', '.join(_FORMS)}.")
+    return files
+
+
+def _load(path: Path) -> Subagent:
+    if path.suffix not in _FORMS:
+        raise ConfigurationError(
+            f"The definition of a subagent is a file with the ending {', '.join(_FORMS)}; got {str(path)!r}."
+        )
+    try:
+        with path.open("rb") as file:
+            raw = file.read(_LARGEST_FILE + 1)
+        text = raw.decode("utf-8-sig").replace("\r\n", "\n")
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(f"The subagent file {str(path)!r} cannot be read: {error}.") from error
+    if len(raw) > _LARGEST_FILE:
+        raise ConfigurationError(f"The subagent file {str(path)!r} is larger than {_LARGEST_FILE} bytes.")
+    return _subagent_from(text, _FORMS[path.suffix], path.stem, repr(str(path)))
+
+
+def _subagent_from(text: str, form: Form, name: str | None, where: str) -> Subagent:
+    fields = _fields_of(text, _checked_form(form), where)
+    known = Subagent.__struct_fields__
+    fields = {**({} if name is None else {"name": name}), **fields}
+    missing = [field for field in known[:3] if not fields.get(field)]
+    unknown = [str(field) for field in fields if field not in known]
+    if missing or unknown:
+        said = [f"It is missing {', '.join(missing)}."] if missing else []
+        said += [f"It has unknown fields: {', '.join(unknown)}."] if unknown else []
+        raise ConfigurationError(f"The subagent in {where} is invalid. {' '.join(said)} Known: {', '.join(known)}.")
+    for field in ("tools", "deny"):
+        if isinstance(fields.get(field), str):  # as in `tools: read, grep`
+            fields[field] = [one.strip() for one in fields[field].split(",") if one.strip()]
+    try:
+        if "budget" in fields:
+            fields["budget"] = _budget_of(fields["budget"])
+        return Subagent(**fields)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"The subagent in {where} is invalid. {error}") from error
+
+
+def _budget_of(limits: object) -> Budget:
+    if not isinstance(limits, Mapping) or not all(isinstance(name, str) for name in limits):
+        raise ConfigurationError(f"Its budget is an object such as {{max_model_turns: 10}}; got {shown(limits)}.")
+    return budget_from(dict(limits))
+
+
+def _fields_of(text: str, form: Form, where: str) -> dict[str, Any]:
+    """Return the fields of a definition by name, the instructions of a page of Markdown among them."""
+    instructions_text = None
+    if form == "markdown":
+        head = _HEAD.match(text)
+        if head is None:
+            raise ConfigurationError(
+                f"The subagent in {where} has no fields: begin the page with a line ---, the fields, and a line ---."
+            )
+        text, instructions_text = head[1], text[head.end() :]
+    try:
+        found = json.loads(text) if form == "json" else _read_yaml(text)
+    except (ValueError, RecursionError) as error:
+        why = " ".join(str(error).split())
+        raise ConfigurationError(f"The subagent in {where} is not valid {form}: {why}.") from error
+    if not isinstance(found, dict):
+        raise ConfigurationError(f"The subagent in {where} must have fields such as `description: ...`.")
+    return found if instructions_text is None else {**found, "instructions": instructions_text}
+
+
+def _checked_form(form: object) -> Form:
+    if form not in get_args(Form):
+        raise ConfigurationError(f"The form of a definition is markdown, yaml or json; got {shown(form)}.")
+    return form  # type: ignore[return-value]  # as was just seen
+
+
+def _written(fields: Mapping[str, Any]) -> str:
+    text: str = _yaml().safe_dump(dict(fields), sort_keys=False, allow_unicode=True)
+    return text
+
+
+def _read_yaml(text: str) -> Any:  # Any: what the file holds
+    yaml = _yaml()
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ValueError(str(error)) from error
+
+
+def _yaml() -> ModuleType:
+    """Load PyYAML on first use: it is an extra, and no run needs it."""
+    try:
+        import yaml  # type: ignore[import-untyped]  # noqa: PLC0415
+    except ImportError:
+        raise ConfigurationError(
+            "Definitions as Markdown and YAML need PyYAML: pip install '.[agents]' in the project's folder, or write them as JSON."
+        ) from None
+    module: ModuleType = yaml
+    return module
+
+
+# --- Subagents: the tool by which a model gives a task to one of several agents by name.
 
 _DESCRIPTION = "Delegate a task to another agent. It does not see this conversation, so include everything that it needs to know; its answer is the result. You can delegate several tasks in one response. The agents:"
 

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 from treadle import TreadleError
 from treadle.cli.exits import EXIT_USAGE, code_of
 from treadle.cli.input.options import Options, help_text, parse
-from treadle.cli.output.text import one_line
-from treadle.cli.output.wording import for_terminal
+from treadle.cli.output.text import for_terminal, one_line
 from treadle.cli.telemetry import traced
 
 if TYPE_CHECKING:  # help and version need no terminal, and nothing redacted

@@ -11,9 +11,9 @@ import msgspec
 from treadle import Agent, Session, UnknownSession, list_workers, open_session, stranded_sessions
 from treadle.cli.exits import UsageError
 from treadle.cli.guidance import guidance_of
+from treadle.cli.input.flags import names_file
 from treadle.cli.input.options import Options
 from treadle.cli.input.places import absolute, same_journal, shown_address
-from treadle.cli.input.readers import names_file
 from treadle.cli.input.settings import Settings, ToolSource
 from treadle.cli.input.values import instructions_of
 from treadle.cli.output.terminal import Terminal

@@ -1,33 +1,183 @@
 """Running: one run from its first event to its exit code, with signals, progress, output and the closing lines."""
 
 import asyncio
+import inspect
+import json
 import logging
 import os
 import signal
+import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Any, TypeGuard
+from typing import Any, Literal, TypeGuard
 
-from treadle import Run, RunResult, Session, StopReason
-from treadle.cli.consent import StopAtDenial
-from treadle.cli.exits import EXIT_NOT_STORED, exit_code
+import msgspec
+
+from treadle import (
+    Agent,
+    Budget,
+    CheckedCall,
+    ClearResults,
+    Confinement,
+    Decision,
+    Handoff,
+    Labelled,
+    Run,
+    RunResult,
+    Session,
+    StopReason,
+    Tiers,
+    Tool,
+    Toolset,
+    WholeHistory,
+    allow,
+    artifact_tool,
+    command_hooks,
+    default_decision,
+    find_sandbox,
+    first_of,
+    is_answered,
+    open_session,
+    resolve_model,
+    scoped,
+)
+from treadle.cli.exits import EXIT_NOT_STORED, UsageError, exit_code
+from treadle.cli.guidance import guidance_of, skill_tools
+from treadle.cli.input.flags import Mode
 from treadle.cli.input.options import Options
-from treadle.cli.input.places import same_journal, same_world
+from treadle.cli.input.places import absolute, same_journal, same_world
+from treadle.cli.input.rules import rule_sets
 from treadle.cli.input.settings import Settings
-from treadle.cli.origins import resuming
-from treadle.cli.output.notifying import Notifier
-from treadle.cli.output.progress import Progress
+from treadle.cli.input.values import instructions_of, json_object, schema_of
+from treadle.cli.origins import absolute_model, resuming
+from treadle.cli.output.progress import Notifier, Progress
 from treadle.cli.output.screens import Screen, screen_for
 from treadle.cli.output.terminal import Terminal
-from treadle.cli.output.text import one_line, shown_name
-from treadle.cli.output.wording import for_terminal
-from treadle.events import AnyEvent, CallDecided, JournalDegraded, MessageAdded, RunResumed, RunStarted
+from treadle.cli.output.text import for_terminal, one_line, shown_name
+from treadle.cli.telemetry import telemetry
+from treadle.cli.tool_sources import load_tools
+from treadle.events import (
+    AnyEvent,
+    ApprovalRequested,
+    CallDecided,
+    JournalDegraded,
+    MessageAdded,
+    RunResumed,
+    RunStarted,
+)
+from treadle.ports import Driver, Hook, Policy, SessionView, UnmatchedRule
 
-__all__ = ["carry_out", "quiet_logs"]
+__all__ = [
+    "Ruling",
+    "StopAtDenial",
+    "arguments_of",
+    "carry_out",
+    "confinement_of",
+    "covered_by",
+    "idle_rules",
+    "interactive_policy",
+    "is_confirmed",
+    "make_agent",
+    "policy_of",
+    "quiet_logs",
+    "resumed_budget",
+    "ruling_of",
+    "unmatched_in",
+]
+
+
+# --- Consent: the policy that the person's rules make, and what happens to a question that nobody is there to answer.
+
+_FAIL = "--on-approval fail"
+_REFUSAL = "It needs a person's approval, and nobody can be asked in this run."
+
+
+def policy_of(settings: Settings) -> Policy | None:
+    """Return the policy of the rules: a denial overrides a permission; None where there are no rules."""
+    ruled = scoped(*rule_sets(settings.rules, "allow", "ask", "deny")) if settings.rules else None
+    policy = ruled if settings.sandbox == "off" else Confined(ruled)
+    return policy if settings.on_approval == "pause" else Unattended(policy, f"--on-approval {settings.on_approval}")
+
+
+def interactive_policy(settings: Settings, grants: Policy) -> Policy:
+    """Return the policy of a conversation: what a person allows while it continues stands behind all denials and questions."""
+    stricter, looser = rule_sets(settings.rules, "ask", "deny"), rule_sets(settings.rules, "allow")
+    policy = first_of(scoped(*stricter), grants, scoped(*looser))
+    return policy if settings.sandbox == "off" else Confined(policy)
+
+
+def confinement_of(settings: Settings) -> Confinement:
+    """Return what commands may reach in the sandbox: the folder, and what the person has opened to them: places to read, the network."""
+    return Confinement(
+        writable=(str(settings.root.resolve()),),
+        readable=settings.sandbox_read,
+        network=settings.sandbox == "network",
+    )
+
+
+class Confined:
+    """Sends each call that can be confined into the sandbox, whoever allows it: a rule, a person, or the effect's default."""
+
+    def __init__(self, policy: Policy | None) -> None:
+        self._policy = policy
+        self.policies = (policy,)
+
+    async def decide(self, call: CheckedCall, session: SessionView) -> Decision | None:
+        answer = self._policy.decide(call, session) if self._policy else None
+        decision = await answer if inspect.isawaitable(answer) else answer
+        if call.tool.sandbox is None:
+            return decision
+        made = decision or default_decision(call, session)
+        if made.kind == "allow":
+            return msgspec.structs.replace(made, kind="sandbox")
+        return msgspec.structs.replace(made, consent="sandbox") if made.kind == "ask" else made
+
+
+class Unattended:
+    """Has a denial stand in for each question that is left when the mode has had its say, whoever asks it: also the runtime."""
+
+    def __init__(self, policy: Policy | None, rule: str) -> None:
+        self._policy = policy
+        self.policies = (policy,)
+        self.unattended = _Nobody(rule)
+
+    async def decide(self, call: CheckedCall, session: SessionView) -> Decision | None:
+        answer = self._policy.decide(call, session) if self._policy else None
+        return await answer if inspect.isawaitable(answer) else answer
+
+
+class _Nobody:
+    """Denies what nobody can be asked about. An answer that a person has given before the run was resumed counts."""
+
+    def __init__(self, rule: str) -> None:
+        self._rule = rule
+
+    def decide(self, call: CheckedCall, session: SessionView) -> Decision | None:
+        return None if is_answered(call, session) else Decision(kind="deny", rule=self._rule, reason=_REFUSAL)
+
+
+class StopAtDenial:
+    """`--on-approval fail`: ends a run once a call was denied that needs a person, and the calls beside it are done."""
+
+    def __init__(self, run: Run, session: Session) -> None:
+        self._run = run
+        self._session = session
+        self._denied: dict[str, None] = {}  # tools, each once, in their order
+
+    def __call__(self, event: AnyEvent) -> None:
+        if isinstance(event, CallDecided) and event.rule == _FAIL:
+            self._denied[event.tool] = None
+        if self._denied and not self._session.state.has_open_calls:
+            names = list(self._denied)
+            message = f"Denied by {_FAIL}: {', '.join(names)} needs a person's approval. Allow it beforehand with --allow {names[0]}."
+            self._run.stop(StopReason.TASK_DENIED, message)
+
+
+# --- Running: one run from its first event to its exit code, with signals, progress, output and the closing lines.
 
 _AN_HOUR = 3600
 _MAX_DENIED = 5
@@ -244,3 +394,238 @@ class _FailedHooks(logging.Handler):
         if line not in self._reported:
             self._reported.add(line)
             self._terminal.say(line)
+
+
+# --- Making: from settings to an agent, checked, and the limits with which a run is resumed. Opens no session.
+
+_UNTRUSTED: dict[str, Literal["untrusted"]] = {"fetch": "untrusted", "mcp__*": "untrusted"}
+"""Tools whose results strangers write."""
+
+
+def make_agent(
+    settings: Settings,
+    model: str | None,
+    *,
+    tools: Sequence[Tool | Toolset] | None = None,
+    policy: Policy | None = None,
+    instructions: str | None = None,
+    options: Options | None = None,
+    driver: Driver | None = None,
+) -> Agent:
+    """Put the agent together and check all of it: what is wrong is reported before a session is opened or a model asked.
+
+    Args:
+        tools: None for those of the settings.
+        policy: None for that of the settings' rules.
+        instructions: Where the person gives none.
+        options: What the person gave for the model: its options, instructions, and the form of the answer.
+        driver: None for the model's own.
+
+    Raises:
+        ConfigurationError: The model, its key, a tool or a rule is wrong.
+    """
+    if model is None:
+        raise UsageError(
+            "No model is named. There are three ways: -m demo needs no key and no network; a model server of your own needs no key, "
+            "such as -m ollama:NAME (`treadle doctor` lists what runs here); a vendor's model needs its key, such as OPENAI_API_KEY and "
+            "-m openai-chat:gpt-5-mini. TREADLE_MODEL, or `model` in your configuration, keeps your choice."
+        )
+    if settings.config is not None:  # it is protected like the person's own file, by programs started from here too
+        os.environ["TREADLE_CONFIG"] = absolute(settings.config)
+    given = options or Options(command="run")
+    guidance = guidance_of(settings)
+    chosen = load_tools(settings) if tools is None else tools
+    has_own = any(isinstance(one, Tool) and one.name == "skill" for one in chosen)
+    agent = Agent(
+        resolve_model(
+            absolute_model(model),
+            base_url=settings.base_url,
+            price=settings.price,
+            facts=settings.facts,
+            options=settings.model_options,
+        ),
+        tools=(*chosen, *_reading_on(chosen), *(() if has_own else skill_tools(guidance))),
+        policy=policy_of(settings) if policy is None else policy,
+        sandbox=None if settings.sandbox == "off" else find_sandbox(confinement_of(settings)),
+        hooks=_hooks(settings),
+        compiler=Labelled(WholeHistory(), _UNTRUSTED),
+        compactor=Tiers(ClearResults(), Handoff()),
+        instructions=_instructions(
+            instructions if settings.system is None else instructions_of(settings.system, settings.held),
+            guidance.instructions.text,
+        ),
+        output=None if given.schema is None else schema_of(given.schema),
+        driver=driver,
+        subscribers=telemetry(),
+        budget=settings.budget,
+        profile=settings.profile,
+        guards=settings.guards,
+        on_limit=settings.on_limit,
+        approval_seconds=settings.approval_seconds,
+    )
+    agent.check()
+    return agent
+
+
+def _hooks(settings: Settings) -> list[Hook]:
+    found: list[Hook] = []
+    for file in settings.hooks:
+        content = settings.held.content_of(file)
+        if content is None:
+            found += command_hooks(file, folder=settings.root)
+        else:
+            table = json_object(f"The hooks of {file}", content)
+            found += command_hooks(table, folder=settings.root, is_approved=settings.held.is_approved)
+    return found
+
+
+def _reading_on(chosen: Sequence[Tool | Toolset]) -> tuple[Tool, ...]:
+    """Return the tool that reads on in results that were shortened, offered once the session has one: their marks name it."""
+    if any(one.name == "read_artifact" for one in chosen):
+        return ()
+    return (msgspec.structs.replace(artifact_tool(), visible=_has_artifacts),)
+
+
+def _has_artifacts(session: SessionView) -> bool:
+    return bool(session.state.artifacts)
+
+
+def _instructions(own: str | None, folder: str) -> str | None:
+    """Return the person's own instructions, and what the folder says behind them."""
+    return "\n\n".join(part for part in (own, folder) if part) or None
+
+
+def resumed_budget(session: Session, settings: Settings) -> Budget:
+    """Return the run's own limits, with those that were given for this call."""
+    run = session.state.run
+    if run is None or run.budget is None:
+        return settings.budget
+    stored: Any = msgspec.convert(run.budget, Budget)
+    return Budget(**{**msgspec.structs.asdict(stored), **settings.overriding})
+
+
+# --- Ruling: what a rule covers, as a sentence, and what the rules make of one call. Runs no tool.
+
+_KINDS = ("allow", "ask", "deny", "sandbox", "draft")
+
+
+class Ruling(msgspec.Struct, frozen=True, kw_only=True):
+    """What would happen to a call."""
+
+    decision: str
+    """`allow`, `ask`, `deny`, `sandbox` or `draft`; `invalid` for a call that can never run."""
+    rule: str
+    scope: str
+    reason: str
+    rules: tuple[str, ...] = ()
+    """Rules that would spare the question."""
+
+
+def idle_rules(agent: Agent) -> list[str]:
+    """Return what a person is told, before a run, of the rules that match no call of its tools: those that deny first.
+
+    Not of a permission of their own file for a tool that is not here: it harms nobody, and is listed by `treadle permissions`.
+    """
+    return [
+        f"warning: {one.message}"
+        for one in agent.unmatched_rules()
+        if one.kind != "allow" or one.near or one.scope in ("session", "project")
+    ]
+
+
+def unmatched_in(settings: Settings) -> tuple[UnmatchedRule, ...]:
+    """Return the rules of the settings that match no call of the tools that a conversation has."""
+    from treadle.testing import ScriptedModel, text  # noqa: PLC0415 - loads the mock provider, which a run does without
+
+    agent = Agent(ScriptedModel([text("")]), tools=load_tools(settings, may_write=True), policy=policy_of(settings))
+    return agent.unmatched_rules()
+
+
+def covered_by(rule: str) -> str:
+    """Say in one sentence which calls a rule covers."""
+    return allow(rule).rules[0].covers
+
+
+def arguments_of(tool: Tool, given: str | None) -> dict[str, Any]:
+    """Return the arguments of a call: one JSON object, or the text of the tool's first required parameter.
+
+    Raises:
+        UsageError: They cannot be determined.
+    """
+    if given is None:
+        return {}
+    try:
+        found = json.loads(given)
+    except (ValueError, RecursionError):
+        found = None
+    if isinstance(found, dict):
+        return found
+    required = tool.parameters.get("required") or list(tool.parameters.get("properties", {}))
+    if not required:
+        raise UsageError(f"{tool.name} takes no arguments; got {given[:80]!r}.")
+    return {required[0]: given}
+
+
+async def ruling_of(tool: Tool, arguments: dict[str, Any], *, policy: Policy | None, mode: Mode) -> Ruling:
+    """Return what would happen to a call, by the way that calls go in a run: only the tool's own function is left out.
+
+    Hooks are not asked: they are programs.
+    """
+    from treadle.testing import ScriptedModel, call, text  # noqa: PLC0415 - as above
+
+    harmless = msgspec.structs.replace(
+        tool, run=_nothing, output_schema=None, error_schema=None, sandbox=None, resumes=False, check=None
+    )
+    events: list[Any] = []
+    model = ScriptedModel([call(tool.name, **arguments), text("That was all.")])
+    agent = Agent(model, tools=[harmless], policy=policy, subscribers=[events.append])
+    async with open_session("memory:") as session:
+        if mode != "ask":
+            await session.set_mode(mode)
+        result = await agent.run("What would happen to this call?", session=session)
+    decided = next((one for one in events if isinstance(one, CallDecided)), None)
+    asked = next((one for one in events if isinstance(one, ApprovalRequested)), None)
+    if decided is None or decided.decision not in _KINDS:
+        told = [one.content for message in result.messages for one in message.results]
+        return Ruling(decision="invalid", rule="", scope="", reason=str(told[0]) if told else "")
+    return Ruling(
+        decision=decided.decision,
+        rule=decided.rule,
+        scope=decided.scope,
+        reason=decided.reason,
+        rules=() if asked is None else asked.rules,
+    )
+
+
+async def _nothing(arguments: object, ctx: object) -> None: ...
+
+
+# --- Confirming: a question before an act with wide effects, where a person is at the terminal. A script is not asked:
+# its command says it.
+
+
+def is_confirmed(question: str, terminal: Terminal) -> bool:
+    """Return whether the act is to happen: only `y` or `yes` at a terminal, always elsewhere."""
+    try:
+        is_person = terminal.is_live and os.isatty(0)
+    except OSError:
+        is_person = False
+    if not is_person:
+        return True
+    terminal.prompt(f"{question} [y/N] ")
+    with _interrupted_by_ctrl_c():
+        answer = sys.stdin.readline()
+    if not answer.endswith("\n"):  # Ctrl-D: the cursor is still behind the question
+        terminal.write("\n")
+    terminal.note_column(0)
+    return answer.strip().casefold() in ("y", "yes")
+
+
+@contextmanager
+def _interrupted_by_ctrl_c() -> Iterator[None]:
+    """Let Ctrl-C end a read within `asyncio.run`, whose own handler waits for the task to end."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

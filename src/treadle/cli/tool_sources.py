@@ -2,14 +2,21 @@
 
 import importlib
 import importlib.util
+import json
+import os
+import signal
 import sys
 import traceback
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from treadle import (
+    Agent,
+    AgentMaker,
+    Agents,
     McpTools,
     ShellTools,
     Tool,
@@ -27,15 +34,15 @@ from treadle import (
     todo_tool,
     writing_tools,
 )
-from treadle.cli.exits import UsageError
+from treadle.cli.exits import EXIT_USAGE, UsageError, code_of
+from treadle.cli.input.flags import names_file
 from treadle.cli.input.mcp import tools_of
 from treadle.cli.input.near import hint_for
-from treadle.cli.input.readers import names_file
 from treadle.cli.input.settings import Settings, ToolSource
 from treadle.cli.output.text import one_line
 from treadle.ports import is_toolset
 
-__all__ = ["attribute_of", "load_tools", "module_of_file"]
+__all__ = ["attribute_of", "carried_out_apart", "load_agents", "load_tools", "module_of_file"]
 
 _OURS = str(Path(__file__).parents[1])
 
@@ -208,3 +215,121 @@ def _place(name: str, error: BaseException) -> str:
     others = [frame for frame in frames if "importlib" not in frame.filename and not frame.filename.startswith(_OURS)]
     found = own or others
     return f"{found[-1].filename}, line {found[-1].lineno}: " if found else ""
+
+
+# --- Agent sources: from `--agents` to functions that make agents, by name: Python files, module:attribute. Runs none
+# of them.
+
+
+def load_agents(sources: Iterable[str], folder: Any) -> dict[str, AgentMaker]:
+    """Return what makes each agent, by its name.
+
+    Raises:
+        UsageError: A file or module cannot be loaded, holds no agent, or two have one name.
+    """
+    found: dict[str, AgentMaker] = {}
+    for source in sources:
+        for name, make in _load_agent(source, folder).items():
+            if name in found:
+                raise UsageError(f"--agents names two agents {name!r}. Give each a name of its own.")
+            found[name] = make
+    return found
+
+
+def _load_agent(source: str, folder: Any) -> Mapping[str, AgentMaker]:
+    text = source.strip()
+    if text.endswith(".py"):
+        module = module_of_file(folder / text, "--agents")
+        agents = _agents_in(getattr(module, "AGENTS", None)) or _agents_in(list(vars(module).values()))
+        hint = "Make an Agent(..., name='support') there, or a dict AGENTS of functions by name."
+    else:
+        if ":" not in text:
+            raise UsageError(f"--agents {text}: name FILE.py or module:attr, such as --agents agents.py.")
+        value = attribute_of(text, "--agents")
+        agents = _agents_in(value) or ({text.rpartition(":")[2].rpartition(".")[2]: value} if callable(value) else {})
+        hint = "Name an Agent with a name, a list of them, a dict of functions by name, or a function."
+    if not agents:
+        raise UsageError(f"--agents {text} holds no agent. {hint}")
+    return agents
+
+
+def _agents_in(value: Any) -> dict[str, AgentMaker]:
+    """Return the agents of a value; empty where there are none."""
+    match value:
+        case Agent():
+            return {value.name: partial(_same, value)} if value.name else {}
+        case Agents():
+            return _agents_in(list(value))
+        case Mapping():
+            return {str(name): make if callable(make) else partial(_same, make) for name, make in value.items()}
+        case list() | tuple():
+            return {name: make for one in value if isinstance(one, Agent) for name, make in _agents_in(one).items()}
+        case _:
+            return {}
+
+
+def _same(agent: Any) -> Any:
+    return agent
+
+
+# --- Apart: work that runs a stranger's code, in a child process. A child that ends without its result is a failure,
+# whatever its exit code.
+
+
+def carried_out_apart(work: Callable[[], Any], doing: str) -> Any:
+    """Return what a function returns, a JSON value, from a fork of this process.
+
+    Args:
+        doing: What it does, for the sentence about a child that has ended.
+
+    Raises:
+        UsageError: The function raised it, or the child has ended without a result.
+        TreadleError: The function raised another error.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    ours, theirs = os.pipe()
+    child = os.fork()
+    if not child:
+        os.close(ours)
+        _carry_out(work, theirs)
+    os.close(theirs)
+    try:
+        with open(ours, "rb") as said:  # noqa: PTH123 - a descriptor
+            result = said.readline()  # not to its end: a process that the child has started may hold the pipe
+    except BaseException:
+        os.kill(child, signal.SIGINT)
+        raise
+    finally:
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    return _result(result, status, doing)
+
+
+def _carry_out(work: Callable[[], Any], result: int) -> None:
+    """Write the result, or the error, and end this process: nothing of it returns into what the parent does."""
+    try:
+        try:
+            said = {"value": work()}
+        except TreadleError as error:
+            said = {"error": str(error), "code": code_of(error)}
+        except Exception as error:  # noqa: BLE001 - a stranger's code, or a defect: the parent says which
+            said = {"error": f"unexpected {type(error).__name__}: {error}", "code": 1}
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        with open(result, "wb") as told:
+            told.write(json.dumps(said).encode() + b"\n")
+    finally:
+        os._exit(1)  # what this says counts for nothing
+
+
+def _result(result: bytes, status: int, doing: str) -> Any:
+    try:
+        said = json.loads(result)
+    except ValueError:
+        how = f"by signal {-status}" if status < 0 else f"with exit code {status}"
+        raise UsageError(
+            f"The process that {doing} ended {how} before it had a result: a file of tools, or a toolset, ends the process. Take that out of it."
+        ) from None
+    if "error" not in said:
+        return said["value"]
+    raise (UsageError if said["code"] == EXIT_USAGE else TreadleError)(said["error"])

@@ -8,8 +8,7 @@ from typing import Any
 
 import msgspec
 
-from treadle.context.compilers import estimated_tokens, exchanges_of
-from treadle.context.shortening import CLEARED, clipped, sent_chars, shares
+from treadle.context.compilers import CLEARED, clipped, estimated_tokens, exchanges_of, sent_chars, shares
 from treadle.errors import ConfigurationError, ContextOverflow, shown
 from treadle.fields import checked, explained
 from treadle.messages import Media, Message, Result, ToolCall, user_message

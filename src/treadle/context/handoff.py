@@ -19,7 +19,7 @@ from treadle.context.compaction import (
     task_within,
     transcript,
 )
-from treadle.context.shortening import clipped
+from treadle.context.compilers import clipped
 from treadle.errors import ContextOverflow, ModelRejected
 from treadle.fields import checked
 from treadle.messages import Media, user_message

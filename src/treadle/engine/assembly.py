@@ -9,30 +9,22 @@ from treadle.budgets import Meter, Spent
 from treadle.engine.hooks import Hooks
 from treadle.engine.interrupts import Interrupt
 from treadle.engine.loop import Loop
-from treadle.engine.model_calls.asides import Asides, CheckView
-from treadle.engine.model_calls.compacting import Compacting
+from treadle.engine.model_calls.compacting import Asides, CheckView, Compacting
 from treadle.engine.model_calls.proposal import Proposer
 from treadle.engine.model_calls.purse import Purse
 from treadle.engine.model_calls.requests import Requests
 from treadle.engine.offering import Offering
-from treadle.engine.rules.progress import Progress
-from treadle.engine.rules.tries import Tries
+from treadle.engine.rules.tries import Progress, Tries
 from treadle.engine.spec import AgentSpec, InDoubt
-from treadle.engine.tool_calls.actions import Actions
-from treadle.engine.tool_calls.approving import Approving
 from treadle.engine.tool_calls.attempts import Attempts
 from treadle.engine.tool_calls.checking import Checker
-from treadle.engine.tool_calls.conditions import Conditions, DoneCondition
 from treadle.engine.tool_calls.early import EarlyCalls
-from treadle.engine.tool_calls.execution import Execution
-from treadle.engine.tool_calls.invocation import BatchTime, Invoker
-from treadle.engine.tool_calls.late import LateCalls
-from treadle.engine.tool_calls.planning import Planner
+from treadle.engine.tool_calls.execution import Actions, Conditions, DoneCondition, Execution, Reminders, Siblings
+from treadle.engine.tool_calls.invocation import BatchTime, Invoker, LateCalls
+from treadle.engine.tool_calls.planning import Approving, Planner
 from treadle.engine.tool_calls.recovery import Recovery
-from treadle.engine.tool_calls.reminders import Reminders
-from treadle.engine.tool_calls.siblings import Siblings
 from treadle.events import Subscriber
-from treadle.hooks.interceptors import in_order
+from treadle.hooks import in_order
 from treadle.ports import Approver, Hook, Model, Moment, Policy
 from treadle.sessions.inbox import Inbox
 from treadle.sessions.session import Session

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from treadle.canonical import copied, find_unencodable
-from treadle.concurrency.threads import Threads
+from treadle.concurrency import Threads
 from treadle.engine.interrupts import Interrupt, wait_at_most
 from treadle.engine.rules.failures import contained, kept_inside, pass_interrupts
 from treadle.events import AnyEvent, HookActed, MessageAdded, ModelFinished

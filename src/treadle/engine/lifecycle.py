@@ -8,24 +8,22 @@ import msgspec
 
 from treadle.budgets import Budget, Deadline, Meter, Spent, budget_from, epoch_seconds, plain
 from treadle.canonical import find_unencodable
-from treadle.concurrency.patience import CURRENT, Patience
+from treadle.concurrency import CURRENT, Patience
 from treadle.engine.assembly import Host, assemble
 from treadle.engine.hooks import Hooks, denied_stop
 from treadle.engine.interrupts import Interrupt, wait_until_recorded
 from treadle.engine.loop import Loop
 from treadle.engine.offering import Offering, check_deps
-from treadle.engine.reports import RunResult, conclude
 from treadle.engine.rules.endings import cancelled_stop, time_stop
-from treadle.engine.spec import AgentSpec
-from treadle.engine.traces import link_runs, traced_origin
+from treadle.engine.spec import AgentSpec, RunResult, conclude, link_runs, traced_origin
 from treadle.errors import AgentChanged, ConfigurationError, JournalError, RunHandedOver, SessionConflict, shown
 from treadle.events import MessageAdded, RunResumed, RunStarted, Subscriber
 from treadle.messages import Message, user_message
 from treadle.ports import Model
 from treadle.redaction import redacted_logger
 from treadle.sessions.inbox import Inbox
+from treadle.sessions.maintenance import settle
 from treadle.sessions.session import Session
-from treadle.sessions.settling import settle
 from treadle.sessions.views import ReadOnlyView
 from treadle.state import resolution_message
 from treadle.stops import LimitReached, Stop, StopReason

@@ -11,8 +11,8 @@ import msgspec
 from treadle.budgets import Meter
 from treadle.engine.hooks import Hooks
 from treadle.engine.interrupts import Interrupt
-from treadle.engine.model_calls.answers import Answers
 from treadle.engine.model_calls.proposal import Proposer
+from treadle.engine.model_calls.requests import Answers
 from treadle.engine.rules.endings import (
     cancelled_stop,
     ended_event,
@@ -23,7 +23,7 @@ from treadle.engine.rules.endings import (
     waiting_stop,
 )
 from treadle.engine.spec import AgentSpec
-from treadle.engine.tool_calls.batch import Batch, Proposal
+from treadle.engine.tool_calls.checking import Batch, Proposal
 from treadle.engine.tool_calls.execution import Execution
 from treadle.events import AnyEvent, BudgetReached, MessageAdded, ModelFinished
 from treadle.messages import user_message

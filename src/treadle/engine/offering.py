@@ -12,13 +12,13 @@ from typing import Any, Literal, Self
 
 import msgspec
 
-from treadle.concurrency.keeping import Kept
+from treadle.concurrency import Kept
 from treadle.engine.interrupts import Interrupt, wait_at_most
 from treadle.engine.rules.failures import contained, is_being_cancelled, pass_interrupts
 from treadle.engine.spec import AgentSpec
 from treadle.errors import ConfigurationError, ToolDefinitionError, shown
 from treadle.events import AnyEvent, ToolsetFailed, ToolsetListed
-from treadle.permissions.unmatched import unmatched
+from treadle.permissions.policies import unmatched
 from treadle.ports import OpenToolset, SessionView, Toolset, ToolsetContext, ToolSpec
 from treadle.redaction import redacted_logger, shown_error
 from treadle.sessions.ledger import Ledger

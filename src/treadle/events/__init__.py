@@ -3,7 +3,6 @@
 An event is journaled as JSON and must always be readable: fields are added with defaults, never renamed or removed.
 """
 
-from treadle.events.artifacts import artifacts_of
 from treadle.events.base import Event
 from treadle.events.calls import (
     ActionDecided,
@@ -26,14 +25,15 @@ from treadle.events.calls import (
     ToolStarted,
     ToolSuspended,
 )
-from treadle.events.codec import AnyEvent, Subscriber, decode_event, encode_event, event_object, on
-from treadle.events.goals import GoalChecked, GoalSet
+from treadle.events.codec import AnyEvent, Subscriber, artifacts_of, decode_event, encode_event, event_object, on
 from treadle.events.models import DecisionRejected, ModelDelta, ModelDiscarded, ModelFailed, ModelFinished, ModelStarted
 from treadle.events.runs import (
     BudgetReached,
     BudgetWarned,
     CompactionSkipped,
     ContextCompacted,
+    GoalChecked,
+    GoalSet,
     HistoryRepaired,
     HookActed,
     MessageAdded,

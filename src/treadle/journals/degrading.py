@@ -12,8 +12,8 @@ from contextlib import suppress
 from treadle.errors import IntentNotStored, JournalError, SessionConflict
 from treadle.events import ActionDecided, AnyEvent, JournalDegraded, ToolResumed, ToolStarted
 from treadle.fields import checked
-from treadle.journals.store.blobs import digest_of
-from treadle.journals.store.resumable import with_messages
+from treadle.journals.backend import digest_of
+from treadle.journals.store import with_messages
 from treadle.ports import (
     Clock,
     DueItem,

@@ -6,23 +6,32 @@ from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from treadle.errors import ConfigurationError, JournalError, check_kind, shown
 from treadle.events import AnyEvent, SessionChanged, SessionStatus, artifacts_of
 from treadle.fields import checked, checked_but, explained
-from treadle.journals.store.approvals import due_items, sessions_that_ask, waiting_approvals
-from treadle.journals.store.blobs import digest_of
-from treadle.journals.store.due import LISTING, DueRow, due_changes
-from treadle.journals.store.following import Bells, follow
-from treadle.journals.store.listing import listed
-from treadle.journals.store.local_leases import LocalLease, LocalLeases
-from treadle.journals.store.resumable import can_be_taken_in, resumable_sessions
-from treadle.journals.store.sequence import (
+from treadle.journals.backend import (
+    LISTING,
+    DueRow,
+    LocalLease,
+    LocalLeases,
     check_numbers,
     check_session_id,
     conflict,
+    digest_of,
+    due_changes,
     exists,
     parent_of,
     status_of,
     task_of,
     tenant_of,
     unknown,
+)
+from treadle.journals.store import (
+    Bells,
+    can_be_taken_in,
+    due_items,
+    follow,
+    listed,
+    resumable_sessions,
+    sessions_that_ask,
+    waiting_approvals,
 )
 from treadle.ports import DueItem, InboxMessage, SessionFilter, SessionInfo
 from treadle.ports.journals import ALL_SESSIONS

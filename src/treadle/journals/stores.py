@@ -1,13 +1,21 @@
 """What the author of a store imports. See docs/stores.md."""
 
-from treadle.journals.store.appends import Append, followed
-from treadle.journals.store.backend import Backend, StoredEvents
-from treadle.journals.store.journal import StoreJournal
-from treadle.journals.store.listing import listed
-from treadle.journals.store.local_leases import LocalLease, LocalLeases
-from treadle.journals.store.rows import SessionRow
-from treadle.journals.store.sequence import conflict, exists, taken_over, unknown
-from treadle.journals.store.sums import MessageRow, SumRow
+from treadle.journals.backend import (
+    Append,
+    Backend,
+    LocalLease,
+    LocalLeases,
+    MessageRow,
+    SessionRow,
+    StoredEvents,
+    SumRow,
+    conflict,
+    exists,
+    followed,
+    taken_over,
+    unknown,
+)
+from treadle.journals.store import StoreJournal, listed
 
 __all__ = [
     "Append",

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from treadle.budgets import Price
-from treadle.concurrency.forks import bury, watch
+from treadle.concurrency import bury, watch
 from treadle.messages import Usage
 from treadle.mock.script import Turn, call
 from treadle.mock.server import MockProvider

@@ -2,7 +2,7 @@
 
 import posixpath
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from glob import escape
 from itertools import islice, product
@@ -13,17 +13,69 @@ from msgspec import structs
 
 from treadle.canonical import copied
 from treadle.errors import ConfigurationError
-from treadle.permissions.views import subjects_of
+from treadle.events import RulesGranted
+from treadle.ports import SessionView
 from treadle.shell.judging import analyse, changes_nothing
 from treadle.shell.knowing import plain_words
-from treadle.shell.parsed import Doubt, Invocation, Line, Touched
-from treadle.shell.reaching import folders
+from treadle.shell.reaching import checked_out, folders, swept
+from treadle.shell.reading import Doubt, Invocation, Line, Touched
 from treadle.shell.rules import CommandPattern
-from treadle.shell.sweeping import checked_out, swept
 from treadle.tools import CheckedCall, FileNames, JsonObject, Place, ShellLine, Subject, Tool
 from treadle.tools.protected import lies_in
 
-__all__ = ["FILE_TOOLS", "JudgedLine", "Reached", "judged", "pattern_of", "start_folder", "touched"]
+__all__ = [
+    "FILE_TOOLS",
+    "JudgedLine",
+    "Reached",
+    "facts_in",
+    "granted_in",
+    "judged",
+    "pattern_of",
+    "resolved",
+    "start_folder",
+    "subjects_of",
+    "touched",
+]
+
+
+# --- Views: what permissions ask of a session on every call. A view says it at once; of any other session, its state is
+# asked.
+
+
+def subjects_of(call: CheckedCall) -> Mapping[str, Subject] | None:
+    """Return what the arguments of a call name: as it was checked, or of a call that was made by hand, as its tool says now.
+
+    None where its tool does not say, or cannot. A value that is not a Subject says nothing.
+    """
+    return resolved(call.tool, call.arguments) if call.subjects is None else call.subjects
+
+
+def resolved(tool: Tool, arguments: JsonObject) -> Mapping[str, Subject] | None:
+    """Return what the arguments of a call name now; None where its tool does not say, or cannot."""
+    if tool.subjects is None:
+        return None
+    try:
+        return dict(tool.subjects(copied(arguments)))
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # noqa: BLE001 - the author's function: one that raises, SystemExit too, has resolved nothing
+        return None
+
+
+def facts_in(session: SessionView) -> JsonObject:
+    """Return what tools have remembered in the session. A view's state would be copied whole for it."""
+    known: JsonObject | None = getattr(session, "facts", None)
+    return session.state.facts.values if known is None else known
+
+
+def granted_in(session: SessionView) -> tuple[RulesGranted, ...]:
+    """Return what a person has allowed for more than one call."""
+    known: tuple[RulesGranted, ...] | None = getattr(session, "granted", None)
+    return session.state.granted if known is None else known
+
+
+# --- Lines of shell before the rules: what each simple command of a call would start and touch. Holds no rule and
+# decides nothing.
 
 Extent: TypeAlias = Literal["itself", "children", "tree"]
 

@@ -1,10 +1,33 @@
 """Modes: what a session's mode makes of a decision. Values only: a mode is changed by a person, through the session's inbox."""
 
+import inspect
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Literal, TypeAlias
+
 import msgspec
 
-from treadle.tools import CheckedCall, Decision, DecisionKind, Mode, Risk
+from treadle.canonical import copied
+from treadle.errors import ConfigurationError, shown
+from treadle.fields import Documented, NamedOptions
+from treadle.permissions.lines import JudgedLine, facts_in, judged, subjects_of
+from treadle.permissions.policies import NamedPolicy, allow, ask, deny, stricter
+from treadle.permissions.rules import Subjects
+from treadle.ports import SessionView
+from treadle.tools import CheckedCall, Decision, DecisionKind, JsonObject, Mode, Risk, Subject
+from treadle.tools.protected import is_protected, lies_in, makes_repository, may_name_protected
 
-__all__ = ["in_mode", "may_start_again"]
+__all__ = [
+    "PROTECTED",
+    "CanUseTool",
+    "RuleSet",
+    "Scoped",
+    "can_use_tool",
+    "in_mode",
+    "may_start_again",
+    "scoped",
+    "with_approval",
+    "with_protection",
+]
 
 
 def in_mode(mode: Mode, decision: Decision, call: CheckedCall) -> Decision:
@@ -53,3 +76,358 @@ def _denied(decision: Decision, mode: Mode, reason: str) -> Decision:
     return msgspec.structs.replace(
         decision, kind=DecisionKind.DENY, rule=f"mode {mode}", reason=reason, scope="session", by="person", message=""
     )
+
+
+# --- Callbacks: a permission function in the manner of other agents, `can_use_tool(name, input, context)`, as a policy.
+# Asks nobody itself.
+
+_Answer: TypeAlias = "Decision | Mapping[str, Any] | bool | None"
+_Function: TypeAlias = "Callable[[str, JsonObject, SessionView], _Answer | Awaitable[_Answer]]"
+
+
+class CanUseTool:
+    """A policy that asks one function about every call."""
+
+    def __init__(self, function: _Function) -> None:
+        self._function = function
+        self._name = getattr(function, "__name__", type(function).__name__)
+
+    async def decide(self, call: CheckedCall, session: SessionView) -> Decision | None:
+        """Return what the function says. One that raises, or answers with something else, denies the call."""
+        given = copied(call.arguments)
+        said = self._function(call.name, given, session)
+        said = await said if inspect.isawaitable(said) else said
+        return self._read(said, call)
+
+    def _read(self, said: Any, call: CheckedCall) -> Decision | None:
+        match said:
+            case None | Decision():
+                return said
+            case True:
+                return Decision(kind="allow", rule=self._name)
+            case False:
+                return Decision(kind="deny", rule=self._name)
+            case Mapping():
+                return self._read_object(said, call)
+            case _:
+                raise ConfigurationError(
+                    f"{self._name} answered with {shown(said)}. Return a Decision, {{'behavior': 'allow'}}, True, False or None."
+                )
+
+    def _read_object(self, said: Mapping[str, Any], call: CheckedCall) -> Decision:
+        behavior, changed = said.get("behavior"), said.get("updatedInput", said.get("updated_input"))
+        if behavior not in ("allow", "deny", "ask"):
+            raise ConfigurationError(f"{self._name}: behavior must be allow, deny or ask; got {shown(behavior)}.")
+        is_changed = behavior == "allow" and changed is not None and changed != call.arguments
+        return Decision(
+            kind=behavior,
+            rule=self._name,
+            message=str(said.get("message") or ""),
+            interrupt=behavior == "deny" and said.get("interrupt") is True,
+            arguments=changed if is_changed else None,
+        )
+
+
+def can_use_tool(function: _Function) -> CanUseTool:
+    """Return a policy that asks a function about every call: `async def can_use_tool(name, arguments, session)`.
+
+    It returns `{"behavior": "allow", "updatedInput": {...}}`, `{"behavior": "deny", "message": ..., "interrupt": True}`, a `Decision`,
+    True, False, or None for no opinion. Changed arguments are validated like the model's own. A tool asks the same function about
+    what it does by itself with `ctx.decide(...)`.
+
+    Example:
+        agent = Agent(model, tools=tools, policy=can_use_tool(my_function))
+
+    Raises:
+        ConfigurationError: It is not a function.
+    """
+    if not callable(function):
+        raise ConfigurationError(
+            f"can_use_tool() takes a function of (name, arguments, session); got {shown(function)}."
+        )
+    return CanUseTool(function)
+
+
+# --- Required: what a decision becomes where the tool itself requires that a person allows the call. Asks nobody.
+
+
+def with_approval(decision: Decision, call: CheckedCall) -> Decision:
+    """Return a decision that lets the call run only once a person has allowed it, where its tool requires that.
+
+    A call that asks to leave the sandbox is asked about where it was decided to run in one: no mode and no rule answers for a person.
+    """
+    if _is_boxed(decision) and _is_true(call.tool.leaves_sandbox, call):
+        return _required(
+            decision, "asks to leave the sandbox", "The call asks to run without the sandbox.", by="runtime", to="allow"
+        )
+    if decision.kind not in (DecisionKind.ALLOW, DecisionKind.SANDBOX) or not _is_required(call):
+        return decision
+    consent = "sandbox" if decision.kind == DecisionKind.SANDBOX else decision.consent
+    return _required(decision, "tool requires approval", "A person must allow this call.", by="tool", to=consent)
+
+
+def _required(decision: Decision, rule: str, reason: str, *, by: str, to: str) -> Decision:
+    """Return the decision to ask a person, whose consent decides so."""
+    return msgspec.structs.replace(
+        decision, kind=DecisionKind.ASK, rule=rule, reason=reason, scope=by, by=by, consent=to
+    )
+
+
+def _is_boxed(decision: Decision) -> bool:
+    return decision.kind == DecisionKind.SANDBOX or (
+        decision.kind == DecisionKind.ASK and decision.consent == "sandbox"
+    )
+
+
+def _is_required(call: CheckedCall) -> bool:
+    return _is_true(call.tool.requires_approval, call)
+
+
+def _is_true(required: bool | Callable[[CheckedCall], bool], call: CheckedCall) -> bool:
+    if not callable(required):
+        return required
+    arguments = copied(call.arguments)
+    try:
+        return bool(required(msgspec.structs.replace(call, arguments=arguments, values=arguments)))
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # noqa: BLE001 - a stranger's function, SystemExit too: one that cannot say asks
+        return True
+
+
+# --- Scopes: the rules of a session, a project, a user and an organisation as one policy. Deny beats ask beats allow,
+# whatever the order.
+
+_ORDER = ("managed", "user", "project", "session")
+"""Who is named first where several scopes say the same."""
+
+
+class RuleSet(msgspec.Struct, Documented, frozen=True, kw_only=True, metaclass=NamedOptions):
+    """The rules of one scope.
+
+    Example:
+        RuleSet(scope="project", allow=("shell(make test)",), ask=("shell(git push:*)",), deny=("read(path=.env)",))
+    """
+
+    scope: Literal["managed", "user", "project", "session"]
+    """Where they come from. A project's rules count once its folder is trusted: leave them out before."""
+    allow: tuple[str, ...] = ()
+    """What runs without a question."""
+    ask: tuple[str, ...] = ()
+    """What a person is asked about, though another rule allows it."""
+    deny: tuple[str, ...] = ()
+    """What does not run, whatever another rule says."""
+    reason: str = ""
+    """Why it is denied; the model reads it."""
+    origin: str = ""
+    """Where they are written, such as a file, for messages about one of them."""
+
+    def __post_init__(self) -> None:
+        if self.scope not in _ORDER:
+            raise ConfigurationError(f"RuleSet: scope must be one of {', '.join(_ORDER)}; got {shown(self.scope)}.")
+        for name in ("allow", "ask", "deny"):
+            rules = getattr(self, name)
+            if isinstance(rules, str) or not isinstance(rules, Sequence):
+                raise ConfigurationError(f"RuleSet: {name} must be a list of rules; got {shown(rules)}.")
+
+
+class Scoped(msgspec.Struct, frozen=True, kw_only=True):
+    """The policy of several scopes."""
+
+    denies: tuple[NamedPolicy, ...]
+    asks: tuple[NamedPolicy, ...]
+    allows: tuple[NamedPolicy, ...]
+    together: tuple[NamedPolicy, ...]
+    """All that is allowed as one: the commands of a line may be allowed by rules of different scopes."""
+
+    @property
+    def policies(self) -> tuple[NamedPolicy, ...]:
+        """What it is made of."""
+        return (*self.denies, *self.asks, *self.allows)
+
+    def decide(self, call: CheckedCall, session: SessionView) -> Decision | None:
+        """Return what the rules say together: what any scope denies is denied, and what any asks is asked about."""
+        line = None if call.tool.line is None else judged(call, facts_in(session))
+        subjects = Subjects(call)
+        strictest: Decision | None = None
+        for policy in (*self.denies, *self.asks):
+            found = policy.judge(call, subjects.alike(), line)
+            if found is not None and found.kind == DecisionKind.DENY:
+                return found
+            if found is not None:
+                strictest = found if strictest is None else _asked(strictest, found)
+        if strictest is not None:
+            return strictest
+        answers = (policy.judge(call, subjects.alike(), line) for policy in (*self.allows, *self.together))
+        return next((one for one in answers if one is not None), None)
+
+
+def scoped(*sets: RuleSet) -> Scoped:
+    """Return the rules of several scopes as one policy.
+
+    Example:
+        policy = scoped(RuleSet(scope="user", allow=("shell(git log:*)",)), RuleSet(scope="managed", deny=("fetch",)))
+
+    Raises:
+        ConfigurationError: A rule is invalid.
+    """
+    if wrong := [one for one in sets if not isinstance(one, RuleSet)]:
+        raise ConfigurationError(f"scoped() takes RuleSet(scope=...); got {shown(wrong[0])}.")
+    ordered = sorted(sets, key=lambda one: _ORDER.index(one.scope))
+    allowing = [one for one in ordered if one.allow]
+    together = [rule for one in allowing for rule in one.allow]
+    named = "+".join(dict.fromkeys(one.scope for one in allowing))
+    return Scoped(
+        denies=tuple(_from(one, deny(*one.deny, reason=one.reason, scope=one.scope)) for one in ordered if one.deny),
+        asks=tuple(_from(one, ask(*one.ask, scope=one.scope)) for one in ordered if one.ask),
+        allows=tuple(_from(one, allow(*one.allow, scope=one.scope)) for one in allowing),
+        together=(allow(*together, scope=named),) if len(allowing) > 1 else (),
+    )
+
+
+def _from(rules: RuleSet, policy: NamedPolicy) -> NamedPolicy:
+    return msgspec.structs.replace(policy, origin=rules.origin) if rules.origin else policy
+
+
+def _asked(one: Decision, other: Decision) -> Decision:
+    """Return the question of two that no mode lifts, if one of them is such."""
+    return other if other.scope == "runtime" and one.scope != "runtime" else stricter(one, other)
+
+
+# --- Protection: a call that writes a protected file is asked about, whoever allows it and in every mode. Asks nobody
+# itself.
+
+PROTECTED = "protected file"
+"""The rule by which a person is asked."""
+
+_PATHS = frozenset(
+    [
+        "path",
+        "file",
+        "file_path",
+        "filepath",
+        "filename",
+        "file_name",
+        "target",
+        "target_file",
+        "target_path",
+        "destination",
+        "dest",
+        "notebook_path",
+        "uri",
+    ]
+)
+"""Arguments that name a file, of a tool that does not say what its arguments name."""
+
+
+def with_protection(decision: Decision, call: CheckedCall, facts: JsonObject) -> Decision:
+    """Return a question in place of a decision that lets a protected file be written, or one of the person's home be reached by another name.
+
+    Args:
+        facts: What tools have remembered in the session.
+    """
+    if decision.kind == DecisionKind.DENY:
+        return decision
+    line = judged(call, facts)
+    found = None if call.effect.is_read else _protected(call, line)
+    if found is not None:
+        reason: str | None = (
+            f"{found}: it controls what runs later, or holds keys. A person must allow each change to it."
+        )
+    else:
+        reason = _of_the_home(call, line)
+    if reason is None:
+        return decision
+    is_boxed = decision.kind == DecisionKind.SANDBOX or decision.consent == "sandbox"
+    return msgspec.structs.replace(
+        decision,
+        kind=DecisionKind.ASK,
+        rule=PROTECTED,
+        reason=reason,
+        scope="runtime",
+        by="runtime",
+        consent="sandbox" if is_boxed else "allow",
+    )
+
+
+def _of_the_home(call: CheckedCall, line: JudgedLine | None) -> str | None:
+    """Say that a call reaches a protected file of the person's home by another name (a hard link); None where it surely does not."""
+    if line is None:
+        subjects = _subjects(call) if call.tool.subjects is not None else []
+    elif line.is_decided and not line.line.patterns:
+        subjects = [one.subject for one in line.reached]
+    else:  # it may reach anything in its folder
+        subjects = [one.subject for one in line.reached] + [Subject(names=(), extent="tree", among=line.among)]
+    for one in subjects:
+        path = next((name for name in one.names if name.startswith("/")), None)
+        names = () if one.among is None else one.among.home_names(path, one.extent)
+        if names is None:
+            return "The call reaches too many files to check whether one is a hard link to a key or a startup file in your home folder."
+        if names:
+            return f"The call reaches {min(names)} in your home folder through a hard link: it holds keys, or controls what runs later."
+    return None
+
+
+def _protected(call: CheckedCall, line: JudgedLine | None) -> str | None:
+    """Return what of a call is protected, in words; None where nothing is."""
+    if line is not None:
+        written = [one.subject for one in line.reached if one.access == "write"]
+        return _protected_in(line, () if line.among is None else line.among.obeyed_files(_from_the_top(written)))
+    for subject in _subjects(call):
+        own = () if subject.among is None else subject.among.obeyed_files(_from_the_top([subject]))
+        if _is_kept(subject.names, own) or makes_repository(subject.names):
+            return f"{subject.names[0]} is protected"
+    return None
+
+
+def _from_the_top(subjects: Sequence[Subject]) -> list[str]:
+    return [name for one in subjects for name in one.names if name.startswith("/")]
+
+
+def _is_kept(names: Sequence[str], own: Sequence[str]) -> bool:
+    """Whether one of the names of a thing is that of a protected file, or of what Treadle itself obeys, wherever that lies."""
+    return is_protected(names) or lies_in(names, own)
+
+
+def _protected_in(line: JudgedLine, own: Sequence[str]) -> str | None:
+    """Return what of a line of shell is protected, in words; None where nothing is."""
+    written = [one.subject for one in line.reached if one.access == "write"]
+    found = next(filter(None, (_written(one, own) for one in written)), None)
+    if found is not None:
+        return found
+    inside = next((names for names in line.swept if _is_kept(names, own)), None)
+    if inside is not None:
+        return f"The line changes or removes a folder that contains the protected file {inside[0]}"
+    if line.unseen:
+        return f"The line changes or removes more files than can be searched for protected ones: {line.unseen}"
+    if line.is_decided:
+        return None
+    if may_name_protected(line.line.source) or any(_is_kept(names, own) for names in line.mentioned):
+        return "The line names a protected file, and what it does with that file is unknown"
+    unknown = next((one.text for one in line.unknown), "")
+    return f"The line may write a protected file: what {unknown!r} expands to is unknown" if unknown else None
+
+
+def _written(written: Subject, own: Sequence[str]) -> str | None:
+    """Say that a file which is written is a protected one, perhaps by another name (a hard link); None where it is not."""
+    if _is_kept(written.names, own):
+        return f"The line may write the protected file {written.names[0]}"
+    path = next((name for name in written.names if name.startswith("/")), None)
+    if written.among is None or path is None:
+        return None
+    names = written.among.all_names(path)
+    if names is None:
+        return f"{written.names[0]} has several names (hard links), and there are too many files to find them all"
+    root = path.removesuffix(written.names[0])
+    found = next((name for name in names if _is_kept([name, f"{root}{name}"], own)), None)
+    return None if found is None else f"{written.names[0]} is a hard link to the protected file {found}"
+
+
+def _subjects(call: CheckedCall) -> list[Subject]:
+    found = subjects_of(call)
+    return _as_written(call) if found is None else [one for one in found.values() if isinstance(one, Subject)]
+
+
+def _as_written(call: CheckedCall) -> list[Subject]:
+    written = (value for key, value in call.arguments.items() if key in _PATHS)
+    return [Subject(names=(value,)) for value in written if isinstance(value, str)]

@@ -1,27 +1,52 @@
 """Permission: turn a valid call into a decision. Policies, rules and defaults; asks nobody and runs nothing."""
 
 import asyncio
+import difflib
 import inspect
-from collections.abc import Sequence
-from typing import Any, Literal
+import re
+from bisect import bisect_left
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import Any, Literal, TypeAlias
+from weakref import WeakKeyDictionary
 
 import msgspec
 
 from treadle.canonical import copied, find_unencodable
 from treadle.errors import ConfigurationError, shown
 from treadle.fields import checked
-from treadle.permissions.index import RuleIndex
-from treadle.permissions.lines import JudgedLine, judged
-from treadle.permissions.rules import Rule, Subjects
-from treadle.permissions.views import facts_in, granted_in
-from treadle.ports import Decision, DecisionKind, Policy, SessionView
-from treadle.tools import CheckedCall, Effect, Risk
+from treadle.permissions.lines import FILE_TOOLS, JudgedLine, facts_in, granted_in, judged, pattern_of
+from treadle.permissions.rules import (
+    Rule,
+    Subjects,
+    as_text,
+    beginnings,
+    covering_globs,
+    fits,
+    folders_of,
+    forms_of,
+    heads_of,
+    reaches,
+    same_on_paths,
+    spellings,
+)
+from treadle.ports import Decision, DecisionKind, Policy, SessionView, UnmatchedRule
+from treadle.shell.programs import program_name
+from treadle.shell.reading import Invocation
+from treadle.shell.rules import CommandPattern, same_tool
+from treadle.tools import CheckedCall, Effect, FileNames, NameWatch, Risk, Subject, Tool
+from treadle.tools.foreign import FOREIGN_NAMES
 
 __all__ = [
     "APPROVAL_LIFETIME_SECONDS",
+    "OWN_TOOLS",
     "UNDECIDED",
+    "Linked",
+    "NameIndex",
     "NamedPolicy",
     "Rule",
+    "RuleIndex",
+    "Seen",
     "allow",
     "ask",
     "decide",
@@ -34,7 +59,387 @@ __all__ = [
     "held_to_port",
     "opinion",
     "stricter",
+    "unmatched",
 ]
+
+
+# --- Names: which of many rules that forbid or ask mean a thing, by its names. Finds them without looking at each;
+# decides nothing.
+
+_LITERAL = re.compile(r"[^*?\[]*")
+_REST = re.compile(r"\[.*", re.DOTALL)
+_SIGNS = re.compile(r"[*?]")
+_MAX_KEPT = 4096
+
+_Folders: TypeAlias = tuple[frozenset[str], bool]
+
+
+class Linked:
+    """Which rules name links, found out once in each decision.
+
+    Args:
+        moment: What was looked at in this decision already.
+    """
+
+    def __init__(self, moment: dict[str, Any]) -> None:
+        self._moment = moment
+        self._found: dict[tuple[int, int], tuple[int, ...]] = {}
+
+    def of(self, names: "NameIndex", among: FileNames) -> tuple[int, ...]:
+        key = (id(names), id(among))
+        if key not in self._found:
+            self._found[key] = names.through_links(among, self._moment)
+        return self._found[key]
+
+
+class NameIndex:
+    """The globs of rules that forbid or ask, by how they begin and by what stands in them.
+
+    Args:
+        globs: Of each rule, by its place among the rules.
+    """
+
+    def __init__(self, globs: Mapping[int, str]) -> None:
+        self._globs = {at: covering_globs(glob) for at, glob in globs.items()}
+        begin: dict[str, set[int]] = {}
+        loose: dict[str, set[int]] = {}
+        for at, forms in self._globs.items():
+            for form in forms:
+                start = _LITERAL.match(form)[0]  # type: ignore[index]  # it matches any text
+                begin.setdefault(start, set()).add(at)
+                if not start:
+                    part = max(_SIGNS.split(_REST.sub("", form)), key=len)
+                    loose.setdefault(part, set()).add(at)
+        self._loose = tuple((part, tuple(places)) for part, places in loose.items())
+        self._begin = {start: tuple(places) for start, places in begin.items() if start}
+        self._starts = sorted(self._begin)
+        self._longest = max(map(len, self._starts), default=0)
+        self._heads: dict[str, list[int]] = {}
+        for at, glob in globs.items():
+            for head in heads_of(glob):
+                self._heads.setdefault(head, []).append(at)
+        self._folders = _searched(globs.values())
+        self._below: dict[_Folders, tuple[int, ...]] = {}
+        self._watches: WeakKeyDictionary[FileNames, NameWatch] = WeakKeyDictionary()
+
+    def meaning(self, subject: Subject | None, written: str, linked: "Linked") -> Collection[int] | None:
+        """Return the places of the rules that may mean a thing; None where each rule must be looked at by itself.
+
+        Args:
+            subject: What it is; None where its tool does not say.
+            written: The argument as the model wrote it.
+            linked: What was found in this decision already.
+        """
+        found = self._named(forms_of(subject, written))
+        if subject is None:
+            return found
+        if subject.extent != "itself":
+            found.update(self._reached(folders_of(subject), is_deep=subject.extent == "tree"))
+        if subject.resolve is not None:
+            if subject.among is None:
+                return None
+            found.update(linked.of(self, subject.among))
+        return found
+
+    def twins(self, subject: Subject) -> Iterable[str] | None:
+        """Return other names of the same file, or of the files that a search reaches, as far as rules may mean them.
+
+        None where too many files had to be searched.
+        """
+        if subject.among is None or not self._globs:
+            return ()
+        path = next((name for name in reversed(subject.names) if name.startswith("/")), None)
+        if path is None:
+            return ()
+        place = f"{path}/{subject.below}" if subject.below else path
+        return self._watch(subject.among).twins(place, subject.extent)
+
+    def through_links(self, among: FileNames, moment: dict[str, Any]) -> tuple[int, ...]:
+        """Return the rules whose names lead through a link now."""
+        return tuple(at for name in self._watch(among).linked(moment) for at in self._heads.get(name, ()))
+
+    def _watch(self, among: FileNames) -> NameWatch:
+        known = self._watches.get(among)
+        if known is None:
+            known = self._watches[among] = among.watch(tuple(self._heads), self._folders)
+        return known
+
+    def _named(self, forms: frozenset[str]) -> set[int]:
+        found: set[int] = set()
+        for form in forms:
+            for end in range(1, min(len(form), self._longest) + 1):
+                found.update(self._begin.get(form[:end], ()))
+        text = "\n".join(forms)
+        for part, places in self._loose:
+            if part in text:
+                found.update(places)
+        return {at for at in found if any(fits(form, glob) for glob in self._globs[at] for form in forms)}
+
+    def _reached(self, folders: frozenset[str], *, is_deep: bool) -> tuple[int, ...]:
+        """Return the rules that mean something below a folder."""
+        known = self._below.get((folders, is_deep))
+        if known is None:
+            places = {at for folder in folders for at in self._near(folder)}
+            known = tuple(
+                at
+                for at in sorted(places)
+                if any(reaches(glob, folder, is_deep=is_deep) for folder in folders for glob in self._globs[at])
+            )
+            if len(self._below) >= _MAX_KEPT:
+                self._below.clear()
+            self._below[folders, is_deep] = known
+        return known
+
+    def _near(self, folder: str) -> set[int]:
+        if folder in (".", "/", ""):
+            return set(self._globs)
+        prefix = f"{folder}/"
+        found = {at for _, places in self._loose for at in places}
+        for end in range(1, min(len(prefix), self._longest) + 1):
+            found.update(self._begin.get(prefix[:end], ()))
+        for start in self._starts[bisect_left(self._starts, prefix) :]:
+            if not start.startswith(prefix):
+                break
+            found.update(self._begin[start])
+        return found
+
+
+def _searched(globs: Iterable[str]) -> tuple[str, ...]:
+    """Return the folders in which a file may have another name that a rule means: where the names of each rule begin that has a wildcard."""
+    found: set[str] = set()
+    for glob in globs:
+        wild = glob.strip().rstrip("/")
+        plain = _LITERAL.match(wild)[0]  # type: ignore[index]  # as above
+        found.add(plain.rpartition("/")[0] if plain != wild else wild)
+    return () if not found else ("",) if "" in found else tuple(sorted(found))
+
+
+# --- Index: which of many rules may apply to a call. Leaves out only rules that surely do not, and decides nothing.
+
+_WILD = frozenset("*?[")
+_FOREIGN = {own: [one for one, ours in FOREIGN_NAMES.items() if ours == own] for own in FOREIGN_NAMES.values()}
+
+
+class RuleIndex:
+    """The rules of one policy by tool, by how the names in them begin, and by the program of a command. Their order is kept.
+
+    Args:
+        rules: Of one policy.
+        loosens: Whether they allow something.
+    """
+
+    def __init__(self, rules: Sequence[Rule], *, loosens: bool) -> None:
+        self._rules = tuple(rules)
+        self._loosens = loosens
+        self._by_tool: dict[str, list[int]] = {}
+        self._wild: list[int] = []
+        for at, rule in enumerate(self._rules):
+            if set(rule.tool) & _WILD:
+                self._wild.append(at)
+            else:
+                self._by_tool.setdefault(rule.tool, []).append(at)
+        self._arguments: dict[str, _Arguments] = {}
+        self._commands: _Commands | None = None
+        self._about_lines: dict[str, Rule | None] = {}
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, RuleIndex) and (self._rules, self._loosens) == (other._rules, other._loosens)
+
+    def __hash__(self) -> int:
+        return hash((self._rules, self._loosens))
+
+    def looked_at(self, call: CheckedCall, subjects: Subjects, line: JudgedLine | None) -> "Seen":
+        """Return what a call names. A file that has other names, to which rules that forbid may apply, has those too."""
+        seen = Seen(subjects, line)
+        if self._loosens:
+            return seen
+        self._of_tool(call).widen(call, seen)
+        if line is not None:
+            self._of_commands().widen(seen)
+        return seen
+
+    def on(self, call: CheckedCall, seen: "Seen") -> Iterator[Rule]:
+        """Return the rules that may apply to a call, in their order."""
+        found = self._of_tool(call).about(call, seen)
+        if seen.line is not None and not self._loosens:
+            found += self._of_commands().about(seen.line, seen)
+        return (self._rules[at] for at, _ in groupby(sorted(found)))
+
+    def patterns(self, call: CheckedCall, line: JudgedLine) -> list[tuple[str, CommandPattern]]:
+        """Return the patterns on commands that may allow a command of a line, each with the text of its rule."""
+        commands = self._of_commands()
+        rules = (self._rules[at] for at in sorted(commands.on_programs(line.line.invocations)))
+        named = [rule for rule in rules if rule.pattern is not None and rule.names(call.name)]
+        return [(rule.text, found) for rule in named if (found := pattern_of(rule.pattern or "")) is not None]
+
+    def possible(self, call: CheckedCall, line: JudgedLine) -> tuple[Rule, str] | None:
+        """Return a rule that means what a program which is not known may start, and why; None where none does."""
+        for at in sorted(self._of_commands().on_programs(line.line.possible)):
+            rule = self._rules[at]
+            pattern = pattern_of(rule.pattern or "") if rule.is_about_commands(call) else None
+            found = None if pattern is None else line.possible_for(pattern)
+            if found is not None:
+                return rule, f"`{found.via[-1]}` is unknown, and may run `{found.program}`."
+        return None
+
+    def unsearched(self, seen: "Seen") -> Rule | None:
+        """Return a rule of which nobody can say whether it applies to a file with several names; None where all were found."""
+        return None if seen.unsearched is None else self._rules[seen.unsearched]
+
+    def about_lines(self, call: CheckedCall) -> Rule | None:
+        """Return the first rule that may apply to a line of shell; None where none may."""
+        if call.name not in self._about_lines:
+            self._about_lines[call.name] = next((one for one in self._rules if one.is_about_lines(call)), None)
+        return self._about_lines[call.name]
+
+    def _of_tool(self, call: CheckedCall) -> "_Arguments":
+        known = self._arguments.get(call.name)
+        if known is None:
+            same = ("shell",) if call.tool.line is not None else same_on_paths(call.name)
+            tools = (call.name, *same)
+            names = dict.fromkeys(key for name in tools for key in (name, *_FOREIGN.get(name, ())))
+            found = {at for name in names for at in self._by_tool.get(name, ())}
+            known = _Arguments({at: self._rules[at] for at in sorted({*found, *self._wild})}, loosens=self._loosens)
+            self._arguments[call.name] = known
+        return known
+
+    def _of_commands(self) -> "_Commands":
+        if self._commands is None:
+            self._commands = _Commands(self._rules)
+        return self._commands
+
+
+class Seen:
+    """What a call names, as the rules of one policy look at it."""
+
+    def __init__(self, subjects: Subjects, line: JudgedLine | None) -> None:
+        self.subjects = subjects
+        self.line = line
+        self.linked = Linked(subjects.moment)
+        self.unsearched: int | None = None
+        """The place of a rule of which nobody can say whether it applies: the file has more names than can be searched for."""
+
+
+class _Arguments:
+    """The rules of one tool, by how what they name begins."""
+
+    def __init__(self, rules: dict[int, Rule], *, loosens: bool) -> None:
+        self._loosens = loosens
+        self._plain: list[int] = []
+        self._by_key: dict[str, dict[int, str]] = {}
+        for at, rule in rules.items():
+            key, glob = (rule.key, rule.glob) if rule.pattern is None else ("path", rule.pattern)
+            if key is None or glob is None:
+                self._plain.append(at)
+            else:
+                self._by_key.setdefault(key, {})[at] = glob
+        self._patterned = frozenset(at for at, rule in rules.items() if rule.pattern is not None)
+        if loosens:
+            self._begin = {key: _begun(globs) for key, globs in self._by_key.items()}
+        else:
+            self._names = {key: NameIndex(globs) for key, globs in self._by_key.items()}
+
+    def about(self, call: CheckedCall, seen: Seen) -> list[int]:
+        found = list(self._plain)
+        for key, globs in self._by_key.items():
+            places = self._allowing(call, key, seen) if self._loosens else self._forbidding(call, key, seen)
+            found += globs if places is None else places
+        return found
+
+    def widen(self, call: CheckedCall, seen: Seen) -> None:
+        for key, names in self._names.items():
+            subject = seen.subjects.of(key)
+            if isinstance(subject, Subject):
+                twins = names.twins(subject)
+                if twins is None:
+                    seen.unsearched = next(iter(self._by_key[key]))
+                elif twins:
+                    seen.subjects.widen(key, _widened(subject, twins))
+
+    def _allowing(self, call: CheckedCall, key: str, seen: Seen) -> Iterable[int] | None:
+        texts = spellings(call, key, seen.subjects)
+        return None if texts is None else _beginning(*self._begin[key], texts)
+
+    def _forbidding(self, call: CheckedCall, key: str, seen: Seen) -> Iterable[int] | None:
+        subject, value = seen.subjects.of(key), call.arguments.get(key)
+        if subject is None and key not in call.arguments:
+            # Only a pattern says something of a tool that has no such argument; a line is found by its commands and paths.
+            return () if call.tool.line is not None else self._patterned & self._by_key[key].keys()
+        if isinstance(value, list) or (subject is not None and not isinstance(subject, Subject)):
+            return None
+        return self._names[key].meaning(subject, as_text(value), seen.linked)
+
+
+class _Commands:
+    """Rules on commands by the program that they name, rules on paths by these, and all others that may speak of a line."""
+
+    def __init__(self, rules: Sequence[Rule]) -> None:
+        self._by_program: dict[str, list[int]] = {}
+        self._others: list[int] = []
+        paths: dict[int, str] = {}
+        for at, rule in enumerate(rules):
+            is_on_files = FOREIGN_NAMES.get(rule.tool, rule.tool) in FILE_TOOLS
+            pattern = None if rule.pattern is None or is_on_files else pattern_of(rule.pattern)
+            if pattern is not None and pattern.words and not set(pattern.words[0]) & _WILD:
+                self._by_program.setdefault(pattern.words[0], []).append(at)
+            elif rule.key == "path" and rule.glob is not None:
+                paths[at] = rule.glob
+            elif rule.pattern is not None and is_on_files:
+                paths[at] = rule.pattern
+            elif rule.pattern is not None:
+                self._others.append(at)
+        self._paths = paths
+        self._names = NameIndex(paths)
+
+    def on_programs(self, invocations: Sequence[Invocation]) -> list[int]:
+        names: set[str] = set()
+        for one in invocations:
+            names |= {one.program, program_name(one.program), one.program.rpartition("/")[2]}
+        return [*(at for name in names for at in self._by_program.get(name, ())), *self._others]
+
+    def about(self, line: JudgedLine, seen: Seen) -> set[int]:
+        found = set(self.on_programs(line.line.invocations))
+        if self._paths:
+            for one in line.reached:
+                places = self._names.meaning(one.subject, "", seen.linked)
+                found.update(self._paths if places is None else places)
+        return found
+
+    def widen(self, seen: Seen) -> None:
+        assert seen.line is not None
+        reached = list(seen.line.reached)
+        for at, one in enumerate(reached if self._paths else ()):
+            twins = self._names.twins(one.subject)
+            if twins is None:
+                seen.unsearched = next(iter(self._paths))
+            elif twins:
+                reached[at] = msgspec.structs.replace(one, subject=_widened(one.subject, twins))
+                seen.line = msgspec.structs.replace(seen.line, reached=tuple(reached))
+
+
+def _widened(subject: Subject, twins: Iterable[str]) -> Subject:
+    return msgspec.structs.replace(subject, names=tuple(dict.fromkeys((*subject.names, *twins))))
+
+
+def _begun(globs: Mapping[int, str]) -> tuple[dict[str, list[int]], int]:
+    """Return the rules by how the names in them begin, and how long the longest beginning is."""
+    begin: dict[str, list[int]] = {}
+    for at, glob in globs.items():
+        for one in beginnings(glob):
+            begin.setdefault(one, []).append(at)
+    return begin, max(map(len, begin), default=0)
+
+
+def _beginning(begin: dict[str, list[int]], longest: int, texts: Iterable[str]) -> list[int]:
+    """Return what is noted of each beginning of one of the texts."""
+    found: list[int] = []
+    for text in texts:
+        for end in range(min(len(text), longest) + 1):
+            found += begin.get(text[:end], ())
+    return found
+
+
+# --- Permission: turn a valid call into a decision. Policies, rules and defaults; asks nobody and runs nothing.
 
 APPROVAL_LIFETIME_SECONDS = 7 * 24 * 3600.0
 """After so long a request for approval is void, and the call is asked about again."""
@@ -350,3 +755,128 @@ def stricter(one: Decision, other: Decision) -> Decision:
     if (consent, message) == (first.consent, first.message):
         return first
     return msgspec.structs.replace(first, consent=consent, message=message)
+
+
+# --- Unmatched: the rules of a policy that match no call of the tools that there are, so that nobody relies on one in
+# vain. Decides nothing.
+
+OWN_TOOLS = frozenset(
+    {*FOREIGN_NAMES.values(), "list_processes", "read_artifact", "read_note", "write_note", "write_process"}
+)
+"""The names of Treadle's own tools. A rule on one that is not offered here is not reported, unless it is offered behind a prefix."""
+_ORDER = (DecisionKind.DENY, DecisionKind.ASK, DecisionKind.DRAFT, DecisionKind.ALLOW)
+_SAYS = {"deny": "denies nothing", "ask": "asks about nothing", "draft": "drafts nothing", "allow": "allows nothing"}
+_SEEN_BY_RULES = {"fetch": ("host",)}
+"""What a tool's `subjects` name beside its arguments."""
+_OPEN = {"patternProperties", "$ref", "anyOf", "oneOf", "allOf"}
+"""Keywords by which a schema may have arguments that its `properties` do not name."""
+_DEPTH = 12
+
+
+def unmatched(
+    policy: Policy | None, tools: Sequence[Tool], *, are_all: bool, servers: Sequence[str] = ()
+) -> tuple[UnmatchedRule, ...]:
+    """Return the rules that match no call of these tools, those that deny first.
+
+    Args:
+        are_all: Whether there are no other tools: none of toolsets that are not open, none of agents that are called. Otherwise a name
+            that no tool has is reported only where it resembles one.
+        servers: The names of toolsets that are not open.
+    """
+    near = _Near(tools, servers, are_all=are_all)
+    found = [
+        made
+        for one in _named_tools(policy, 0)
+        for rule in one.rules
+        if (made := _judged(one, rule, tools, near)) is not None
+    ]
+    return tuple(sorted(found, key=lambda one: _ORDER.index(one.kind)))
+
+
+def _named_tools(policy: object, depth: int) -> Iterator[NamedPolicy]:
+    """Yield the rules within a policy, and within those that it names as its `policies`."""
+    if isinstance(policy, NamedPolicy):
+        yield policy
+        return
+    inner = getattr(policy, "policies", None)
+    for one in inner if isinstance(inner, tuple) and depth < _DEPTH else ():
+        yield from _named_tools(one, depth + 1)
+
+
+def _judged(policy: NamedPolicy, rule: Rule, tools: Sequence[Tool], names: "_Near") -> UnmatchedRule | None:
+    meant = [tool for tool in tools if rule.names(tool.name)]
+    found = _argument(policy, rule, meant) if meant else _name(rule, names)
+    if found is None:
+        return None
+    reason, near = found
+    place = f" of {policy.origin}" if policy.origin else ""
+    hint = f" Did you mean `{near}`?" if near else ""
+    return UnmatchedRule(
+        kind=policy.kind,
+        rule=rule.text,
+        scope=policy.scope,
+        origin=policy.origin,
+        near=near,
+        message=f"The rule `{policy.kind} {rule.text}`{place} {_SAYS.get(policy.kind, 'does nothing')}: {reason}{hint}",
+    )
+
+
+class _Near:
+    """The names that a rule may mean."""
+
+    def __init__(self, tools: Sequence[Tool], servers: Sequence[str], *, are_all: bool) -> None:
+        self.are_all = are_all
+        self._known = {name.casefold(): name for name in (*OWN_TOOLS, *(tool.name for tool in tools))}
+        self._servers = tuple(servers)
+        self._tools = tuple(tool.name for tool in tools)
+
+    def renamed(self, tool: str) -> str:
+        """Return the name that one of Treadle's own tools has behind a prefix; empty where none has."""
+        return next((name for name in self._tools if name.endswith((f"_{tool}", f"-{tool}", f".{tool}"))), "")
+
+    def of(self, tool: str) -> str:
+        """Return the name that resembles one; empty for none."""
+        if (same := same_tool(tool)) is not None:
+            return same
+        if self._servers and tool.startswith("mcp__"):  # which tools a server has is known once it is open
+            server = tool.split("__")[1]
+            close = difflib.get_close_matches(server, self._servers, n=1)
+            return f"mcp__{close[0]}" if close and close[0] != server else ""
+        close = difflib.get_close_matches(tool.casefold(), self._known, n=1)
+        return self._known[close[0]] if close else ""
+
+
+def _name(rule: Rule, names: _Near) -> tuple[str, str] | None:
+    """Return why a rule on an unknown tool matches nothing, and the name that may be meant; None where it may match."""
+    if rule.tool in FOREIGN_NAMES or any(rule.names(name) for name in OWN_TOOLS):
+        renamed = names.renamed(FOREIGN_NAMES.get(rule.tool, rule.tool))
+        return (
+            (f"a wrapper has renamed the tool `{rule.tool}`, and rules use the new name.", renamed) if renamed else None
+        )
+    if set(rule.tool.removesuffix("__*")) & _WILD:
+        return (f"there is no tool with a name like `{rule.tool}`.", "") if names.are_all else None
+    near = names.of(rule.tool)
+    return (f"there is no tool `{rule.tool}`.", near) if names.are_all or near else None
+
+
+def _argument(policy: NamedPolicy, rule: Rule, meant: Sequence[Tool]) -> tuple[str, str] | None:
+    """Return why a rule on one argument matches nothing, and the argument that may be meant; None where it may match."""
+    if rule.key is None:
+        return None
+    if policy.kind == DecisionKind.ALLOW and all(tool.line is not None for tool in meant):
+        return "no line of shell is allowed by its text. Write the command, as in `shell(git log:*)`.", ""
+    arguments = [_arguments(tool) for tool in meant]
+    if any(names is None or rule.key in names for names in arguments):
+        return None
+    names = sorted({name for one in arguments for name in one or ()})
+    close = difflib.get_close_matches(rule.key, names, n=1, cutoff=0.5)
+    return f"`{meant[0].name}` has no argument `{rule.key}`.", close[0] if close else ""
+
+
+def _arguments(tool: Tool) -> Iterable[str] | None:
+    """Return the names of all that rules on a tool can speak of; None where its schema or its author does not say."""
+    properties = tool.parameters.get("properties")
+    is_open = tool.parameters.get("additionalProperties", False) is not False or bool(tool.parameters.keys() & _OPEN)
+    if not isinstance(properties, dict) or is_open or (tool.subjects is not None and tool.name not in OWN_TOOLS):
+        return None
+    return {*properties, *_SEEN_BY_RULES.get(tool.name, ())}

@@ -1,10 +1,5 @@
 """Ports: what the core needs from the world, as Protocols. Each docstring is the contract; nothing is implemented here."""
 
-from treadle.ports.context import CheckView, Compactable, Compaction, Compactor, Compiler, RequestNeed, RequestView
-from treadle.ports.dispatch import Delivery, Dispatcher
-from treadle.ports.drivers import BoundDriver, Driver, Executor
-from treadle.ports.facts import INPUTS, HasFacts, ModelFacts, facts_of, input_of
-from treadle.ports.hooks import Hook, HookAnswer, HookContext, Moment
 from treadle.ports.journals import (
     Degradation,
     DueItem,
@@ -53,9 +48,39 @@ from treadle.ports.policies import (
     SessionView,
     UnmatchedRule,
 )
-from treadle.ports.toolsets import OpenToolset, Toolset, ToolsetContext, is_toolset
-from treadle.ports.tracing import CallTracer, RequestTracer, RunTracer
-from treadle.ports.world import Clock, Randomness, Timer
+from treadle.ports.run import (
+    INPUTS,
+    BoundDriver,
+    CallTracer,
+    CheckView,
+    Clock,
+    Compactable,
+    Compaction,
+    Compactor,
+    Compiler,
+    Delivery,
+    Dispatcher,
+    Driver,
+    Executor,
+    HasFacts,
+    Hook,
+    HookAnswer,
+    HookContext,
+    ModelFacts,
+    Moment,
+    OpenToolset,
+    Randomness,
+    RequestNeed,
+    RequestTracer,
+    RequestView,
+    RunTracer,
+    Timer,
+    Toolset,
+    ToolsetContext,
+    facts_of,
+    input_of,
+    is_toolset,
+)
 from treadle.state import InboxMessage as InboxMessage
 from treadle.tools import TRACE
 

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 
 import msgspec
 
-from treadle.concurrency.breakers import Breaker
+from treadle.concurrency import Breaker
 from treadle.errors import ConfigurationError, ModelError, ModelUnavailable
 from treadle.ports import (
     Capability,

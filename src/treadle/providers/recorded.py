@@ -32,7 +32,7 @@ from treadle.ports import (
     asked_model,
     window_of,
 )
-from treadle.providers.payload.encoded import to_json
+from treadle.providers.payload import to_json
 
 __all__ = ["RecordingModel", "ReplayModel"]
 

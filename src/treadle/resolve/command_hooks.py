@@ -5,14 +5,17 @@ change and add. What it allows is not heard: rules and people decide.
 """
 
 import asyncio
+import difflib
 import json
+import os
 import re
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import chain, pairwise
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
@@ -20,14 +23,719 @@ from treadle.errors import ConfigurationError, TreadleError, shown
 from treadle.fields import checked
 from treadle.ports import Hook, HookAnswer, HookContext, Moment
 from treadle.redaction import redacted_logger
-from treadle.resolve.foreign_words import MODES, OTHER_NAMES, TOOLS, foreign_input, own_input
-from treadle.resolve.hook_entries import Entry, hook_entries, hook_table, once
 from treadle.sandboxes.processes import clean_environment, run_process
-from treadle.tools import Decision, JsonObject, ProcessResult, ToolResult
+from treadle.shell.programs import program_name
+from treadle.tools import Decision, JsonObject, Mode, ProcessResult, ToolResult
+from treadle.tools.foreign import CLAUDE_CODE
 
-__all__ = ["HookFailed", "command_hooks"]
+__all__ = [
+    "EVENTS",
+    "FIELDS",
+    "MODES",
+    "OTHER_NAMES",
+    "PATHS",
+    "TOOLS",
+    "UNUSED_EVENTS",
+    "Entry",
+    "HookFailed",
+    "Matcher",
+    "command_hooks",
+    "foreign_input",
+    "hook_entries",
+    "hook_table",
+    "matcher_of",
+    "near_name",
+    "once",
+    "own_input",
+    "reads_code",
+]
+
+
+# --- Foreign words: what Claude Code calls our moments, tools, fields and modes, so that hooks which people have
+# written for it work.
+
+EVENTS: Mapping[str, Moment] = {
+    "PreToolUse": Moment.BEFORE_TOOL,
+    "PostToolUse": Moment.AFTER_TOOL,
+    "UserPromptSubmit": Moment.PROMPT,
+    "SessionStart": Moment.SESSION_START,
+    "SessionEnd": Moment.SESSION_END,
+    "Stop": Moment.STOP,
+}
+"""Its events, and our moments."""
+UNUSED_EVENTS = frozenset({"Notification", "PreCompact", "SubagentStart", "SubagentStop", "PermissionRequest", "Setup"})
+"""Its events for which there is no moment: their hooks are not called, and a warning names them."""
+
+TOOLS: Mapping[str, str] = {own: names[0] for own, names in CLAUDE_CODE.items()}
+"""Our tools, and its names for them."""
+OTHER_NAMES: Mapping[str, str] = {"spawn_agent": "Agent"}
+"""A second name that one has there."""
+
+FIELDS: Mapping[str, Mapping[str, str]] = {
+    "read": {"path": "file_path"},
+    "write": {"path": "file_path"},
+    "edit": {"path": "file_path", "old_text": "old_string", "new_text": "new_string", "all": "replace_all"},
+    "shell": {"background": "run_in_background"},
+    "grep": {"include": "glob"},
+    "read_process": {"process": "bash_id"},
+    "kill_process": {"process": "shell_id"},
+    "spawn_agent": {"agent": "subagent_type", "task": "prompt"},
+    "skill": {"name": "skill"},
+    "todo": {"items": "todos", "text": "content", "state": "status"},
+}
+"""Fields of arguments that have other names there; all others keep theirs. `timeout` of `shell` is in milliseconds there."""
+
+PATHS: Mapping[str, str] = dict.fromkeys(("read", "write", "edit", "grep", "glob", "list"), "path")
+"""Fields that are paths from `/` there, whatever the model wrote."""
+
+MODES: Mapping[Mode, str] = {
+    "plan": "plan",
+    "ask": "default",
+    "accept-edits": "acceptEdits",
+    "deny-unlisted": "dontAsk",
+    "bypass": "bypassPermissions",
+}
+"""Our modes, and its names for them."""
+
+
+def foreign_input(tool: str, arguments: JsonObject, folder: str | None = None) -> tuple[str, JsonObject]:
+    """Return a call as a foreign hook expects it: the tool's name there, and the arguments with the names there.
+
+    Args:
+        folder: Where relative paths begin; None to leave paths as they are.
+    """
+    name = TOOLS.get(tool, tool)
+    if tool == "edit" and arguments.get("edits"):
+        name = "MultiEdit"
+    path = arguments.get(PATHS.get(tool, ""))
+    if folder is not None and isinstance(path, str):
+        arguments = {**arguments, PATHS[tool]: _from_root(path, folder)}
+    given = _renamed(arguments, FIELDS.get(tool, {}))
+    if tool == "shell" and isinstance(given.get("timeout"), int | float):
+        given["timeout"] = round(given["timeout"] * 1000)
+    return name, given
+
+
+def own_input(tool: str, given: JsonObject, before: JsonObject, folder: str) -> JsonObject:
+    """Return arguments that a foreign hook has changed, with our names.
+
+    Args:
+        before: The arguments as the model gave them: a path that is still the same file keeps its spelling.
+        folder: Where relative paths begin. A path within it becomes relative.
+    """
+    found = _renamed(given, {theirs: ours for ours, theirs in FIELDS.get(tool, {}).items()})
+    if tool == "shell" and isinstance(found.get("timeout"), int | float):
+        found["timeout"] = found["timeout"] / 1000
+    path, old = found.get(PATHS.get(tool, "")), before.get(PATHS.get(tool, ""))
+    if isinstance(path, str) and path.startswith("/"):
+        place = _from_root(path, folder)
+        if isinstance(old, str) and place == _from_root(old, folder):
+            found[PATHS[tool]] = old
+        elif Path(place).is_relative_to(folder):
+            found[PATHS[tool]] = os.path.relpath(place, folder)
+    return found
+
+
+def _from_root(path: str, folder: str) -> str:
+    """Return a path from `/`. Links keep their names, but for those that `..` goes back from: what is meant is the file."""
+    place = os.path.join(folder, path)  # noqa: PTH118 - as text: it may hold what no path does
+    if ".." in path.split("/") and "\0" not in path:
+        try:
+            real, root = os.path.realpath(place), os.path.realpath(folder)
+        except OSError:
+            return os.path.normpath(place)
+        return os.path.join(folder, os.path.relpath(real, root)) if Path(real).is_relative_to(root) else real  # noqa: PTH118 - as above
+    return os.path.normpath(place)
+
+
+def _renamed(given: JsonObject, names: Mapping[str, str]) -> JsonObject:
+    found: JsonObject = {}
+    for name, value in given.items():
+        inner = value
+        if isinstance(value, list):
+            inner = [_renamed(one, names) if isinstance(one, dict) else one for one in value]
+        found[names.get(name, name)] = inner
+    return found
+
+
+# --- Matchers: which tools the matcher of a hook means, as Claude Code reads it. Knows no program and no call.
 
 logger = redacted_logger(__name__)
+
+Matcher: TypeAlias = Callable[[Collection[str], str], bool]
+"""Whether a tool fits, by its names there and its name here; for the start of a session, its source."""
+
+_NAMES = re.compile(r"[\w\-, |]+")
+"""A list of exact names. A matcher with any other sign is a regular expression."""
+_LOOKS_AROUND = re.compile(r"\(\?(?:[=!(]|<[=!]|P=)|\\[1-9]")
+_REJECTS = re.compile(r"\(\?<?!")
+_WITH_ARGUMENTS = re.compile(r"(\w+)\(.*\)", re.DOTALL)
+_TOOL_NAMES = tuple(dict.fromkeys((*TOOLS, *TOOLS.values(), *OTHER_NAMES.values(), "MultiEdit")))
+
+
+def matcher_of(value: Any, event: str, moment: Moment) -> Matcher | None:
+    """Return what says whether a tool fits; None where each one does.
+
+    Raises:
+        ConfigurationError: It is not a list of names, and not a regular expression.
+    """
+    if value in (None, "", "*"):
+        return None
+    if not isinstance(value, str):
+        raise _invalid(value, event, "it must be a string")
+    fits = _exact(value) if _NAMES.fullmatch(value) else _searching(value, event)
+    if moment in (Moment.BEFORE_TOOL, Moment.AFTER_TOOL):
+        _warn_of_names(value, event, fits)
+    return fits
+
+
+def near_name(name: str, known: Sequence[str]) -> str | None:
+    """Return the known name that one was surely meant to be; None where there is none."""
+    folded = {one.casefold(): one for one in known}
+    near = difflib.get_close_matches(name.casefold(), folded, n=1, cutoff=0.8)
+    return folded[near[0]] if near else None
+
+
+def _exact(value: str) -> Matcher:
+    names = frozenset(filter(None, (one.strip() for one in re.split(r"[,|]", value))))
+    return lambda theirs, ours: any(one in names or _server(one) in names for one in (*theirs, ours))
+
+
+def _server(tool: str) -> str:
+    """Return how rules name the server of a tool, `mcp__server`; the tool where it has none."""
+    return "__".join(tool.split("__", 2)[:2]) if tool.startswith("mcp__") else tool
+
+
+def _searching(value: str, event: str) -> Matcher:
+    """Return a search in names. It may fit anywhere in one, as in JavaScript.
+
+    A tool with two names fits by either. Where the expression rejects names, such as `^(?!Read$)`, ours counts only if it is written there.
+    """
+    search, is_rejecting = _search(value, event), _REJECTS.search(value) is not None
+
+    def fits(theirs: Collection[str], ours: str) -> bool:
+        return any(map(search, theirs)) or ((not is_rejecting or ours in value) and search(ours))
+
+    return fits
+
+
+def _search(value: str, event: str) -> Callable[[str], bool]:
+    """Return a search. Rust's engine takes time in proportion to the name; it has no look-around, where Python's is used."""
+    from pydantic_core import SchemaError, SchemaValidator, core_schema
+
+    try:
+        if _LOOKS_AROUND.search(value):
+            pattern = re.compile(value)
+            return lambda name: pattern.search(name) is not None
+        return SchemaValidator(core_schema.str_schema(pattern=value)).isinstance_python
+    except (re.error, SchemaError) as error:
+        raise _invalid(value, event, str(error)) from error
+
+
+def _invalid(value: Any, event: str, why: str) -> ConfigurationError:
+    hint = f" {_NO_ARGUMENTS}" if isinstance(value, str) and _WITH_ARGUMENTS.fullmatch(value) else ""
+    return ConfigurationError(
+        f"The matcher {shown(value)} of a hook for {event} is not a regular expression: {why}.{hint}"
+    )
+
+
+_NO_ARGUMENTS = "A matcher names tools alone: the command finds the arguments in `tool_input`."
+
+
+def _warn_of_names(matcher: str, event: str, fits: Matcher) -> None:
+    """Warn of a matcher with a name that no tool has and that resembles one: the hook would not be called."""
+    what = f"The matcher {shown(matcher)} of a hook for {event}"
+    ruled = _WITH_ARGUMENTS.fullmatch(matcher)
+    if ruled and ruled[1] in _TOOL_NAMES and not any(fits((one,), one) for one in _TOOL_NAMES):
+        logger.warning("%s fits no tool. %s", what, _NO_ARGUMENTS)
+        return
+    for name in (part.strip() for part in re.split(r"[,|]", matcher.strip("()^$"))):
+        if name in _TOOL_NAMES or not _NAMES.fullmatch(name):
+            continue
+        near = near_name(name, _TOOL_NAMES)
+        hint = f"Did you mean `{near}`?" if near else ""
+        if len([part for part in name.split() if part in _TOOL_NAMES]) > 1:
+            hint = "Write `|` between two names."
+        if hint:
+            logger.warning("%s names `%s`, and neither Treadle nor Claude Code has such a tool. %s", what, name, hint)
+
+
+# --- Standard input of hooks: whether a line of shell would carry it out as code. It holds what the model wrote. Starts
+# nothing.
+
+_INNER = r"\$\((?:[^()]|\([^()]*\))*\)"
+_TOKEN = re.compile(
+    rf"""(?P<blank>[ \t\r]+|\\\n|(?<![^\s;&|(])\#[^\n]*)
+    |(?P<number>\d*)(?P<redirect><<<|<<-?|<>|[<>]&|&>>?|>>|>\||[<>](?!\())
+    |(?P<end>[;&|()\n]+)
+    |(?P<word>(?:\\.|'[^']*'|"(?:{_INNER}|\\.|[^"\\])*"|{_INNER}|\$\{{[^}}]*\}}|`[^`]*`|[<>]\([^()]*\)|[^\s;&|()<>\\'"`])+)""",
+    re.VERBOSE | re.DOTALL,
+)
+_PIECE = re.compile(r"'([^']*)'|\"((?:\\.|[^\"\\])*)\"|\\(.)", re.DOTALL)
+_HEREDOC = re.compile(r"(?<!<)<<-?[ \t]*(['\"\\]?)(\w+)['\"]?([^\n]*)\n(.*?)(?:(?<=\n)|\n)[ \t]*\2(?=\n|$)", re.DOTALL)
+_PATTERN = re.compile(r"=~\s+[^\s$`;]\S*(?=\s)")
+"""A regular expression in `[[ ]]`: its parentheses start nothing."""
+_SUBSTITUTED = re.compile(rf"{_INNER}|`[^`]*`|[<>]\([^()]*\)")
+_VARIABLE = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)(?::?-([^{}]*))?\})")
+_FOUND = re.compile(r"(?:\$\(|`)\s*(?:command -v|which|type -p)\s+([\w.+-]+)[^)`]*[)`]")
+_INPUT = re.compile(r"-?|/dev/stdin|/dev/fd/\d+|/proc/(?:self|\$\$)/fd/\d+|[<>]\(.*", re.DOTALL)
+"""Names of the standard input, and of what a command within the line prints."""
+_CARRIED_OUT = re.compile(r"(?:\$\(|`)\s*(?:cat\s*(?:-|/dev/stdin)?|<\s*/dev/stdin)\s*[)`]")
+_BEFORE = re.compile(r"[A-Za-z_]\w*=.*|!|\{|if|then|elif|else|while|until|do|coproc", re.DOTALL)
+_WRAPPERS: Mapping[str, str] = {
+    "env": "-u -C --unset --chdir",
+    "sudo": "-u -g -h -p -C -r -t -U -D -T -R --user --group --chdir",
+    "doas": "-u -C",
+    "nice": "-n --adjustment",
+    "timeout": "-k -s --kill-after --signal",
+    "ionice": "-c -n",
+    "stdbuf": "-i -o -e",
+    "time": "-f -o",
+    "exec": "-a",
+    "flock": "-w -E",
+    "xargs": "-I -n -P -L -s -d -E -a",
+    "uv": "--with -p --python --extra --group --env-file --directory --project --with-requirements --index",
+    "npx": "-p --package",
+    **dict.fromkeys(("poetry", "pipenv", "pdm", "hatch", "rye", "mise"), "-C -P"),
+    **dict.fromkeys(("command", "builtin", "nohup", "setsid", "chronic", "busybox", "bunx", "pnpx"), ""),
+}
+"""Programs that start others, and their options that take a value."""
+_OPERANDS = {"timeout": 1, "flock": 1}
+_STARTING = {"uv": "run", "poetry": "run", "pipenv": "run", "pdm": "run", "hatch": "run", "rye": "run", "mise": "exec"}
+_READ_FILES = frozenset(["awk", "gawk", "mawk", "jq", "sed", "make", "gmake"])
+
+
+class _Interpreter(msgspec.Struct, frozen=True, kw_only=True):
+    """The options of an interpreter that say what it runs, and those that take a value."""
+
+    code: str = ""
+    """Letters, and words with two dashes, whose value is code or names it."""
+    values: str = ""
+    joined: str = ""
+    """Letters whose value can only be joined to them."""
+    asks: str = ""
+    """Letters of options that print something and end."""
+    runs: tuple[str, ...] = ()
+    """Subcommands before a script."""
+
+
+_SHELL = _Interpreter(code="c --command", values="o O C --rcfile --init-file --init-command")
+_NODE = _Interpreter(
+    code="e p --eval --print --run",
+    values="r C P O --require --import --loader --experimental-loader --conditions --input-type --title --project",
+    asks="v h",
+)
+_INTERPRETERS: Mapping[str, _Interpreter] = {
+    **dict.fromkeys(("sh", "bash", "dash", "ash", "ksh", "mksh", "zsh", "fish", "csh", "tcsh"), _SHELL),
+    **dict.fromkeys(("node", "nodejs", "tsx", "ts-node"), _NODE),
+    **dict.fromkeys(
+        ("python", "pypy", "ipython"), _Interpreter(code="c m", values="W X --check-hash-based-pycs", asks="V h ?")
+    ),
+    "deno": _Interpreter(values="c L --config --import-map --cert --location --ext", asks="V h", runs=("run", "repl")),
+    "bun": _Interpreter(code="e p --eval --print", values="r --preload --cwd", asks="v h", runs=("run", "repl")),
+    "perl": _Interpreter(code="e E", values="I M m", joined="i F x C D d", asks="v V h"),
+    "ruby": _Interpreter(code="e", values="r I C E --encoding", joined="K W T x F i 0", asks="v h"),
+    "php": _Interpreter(code="r B R E F f S", values="c d z t", asks="v i m h"),
+    "lua": _Interpreter(code="e", values="l", asks="v"),
+    "luajit": _Interpreter(code="e b", values="l j", joined="O", asks="v"),
+    "tclsh": _Interpreter(values="-encoding"),
+    "rscript": _Interpreter(code="e"),
+    "julia": _Interpreter(code="e E --eval --print", values="L J t p", asks="v h"),
+    "osascript": _Interpreter(code="e", values="l s"),
+}
+
+
+class _Command(msgspec.Struct, kw_only=True):
+    words: list[str] = []
+    """As written."""
+    has_input: bool = False
+    """Whether the line gives it an input of its own."""
+
+
+def reads_code(line: str, environment: Mapping[str, str]) -> bool:
+    """Whether a line starts an interpreter without a script or code: it would take the input of the hook for its script.
+
+    A variable that the hook does not get is empty: `bash $SCRIPT` is `bash`.
+
+    Args:
+        environment: All variables that the line gets.
+    """
+
+    def value(found: re.Match[str]) -> str:
+        name = found[1] or found[2]
+        is_set_here = re.search(rf"(?<![\w${{]){name}\b", line) is not None
+        return found[0] if is_set_here else environment.get(name) or found[3] or ""
+
+    return _is_code(_VARIABLE.sub(value, line), 0)
+
+
+def _is_code(line: str, depth: int) -> bool:
+    return depth < _MAX_DEPTH and any(_takes_input(one, depth) for one in _commands(line))
+
+
+_MAX_DEPTH = 5
+
+
+def _commands(line: str) -> Iterator[_Command]:
+    def here(found: re.Match[str]) -> str:
+        """Return a here-document without its lines: as one that is not known, where a command prints part of them."""
+        is_known = bool(found[1]) or _SUBSTITUTED.search(found[4]) is None
+        return f"<< {found[2] if is_known else '$x'} {found[3]}"
+
+    one, redirect = _Command(), ""
+    text = _PATTERN.sub("=~ x", _HEREDOC.sub(here, line))
+    at = 0
+    while at < len(text):
+        found = _TOKEN.match(text, at)
+        at = at + 1 if found is None else found.end()
+        if found is None or found["blank"]:
+            continue
+        if found["end"]:
+            yield one
+            one, redirect = _Command(), ""
+        elif found["redirect"]:
+            redirect = "" if found["number"] not in ("", "0") else found["redirect"]
+            redirect = redirect or ">"
+        elif redirect:
+            is_printed = (
+                redirect.startswith("<<") and not found["word"].startswith("'") and re.search(r"[$`]", found["word"])
+            )
+            is_file = redirect in ("<", "<<", "<<-", "<<<") and (
+                redirect != "<" or not _INPUT.fullmatch(_text(found["word"]))
+            )
+            one.has_input, redirect = one.has_input or (is_file and not is_printed), ""
+        else:
+            one.words.append(found["word"])
+    yield one
+
+
+def _text(word: str) -> str:
+    """Return a word without its quotes."""
+    return _PIECE.sub(lambda found: found[1] or re.sub(r"\\([$`\"\\])", r"\1", found[2] or "") or found[3] or "", word)
+
+
+def _open(word: str) -> str:
+    """Return the parts of a word that the shell expands."""
+    return re.sub(r"'[^']*'", "", word)
+
+
+def _takes_input(command: _Command, depth: int) -> bool:
+    """Whether one command, or a line within it, carries out the input of the hook."""
+    within = (one[0] for word in command.words for one in _SUBSTITUTED.finditer(_open(word)))
+    if any(_is_code(one.lstrip("$<>`(")[:-1], depth + 1) for one in within):
+        return True
+    rest = _started(command.words)
+    if not rest:
+        return False
+    found = _FOUND.fullmatch(_text(rest[0]))
+    name = program_name(found[1] if found else _text(rest[0]))
+    if name in ("eval", "trap"):
+        return _is_line_code(rest[1:2], depth)
+    if name in _INTERPRETERS:
+        return _lacks_script(_INTERPRETERS[name], rest[1:], command.has_input, depth)
+    return not command.has_input and _reads_file(name, rest, is_started=rest[0] != command.words[0])
+
+
+def _reads_file(name: str, words: list[str], *, is_started: bool) -> bool:
+    """Whether a program that is not an interpreter gets its standard input by a name, as its code."""
+    first = [_text(word) for word in words[1:2]]
+    if name in (".", "source"):
+        return any(map(_INPUT.fullmatch, first))
+    if name in _READ_FILES:
+        pairs = chain(pairwise(words), ((one[:2], one[2:]) for one in words))
+        return any(before in ("-f", "--file") and after and _INPUT.fullmatch(after) for before, after in pairs)
+    return is_started and _INPUT.fullmatch(_text(words[0])) is not None  # `uv run -`
+
+
+def _started(words: list[str]) -> list[str]:
+    """Return what a command starts behind the programs that start others; nothing where it only asks for one."""
+    rest = list(words)
+    while rest:
+        name = program_name(_text(rest[0]))
+        if _BEFORE.fullmatch(rest[0]):
+            rest.pop(0)
+            continue
+        if name not in _WRAPPERS or (name in _STARTING and _STARTING[name] not in rest):
+            return rest
+        rest = rest[rest.index(_STARTING[name]) + 1 :] if name in _STARTING else rest[1:]
+        while rest and rest[0].startswith("-") and rest[0] != "-":
+            option = rest.pop(0)
+            if name == "command" and re.fullmatch(r"-p?[vV]", option):
+                return []
+            if name == "env" and option == "-S" and rest:
+                rest[:1] = next(_commands(_text(rest[0]))).words
+            if option in _WRAPPERS[name].split() and rest:
+                rest.pop(0)
+            if option == "--":
+                break
+        rest = rest[_OPERANDS.get(name, 0) :]
+    return rest
+
+
+def _lacks_script(kind: _Interpreter, words: list[str], has_input: bool, depth: int) -> bool:
+    """Whether an interpreter gets neither a script nor code from its words."""
+    rest = list(words)
+    while rest and ((option := _text(rest[0])) in kind.runs or re.match(r"[-+].", option, re.DOTALL)):
+        rest.pop(0)
+        if option == "--":
+            break
+        match _option(kind, option, rest):
+            case "asks":
+                return False
+            case "input":
+                return not has_input
+            case "code":
+                while kind is _SHELL and rest and rest[0].startswith("-"):
+                    rest.pop(0)
+                return _is_line_code(rest[:1], depth if kind is _SHELL else _MAX_DEPTH)
+            case _:
+                pass
+    if kind is _SHELL and rest[:1] == ["-"]:
+        rest.pop(0)
+    is_input = not rest or _INPUT.fullmatch(_text(rest[0])) is not None
+    return is_input and not has_input
+
+
+def _option(kind: _Interpreter, option: str, rest: list[str]) -> str:
+    """Return what an option says, and take its value from the words behind it."""
+    name, is_joined, _ = option.partition("=")
+    if name.startswith("--"):
+        if name in _ASKING or (name in kind.code.split() and is_joined):
+            return "asks"
+        if name in kind.values.split() and not is_joined:
+            rest[:1] = []
+        return "code" if name in kind.code.split() else ""
+    found = ""
+    for at, letter in enumerate(option[1:], 2):
+        is_shell, more = kind is _SHELL, option[at:]
+        if letter in kind.asks.split():
+            return "asks"
+        if letter in kind.code.split():
+            found = "code" if is_shell or not more else "asks"
+        elif is_shell and letter == "s":
+            return "input"
+        elif letter in kind.values.split() and (is_shell or not more):
+            rest[:1] = []
+        if not is_shell and letter in (*kind.code.split(), *kind.values.split(), *kind.joined.split()):
+            break
+    return found
+
+
+_ASKING = ("--version", "--help", "--test")
+"""Long options that print something and end, or look for scripts by themselves."""
+
+
+def _is_line_code(words: list[str], depth: int) -> bool:
+    """Whether a line that is given as a word is missing, is the input of the hook, or carries it out."""
+    if not words or _CARRIED_OUT.search(_open(words[0])):
+        return True
+    return _is_code(_text(words[0]), depth + 1)
+
+
+# --- Entries: settings of hooks in the form of Claude Code's, as values. Starts no program; `command_hooks.py` does.
+
+_SECONDS = 60.0
+_MAX_SECONDS = 1_000_000
+_GROUP_FIELDS = ("matcher", "hooks")
+_ENTRY_FIELDS = ("type", "command", "args", "shell", "timeout", "fails", "onFailure", "if")
+_HARMLESS = frozenset({"statusMessage", "once", "async", "asyncRewake", "description", "comment", "name"})
+"""Fields that change nothing here: words for people; `once`, which counts in skills alone; and `async`: every hook is waited for."""
+_NOT_CARRIED_OUT = {
+    "if": "a hook is chosen by its matcher, and its command can look at `tool_input`",
+}
+_SHELLS: Mapping[str | None, str] = {None: "/bin/sh", "bash": "bash"}
+_FAILURES = {"block": "closed", "continue": "open"}
+"""Claude Code's `onFailure`, and our `fails`."""
+_PLACEHOLDER = re.compile(r"\$\{(?:CLAUDE|TREADLE)_PROJECT_DIR\}")
+_UNKNOWN_PLACE = re.compile(r"\$\{?CLAUDE_PLUGIN_(?:ROOT|DATA)\b\}?")
+_BARE_PLACE = re.compile(r"\$(?:CLAUDE|TREADLE)_PROJECT_DIR\b")
+_OWN_EVENTS = {moment.value: moment for moment in EVENTS.values()}
+
+Fails: TypeAlias = Literal["open", "closed"]
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """One hook: which program is started, when, and where."""
+
+    command: str
+    """As a person reads it."""
+    words: tuple[str, ...]
+    """The program that is started, and its arguments."""
+    event: str
+    moment: Moment
+    matcher: Matcher | None
+    """Whether a tool or a source fits; None where all do."""
+    timeout: float
+    folder: str
+    fails: Fails
+    stopped: dict[str, str] = {}
+    """Why hooks after a tool have stopped runs, by their ids: none of them starts another call or asks the model again."""
+    is_approved: Callable[[], bool] | None = None
+    """Whether the program may start still; None where nobody has to approve it."""
+
+
+def hook_table(settings: Mapping[str, Any] | str | Path) -> Mapping[str, Any]:
+    """Return the events of settings, or of a file of them.
+
+    Raises:
+        ConfigurationError: They cannot be read.
+    """
+    given: Any = settings
+    if isinstance(settings, str | Path):
+        try:
+            given = json.loads(Path(settings).read_bytes(), object_pairs_hook=once)
+        except (OSError, ValueError, RecursionError) as error:
+            raise ConfigurationError(f"The hooks of {settings} cannot be read: {error}.") from error
+    table = given.get("hooks", {}) if isinstance(given, Mapping) else None
+    if isinstance(given, Mapping) and "hooks" not in given and (events := [one for one in EVENTS if one in given]):
+        raise ConfigurationError(f'Hooks for {events[0]} are not found there: write them within "hooks".')
+    if not isinstance(table, Mapping):
+        raise ConfigurationError(
+            f'The settings of hooks must be an object such as {{"hooks": {{"PreToolUse": [...]}}}}; got {shown(given)}.'
+        )
+    return table
+
+
+def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object of JSON.
+
+    Raises:
+        ValueError: It has a key twice.
+    """
+    names = [name for name, _ in pairs]
+    if len(set(names)) < len(names):
+        raise ValueError("it has the same key twice")
+    return dict(pairs)
+
+
+def hook_entries(table: Mapping[str, Any], folder: str, fails: Fails) -> Iterator[Entry]:
+    """Yield the hooks of a table of events.
+
+    Raises:
+        ConfigurationError: It names an unknown event, or holds an entry that is invalid or cannot be carried out.
+    """
+    for event, groups in table.items():
+        moment = EVENTS.get(event) or _OWN_EVENTS.get(event)
+        if moment is None and (event in UNUSED_EVENTS or not _resembled(event)):
+            logger.warning("Hooks for %s are not called: Treadle has no such event.", event)
+            continue
+        if moment is None:
+            known = ", ".join(EVENTS)
+            raise ConfigurationError(
+                f"There is no event {shown(event)} for hooks. Did you mean {_resembled(event)!r}? There are {known}."
+            )
+        for group in _list(groups, event):
+            if not isinstance(group.get("hooks"), list):
+                raise ConfigurationError(f'An entry for {event} must have a list of "hooks"; got {shown(group)}.')
+            _refuse_unknown(group, _GROUP_FIELDS, event)
+            matcher = matcher_of(group.get("matcher"), event, moment)
+            for one in _list(group["hooks"], event):
+                _refuse_unknown(one, _ENTRY_FIELDS, event)
+                yield _entry(one, event, moment, matcher, folder, fails)
+
+
+def _resembled(event: str) -> str:
+    """Return the event that was surely meant; empty for none."""
+    known = {name.casefold(): name for name in EVENTS} | {name.casefold(): name for name in _OWN_EVENTS}
+    near = difflib.get_close_matches(event.casefold(), known, n=1, cutoff=0.8)
+    return known[near[0]] if near else ""
+
+
+def _entry(
+    one: Mapping[str, Any], event: str, moment: Moment, matcher: Matcher | None, folder: str, fails: Fails
+) -> Entry:
+    command, seconds = one.get("command"), one.get("timeout", _SECONDS)
+    if one.get("type", "command") != "command" or not isinstance(command, str) or not command.strip():
+        raise ConfigurationError(
+            f'A hook for {event} must have "type": "command" and a "command": Treadle runs no other hooks. Got {shown(one)}.'
+        )
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds <= _MAX_SECONDS:
+        raise ConfigurationError(
+            f"The timeout of a hook for {event} must be seconds above 0, and at most {_MAX_SECONDS:,}; got {shown(seconds)}."
+        )
+    words = _words(one, command, event, folder)
+    return Entry(
+        command=command if "args" not in one else shlex.join(words),
+        words=words,
+        event=next(name for name, known in EVENTS.items() if known == moment),
+        moment=moment,
+        matcher=matcher,
+        timeout=seconds,
+        folder=folder,
+        fails=_fails(one, event, fails),
+    )
+
+
+def _words(one: Mapping[str, Any], command: str, event: str, folder: str) -> tuple[str, ...]:
+    """Return the program that a hook starts, and its arguments: a shell, unless it has `args`."""
+    arguments, shell = one.get("args"), one.get("shell")
+    if not isinstance(shell, str | None) or shell not in _SHELLS:
+        raise ConfigurationError(f'The shell of a hook for {event} can only be "bash"; got {shown(shell)}.')
+    words: tuple[str, ...] = (_SHELLS[shell], "-c", command)
+    given = [command]
+    if "args" in one:
+        if not isinstance(arguments, list) or not all(isinstance(word, str) for word in arguments):
+            raise ConfigurationError(
+                f'The "args" of a hook for {event} must be a list of strings; got {shown(arguments)}.'
+            )
+        given = [command, *arguments]
+        if bare := next((word for word in given if _BARE_PLACE.match(word) and not _is_shells(given)), None):
+            raise ConfigurationError(
+                f"A hook for {event} has `args`, so that no shell reads {shown(bare)}: write ${{CLAUDE_PROJECT_DIR}}, with braces."
+            )
+        words = tuple(_PLACEHOLDER.sub(lambda _: folder, word) for word in given)
+    if found := next(filter(None, map(_UNKNOWN_PLACE.search, given)), None):
+        raise ConfigurationError(
+            f"A hook for {event} names {found[0]}, which only plugins of Claude Code have. Write the path of its program."
+        )
+    given_to_it = {**clean_environment(), "CLAUDE_PROJECT_DIR": folder, "TREADLE_PROJECT_DIR": folder}
+    if reads_code(shlex.join(words) if "args" in one else command, given_to_it):
+        raise ConfigurationError(
+            f"The hook `{command[:80]}` for {event} would carry out its standard input, which holds what the model wrote, as code. "
+            "Name the script that it runs."
+        )
+    return words
+
+
+def _is_shells(words: Sequence[str]) -> bool:
+    """Whether a shell of its own reads one of the words."""
+    return any(re.fullmatch(r"-[A-Za-z]*c", word) for word in words)
+
+
+def _fails(one: Mapping[str, Any], event: str, fails: Fails) -> Fails:
+    """Return what a failure means. Of two words on it, the stricter one counts."""
+    said, theirs = one.get("fails", fails), one.get("onFailure", "continue")
+    if said not in ("open", "closed"):
+        raise ConfigurationError(f"A hook for {event} fails 'open' or 'closed'; got {shown(said)}.")
+    if not isinstance(theirs, str) or theirs not in _FAILURES:
+        raise ConfigurationError(f'The onFailure of a hook for {event} is "block" or "continue"; got {shown(theirs)}.')
+    return "closed" if "closed" in (said, _FAILURES[theirs]) else "open"
+
+
+def _refuse_unknown(given: Mapping[str, Any], known: Sequence[str], event: str) -> None:
+    """Refuse a field that is not carried out: it may change which program runs, or when."""
+    for name, value in given.items():
+        if name in _HARMLESS or name.startswith(("_", "$", "//")):
+            continue
+        if name in _NOT_CARRIED_OUT and name in known:
+            if value not in (None, False):
+                raise ConfigurationError(
+                    f"A hook for {event} has the field {shown(name)}, which Treadle does not carry out: {_NOT_CARRIED_OUT[name]}. "
+                    "Remove the field, or the hook."
+                )
+        elif name not in known:
+            near = near_name(name, known)
+            hint = f"Did you mean {near!r}?" if near else "It may change what the hook does: remove it."
+            raise ConfigurationError(f"A hook for {event} has no field {shown(name)}. {hint}")
+
+
+def _list(value: Any, event: str) -> Sequence[Mapping[str, Any]]:
+    if not isinstance(value, list) or not all(isinstance(one, Mapping) for one in value):
+        raise ConfigurationError(f"Hooks for {event} must be a list of objects; got {shown(value)}.")
+    return value
+
+
+# --- Hooks as commands: a program gets a moment as JSON on its standard input, and answers on its standard output.
 
 _GRACE_SECONDS = 5.0
 _MAX_OUTPUT_BYTES = 1_000_000

@@ -1,14 +1,34 @@
 """Journals by path or address. Stores are imported on first use."""
 
-from collections.abc import Awaitable, Callable, Coroutine, Generator
+import asyncio
+import random
+import secrets
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from treadle.errors import ConfigurationError, check_path
-from treadle.ports import Journal
+from treadle.errors import ConfigurationError, UnknownSession, check_path, shown
+from treadle.fields import checked
+from treadle.ports import Clock, Journal, Randomness, Timer
+from treadle.sessions.maintenance import take_in
+from treadle.sessions.session import Session
+from treadle.state import SessionState
 
-__all__ = ["JournalOpening", "open_journal"]
+if TYPE_CHECKING:
+    from treadle.journals.degrading import DegradingJournal
+
+__all__ = [
+    "JournalOpening",
+    "SystemClock",
+    "SystemRandomness",
+    "checked_id",
+    "memory_session",
+    "open_journal",
+    "open_session",
+]
 
 _Open: TypeAlias = Callable[[str], Awaitable[Journal]]
 
@@ -111,3 +131,152 @@ _STORES: dict[str, _Open] = {
     "postgresql": _open_postgres,
 }
 """The schemes of the stores that come with Treadle. Every other address is a file's path."""
+
+
+# --- The world as it is: the machine's clock and chance, behind their ports. The only module of the core that asks for
+# either.
+
+
+class SystemClock:
+    """The machine's time. Spans are measured on the monotonic clock, which no clock change touches."""
+
+    now = staticmethod(time.time)
+    monotonic = staticmethod(time.monotonic)
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
+        return asyncio.get_running_loop().call_later(seconds, callback)
+
+
+class SystemRandomness:
+    """Chance for jitter, and names that nobody can guess."""
+
+    def random(self) -> float:
+        return random.random()  # noqa: S311 - jitter, not a secret
+
+    def token(self) -> str:
+        return secrets.token_hex(8)
+
+
+# --- Sessions by id, in a journal.
+
+
+@asynccontextmanager
+@checked
+async def open_session(
+    journal: str | Path | Journal,
+    *,
+    id: str | None = None,  # noqa: A002 - the face's word (design section 6)
+    clock: Clock | None = None,
+    randomness: Randomness | None = None,
+    on_store_failure: Literal["degrade", "stop"] | None = None,
+    must_exist: bool = False,
+) -> AsyncIterator[Session]:
+    """Open the session with an id, or create it.
+
+    Example:
+        async with open_session("agent.db", id="invoice-7") as session: ...
+
+    Args:
+        journal: A file's path, `postgresql://...`, `memory:`, or an open journal (it stays open).
+        id: 1 to 200 printable characters; None to generate one.
+        clock: Replaces the machine's clock, for tests.
+        randomness: Replaces the machine's random numbers, for tests.
+        on_store_failure: If the store fails during a run, `degrade` continues in memory as far as that is safe, stores the rest
+            once the store works again, and reports it (`result.degraded`, `journal.degraded`); a call that changes the world then
+            does not start. `stop` ends the run with the JournalError. None degrades if a path is given, and stops if the
+            caller has opened the journal.
+        must_exist: Do not create a session: a misspelt id is then an error instead of a new session.
+
+    Raises:
+        JournalError: The journal cannot be opened.
+        ConfigurationError: The id is invalid.
+        UnknownSession: There is no session with that id, and it must exist.
+    """
+    chance = randomness or SystemRandomness()
+    session_id = checked_id(id) if id is not None else "s_" + chance.token()
+    is_ours = isinstance(journal, str | Path)
+    if not is_ours and not callable(getattr(journal, "acquire", None)):
+        raise ConfigurationError(f"journal is a path, an address or an open journal; got {shown(journal)}.")
+    if must_exist and isinstance(journal, str | Path):
+        _check_file(journal)
+    store = await open_journal(journal) if isinstance(journal, str | Path) else journal
+    time = clock or SystemClock()
+    degradation: DegradingJournal | None = None
+    try:
+        if on_store_failure is not None and not (
+            isinstance(on_store_failure, str) and on_store_failure in ("degrade", "stop")
+        ):
+            raise ConfigurationError(f"on_store_failure is 'degrade' or 'stop'; got {shown(on_store_failure)}.")
+        if must_exist:
+            await _check_exists(store, None if id is None else session_id)
+        is_new = await store.create(session_id)
+        state = await take_in(SessionState(session_id), () if is_new else await store.read(session_id))
+        degrades = is_ours if on_store_failure is None else on_store_failure == "degrade"
+        degradation = _degrading(store, time) if degrades else None
+        async with Session(
+            state=state,
+            journal=degradation or store,
+            clock=time,
+            randomness=chance,
+            degradation=degradation,
+        ) as session:
+            yield session
+    finally:
+        if is_ours:
+            await (degradation or store).close()
+
+
+def _check_file(journal: str | Path) -> None:
+    """Refuse a journal's file that does not exist: opening it would create an empty one.
+
+    Raises:
+        UnknownSession: There is no such file.
+    """
+    address = str(journal)
+    has_no_file = "://" in address or address.startswith((":memory:", "memory:", "postgres:", "postgresql:"))
+    with suppress(OSError, ValueError):  # a path that cannot be looked at: opening it says why
+        if not has_no_file and not Path(address).exists():
+            raise UnknownSession(f"There is no journal {address!r}, and so no session in it.")
+
+
+async def _check_exists(store: Journal, session_id: str | None) -> None:
+    if session_id is None:
+        raise ConfigurationError("open_session(must_exist=True) needs the id of the session.")
+    if not await store.read(session_id) and session_id not in [info.id for info in await store.sessions()]:
+        raise UnknownSession(f"There is no session {session_id!r} in the journal {store.location}.")
+
+
+def _degrading(store: Journal, clock: Clock) -> "DegradingJournal | None":
+    """Return the store with a memory of its own; one that is nothing but memory needs none."""
+    from treadle.journals.degrading import DegradingJournal
+    from treadle.journals.memory import MemoryJournal
+
+    if isinstance(store, DegradingJournal):
+        return store
+    return None if isinstance(store, MemoryJournal) else DegradingJournal(store, clock=clock)
+
+
+def checked_id(session_id: str) -> str:
+    """Return a session's id, where it is one.
+
+    Raises:
+        ConfigurationError: It is not 1 to 200 printable characters.
+    """
+    if type(session_id) is not str or not 0 < len(session_id) <= 200 or not session_id.isprintable():
+        raise ConfigurationError(f"A session id has 1 to 200 printable characters; got {shown(session_id)}.")
+    return session_id
+
+
+async def memory_session() -> Session:
+    """Make a session that lives as long as this process."""
+    from treadle.journals.memory import MemoryJournal
+    from treadle.state import SessionState
+
+    journal = MemoryJournal()
+    session_id = "s_" + _CHANCE.token()
+    await journal.create(session_id)
+    return Session(state=SessionState(session_id), journal=journal, clock=_CLOCK, randomness=_CHANCE)
+
+
+_CLOCK, _CHANCE = SystemClock(), SystemRandomness()
+"""Those of all sessions in memory: they hold nothing."""

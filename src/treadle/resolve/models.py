@@ -14,12 +14,11 @@ from treadle.errors import ConfigurationError, MissingCredential, UnknownModel, 
 from treadle.fields import checked, checked_but
 from treadle.ports import Capability, Driver, HasCapabilities, Model, ModelFacts, Pricing, TextCalls
 from treadle.providers.vendors import LOCAL_SERVERS, VENDORS, Vendor
-from treadle.resolve.system import SystemClock
+from treadle.resolve.journals import SystemClock
 
 if TYPE_CHECKING:
-    from treadle.providers.http.endpoint import Timeouts
-    from treadle.providers.payload.thoughts import ThinkingTags
-
+    from treadle.providers.http.answer import Timeouts
+    from treadle.providers.payload import ThinkingTags
 
 __all__ = [
     "check_model_name",
@@ -27,6 +26,7 @@ __all__ = [
     "known_facts",
     "known_models",
     "local_servers",
+    "offered_models",
     "reach",
     "resolve_model",
     "with_fallback",
@@ -212,7 +212,7 @@ def _behind_a_door(
     **shared: Any,  # whatever all adapters take alike
 ) -> tuple[Model, ModelFacts]:
     """Make the adapter of a model behind a cloud's door, which finds the address and who asks there."""
-    from treadle.providers.clouds.asked import Asked
+    from treadle.providers.clouds.fetching import Asked
 
     given = base_url or os.environ.get(vendor.address_variable)
     reached = _load_any(vendor.door)(
@@ -344,3 +344,44 @@ def _checked_url(url: str) -> str:
     if not url.startswith(("http://", "https://")) or not url.partition("://")[2].strip("/"):
         raise ConfigurationError("The base URL is invalid: write it as http://HOST:PORT/v1 or https://HOST/v1.")
     return url.rstrip("/")
+
+
+# --- Offers: the models that a key or a server offers, by name, with what is known of each.
+
+
+@checked
+async def offered_models(
+    vendor: str, *, base_url: str | None = None, api_key: str | None = None
+) -> Mapping[str, ModelFacts]:
+    """Ask a server which models it offers. Return what is known of each by its name, such as `openai:gpt-5-mini`: what the server says, and
+    for the vendor's own address what Treadle knows besides.
+
+    Example:
+        await offered_models("ollama")
+
+    Args:
+        vendor: The name before the colon of a model's name.
+        base_url: The server's address; else the vendor's variable (such as OPENAI_BASE_URL), else the vendor.
+        api_key: The key; else the vendor's variable (such as OPENAI_API_KEY).
+
+    Raises:
+        UnknownModel: No vendor has that name.
+        MissingCredential: The vendor needs a key and none is set.
+        ConfigurationError: The vendor lists its models elsewhere, or the address cannot be used.
+        ModelError: There was no answer, or the server refused.
+    """
+    name = vendor.rstrip(":")
+    if name not in VENDORS:
+        raise UnknownModel(f"Unknown vendor {shown(vendor, 200)}. Write one of: {', '.join(VENDORS)}.")
+    row = VENDORS[name]
+    if row.door:
+        raise ConfigurationError(
+            f"{name} does not list its models where they are asked: see the cloud's own console or command line."
+        )
+    url, key = reach(name, row, base_url, api_key)
+    listings = import_module("treadle.providers.http.listings")
+    listing = import_module(f"{row.adapter.partition(':')[0]}.request").LISTING
+    found: dict[str, ModelFacts] = await listings.fetch_models(listing, url, api_key=key, key_variable=row.key_variable)
+    is_vendors = url == row.address and name not in LOCAL_SERVERS
+    names = {f"{name}:{model}": facts for model, facts in found.items()}
+    return {one: facts.over(known_facts(one)) if is_vendors else facts for one, facts in names.items()}

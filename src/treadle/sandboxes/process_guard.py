@@ -9,7 +9,7 @@ import os
 import threading
 from contextlib import suppress
 
-from treadle.concurrency.forks import after_fork
+from treadle.concurrency import after_fork
 from treadle.redaction import redacted_logger
 
 __all__ = ["keep", "leave"]

@@ -1,32 +1,573 @@
 """The sandboxes: bubblewrap, and Landlock with a filter of system calls. Each runs a command confined, or not at all."""
 
+import asyncio
+import marshal
 import os
+import re
+import resource
 import shlex
 import shutil
+import signal
+import struct
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import cache, partial
 from pathlib import Path
+from typing import Literal, TypeAlias
 
 import msgspec
 
 from treadle.errors import SandboxUnavailable, check_kind
 from treadle.fields import checked
 from treadle.sandboxes import groups, launcher
-from treadle.sandboxes.closing import ClosedNames
-from treadle.sandboxes.confinement import Confinement, outermost
-from treadle.sandboxes.filtering import call_filter, closed_for_age
+from treadle.sandboxes.closing import ClosedNames, Repositories
+from treadle.sandboxes.confinement import (
+    Confinement,
+    home_twins,
+    linked_files,
+    names_below,
+    outermost,
+    protected_names,
+    protected_places,
+)
 from treadle.sandboxes.keeper import DiskUse, limits_reached
 from treadle.sandboxes.processes import clean_environment, run_until
-from treadle.sandboxes.refusing import Places, refusals
-from treadle.sandboxes.room import Room
-from treadle.sandboxes.starting import FAILED, FILTER, MARKS, started, with_filter
-from treadle.sandboxes.twins import home_twins, linked_files, names_below
-from treadle.tools import Command, Detached, ProcessResult, Runner
+from treadle.tools import Command, Detached, ProcessResult, Refusal, Runner
 
-__all__ = ["Bubblewrap", "Landlock", "find_sandbox"]
+__all__ = [
+    "FAILED",
+    "FILTER",
+    "MARKS",
+    "Bubblewrap",
+    "Landlock",
+    "Places",
+    "Room",
+    "call_filter",
+    "closed_for_age",
+    "find_sandbox",
+    "refusals",
+    "started",
+    "with_filter",
+]
+
+
+# --- Filtering: which calls of the system a confined program may not make, as a filter that the kernel runs (seccomp).
+# Values only.
+
+_Instruction: TypeAlias = tuple[int, int, int, int]
+
+_LOAD, _EQUAL, _AT_LEAST, _HAS, _AND, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x54, 0x06
+_ALLOWED, _KILLED, _FAILS = 0x7FFF0000, 0x80000000, 0x00050000
+_NUMBER: _Instruction = (_LOAD, 0, 0, 0)
+_EPERM, _EACCES, _ENOSYS, _EAFNOSUPPORT, _EOPNOTSUPP = 1, 13, 38, 97, 95
+
+_MACHINES = {
+    "x86_64": (0xC000003E, 0),
+    "aarch64": (0xC00000B7, 1),
+    "riscv64": (0xC00000F3, 1),
+    "loongarch64": (0xC0000102, 1),
+}
+"""What the kernel calls each, and which of the numbers below are its own: all but the oldest machines share the second."""
+_X32 = 0x40000000
+"""Calls of x32 have other numbers for the same acts."""
+
+_KERNEL = {
+    "unshare": (272, 97), "setns": (308, 268), "mount": (165, 40), "umount2": (166, 39), "pivot_root": (155, 41), "chroot": (161, 51),
+    "fsopen": (430, 430), "fsconfig": (431, 431), "fsmount": (432, 432), "fspick": (433, 433), "move_mount": (429, 429),
+    "open_tree": (428, 428), "open_tree_attr": (467, 467), "mount_setattr": (442, 442), "bpf": (321, 280), "perf_event_open": (298, 241),
+    "userfaultfd": (323, 282), "keyctl": (250, 219), "add_key": (248, 217), "request_key": (249, 218), "open_by_handle_at": (304, 265),
+    "kexec_load": (246, 104), "kexec_file_load": (320, 294), "init_module": (175, 105), "finit_module": (313, 273),
+    "delete_module": (176, 106), "reboot": (169, 142), "swapon": (167, 224), "swapoff": (168, 225), "syslog": (103, 116),
+    "fanotify_init": (300, 262), "acct": (163, 89), "quotactl": (179, 60), "quotactl_fd": (443, 443), "sethostname": (170, 161),
+    "setdomainname": (171, 162), "settimeofday": (164, 170), "clock_settime": (227, 112), "adjtimex": (159, 171),
+    "clock_adjtime": (305, 266), "iopl": (172, None), "ioperm": (173, None), "vhangup": (153, 58), "lookup_dcookie": (212, 18),
+}  # fmt: skip
+"""Namespaces, mounts, keys, and what belongs to the kernel or to the whole machine."""
+_OTHERS = {
+    "ptrace": (101, 117), "process_vm_readv": (310, 270), "process_vm_writev": (311, 271), "pidfd_getfd": (438, 438), "kcmp": (312, 272),
+    "process_madvise": (440, 440), "process_mrelease": (448, 448), "shmget": (29, 194), "shmat": (30, 196), "shmctl": (31, 195),
+    "semget": (64, 190), "semop": (65, 193), "semctl": (66, 191), "semtimedop": (220, 192), "msgget": (68, 186), "msgsnd": (69, 189),
+    "msgrcv": (70, 188), "msgctl": (71, 187), "mq_open": (240, 180), "mq_unlink": (241, 181), "file_setattr": (469, 469),
+}  # fmt: skip
+"""What reaches another process, or what processes share by number or by name. A namespace holds these, where there is one."""
+_ATTRIBUTES = {
+    "setxattr": (188, 5), "lsetxattr": (189, 6), "fsetxattr": (190, 7), "removexattr": (197, 14), "lremovexattr": (198, 15),
+    "fremovexattr": (199, 16), "setxattrat": (463, 463), "removexattrat": (466, 466),
+}  # fmt: skip
+"""Extended attributes, access lists among them: Landlock does not look at who changes them."""
+_OF_A_PROCESS = {
+    "prlimit64": (302, 261), "sched_setaffinity": (203, 122), "sched_setscheduler": (144, 119), "sched_setparam": (142, 118),
+    "sched_setattr": (314, 274), "migrate_pages": (256, 238), "move_pages": (279, 239),
+}  # fmt: skip
+"""Calls whose first argument is a process; 0 is the caller."""
+_OF_A_KIND = {"setpriority": (141, 140, 0), "ioprio_set": (251, 30, 1)}
+"""Calls whose first argument says what the second is; the last value stands for a process, and 0 is the caller."""
+_SIGNALS = {
+    "tkill": (200, 130), "tgkill": (234, 131), "rt_sigqueueinfo": (129, 138), "rt_tgsigqueueinfo": (297, 240),
+    "pidfd_send_signal": (424, 424),
+}  # fmt: skip
+_MODES = {
+    "chmod": (90, None, 1), "fchmod": (91, 52, 1), "fchmodat": (268, 53, 2), "fchmodat2": (452, 452, 2), "creat": (85, None, 1),
+    "mknod": (133, None, 1), "mknodat": (259, 33, 2),
+}  # fmt: skip
+"""Calls with the mode of a file, and which argument it is."""
+_OPENS = {"open": (2, None, 1), "openat": (257, 56, 2)}
+"""Calls that open, and which argument holds the flags; the mode is behind them."""
+_CLONE, _CLONE3, _SOCKET, _IO_URING, _OPENAT2 = (56, 220), (435, 435), (41, 198), (425, 425), (437, 437)
+_IOCTL, _FCNTL, _KILL, _TRUNCATE = (16, 29), (72, 25), (62, 129), (76, 45)
+_SETRLIMIT, _PRLIMIT = (160, 164), (302, 261)
+_RLIMIT_RTTIME = 15
+"""The limit in which `lineage` marks what a program has started."""
+
+_NEW_NAMESPACES = 0x7E020080  # every CLONE_NEW* flag
+_SET_USER, _DEVICE = 0o4000, 0o020000
+_CREATES = 0o100 | 0o20000000  # O_CREAT, __O_TMPFILE
+_AF_UNIX, _AF_INET, _AF_INET6, _AF_NETLINK, _NETLINK_ROUTE = 1, 2, 10, 16, 0
+_TYPES = (0x5412, 0x541C)
+"""TIOCSTI and TIOCLINUX: they type into a terminal."""
+_FLAGS = (0x40086602, 0x40046602, 0x401C5820)
+"""FS_IOC_SETFLAGS, the same of 32 bits, and FS_IOC_FSSETXATTR: they change a file that may only be read."""
+_SET_OWNER = (8, 15)  # F_SETOWN, F_SETOWN_EX: who gets a signal of input
+
+
+@cache
+def call_filter(kind: Literal["namespaces", "files"], *, has_network: bool, landlock_abi: int = 0) -> bytes:
+    """Return the filter of a sandbox: `namespaces` for bubblewrap, `files` for Landlock, which has no namespaces to hold the rest.
+
+    Args:
+        landlock_abi: What this kernel's Landlock holds by itself. An older one has its gaps closed here.
+
+    Raises:
+        OSError: The numbers of this machine's calls are not known.
+    """
+    machine = os.uname().machine
+    if machine not in _MACHINES:
+        raise OSError(f"no filter of system calls is known for {machine}")
+    architecture, at = _MACHINES[machine]
+    found: list[_Instruction] = [(_LOAD, 0, 0, 4), (_EQUAL, 1, 0, architecture), (_RETURN, 0, 0, _KILLED), _NUMBER]
+    found += [(_AT_LEAST, 0, 1, _X32), _fails(_ENOSYS)] if machine == "x86_64" else []
+    found += [one for numbers in _KERNEL.values() for one in _closed(numbers[at])]
+    found += _closed(_CLONE3[at], _ENOSYS) + _closed(_IO_URING[at], _ENOSYS) + _closed(_OPENAT2[at], _ENOSYS)
+    found += _when(_CLONE[at], [_argument(0), (_HAS, 0, 1, _NEW_NAMESPACES), _fails(_EPERM)])
+    found += _modes(at)
+    found += _commands(_IOCTL[at], _TYPES if kind == "namespaces" else (*_TYPES, *_FLAGS))
+    if kind == "namespaces":
+        # A name that begins with NUL belongs to the network: where that is the machine's, so are its sockets of such names.
+        found += _sockets(_SOCKET[at], (_AF_INET, _AF_INET6) if has_network else (_AF_UNIX, _AF_INET, _AF_INET6))
+    else:
+        found += _sockets(_SOCKET[at], (_AF_INET, _AF_INET6)) if has_network else _closed(_SOCKET[at], _EACCES)
+        found += _others(at) + _mark(at) + _gaps(at, landlock_abi)
+    return b"".join(struct.pack("HBBI", *one) for one in (*found, (_RETURN, 0, 0, _ALLOWED)))
+
+
+def closed_for_age(landlock_abi: int) -> tuple[str, ...]:
+    """Return what programs cannot do under a Landlock of some version, because that one could not tell their own things from others'."""
+    found = (
+        (2, "move a file to another folder (they copy it)"),
+        (3, "shorten a file by its name"),
+        (6, "send signals to processes"),
+    )
+    return tuple(what for since, what in found if landlock_abi < since)
+
+
+def _others(at: int) -> list[_Instruction]:
+    """Close other processes, what processes share, and attributes of files."""
+    found = [one for numbers in _OTHERS.values() for one in _closed(numbers[at])]
+    found += [one for numbers in _ATTRIBUTES.values() for one in _closed(numbers[at], _EOPNOTSUPP)]
+    for numbers in _OF_A_PROCESS.values():
+        found += _when(numbers[at], [_argument(0), (_EQUAL, 1, 0, 0), _fails(_EPERM)])
+    for *both, process in _OF_A_KIND.values():
+        body = [_argument(0), (_EQUAL, 0, 2, process), _argument(1), (_EQUAL, 1, 0, 0), _fails(_EPERM)]
+        found += _when(both[at], body)
+    return found
+
+
+def _mark(at: int) -> list[_Instruction]:
+    """Close changing the limit that marks a program's processes: without it, one that has left its group would not be found and ended."""
+    found = _when(_SETRLIMIT[at], [_argument(0), (_EQUAL, 0, 1, _RLIMIT_RTTIME), _fails(_EPERM)])
+    new, rest = _argument(2), (_LOAD, 0, 0, 36)  # both halves of an address, which is 0 where a limit is only read
+    body = [
+        _argument(1),
+        (_EQUAL, 0, 5, _RLIMIT_RTTIME),
+        new,
+        (_EQUAL, 0, 2, 0),
+        rest,
+        (_EQUAL, 1, 0, 0),
+        _fails(_EPERM),
+    ]
+    return found + _when(_PRLIMIT[at], body)
+
+
+def _gaps(at: int, abi: int) -> list[_Instruction]:
+    """Close what an older Landlock lets through: shortening files (before version 3), signals to others (before version 6)."""
+    found: list[_Instruction] = []
+    if abi < 3:
+        found += _closed(_TRUNCATE[at])
+        for *both, flags in _OPENS.values():  # opened to be read, and emptied
+            body = [
+                _argument(flags),
+                (_AND, 0, 0, os.O_TRUNC | os.O_ACCMODE),
+                (_EQUAL, 0, 1, os.O_TRUNC),
+                _fails(_EPERM),
+            ]
+            found += _when(both[at], body)
+    if abi < 6:
+        found += [one for numbers in _SIGNALS.values() for one in _closed(numbers[at])]
+        found += _when(_KILL[at], [_argument(0), (_EQUAL, 1, 0, 0), _fails(_EPERM)])
+        found += _commands(_FCNTL[at], _SET_OWNER)
+    return found
+
+
+def _modes(at: int) -> list[_Instruction]:
+    """Close modes that let a program run as the owner of its file, and device files."""
+    found: list[_Instruction] = []
+    for name, (*both, mode) in _MODES.items():
+        bits = _SET_USER | _DEVICE if name.startswith("mknod") else _SET_USER
+        found += _when(both[at], [_argument(mode), (_HAS, 0, 1, bits), _fails(_EPERM)])
+    for *both, flags in _OPENS.values():
+        body = [_argument(flags), (_HAS, 0, 3, _CREATES), _argument(flags + 1), (_HAS, 0, 1, _SET_USER), _fails(_EPERM)]
+        found += _when(both[at], body)
+    return found
+
+
+def _sockets(number: int, families: tuple[int, ...]) -> list[_Instruction]:
+    """Leave sockets of some families, and questions about the machine's own addresses."""
+    body = [_argument(0)]
+    ends = len(families) + 4
+    for place, family in enumerate(families):
+        body.append((_EQUAL, ends - place - 1, 0, family))
+    body += [(_EQUAL, 0, 2, _AF_NETLINK), _argument(2), (_EQUAL, 1, 0, _NETLINK_ROUTE), _fails(_EAFNOSUPPORT)]
+    return _when(number, body)
+
+
+def _commands(number: int, commands: tuple[int, ...]) -> list[_Instruction]:
+    """Close a call for some values of its second argument."""
+    body = [_argument(1)]
+    for one in commands:
+        body += [(_EQUAL, 0, 1, one), _fails(_EPERM)]
+    return _when(number, body)
+
+
+def _argument(place: int) -> _Instruction:
+    """Load the lower half of an argument: none of those that are looked at has another."""
+    return (_LOAD, 0, 0, 16 + 8 * place)
+
+
+def _fails(error: int) -> _Instruction:
+    return (_RETURN, 0, 0, _FAILS | error)
+
+
+def _closed(number: int | None, error: int = _EPERM) -> list[_Instruction]:
+    return [] if number is None else [(_EQUAL, 0, 1, number), _fails(error)]
+
+
+def _when(number: int | None, body: list[_Instruction]) -> list[_Instruction]:
+    return [] if number is None else [(_EQUAL, 0, len(body) + 1, number), *body, _NUMBER]
+
+
+# --- Refusing: tell what a sandbox kept from a program from what the program failed at by itself. Runs nothing.
+
+_OWN = ("/tmp", "/dev")  # noqa: S108 - the program's own, which nobody else sees
+_MOST = 5
+_MOST_LINES = 2000
+_LONGEST_LINE = 300
+
+_WRITING = ("Read-only file system", "EROFS")
+_REPLACING = ("Device or resource busy", "EBUSY")  # to rename a file over one that is mounted read-only
+_CLOSED = ("Permission denied", "Operation not permitted", "PermissionError", "EACCES", "EPERM")
+_MISSING = ("No such file or directory", "FileNotFoundError", "ENOENT")
+_WORDS: tuple[tuple[Literal["network", "processes", "memory", "disk"], tuple[str, ...]], ...] = (
+    ("network", ("Network is unreachable", "Could not resolve host", "Temporary failure in name resolution", "Name or service not known",
+                 "ENETUNREACH", "EAI_AGAIN", "socket: Operation not permitted", "Couldn't connect to server", "Failed to connect")),
+    ("processes", ("fork: retry", "Cannot fork", "fork: Resource temporarily unavailable", "can't start new thread",
+                   "Resource temporarily unavailable")),
+    ("memory", ("Cannot allocate memory", "MemoryError", "std::bad_alloc", "out of memory", "Out of memory")),
+    ("disk", ("No space left on device", "File too large", "file size limit exceeded", "File size limit exceeded")),
+)  # fmt: skip
+_REFUSAL_SIGNALS: Mapping[int, tuple[Literal["time", "disk"], str]] = {
+    signal.SIGXCPU: ("time", "cpu_seconds"),
+    signal.SIGXFSZ: ("disk", "max_file_bytes"),
+}
+_REPLACED = "Another program replaced it while the command ran, so that the command may have changed it too. A person should look at it."
+_UNANSWERED = ("Connection refused", "ECONNREFUSED")
+_PORT = re.compile(r"(?:\bport |[:,] ?|/)(\d{2,5})\b", re.IGNORECASE)
+_LISTENS = "0A"
+"""A socket that listens, in the kernel's tables."""
+_CONNECTING = re.compile(r"\b(socket|connect)")
+_QUOTED = re.compile(r"""['"\u2018`]([^'"\u2019`\n]{1,500})['"\u2019`]""")
+_NAMED = re.compile(r"[\s:]([^\s:'\"\u2018\u2019`]{1,500})(?=:\s)")
+
+
+class Places(msgspec.Struct, frozen=True):
+    """What of the file system is open to a confined program."""
+
+    readable: tuple[str, ...]
+    writable: tuple[str, ...]
+    protected: tuple[str, ...]
+    own: tuple[str, ...] = ()
+    """What Treadle itself runs and obeys, in the writable folders: it is read-only, too."""
+    hidden: tuple[str, ...] = ()
+    """Files in these folders that cannot be read."""
+    names: tuple[str, ...] = ()
+    """The protected names below each writable folder, also those that nothing has."""
+    repositories: Repositories | None = None
+    """The repositories of git in the writable folders."""
+
+    @staticmethod
+    def of(about: Confinement) -> "Places":
+        """Return the places of a confinement. Raises ConfigurationError where one does not exist."""
+        writable = about.writable_folders()
+        found = Repositories(writable if about.protected else ())
+        names = protected_names(about, found)
+        protected = protected_places(about, names, found)
+        return Places(about.readable_places(), writable, protected, about.own_places(), names=names, repositories=found)
+
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """What is read-only in the writable folders."""
+        return (*self.protected, *self.own)
+
+    def identities(self) -> dict[str, tuple[int, int]]:
+        """Return which file has each protected name now."""
+        found = {}
+        for path in self.protected:
+            with suppress(OSError):
+                status = Path(path).stat()
+                found[path] = (status.st_dev, status.st_ino)
+        return found
+
+    def hold(self, path: str) -> bool:
+        """Whether a path can be read inside."""
+        real = _real(path)
+        if real in self.hidden:
+            return False
+        return any(real == one or real.startswith(f"{one.rstrip('/')}/") for one in (*self.readable, *self.writable))
+
+    def takes(self, path: str) -> bool:
+        """Whether a path can be written inside."""
+        real = _real(path)
+        if real in self.hidden or any(real == one or real.startswith(f"{one}/") for one in self.kept):
+            return False
+        return any(real == one or real.startswith(f"{one.rstrip('/')}/") for one in (*self.writable, *_OWN))
+
+
+def _real(path: str) -> str:
+    try:
+        return os.path.realpath(path)
+    except OSError:  # a link that we may not read
+        return os.path.normpath(path)
+
+
+def refusals(
+    result: ProcessResult,
+    places: Places,
+    *,
+    cwd: str,
+    about: Confinement,
+    counted: Mapping[str, str],
+    moved: Mapping[str, str],
+    replaced: Sequence[str] = (),
+) -> tuple[Refusal, ...]:
+    """Return what the sandbox kept from a program; nothing where the program ended well, or failed by itself.
+
+    Args:
+        cwd: The folder that relative paths of the program start from.
+        about: What it was held to: what is not closed has not been refused.
+        counted: Limits that were counted from outside and that it has reached, by kind.
+        moved: What it gave a protected name, with the path that this has now.
+        replaced: Protected files that another program has replaced meanwhile, which ends their protection.
+    """
+    found = [Refusal(kind=_kind(kind), target=limit) for kind, limit in counted.items()]
+    found += [Refusal(kind="write", target=path, line=f"Moved aside to {new}.") for path, new in moved.items()]
+    found += [Refusal(kind="write", target=path, line=_REPLACED) for path in replaced]
+    number = -result.exit_code if result.exit_code < 0 else result.exit_code - 128
+    if number in _REFUSAL_SIGNALS:
+        kind, limit = _REFUSAL_SIGNALS[number]
+        found.append(Refusal(kind=kind, target=limit))
+    if result.exit_code == 0 and not found:
+        return ()
+    for line in _lines(result):
+        refusal = _refused(line, places, cwd, about)
+        if refusal is not None and refusal.kind == "other" and _CONNECTING.search(result.stderr):
+            refusal = msgspec.structs.replace(refusal, kind="network")
+        if refusal is not None and not any(
+            one.kind == refusal.kind and refusal.target in ("", one.target) for one in found
+        ):
+            found.append(refusal)
+    return tuple(found[:_MOST])
+
+
+def _kind(word: str) -> Literal["processes", "memory", "disk"]:
+    return "disk" if word == "disk" else "processes" if word == "processes" else "memory"
+
+
+def _lines(result: ProcessResult) -> Iterator[str]:
+    text = f"{result.stderr[-100_000:]}\n{result.stdout[-100_000:]}"
+    return (line.strip()[:_LONGEST_LINE] for line in text.splitlines()[-_MOST_LINES:] if line.strip())
+
+
+def _refused(line: str, places: Places, cwd: str, about: Confinement) -> Refusal | None:
+    is_open = {"network": about.network, "memory": about.memory_bytes is None, "processes": about.max_processes is None}
+    for kind, markers in _WORDS:
+        if any(word in line for word in markers):
+            return None if is_open.get(kind) else Refusal(kind=kind, line=line)
+    if not about.network and _first(_UNANSWERED, line) and any(map(_is_listened_on, _PORT.findall(line))):
+        return Refusal(kind="network", line=line)
+    if word := _first((*_WRITING, *_REPLACING), line):
+        path = _path(line, word, cwd)
+        is_own = places.takes(path) if path else word in _REPLACING
+        return None if is_own else Refusal(kind="write", target=path, line=line)
+    if word := _first(_CLOSED, line):
+        return _refusal_closed(line, _path(line, word, cwd), places)
+    if word := _first(_MISSING, line):
+        path = _path(line, word, cwd)
+        is_hidden = bool(path) and os.path.lexists(path) and not places.hold(path)
+        return Refusal(kind="read", target=path, line=line) if is_hidden else None
+    return None
+
+
+def _is_listened_on(port: str) -> bool:
+    """Whether a program of this machine answers at a port, which has an empty network inside: nothing there ever does."""
+    at = f":{int(port):04X} "
+    tables = (_read(f"/proc/net/{name}") for name in ("tcp", "tcp6"))
+    return any(at in line and f" {_LISTENS} " in line for table in tables for line in table.splitlines())
+
+
+def _read(path: str) -> str:
+    with suppress(OSError):
+        return Path(path).read_text()
+    return ""
+
+
+def _first(markers: Sequence[str], line: str) -> str:
+    return next((word for word in markers if word in line), "")
+
+
+def _refusal_closed(line: str, path: str, places: Places) -> Refusal | None:
+    """A permission was missing: the sandbox's word where the path is closed inside, the file's own mode where it is open."""
+    if not path:
+        return Refusal(kind="other", line=line)
+    if not places.hold(path):
+        return Refusal(kind="read" if os.path.lexists(path) else "write", target=path, line=line)
+    is_unreadable = os.path.lexists(path) and not os.access(path, os.R_OK)
+    if places.takes(path) or is_unreadable:
+        return None
+    return Refusal(kind="write", target=path, line=line)
+
+
+def _path(line: str, word: str, cwd: str) -> str:
+    """Return the path of which a program says something, from `/`: quoted behind the system's words, or the last one before them."""
+    before, _, after = line.partition(word)
+    quoted = _QUOTED.search(after)
+    if quoted is None:
+        ends = sorted([*_QUOTED.finditer(before), *_NAMED.finditer(before)], key=lambda one: one.end())
+        quoted = ends[-1] if ends else None
+    if quoted is None:
+        return ""
+    return os.path.normpath(os.path.join(cwd, quoted[1]))  # noqa: PTH118 - a text, not a place of ours
+
+
+# --- Room: waits until a confined program has used up its share of the disk. Ends nothing itself, and counts nothing
+# (`keeper.DiskUse` does).
+
+_LOOK_SECONDS = 0.1
+
+
+class Room:
+    """What one program may take of the file systems of its writable folders, watched from outside while it runs.
+
+    Args:
+        use: Made before the program starts.
+    """
+
+    def __init__(self, use: DiskUse) -> None:
+        self._use = use
+        self.is_used_up = False
+
+    async def wait_used_up(self) -> None:
+        """Return once the limit is reached."""
+        while not self.is_used_up:
+            await asyncio.sleep(_LOOK_SECONDS)
+            try:
+                if (taken := self._use.taken()) > 0:
+                    # Adding up takes as long as the folders are large: the event loop is not to wait for it.
+                    self.is_used_up = await asyncio.to_thread(self._use.is_used_up, taken)
+            except OSError:  # a folder is gone: nobody can count in it any more, as in the keeper
+                self.is_used_up = True
+
+
+# --- Starting: how limits are set before a confined program: by `prlimit`, which starts in a millisecond, else by our
+# own launcher.
+
+FAILED = launcher.FAILED
+"""The exit status of a start that could not set a limit."""
+MARKS = (launcher.MARK, "prlimit: ")
+"""What the line begins with that says why."""
+
+FILTER = 9
+"""The descriptor from which a program of `with_filter` reads its filter: one digit, as every shell takes it."""
+
+_LAUNCHER = str(Path(launcher.__file__).resolve())
+_SYSTEM_PYTHON = "/usr/bin/python3"
+"""Starts the launcher where our own Python is closed to the user that we have become since we started."""
+_SHELL = "/bin/sh"
+_JOIN = (
+    'while [ "$1" != -- ]; do file="$1/tasks"; [ -e "$file" ] || file="$1/cgroup.procs"; { echo 0 > "$file"; } 2>/dev/null '
+    f"|| {{ echo '{launcher.MARK}a control group cannot be joined' >&2; exit {FAILED}; }}; shift; done; shift; exec \"$@\""
+)
+"""Joins the control groups that it is given, and becomes the program behind `--`. A single thread that moves itself (`0` to `tasks`, which
+version 1 has) needs no lock over all processes, for which the kernel waits up to 20 ms."""
+_HAND_OVER = (
+    f'exec {FILTER}<<E\nx\nE\nread -r x <&{FILTER} && printf "$1" >> /proc/self/fd/{FILTER} '
+    f"|| {{ echo '{launcher.MARK}the filter of system calls cannot be handed over' >&2; exit {FAILED}; }}; shift; exec \"$@\""
+)
+"""Writes its first argument into a pipe, which takes no file and no process, and becomes the program behind it. The pipe is that of a
+here-document, which the shell has made; the document itself is read away."""
+_RUN_CODE = "import marshal, sys; exec(marshal.loads(bytes.fromhex(sys.argv.pop(1))))"
+"""Runs the launcher as the code that we have compiled already."""
+
+
+def started(
+    plan: Mapping[str, object], program: Sequence[str], limits: Mapping[str, int], groups: Sequence[str]
+) -> list[str]:
+    """Return the arguments that start a program with its limits, in its control groups.
+
+    Args:
+        plan: What else the launcher has to do, such as Landlock.
+        limits: By the names of `resource`, without `RLIMIT_`.
+        groups: Folders of control groups.
+    """
+    setter = shutil.which("prlimit", path=os.defpath)
+    if plan or setter is None or not os.access(_SHELL, os.X_OK):
+        whole = marshal.dumps({**plan, "limits": dict(limits), "groups": list(groups)}, 2).hex()
+        if not os.access(sys.executable, os.X_OK):
+            return [_SYSTEM_PYTHON, "-I", "-S", _LAUNCHER, whole, *program]
+        return [sys.executable, "-I", "-S", "-c", _RUN_CODE, _launcher_code(), whole, *program]
+    set_limits = [setter, "--core=0:0", *(_option(name, value) for name, value in limits.items()), "--", *program]
+    return [_SHELL, "-c", _JOIN, "sh", *groups, "--", *set_limits] if groups else set_limits
+
+
+def with_filter(program: Sequence[str], code: bytes) -> tuple[str, ...]:
+    """Return the arguments that start a program with a filter of system calls to read from the descriptor `FILTER`."""
+    return (_SHELL, "-c", _HAND_OVER, "sh", "".join(f"\\{one:03o}" for one in code), *program)
+
+
+@cache
+def _launcher_code() -> str:
+    """Return the launcher as `marshal` in hexadecimal: this very Python need not compile it at each start."""
+    return marshal.dumps(compile(Path(_LAUNCHER).read_bytes(), _LAUNCHER, "exec")).hex()
+
+
+def _option(name: str, value: int) -> str:
+    """Return a limit as `prlimit` takes it. One that holds already for this process is not raised."""
+    soft, last = launcher.limited(name, value, resource.getrlimit(getattr(resource, f"RLIMIT_{name}"))[1])
+    return f"--{name.lower()}={soft}:{last}"
+
+
+# --- The sandboxes: bubblewrap, and Landlock with a filter of system calls. Each runs a command confined, or not at
+# all.
 
 _TMP, _HOME = "/tmp", "/tmp/home"  # noqa: S108 - the program's own, which nobody else sees
 _SHARED = "/dev/shm"  # noqa: S108 - as above

@@ -7,25 +7,25 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from treadle.serve.acp_agent import Editor as Editor
-    from treadle.serve.acp_agent import serve_acp as serve_acp
+    from treadle.serve.acp import Editor as Editor
+    from treadle.serve.acp import serve_acp as serve_acp
     from treadle.serve.mcp_http import Address as Address
     from treadle.serve.mcp_http import serve_mcp_http as serve_mcp_http
     from treadle.serve.mcp_service import Offer as Offer
     from treadle.serve.mcp_service import service_tools as service_tools
-    from treadle.serve.mcp_stdio import serve_mcp as serve_mcp
     from treadle.serve.wire import Wire as Wire
+    from treadle.serve.wire import serve_mcp as serve_mcp
     from treadle.serve.wire import standard_wire as standard_wire
     from treadle.serve.work import Setup as Setup
 
 _HOMES = {
     "Address": "mcp_http",
-    "Editor": "acp_agent",
+    "Editor": "acp",
     "Offer": "mcp_service",
     "Setup": "work",
     "Wire": "wire",
-    "serve_acp": "acp_agent",
-    "serve_mcp": "mcp_stdio",
+    "serve_acp": "acp",
+    "serve_mcp": "wire",
     "serve_mcp_http": "mcp_http",
     "service_tools": "mcp_service",
     "standard_wire": "wire",

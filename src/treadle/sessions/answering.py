@@ -8,9 +8,8 @@ from treadle.canonical import find_unencodable
 from treadle.errors import ConfigurationError, UnknownInput, shown
 from treadle.events import ApprovalAnswered, ToolSuspended
 from treadle.ports import HasClock, Journal
-from treadle.sessions.checkpoints import fold
-from treadle.sessions.maintenance import check_text
-from treadle.sessions.reading import events_of_all
+from treadle.sessions.explain import events_of_all
+from treadle.sessions.maintenance import check_text, fold
 from treadle.state import Approval, InboxMessage, LeftAnswer, SessionState, input_id, instant, is_cancelled
 
 __all__ = ["check_answer", "check_scope", "find_suspended", "has_input", "inbox_of", "store_time", "why_not_waiting"]

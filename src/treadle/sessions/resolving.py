@@ -6,9 +6,8 @@ from treadle.canonical import find_unencodable
 from treadle.errors import ConfigurationError, JournalError, UnknownDoubt, shown
 from treadle.events import ToolResolved
 from treadle.ports import HasOverview, Journal
-from treadle.sessions.checkpoints import take_in
 from treadle.sessions.ledger import Ledger
-from treadle.sessions.maintenance import check_here, check_text, check_there
+from treadle.sessions.maintenance import check_here, check_text, check_there, take_in
 from treadle.state import Doubt, SessionState, instant
 from treadle.tools import Done, NotDone, Unknown, answer_of_check
 

@@ -10,7 +10,7 @@ from treadle.events import RulesGranted
 from treadle.messages import Message, Opaque, Part, Thinking
 from treadle.ports import RequestNeed, SessionView
 from treadle.state import CallRecord, Consent, Deed, Denial, SessionState
-from treadle.state.standing import sums
+from treadle.state.session import sums
 from treadle.tools import JsonObject, Mode
 
 __all__ = ["CompiledView", "ReadOnlyMessages", "ReadOnlyView"]

@@ -4,21 +4,30 @@ import re
 from functools import lru_cache, partial
 from itertools import islice
 
-from treadle.shell.describing import Program, has_option
-from treadle.shell.git import BEFORE_SUBCOMMAND
-from treadle.shell.hiding import STARTED_BY_GIT, hides, loads_files, sets_variables
-from treadle.shell.knowing import UNKNOWN, is_risky, known, operands, options
-from treadle.shell.parsed import Doubt, Invocation, Line, Touched
+from treadle.shell.knowing import (
+    STARTED_BY_GIT,
+    UNKNOWN,
+    hides,
+    is_risky,
+    known,
+    loads_files,
+    operands,
+    options,
+    sets_variables,
+)
 from treadle.shell.programs import (
+    BEFORE_SUBCOMMAND,
     INTERPRETERS,
     SELF_DESCRIBING,
     SUBCOMMANDS,
     WRAPPERS,
+    Program,
+    has_option,
     is_known,
     program_name,
 )
 from treadle.shell.reaching import JOINING, MAX_FOLDERS, MAX_TAILS, folders, join, joins_names, paths, target
-from treadle.shell.reading import MAX_COMMANDS, read
+from treadle.shell.reading import MAX_COMMANDS, Doubt, Invocation, Line, Touched, read
 
 __all__ = ["analyse", "changes_nothing", "reads_only"]
 

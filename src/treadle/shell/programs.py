@@ -6,33 +6,305 @@ The lists of options come from the programs' own manuals; they forbid what a rul
 
 import posixpath
 import re
+from collections.abc import Iterable
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
-from treadle.shell.describing import GREP_FLAGS, Program, program, reader, searcher
-from treadle.shell.git import GIT
+import msgspec
 
 __all__ = [
+    "ABOUT_LISTS",
+    "ADDING",
     "AMBIGUOUS_OPTIONS",
+    "ASKING_FOR_LISTS",
+    "BEFORE_SUBCOMMAND",
+    "BY_OBJECT",
     "EVALUATING",
+    "GIT",
+    "GREP_FLAGS",
     "INTERPRETERS",
     "LISTED",
+    "LISTING",
     "LISTING_OPTIONS",
+    "LOSING",
     "OPAQUE",
+    "PLAIN_GIT",
     "PROGRAMS",
     "READABLE_SHELLS",
     "RUNNING_OPTIONS",
     "SELF_DESCRIBING",
     "SETTING",
     "SHELLS",
+    "SHOWING_GIT",
     "SUBCOMMANDS",
     "SUFFIXED",
     "TEXT_PROGRAMS",
     "UNPACKERS",
     "WRAPPERS",
+    "Program",
+    "cuts_short",
+    "has_option",
     "is_known",
+    "program",
     "program_name",
+    "reader",
+    "searcher",
 ]
+
+
+# --- Describing: the form in which the tables of programs say what is known of one. Knows no program.
+
+GREP_FLAGS = """
+    -i -n -l -c -w -v -s -F -E -G -P -x -o -r -R -H -h -z -a -q -L -U -b -I --recursive --dereference-recursive --ignore-case
+    --line-number --files-with-matches --count --word-regexp --invert-match --fixed-strings --extended-regexp --perl-regexp
+    --only-matching --with-filename --no-filename --text --quiet --no-messages
+"""
+
+
+class Program(msgspec.Struct, frozen=True, kw_only=True):
+    """One program, or one subcommand of it."""
+
+    reads_only: bool = False
+    """Whether it changes nothing as long as none of its `risky` options is given."""
+    risky: frozenset[str] = frozenset()
+    """Options that write a file, start a program or read settings from one: `--output`, `-o`. A long one also counts by its beginnings.
+    `@`: it takes more options from a file `@FILE`. One without a sign is a word that does so: `run`."""
+    style: str = "gnu"
+    """`gnu`: short options may be joined (`-xo`), long ones cut short. `words`: an option is one whole word (`-exec`). `letters`: as `gnu`, and
+    of a long one only the letters count, up to a dot (`--outputFile.json` is `--output-file`)."""
+    max_operands: int | None = None
+    """Further operands are files that it writes (`uniq IN OUT`), and so is what looks like an option behind an operand; None for no such rule."""
+    operands: str = "paths"
+    """`paths`: each operand may be a path. `first_text`: the first is a pattern or script. `text`: none is a path."""
+    texts: frozenset[str] = frozenset()
+    """Options whose value is text and no path or operand: `-n`, `--format`."""
+    plain: frozenset[str] = frozenset()
+    """Options whose value is never a path, whatever stands in it: `cut -d /`. One with `=` takes it behind this sign only: `--format=`."""
+    recursive: frozenset[str] | None = frozenset()
+    """Options with which it goes through whole folders, and where no path is given through the one it is in; None if it always does."""
+    revisions: bool = False
+    """Whether an operand may be a revision, so that only what follows `--` or a colon surely is a path: `git diff main`."""
+    flags: frozenset[str] = frozenset()
+    """Of one that may go through folders: its options without a value. What follows another option may be its value, and no path."""
+    folder: Literal["itself", "children", "tree"] = "tree"
+    """What it reaches of a folder that it is given, where it does not go through all of it."""
+    follows: frozenset[str] | None = None
+    """Options with which it follows the links in folders that it goes through; None if it may always do so."""
+
+
+# Any: the fields of a Program; `convert` checks them.
+def program(risky: str = "", *, texts: str = "", flags: str = "", plain: str = "", **settings: Any) -> Program:
+    """Describe a program that may change something."""
+    words = {"risky": risky.split(), "texts": texts.split(), "flags": flags.split(), "plain": plain.split()}
+    return msgspec.convert({**words, **settings}, Program)
+
+
+def reader(risky: str = "", *, texts: str = "", **settings: Any) -> Program:
+    """Describe a program that reads the files it is given, and of a folder nothing."""
+    return program(risky, texts=texts, reads_only=True, **{"folder": "itself", **settings})
+
+
+def searcher(risky: str = "", *, texts: str = "", follows: str = "", **settings: Any) -> Program:
+    """Describe a program that goes through whole folders."""
+    reached = {"recursive": None, "follows": follows.split(), **settings}
+    return program(risky, texts=texts, reads_only=True, **reached)
+
+
+def has_option(argument: str, wanted: Iterable[str]) -> bool:
+    """Whether an argument is one of some options: a short one also among others, a long one also cut short."""
+    name = argument.partition("=")[0]
+    if name.startswith("--"):
+        return name != "--" and any(one.startswith(name) for one in wanted)
+    return argument in wanted or (
+        argument.startswith("-") and any(len(one) == len("-x") and one[1] in argument[1:] for one in wanted)
+    )
+
+
+def cuts_short(name: str, options: Iterable[str], *, but: frozenset[str] = frozenset()) -> bool:
+    """Whether a name is one of some options, cut short so that it is hardly another option: `--files0-fr`, `--exe`."""
+    if len(name) <= len("--x") or not name.startswith("-") or name in but:
+        return False
+    return any(option.startswith(name) and ("-" in name[2:]) >= ("-" in option[2:]) for option in options)
+
+
+# --- What is known of the subcommands of git: which only read, and which options write, run or show what stands in
+# files. Data only.
+
+_DIFF = "--output --ext-diff --textconv --show-signature --help -O"
+_SEARCH = ["-S", "-G"]
+"""Options with which git finds the changes of a text: which ones are found says what stands in files."""
+_PATCH = (
+    """
+    -p -u -U -c -m -L --patch --unified --cc --dd --remerge-diff --diff-merges --binary --patch-with-stat --patch-with-raw
+""".split()
+    + _SEARCH
+)
+"""Options with which git shows what stands in files, beside who changed them when."""
+_HUNKS = ["-p", "--patch", "-i", "--interactive"]
+"""Options with which git shows each change, and asks about it."""
+_ABOUT = "--format= --pretty= --author --committer --grep --since --until --after --before --date -S -G --src-prefix --dst-prefix"
+"""Options of git whose value is about the commits that are shown, and no path."""
+_SIGNING = "-S --gpg-sign --verify-signatures"
+"""Options with which git starts the program that signs, or checks signatures."""
+_FETCHING = "--depth --deepen --shallow-since --shallow-exclude -j --jobs --refmap"
+"""Options with which git fetches, whose value is not a repository."""
+_GIT_READERS = {
+    "blame": reader(f"{_DIFF} --contents --ignore-revs-file -S"),
+    "cat-file": reader("--textconv --filters --help", recursive=None, revisions=True),
+    "count-objects": reader("--help"),
+    "check-ignore": reader("--help"),
+    "cherry": reader("--help", operands="text"),
+    "describe": reader("--help", operands="text"),
+    "diff": reader(plain=_ABOUT, risky=_DIFF, recursive=None, revisions=True),
+    "for-each-ref": reader("--shell --perl --python --tcl --help", operands="text"),
+    "grep": searcher(
+        "-O --open-files-in-pager --ext-grep --textconv --help -f",
+        operands="first_text",
+        texts="-e",
+        flags=GREP_FLAGS,
+        revisions=True,
+    ),
+    "log": reader(plain=_ABOUT, risky=_DIFF, folder="tree", recursive=_PATCH, revisions=True),
+    "ls-files": reader("--help -X --exclude-from", folder="tree"),
+    "ls-tree": reader("--help", folder="tree"),
+    "merge-base": reader("--help", operands="text"),
+    "name-rev": reader("--help", operands="text"),
+    "rev-list": reader(f"{_DIFF} --use-bitmap-index"),
+    "rev-parse": reader("--help --parseopt --sq-quote"),
+    "reflog": reader(plain=_ABOUT, risky=f"{_DIFF} expire delete drop write", recursive=_PATCH, revisions=True),
+    "remote get-url": reader(operands="text"),
+    "shortlog": reader(plain=_ABOUT, risky=_DIFF, recursive=_SEARCH, revisions=True),
+    "show": reader(plain=_ABOUT, risky=_DIFF, recursive=None, revisions=True),
+    "show-ref": reader("--help --exclude-existing", operands="text"),
+    "stash list": reader(plain=_ABOUT, risky=_DIFF, recursive=_PATCH, revisions=True),
+    "stash show": reader(plain=_ABOUT, risky=_DIFF, recursive=None, revisions=True),  # a patch with most options
+    "status": reader("--help", recursive=["-v", "--verbose"]),
+    "version": reader("--help"),
+    "whatchanged": reader(plain=_ABOUT, risky=_DIFF, folder="tree", recursive=_PATCH, revisions=True),
+    "worktree list": reader(operands="text"),
+}
+_GIT_WRITERS = {
+    "add": program("--pathspec-from-file --help -e --edit", recursive=_HUNKS),
+    **dict.fromkeys(
+        "checkout mv reset restore rm switch".split(), program("--pathspec-from-file --help", recursive=_HUNKS)
+    ),
+    "branch": program("--edit-description -e --help -F"),
+    **dict.fromkeys("notes worktree symbolic-ref update-ref".split(), program("--edit-description -e --help -F")),
+    "stash": program(f"{_DIFF} --pathspec-from-file", recursive=["-p", "--patch"], revisions=True),
+    "tag": program("--edit -e --help -F --file -s --sign -u --local-user -v --verify"),
+    "commit": program(
+        f"-F --file -t --template --help -c -C -e --edit --pathspec-from-file {_SIGNING}",
+        recursive=[*_HUNKS, "-v", "--verbose"],
+    ),
+    "fetch": program(
+        "--upload-pack -u --negotiation-tip --recurse-submodules --help --server-option -o", texts=_FETCHING
+    ),
+    "merge": program(f"-s --strategy -X --help -F --file {_SIGNING}"),
+    "pull": program(
+        f"--upload-pack -s --strategy -X -r --rebase --help --recurse-submodules {_SIGNING}", texts=_FETCHING
+    ),
+    "push": program("--receive-pack --exec --help --recurse-submodules -o --push-option --signed --repo"),
+    "cherry-pick": program(f"-e --edit -s --strategy -X --help {_SIGNING}"),
+    "revert": program(f"-e --edit -s --strategy -X --help {_SIGNING}"),
+}
+"""Not here, so asked about: what runs commands or fetches settings (bisect, clone, config, difftool, filter-branch, rebase, submodule)."""
+
+PLAIN_GIT = frozenset(
+    {*_GIT_READERS, *_GIT_WRITERS}
+    | set(
+        """
+        apply am archive bundle check-attr check-ignore check-mailmap check-ref-format cherry clean clone commit-tree config diff-files
+        diff-index diff-tree format-patch fsck gc hash-object init interpret-trailers ls-remote maintenance merge-file merge-tree mktree
+        pack-refs patch-id prune range-diff read-tree remote repack replace show-branch show-ref sparse-checkout stripspace update-index
+        var verify-pack write-tree
+        """.split()
+    )
+)
+"""Subcommands of git that start nothing but git, without their own options to do so."""
+
+GIT = MappingProxyType({**_GIT_READERS, **_GIT_WRITERS})
+
+ADDING = frozenset({"add", "commit", "fetch"})
+"""Subcommands that take nothing away, with whatever options a rule by prefix covers: none of `LOSING`."""
+_FORCE = "-f --force"
+_DELETE = "-d --delete"
+_STOPPING = "--abort --quit --skip"
+_FETCHED = f"{_FORCE} -p --prune -P --prune-tags --depth --shallow-since --shallow-exclude --update-shallow --update-head-ok --refmap --stdin"
+LOSING = MappingProxyType(
+    {
+        name: frozenset(options.split())
+        for name, options in {
+            "add": _FORCE,
+            "branch": f"{_FORCE} {_DELETE} -D -M -C",
+            "checkout": f"{_FORCE} -B -- .",
+            "clean": "",
+            "cherry-pick": _STOPPING,
+            "commit": "--amend -n --no-verify",
+            "fetch": _FETCHED,
+            "merge": f"{_STOPPING} --no-verify",
+            "mv": _FORCE,
+            "notes": f"{_FORCE} remove prune",
+            "pull": f"{_FETCHED} --no-verify",
+            "push": f"{_FORCE} {_DELETE} --force-with-lease --force-if-includes --mirror --prune --no-verify",
+            "reset": "--hard --merge --keep",
+            "restore": "",
+            "revert": _STOPPING,
+            "rm": _FORCE,
+            "stash": "drop clear",
+            "switch": f"{_FORCE} --discard-changes -C --force-create",
+            "symbolic-ref": _DELETE,
+            "tag": f"{_FORCE} {_DELETE}",
+            "update-ref": "-d --stdin",
+            "worktree": f"{_FORCE} remove prune -B",
+        }.items()
+    }
+)
+"""Options and words with which a subcommand deletes or overwrites what git keeps, or passes over ignored files and hooks."""
+LISTING = MappingProxyType(
+    {
+        "branch": frozenset(
+            """
+            -a -r -v -vv -av -avv --all --remotes --verbose --list -l --show-current --merged --no-merged --no-color
+            """.split()
+        ),
+        "remote": frozenset(["-v", "--verbose"]),
+        "tag": frozenset(["-l", "--list", "-n"]),
+    }
+)
+"""Subcommands that change nothing when all that follows them is listed here."""
+ABOUT_LISTS = (
+    "--sort=",
+    "--format=",
+    "--contains=",
+    "--no-contains=",
+    "--points-at=",
+    "--merged=",
+    "--no-merged=",
+    "--color=",
+    "--column=",
+)
+"""How further options begin that `git branch` and `git tag` take when they list something."""
+ASKING_FOR_LISTS = MappingProxyType(
+    {
+        "branch": frozenset(["--list", "--contains", "--no-contains", "--points-at"]),
+        "tag": frozenset(["-l", "--list", "--contains", "--no-contains", "--points-at"]),
+    }
+)
+"""Options with which these list what the other words name, and create nothing: `git tag --list 'v*'`. `git branch -l x` once created `x`."""
+SHOWING_GIT = frozenset(
+    "archive bundle fast-export format-patch diff-files diff-index diff-tree range-diff merge-tree difftool request-pull worktree".split()
+)
+"""Subcommands of git that show or copy what stands in files that no word names."""
+BEFORE_SUBCOMMAND = frozenset("--no-pager -P --no-optional-locks".split())
+"""Options before the subcommand that change nothing in what it reads or runs."""
+BY_OBJECT = frozenset(
+    "archive cat-file checkout diff grep merge-file notes read-tree replace reset restore show update-index".split()
+)
+"""Subcommands that show or copy what has a number of git's own (`b5f1e4d`), which may be any file of the history."""
+
+
+# --- What is known of common programs: which only read, which start others, and which options write, run or read
+# settings. Data only.
 
 _VERSION = re.compile(r"[-.]?\d+(\.\d+)*$")
 

@@ -3,11 +3,22 @@
 Not a store: it holds nothing that the events and the inbox do not say.
 """
 
-from treadle.state.adding_up import add_up
-from treadle.state.calls import BUDGET_EXCEEDED, Approval, CallRecord, CallState, ChildState, Denial, streak_key
+from treadle.state.calls import (
+    BUDGET_EXCEEDED,
+    IN_DOUBT,
+    Approval,
+    CallRecord,
+    CallState,
+    ChildState,
+    Consent,
+    Deed,
+    Denial,
+    Doubt,
+    is_equal,
+    resolution_message,
+    streak_key,
+)
 from treadle.state.compactions import ShownMessage, compacted
-from treadle.state.deeds import Consent, Deed
-from treadle.state.doubts import IN_DOUBT, Doubt, is_equal, resolution_message
 from treadle.state.inbox import (
     InboxMessage,
     LeftAnswer,
@@ -18,21 +29,19 @@ from treadle.state.inbox import (
     LeftMode,
     LeftUnknown,
     LeftWake,
-    inbox_message,
-    input_id,
-)
-from treadle.state.runs import RunState
-from treadle.state.session import SessionState
-from treadle.state.suspension import Suspended
-from treadle.state.waiting import (
+    Suspended,
     answer_id,
     applies_to,
+    inbox_message,
+    input_id,
     instant,
     is_cancelled,
     mode_after,
     unreadable,
     waiting_approvals,
 )
+from treadle.state.runs import RunState
+from treadle.state.session import SessionState, add_up
 
 __all__ = [
     "BUDGET_EXCEEDED",

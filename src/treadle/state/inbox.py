@@ -1,12 +1,17 @@
 """Inbox messages: what people and other processes leave for a session. A tagged union of values; stored by a journal."""
 
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
 from typing import Any, Literal
 
 import msgspec
 
-from treadle.events import ToolSuspended
-from treadle.fields import Documented, explained
-from treadle.tools import JsonObject
+from treadle.budgets import epoch_seconds
+from treadle.events import ApprovalRequested, ToolSuspended
+from treadle.fields import Documented, checked, explained
+from treadle.state.calls import Approval
+from treadle.state.session import SessionState
+from treadle.tools import MODES, JsonObject, Mode
 
 __all__ = [
     "InboxMessage",
@@ -18,8 +23,16 @@ __all__ = [
     "LeftMode",
     "LeftUnknown",
     "LeftWake",
+    "Suspended",
+    "answer_id",
+    "applies_to",
     "inbox_message",
     "input_id",
+    "instant",
+    "is_cancelled",
+    "mode_after",
+    "unreadable",
+    "waiting_approvals",
 ]
 
 
@@ -164,3 +177,124 @@ def _fits(value: object, kind: Any) -> bool:
     except msgspec.ValidationError:
         return False
     return True
+
+
+# --- Waiting: what of a session waits for a person, by its events and by what lies in its inbox. Reads no store.
+
+
+@explained
+def answer_id(approval: Approval) -> str:
+    """Return the id of the inbox message that answers a request: the first message of this id wins."""
+    return f"answer:{approval.id}"
+
+
+@explained
+def waiting_approvals(state: SessionState, inbox: Iterable[InboxMessage]) -> tuple[Approval, ...]:
+    """Return the requests for consent that nobody has answered. A session that was closed or cancelled has none."""
+    messages = tuple(inbox)
+    if state.status == "deleted" or state.moved_to or is_cancelled(state, messages):
+        return ()
+    answered = {message.id for message in messages if isinstance(message, LeftAnswer)}
+    return tuple(one for one in state.pending_approvals() if answer_id(one) not in answered)
+
+
+@explained
+def is_cancelled(state: SessionState, inbox: Iterable[InboxMessage]) -> bool:
+    """Whether the run that is under way or paused was cancelled, and has not ended yet."""
+    run = state.run
+    if run is None or run.phase not in ("running", "paused"):
+        return False
+    return any(applies_to(message, run.id) for message in inbox)
+
+
+@explained
+def applies_to(message: InboxMessage, run_id: str) -> bool:
+    """Whether a message cancels this run. One that names no run cancels whichever is under way."""
+    return isinstance(message, LeftCancellation) and message.run_id in ("", run_id)
+
+
+@explained
+def mode_after(inbox: Iterable[InboxMessage], mode: Mode) -> Mode:
+    """Return a session's mode once these messages are taken in. A mode that only a newer Treadle knows changes nothing."""
+    known: dict[str, Mode] = {one: one for one in MODES}
+    for message in inbox:
+        if isinstance(message, LeftMode):
+            mode = known.get(message.mode, mode)
+    return mode
+
+
+@explained
+def instant(at: float) -> str:
+    """Return a time, in seconds since 1970, as people read it: `2026-11-30 18:00:00 UTC`, or the number if no calendar has it."""
+    try:
+        return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    except (ValueError, OverflowError, OSError):
+        return f"second {at!r}"
+
+
+@explained
+def unreadable(session_id: str, error: Exception) -> str:
+    """Return one line on a session that a list had to leave out."""
+    return f"Session {session_id!r} cannot be read and is left out: {error}"
+
+
+# --- Suspension: how a started call says that it waits, and what its session records of that. Waits for nothing itself.
+
+
+class Suspended(Exception):
+    """Raised by a tool whose call waits for something outside. Its run pauses, and `resume` starts the call again.
+
+    The call keeps its idempotency key. It was not lost with its process, so nobody has to ask what happened to it.
+
+    Args:
+        waits_for: What it waits for, in words for people.
+        approvals: Requests for consent that it waits for, each of the session that asks.
+        due_at: When it is worth starting the call again, in seconds since 1970, for whoever resumes what is due
+            (`journal.due`); None where somebody has to do something first.
+    """
+
+    @checked
+    def __init__(self, waits_for: str, *, approvals: Sequence[Approval] = (), due_at: float | None = None) -> None:
+        super().__init__(waits_for)
+        self.waits_for = waits_for
+        self.approvals = tuple(approvals)
+        self.due_at = due_at
+
+    def event(self, *, call_id: str, tool: str) -> ToolSuspended:
+        """Return what the session of the call records."""
+        return ToolSuspended(
+            call_id=call_id,
+            tool=tool,
+            reason="approval_required" if self.approvals else "input_required",
+            waits_for=self.waits_for,
+            asks=tuple(map(_asked, self.approvals)),
+            due_at=None if self.due_at is None else epoch_seconds(self.due_at),
+        )
+
+
+def _asked(approval: Approval) -> ApprovalRequested:
+    return ApprovalRequested(
+        session_id=approval.session_id,
+        call_id=approval.call_id,
+        at=approval.requested_at,
+        approval_id=approval.id,
+        tool=approval.tool,
+        arguments=approval.arguments,
+        digest=approval.digest,
+        effect=approval.effect,
+        expires_at=approval.expires_at,
+        rule=approval.rule,
+        reason=approval.reason,
+        replaces=approval.replaces,
+        approval_type=approval.approval_type,
+        action=approval.action,
+        target=approval.target,
+        risk=approval.risk,
+        preview=approval.preview,
+        expected_result=approval.expected_result,
+        rollback=approval.rollback,
+        scope=approval.scope,
+        rules=approval.rules,
+        path=approval.path,
+        edited=approval.edited,
+    )

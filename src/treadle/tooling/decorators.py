@@ -11,9 +11,8 @@ import msgspec
 
 from treadle.errors import InvalidArguments, ToolDefinitionError
 from treadle.redaction import redacted_logger
-from treadle.tooling.callables import FunctionTool, MethodTool, is_method
+from treadle.tooling.functions import FunctionTool, MethodTool, is_method, name_of, written
 from treadle.tooling.toolbox import violation_text
-from treadle.tooling.written import name_of, written
 from treadle.tools import Command, Effect, JsonObject, Permission, Review, Risk, Subject, Tool, ToolContext, ToolExample
 
 if TYPE_CHECKING:

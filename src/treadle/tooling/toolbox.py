@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import force_setattr, replace
 
 from treadle.canonical import find_unencodable, read_only
-from treadle.concurrency.turns import Keep, in_turns
+from treadle.concurrency import Keep, in_turns
 from treadle.errors import InvalidArguments, InvalidJson, ToolNameConflict
 from treadle.ports import SessionView, ToolSpec, UnmatchedRule
 from treadle.redaction import redacted_logger

@@ -1,39 +1,50 @@
 """Tools: what a tool is, and what belongs to one call of it, from its effect and the decision on it to its one result. Values only."""
 
-from treadle.tools.commands import (
+from treadle.tools.contexts import (
+    TRACE,
     Command,
     Detached,
     Detaching,
+    JsonObject,
     Place,
     ProcessResult,
     Refusal,
     Runner,
+    SessionSnapshot,
     ShellLine,
+    ToolContext,
 )
-from treadle.tools.contexts import TRACE, JsonObject, SessionSnapshot, ToolContext
-from treadle.tools.decisions import (
+from treadle.tools.effects import (
     DEFAULT_MODE,
     MODES,
     Answer,
     ApprovalType,
+    CallStatus,
     Decision,
     DecisionKind,
+    Effect,
+    FileNames,
     Mode,
+    NameWatch,
     Preview,
     Review,
+    Risk,
 )
-from treadle.tools.effects import CallStatus, Effect, Risk
-from treadle.tools.examples import ToolExample
-from treadle.tools.outputs import Done, NotDone, ToolOutput, Unfinished, Unknown, answer_of_check
 from treadle.tools.tool import (
     CheckedCall,
+    Done,
+    NotDone,
     Permission,
     Subject,
     Tool,
+    ToolExample,
+    ToolOutput,
     ToolResult,
+    Unfinished,
+    Unknown,
+    answer_of_check,
     business_key,
 )
-from treadle.tools.watches import FileNames, NameWatch
 
 __all__ = [
     "DEFAULT_MODE",

@@ -1,10 +1,30 @@
 """Effects: what a call does to the world, what kind of harm it may do, and what happened to it."""
 
+from collections.abc import Collection, Sequence
 from enum import StrEnum
+from typing import Any, Literal, Protocol, TypeAlias, get_args
+
+import msgspec
 
 from treadle.errors import ConfigurationError, shown
+from treadle.fields import Documented
 
-__all__ = ["CallStatus", "Effect", "Risk"]
+__all__ = [
+    "DEFAULT_MODE",
+    "MODES",
+    "Answer",
+    "ApprovalType",
+    "CallStatus",
+    "Decision",
+    "DecisionKind",
+    "Effect",
+    "FileNames",
+    "Mode",
+    "NameWatch",
+    "Preview",
+    "Review",
+    "Risk",
+]
 
 
 class Effect(StrEnum):
@@ -105,3 +125,188 @@ class CallStatus(StrEnum):
     """A limit or another call prevented it. The tool was not started."""
     OUTCOME_UNKNOWN = "outcome_unknown"
     """The call may have changed the world: it timed out, was cancelled, or lost its connection or its process."""
+
+
+# --- Decisions: what was decided about one call, with everything that the attempt, the events and the reports need.
+# Values only.
+
+Mode: TypeAlias = Literal["plan", "ask", "accept-edits", "deny-unlisted", "bypass"]
+"""How much may run in a session without a question. A person can change it, even during a run."""
+
+ApprovalType: TypeAlias = Literal["tool_call", "in_doubt", "possible_repetition", "unfit_edit", "plan"]
+"""What a person is asked: see `events.ApprovalRequested`."""
+
+MODES: tuple[Mode, ...] = get_args(Mode)
+"""All modes."""
+DEFAULT_MODE: Mode = "ask"
+"""The default mode of a session."""
+
+
+class DecisionKind(StrEnum):
+    """What may happen to a call."""
+
+    ALLOW = "allow"
+    """The call runs."""
+    DENY = "deny"
+    """The call does not run; the model reads the reason."""
+    ASK = "ask"
+    """A person is asked; the run pauses."""
+    DRAFT = "draft"
+    """The tool that its tool names as its `draft` runs instead, with the same arguments; denied if there is none."""
+    SANDBOX = "sandbox"
+    """The call runs only in the agent's sandbox, in the way that its tool declares; denied without a sandbox or declaration."""
+
+
+class Decision(msgspec.Struct, Documented, frozen=True, kw_only=True):
+    """The decision on one call, with the rule that decided and the reason.
+
+    Example:
+        Decision(kind="allow", arguments={**call.arguments, "dry_run": True}, message="Dry runs only today.")
+    """
+
+    kind: DecisionKind | Literal["allow", "deny", "ask", "draft", "sandbox"]
+    """`allow`, `deny`, `ask`, `draft` or `sandbox`."""
+    rule: str = ""
+    """Name of the rule that decided."""
+    reason: str = ""
+    """Why, for people. If the call is denied, the model reads it too."""
+    scope: str = ""
+    """Where the rule comes from: `session`, `project`, `user`, `managed`, `agent` (its code), `tool` (its author), `default`,
+    `runtime`, `hook`, or `call`: a person's consent to this one call."""
+    by: str = ""
+    """Who decided: `policy`, `tool`, `default`, `runtime`, a hook or a person by name."""
+    mode: str = ""
+    """The session's mode when it was decided. The runtime fills it in."""
+    arguments: dict[str, Any] | None = None
+    """All arguments, replacing the model's; None to keep those. They are validated and decided on like the model's own,
+    and the result tells the model about them."""
+    message: str = ""
+    """A message for the model: it replaces the reason of a denied call, and is added to the result of any other."""
+    interrupt: bool = False
+    """Whether the run stops for a person. The call is then denied, and the others of its response do not start."""
+    consent: Literal["allow", "sandbox"] = "allow"
+    """What an `ask` becomes with a person's consent: the call runs unconfined, or in the sandbox."""
+
+
+class Preview(msgspec.Struct, Documented, frozen=True, kw_only=True):
+    """What a call would do, for the person who is asked. Escaped: no character of it is invisible or moves the cursor."""
+
+    kind: Literal["arguments", "diff", "command", "text"] = "text"
+    """`diff`: a unified diff; `command`: a parsed line of shell; `arguments`: indented JSON; `text`: a text of the tool."""
+    text: str
+    """Lines, joined by line feeds."""
+    is_whole: bool = True
+    """Whether nothing is left out. The request's `arguments` are whole in any case."""
+
+
+class Review(msgspec.Struct, Documented, frozen=True, kw_only=True):
+    """What a tool says about a call to the person who is asked about it. The runtime fills in empty fields.
+
+    Example:
+        Review(action="Pay an invoice", target="account 7", rollback="Ask for a refund within 14 days.")
+    """
+
+    action: str = ""
+    """What would be done, in a few words: `Write a file`."""
+    target: str = ""
+    """What it would be done to: a path, an account, a host."""
+    preview: Preview | None = None
+    """What it would change, in detail."""
+    expected_result: str = ""
+    """What will be true afterwards, in one sentence."""
+    rollback: str = ""
+    """How it can be undone, in one sentence."""
+
+
+class Answer(msgspec.Struct, Documented, frozen=True, kw_only=True):
+    """An approver's answer to a request for approval.
+
+    Example:
+        Answer(answer="deny", reason="Not on a Friday.")
+    """
+
+    answer: Literal["allow", "deny"]
+    """`allow` or `deny`."""
+    reason: str = ""
+    """Why; if the call is denied, the model reads it."""
+    arguments: dict[str, Any] | None = None
+    """With `allow`: arguments that replace those in the request. They are validated, and the model is told about them."""
+    interrupt: bool = False
+    """With `deny`: whether the run stops."""
+    scope: Literal["call", "session", "rule"] = "call"
+    """What an `allow` covers: see `Session.answer`."""
+    by: str = ""
+    """Who answers, for the record; empty for the approver's own name."""
+
+
+# --- Watches: what a folder of files says of the names in rules, kept true cheaply. Ports only: `toolsets/files`
+# implements them.
+
+
+class NameWatch(Protocol):
+    """What is known of the names that a set of rules has. It is asked before every decision, and must be true each time."""
+
+    def linked(self, moment: dict[str, Any] | None = None) -> Collection[str]:  # Any: the watch's own
+        """Return the names that lead through a link, or of which nobody can say. All others are what they are spelled as.
+
+        Args:
+            moment: What was looked at in this decision already, by its path, and is looked at once; None for nothing.
+        """
+        ...
+
+    def twins(self, path: str, extent: Literal["itself", "children", "tree"] = "itself") -> Collection[str] | None:
+        """Return the other names of a file, where it has several (hard links) and one of them is among those of the rules.
+
+        None where there are too many files to search.
+
+        Args:
+            path: From `/`, links resolved.
+            extent: How much below it the call may reach: each file there may have other names.
+        """
+        ...
+
+
+class FileNames(Protocol):
+    """A folder of files to which names in rules are relative."""
+
+    def watch(self, names: Sequence[str], folders: Sequence[str]) -> NameWatch:
+        """Return what is known of the names that rules have.
+
+        Args:
+            names: Paths that rules name, relative to the folder or from `/`.
+            folders: Those in which a file may have another name to which a rule applies; "" for the folder itself.
+        """
+        ...
+
+    def all_names(self, path: str, extent: Literal["itself", "children", "tree"] = "itself") -> Collection[str] | None:
+        """Return the names in this folder, relative to it, of the files with several (hard links) that a call reaches.
+
+        None where there are too many files to search.
+
+        Args:
+            path: From `/`, links resolved.
+            extent: How much below it the call may reach.
+        """
+        ...
+
+    def home_names(
+        self, path: str | None, extent: Literal["itself", "children", "tree"] = "itself"
+    ) -> Collection[str] | None:
+        """Return the protected files of the person's home, outside of this folder, that a call reaches by other names (hard links).
+
+        None where there are too many files to search.
+
+        Args:
+            path: From `/`, links resolved; None for the folder itself.
+            extent: How much below it the call may reach.
+        """
+        ...
+
+    def obeyed_files(self, paths: Sequence[str] = ()) -> Sequence[str]:
+        """Return the files that say what Treadle itself may do, and those that git is configured to run or read when it is asked for the state
+        of a repository here: from `/`, as they are named and with links resolved. They need not exist.
+
+        Args:
+            paths: From `/`: what a call writes. The repositories in which it lies count, beside that of the folder itself.
+        """
+        ...

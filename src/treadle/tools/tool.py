@@ -4,26 +4,58 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 import msgspec
+from msgspec import UNSET
 
 from treadle.canonical import MAX_SCHEMA_VALUES, copied, find_unencodable
-from treadle.errors import ConfigurationError, ToolDefinitionError, shown
+from treadle.errors import ConfigurationError, ToolDefinitionError, ToolError, shown
 from treadle.fields import Documented, NamedOptions, explained
 from treadle.messages import Media, ToolCall
-from treadle.tools.commands import Command, ShellLine
-from treadle.tools.contexts import JsonObject, ToolContext
-from treadle.tools.decisions import Decision, Review
-from treadle.tools.effects import CallStatus, Effect, Risk
-from treadle.tools.examples import ToolExample
-from treadle.tools.watches import FileNames
+from treadle.tools.contexts import Command, JsonObject, ShellLine, ToolContext
+from treadle.tools.effects import CallStatus, Decision, Effect, FileNames, Review, Risk
 
 __all__ = [
     "CheckedCall",
+    "Done",
+    "NotDone",
     "Permission",
+    "ServiceLost",
+    "ServiceSilent",
     "Subject",
     "Tool",
+    "ToolExample",
+    "ToolOutput",
     "ToolResult",
+    "Unfinished",
+    "Unknown",
+    "answer_of_check",
     "business_key",
 ]
+
+
+# --- Examples: recorded calls of a tool: arguments, and what it returned then. Values only; runs and checks nothing.
+
+
+class ToolExample(msgspec.Struct, Documented, frozen=True, kw_only=True, metaclass=NamedOptions):
+    """A recorded call of a tool. `treadle tools check` holds it to the tool's contracts as they are now.
+
+    Example:
+        @tool(effect="read", examples=[ToolExample(arguments={"product": "teapot"}, result=24.5)])
+        async def price(product: str) -> float: ...
+    """
+
+    arguments: JsonObject
+    """The arguments of the call. The model is shown them, in the tool's description."""
+    result: Any = UNSET
+    """What the tool returned, as JSON; a refusal of its service too. Left out for arguments alone."""
+    deterministic: bool = False
+    """Whether the same arguments give the same result whenever the tool is called: `tools check --run` calls it and compares."""
+
+    @property
+    def has_result(self) -> bool:
+        return self.result is not UNSET
+
+
+# --- Tools: what a tool is, its call once it is checked, and the one result that each call gets. Runs nothing.
 
 Permission: TypeAlias = Literal["allow", "ask", "deny"]
 """The author's decision on calls that no policy decides."""
@@ -414,3 +446,105 @@ class ToolResult(msgspec.Struct, Documented, frozen=True, kw_only=True, omit_def
     @property
     def is_error(self) -> bool:
         return self.status is not CallStatus.OK
+
+
+# --- Outputs: what a tool's functions return: a result with several parts, a call without a value, the answer of a
+# check.
+
+
+class Done(msgspec.Struct, Documented, frozen=True):
+    """Answer of a tool's `check`: the call was done, with this result. `Done()` has no value.
+
+    Example:
+        async def was_paid(arguments, ctx):
+            return Done({"receipt": 7})
+    """
+
+    value: Any = None
+    """What the tool would have returned: checked against its output contract."""
+
+
+class NotDone:
+    """Answer of a tool's `check`: the call certainly did not happen."""
+
+
+class Unknown:
+    """Answer of a tool's `check`: it cannot be determined."""
+
+
+def answer_of_check(value: object) -> "type[NotDone | Unknown] | Done | None":
+    """Return the answer of a tool's `check`; None if its value is not an answer, such as None, False or an empty list.
+
+    A plain value that is neither empty nor false means `Done(value)`.
+    """
+    try:
+        return _answer(value)
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # noqa: BLE001 - looking at a stranger's object may raise anything
+        return None
+
+
+def _answer(value: object) -> "type[NotDone | Unknown] | Done | None":
+    if value is NotDone or isinstance(value, NotDone):
+        return NotDone
+    if value is Unknown or isinstance(value, Unknown):
+        return Unknown
+    if isinstance(value, Done):
+        return value
+    if value is Done:
+        return Done()
+    return None if _says_nothing(value) else Done(value)
+
+
+def _says_nothing(value: object) -> bool:
+    """Whether a value of `check` reads like a search that found nothing, or a `return` or `await` that was forgotten."""
+    found = value.data if isinstance(value, ToolOutput) else value
+    return not found or isinstance(found, Awaitable)
+
+
+class ServiceLost(ToolError, ConnectionError):
+    """Raised by Treadle's own tools where a connection was lost: the call may have been carried out."""
+
+
+class ServiceSilent(ToolError, TimeoutError):
+    """Raised by Treadle's own tools where no answer has come: the call may have been carried out."""
+
+
+class Unfinished(Exception):
+    """Raised by a tool whose call ended without a value, and that knows what happened to it, such as an agent that is a tool.
+
+    Args:
+        message: One sentence for the model.
+        body: Details: any JSON value.
+        code: A more precise code than the status.
+        may_have_acted: Whether the world may have changed.
+    """
+
+    def __init__(
+        self, status: CallStatus, message: str, *, body: Any = None, code: str | None = None, may_have_acted: bool
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.body = body
+        self.code = code
+        self.may_have_acted = may_have_acted
+
+
+class ToolOutput(msgspec.Struct, Documented, frozen=True, kw_only=True):
+    """A result with several parts: a value for the model, media, a text for people, facts."""
+
+    data: Any = None
+    """The value: checked against the output contract and shown to the model as JSON."""
+    media: tuple[Media, ...] = ()
+    """Images and files for the model."""
+    display: str | None = None
+    """What a person sees instead of the data."""
+    artifact: bytes | None = None
+    """The whole, if the data is only a part of it, such as the complete output of a command. It is kept in the journal, and the
+    result's `artifact` names it."""
+    facts: JsonObject | None = None
+    """Facts to store in the session, by name, such as {"read": {"a.py": "sha256..."}}: a JSON merge patch.
+
+    Objects are merged into the existing facts, and None removes one. Tools read them as `ctx.facts`; the model does not see them."""

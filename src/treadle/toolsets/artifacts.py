@@ -5,11 +5,11 @@ from typing import Any
 
 import msgspec
 
-from treadle.concurrency.threads import Threads
+from treadle.concurrency import Threads
 from treadle.errors import Rejected
 from treadle.tools import JsonObject, Tool, ToolContext
-from treadle.toolsets.files.matching import matching, narrowed
-from treadle.toolsets.files.seats import give_way, seated
+from treadle.toolsets.files.reading import matching, narrowed
+from treadle.toolsets.files.root import give_way, seated
 
 __all__ = ["artifact_tool"]
 

@@ -9,16 +9,13 @@ from pathlib import Path
 
 import msgspec
 
-from treadle.concurrency.threads import Threads
+from treadle.concurrency import Threads
 from treadle.errors import ConfigurationError, Rejected, shown
 from treadle.fields import checked
 from treadle.ports import OpenToolset, SessionView, Toolset, ToolsetContext
 from treadle.tools import JsonObject, Tool, ToolContext, ToolOutput
-from treadle.toolsets.files.placing import place, replace
-from treadle.toolsets.files.root import Root, place_of
-from treadle.toolsets.files.schemas import ERROR_SCHEMA
-from treadle.toolsets.files.seats import seated
-from treadle.toolsets.files.seen import digest, fact_name, seen_digest
+from treadle.toolsets.files.root import ERROR_SCHEMA, Root, place, place_of, replace, seated
+from treadle.toolsets.files.text import digest, fact_name, seen_digest
 
 __all__ = ["notes_tools"]
 

@@ -13,7 +13,7 @@ from treadle.errors import ConfigurationError, shown
 from treadle.fields import checked
 from treadle.ports import OpenToolset, SessionView, Toolset, ToolsetContext
 from treadle.tools import JsonObject, Tool, ToolContext, ToolOutput
-from treadle.toolsets.reshaped import toolset_of
+from treadle.toolsets.wrappers import toolset_of
 
 __all__ = ["OnDemand"]
 

@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 from treadle.errors import Rejected, ToolDefinitionError, shown
 from treadle.fields import checked
 from treadle.tools import Done, JsonObject, NotDone, Tool, ToolContext, answer_of_check
-from treadle.tools.outputs import ServiceSilent
+from treadle.tools.tool import ServiceSilent
 
 __all__ = ["operation"]
 

@@ -2,8 +2,7 @@
 
 from treadle.validation.arguments import NotJson, parse_arguments
 from treadle.validation.plain import NotData, Walk, data_of
-from treadle.validation.schema import Schema
-from treadle.validation.shapes import shape, shape_mismatch, shape_of_schema
+from treadle.validation.schema import Schema, shape, shape_mismatch, shape_of_schema
 
 __all__ = [
     "NotData",

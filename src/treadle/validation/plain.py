@@ -4,30 +4,147 @@ import dataclasses
 import datetime as dt
 import decimal
 import math
+import re
+import sys
 import uuid
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from enum import Enum
 from itertools import islice
 from pathlib import PurePath
-from typing import Any
+from typing import Any, get_origin
 
 import msgspec
 
 from treadle.canonical import find_unencodable
 from treadle.errors import shown
-from treadle.validation.amounts import (
+from treadle.validation.arguments import (
+    SLICE,
     Amounts,
+    Holding,
+    Keep,
     NotData,
+    Writing,
     has_own_dump,
     is_field_stored,
     is_model,
     is_stored,
     values_of_model,
 )
-from treadle.validation.large import SLICE, Holding, Keep, Writing
-from treadle.validation.models import Rows, dumped
 
-__all__ = ["NotData", "Walk", "data_of"]
+__all__ = [
+    "NotData",
+    "Rows",
+    "Walk",
+    "damaged_byte",
+    "damaged_json",
+    "data_of",
+    "dumped",
+    "is_damaged",
+    "is_damaged_throughout",
+    "joined",
+    "repaired",
+    "repaired_value",
+]
+
+
+# --- Models: the dump of a large pydantic model in parts, because a whole one is a single step that cannot be
+# interrupted.
+
+_PART = 1000
+"""Items of an object that are dumped at once; a list with more is dumped while it is read."""
+
+
+class Rows:
+    """The dump of a long list of a model, made slice by slice as it is read: nobody holds the whole of it.
+
+    Args:
+        part: A copy of the model, which is given one slice of the list after the other.
+        keep: Is given what each slice was made of, so that not all of it is freed at once.
+    """
+
+    def __init__(self, part: Any, name: str, items: list[Any], keep: Keep | None) -> None:
+        self._part = part
+        self._name = name
+        self._items = items
+        self._keep = keep
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __getitem__(self, place: slice) -> list[Any]:
+        some = self._items[place]
+        if self._keep is not None:
+            self._keep(tuple(some))
+        self._part.__dict__[self._name] = some
+        ((_, made),) = self._part.model_dump(by_alias=True, include={self._name}).items()
+        return list(made)
+
+
+def dumped(model: Any, keep: Keep | None = None) -> Generator[None, None, Any]:  # Any: a pydantic model, and its dump
+    """Return what `model_dump(by_alias=True)` makes of a pydantic model, with a pause after each part, and `Rows` for long lists.
+
+    Args:
+        keep: Is given what the long lists and dicts of the model hold, a part at a time, so that not all of it is freed at once.
+    """
+    if not _has_plain_dump(model):
+        return model.model_dump(by_alias=True)
+    made: dict[str, Any] = {}
+    for name, field in type(model).model_fields.items():
+        value = model.__dict__.get(name)
+        if _is_plain_collection(field, value):
+            made |= yield from _in_parts(model, name, value, keep)
+        elif _is_plain_model(field, value):
+            made[field.serialization_alias or name] = yield from dumped(value, keep)
+        else:
+            made |= model.model_dump(by_alias=True, include={name})
+        yield
+    extra = model.__pydantic_extra__ or {}
+    return made | (model.model_dump(by_alias=True, include=set(extra)) if extra else {})
+
+
+def _in_parts(model: Any, name: str, value: Any, keep: Keep | None) -> Generator[None, None, dict[str, Any]]:
+    """Dump one field: a model that differs from this one by holding only a part of it, again and again."""
+    part = sys.modules["pydantic"].BaseModel.__copy__(model)
+    part.__dict__[name] = type(value)()
+    made: dict[str, Any] = part.model_dump(by_alias=True, include={name})
+    if isinstance(value, list):
+        return dict.fromkeys(made, Rows(part, name, value, keep))
+    items = iter(value.items())
+    while made and (some := dict(islice(items, _PART))):
+        if keep is not None:
+            keep(tuple(some.items()))
+        part.__dict__[name] = some
+        for key, more in part.model_dump(by_alias=True, include={name}).items():
+            made[key].update(more)
+        yield
+    return made
+
+
+def _has_plain_dump(model: Any) -> bool:
+    """Whether nothing but the types of its fields says how a model is dumped."""
+    kind = type(model)
+    own = kind.__pydantic_decorators__
+    has_own = own.field_serializers or own.model_serializers or own.computed_fields or has_own_dump(model)
+    is_known = "__get_pydantic_core_schema__" not in vars(kind) and not kind.__pydantic_root_model__
+    return not has_own and is_known
+
+
+def _is_plain_field(field: Any) -> bool:
+    return not (field.metadata or field.exclude or getattr(field, "exclude_if", None))
+
+
+def _is_plain_collection(field: Any, value: Any) -> bool:
+    kind = type(value)
+    is_long = kind in (list, dict) and len(value) > _PART
+    return is_long and get_origin(field.annotation) is kind and _is_plain_field(field)
+
+
+def _is_plain_model(field: Any, value: Any) -> bool:
+    is_model = isinstance(value, sys.modules["pydantic"].BaseModel)
+    return is_model and type(value) is field.annotation and _is_plain_field(field)
+
+
+# --- Plain: what a tool returned, as JSON data. Refuses what JSON cannot hold; never shows a value by its repr.
 
 _MAX_DEPTH = 200
 _MAX_VALUES = 2_500_000
@@ -449,3 +566,94 @@ def _advice(value: Any) -> str:
             return ": return text, or ToolOutput with media"
         case _:
             return ": return an object, a dataclass or a model"
+
+
+# --- Characters: text that a stream may have cut inside a character, or damaged. Joins what belongs together, repairs
+# nothing else.
+
+_BYTES = re.compile("(?:\udfff[\udc80-\udcff])+")
+_HALVES = re.compile("[\ud800-\udbff][\udc00-\udfff]")
+_DAMAGE = re.compile("[\ud800-\udfff]")
+_DAMAGED = re.compile("\udfff([\udc00-\udc1f\udc80-\udcff])|[\ud800-\udfff]")
+_BLANKS = "\t\n\r"
+_MOST_DAMAGE = 50_000
+"""Characters."""
+
+
+def damaged_byte(byte: int) -> str:
+    """Return what stands for a bare control character, or for a byte that is not UTF-8."""
+    return "\udfff" + chr(0xDC00 + byte)
+
+
+def is_damaged(text: str) -> bool:
+    """Whether something in the text is not text."""
+    return not text.isascii() and _DAMAGE.search(text) is not None
+
+
+def is_damaged_throughout(text: str) -> bool:
+    """Whether more of the text is damaged than an honest server's mistakes explain."""
+    return is_damaged(text) and sum(1 for _ in islice(_DAMAGE.finditer(text), _MOST_DAMAGE + 1)) > _MOST_DAMAGE
+
+
+def joined(text: str) -> str:
+    """Join the bytes of one character, and the halves of one surrogate pair, that came in several pieces.
+
+    Example:
+        joined("\\ud83d" + "\\ude00") == "\\U0001f600"
+    """
+    if not is_damaged(text):
+        return text
+    return _HALVES.sub(_character, _BYTES.sub(_decoded, text))
+
+
+def repaired(text: str) -> str:
+    """Join what came in pieces, replace the rest of what is not text by U+FFFD, and drop bare control characters.
+
+    For text that is read. Never for arguments: what is carried out is what the model wrote.
+    """
+    if text.isascii() or not is_damaged(text):  # asked of every piece of a stream
+        return text
+    return _DAMAGED.sub(_replaced, joined(text))
+
+
+def repaired_value(value: Any) -> Any:
+    """Return a JSON value with its texts repaired: the same object where none is damaged."""
+    match value:
+        case str():
+            return repaired(value)
+        case dict():
+            made = {repaired(name): repaired_value(item) for name, item in value.items()}
+            return value if all(made.get(name, made) is item for name, item in value.items()) else made
+        case list():
+            items = [repaired_value(item) for item in value]
+            return value if all(new is old for new, old in zip(items, value, strict=True)) else items
+        case _:
+            return value
+
+
+def damaged_json(text: str) -> str:
+    """Return damaged JSON as text that can be stored and that is not valid JSON, wherever the damage stands."""
+    if not is_damaged(text):
+        return text
+    # An escape loses its meaning behind a backslash, and finds its other half in an escape of the text's own. A control
+    # character between them is invalid in every place.
+    mark = "\x1a" if "\\" in text else ""
+    return _DAMAGE.sub(lambda found: f"{mark}\\u{ord(found[0]):04x}", text)
+
+
+def _decoded(found: re.Match[str]) -> str:
+    try:
+        return bytes(ord(half) - 0xDC00 for half in found[0][1::2]).decode()
+    except UnicodeDecodeError:
+        return found[0]
+
+
+def _character(found: re.Match[str]) -> str:
+    return found[0].encode("utf-16-le", "surrogatepass").decode("utf-16-le")
+
+
+def _replaced(found: re.Match[str]) -> str:
+    byte = ord(found[1]) - 0xDC00 if found[1] else 0xFF
+    if byte >= 0x80:
+        return "\ufffd"
+    return chr(byte) if chr(byte) in _BLANKS else ""

@@ -9,9 +9,7 @@ import msgspec
 from treadle.errors import ConfigurationError, InvalidArguments, shown
 from treadle.tools import JsonObject
 from treadle.validation.arguments import NotJson, parse_arguments
-from treadle.validation.references import resolved
-from treadle.validation.rows import Row, bounded, row
-from treadle.validation.schema import Schema
+from treadle.validation.schema import Row, Schema, bounded, resolved, row
 
 __all__ = ["Reading", "Typed"]
 

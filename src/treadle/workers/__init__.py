@@ -7,35 +7,35 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from treadle.workers.carrying import AgentMaker as AgentMaker
-    from treadle.workers.finding import JournalDispatcher as JournalDispatcher
+    from treadle.workers.health import SessionLogFilter as SessionLogFilter
     from treadle.workers.limits import Limit as Limit
-    from treadle.workers.logs import SessionLogFilter as SessionLogFilter
     from treadle.workers.presence import WorkerInfo as WorkerInfo
     from treadle.workers.presence import list_workers as list_workers
     from treadle.workers.queued import PgQueuerDispatcher as PgQueuerDispatcher
-    from treadle.workers.stranding import StrandedSession as StrandedSession
-    from treadle.workers.stranding import stranded_sessions as stranded_sessions
     from treadle.workers.submitting import TaskResult as TaskResult
     from treadle.workers.submitting import follow as follow
     from treadle.workers.submitting import result as result
     from treadle.workers.submitting import submit as submit
+    from treadle.workers.worker import AgentMaker as AgentMaker
+    from treadle.workers.worker import JournalDispatcher as JournalDispatcher
+    from treadle.workers.worker import StrandedSession as StrandedSession
     from treadle.workers.worker import Worker as Worker
+    from treadle.workers.worker import stranded_sessions as stranded_sessions
 
 _HOMES = {
-    "AgentMaker": "carrying",
-    "JournalDispatcher": "finding",
+    "AgentMaker": "worker",
+    "JournalDispatcher": "worker",
     "Limit": "limits",
     "PgQueuerDispatcher": "queued",
-    "SessionLogFilter": "logs",
-    "StrandedSession": "stranding",
+    "SessionLogFilter": "health",
+    "StrandedSession": "worker",
     "TaskResult": "submitting",
     "Worker": "worker",
     "WorkerInfo": "presence",
     "follow": "submitting",
     "list_workers": "presence",
     "result": "submitting",
-    "stranded_sessions": "stranding",
+    "stranded_sessions": "worker",
     "submit": "submitting",
 }
 

@@ -3,22 +3,220 @@
 import asyncio
 import errno
 import logging
+import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
 
 from treadle.errors import ConfigurationError, JournalError
+from treadle.events import (
+    AnyEvent,
+    DecisionRejected,
+    ModelFailed,
+    ModelFinished,
+    ModelStarted,
+    RunFinished,
+    RunPaused,
+    RunResumed,
+    ToolFinished,
+)
+from treadle.fields import checked
+from treadle.messages import Usage
 from treadle.ports import Clock, Journal
 from treadle.redaction import redacted_logger
-from treadle.workers.metrics import CONTENT_TYPE, Metrics, Sample
+from treadle.tools import CallStatus
+from treadle.workers.limits import Subject
 from treadle.workers.presence import WorkerInfo
 
 if TYPE_CHECKING:
     from aiohttp import web  # imported when a worker serves its health: most do not
 
-__all__ = ["Condition", "HealthServer", "Queue", "WorkerCondition", "worker_samples"]
+__all__ = [
+    "CONTENT_TYPE",
+    "TRACES",
+    "Condition",
+    "HealthServer",
+    "Metrics",
+    "Queue",
+    "RunWatcher",
+    "Sample",
+    "SessionLogFilter",
+    "Traces",
+    "Waiting",
+    "WorkerCondition",
+    "tell_away",
+    "tell_back",
+    "worker_samples",
+]
+
+
+# --- What a worker has done and what waits, as numbers in the text format of Prometheus. Counts events; asks nothing
+# itself.
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+MOST_SERIES = 2_000
+"""How many label sets one metric keeps: further ones are counted together, with `(other)` for each label."""
+_OTHER = "(other)"
+
+_COUNTERS = {
+    "treadle_runs_total": "Runs that ended or paused, by status and stop reason.",
+    "treadle_run_seconds_total": "Seconds that the runs which ended were under way.",
+    "treadle_takeovers_total": "Runs that were continued here after another process died or handed them over.",
+    "treadle_model_requests_total": "Requests to a model, by outcome: ok, or the class of the error.",
+    "treadle_model_seconds_total": "Seconds that answered requests to a model took.",
+    "treadle_tokens_total": "Tokens, by kind: input and output; cached_input and reasoning are parts of them.",
+    "treadle_cost_dollars_total": "Cost in US dollars of requests whose price is known.",
+    "treadle_tool_calls_total": "Finished tool calls, by status.",
+    "treadle_errors_total": "Sessions that could not be run or stopped in mid-run, by the class of the error.",
+}
+_GAUGES = {
+    "treadle_worker_info": "Always 1; the labels name the worker.",
+    "treadle_worker_started_seconds": "When the worker began, in seconds since 1970.",
+    "treadle_worker_ready": "1 while the worker takes sessions, 0 while it begins, drains or has no journal.",
+    "treadle_worker_concurrency": "How many sessions it runs side by side at most.",
+    "treadle_sessions_running": "Sessions that it runs now.",
+    "treadle_limit_waiting": "Sessions and requests that wait for a limit, as this worker sees it.",
+    "treadle_queue_tasks": "Tasks that are due and that no worker has begun, over the whole journal.",
+    "treadle_queue_oldest_seconds": "How long the oldest of these tasks has been due.",
+    "treadle_approvals_expiring": "Requests for consent with an expiry time that wait for a person, over the whole journal.",
+    "treadle_sessions_stranded": "Sessions that no living worker can continue, as this worker has seen, by reason.",
+    "treadle_queue_seen": "1 where the journal could be asked what waits, else 0.",
+}
+
+Labels: TypeAlias = tuple[tuple[str, str], ...]
+
+
+class Sample(msgspec.Struct, frozen=True):
+    """One number with its labels."""
+
+    name: str
+    value: float
+    labels: Labels = ()
+
+
+class Waiting(msgspec.Struct, frozen=True):
+    """The tasks of one tenant that wait for a worker."""
+
+    tasks: int
+    oldest_seconds: float
+
+
+class Metrics:
+    """The counters of one worker. They begin at 0 with its process."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, defaultdict[Labels, float]] = {name: defaultdict(float) for name in _COUNTERS}
+
+    def add(self, name: str, value: float = 1.0, /, **labels: str) -> None:
+        """Add to a counter."""
+        series = self._counts[name]
+        key = tuple(labels.items())
+        if key not in series and len(series) >= MOST_SERIES:
+            key = tuple((label, _OTHER) for label in labels)
+        series[key] += value
+
+    def failed(self, subject: Subject, error: Exception) -> None:
+        """Count a session that could not be run."""
+        self.add("treadle_errors_total", tenant=subject.tenant, agent=subject.agent, error=type(error).__name__)
+
+    def watching(self, subject: Subject, session_id: str, *, is_takeover: bool) -> "RunWatcher":
+        """Return a subscriber that counts what a run does, and the runs that carry out its calls."""
+        return RunWatcher(self, subject, session_id, is_takeover=is_takeover)
+
+    def text(self, gauges: Iterable[Sample]) -> str:
+        """Return all numbers in the text format of Prometheus."""
+        samples: defaultdict[str, list[Sample]] = defaultdict(list)
+        for name, series in self._counts.items():
+            samples[name] = [Sample(name, value, labels) for labels, value in series.items()]
+        for gauge in gauges:
+            samples[gauge.name].append(gauge)
+        return "".join(
+            _family(name, kind, help_text, samples[name])
+            for kind, families in (("counter", _COUNTERS), ("gauge", _GAUGES))
+            for name, help_text in families.items()
+        )
+
+
+class RunWatcher:
+    """Counts the events of one run."""
+
+    def __init__(self, metrics: Metrics, subject: Subject, session_id: str, *, is_takeover: bool) -> None:
+        self._metrics = metrics
+        self._whose = {"tenant": subject.tenant, "agent": subject.agent}
+        self._session_id = session_id
+        self._is_takeover = is_takeover
+        self._models: dict[str, str] = {}
+
+    def __call__(self, event: AnyEvent) -> None:
+        match event:
+            case RunFinished() | RunPaused() | RunResumed() if event.session_id == self._session_id:
+                self._on_run(event)
+            case ModelStarted():
+                self._models[event.session_id] = event.model
+            case ModelFinished() | ModelFailed() | DecisionRejected():
+                self._on_model(event)
+            case ToolFinished():
+                status = event.result.status
+                tool = "" if status is CallStatus.UNKNOWN_TOOL else event.result.name  # a name that the model made up
+                self._metrics.add("treadle_tool_calls_total", **self._whose, tool=tool, status=str(status))
+
+    def _on_run(self, event: RunFinished | RunPaused | RunResumed) -> None:
+        add, whose = self._metrics.add, self._whose
+        match event:
+            case RunResumed():
+                if self._is_takeover:
+                    add("treadle_takeovers_total", **whose)
+                self._is_takeover = False
+            case RunPaused():
+                add("treadle_runs_total", **whose, status="paused", reason="paused")
+            case RunFinished():
+                add("treadle_runs_total", **whose, status=event.status, reason=event.reason)
+                add("treadle_run_seconds_total", event.wall_seconds, **whose)
+
+    def _on_model(self, event: ModelFinished | ModelFailed | DecisionRejected) -> None:
+        labels = {**self._whose, "model": self._models.get(event.session_id, "")}
+        if isinstance(event, ModelFinished):
+            self._metrics.add("treadle_model_requests_total", **labels, outcome="ok")
+            self._metrics.add("treadle_model_seconds_total", event.duration_seconds, **labels)
+        elif isinstance(event, ModelFailed):
+            self._metrics.add("treadle_model_requests_total", **labels, outcome=event.error)
+        if event.usage is not None:
+            self._spend(event.usage, event.cost, labels)
+
+    def _spend(self, usage: Usage, cost: str | None, labels: Mapping[str, str]) -> None:
+        for kind, tokens in (
+            ("input", usage.input_tokens),
+            ("output", usage.output_tokens),
+            ("cached_input", usage.cached_input_tokens),
+            ("reasoning", usage.reasoning_tokens),
+        ):
+            if tokens:
+                self._metrics.add("treadle_tokens_total", tokens, **labels, kind=kind)
+        if cost is not None:
+            self._metrics.add("treadle_cost_dollars_total", float(cost), **labels)
+
+
+def _family(name: str, kind: str, help_text: str, samples: Iterable[Sample]) -> str:
+    lines = [f"# HELP {name} {help_text}", f"# TYPE {name} {kind}"]
+    lines += [f"{name}{_shown(sample.labels)} {sample.value:.15g}" for sample in samples]
+    return "\n".join(lines) + "\n"
+
+
+def _shown(labels: Labels) -> str:
+    pairs = ",".join(f'{name}="{_escaped(value)}"' for name, value in labels)
+    return f"{{{pairs}}}" if pairs else ""
+
+
+def _escaped(value: str) -> str:
+    value = value.encode("utf-8", "replace").decode()
+    return value.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
+
+
+# --- A worker's health and numbers over HTTP, on loopback only. Asks the journal what waits, at most once a second.
 
 logger = redacted_logger(__name__)
 
@@ -218,3 +416,60 @@ def _refuse_strangers(request: "web.Request") -> None:
 
     if request.host.rpartition(":")[0].lower() not in _OWN_NAMES and request.host.lower() not in _OWN_NAMES:
         raise web.HTTPForbidden(text="Ask for 127.0.0.1 or localhost.\n")
+
+
+# --- Which session and run a line of a log belongs to, where a worker runs many side by side.
+
+_AGAIN_SECONDS = 60.0
+"""How often it is said again that a journal is away."""
+_said: dict[str, float] = {}
+"""When this process has last said it, by journal."""
+
+
+def tell_away(logger: logging.Logger, journal: str, message: str, *values: object) -> None:
+    """Log that a journal is away: at once, then once a minute for all who ask for it in this process; else for debugging only."""
+    now = time.monotonic()
+    is_due = now - _said.get(journal, float("-inf")) >= _AGAIN_SECONDS
+    if is_due:
+        _said[journal] = now
+    logger.log(logging.WARNING if is_due else logging.DEBUG, message, *values)
+
+
+def tell_back(journal: str) -> None:
+    """Note that a journal answers: its next absence is said at once."""
+    _said.pop(journal, None)
+
+
+class Traces(msgspec.Struct):
+    """What is being run, as far as it is known. One object for a session under way, filled in on the way."""
+
+    session_id: str = ""
+    run_id: str = ""
+    tenant: str = ""
+    agent: str = ""
+
+
+TRACES: ContextVar[Traces | None] = ContextVar("treadle_worker_traces", default=None)
+
+
+class SessionLogFilter(logging.Filter):
+    """Gives each record `session_id`, `run_id`, `tenant` and `agent`: empty where a worker does not run a session there.
+
+    The records of your own tools get them too. Add it to a handler, not to a logger:
+
+    Example:
+        handler = logging.StreamHandler()
+        handler.addFilter(SessionLogFilter())
+        handler.setFormatter(logging.Formatter("%(levelname)s %(session_id)s %(message)s"))
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+
+    @checked
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Fill in the record. It is never discarded."""
+        traces = TRACES.get() or Traces()
+        for name in Traces.__struct_fields__:
+            setattr(record, name, getattr(traces, name))
+        return True

@@ -15,7 +15,7 @@ from treadle.fields import Documented, checked
 from treadle.ports import Clock, HasOverview, Journal, Lease, SessionFilter
 from treadle.ports.journals import WORKER
 from treadle.redaction import redacted_logger
-from treadle.sessions.checkpoints import fold
+from treadle.sessions.maintenance import fold
 
 __all__ = ["Presence", "WorkerInfo", "boot_id", "list_workers"]
 

@@ -19,9 +19,14 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from treadle.errors import JournalError
-from treadle.journals.postgres.address import Address, parse_address
-from treadle.journals.postgres.bell import bell_channels, hang_bell
-from treadle.journals.postgres.faults import describe, describe_unreachable
+from treadle.journals.postgres.link import (
+    Address,
+    bell_channels,
+    describe,
+    describe_unreachable,
+    hang_bell,
+    parse_address,
+)
 
 __all__ = ["FAULTS", "Place", "take"]
 

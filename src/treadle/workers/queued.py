@@ -18,9 +18,9 @@ from treadle.fields import checked
 from treadle.ports import Clock, HasOverview, Journal
 from treadle.redaction import redacted_logger
 from treadle.resolve import open_journal
-from treadle.resolve.system import SystemClock
-from treadle.workers.finding import Finder, Work
-from treadle.workers.logs import tell_away, tell_back
+from treadle.resolve.journals import SystemClock
+from treadle.workers.health import tell_away, tell_back
+from treadle.workers.worker import Finder, Work
 
 if TYPE_CHECKING:
     from treadle.workers.queue_place import Place

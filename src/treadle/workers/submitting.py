@@ -18,9 +18,8 @@ from treadle.fields import Documented, checked
 from treadle.messages import Message, user_message
 from treadle.ports import Clock, Dispatcher, Journal
 from treadle.resolve import open_journal
-from treadle.resolve.system import SystemClock, SystemRandomness
-from treadle.sessions.checkpoints import fold
-from treadle.sessions.maintenance import check_here
+from treadle.resolve.journals import SystemClock, SystemRandomness
+from treadle.sessions.maintenance import check_here, fold
 from treadle.state import SessionState
 from treadle.tools import JsonObject
 from treadle.workers.live import live_line, with_live

@@ -1,36 +1,946 @@
 """A worker: takes sessions from its dispatcher, runs them side by side, and says that it is there. Knows no queue."""
 
 import asyncio
+import copy
+import inspect
 import os
+import random
+import shlex
 import socket
-from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
-from contextlib import AsyncExitStack, suppress
+import time
+import traceback
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeAlias, get_args
 
+import msgspec
 from msgspec.structs import replace
 
 from treadle.agents.agent import Agent
-from treadle.errors import ConfigurationError, JournalError, WorkerNameTaken, shown
-from treadle.fields import checked_but
-from treadle.ports import Clock, Delivery, Dispatcher, Journal
+from treadle.agents.registry import check_agent
+from treadle.budgets import budget_from
+from treadle.engine.lifecycle import Lifecycle
+from treadle.engine.spec import RunResult
+from treadle.errors import (
+    AgentChanged,
+    ConfigurationError,
+    JournalError,
+    NothingToResume,
+    SessionConflict,
+    SessionHeld,
+    SessionNotActive,
+    TreadleError,
+    UnknownAgent,
+    UnknownSession,
+    WorkerNameTaken,
+    shown,
+)
+from treadle.events import AnyEvent
+from treadle.fields import Documented, checked, checked_but
+from treadle.journals.store import broken_off, can_continue, with_messages
+from treadle.ports import Clock, Delivery, Dispatcher, DueItem, HasBell, HasOverview, Journal, Model, SessionFilter
 from treadle.redaction import redacted_logger
-from treadle.resolve.system import SystemClock
+from treadle.resolve import open_session
+from treadle.resolve.journals import SystemClock
 from treadle.sessions.answering import store_time
-from treadle.workers.carrying import AgentMaker, Carrier, makers_of
-from treadle.workers.finding import JournalDispatcher
-from treadle.workers.health import Condition, HealthServer, Queue, WorkerCondition, worker_samples
-from treadle.workers.limits import Limit, LimitReachedNow, Limits, checked_limit
-from treadle.workers.logs import tell_away, tell_back
-from treadle.workers.metrics import Metrics, Sample
-from treadle.workers.presence import Presence, WorkerInfo, boot_id, checked_worker_name
-from treadle.workers.stranding import Watch
+from treadle.sessions.maintenance import take_in
+from treadle.sessions.session import Session
+from treadle.state import RunState, SessionState
+from treadle.workers.health import (
+    TRACES,
+    Condition,
+    HealthServer,
+    Metrics,
+    Queue,
+    Sample,
+    Traces,
+    WorkerCondition,
+    tell_away,
+    tell_back,
+    worker_samples,
+)
+from treadle.workers.limits import Limit, LimitReachedNow, Limits, Subject, checked_limit
+from treadle.workers.live import LiveTeller, live_line
+from treadle.workers.presence import Presence, WorkerInfo, boot_id, checked_worker_name, list_workers
 from treadle.workers.submitting import shared_journal
 
-__all__ = ["Worker"]
+__all__ = [
+    "AgentMaker",
+    "Carrier",
+    "Finder",
+    "JournalDispatcher",
+    "Leash",
+    "StrandedSession",
+    "Watch",
+    "Work",
+    "Worker",
+    "made_agents",
+    "makers_of",
+    "stranded_sessions",
+]
+
+
+# --- Carrying out what is to be done in one session: its submitted task, or the run that can continue. The lease and
+# the events decide.
 
 logger = redacted_logger(__name__)
+
+AgentMaker: TypeAlias = Callable[[], Agent | Awaitable[Agent]]
+"""Makes an agent, once for a worker."""
+
+_NOT_OURS = (
+    SessionHeld,
+    SessionConflict,
+    UnknownAgent,
+    AgentChanged,
+    UnknownSession,
+    SessionNotActive,
+    NothingToResume,
+)
+"""What says that another worker, or a person, has the session, or is to have it."""
+
+
+_WAITS_SECONDS = 5.0
+"""How long no other run begins because of a suspect that waits. It is delivered again much sooner, here or elsewhere."""
+
+
+class Leash:
+    """A journal that stores nothing any more once it was cut: whoever uses it has handed its sessions over.
+
+    Everything else is the journal's own.
+    """
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self.is_cut = False
+        """Whether it stores nothing any more."""
+
+    def cut(self) -> None:
+        """Refuse all further events."""
+        self.is_cut = True
+
+    async def append(self, *args: Any, **options: Any) -> None:  # Any: as the journal's own
+        if self.is_cut:
+            raise JournalError("The worker ends: it has handed its sessions over.")
+        await self._journal.append(*args, **options)
+
+    def __getattr__(self, name: str) -> Any:  # Any: as the journal's own
+        return getattr(self._journal, name)
+
+
+class Carrier:
+    """Runs sessions for a worker.
+
+    Args:
+        agents: What makes each agent, by the name under which tasks are submitted.
+        tries: How often the process of a run may die at one place until the session is set aside.
+        metrics: Where what the runs do is counted; None to count nothing.
+        live: Whether followers see what the model says while it says it.
+        accepts_change: Whether a run continues with an agent that has changed since the run began.
+    """
+
+    def __init__(
+        self,
+        journal: Journal,
+        agents: Mapping[str, AgentMaker],
+        *,
+        clock: Clock,
+        tries: int,
+        deps: Any = None,  # Any: the application's own object
+        limits: Limits | None = None,
+        metrics: Metrics | None = None,
+        live: bool = False,
+        accepts_change: bool = False,
+    ) -> None:
+        self._accepts_change = accepts_change
+        self._limits = limits or Limits(journal, (), clock)
+        self._metrics = metrics or Metrics()
+        self._live = live_line(journal) if live else None
+        self._leash = Leash(journal)
+        self._makers = agents
+        self._made: dict[str, Agent] = {}
+        self._clock = clock
+        self._tries = tries
+        self._deps = deps
+        self._failures: dict[str, int] = {}
+        self._lives: dict[Lifecycle, str] = {}
+        self._suspect: tuple[str, float] = ("", 0.0)
+        self.presence: Presence | None = None
+        """The worker's place in the journal; None where it has none."""
+        self.on_refused: Callable[[str], Awaitable[None]] | None = None
+        """Called with a session whose agent this worker has not, or has changed."""
+
+    @property
+    def sessions(self) -> tuple[str, ...]:
+        """The sessions that are being run."""
+        return tuple(self._lives.values())
+
+    async def carry(self, session_id: str) -> RunResult | None:
+        """Do what is to be done in a session, or in the one at the top whose call it carries out.
+
+        Returns:
+            How its run ended or paused; None where there was nothing to do for this worker, or there is more to do at once.
+
+        Raises:
+            LimitReachedNow: It has to wait, because of a limit.
+        """
+        whose = Subject()
+        traces = Traces(session_id=session_id)
+        TRACES.set(traces)
+        life: Lifecycle | None = None
+        try:
+            async with self._opened(session_id) as session:
+                if session.state.caller is not None:
+                    return await self.carry(session.state.root_id)
+                life = await self._life(session)
+                if life is None:
+                    return None
+                whose = self._subject(session)
+                traces.tenant, traces.agent = whose.tenant, whose.agent
+                life.subscribers.append(partial(_trace_run, traces))
+                if self._live is not None:
+                    life.subscribers.append(LiveTeller(self._live, session_id))
+                return await self._run(session, life, whose)
+        except _NOT_OURS as error:
+            logger.debug("Session %s is left to others: %s", session_id, error)
+            await self._tell_refused(session_id, error)
+        except JournalError as error:
+            if self._leash.is_cut:
+                logger.info("Session %s is handed over: another worker resumes it.", session_id)
+                return None
+            self._metrics.failed(whose, error)
+            logger.warning("Session %s stopped, because its journal failed: %s It continues later.", session_id, error)
+        except TreadleError as error:
+            self._metrics.failed(whose, error)
+            await self._set_aside_after(session_id, error)
+        finally:
+            if life is not None:
+                self._lives.pop(life, None)
+        return None
+
+    async def _tell_refused(self, session_id: str, error: TreadleError) -> None:
+        if self.on_refused is not None and isinstance(error, UnknownAgent | AgentChanged):
+            with suppress(JournalError):  # it is found again
+                await self.on_refused(session_id)
+
+    async def _run(self, session: Session, life: Lifecycle, whose: Subject) -> RunResult | None:
+        """Run it within the limits. Return its end; None where it paused, and something has arrived that continues it."""
+        run = session.state.run
+        is_takeover = not life.takes_submitted and run is not None and run.phase == "running"
+        life.watchers.append(self._metrics.watching(whose, session.id, is_takeover=is_takeover))
+        async with self._limits.place(whose):
+            self._count_in(life, session.id)
+            try:
+                result = await life.finish()
+            finally:
+                self._suspect = ("", 0.0) if life.is_alone else self._suspect
+        self._failures.pop(session.id, None)
+        return None if result.status == "paused" and await self._can_continue(session) else result
+
+    async def _can_continue(self, session: Session) -> bool:
+        now = await store_time(session.journal)
+        return await can_continue(session.journal, session.state, now=self._clock.now() if now is None else now)
+
+    def _subject(self, session: Session) -> Subject:
+        """Return what limits may be about."""
+        state = session.state
+        agent = (
+            state.submitted.agent if state.submitted is not None else state.run.agent if state.run is not None else ""
+        )
+        tenant = state.metadata.get("tenant", "")
+        model = self._made[agent].model.name if agent in self._made else ""
+        return Subject(tenant=tenant if isinstance(tenant, str) else "", agent=agent, model=model)
+
+    def hand_over(self) -> None:
+        """Let go of all sessions where they stand: nothing more is recorded of them here, and other workers resume them."""
+        self._leash.cut()
+        for life in tuple(self._lives):
+            life.cancel()
+
+    @asynccontextmanager
+    async def _opened(self, session_id: str) -> AsyncIterator[Session]:
+        leash: Any = self._leash  # it is the journal, but for its appends
+        async with open_session(leash, id=session_id, clock=self._clock, must_exist=True) as session:
+            yield session
+
+    async def _life(self, session: Session) -> Lifecycle | None:
+        """Return the run that is to begin or to continue; None where there is none."""
+        session.check_active()
+        state = session.state
+        run = state.run
+        if state.submitted is not None:
+            return await self._beginning(session)
+        if run is None or not await self._can_continue(session):
+            return None
+        is_suspect = False
+        if run.deaths_now >= self._tries and not await _is_live(session):
+            if self.presence is not None and not self.presence.is_settled:
+                return None
+            died = [worker for worker in run.lost_now if await self._has_died(worker)]
+            is_suspect = len(died) >= self._tries
+            if is_suspect and run.is_alone and run.worker in died:
+                why = f"Its worker died {len(died)} times at the same place, the last time while it ran nothing else."
+                await self._set_aside(session, why)
+                return None
+        life = await self._continuing(session, run)
+        life.is_alone = is_suspect
+        return life
+
+    async def _has_died(self, worker: str) -> bool:
+        """Whether a process died that had the run. A worker that had handed it over, or has lost it with its journal and lives, did not."""
+        return self.presence is None or not worker or await self.presence.died(worker)
+
+    # --- a suspect runs alone: any of the runs that a dead process had may have ended it
+
+    def _count_in(self, life: Lifecycle, session_id: str) -> None:
+        """Count a run among those under way. While a suspect runs, or waits for their end, no other begins.
+
+        Raises:
+            LimitReachedNow: It has to wait for another.
+        """
+        suspect, until = self._suspect
+        is_near = suspect in self._lives.values() or time.monotonic() < until
+        if is_near and suspect != session_id:
+            raise LimitReachedNow(f"session {suspect}, which runs alone because its worker has died several times")
+        if life.is_alone:
+            self._suspect = (session_id, time.monotonic() + _WAITS_SECONDS)
+            if self._lives:
+                raise LimitReachedNow("a session that runs alone, because its worker has died several times")
+        self._lives[life] = session_id
+
+    async def _beginning(self, session: Session) -> Lifecycle:
+        task = session.state.submitted
+        assert task is not None
+        agent = await self._agent(task.agent)
+        life = agent._life(  # noqa: SLF001 - a worker is a door of the agent, as `run` is
+            _opening(session),
+            task=task.message,
+            deps=self._deps,
+            budget=None if task.budget is None else budget_from(task.budget),
+            deadline=task.deadline,
+        )
+        life.takes_submitted, life.admit, life.worker = True, _check_waits, self._mark
+        return life
+
+    async def _continuing(self, session: Session, run: RunState) -> Lifecycle:
+        agent = await self._agent(run.agent)
+        life = agent._life(_opening(session), task=None, deps=self._deps, budget=None, deadline=None)  # noqa: SLF001 - as above
+
+        def admit(session: Session) -> None:
+            now = session.state.run
+            if now is None or now.phase not in ("running", "paused"):
+                raise SessionConflict(f"The run of session {session.id!r} has ended meanwhile.")
+            check_agent(agent, session, accepts=self._accepts_change)
+
+        life.admit, life.worker = admit, self._mark
+        return life
+
+    @property
+    def _mark(self) -> str:
+        return "" if self.presence is None else self.presence.mark
+
+    async def _agent(self, name: str) -> Agent:
+        """Return the agent of this name, made once.
+
+        Raises:
+            UnknownAgent: This worker has none.
+            ConfigurationError: It could not be made.
+        """
+        if name not in self._makers:
+            raise UnknownAgent(f"This worker has no agent {shown(name)}.")
+        if name not in self._made:
+            (named,) = (await made_agents({name: self._makers[name]})).values()
+            self._made[name] = _with_model(named, self._limits.limiting(named.model))
+        return self._made[name]
+
+    @property
+    def fingerprints(self) -> dict[str, dict[str, str]]:
+        """Digests of the agents that were made, by name and part."""
+        return {name: dict(agent.fingerprint) for name, agent in self._made.items()}
+
+    async def check_agents(self) -> None:
+        """Make every agent and check it, before any session is taken.
+
+        Raises:
+            ConfigurationError: One could not be made, or is wrong.
+        """
+        for name in self._makers:
+            (await self._agent(name)).check()
+
+    async def _set_aside_after(self, session_id: str, error: TreadleError) -> None:
+        """Count a run that could not begin or continue, and set its session aside after some tries."""
+        self._failures[session_id] = failures = self._failures.get(session_id, 0) + 1
+        logger.warning("Session %s could not be run: %s", session_id, error)
+        if failures >= self._tries:
+            async with self._opened(session_id) as session:
+                await self._set_aside(session, f"It could not be run: {error}")
+
+    async def _set_aside(self, session: Session, reason: str) -> None:
+        logger.warning("Session %s is set aside. %s", session.id, reason)
+        self._failures.pop(session.id, None)
+        try:
+            await session.change(status="suspended", by="worker", reason=reason)
+        except (SessionHeld, SessionConflict) as error:
+            logger.info("Session %s is not set aside after all: %s", session.id, error)
+
+
+def _trace_run(traces: Traces, event: AnyEvent) -> None:
+    traces.run_id = event.run_id or traces.run_id
+
+
+def makers_of(agents: Mapping[str, AgentMaker] | Iterable[Agent]) -> dict[str, AgentMaker]:
+    """Return what makes each agent, by its name.
+
+    Raises:
+        ConfigurationError: There is none, one has no name, or two have the same.
+    """
+    if isinstance(agents, Mapping):
+        makers: dict[str, AgentMaker] = {}
+        for name, make in agents.items():
+            if not isinstance(name, str) or not name:
+                raise ConfigurationError(f"The name of an agent must be a string that is not empty; got {shown(name)}.")
+            makers[name] = partial(_same, make) if isinstance(make, Agent) else make
+            if not callable(makers[name]):
+                raise ConfigurationError(
+                    f"Worker(agents={{{name!r}: ...}}) needs a function that makes the agent; got {shown(make)}."
+                )
+    else:
+        makers = {agent.name: partial(_same, agent) for agent in _named_agents(agents)}
+    if not makers:
+        raise ConfigurationError("A worker needs at least one agent: Worker(journal, agents={'support': make_agent}).")
+    return makers
+
+
+def _named_agents(agents: Iterable[Agent]) -> list[Agent]:
+    known = list(agents) if isinstance(agents, Iterable) else [agents]
+    for agent in known:
+        if not isinstance(agent, Agent) or not agent.name:
+            raise ConfigurationError(
+                f"A worker's agent needs a name: Agent(model, name='support'); got {shown(agent)}."
+            )
+    if len({agent.name for agent in known}) < len(known):
+        raise ConfigurationError("Two agents of the worker have the same name. Give each a name of its own.")
+    return known
+
+
+def _same(agent: Agent) -> Agent:
+    return agent
+
+
+async def made_agents(makers: Mapping[str, AgentMaker]) -> dict[str, Agent]:
+    """Make agents, each by the name under which its tasks are submitted.
+
+    Raises:
+        ConfigurationError: One could not be made.
+    """
+    return {name: _named(await _agent_of(make, name), name) for name, make in makers.items()}
+
+
+async def _agent_of(make: AgentMaker, name: str) -> object:
+    """Call a function that makes an agent.
+
+    Raises:
+        ConfigurationError: It failed.
+    """
+    try:
+        agent = make()
+        return await agent if inspect.isawaitable(agent) else agent
+    except TreadleError:
+        raise
+    except Exception as error:
+        raise ConfigurationError(
+            f"The function for the agent {name!r} failed: {type(error).__name__}: {error} ({_place(error)})."
+        ) from error
+
+
+def _place(error: BaseException) -> str:
+    """Say where an exception was raised."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{last.filename}, line {last.lineno}"
+
+
+def _named(agent: object, name: str) -> Agent:
+    """Return an agent that has the name under which its tasks are submitted."""
+    if not isinstance(agent, Agent):
+        raise ConfigurationError(
+            f"The function for the agent {name!r} returned {shown(agent)}. Give a function that returns an Agent: "
+            f"Worker(journal, agents={{{name!r}: make_agent}})."
+        )
+    if agent.name == name:
+        return agent
+    named = copy.copy(agent)
+    named._spec = msgspec.structs.replace(agent._spec, name=name, fingerprint={})  # noqa: SLF001 - a copy of ours
+    return named
+
+
+def _with_model(agent: Agent, model: Model) -> Agent:
+    """Return an agent that asks this model, which has the same name as its own."""
+    if model is agent.model:
+        return agent
+    changed = copy.copy(agent)
+    changed._model = changed._found = model  # noqa: SLF001 - a copy of ours
+    return changed
+
+
+def _opening(session: Session) -> Callable[[], Awaitable[Session]]:
+    async def opening() -> Session:
+        return session
+
+    return opening
+
+
+def _check_waits(session: Session) -> None:
+    if session.state.submitted is None:
+        raise SessionConflict(f"The task of session {session.id!r} was taken by another worker, or was cancelled.")
+
+
+async def _is_live(session: Session) -> bool:
+    return isinstance(session.journal, HasOverview) and bool(await session.journal.held([session.id]))
+
+
+# --- Finding what is to be done in a journal, without a queue beside it: submitted tasks, answers, due times, and runs
+# whose process died.
+
+GLANCE_SECONDS = 0.02
+"""How often a look is taken at whether the journal's file has changed."""
+LOOK_SECONDS = 0.25
+"""How often the journal is asked, where nothing says that it has changed: no file that grows, and no bell that rings."""
+SWEEP_SECONDS = 0.5
+"""How often runs are looked for whose process has died."""
+_SHARE = 5
+"""A look at a journal takes at most one part in so many of the time."""
+_AWAY_SECONDS = (0.1, 30.0)
+"""How long a session is left alone in which there was nothing to do: it doubles from the first to the last."""
+_CHOICE = 8
+"""Workers choose at random among so many: two that choose the same are in each other's way."""
+
+
+class Work(msgspec.Struct, frozen=True):
+    """A session in which there may be something to do."""
+
+    session_id: str
+    tenant: str = ""
+    """Whose task it is; empty for what continues."""
+    priority: int = 0
+    at: float = 0.0
+    is_task: bool = False
+    """Whether a run begins; else one continues."""
+
+
+class Finder:
+    """Asks a journal what is to be done: submitted tasks, answers, due times, and runs that nobody holds."""
+
+    def __init__(self, journal: Journal, clock: Clock) -> None:
+        self._journal = journal
+        self._clock = clock
+        self._swept_at = float("-inf")
+
+    async def find(self, *, but: Collection[str] = ()) -> list[Work]:
+        """Return the sessions in which there may be something to do.
+
+        Args:
+            but: Sessions that this process runs.
+
+        Raises:
+            JournalError: The store failed.
+        """
+        now, loop = self._clock.now(), asyncio.get_running_loop()
+        found = {item.session_id: _work_of(item) for item in await self._journal.due(before=now) if _is_work(item)}
+        found |= {one: Work(one) for one in await with_messages(self._journal) if one not in found}
+        if loop.time() - self._swept_at >= SWEEP_SECONDS:
+            self._swept_at = loop.time()
+            found |= {one: Work(one) for one in await broken_off(self._journal, but=but) if one not in found}
+        return [work for work in found.values() if work.session_id not in but]
+
+
+class _Pile:
+    """What was found and not taken yet, by tenants."""
+
+    def __init__(self, found: Iterable[Work] = ()) -> None:
+        self._continuing: list[Work] = []
+        self._tasks: defaultdict[str, list[Work]] = defaultdict(list)
+        for work in found:
+            (self._tasks[work.tenant] if work.is_task else self._continuing).append(work)
+        for tasks in self._tasks.values():
+            tasks.sort(key=lambda work: (work.priority, -work.at))  # the first is at the end, where it is taken fast
+
+    def __len__(self) -> int:
+        return len(self._continuing) + sum(map(len, self._tasks.values()))
+
+    def take(self, busy: Counter[str], served: Counter[str], resting: Collection[str]) -> Work | None:
+        """Return what is to be done first: what continues, then a task of the tenant that has had least and does not rest."""
+        if self._continuing:
+            return self._continuing.pop(random.randrange(len(self._continuing)))  # noqa: S311 - no secret
+        waiting = [one for one in self._tasks if one not in resting]
+        if not waiting:
+            return None
+        tenant = min(waiting, key=lambda one: (busy[one], served[one], one))
+        tasks = self._tasks[tenant]
+        equal = sum(work.priority == tasks[-1].priority for work in tasks[-_CHOICE:])
+        work = tasks.pop(-1 - random.randrange(equal))  # noqa: S311 - no secret
+        if not tasks:
+            del self._tasks[tenant]
+        return work
+
+
+class _Away(msgspec.Struct):
+    """A session in which there was nothing to do."""
+
+    seconds: float = _AWAY_SECONDS[0]
+    until: float = 0.0
+
+
+class JournalDispatcher:
+    """The `Dispatcher` of workers that read the journal itself.
+
+    Args:
+        tenants: Whose tasks it delivers; None for those of every tenant.
+    """
+
+    @checked
+    def __init__(self, journal: Journal, *, clock: Clock, tenants: Collection[str] | None = None) -> None:
+        self._tenants = None if tenants is None else frozenset(tenants)
+        self._finder = Finder(journal, clock)
+        self._place = journal.location
+        self._file = _log_of(self._place)
+        self._pile = _Pile()
+        self._look_again_at = float("-inf")
+        self._running: dict[str, str] = {}  # sessions that were delivered here, with their tenants
+        self._away: dict[str, _Away] = {}
+        self._served: Counter[str] = Counter()
+        self._resting: dict[str, float] = {}
+        self._nudge = asyncio.Event()
+        self._bell = journal if isinstance(journal, HasBell) else None
+        self._listening = AsyncExitStack()
+
+    @checked
+    async def send(
+        self, session_id: str, *, at: float | None = None, priority: int = 0, tenant: str | None = None
+    ) -> None:
+        """Look at the journal at once: the session waits there already."""
+        self._nudge.set()
+
+    async def next(self) -> "_Delivery":
+        if self._bell is not None:
+            bell, self._bell = self._bell, None
+            await self._listening.enter_async_context(bell.hear_bell(self._nudge.set))
+        while True:
+            if self._pile and asyncio.get_running_loop().time() >= self._look_again_at:
+                await self._look()  # others have taken some of it, and what came since may be more urgent
+            if (work := self._choose()) is not None:
+                self._running[work.session_id] = work.tenant
+                self._served[work.tenant] += 1
+                return _Delivery(self, work)
+            await self._wait()
+            await self._look()
+
+    async def close(self) -> None:
+        self._pile, self._bell = _Pile(), None
+        await self._listening.aclose()
+
+    @property
+    def waiting(self) -> int:
+        """How many sessions were found that no worker has taken yet, at the last look."""
+        return len(self._pile)
+
+    # --- choosing
+
+    def _choose(self) -> Work | None:
+        busy = Counter(self._running.values())
+        now = asyncio.get_running_loop().time()
+        resting = {tenant for tenant, until in self._resting.items() if until > now}
+        while (work := self._pile.take(busy, self._served, resting)) is not None:
+            if self._is_wanted(work):
+                return work
+        return None
+
+    def _is_wanted(self, work: Work) -> bool:
+        away = self._away.get(work.session_id)
+        return (
+            work.session_id not in self._running
+            and (self._tenants is None or not work.is_task or work.tenant in self._tenants)
+            and (away is None or asyncio.get_running_loop().time() >= away.until)
+        )
+
+    # --- looking
+
+    async def _wait(self) -> None:
+        """Wait until the journal may hold something new."""
+        seen, waited = _stamp_of(self._file), 0.0
+        while waited < LOOK_SECONDS and not self._nudge.is_set():
+            step = GLANCE_SECONDS if self._file else LOOK_SECONDS
+            with suppress(TimeoutError):
+                async with asyncio.timeout(step):
+                    await self._nudge.wait()
+            waited += step
+            if self._file and _stamp_of(self._file) != seen:
+                break
+        self._nudge.clear()
+
+    async def _look(self) -> None:
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
+        try:
+            found = await self._finder.find(but=self._running)
+        except JournalError as error:
+            tell_away(
+                logger,
+                self._place,
+                "The journal cannot be asked what is to be done: %s The worker waits for it.",
+                error,
+            )
+            found = []
+            await asyncio.sleep(SWEEP_SECONDS)
+        else:
+            tell_back(self._place)
+        self._pile = _Pile(work for work in found if self._is_wanted(work))
+        took = loop.time() - begun
+        self._look_again_at = loop.time() + max(LOOK_SECONDS, _SHARE * took)
+        if not self._pile:
+            await asyncio.sleep(min(took * (_SHARE - 1), SWEEP_SECONDS))
+
+    # --- what happened to a delivery
+
+    def _ended(self, work: Work, *, is_done: bool, waits: bool) -> None:
+        self._running.pop(work.session_id, None)
+        soon = asyncio.get_running_loop().time() + LOOK_SECONDS
+        if is_done:
+            self._away.pop(work.session_id, None)
+        elif waits and work.is_task:
+            self._resting[work.tenant] = soon
+        elif waits:
+            self._away.setdefault(work.session_id, _Away()).until = soon
+        else:
+            away = self._away.setdefault(work.session_id, _Away())
+            away.until = asyncio.get_running_loop().time() + away.seconds
+            away.seconds = min(2 * away.seconds, _AWAY_SECONDS[1])
+        self._nudge.set()
+
+
+class _Delivery:
+    """A session that was found in the journal."""
+
+    def __init__(self, dispatcher: JournalDispatcher, work: Work) -> None:
+        self._dispatcher = dispatcher
+        self._work = work
+
+    @property
+    def session_id(self) -> str:
+        return self._work.session_id
+
+    async def end(self, *, is_done: bool, waits: bool = False) -> None:
+        self._dispatcher._ended(self._work, is_done=is_done, waits=waits)  # noqa: SLF001 - its own dispatcher
+
+
+def _is_work(item: DueItem) -> bool:
+    return item.kind != "deadline"  # a run that is live ends itself, and one that is not is found by other ways
+
+
+def _work_of(item: DueItem) -> Work:
+    return Work(item.session_id, item.tenant, item.priority, item.at, item.kind == "task")
+
+
+def _log_of(location: str) -> str:
+    """Return the file that grows with each commit; empty for a journal that is not a file here."""
+    file = Path(location)
+    return f"{location}-wal" if file.is_absolute() and file.exists() else ""
+
+
+def _stamp_of(file: str) -> tuple[int, int] | None:
+    try:
+        found = Path(file).stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size
+
+
+# --- Stranding: which sessions wait for a worker although none that lives can continue them, and why. Runs nothing,
+# changes nothing.
+
+_OPEN = ("paused", "queued", "running")
+_LOOK_SECONDS = 5.0
+"""How often a worker looks again."""
+
+Why: TypeAlias = Literal["agent_changed", "unknown_agent", "tenant", "no_worker"]
+
+
+class StrandedSession(msgspec.Struct, Documented, frozen=True, kw_only=True):
+    """A session that no living worker can continue."""
+
+    session_id: str
+    """The session that waits."""
+    reason: Why
+    """`agent_changed`: every worker's agent of this name differs from the one that began the run; `unknown_agent`: no worker has
+    the agent; `tenant`: none takes tasks of its tenant; `no_worker`: none is running."""
+    agent: str
+    """Name of the agent that it needs."""
+    tenant: str = ""
+    """Whose task it is; empty for a run, which any worker may continue."""
+    message: str
+    """What is missing, and the next step."""
+
+
+@checked_but("agents")
+async def stranded_sessions(
+    journal: Journal,
+    *,
+    agents: Mapping[str, AgentMaker] | Iterable[Agent] | None = None,
+    session_ids: Collection[str] | None = None,
+) -> tuple[StrandedSession, ...]:
+    """Return the sessions that wait for a worker although no living worker can continue them.
+
+    A session that a process runs now is not among them, nor is one whose run a program began with an agent that no worker has:
+    its program continues it. With `agents`, the question is a preview: which open sessions would strand if these were all agents?
+
+    Example:
+        for one in await stranded_sessions(journal, agents=[clerk]):
+            print(one.session_id, one.message)
+
+    Args:
+        agents: What the workers are about to have, as `Worker` takes it; None for what the living workers have.
+        session_ids: Look at these sessions only; None for all of the journal.
+
+    Raises:
+        ConfigurationError: An agent could not be made.
+        JournalError: The store failed.
+    """
+    workers = await list_workers(journal) if agents is None else (_planned(await made_agents(makers_of(agents))),)
+    ids = session_ids
+    if ids is None:
+        ids = [row.id for row in await journal.sessions(SessionFilter(phases=_OPEN))]
+    is_preview = agents is not None
+    held = await journal.held(ids) if isinstance(journal, HasOverview) and not is_preview else ()
+    found = [await _judged(journal, one, workers, is_preview=is_preview) for one in ids if one not in held]
+    return tuple(one for one in found if one is not None)
+
+
+class Watch:
+    """What a worker knows of stranded sessions. It says so in one warning for each, where it is the oldest of the living workers.
+
+    Args:
+        worker: The worker's name.
+    """
+
+    def __init__(self, journal: Journal, worker: str) -> None:
+        self._journal = journal
+        self._worker = worker
+        self._looked_at = float("-inf")
+        self._found: dict[str, StrandedSession] = {}
+
+    async def refused(self, session_id: str) -> None:
+        """Look at a session that this worker cannot continue: perhaps another one can.
+
+        Raises:
+            JournalError: The store failed.
+        """
+        workers = await list_workers(self._journal)
+        one = await _judged(self._journal, session_id, workers, is_preview=False)
+        if one is None:
+            self._found.pop(session_id, None)
+        elif self._found.get(session_id) != one:
+            self._found[session_id] = one
+            if min(workers, key=lambda worker: (worker.since, worker.name)).name == self._worker:
+                logger.warning("Session %s is stranded: %s", session_id, one.message)
+
+    def samples(self) -> list[Sample]:
+        """Return how many sessions are stranded, as far as this worker has seen, by reason."""
+        counts = Counter(one.reason for one in self._found.values())
+        return [Sample("treadle_sessions_stranded", counts[why], (("reason", why),)) for why in get_args(Why)]
+
+    async def look(self, now: float) -> None:
+        """Look now and then at what was found before, and at the tasks of tenants that nobody serves."""
+        time = asyncio.get_running_loop().time()
+        if time - self._looked_at >= _LOOK_SECONDS:
+            self._looked_at = time
+            with suppress(JournalError):  # the worker waits for it anyway
+                await self._look(now)
+
+    async def _look(self, now: float) -> None:
+        workers = await list_workers(self._journal)
+        served = {tenant for worker in workers for tenant in worker.tenants or ()}
+        due: list[str] = []
+        if all(worker.tenants is not None for worker in workers):
+            items = await self._journal.due(before=now)
+            due = [item.session_id for item in items if item.kind == "task" and item.tenant not in served]
+        for session_id in dict.fromkeys((*self._found, *due)):
+            await self.refused(session_id)
+
+
+async def _read(journal: Journal, session_id: str) -> SessionState | None:
+    try:
+        return await take_in(SessionState(session_id), await journal.read(session_id))
+    except JournalError as error:  # `treadle sessions` says of it that it cannot be read
+        logger.debug("Session %s cannot be read: %s", session_id, error)
+        return None
+
+
+def _planned(agents: Mapping[str, Agent]) -> WorkerInfo:
+    """Return a worker that has these agents, and takes the tasks of every tenant."""
+    prints = {name: dict(agent.fingerprint) for name, agent in agents.items()}
+    return WorkerInfo(name="", host="", pid=0, agents=tuple(agents), concurrency=1, since=0.0, fingerprints=prints)
+
+
+async def _judged(
+    journal: Journal, session_id: str, workers: Sequence[WorkerInfo], *, is_preview: bool
+) -> StrandedSession | None:
+    """Return why none of these workers can continue a session; None where one can, or where it waits for no worker."""
+    state = await _read(journal, session_id)
+    if state is None or state.status != "active" or state.caller is not None:
+        return None
+    task, run = state.submitted, state.run
+    if task is not None:
+        agent, tenant, fingerprint = task.agent, task.tenant, {}
+    elif run is not None and run.phase in ("running", "paused"):
+        agent, tenant, fingerprint = run.agent, "", run.fingerprint
+        is_for_workers = bool(run.worker) or any(agent in worker.agents for worker in workers)
+        if not (is_for_workers or (is_preview and agent)):
+            return None
+    else:
+        return None
+    if (found := _lack(agent, tenant if task is not None else None, fingerprint, workers)) is None:
+        return None
+    why, message = found
+    start = f"treadle worker{'' if agent == 'default' else ' --agents FILE.py'}"
+    start += {"tenant": f" --tenant {shlex.quote(tenant)}", "agent_changed": " --accept-change"}.get(why, "")
+    tail = f" {_NEXT[why]}: {start} --journal {shlex.quote(journal.location)}"
+    return StrandedSession(session_id=state.id, reason=why, agent=agent, tenant=tenant, message=message + tail)
+
+
+_NEXT: dict[Why, str] = {
+    "agent_changed": "Start a worker that has the agent as it was, or one that continues with the changed agent",
+    "unknown_agent": "Start a worker that has it",
+    "tenant": "Start a worker that takes them",
+    "no_worker": "Start one that has the agent",
+}
+
+
+def _lack(
+    agent: str, tenant: str | None, fingerprint: Mapping[str, str], workers: Sequence[WorkerInfo]
+) -> tuple[Why, str] | None:
+    """Return what the workers lack to continue a run of an agent, or to begin a task of a tenant; None for nothing."""
+    if not (there := [worker for worker in workers if not worker.is_draining]):
+        return "no_worker", f"It needs the agent {agent!r}, and no worker is running."
+    if not (having := [worker for worker in there if agent in worker.agents]):
+        known = ", ".join(sorted({repr(name) for worker in there for name in worker.agents}))
+        return "unknown_agent", f"It needs the agent {agent!r}, and the workers have only {known}."
+    if tenant is not None and not any(worker.tenants is None or tenant in worker.tenants for worker in having):
+        return "tenant", f"No worker that has the agent {agent!r} takes tasks of the tenant {tenant!r}."
+    changed = [None if worker.accepts_change else _changed(fingerprint, worker, agent) for worker in having]
+    if all(changed):
+        parts = ", ".join(dict.fromkeys(part for one in changed for part in one or ()))
+        return "agent_changed", f"The agent {agent!r} has changed since it began the run. Changed: {parts}."
+    return None
+
+
+def _changed(fingerprint: Mapping[str, str], worker: WorkerInfo, agent: str) -> list[str]:
+    now = worker.fingerprints.get(agent)  # an older worker does not say
+    return [] if now is None else [part for part, value in fingerprint.items() if now.get(part) != value]
+
+
+# --- A worker: takes sessions from its dispatcher, runs them side by side, and says that it is there. Knows no queue.
 
 TELL_SECONDS = 1.0
 """How often a worker writes what it does, where that has changed."""

@@ -10,10 +10,9 @@ import pytest
 from treadle import Agent, RunResult, Session, SessionHeld, open_session, tool
 from treadle.cli.input.options import Options
 from treadle.cli.input.settings import settings_of
-from treadle.cli.output.notifying import Notifier
-from treadle.cli.terminal.asking import Answer, Question
-from treadle.cli.terminal.consulting import Consulting
-from treadle.cli.terminal.grants import Grants
+from treadle.cli.output.progress import Notifier
+from treadle.cli.terminal.chat import Consulting
+from treadle.cli.terminal.faces import Answer, Grants, Question
 from treadle.journals.memory import MemoryJournal
 from treadle.testing import ScriptedModel, call, text
 

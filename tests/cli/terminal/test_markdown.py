@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from conftest import Person, turn
 from treadle import Redactor
-from treadle.cli.terminal.blocks import parts_of
+from treadle.cli.terminal.board import parts_of
 from treadle.cli.terminal.drawing import Drawing
 
 COMMANDS = r"""Run cp <src> <dst> with List<String> and Vec<u8>; export KEY=<your-key>.

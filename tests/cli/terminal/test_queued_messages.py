@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from treadle import Agent, Session, open_session
-from treadle.cli.terminal.queued import Queued
+from treadle.cli.terminal.chat import Queued
 from treadle.journals.memory import MemoryJournal
 from treadle.state import InboxMessage
 from treadle.testing import ScriptedModel, text

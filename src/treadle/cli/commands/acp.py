@@ -12,10 +12,9 @@ from treadle.cli.commands.serving import ending_on_signals, needs
 from treadle.cli.input.options import Options
 from treadle.cli.input.places import same_journal
 from treadle.cli.input.settings import Settings, settings_of
-from treadle.cli.making import make_agent, resumed_budget
 from treadle.cli.origins import origin_of
 from treadle.cli.output.terminal import Terminal
-from treadle.cli.running import quiet_logs
+from treadle.cli.running import make_agent, quiet_logs, resumed_budget
 from treadle.cli.sessions import opened, person
 from treadle.cli.tool_sources import load_tools
 from treadle.serve import Editor, Setup, serve_acp, standard_wire

@@ -12,16 +12,16 @@ import msgspec
 from treadle import Session, Tool, TreadleError
 from treadle.cli.commands.approvals import described
 from treadle.cli.exits import UsageError
+from treadle.cli.input.flags import names_file
 from treadle.cli.input.options import Options
 from treadle.cli.input.places import rules_file
-from treadle.cli.input.readers import names_file
-from treadle.cli.input.saved_rules import save_rule
+from treadle.cli.input.rules import save_rule
 from treadle.cli.input.settings import settings_of
 from treadle.cli.input.values import json_value
 from treadle.cli.origins import continuing, origin_in
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import one_line, shown_name
-from treadle.cli.ruling import covered_by, ruling_of
+from treadle.cli.running import covered_by, ruling_of
 from treadle.cli.sessions import find_approval, named, opened, opened_session, person
 from treadle.cli.tool_sources import load_tools
 

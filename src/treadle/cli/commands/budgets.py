@@ -9,8 +9,8 @@ import msgspec
 from treadle import Budget, Session
 from treadle.cli.input.options import Options
 from treadle.cli.input.settings import Settings, settings_of
-from treadle.cli.making import resumed_budget
 from treadle.cli.output.terminal import Terminal
+from treadle.cli.running import resumed_budget
 from treadle.cli.sessions import named, opened, opened_session
 
 __all__ = ["command"]

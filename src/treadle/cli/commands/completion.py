@@ -9,8 +9,7 @@ from typing import get_args
 import msgspec
 
 from treadle import TreadleError, known_models
-from treadle.cli.input.options import COMMANDS, Mode, OnApproval, OnLimit, Options, flags_of
-from treadle.cli.input.session_options import ACTIONS
+from treadle.cli.input.options import ACTIONS, COMMANDS, Mode, OnApproval, OnLimit, Options, flags_of
 from treadle.cli.input.settings import profile_names, settings_of
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.sessions import is_there, opened

@@ -11,9 +11,8 @@ from treadle.cli.exits import UsageError
 from treadle.cli.input.options import Options
 from treadle.cli.input.places import default_journal
 from treadle.cli.input.settings import settings_of
-from treadle.cli.making import make_agent
 from treadle.cli.output.terminal import Terminal
-from treadle.cli.running import quiet_logs
+from treadle.cli.running import make_agent, quiet_logs
 
 __all__ = ["command"]
 

@@ -4,9 +4,9 @@ from typing import Any
 
 from treadle.cli.input.options import Options
 from treadle.cli.input.settings import settings_of
-from treadle.cli.making import make_agent
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import one_line, shown_json
+from treadle.cli.running import make_agent
 
 __all__ = ["command"]
 

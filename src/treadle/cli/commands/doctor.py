@@ -32,10 +32,8 @@ from treadle.cli.input.places import journal_file, shown_address
 from treadle.cli.input.settings import Settings, settings_of
 from treadle.cli.local_servers import find_models
 from treadle.cli.output.terminal import Terminal
-from treadle.cli.output.text import one_line
-from treadle.cli.output.wording import for_terminal
-from treadle.cli.ruling import unmatched_in
-from treadle.cli.running import quiet_logs
+from treadle.cli.output.text import for_terminal, one_line
+from treadle.cli.running import quiet_logs, unmatched_in
 from treadle.cli.sessions import opened
 
 __all__ = ["command"]

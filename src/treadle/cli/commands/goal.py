@@ -9,11 +9,9 @@ from treadle import Goal, GoalWork, UnknownSession, load_goal, open_session
 from treadle.cli.exits import UsageError
 from treadle.cli.input.options import Options
 from treadle.cli.input.settings import settings_of
-from treadle.cli.making import make_agent
 from treadle.cli.origins import check_tools, origin_of, restored
 from treadle.cli.output.terminal import Terminal
-from treadle.cli.ruling import idle_rules
-from treadle.cli.running import carry_out, quiet_logs
+from treadle.cli.running import carry_out, idle_rules, make_agent, quiet_logs
 from treadle.cli.sessions import apply_mode, is_there, opened
 
 __all__ = ["command"]

@@ -3,15 +3,13 @@
 import asyncio
 
 from treadle import ShellTools, Tool, shell_tool
-from treadle.cli.consent import policy_of
 from treadle.cli.exits import UsageError
 from treadle.cli.input.flags import Mode
 from treadle.cli.input.options import Options
 from treadle.cli.input.settings import Settings, settings_of
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import one_line, shown_name
-from treadle.cli.ruling import arguments_of, covered_by, ruling_of, unmatched_in
-from treadle.cli.running import quiet_logs
+from treadle.cli.running import arguments_of, covered_by, policy_of, quiet_logs, ruling_of, unmatched_in
 from treadle.cli.tool_sources import load_tools
 
 __all__ = ["command"]

@@ -11,8 +11,7 @@ from treadle.cli.input.settings import settings_of
 from treadle.cli.output.progress import Progress
 from treadle.cli.output.screens import write_answer
 from treadle.cli.output.terminal import Terminal
-from treadle.cli.output.text import one_line
-from treadle.cli.output.wording import for_terminal
+from treadle.cli.output.text import for_terminal, one_line
 from treadle.cli.sessions import find_session, named, opened
 from treadle.events import (
     AnyEvent,

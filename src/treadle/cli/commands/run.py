@@ -5,20 +5,16 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 from treadle import Agent, Message, Session, open_session
-from treadle.cli.attachments import message_of
 from treadle.cli.continuing import continued
 from treadle.cli.exits import UsageError
-from treadle.cli.guidance import guidance_of
+from treadle.cli.guidance import check_given, guidance_of, message_of, read_task
 from treadle.cli.input.options import Options
 from treadle.cli.input.settings import Settings, settings_of
-from treadle.cli.making import make_agent, resumed_budget
 from treadle.cli.origins import check_agent, check_tools, origin_of, restored, tell_other_folder
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import counted
-from treadle.cli.ruling import idle_rules
-from treadle.cli.running import carry_out, quiet_logs
+from treadle.cli.running import carry_out, idle_rules, make_agent, quiet_logs, resumed_budget
 from treadle.cli.sessions import apply_mode, find_session, last_model, opened, opened_session
-from treadle.cli.standard_input import check_given, read_task
 
 __all__ = ["command", "go_on", "start"]
 

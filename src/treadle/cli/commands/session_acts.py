@@ -12,7 +12,6 @@ from typing import IO, Literal
 import msgspec
 
 from treadle import JournalError, Session, TreadleError, expire_sessions, import_session
-from treadle.cli.confirming import is_confirmed
 from treadle.cli.exits import UsageError
 from treadle.cli.input.options import Options
 from treadle.cli.input.places import journal_file, same_journal, shown_journal
@@ -20,8 +19,8 @@ from treadle.cli.input.settings import settings_of
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import counted
 from treadle.cli.output.transcript import form_of, page_of
-from treadle.cli.session_record import described
-from treadle.cli.sessions import find_session, named, opened, opened_session, person
+from treadle.cli.running import is_confirmed
+from treadle.cli.sessions import described, find_session, named, opened, opened_session, person
 from treadle.ports import Journal
 
 __all__ = ["activate", "export", "fork", "mark", "move", "remove", "rewind", "suspend", "take_in"]

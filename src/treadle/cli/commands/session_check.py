@@ -5,12 +5,12 @@ from pathlib import Path
 import msgspec
 
 from treadle import StrandedSession, check_sessions, stranded_sessions
-from treadle.cli.agent_sources import load_agents
 from treadle.cli.input.options import Options
 from treadle.cli.input.settings import settings_of
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import counted, one_line
 from treadle.cli.sessions import opened
+from treadle.cli.tool_sources import load_agents
 
 __all__ = ["check", "stranded_line"]
 

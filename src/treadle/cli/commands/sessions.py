@@ -16,8 +16,7 @@ from treadle.cli.input.options import Options
 from treadle.cli.input.settings import settings_of
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import counted, one_line, shown_name, shown_resolution, shown_time
-from treadle.cli.session_record import described, empty_call
-from treadle.cli.sessions import named, opened, opened_session
+from treadle.cli.sessions import described, empty_call, named, opened, opened_session
 
 __all__ = ["command"]
 

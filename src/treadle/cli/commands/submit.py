@@ -7,15 +7,14 @@ import msgspec
 from treadle import StopReason, list_workers, open_journal, result, submit
 from treadle.cli.commands.worker import DEFAULT, check_shared
 from treadle.cli.exits import UsageError, exit_code
+from treadle.cli.guidance import check_given, read_task
 from treadle.cli.input.options import Options
 from treadle.cli.input.places import same_journal, shown_journal
 from treadle.cli.input.settings import Settings, settings_of
 from treadle.cli.output.screens import write_answer
 from treadle.cli.output.terminal import Terminal
-from treadle.cli.output.text import one_line
-from treadle.cli.output.wording import for_terminal
+from treadle.cli.output.text import for_terminal, one_line
 from treadle.cli.sessions import person
-from treadle.cli.standard_input import check_given, read_task
 from treadle.events import TaskSubmitted
 from treadle.ports import Journal
 

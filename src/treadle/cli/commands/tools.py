@@ -20,14 +20,13 @@ from treadle import (
     load_tool_examples,
     open_session,
 )
-from treadle.cli.apart import carried_out_apart
 from treadle.cli.exits import UsageError
 from treadle.cli.input.options import Options
 from treadle.cli.input.settings import settings_of
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import one_line, shown_name
 from treadle.cli.running import quiet_logs
-from treadle.cli.tool_sources import load_tools
+from treadle.cli.tool_sources import carried_out_apart, load_tools
 
 __all__ = ["command"]
 

@@ -5,13 +5,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-from treadle.cli.confirming import is_confirmed
 from treadle.cli.exits import UsageError
 from treadle.cli.guidance import Guidance, guidance_in
 from treadle.cli.input.options import Options
 from treadle.cli.input.trust import Brought, Trusted, brought_by, changes, trusted_folders, with_trust, without_trust
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import one_line
+from treadle.cli.running import is_confirmed
 
 __all__ = ["command"]
 

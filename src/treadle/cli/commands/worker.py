@@ -9,15 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from treadle import Agent, AgentMaker, Limit, PgQueuerDispatcher, Worker
-from treadle.cli.agent_sources import load_agents
 from treadle.cli.exits import UsageError
-from treadle.cli.input.options import Options
+from treadle.cli.input.options import COUNTS, LIMIT_WORDS, Options
 from treadle.cli.input.places import shown_journal
 from treadle.cli.input.settings import Settings, settings_of
-from treadle.cli.input.worker_limits import COUNTS, LIMIT_WORDS
-from treadle.cli.making import make_agent
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.worker_logs import log_to
+from treadle.cli.running import make_agent
+from treadle.cli.tool_sources import load_agents
 
 __all__ = ["check_shared", "command"]
 

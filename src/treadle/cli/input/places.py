@@ -6,8 +6,8 @@ import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
+from treadle.cli.input.flags import names_file
 from treadle.cli.input.options import Options
-from treadle.cli.input.readers import names_file
 
 __all__ = [
     "absolute",

@@ -9,30 +9,111 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, Literal, TypeVar, get_args, get_type_hints
 
 import msgspec
 
-from treadle import Budget, Guards, Limit, ModelFacts, Price, TreadleError
+from treadle import Budget, Effect, Guards, Limit, ModelFacts, Price, TreadleError
 from treadle.cli.exits import UsageError
-from treadle.cli.input.config import Layer, Owner, Profile, Redaction, read_layer
+from treadle.cli.input.config import KEYS, NOTIFY_WORDS, SERVER_KEYS, Layer, Owner, Profile, Redaction, read_layer
 from treadle.cli.input.mcp import ListedServer, listed_servers
-from treadle.cli.input.options import APPROVAL_SECONDS, Mode, OnApproval, OnLimit, Options, Sandbox
-from treadle.cli.input.places import (
-    default_journal,
-    hooks_file,
-    journal_file,
-    project_config,
-    rules_file,
-    user_config,
-)
-from treadle.cli.input.profiles import check_profile, is_tighter, merged_profile, refusal, with_profile
-from treadle.cli.input.rules import Kind, SourcedRule, all_rules
-from treadle.cli.input.saved_rules import folder_rules
+from treadle.cli.input.options import APPROVAL_SECONDS, EACH, Mode, OnApproval, OnLimit, Options, Sandbox, merged_limits
+from treadle.cli.input.places import default_journal, hooks_file, journal_file, project_config, rules_file, user_config
+from treadle.cli.input.rules import Kind, SourcedRule, all_rules, folder_rules
 from treadle.cli.input.trust import Held, brought_by, changes, held, in_words, trusted_folders
-from treadle.cli.input.worker_limits import merged_limits
 
-__all__ = ["Settings", "ToolSource", "profile_names", "settings_of"]
+__all__ = [
+    "Settings",
+    "ToolSource",
+    "check_profile",
+    "config_schema",
+    "is_tighter",
+    "merged_profile",
+    "profile_names",
+    "refusal",
+    "settings_of",
+    "with_profile",
+    "worker_limit",
+]
+
+
+# --- Profiles: the layers of a profile that is asked for, and what a project's file may tighten. Reads no file.
+
+_STRICTNESS = {
+    "mode": {"plan": 0, "deny-unlisted": 0, "ask": 1, "accept-edits": 2, "bypass": 3},
+    "sandbox": {"on": 0, "network": 1, "off": 2},
+}
+"""Smaller is stricter. What is equal replaces nothing."""
+
+
+def check_profile(name: str | None, layers: Sequence[Layer]) -> None:
+    """Refuse a profile that no file has.
+
+    Raises:
+        UsageError: There is none by this name.
+    """
+    if name is not None and not any(name in layer.profiles for layer in layers):
+        known = ", ".join(sorted({known for layer in layers for known in layer.profiles})) or "none"
+        raise UsageError(f"No configuration has a profile {name!r}. Known: {known}.")
+
+
+def with_profile(name: str | None, layers: Sequence[Layer], *, is_remembered: bool) -> list[Layer]:
+    """Return the layers with those of a profile: the person's in front of all, a project's in front of its own file.
+
+    Args:
+        is_remembered: Whether a session names the profile, and not the person: then it permits nothing.
+    """
+    own = [_layer(name, layer) for layer in layers if layer.owner == "person" and name in layer.profiles]
+    if is_remembered:
+        own = [msgspec.structs.replace(layer, allow=(), mode=None, sandbox=None) for layer in own]
+    found = list(own)
+    for layer in layers:
+        found += [_layer(name, layer)] if layer.owner == "project" and name in layer.profiles else []
+        found.append(layer)
+    return found
+
+
+def _layer(name: str | None, layer: Layer) -> Layer:
+    """Return a profile as a layer of its own. Its limits are left out: they are put together with those of the files."""
+    assert name is not None
+    profile = layer.profiles[name]
+    values = {field: getattr(profile, field) for field in profile.__struct_fields__ if field != "budget"}
+    is_own = layer.owner == "person"
+    return Layer(
+        **values,
+        origin=f"profile {name}" if is_own else layer.origin,
+        folder=layer.folder,
+        owner=layer.owner,
+        is_profile=is_own,
+    )
+
+
+def merged_profile(name: str | None, layers: Sequence[Layer]) -> Profile | None:
+    """Return the limits of a profile of the person's own files, put together; None where they have none by that name."""
+    found = [layer.profiles[name] for layer in layers if layer.owner == "person" and name in layer.profiles]
+    if name is None or not found:
+        return None
+    limits: dict[str, Any] = {}
+    for profile in reversed(found):
+        limits.update(profile.budget)
+    return Profile(budget=limits)
+
+
+def is_tighter(name: str, asked: str, holds: str) -> bool:
+    """Whether a mode or a sandbox permits less than what holds."""
+    return _STRICTNESS[name][asked] < _STRICTNESS[name][holds]
+
+
+def refusal(origin: str, name: str, value: Any, holds: Any) -> str:
+    """Say what a project's file asks for and does not get."""
+    asked = "none" if value is None else value
+    return (
+        f"{origin} asks for {name} = {asked}, which is more than {holds}: a project can only lower a limit. "
+        f"Set it by a flag or in your own file if you want it."
+    )
+
+
+# --- Settings: what holds for this call, put together from flags, environment and files, each value with its origin.
 
 T = TypeVar("T")
 
@@ -479,3 +560,148 @@ def _tools(given: Sequence[str], layers: Sequence[Layer], origins: dict[str, str
             return tuple(ToolSource(text=text, folder=layer.folder) for text in layer.tools)
     origins["tools"] = _DEFAULT
     return ()
+
+
+# --- The schema of configuration files, as JSON Schema, for editors and checks. Made of the same types that read them.
+
+_TEXT = {"type": "string", "minLength": 1}
+_TEXTS = {"type": "array", "items": _TEXT}
+_NONE = {"const": "none", "description": "no limit"}
+_MONEY = {"type": "number", "minimum": 0}
+
+
+def config_schema() -> dict[str, Any]:
+    """Return the schema of `config.toml`."""
+    budget = _table(_limits_schema(Budget))
+    known: Mapping[str, Any] = {
+        **_common(),
+        "sandbox": _sandbox(),
+        "approval_seconds": {"type": "number", "exclusiveMinimum": 0},
+        "notify": {
+            "anyOf": [{"enum": list(NOTIFY_WORDS)}, _TEXTS | {"minItems": 1}],
+            "default": "bell",
+            "description": "How to notify you when a long run needs you or has ended: a word, or a program with its arguments.",
+        },
+        "notify_after_seconds": {"type": "number", "exclusiveMinimum": 0, "default": 10},
+        "budget": budget,
+        "guards": _table(_limits_schema(Guards)),
+        "profiles": {"type": "object", "additionalProperties": _table(_profile(budget))},
+        "mcp": _table({"servers": {"type": "object", "additionalProperties": _server()}}),
+        "workers": _table({"limits": {"type": "object", "additionalProperties": worker_limit()}}),
+        "redaction": _table({"enabled": {"type": "boolean"}, "patterns": _TEXTS}),
+    }
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Configuration of Treadle (config.toml)",
+        **_table({name: known[name] for name in KEYS}),
+    }
+
+
+def _sandbox() -> dict[str, Any]:
+    mode = _common()["sandbox"]
+    read = _TEXTS | {"description": "Folders and files that commands in the sandbox may read."}
+    return {"anyOf": [mode, _table({"mode": mode, "read": read})]}
+
+
+def worker_limit() -> dict[str, Any]:
+    """Return what can be said of a limit over all workers."""
+    count = {"type": "integer", "minimum": 1}
+    known = {
+        "sessions": count | {"description": "How many sessions may run in parallel."},
+        "requests": count | {"description": "How many model requests may start in any 60 seconds."},
+        "tokens": count
+        | {"description": "How many tokens the last 60 seconds may have used before the next request starts."},
+        "each": {"enum": list(EACH), "description": "What gets a limit of its own; without it, all share one."},
+        **{name: _TEXTS | {"description": f"Only these {name}."} for name in ("tenants", "agents", "models")},
+    }
+    needs = [{"required": [name]} for name in ("sessions", "requests", "tokens")]
+    return {**_table(known), "anyOf": needs}
+
+
+def _server() -> dict[str, Any]:
+    """Return what can be said of an MCP server: a program, or an address."""
+    texts = {"type": "object", "additionalProperties": {"type": "string"}}
+    known: dict[str, Any] = {
+        "command": _TEXT | {"description": "The program to start."},
+        "args": {"type": "array", "items": {"type": "string"}},
+        "env": texts | {"description": "Environment variables of the program; ${NAME} copies one of yours."},
+        "cwd": _TEXT | {"description": "The folder to start it in."},
+        "type": {"enum": ["stdio", "http", "streamable-http"]},
+        "url": _TEXT | {"description": "The address of a server that is already running."},
+        "headers": texts
+        | {"description": "Headers of each request; ${NAME} copies one of your environment variables."},
+        "trusted": {"type": "boolean", "description": "Whether to trust the server's hints about its tools."},
+        "effects": {"type": "object", "additionalProperties": {"enum": [str(one) for one in Effect]}},
+        "timeout": {"type": "number", "exclusiveMinimum": 0, "description": "Time limit of a call, in seconds."},
+    }
+    kinds = [{"required": ["command"]}, {"required": ["url"]}]
+    return {**_table({name: known[name] for name in SERVER_KEYS}), "oneOf": kinds}
+
+
+def _common() -> dict[str, Any]:
+    """Return what a file and each of its profiles can say."""
+    return {
+        "model": _TEXT | {"description": "The model, such as openai-chat:gpt-5-mini."},
+        "base_url": _TEXT | {"description": "The provider's base URL."},
+        "model_options": {"type": "object", "description": "Fields of each model request, such as temperature."},
+        "system": _TEXT | {"description": "Instructions for the model, or @FILE with a path relative to this file."},
+        "mode": {"enum": list(get_args(Mode)), "description": "Which calls run without asking you."},
+        "sandbox": {"enum": list(get_args(Sandbox)), "description": "Whether commands run in a sandbox."},
+        "on_limit": {"enum": list(get_args(OnLimit)), "description": "What happens at a turn or call limit."},
+        "on_approval": {
+            "enum": list(get_args(OnApproval)),
+            "description": "What happens to a call that needs approval.",
+        },
+        "price": _table(dict.fromkeys(Price.__struct_fields__, _MONEY), required=["input", "output"]),
+        "facts": _table(_facts()),
+        "tools": _TEXTS | {"description": "Built-in tools by name, Python files, or module:attribute."},
+        "allow": _TEXTS | {"description": "Rules for calls that are allowed."},
+        "ask": _TEXTS | {"description": "Rules for calls that need approval; they override `allow`."},
+        "deny": _TEXTS | {"description": "Rules for calls that are denied; they override `allow` and `ask`."},
+    }
+
+
+def _table(fields: Mapping[str, Any], *, required: list[str] | None = None) -> dict[str, Any]:
+    needs = {"required": required} if required else {}
+    return {"type": "object", "properties": dict(fields), "additionalProperties": False, **needs}
+
+
+def _limits_schema(kind: type[msgspec.Struct]) -> dict[str, Any]:
+    """Return the fields of budgets or guards: whole numbers or numbers, or the word `none`."""
+    hints = get_type_hints(kind)
+    fields: dict[str, Any] = {}
+    for field in msgspec.structs.fields(kind):
+        hint = str(hints[field.name])
+        default = {} if field.default is msgspec.NODEFAULT else {"default": _plain(field.default)}
+        if "tuple" in hint:
+            fields[field.name] = _TEXTS | default
+            continue
+        number = "number" if "float" in hint or "Decimal" in hint else "integer"
+        fields[field.name] = {"anyOf": [{"type": number, "minimum": 0}, _NONE], **default}
+    return fields
+
+
+def _plain(value: Any) -> Any:
+    return "none" if value is None else list(value) if isinstance(value, tuple) else value
+
+
+def _facts() -> dict[str, Any]:
+    hints = get_type_hints(ModelFacts)
+    kinds: dict[str, Any] = {}
+    for name in ModelFacts.__struct_fields__:
+        if name == "price":
+            continue
+        hint = str(hints[name])
+        kinds[name] = (
+            {"type": "boolean"}
+            if "bool" in hint
+            else {"type": "integer", "minimum": 1}
+            if "int" in hint
+            else {"type": "array", "items": {"enum": ["text", "image", "pdf", "audio", "video"]}}
+        )
+    return kinds
+
+
+def _profile(budget: dict[str, Any]) -> dict[str, Any]:
+    known = {"budget": budget, **_common()}
+    return {name: known[name] for name in Profile.__struct_fields__}

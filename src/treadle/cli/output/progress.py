@@ -1,11 +1,13 @@
 """Progress: a run's events as lines on standard error. Writes nothing to standard output."""
 
+import subprocess
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TextIO
+
 from treadle import ToolCall, ToolResult
-from treadle.cli.output.families import Family
-from treadle.cli.output.results import shown_result
 from treadle.cli.output.terminal import Terminal
-from treadle.cli.output.text import one_line, shown_call, shown_json, shown_name
-from treadle.cli.output.wording import for_terminal
+from treadle.cli.output.text import Family, for_terminal, one_line, shown_call, shown_json, shown_name
 from treadle.events import (
     ActionDecided,
     AnyEvent,
@@ -29,7 +31,32 @@ from treadle.events import (
     ToolStarted,
 )
 
-__all__ = ["Progress"]
+__all__ = ["Notifier", "Progress", "shown_result"]
+
+
+# --- Results: what a person is shown of the result of a call. Draws nothing.
+
+
+def shown_result(result: ToolResult) -> str:
+    """Return what a person is shown of a result: of a command what it wrote, of a listing its lines."""
+    match result.data:
+        case _ if result.display is not None:
+            return result.display
+        case {"exit_code": code, "stdout": str(out), "stderr": str(err)}:
+            ended = "" if code == 0 else f"exit code {code}\n"
+            return ended + out + ("\n" if out and err and not out.endswith("\n") else "") + err
+        case {"output": str(output)}:
+            return output
+        case refused if (
+            result.status == "rejected" and refused is not None
+        ):  # the message only says that details follow
+            said = refused.get("error") if isinstance(refused, dict) else refused
+            return said if isinstance(said, str) else shown_json(refused, 2000)
+        case _:
+            return (result.message or result.content) if result.is_error else result.content
+
+
+# --- Progress: a run's events as lines on standard error. Writes nothing to standard output.
 
 _PREVIEW = 140
 
@@ -209,3 +236,61 @@ def _complaint(result: ToolResult) -> str:
             return body if isinstance(body, str) else shown_json(body, _PREVIEW)
         case _:
             return result.message or result.content
+
+
+# --- Notifying: a sign for a person who looks elsewhere, when a long run needs them or has ended. Only at a terminal.
+
+
+class Notifier:
+    """Gives a sign where a person has waited long enough to look elsewhere.
+
+    Args:
+        way: `bell`, `osc9` (a message that the terminal shows), `off`, or a program with its arguments, which gets the message as its last one.
+        after_seconds: A person who has waited for less needs no sign.
+        out: The terminal.
+        clock: Seconds.
+    """
+
+    def __init__(
+        self, way: str | tuple[str, ...], after_seconds: float, out: TextIO, clock: Callable[[], float]
+    ) -> None:
+        self._way = way
+        self._after = after_seconds
+        self._out = out
+        self._clock = clock
+        self._since = clock()
+
+    def attend(self) -> None:
+        """Note that the person does something just now."""
+        self._since = self._clock()
+
+    def notify(self, message: str) -> None:
+        """Give the sign, if the person has done nothing for long enough.
+
+        Args:
+            message: What has happened, without secrets.
+        """
+        if self._way == "off" or not self._out.isatty() or self._clock() - self._since < self._after:
+            return
+        shown = one_line(f"Treadle: {message}", 200)
+        match self._way:
+            case "bell":
+                self._write("\a")
+            case "osc9":
+                self._write(f"\x1b]9;{shown}\x07")
+            case str():
+                pass
+            case program:
+                _start([*program, shown])
+
+    def _write(self, signs: str) -> None:
+        with suppress(OSError):  # the terminal is gone
+            self._out.write(signs)
+            self._out.flush()
+
+
+def _start(command: list[str]) -> None:
+    """Start the person's program. Its exit code is ignored: a sign that fails does not stop a run."""
+    nowhere = subprocess.DEVNULL
+    with suppress(OSError, ValueError):
+        subprocess.Popen(command, stdin=nowhere, stdout=nowhere, stderr=nowhere, start_new_session=True)  # noqa: S603 - from the person's own file

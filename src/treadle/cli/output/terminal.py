@@ -5,19 +5,87 @@ the answer or the JSON that somebody parses.
 """
 
 import os
+import signal
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from io import StringIO
 from typing import Any, TextIO, TypeAlias
 
 import msgspec
 
 from treadle import Redactor
-from treadle.cli.output.paging import Collected, is_long, pager_command, show_in_pager
 from treadle.cli.output.text import escaped_json, indented, is_sentence, one_record, printable, whole_call, wrapped
 
-__all__ = ["Sink", "Terminal", "json_line", "open_terminal"]
+__all__ = ["Collected", "Sink", "Terminal", "is_long", "json_line", "open_terminal", "pager_command", "show_in_pager"]
+
+
+# --- Paging: a text that is longer than the terminal, shown in the person's pager. Decides nothing about its content.
+
+_DEFAULT = "less"
+_NONE = ("", "cat")
+_NOT_FOUND = 127
+
+
+class Collected(StringIO):
+    """A text on its way to a terminal, which has the terminal's width."""
+
+    def __init__(self, target: TextIO) -> None:
+        super().__init__()
+        self._target = target
+
+    def isatty(self) -> bool:
+        return self._target.isatty()
+
+    def fileno(self) -> int:
+        return self._target.fileno()
+
+
+def pager_command(environment: Mapping[str, str] = os.environ) -> str | None:
+    """Return the pager, as a line of shell; None where the person or the terminal has none."""
+    command = environment.get("PAGER", _DEFAULT).strip()
+    return None if command in _NONE or environment.get("TERM", "dumb") in ("", "dumb", "unknown") else command
+
+
+def is_long(text: str, out: TextIO) -> bool:
+    """Whether a text does not fit on the terminal."""
+    try:
+        return text.count("\n") >= os.get_terminal_size(out.fileno()).lines
+    except (OSError, ValueError):
+        return False
+
+
+def show_in_pager(text: str, command: str, out: TextIO) -> bool:
+    """Show a text until the person leaves the pager. Return whether there was such a pager."""
+    import subprocess  # noqa: PLC0415 - rarely needed
+
+    environment = {"LESS": "FRX", **os.environ}
+    try:
+        pager = subprocess.Popen(  # noqa: S602 - PAGER is a line of shell by convention, and the person's own
+            command, shell=True, stdin=subprocess.PIPE, stdout=out.fileno(), env=environment
+        )
+    except OSError:
+        return False
+    with _without_interrupts():
+        pager.communicate(text.encode("utf-8", "backslashreplace"))
+    return pager.returncode != _NOT_FOUND
+
+
+@contextmanager
+def _without_interrupts() -> Iterator[None]:
+    """Leave Ctrl+C to the pager, which has the terminal. In a thread nothing has to be done: signals come to the main one."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+# --- Terminal: the program's own standard output and standard error. Knows no event; it is told what to write.
 
 Sink: TypeAlias = Callable[[str], None]
 

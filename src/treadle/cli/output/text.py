@@ -8,9 +8,13 @@ from itertools import pairwise
 
 import msgspec
 
+from treadle.events import AnyEvent, ChildStarted
+
 __all__ = [
+    "Family",
     "counted",
     "escaped_json",
+    "for_terminal",
     "indented",
     "is_sentence",
     "one_line",
@@ -298,3 +302,71 @@ def _decoded(arguments: object) -> object:
         return msgspec.json.decode(arguments.strip() or "{}")
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
         return arguments
+
+
+# --- Wording: the library's advice as it helps at a command line: an option or a command in place of Python. Knows no
+# error.
+
+_WORDINGS = [
+    # keys and addresses
+    (r" Set it, pass api_key=, or name a server of your own with base_url \(--base-url\)\.",
+     " Set it, or name a server of your own with --base-url."),
+    (r"\(api_key=, or (the variable that it was read from, such as )?(\w+)\)", r"(of \1\2)"),
+    (r" \(api_key=\)", ""),
+    (r"set api_key=, or (\w+)\.", r"set \1."),
+    (r"No API key was sent: set api_key=\.", "No API key was sent: set the variable of its vendor."),
+    (r"\bset base_url to where the API is\b", "set --base-url to where the API is"),
+    (r"\bCheck base_url: it often ends\b", "Check --base-url: it often ends"),
+    (r"(\bname and|,? or|, or|\bset) base_url\b(?=[.,])", r"\1 --base-url"),
+    # what a model costs and can do
+    (r" Give its price with resolve_model\([^)]*\)\), install genai-prices, leave the budget out, or accept it with Agent\([^)]*\)\.",
+     " Give its price as `[price]` in your configuration, install genai-prices, or leave the limit out."),
+    (r"say so with resolve_model\(\.\.\., facts=ModelFacts\(inputs=\[\.\.\.\]\)\)",
+     "say so with `inputs` of `[facts]` in your configuration"),
+    # sessions
+    (r"\bsession\.cancel\(\) or (?=`treadle )", ""),
+    (r"\bsession\.answer\('[^']+', 'allow'\) or (?=`treadle )", ""),
+    (r"\bsession\.answer\('([^']+)', 'allow'\)", r"`treadle approve \1`"),
+    (r"\((?:agent|session)\.\w+\([^()]*\), or (`treadle [^`]*`)\)", r"(\1)"),
+    (r",? or (?:agent|session)\.\w+\([^()]*\)", ""),
+    # of a failed request the message says it, and the next line how to resume
+    (r" Read the message, fix the connection or the configuration, then resume\.", ""),
+]  # fmt: skip
+"""Phrases of the library, and what they are here. Each is so specific that no text of a model, a tool or a server has it by chance."""
+
+
+def for_terminal(text: str) -> str:
+    """Return a message of the library with options and commands in place of Python.
+
+    Example:
+        for_terminal("Check the model's name and base_url.")  # "Check the model's name and --base-url."
+    """
+    for phrase, wording in _WORDINGS:
+        text = re.sub(phrase, wording, text)
+    return text
+
+
+# --- Families: which agent below a run an event belongs to, by the events alone. Shows nothing.
+
+
+class Family:
+    """The agents that carry out calls of one run, as far as its events have named them."""
+
+    def __init__(self) -> None:
+        self._paths: dict[str, tuple[str, ...]] = {}
+        self._calls: dict[str, str] = {}
+
+    def take(self, event: AnyEvent) -> None:
+        """Take in an event of the run, or of an agent below it."""
+        if isinstance(event, ChildStarted):
+            above = event.session_id
+            self._paths[event.child_id] = (*self._paths.get(above, ()), event.agent or event.tool)
+            self._calls[event.child_id] = self._calls.get(above) or event.call_id or ""
+
+    def path(self, event: AnyEvent) -> tuple[str, ...]:
+        """Return the names of the agents from the run down to the one whose event it is; empty for the run's own."""
+        return self._paths.get(event.session_id, ())
+
+    def call(self, event: AnyEvent) -> str:
+        """Return the id of the run's call that the event belongs to; empty for the run's own."""
+        return self._calls.get(event.session_id, "")

@@ -1,15 +1,14 @@
 """Board: what of a run is shown, folded from its events: what still changes, and what is whole. Draws nothing."""
 
+import re
 from collections.abc import Callable
 from typing import Literal, TypeAlias
 
 import msgspec
 
 from treadle import Redactor, ToolCall, ToolResult
-from treadle.cli.output.families import Family
-from treadle.cli.output.text import one_line
-from treadle.cli.output.wording import for_terminal
-from treadle.cli.terminal.blocks import split_settled
+from treadle.cli.output.progress import shown_result as shown
+from treadle.cli.output.text import Family, for_terminal, one_line
 from treadle.events import (
     AnyEvent,
     ApprovalRequested,
@@ -31,7 +30,76 @@ from treadle.events import (
     ToolStarted,
 )
 
-__all__ = ["Board", "CallView", "Group", "Item", "Note", "Said"]
+__all__ = ["Board", "CallView", "Group", "Item", "Note", "Said", "parts_of", "shown_result", "split_settled"]
+
+
+# --- Blocks: which part of a text that still streams is whole, so that it can be rendered and never changes. Renders
+# nothing.
+
+_FENCE = re.compile(r"([ \t]*)(`{3,}(?=[^`]*\Z)|~{3,})(.*)")
+_LONG_BLOCK = 40
+"""Lines of a block of code that are shown together. A longer one comes in parts."""
+
+
+def split_settled(text: str) -> tuple[str, str]:
+    """Part a growing text of Markdown into its whole blocks and the block that still grows.
+
+    A block of code is whole at its end; of a long one the lines so far are given off, as a block of their own.
+
+    Example:
+        >>> split_settled("One.\\n\\nTwo")
+        ('One.\\n\\n', 'Two')
+    """
+    lines = text.split("\n")
+    settled, fence, opened, opening = 0, None, 0, ""
+    for number, line in enumerate(lines[:-1]):
+        found = _FENCE.match(line)
+        if fence is not None:
+            if _closes(found, fence):
+                fence, settled = None, number + 1
+        elif found is not None:
+            fence, opened, opening = found, number, line
+        elif not line.strip():
+            settled = number + 1
+    if fence is not None and len(lines) - opened > _LONG_BLOCK:
+        whole = "\n".join([*lines[:-1], fence[1] + fence[2], ""])
+        return whole, f"{opening}\n{lines[-1]}"
+    return "".join(f"{line}\n" for line in lines[:settled]), "\n".join(lines[settled:])
+
+
+def parts_of(text: str) -> list[tuple[str | None, str]]:
+    """Part a text into prose and blocks of code: each with what stands behind the fence, the language first; None for prose.
+
+    Code in a list has the indent of its fence, which is taken away.
+
+    Example:
+        >>> parts_of("So:\\n```sh\\nls\\n```\\nDone.")
+        [(None, 'So:'), ('sh', 'ls'), (None, 'Done.')]
+    """
+    parts: list[tuple[str | None, list[str]]] = [(None, [])]
+    fence = None
+    for line in text.split("\n"):
+        found = _FENCE.match(line)
+        if fence is not None and _closes(found, fence):
+            fence = None
+            parts.append((None, []))
+        elif fence is None and found is not None:
+            fence = found
+            parts.append((found[3].strip(), []))
+        else:
+            parts[-1][1].append(line if fence is None else line.removeprefix(fence[1]))
+    joined = [(info, "\n".join(lines)) for info, lines in parts]
+    return [(info, part) for info, part in joined if info is not None or part.strip()]
+
+
+def _closes(found: re.Match[str] | None, fence: re.Match[str]) -> bool:
+    """Whether a fence ends a block: one far to the right belongs to the code."""
+    if found is None or found[3].strip() or not found[2].startswith(fence[2]):
+        return False
+    return len(found[1].expandtabs()) < len(fence[1].expandtabs()) + 4
+
+
+# --- Board: what of a run is shown, folded from its events: what still changes, and what is whole. Draws nothing.
 
 Phase: TypeAlias = Literal["waits", "asks", "runs", "done"]
 
@@ -323,3 +391,12 @@ def _notes(event: AnyEvent) -> list[Item]:  # noqa: PLR0911 - one line for each 
             return [Note(event.message, "plain" if event.is_over else "bad")]
         case _:
             return []
+
+
+# --- Results: what a person is shown of the result of a call in a conversation. Draws nothing.
+
+
+def shown_result(call: CallView) -> str:
+    """Return what a person is shown of the result that a call has."""
+    assert call.result is not None
+    return shown(call.result)

@@ -1,48 +1,297 @@
 """Chat: one conversation: what a person enters becomes tasks, messages for a run under way, answers and commands. Draws nothing."""
 
 import asyncio
+import os
+import signal
 import time
-from collections.abc import Callable, Coroutine
+from collections import deque
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, suppress
 from decimal import Decimal
+from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
 
 from treadle import (
     Agent,
+    Approval,
+    ApprovalExpired,
+    JournalError,
     ModelFacts,
     Run,
     RunResult,
     Session,
+    SessionHeld,
     StopReason,
     TreadleError,
+    UnknownApproval,
     UnknownInput,
     known_facts,
     open_session,
 )
-from treadle.cli.attachments import mentioned, message_of, named_in, not_attached
-from treadle.cli.consent import interactive_policy
+from treadle.cli.guidance import guidance_of, mentioned, message_of, named_in, not_attached
 from treadle.cli.input.options import Options
+from treadle.cli.input.places import rules_file
+from treadle.cli.input.rules import save_rule
 from treadle.cli.input.settings import Settings
-from treadle.cli.making import make_agent, resumed_budget
-from treadle.cli.origins import check_agent, check_tools, origin_of
-from treadle.cli.output.notifying import Notifier
+from treadle.cli.origins import check_agent, check_tools, origin_of, other_folder
+from treadle.cli.output.progress import Notifier
 from treadle.cli.output.terminal import Terminal
-from treadle.cli.output.text import counted, one_line, one_record
-from treadle.cli.output.wording import for_terminal
+from treadle.cli.output.text import counted, for_terminal, one_line, one_record
+from treadle.cli.running import idle_rules, interactive_policy, make_agent, resumed_budget
 from treadle.cli.sessions import apply_mode, person
 from treadle.cli.terminal.board import Board, CallView, Group
-from treadle.cli.terminal.consulting import Consulting
-from treadle.cli.terminal.faces import Cleared, Ended, Entry, Face, Interrupted, ModeCycled, Typed, Unfolded
-from treadle.cli.terminal.grants import Grants
-from treadle.cli.terminal.own_shell import run_line
-from treadle.cli.terminal.queued import Queued
+from treadle.cli.terminal.faces import (
+    Answer,
+    Cleared,
+    Ended,
+    Entry,
+    Face,
+    Grants,
+    Interrupted,
+    ModeCycled,
+    Question,
+    Typed,
+    Unfolded,
+    recall,
+)
 from treadle.cli.terminal.slash import carry_out, must_wait
 from treadle.cli.tool_sources import load_tools
 from treadle.events import AnyEvent, MessageAdded, ModelFinished, RunFinished, RunPaused, ToolFinished
 from treadle.ports import Journal
 
-__all__ = ["Chat"]
+__all__ = ["Chat", "Consulting", "Queued", "greet", "run_line"]
+
+
+# --- Queued: what a person enters while something is under way. It goes to the model with the results of a step, or is
+# the next task.
+
+
+class Queued:
+    """What waits in one conversation."""
+
+    def __init__(self, face: Face) -> None:
+        self._face = face
+        self._held: deque[str] = deque()
+        """What was entered while no calls were under way."""
+        self._leaving: set[asyncio.Task[None]] = set()
+
+    def hold(self, text: str) -> None:
+        """Keep a text for the next step, or as the next task."""
+        self._held.append(text)
+        self._tell(text)
+
+    def leave(self, run: Run, text: str) -> None:
+        """Leave a run a text, and say so once it will be read with the results of this step."""
+        self.pass_on(run)
+        self._begin(run, text, is_told=False)
+
+    def pass_on(self, run: Run) -> None:
+        """Leave a run what is kept: it is added after the results of the step that is under way."""
+        while self._held:
+            self._begin(run, self._held.popleft(), is_told=True)
+
+    async def taken(self, session: Session, journal: Journal) -> str | None:
+        """Return what was entered and no step took in, and keep it no more; None where there is nothing."""
+        while self._leaving:
+            await asyncio.wait(self._leaving)
+        left = [one for one in await journal.inbox(session.id) if one.kind == "message"]
+        texts = [str(getattr(one, "text", "")) for one in left]
+        if left:
+            await journal.consume(session.id, [one.id for one in left], session.state.head)
+        texts += self._held
+        self._held.clear()
+        return "\n\n".join(text for text in texts if text) or None
+
+    def _begin(self, run: Run, text: str, *, is_told: bool) -> None:
+        task = asyncio.create_task(self._leave(run, text, is_told=is_told))
+        self._leaving.add(task)
+        task.add_done_callback(self._leaving.discard)
+
+    async def _leave(self, run: Run, text: str, *, is_told: bool) -> None:
+        try:
+            await run.steer(text)
+        except Exception:  # noqa: BLE001 - the run ends in this moment, or its journal is away: the text is the next task
+            self._held.append(text)
+        if not is_told:
+            self._tell(text)
+
+    def _tell(self, text: str) -> None:
+        self._face.tell(f"Queued: {one_line(text, 200)}")
+
+
+# --- Own shell: a line that a person runs with `!`, in their own shell and with their own permissions. Nobody is asked:
+# they typed it.
+
+_MAX_BYTES = 10_000_000
+
+
+async def run_line(line: str, folder: Path) -> tuple[int, str]:
+    """Run a line without input; return its exit code and what it wrote, of very much the end.
+
+    A caller that is cancelled ends it with all that it has started.
+    """
+    process = await asyncio.create_subprocess_exec(
+        os.environ.get("SHELL") or "/bin/sh",
+        "-c",
+        line,
+        cwd=folder,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    output = b""
+    try:
+        while chunk := await process.stdout.read(65536):
+            output = (output + chunk)[-_MAX_BYTES:]
+        code = await process.wait()
+    except asyncio.CancelledError:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        raise
+    return code, output.decode("utf-8", "replace")
+
+
+# --- Consulting: a person is asked about the calls with which a run waits. The session is held meanwhile, so that no
+# other process continues it, and an answer that comes from elsewhere closes the question. Draws nothing and runs
+# nothing.
+
+_LOOK_SECONDS = 0.5
+"""How often the journal is asked whether a request still waits."""
+_DESTROYS = ("destructive", "privileged_admin", "financial")
+"""Risk classes of which a bare Enter allows none."""
+_ANSWERED = {"allow": "Allowed", "deny": "Denied"}
+
+
+class Consulting:
+    """The questions of one conversation."""
+
+    def __init__(
+        self, face: Face, journal: Journal, grants: Grants, notifier: Notifier, *, settings: Settings, options: Options
+    ) -> None:
+        self._face = face
+        self._journal = journal
+        self._grants = grants
+        self._notifier = notifier
+        self._settings = settings
+        self._options = options
+
+    async def ask_about(self, session: Session, approvals: Sequence[Approval]) -> None:
+        """Ask about each call that still waits, until all are answered or the person cancels the run.
+
+        Raises:
+            SessionHeld: Another process has the session.
+        """
+        lost = asyncio.Event()
+        await session.hold(on_lost=lost.set, on_message=lambda: None)
+        try:
+            for number, approval in enumerate(approvals, 1):
+                question = Question(
+                    approval=approval,
+                    rules=approval.rules,
+                    destroys=approval.effect == "unsafe" or approval.risk in _DESTROYS,
+                    number=number,
+                    total=len(approvals),
+                    covers=partial(self._grants.covers, call_id=approval.call_id),
+                )
+                if not await self._is_settled(session, question, lost):
+                    await session.cancel(by=person(self._options))
+                    return
+        finally:
+            await session.release()
+
+    async def _is_settled(self, session: Session, question: Question, lost: asyncio.Event) -> bool:
+        """Ask until the call is decided here or elsewhere; return False where the person wants the run to end."""
+        one = question.approval
+        if not await _waits(session, one):
+            self._face.tell(await self._ended(session, one))
+            return True
+        self._notifier.notify(f"a call to {one.tool} is waiting for you")
+        asking = asyncio.ensure_future(self._face.ask(question))
+        elsewhere = asyncio.ensure_future(self._elsewhere(session, one, lost))
+        try:
+            await asyncio.wait((asking, elsewhere), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            asking.cancel()
+            elsewhere.cancel()
+            await asyncio.wait((asking, elsewhere))
+        if asking.cancelled():
+            self._face.tell(elsewhere.result())
+            return True
+        self._notifier.attend()
+        answer = asking.result()
+        if answer is not None:
+            await self._record(session, question, answer)
+        return answer is not None
+
+    # --- what happens elsewhere
+
+    async def _elsewhere(self, session: Session, approval: Approval, lost: asyncio.Event) -> str:
+        """Wait until the request has been answered or withdrawn, and say by whom.
+
+        Raises:
+            SessionHeld: Another process has taken the session over: this one was suspended for too long.
+        """
+        while True:
+            await asyncio.sleep(_LOOK_SECONDS)
+            if lost.is_set():
+                raise SessionHeld(
+                    f"Session {session.id!r} was taken over by another process. To continue it here later: /resume {session.id}"
+                )
+            with suppress(JournalError):  # the store has failed: the person can still answer
+                if not await _waits(session, approval):
+                    return await self._ended(session, approval)
+
+    async def _ended(self, session: Session, approval: Approval) -> str:
+        """Say what has happened to a request, and who did it."""
+        for left in await self._journal.inbox(approval.session_id or session.id):
+            said = left.body
+            if left.kind == "answer" and said["approval_id"] == approval.id:
+                by = one_line(str(said["approved_by"]), 60)
+                edited = ", with other arguments" if "arguments" in said else ""
+                reason = f": {one_line(str(said['reason']), 200)}" if said["reason"] else ""
+                return f"{_ANSWERED[str(said['answer'])]} by {by} from elsewhere{edited}{reason}."
+        is_cancelled = any(left.kind == "cancel" for left in await self._journal.inbox(session.id))
+        return "The run was cancelled from elsewhere." if is_cancelled else "The request has been withdrawn."
+
+    # --- answers
+
+    async def _record(self, session: Session, question: Question, answer: Answer) -> None:
+        try:
+            await self._store(session, question, answer)
+        except ApprovalExpired:
+            self._face.tell("The request expired before you answered it. Here it is again.", is_bad=True)
+        except UnknownApproval:
+            ended = await self._ended(session, question.approval)
+            self._face.tell(f"Your answer came too late. {ended} Press Ctrl+C to stop the run.", is_bad=True)
+
+    async def _store(self, session: Session, question: Question, answer: Answer) -> None:
+        one, by = question.approval, person(self._options)
+        scope: Literal["call", "session", "rule"] = "call"
+        if answer.rules and answer.rules == one.rules:
+            scope = "session" if answer.scope == "session" else "rule"
+        await session.answer(
+            one.id, answer.answer, reason=answer.reason, arguments=answer.arguments, by=by, scope=scope
+        )
+        if answer.rules and scope == "call":  # the person has written them otherwise than they were offered
+            self._grants.add(*answer.rules, scope="user")
+        if answer.scope == "always":
+            for rule in answer.rules:
+                save_rule(rules_file(os.environ), self._settings.root, rule)
+        where = "folder" if answer.scope == "always" else "session"
+        rules = f" From now on in this {where}: {one_record(', '.join(answer.rules))}" if answer.rules else ""
+        self._face.tell(f"{_ANSWERED[answer.answer]} by {by}.{rules}")
+
+
+async def _waits(session: Session, approval: Approval) -> bool:
+    return any(one.id == approval.id for one in await session.approvals())
+
+
+# --- Chat: one conversation: what a person enters becomes tasks, messages for a run under way, answers and commands.
+# Draws nothing.
 
 _MODES = ("ask", "accept-edits", "plan")
 """Those that Shift+Tab goes through."""
@@ -498,3 +747,30 @@ class Chat:
         )
         kept = text if len(text) <= _SHELL_CHARS else f"{text[: _SHELL_CHARS // 2]}\n...\n{text[-_SHELL_CHARS // 2 :]}"
         self._shell_output += f"$ {command}\n{kept}\nexit code {code}\n"
+
+
+# --- Greeting: what a conversation begins with: where it stands, and what an earlier one left.
+
+
+async def greet(chat: Chat, face: Face) -> None:
+    """Say where the conversation stands, and what an earlier one left."""
+    settings = chat.settings
+    folder = one_line(str(settings.root.resolve()), 200)
+    face.tell(
+        f"treadle {version('treadle')} · {one_line(chat.model or '', 60)} · {folder}\n/help lists commands and keys."
+    )
+    for note in (*settings.notes, *guidance_of(settings).notes):
+        face.tell(f"note: {note}")
+    for warning in idle_rules(chat.agent) if chat.model else ():
+        face.tell(warning)
+    if not chat.session.messages:
+        return
+    if says := other_folder(chat.session, settings.root):
+        face.tell(f"note: {says}")
+    face.tell(f"Session {chat.session.id}: {counted(len(chat.session.messages), 'message')}.")
+    await recall(chat)
+    run = chat.session.state.run
+    if run is not None and run.phase in ("paused", "running"):
+        face.tell(
+            f"Its last run did not finish. /resume {chat.session.id[:8]} continues it; a new message starts a new task."
+        )

@@ -7,8 +7,8 @@ from typing import Any, Literal, Protocol
 
 from treadle import ConfigurationError
 from treadle.cli.output.text import one_line, one_record
-from treadle.cli.terminal.asking import CHOICES, Answer, Question, asker_of
 from treadle.cli.terminal.drawing import Drawing
+from treadle.cli.terminal.faces import CHOICES, Answer, Question, asker_of
 
 __all__ = ["Dialog"]
 

@@ -1,14 +1,151 @@
 """Faces: what a conversation needs of the place where a person sees it and types. Knows no library of terminals."""
 
-from typing import Protocol, TypeAlias
+import inspect
+from collections.abc import Awaitable, Callable, Sequence
+from decimal import Decimal
+from typing import Any, Literal, Protocol, TypeAlias
 
 import msgspec
 
-from treadle.cli.terminal.asking import Answer, Question
-from treadle.cli.terminal.board import Board, CallView, Item
-from treadle.cli.terminal.standing import Standing
+from treadle import Approval, Budget, CheckedCall, ConfigurationError, Decision, Session, allow, open_session
+from treadle.cli.input.settings import Settings
+from treadle.cli.origins import folder_of, is_same_folder
+from treadle.cli.output.terminal import Terminal
+from treadle.cli.output.text import counted, one_line, shown_call, shown_name, shown_time
+from treadle.cli.sessions import UNREADABLE
+from treadle.cli.terminal.board import Board, CallView, Item, Said
+from treadle.events import MessageAdded, ModelFinished
+from treadle.ports import Journal, Policy, SessionInfo, SessionView
 
-__all__ = ["Cleared", "Ended", "Entry", "Face", "Interrupted", "ModeCycled", "Typed", "Unfolded"]
+__all__ = [
+    "CHOICES",
+    "Answer",
+    "Choice",
+    "Cleared",
+    "Ended",
+    "Entry",
+    "Face",
+    "Grants",
+    "Interrupted",
+    "ModeCycled",
+    "Question",
+    "Standing",
+    "Typed",
+    "Unfolded",
+    "asker_of",
+    "recall",
+    "sessions_to_resume",
+]
+
+
+# --- Standing: where a conversation stands: model, mode, context, cost and steps, each beside its limit. Draws nothing.
+
+
+class Standing(msgspec.Struct, kw_only=True):
+    """What the status line tells, most important first."""
+
+    model: str = ""
+    mode: str = "ask"
+    context_tokens: int = 0
+    """Of the last request and its answer."""
+    window: int | None = None
+    """Of the model; None where nobody knows."""
+    cost: Decimal | None = Decimal(0)
+    """None for a model without a price."""
+    turns: int = 0
+    budget: Budget = Budget()
+
+    def parts(self) -> list[str]:
+        """Return what is shown, one part for each thing."""
+        return [one_line(self.model, 40), self.mode, self._context(), self._cost(), self._steps()]
+
+    def line(self, width: int, *, hint: str = "") -> str:
+        """Return one line that fits: of what does not, the last parts are left out, but never model and mode."""
+        kept = self.parts()
+        while len(kept) > 2 and len(" · ".join([*kept, *([hint] if hint else [])])) > width:
+            kept.pop(-2 if len(kept) > 3 else -1)
+        line = " · ".join([*kept, *([hint] if hint else [])])
+        return line if len(line) <= width else " · ".join(kept)[:width]
+
+    def _context(self) -> str:
+        if self.window is None:
+            return f"context {_thousands(self.context_tokens)}"
+        share = 100 * self.context_tokens / self.window
+        return f"context {share:.0f} % of {_thousands(self.window)}"
+
+    def _cost(self) -> str:
+        if self.cost is None:
+            return "cost unknown"
+        limit = self.budget.max_total_cost
+        return f"${self.cost:.4f}" + ("" if limit is None else f" of ${Decimal(str(limit)):.2f}")
+
+    def _steps(self) -> str:
+        limit = self.budget.max_model_turns
+        return f"step {self.turns}" + ("" if limit is None else f" of {limit}")
+
+
+def _thousands(tokens: int) -> str:
+    return str(tokens) if tokens < 1000 else f"{tokens / 1000:.0f}k"
+
+
+# --- Asking: the question whether a call may run, and the answers that a person can give to it. Draws nothing and
+# records nothing.
+
+Scope: TypeAlias = Literal["once", "session", "always"]
+Purpose: TypeAlias = Literal["message", "rule", "arguments", "reason"]
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """What a person has answered."""
+
+    answer: Literal["allow", "deny"]
+    reason: str = ""
+    arguments: dict[str, Any] | None = None
+    """In place of the model's."""
+    rules: tuple[str, ...] = ()
+    """The rules that allow such calls from now on; empty for this one call."""
+    scope: Scope = "once"
+
+
+class Question(msgspec.Struct, kw_only=True):
+    """A call that waits for a person."""
+
+    approval: Approval
+    rules: tuple[str, ...]
+    """The rules that are suggested; empty where none fits."""
+    destroys: bool = True
+    """Whether it may destroy something: then the answer to a bare Enter is no."""
+    number: int = 1
+    total: int = 1
+    covers: Callable[[tuple[str, ...]], Awaitable[str]]
+    """Say what rules would cover. Raises ConfigurationError for one that is invalid."""
+
+
+class Choice(msgspec.Struct, frozen=True):
+    """One key of the question."""
+
+    key: str
+    says: str
+
+
+CHOICES = (
+    Choice("y", "yes, once"),
+    Choice("a", "yes, and do not ask again in this session for {rules}"),
+    Choice("p", "yes, and save a rule for this folder"),
+    Choice("e", "edit the arguments first"),
+    Choice("n", "no"),
+    Choice("r", "no, with a reason"),
+    Choice("v", "show the whole call"),
+)
+"""The keys, in the order in which they are shown."""
+
+
+def asker_of(approval: Approval) -> str:
+    """Return which agent below the run has made the call, such as ` of clerk`; empty for the run's own."""
+    return f" of {' > '.join(map(shown_name, approval.path))}" if approval.path else ""
+
+
+# --- Faces: what a conversation needs of the place where a person sees it and types. Knows no library of terminals.
 
 
 class Typed(msgspec.Struct, frozen=True):
@@ -102,3 +239,136 @@ class Face(Protocol):
     def refresh(self) -> None:
         """Show again what may have changed."""
         ...
+
+
+# --- Grants: rules that a person has written at a question, and what a rule would cover. Records nothing.
+
+_MAX_CALLS = 200
+"""Calls that are kept, to say which of them a rule would have covered."""
+
+
+class Grants:
+    """A policy that grows while a conversation continues. Denials stand before it."""
+
+    def __init__(self) -> None:
+        self.rules: list[str] = []
+        """What was allowed in this conversation beside the rules that requests offer, in order."""
+        self._policies: list[Policy] = []
+        self._calls: dict[str, tuple[CheckedCall, SessionView]] = {}
+
+    async def decide(self, call: CheckedCall, session: SessionView) -> Decision | None:
+        self._calls.pop(call.id, None)
+        self._calls[call.id] = (call, session)
+        while len(self._calls) > _MAX_CALLS:
+            del self._calls[next(iter(self._calls))]
+        for policy in self._policies:
+            if (decision := await _opinion(policy, call, session)) is not None:
+                return decision
+        return None
+
+    def add(self, *rules: str, scope: str) -> None:
+        """Allow from now on what rules name.
+
+        Raises:
+            ConfigurationError: One is not a rule.
+        """
+        self._policies.append(allow(*rules, scope=scope))
+        self.rules += rules
+
+    def clear(self) -> None:
+        """Forget what was allowed for the session."""
+        self.rules.clear()
+        self._policies.clear()
+        self._calls.clear()
+
+    async def covers(self, rules: Sequence[str], call_id: str) -> str:
+        """Say in one sentence which calls of this conversation rules would cover, first of all the one that is asked about.
+
+        Raises:
+            ConfigurationError: One is not a rule, or they do not cover that call.
+        """
+        policy = allow(*rules)
+        seen = [one for key, one in self._calls.items() if key != call_id]
+        covered = [call for call, view in seen if await _opinion(policy, call, view) is not None]
+        asked = self._calls.get(call_id)
+        if asked is not None and await _opinion(policy, *asked) is None:
+            shown = ", ".join(rules)
+            raise ConfigurationError(f"{shown} does not cover this call, which would be asked about again.")
+        examples = ", ".join(dict.fromkeys(shown_call(one.name, one.arguments) for one in covered[:3]))
+        others = f" and {counted(len(covered), 'earlier call')}, such as {examples}" if covered else ""
+        return f"Covers this call{others}."
+
+
+async def _opinion(policy: Policy, call: CheckedCall, session: SessionView) -> Decision | None:
+    answer = policy.decide(call, session)
+    return await answer if inspect.isawaitable(answer) else answer
+
+
+# --- Recalling: what a person is shown of sessions that they come back to: the list of them, and the last exchange of
+# one.
+
+_LISTED = 12
+_ANSWER_LINES = 12
+_ANSWER_CHARS = 1_500
+
+
+class Conversation(Protocol):
+    """What is recalled: see `Chat`."""
+
+    face: Face
+    journal: Journal
+    session: Session
+    settings: Settings
+    terminal: Terminal
+
+
+async def recall(chat: Conversation) -> None:
+    """Show the last exchange of the session, shortened, and how much of the model's context it fills."""
+    session, redactor = chat.session, chat.terminal.redactor
+    seen = set(session.state.message_seqs)
+    events = [event for event in await session.events() if event.seq in seen]
+    asked = [event for event in events if isinstance(event, MessageAdded) and event.source == "task"]
+    answers = [event for event in events if isinstance(event, ModelFinished)]
+    if answers:
+        usage = answers[-1].usage
+        chat.face.standing.context_tokens = usage.input_tokens + usage.output_tokens
+        chat.face.refresh()
+    if not asked:
+        return
+    chat.face.tell(f"You: {one_line(redactor.text(asked[-1].message.text), 300)}")
+    said = [one.message.text for one in answers if one.seq > asked[-1].seq and one.message.text.strip()]
+    if said:
+        chat.face.show(Said(_shortened(redactor.text(said[-1]))))
+
+
+def _shortened(text: str) -> str:
+    lines = text.strip().split("\n")
+    kept = "\n".join(lines[:_ANSWER_LINES])[:_ANSWER_CHARS]
+    return kept if len(kept) == len(text.strip()) else f"{kept} ..."
+
+
+async def sessions_to_resume(chat: Conversation) -> list[str]:
+    """Return a line for each session that can be continued here, the last changed first, with its folder where it is another one."""
+    lines: list[str] = []
+    more = 0
+    for info in await chat.journal.sessions():
+        if info.status == "deleted" or info.phase == "queued" or info.id == chat.session.id:
+            continue
+        if len(lines) == _LISTED:
+            more += 1
+        elif (where := await _place(chat, info)) is not None:
+            task = one_line(info.task, 50)
+            lines.append(f"  {info.id}  {shown_time(info.updated_at)}  {info.phase:<9} {task}{where}")
+    return [*lines, *([f"  ... {more} more: `treadle sessions`"] if more else [])]
+
+
+async def _place(chat: Conversation, info: SessionInfo) -> str | None:
+    """Return where a session works, where that is not here; None for one that carries out a call of another."""
+    try:
+        async with open_session(chat.journal, id=info.id) as session:
+            folder, is_own = folder_of(session), session.state.caller is None
+    except UNREADABLE:  # to continue it will say what is wrong
+        return ""
+    if not is_own:
+        return None
+    return f"  in {one_line(folder, 200)}" if folder and not is_same_folder(folder, chat.settings.root) else ""

@@ -7,11 +7,9 @@ from treadle.cli.input.options import Options
 from treadle.cli.input.places import user_config
 from treadle.cli.input.settings import Settings
 from treadle.cli.output.terminal import Terminal
-from treadle.cli.terminal.chat import Chat
-from treadle.cli.terminal.completing import Completing
+from treadle.cli.terminal.chat import Chat, greet
 from treadle.cli.terminal.drawing import Drawing
-from treadle.cli.terminal.greeting import greet
-from treadle.cli.terminal.screen import Screen
+from treadle.cli.terminal.screen import Completing, Screen
 from treadle.cli.terminal.slash import COMMANDS
 from treadle.ports import Journal
 

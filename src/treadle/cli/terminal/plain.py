@@ -14,13 +14,9 @@ from treadle.cli.input.options import Options
 from treadle.cli.input.settings import Settings
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import one_line, one_record, shown_call
-from treadle.cli.terminal.asking import CHOICES, Answer, Question, asker_of
-from treadle.cli.terminal.board import Board, CallView, Group, Item, Note, Said
-from treadle.cli.terminal.chat import Chat
-from treadle.cli.terminal.faces import Ended, Entry, Interrupted, Typed
-from treadle.cli.terminal.greeting import greet
-from treadle.cli.terminal.results import shown_result
-from treadle.cli.terminal.standing import Standing
+from treadle.cli.terminal.board import Board, CallView, Group, Item, Note, Said, shown_result
+from treadle.cli.terminal.chat import Chat, greet
+from treadle.cli.terminal.faces import CHOICES, Answer, Ended, Entry, Interrupted, Question, Standing, Typed, asker_of
 from treadle.ports import Journal
 
 __all__ = ["talk"]

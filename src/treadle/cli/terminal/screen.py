@@ -3,23 +3,33 @@ question, the line where the person types, and the status. Decides nothing.
 """
 
 import asyncio
+import fcntl
 import os
 import re
 import signal
+import struct
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+import termios
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
+from itertools import islice
 from pathlib import Path
-from typing import TextIO
+from typing import Any, Protocol, TextIO
 
-from prompt_toolkit.application import Application
+from prompt_toolkit.application import Application, get_app
 from prompt_toolkit.application.run_in_terminal import run_in_terminal
 from prompt_toolkit.buffer import Buffer
-from prompt_toolkit.completion import Completer
+from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.data_structures import Size
-from prompt_toolkit.filters import Condition
+from prompt_toolkit.document import Document
+from prompt_toolkit.filters import Condition, is_searching
 from prompt_toolkit.formatted_text import ANSI, StyleAndTextTuples, to_formatted_text
+from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.input import create_input
+from prompt_toolkit.input.ansi_escape_sequences import ANSI_SEQUENCES
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.keys import Keys
 from prompt_toolkit.layout import BufferControl, ConditionalContainer, FormattedTextControl, HSplit, Layout, Window
 from prompt_toolkit.layout.containers import AnyContainer
 from prompt_toolkit.layout.dimension import Dimension
@@ -28,21 +38,362 @@ from prompt_toolkit.output.vt100 import Vt100_Output
 from prompt_toolkit.styles import Style
 from prompt_toolkit.widgets import SearchToolbar
 
-from treadle.cli.output.paging import pager_command, show_in_pager
-from treadle.cli.output.terminal import Terminal
+from treadle.cli.output.terminal import Terminal, pager_command, show_in_pager
 from treadle.cli.output.text import printable
-from treadle.cli.terminal.asking import Answer, Question
 from treadle.cli.terminal.board import Board, CallView, Group, Item, Note, Said
 from treadle.cli.terminal.dialog import Dialog
 from treadle.cli.terminal.drawing import Drawing
-from treadle.cli.terminal.entered import entered_before
-from treadle.cli.terminal.faces import Ended, Entry, Typed
-from treadle.cli.terminal.keys import EXTENDED_KEYS_OFF, EXTENDED_KEYS_ON, bindings, learn_shift_enter
-from treadle.cli.terminal.pastes import Pastes
-from treadle.cli.terminal.standing import Standing
-from treadle.cli.terminal.typed_ahead import keep_enter, lines_typed_ahead, restore
+from treadle.cli.terminal.faces import (
+    Answer,
+    Cleared,
+    Ended,
+    Entry,
+    Interrupted,
+    ModeCycled,
+    Question,
+    Standing,
+    Typed,
+    Unfolded,
+)
 
-__all__ = ["Screen"]
+__all__ = [
+    "EXTENDED_KEYS_OFF",
+    "EXTENDED_KEYS_ON",
+    "Completing",
+    "Pastes",
+    "Screen",
+    "bindings",
+    "entered_before",
+    "keep_enter",
+    "learn_shift_enter",
+    "lines_typed_ahead",
+    "restore",
+]
+
+
+# --- Pastes: long texts that a person pastes, each shown as a note in its place and sent whole. Draws nothing.
+
+_LONG_CHARS = 2_000
+_LONG_LINES = 30
+
+
+class Pastes:
+    """What was pasted in one conversation, by its note.
+
+    Example:
+        >>> pastes = Pastes()
+        >>> pastes.note("x" * 5000)
+        '[pasted 5,000 characters]'
+        >>> pastes.whole("Look: [pasted 5,000 characters]") == "Look: " + "x" * 5000
+        True
+    """
+
+    def __init__(self) -> None:
+        self._texts: dict[str, str] = {}
+
+    def note(self, text: str) -> str:
+        """Return what stands for a paste in the input line: a short one is shown as it is."""
+        if len(text) <= _LONG_CHARS and text.count("\n") < _LONG_LINES:
+            return text
+        known = next((note for note, one in self._texts.items() if one == text), None)
+        if known is not None:
+            return known
+        note = says = f"[pasted {len(text):,} characters]"
+        number = 1
+        while note in self._texts:
+            number += 1
+            note = f"{says[:-1]}, number {number}]"
+        self._texts[note] = text
+        return note
+
+    def whole(self, text: str) -> str:
+        """Return a text with each paste in place of its note."""
+        return self._replaced(text, self._texts)
+
+    def shown(self, text: str) -> str:
+        """Return a text with the note of each paste in its place."""
+        return self._replaced(text, {one: note for note, one in self._texts.items()})
+
+    def note_before(self, text: str) -> str:
+        """Return the note with which a text ends; nothing where it ends otherwise."""
+        return next((note for note in self._texts if text.endswith(note)), "")
+
+    def _replaced(self, text: str, by: dict[str, str]) -> str:
+        if not by:
+            return text
+        longest_first = sorted(by, key=len, reverse=True)
+        return re.sub("|".join(map(re.escape, longest_first)), lambda found: by[found[0]], text)
+
+
+# --- Keys: what each key does in a conversation. Draws nothing.
+
+# A terminal that knows this tells Shift+Enter from Enter; the others pass over it.
+EXTENDED_KEYS_ON = "\x1b[>4;1m"
+EXTENDED_KEYS_OFF = "\x1b[>4;0m"
+_SHIFT_ENTER = ("\x1b[27;2;13~", "\x1b[13;2u", "\x1bOM")
+
+
+_BURST_LINES = 2
+"""So many lines that have arrived behind a key are a paste which the terminal does not mark as one."""
+_BURST_KEYS = 30
+_BURST_SECONDS = 0.3
+"""A paste continues while its keys follow each other as fast as that: it is read in pieces."""
+
+
+class _Burst:
+    """Whether keys arrive as nobody types them."""
+
+    def __init__(self) -> None:
+        self._until = float("-inf")
+
+    def continues(self, event: KeyPressEvent) -> bool:
+        now, behind = time.monotonic(), event.app.key_processor.input_queue
+        lines = sum(one.key in (Keys.ControlM, Keys.ControlJ) for one in behind)
+        if now < self._until or lines >= _BURST_LINES or len(behind) >= _BURST_KEYS:
+            self._until = now + _BURST_SECONDS
+        return now < self._until
+
+
+class Desk(Protocol):
+    """What keys act on: see `Screen`."""
+
+    buffer: Buffer
+    pastes: Pastes
+
+    @property
+    def dialog(self) -> Dialog | None: ...
+
+    @property
+    def is_busy(self) -> bool: ...
+
+    def accept(self) -> None: ...
+
+    def enter(self, entry: Entry) -> None: ...
+
+
+def learn_shift_enter() -> None:
+    """Have the forms in which terminals send Shift+Enter read as Ctrl+J."""
+    for form in _SHIFT_ENTER:
+        ANSI_SEQUENCES[form] = Keys.ControlJ
+
+
+def bindings(screen: Desk) -> KeyBindings:
+    """Return what the keys do, beside the usual ones of a line editor."""
+    keys, burst = KeyBindings(), _Burst()
+    _typing(keys, screen, burst)
+    _acting(keys, screen)
+    _answering(keys, screen, burst)
+    return keys
+
+
+def _typing(keys: KeyBindings, screen: Desk, burst: _Burst) -> None:
+    @keys.add("enter", filter=~is_searching)
+    def accept(event: KeyPressEvent) -> None:
+        state = screen.buffer.complete_state
+        if state is not None and state.current_completion is not None:
+            screen.buffer.apply_completion(state.current_completion)
+        elif burst.continues(event):  # a line of a paste is not a message of its own
+            screen.buffer.newline(copy_margin=False)
+        else:
+            screen.accept()
+
+    @keys.add("c-j")
+    @keys.add("escape", "enter")
+    def new_line(event: KeyPressEvent) -> None:
+        screen.buffer.newline(copy_margin=False)
+
+    @keys.add(Keys.BracketedPaste)
+    def paste(event: KeyPressEvent) -> None:
+        text = event.data.replace("\r\n", "\n").replace("\r", "\n")
+        screen.buffer.insert_text(text if screen.dialog is not None else screen.pastes.note(text))
+
+    ends_with_note = Condition(lambda: bool(screen.pastes.note_before(screen.buffer.document.text_before_cursor)))
+
+    @keys.add("backspace", filter=ends_with_note & ~is_searching)
+    def delete_note(event: KeyPressEvent) -> None:
+        """Delete a note as a whole: half of one would be sent as it stands."""
+        buffer = screen.buffer
+        buffer.delete_before_cursor(len(screen.pastes.note_before(buffer.document.text_before_cursor)))
+
+    @keys.add("tab")
+    def complete(event: KeyPressEvent) -> None:
+        buffer = screen.buffer
+        found = list(buffer.completer.get_completions(buffer.document, CompleteEvent(completion_requested=True)))
+        if len(found) == 1:
+            buffer.apply_completion(found[0])
+        elif buffer.complete_state is not None:
+            buffer.complete_next()
+        else:
+            buffer.start_completion(select_first=True)
+
+
+def _acting(keys: KeyBindings, screen: Desk) -> None:  # noqa: C901 - one small function for each key
+    @keys.add("escape", filter=~is_searching)
+    def interrupt(event: KeyPressEvent) -> None:
+        if screen.dialog is not None:
+            screen.dialog.back()
+        elif screen.buffer.complete_state is not None:
+            screen.buffer.cancel_completion()
+        elif screen.is_busy:
+            screen.enter(Interrupted())
+
+    @keys.add("c-c", eager=True)
+    def cancel(event: KeyPressEvent) -> None:
+        if screen.dialog is not None:
+            screen.dialog.interrupt()
+        elif screen.buffer.text:
+            screen.buffer.reset()
+            screen.enter(Cleared())
+        else:
+            screen.enter(Interrupted(is_insistent=True))
+
+    @keys.add("c-d", filter=Condition(lambda: not screen.buffer.text), eager=True)
+    def end(event: KeyPressEvent) -> None:
+        screen.enter(Ended())  # a question stays open: whoever resumes the session is asked again
+
+    @keys.add("s-tab", eager=True)
+    def cycle(event: KeyPressEvent) -> None:
+        screen.enter(ModeCycled())
+
+    @keys.add("c-o", eager=True)
+    def unfold(event: KeyPressEvent) -> None:
+        screen.enter(Unfolded())
+
+    @keys.add("c-z", eager=True)
+    def suspend(event: KeyPressEvent) -> None:
+        get_app().suspend_to_background()
+
+
+def _answering(keys: KeyBindings, screen: Desk, burst: _Burst) -> None:
+    is_choosing = Condition(lambda: screen.dialog is not None and screen.dialog.is_choosing)
+
+    @keys.add(Keys.Any, filter=is_choosing, eager=True)
+    @keys.add("enter", filter=is_choosing, eager=True)
+    def choose(event: KeyPressEvent) -> None:
+        assert screen.dialog is not None
+        pressed = event.key_sequence[0]
+        if burst.continues(event):
+            return
+        if pressed.key in (Keys.ControlM, Keys.Enter):
+            screen.dialog.choose("")
+        elif pressed.key is Keys.Escape:
+            screen.dialog.back()
+        elif not isinstance(pressed.key, Keys):
+            screen.dialog.choose(pressed.data)
+
+    @keys.add(Keys.BracketedPaste, filter=is_choosing, eager=True)
+    def ignore(event: KeyPressEvent) -> None:
+        """A paste answers no question."""
+
+
+# --- Typed ahead: whole lines that a person typed before the program could read single keys. Waits for nothing.
+
+_MOST = 100
+
+
+def keep_enter(descriptor: int) -> list[Any] | None:
+    """Have Enter stay what it is from now on; return the earlier settings of the terminal, None without a terminal.
+
+    In its line mode a terminal makes a line feed of each Enter, which is another key once single keys are read.
+    """
+    try:
+        before: list[Any] = termios.tcgetattr(descriptor)
+        termios.tcsetattr(descriptor, termios.TCSANOW, [before[0] & ~termios.ICRNL, *before[1:]])
+    except termios.error:
+        return None
+    return before
+
+
+def restore(descriptor: int, before: list[Any] | None) -> None:
+    """Set the terminal as it was."""
+    if before is not None:
+        with suppress(termios.error):
+            termios.tcsetattr(descriptor, termios.TCSANOW, before)
+
+
+def lines_typed_ahead(descriptor: int) -> list[str]:
+    """Return the lines that wait at a terminal in its line mode, without blank ones; nothing without a terminal.
+
+    In this mode the terminal hands out one line at a time.
+    """
+    lines: list[str] = []
+    try:
+        while len(lines) < _MOST and _waiting(descriptor):
+            lines.append(os.read(descriptor, 65536).decode("utf-8", "replace").rstrip("\n"))
+    except OSError:  # the terminal is gone: whoever reads next reports it
+        pass
+    return [line for line in lines if line.strip()]
+
+
+def _waiting(descriptor: int) -> int:
+    """Return how many bytes can be read at once."""
+    if not os.isatty(descriptor) or not termios.tcgetattr(descriptor)[3] & termios.ICANON:
+        return 0
+    found: int = struct.unpack("i", fcntl.ioctl(descriptor, termios.FIONREAD, b"\0\0\0\0"))[0]
+    return found
+
+
+# --- Entered: what a person entered before, in this conversation and, by a file, in earlier ones. It stays small,
+# whatever was pasted.
+
+_KEPT_CHARS = 20_000
+"""A longer message is not kept for later conversations."""
+_MAX_BYTES = 1_000_000
+_KEPT_BYTES = 500_000
+"""What stays of a file that has become larger than the most: its end."""
+
+
+def entered_before(path: Path | None, pastes: Pastes) -> History:
+    """Return what is recalled in a conversation. A long paste is recalled as its note, and sent whole.
+
+    Args:
+        path: The file that keeps it for later conversations; None to keep nothing.
+    """
+    if path is None:
+        return InMemoryHistory()
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600))
+        _shorten(path)
+    except OSError:  # it is a comfort, and no reason to refuse
+        return InMemoryHistory()
+    return _Entered(path, pastes)
+
+
+class _Entered(FileHistory):
+    def __init__(self, path: Path, pastes: Pastes) -> None:
+        super().__init__(str(path))
+        self._pastes = pastes
+
+    def load_history_strings(self) -> Iterable[str]:
+        try:
+            return [self._pastes.note(one) for one in super().load_history_strings()]
+        except OSError:
+            return []
+
+    def store_string(self, string: str) -> None:
+        whole = self._pastes.whole(string)
+        if len(whole) <= _KEPT_CHARS:
+            with suppress(OSError):  # the disk is full, or the folder gone: the message is sent anyway
+                super().store_string(whole)
+
+
+def _shorten(path: Path) -> None:
+    """Keep the end of a file that has become large, from the beginning of an entry on."""
+    if path.stat().st_size <= _MAX_BYTES:
+        return
+    end = path.read_bytes()[-_KEPT_BYTES:]
+    shorter = path.with_name(f"{path.name}.{os.getpid()}")
+    try:
+        shorter.touch(0o600)
+        shorter.write_bytes(end[max(end.find(b"\n# "), 0) :])
+        shorter.replace(path)
+    finally:
+        shorter.unlink(missing_ok=True)
+
+
+# --- Screen: the terminal of a conversation: what is whole goes up into the scrollback, and below it stand what still
+# changes, the question, the line where the person types, and the status. Decides nothing.
 
 _FRAME_SECONDS = 0.1
 _PAGED_LINES = 400
@@ -400,3 +751,44 @@ def _size_of(out: TextIO) -> Size:
 
 async def _awaited(waited: Awaitable[None]) -> None:
     await waited
+
+
+# --- Completing: what completes while a person types: `/` commands and `@` paths. Reads folders, and no file.
+
+_MAX_NAMES = 1000
+
+
+class Completing(Completer):
+    """Completes `/` commands and `@` paths.
+
+    Args:
+        commands: What each command does, by its name without `/`.
+    """
+
+    def __init__(self, commands: Mapping[str, str], root: Path) -> None:
+        self._commands = commands
+        self._root = root
+
+    def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
+        """Yield what the word before the cursor may become."""
+        before = document.text_before_cursor
+        if before.startswith("/") and not any(blank in before for blank in (" ", "\n")):
+            for name, says in self._commands.items():
+                if name.startswith(before[1:]):
+                    yield Completion(f"/{name}", -len(before), display_meta=says)
+            return
+        word = re.split(r"\s", before)[-1]
+        if word.startswith("@"):
+            for path in self._paths(word[1:]):
+                yield Completion(path, 1 - len(word))
+
+    def _paths(self, typed: str) -> Iterator[str]:
+        folder, slash, start = typed.rpartition("/")
+        try:
+            with os.scandir(self._root / folder) as found:
+                entries = sorted(islice(found, _MAX_NAMES), key=lambda one: (one.name.startswith("."), one.name))
+        except (OSError, ValueError):
+            return
+        for one in entries:
+            if one.name.startswith(start) and (start.startswith(".") or not one.name.startswith(".")):
+                yield f"{folder}{slash}{one.name}" + ("/" if one.is_dir() else "")

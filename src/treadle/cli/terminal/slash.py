@@ -21,11 +21,8 @@ from treadle.cli.origins import other_folder
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import counted, one_line
 from treadle.cli.output.transcript import form_of, page_of
-from treadle.cli.session_record import described
-from treadle.cli.sessions import find_session, person
-from treadle.cli.terminal.faces import Ended, Face
-from treadle.cli.terminal.grants import Grants
-from treadle.cli.terminal.recalling import recall, sessions_to_resume
+from treadle.cli.sessions import described, find_session, person
+from treadle.cli.terminal.faces import Ended, Face, Grants, recall, sessions_to_resume
 from treadle.events import MessageAdded, RunStarted
 from treadle.ports import Journal
 

@@ -8,21 +8,17 @@ from typing import Literal
 import msgspec
 
 from treadle.budgets import Spent
-from treadle.context.zones import Zones
+from treadle.context.compilers import Zones
 from treadle.engine.interrupts import Interrupt
-from treadle.engine.model_calls.answers import MAX_CONTINUATIONS, ignored_choice_stop
-from treadle.engine.model_calls.purse import Purse
-from treadle.engine.model_calls.requests import Requests
+from treadle.engine.model_calls.purse import Purse, count_tokens, encodable, format_cost
+from treadle.engine.model_calls.requests import MAX_CONTINUATIONS, Requests, ignored_choice_stop
 from treadle.engine.model_calls.response import ResponseCollector
-from treadle.engine.model_calls.texts import encodable
-from treadle.engine.model_calls.usage import count_tokens, format_cost
 from treadle.engine.rules.endings import limit_stop, unstarted_calls_stop
-from treadle.engine.rules.retries import model_wait_seconds, retry_after_note
-from treadle.engine.spec import AgentSpec
+from treadle.engine.rules.failures import model_wait_seconds, retry_after_note
+from treadle.engine.spec import AgentSpec, show_request
 from treadle.engine.tool_calls import refusals
-from treadle.engine.tool_calls.batch import Proposal
+from treadle.engine.tool_calls.checking import Proposal
 from treadle.engine.tool_calls.early import EarlyCalls
-from treadle.engine.traces import show_request
 from treadle.errors import ContextOverflow, IncompleteStream, ModelError, shown
 from treadle.events import ModelFailed, ModelFinished, ModelStarted
 from treadle.messages import Finish

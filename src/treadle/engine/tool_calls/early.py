@@ -9,13 +9,11 @@ from functools import partial
 from types import TracebackType
 from typing import Self
 
-from treadle.engine.rules.progress import Progress
-from treadle.engine.rules.scheduling import claims_alone
-from treadle.engine.rules.tries import Tries
+from treadle.engine.rules.bounds import claims_alone
+from treadle.engine.rules.tries import Progress, Tries
 from treadle.engine.tool_calls import refusals
 from treadle.engine.tool_calls.attempts import Attempts
-from treadle.engine.tool_calls.checking import Checked, Checker, Decided
-from treadle.engine.tool_calls.finishing import Finisher
+from treadle.engine.tool_calls.checking import Checked, Checker, Decided, Finisher
 from treadle.engine.tool_calls.invocation import Held
 from treadle.events import AnyEvent, ModelDiscarded
 from treadle.messages import ToolCall

@@ -4,36 +4,373 @@ Invariant: every call of the batch ends in exactly one `tool.finished`, or waits
 """
 
 import asyncio
-from collections.abc import Sequence
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
+from math import inf
+from typing import Any
 
 import msgspec
 
+from treadle.budgets import Meter
+from treadle.canonical import find_unencodable
 from treadle.engine.interrupts import Interrupt
-from treadle.engine.rules.scheduling import group
+from treadle.engine.offering import Offering
+from treadle.engine.rules.bounds import group, named_resources
+from treadle.engine.rules.endings import failure_stop, interrupted_stop, lacking_stop
+from treadle.engine.rules.failures import contained, pass_interrupts
+from treadle.engine.rules.tries import Progress, Tries, todos_reminder
+from treadle.engine.spec import CancelSiblings, DoneWhen, OnFailure
 from treadle.engine.tool_calls import refusals
 from treadle.engine.tool_calls.attempts import Attempts
-from treadle.engine.tool_calls.batch import Batch, Plan
-from treadle.engine.tool_calls.conditions import Conditions
+from treadle.engine.tool_calls.checking import Batch, Checker, Decided, Finisher, Plan, Refused
 from treadle.engine.tool_calls.early import EarlyCalls
-from treadle.engine.tool_calls.finishing import Finisher
 from treadle.engine.tool_calls.invocation import Held
 from treadle.engine.tool_calls.planning import Planner
 from treadle.engine.tool_calls.recovery import Recovery
-from treadle.engine.tool_calls.siblings import Siblings
-from treadle.errors import IntentNotStored
-from treadle.events import AnyEvent, CallDecided, RepeatNoticed, ToolResumed, ToolStarted, ToolSuspended
-from treadle.messages import ToolCall
+from treadle.errors import ConfigurationError, IntentNotStored, shown
+from treadle.events import (
+    ActionDecided,
+    AnyEvent,
+    BudgetWarned,
+    CallDecided,
+    MessageAdded,
+    RepeatNoticed,
+    ToolResumed,
+    ToolStarted,
+    ToolSuspended,
+)
+from treadle.messages import ToolCall, user_message
+from treadle.permissions import consent
+from treadle.ports import CheckView, Decision, DecisionKind
 from treadle.redaction import redacted_logger
 from treadle.sessions.ledger import Ledger
-from treadle.sessions.settling import abandoned, end_children, may_have_acted, unknown_outcome
-from treadle.state import CallState, Suspended
-from treadle.stops import Stop, StopReason
-from treadle.tools import CheckedCall, Effect, ToolResult
+from treadle.sessions.maintenance import abandoned, end_children, may_have_acted, unknown_outcome
+from treadle.state import CallState, SessionState, Suspended
+from treadle.stops import LimitReached, Stop, StopReason, merged
+from treadle.tools import CallStatus, CheckedCall, Done, Effect, JsonObject, Tool, ToolResult
+from treadle.tools.results import TOOL_UNAVAILABLE
 
-__all__ = ["Execution"]
+__all__ = ["Actions", "Conditions", "DoneCondition", "Execution", "Reminders", "Siblings"]
+
+
+# --- Siblings: what the failure of one call means for the others of its response. Ends nothing by itself; makes no
+# result but theirs.
+
+
+class Siblings:
+    """The calls of one response, as far as one matters to another. Begins anew with each response.
+
+    Args:
+        policy: `on_unsafe_error`: a call that acts and ends with an error cancels the others; `never`: none does.
+    """
+
+    def __init__(self, policy: CancelSiblings) -> None:
+        self._policy = policy
+        self._broken: dict[str, CheckedCall] = {}  # resources that a failed call was to write
+        self._culprit: CheckedCall | None = None
+        self._reads: dict[str, asyncio.Task[ToolResult]] = {}  # that are under way, by call id
+
+    def begin(self) -> None:
+        """Forget the response before."""
+        self._broken, self._culprit = {}, None
+
+    def finished(self, call: CheckedCall, result: ToolResult) -> None:
+        """Take note of a call's end. Where the policy says so, reads that are under way are cut off."""
+        if not result.is_error or call.effect.is_read:
+            return
+        self._breaks(call, call)
+        if self._policy == "on_unsafe_error" and self._culprit is None:
+            self._culprit = call
+            for task in self._reads.values():
+                task.cancel()
+
+    def refusal(self, call: CheckedCall) -> ToolResult | None:
+        """Return the result of a call that may not start because another one failed; None where it may."""
+        if self._culprit is not None:
+            return refusals.sibling_failed(call, self._culprit)
+        needed = next((self._broken[name] for name in _named(call) if name in self._broken), None)
+        if needed is None:
+            return None
+        if not call.effect.is_read:
+            self._breaks(call, needed)
+        return refusals.prerequisite_failed(call, needed)
+
+    def _breaks(self, call: CheckedCall, first: CheckedCall) -> None:
+        written = (name for name, mode in _named(call).items() if mode == "write" and name != "*")
+        self._broken.update((name, self._broken.get(name, first)) for name in written)
+
+    async def watched(self, call: CheckedCall, task: "asyncio.Task[ToolResult]") -> ToolResult:
+        """Wait for a read that may be cut off because a sibling fails; return what it is told then."""
+        with self._watching(call, task):
+            try:
+                return await task
+            except asyncio.CancelledError:
+                current = asyncio.current_task()
+                if self._culprit is None or (current is not None and current.cancelling()):
+                    raise  # the read is cancelled too: whoever is cancelled while it waits for a task cancels that
+                return refusals.sibling_failed(call, self._culprit)
+
+    @contextmanager
+    def _watching(self, call: CheckedCall, task: "asyncio.Task[ToolResult]") -> Iterator[None]:
+        self._reads[call.id] = task
+        try:
+            yield
+        finally:
+            del self._reads[call.id]
+
+    def may_cut(self, call: CheckedCall) -> bool:
+        """Whether the call may be cut off when a sibling fails: a read may; a call with an effect runs to its end, so that its outcome is known."""
+        return self._policy == "on_unsafe_error" and call.effect.is_read
+
+
+def _named(call: CheckedCall) -> Mapping[str, str]:
+    return named_resources(call) or {}
+
+
+# --- Reminders: what the runtime tells the model between two steps, at the end of what it sees: the prefix stays as it
+# is.
+
+_NOUNS = {
+    "max_model_turns": "responses",
+    "max_tool_calls": "tool calls",
+    "max_wall_time_seconds": "seconds",
+    "max_input_tokens": "input tokens",
+    "max_output_tokens": "output tokens",
+    "max_total_cost": "of the cost",
+}
+
+
+class Reminders:
+    """The reminders of one run.
+
+    Args:
+        warn_at: The part of a limit from which on the model is told of it; None for no such reminder.
+    """
+
+    def __init__(
+        self, *, ledger: Ledger, meter: Meter, interrupt: Interrupt, progress: Progress, warn_at: float | None
+    ) -> None:
+        self._ledger = ledger
+        self._meter = meter
+        self._interrupt = interrupt
+        self._progress = progress
+        self._warn_at = warn_at
+        part, limits = warn_at or 1.0, meter.limits
+        self._floors = [part * float(limits[name]) if name in limits else inf for name in _NOUNS]
+        run = ledger.state.run
+        self._seconds_before = 0.0 if run is None else run.spent.wall_seconds
+
+    async def remind(self) -> None:
+        """Record what the model is to be told before it is asked again. Nothing, most often."""
+        progress, near, state = self._progress, self._near_limits(), self._ledger.state
+        stalled = progress.reminder() if progress.is_noteworthy else None
+        todos = todos_reminder(state.facts.values, state.shown) if "todos" in state.facts.values else None
+        said = [one for one in (stalled, todos) if one is not None]
+        if not near and not said:
+            return
+        if near:
+            left = "; ".join(f"{one.used} of {one.limit} {_NOUNS[one.budget]}" for one in near)
+            said.append(
+                f"A note from the runtime: this run has used {left}. Do what matters most, and answer before the limit is reached."
+            )
+        warned = [BudgetWarned(budget=one.budget, used=one.used, limit=one.limit) for one in near]
+        told = MessageAdded(message=user_message("\n\n".join(said)), source="runtime")
+        await self._ledger.record(*warned, told)
+
+    def _near_limits(self) -> list[LimitReached]:
+        """Return the limits of the run that are nearly used up, and of which nobody was warned yet."""
+        run = self._ledger.state.run
+        if run is None or self._warn_at is None:
+            return []
+        seconds = self._seconds_before + self._ledger.clock.monotonic() - self._interrupt.begun
+        spent, usage, (turns, calls, wall, given, written, cost) = run.spent, run.spent.usage, self._floors
+        is_far = spent.model_turns < turns and spent.tool_calls < calls and seconds < wall
+        if is_far and usage.input_tokens < given and usage.output_tokens < written and float(spent.cost or 0) < cost:
+            return []  # most steps
+        near = self._meter.near(run.spent, seconds, self._warn_at)
+        return [one for one in near if run.warned.get(one.budget) != one.limit]
+
+
+# --- Conditions: whether a run is over after a batch of calls: by a tool that ends it, by its user's own condition, or
+# by a guard.
 
 logger = redacted_logger(__name__)
+
+_FAILED = frozenset(
+    {
+        CallStatus.FAILED,
+        CallStatus.REJECTED,
+        CallStatus.TIMEOUT,
+        CallStatus.OUTCOME_UNKNOWN,
+        CallStatus.UNEXPECTED_RESULT_SHAPE,
+    }
+)
+"""How a tool that has run fails. What never ran is the model's mistake, or a decision."""
+
+
+class DoneCondition:
+    """The condition of one run.
+
+    Args:
+        function: The user's own; None for no condition.
+    """
+
+    def __init__(
+        self, function: DoneWhen | None, *, session: CheckView, offering: Offering, interrupt: Interrupt
+    ) -> None:
+        self._function = function
+        self._session = session
+        self._offering = offering
+        self._interrupt = interrupt
+        self._ending = offering.ending
+        self._required = offering.required
+
+    def ended_by(self, results: Sequence[ToolResult | None]) -> Stop | None:
+        """Return the end of the run where a result is a success of a tool that ends it, or a tool that it needs is unavailable."""
+        for result in results if self._required else ():
+            if result is not None and result.code == TOOL_UNAVAILABLE and result.name in self._required:
+                return lacking_stop(result.name, result.message or "")
+        for result in results if self._ending else ():
+            if result is not None and result.status is CallStatus.OK and result.name in self._ending:
+                output = result.data if result.artifact is None else result.content
+                return Stop(reason=StopReason.DONE_CONDITION_SATISFIED, output=output)
+        return None
+
+    async def stop(self) -> Stop | None:
+        """Return the end of the run where the condition holds. A condition that fails is logged and ends nothing."""
+        if self._function is None:
+            return None
+        try:
+            answer: Any = self._function(self._session)  # whatever a stranger's function returns
+            if inspect.isawaitable(answer):
+                awaited, answer = answer, None
+                with self._interrupt.cancel_scope():
+                    answer = await contained(awaited)
+        except BaseException as error:
+            pass_interrupts(error)
+            logger.exception("The function of done_when raised; the run continues")
+            return None
+        if answer is None or answer is False:
+            return None
+        if answer is True or answer is Done:
+            answer = Done()
+        if not isinstance(answer, Done):
+            logger.error("done_when returned a %s; the run continues. Return Done(payload)", type(answer).__name__)
+            return None
+        return await self._done(answer)
+
+    async def _done(self, answer: Done) -> Stop | None:
+        plain = await self._offering.contracts.plain(answer.value)
+        if plain.problem is not None:
+            logger.error("The payload of done_when is not JSON (%s); the run continues", plain.problem)
+            return None
+        message = "The condition of done_when holds."
+        return Stop(reason=StopReason.DONE_CONDITION_SATISFIED, message=message, output=plain.data)
+
+
+class Conditions:
+    """Whatever may end one run after a batch of calls.
+
+    Args:
+        done: The user's own condition.
+    """
+
+    def __init__(
+        self,
+        *,
+        ledger: Ledger,
+        done: DoneCondition,
+        tries: Tries,
+        progress: Progress,
+        reminders: Reminders,
+        interrupt: Interrupt,
+        on_failure: OnFailure = "continue",
+    ) -> None:
+        self._stops_on_failure = on_failure == "stop"
+        self._ledger = ledger
+        self._done = done
+        self._tries = tries
+        self._progress = progress
+        self._reminders = reminders
+        self._interrupt = interrupt
+        self._looks_back = True
+        self._shortened = _times_shortened(ledger.state) if ledger.state.compactions.made else 0
+
+    def ended_by(self, results: Sequence[ToolResult | None]) -> Stop | None:
+        """Return the end of the run where a result is a success of a tool that ends it, or a failure where none is to be continued after."""
+        ended = self._done.ended_by(results)
+        if ended is None and self._stops_on_failure:
+            failed = next((one for one in results if one is not None and one.status in _FAILED), None)
+            return None if failed is None else failure_stop(failed)
+        return ended
+
+    async def before_request(self) -> Stop | None:
+        """Return the end that the last batch had brought about where its process died before it could record that end.
+
+        Asked before each request; only the first one of a resumed run, if no batch went before it, can find something.
+        """
+        state, looks_back = self._ledger.state, self._looks_back
+        if (interrupted := self._interrupted()) is not None:
+            return interrupted
+        self._looks_back = False
+        if not looks_back or not state.messages or state.messages[-1].role != "tool":
+            return None
+        return (
+            self._done.ended_by([call.result for call in state.answered])
+            or await self._done.stop()
+            or self._interrupt.stop
+        )
+
+    def begin(self) -> Stop | None:
+        """Begin a batch. Return the end of the run that a result has brought about which it had before."""
+        self._looks_back = False
+        return self.ended_by([call.result for call in self._ledger.state.open.values()])
+
+    async def after(self, batch: Batch, *stops: Stop | None) -> Stop | None:
+        """Return the end of a run that is done by its user's own condition, or that a guard stops: every such signal.
+
+        Args:
+            stops: What ends it already; its user is not asked then.
+        """
+        guarded = self._guarded()
+        is_closing = batch.proposal is not None and batch.proposal.finished.closing
+        if all(stop is None for stop in stops):  # a batch that is resumed does not decide again what had interrupted it
+            stops = (self._interrupted(),)
+        is_over = is_closing or any(stop is not None for stop in stops)
+        done = None if is_over else await self._done.stop()
+        stop = merged(*self._interrupt.signals, *stops, done, *guarded)
+        if stop is None and not self._ledger.state.has_open_calls:
+            await self._reminders.remind()
+        return stop
+
+    def _interrupted(self) -> Stop | None:
+        run = self._ledger.state.run
+        return None if run is None or run.interrupted_by is None else interrupted_stop(run.interrupted_by)
+
+    def _guarded(self) -> tuple[Stop, ...]:
+        """Count the finished batch as a try. Return the stops of the guards that it has tripped."""
+        if self._ledger.state.has_open_calls:
+            return ()
+        answered = self._ledger.state.answered
+        self._tries.add(answered)
+        if self._ledger.state.compactions.made and (
+            (shortened := _times_shortened(self._ledger.state)) != self._shortened
+        ):
+            self._shortened = shortened
+            self._progress.forget()
+        self._progress.add(answered)
+        lack = self._progress.stop() if self._progress.is_noteworthy else None
+        return self._tries.stops() if lack is None else (*self._tries.stops(), lack)
+
+
+def _times_shortened(state: SessionState) -> int:
+    """Count how often what the model sees was made shorter: what it does not see any more it may look at again."""
+    return sum(one.tier != "limits" for one in state.compactions.made)
+
+
+# --- Execution: carry out one batch of calls: settle what broke off > plan > schedule > attempt > finish.
 
 
 class Execution:
@@ -343,3 +680,111 @@ def _is_same_wait(event: ToolSuspended, state: CallState | None) -> bool:
 def _acts(calls: Sequence[CheckedCall]) -> bool:
     """Whether any of them may change the world: then its start must survive a power cut."""
     return not all(call.effect.is_read for call in calls)
+
+
+# --- Actions: decide on what a tool is about to do by itself, by the rules that hold for calls, and record the
+# decision.
+
+
+class Actions:
+    """Decides on the actions of one run's tools."""
+
+    def __init__(self, *, ledger: Ledger, checker: Checker) -> None:
+        self._ledger = ledger
+        self._checker = checker
+
+    async def decide(self, within: CheckedCall, action: str, arguments: JsonObject, effect: Effect) -> Decision:
+        """Return the decision on an action of a call that is under way. It is recorded first, and stored if the action acts.
+
+        Raises:
+            ConfigurationError: The action has no name, or its arguments are not a JSON object.
+        """
+        _check(action, arguments)
+        while self._is_open(within):
+            if (decision := await self._decided(within, action, arguments, effect)) is not None:
+                return decision
+        return _ENDED
+
+    async def _decided(
+        self, within: CheckedCall, action: str, arguments: JsonObject, effect: Effect
+    ) -> Decision | None:
+        """Return a decision that is recorded; None where the call has ended meanwhile, or a person has changed the mode."""
+        proposed = ToolCall(id=within.id, name=action, arguments=msgspec.json.encode(arguments).decode())
+        step = self._ledger.state.step + (within.id in self._ledger.state.early)
+        unknown = Tool(name=action, description="", parameters=_ANY, effect=effect, run=_never)
+        checked = await self._checker.check(proposed, position=within.position, step=step, otherwise=unknown)
+        event = _event(within, checked, action, arguments, step)
+        try:
+            is_recorded = await self._ledger.record(
+                event,
+                durable=event.effect is not Effect.READ,
+                holds=lambda: self._is_open(within) and event.mode in ("", self._checker.mode),
+            )
+        except IntentNotStored:
+            return _NOT_STORED
+        return consent.decision_of(event) if is_recorded else None
+
+    def _is_open(self, call: CheckedCall) -> bool:
+        """Whether the call has no result yet: nothing is decided for one that has ended, or that the run has left behind."""
+        state = self._ledger.state
+        known = state.open.get(call.id) or state.early.get(call.id)
+        return known is not None and known.result is None
+
+
+def _event(
+    within: CheckedCall, checked: Decided | Refused, action: str, arguments: JsonObject, step: int
+) -> ActionDecided:
+    if isinstance(checked, Refused):
+        decision, digest, effect = _refusal(checked), "", Effect.UNSAFE
+    elif checked.is_rewritten:  # the tool would not carry out what was decided on
+        decision, digest, effect = _REWRITTEN, checked.call.digest, checked.call.effect
+    else:
+        decision, digest, effect = checked.decision, checked.call.digest, checked.call.effect
+    return ActionDecided(
+        call_id=within.id,
+        step=step,
+        tool=within.name,
+        action=action,
+        arguments=arguments,
+        decision=str(decision.kind),
+        rule=decision.rule,
+        reason=decision.reason,
+        effect=effect,
+        digest=digest,
+        scope=decision.scope,
+        by=decision.by,
+        mode=decision.mode,
+    )
+
+
+def _refusal(refused: Refused) -> Decision:
+    reason = refused.result.message or ""
+    return Decision(kind=DecisionKind.DENY, rule=refused.rule, reason=reason, scope="runtime", by="runtime")
+
+
+def _check(action: object, arguments: object) -> None:
+    if not isinstance(action, str) or not action.isprintable() or not 0 < len(action) <= 256:
+        raise ConfigurationError(f"The name of an action must be 1 to 256 printable characters; got {shown(action)}.")
+    if not isinstance(arguments, dict):
+        raise ConfigurationError(f"The arguments of {action} must be a JSON object; got {shown(arguments)}.")
+    if (problem := find_unencodable(arguments)) is not None:
+        raise ConfigurationError(f"The arguments of {action} are not JSON: {problem}.")
+
+
+def _never(arguments: object, ctx: object) -> None:
+    raise AssertionError("an action is decided here, and carried out by the tool that asked")
+
+
+_ANY: JsonObject = {"type": "object"}
+
+
+def _no(rule: str, reason: str) -> Decision:
+    return Decision(kind=DecisionKind.DENY, rule=rule, reason=reason, scope="runtime", by="runtime")
+
+
+_ENDED = _no("call has ended", "The call that asks has ended.")
+_NOT_STORED = _no("journal unavailable", "The journal cannot be written, and nothing is changed without a record.")
+_REWRITTEN = _no(
+    "arguments changed",
+    "A policy or an interceptor changed the arguments of this action. Change the action itself, then ask again.",
+)

@@ -10,14 +10,12 @@ import msgspec
 from treadle.engine.interrupts import Interrupt
 from treadle.engine.spec import InDoubt
 from treadle.engine.tool_calls.attempts import Attempts
-from treadle.engine.tool_calls.batch import Batch
-from treadle.engine.tool_calls.checking import Checker, Decided
-from treadle.engine.tool_calls.finishing import Finisher
+from treadle.engine.tool_calls.checking import Batch, Checker, Decided, Finisher
 from treadle.events import ToolResolved
 from treadle.permissions import consent
 from treadle.ports import DecisionKind
 from treadle.sessions.ledger import Ledger
-from treadle.sessions.settling import abandoned, in_doubt, may_have_acted, unknown_outcome
+from treadle.sessions.maintenance import abandoned, in_doubt, may_have_acted, unknown_outcome
 from treadle.state import CallState
 from treadle.tools import CallStatus, CheckedCall, NotDone, ToolResult
 

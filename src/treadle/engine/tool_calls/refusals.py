@@ -10,7 +10,7 @@ from treadle.engine.rules.tries import NOT_STARTED, Repetition
 from treadle.errors import InvalidArguments, InvalidJson, Rejected
 from treadle.messages import Finish, Message, ToolCall
 from treadle.ports import Decision, DecisionFailure, DecisionKind
-from treadle.sessions.settling import may_have_acted, suspended_result, unknown_outcome, unstarted
+from treadle.sessions.maintenance import may_have_acted, suspended_result, unknown_outcome, unstarted
 from treadle.state import BUDGET_EXCEEDED, CallState
 from treadle.tools import CallStatus, CheckedCall, JsonObject, ToolResult
 from treadle.tools.results import failed_result

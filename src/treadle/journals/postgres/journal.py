@@ -1,16 +1,774 @@
 """A journal in a PostgreSQL database, shared by any number of machines. It knows nothing of what its events mean."""
 
-from collections.abc import Callable, Collection, Sequence
-from contextlib import AbstractAsyncContextManager
+import asyncio
+import os
+import threading
+import weakref
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager, suppress
+from functools import partial
+from typing import Any, NamedTuple, TypeAlias, TypeVar
+from weakref import WeakSet
 
+import psycopg
+from psycopg import generators
+
+from treadle.concurrency import CURRENT, FIRST_SECONDS, NEXT_SECONDS, Patience, StoreSilent, after_fork, answer_of, bury
+from treadle.errors import JournalError, SessionError
 from treadle.fields import checked
-from treadle.journals.postgres.address import parse_address
-from treadle.journals.postgres.backend import PostgresBackend
-from treadle.journals.postgres.engine import Limits
-from treadle.journals.store.journal import StoreJournal, opened
-from treadle.journals.store.lease import LEASE_SECONDS
+from treadle.journals.backend import Append, DueRow, EventRow, MessageRow, TableBackend, exists, forked
+from treadle.journals.postgres import queries, statements
+from treadle.journals.postgres.lease import Heart, LeaseActs, ServerLease, ServerLeases
+from treadle.journals.postgres.link import (
+    COLLISIONS,
+    OWN_FAULTS,
+    STORE_FAULTS,
+    Address,
+    Connection,
+    Link,
+    describe,
+    hearing_bell,
+    parse_address,
+)
+from treadle.journals.postgres.live import LiveDesk, hearing
+from treadle.journals.postgres.statements import Claim, Sent
+from treadle.journals.store import LEASE_SECONDS, Deferred, Job, StoreJournal, Worker, again, look_seconds, opened
+from treadle.redaction import redacted_logger
 
-__all__ = ["PostgresJournal", "open_postgres"]
+__all__ = [
+    "Behind",
+    "Engine",
+    "Hands",
+    "Limits",
+    "PostgresBackend",
+    "PostgresJournal",
+    "PostgresReader",
+    "PostgresWriter",
+    "Transaction",
+    "engine_for",
+    "give_back",
+    "open_postgres",
+]
+
+
+# --- The reading side of a PostgreSQL journal. Runs on the reader's thread only; changes nothing.
+
+
+class PostgresReader:
+    """Serves jobs that read; again where the connection was lost meanwhile."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+
+    def serve(self, jobs: Sequence[Job[Any]]) -> None:  # Any: jobs of all outcomes share one queue
+        for job in jobs:
+            if job.act is None:
+                continue
+            try:
+                job.outcome = self._link.run(job.act)
+            except STORE_FAULTS as exc:
+                job.error = describe(self._link.address, exc)
+            except (JournalError, SessionError) as exc:
+                job.error = exc
+
+    def finish(self) -> None:
+        self._link.drop()
+
+
+# --- What one journal holds in a PostgreSQL store: its sessions' numbers, checksums, and what happened to its appends.
+
+_HEIR_BEATS = 4
+"""An heir that has not asked for so many looks is dead itself."""
+
+_MOST_UNSYNCED = 1000
+"""Events of one session that are kept for the case that the server loses them."""
+
+
+class Transaction:
+    """The transaction of a writer that is under way."""
+
+    def __init__(self) -> None:
+        self.tries = 0
+        self.claimed: list[tuple[Hands, str, int | None]] = []
+        """Sessions taken in it."""
+
+
+class Behind(Exception):
+    """The store lacks events before an append, which the server had confirmed and lost in a crash of its own."""
+
+    def __init__(self, whole: Append) -> None:
+        super().__init__()
+        self.whole = whole
+        """The append with the events that were lost."""
+
+
+class _Last(NamedTuple):
+    """A session's last event, as far as this journal knows."""
+
+    seq: int
+    sum: bytes | None
+
+
+class Hands:
+    """The acts of one journal's jobs. Each sends its statements and returns what gives its outcome."""
+
+    def __init__(
+        self, transaction: Transaction, lease_seconds: float, look_seconds: float, *, foreign: Collection[str] = ()
+    ) -> None:
+        """Make the hands of a journal.
+
+        Args:
+            foreign: Sessions that the process holds from which this one was forked.
+        """
+        self.deferred = Deferred()
+        self._foreign = set(foreign)
+        self._transaction = transaction
+        self._lease_seconds = lease_seconds
+        self._heir_seconds = look_seconds * _HEIR_BEATS
+        self._epochs: dict[str, int] = {}
+        self._held: set[str] = set()
+        self._last: dict[str, _Last] = {}
+        self._unsynced: dict[str, list[EventRow]] = {}
+        """Events that the server has confirmed and may lose when it crashes."""
+
+    @property
+    def held(self) -> Collection[str]:
+        """Sessions whose lease this journal has."""
+        return tuple(self._held)
+
+    def create(self, connection: Connection, session_id: str) -> Sent[bool]:
+        sent = statements.create(connection, session_id)
+
+        def outcome() -> bool:
+            made, epoch = sent()
+            if session_id not in self._held:  # a fenced run must not be let in again by whoever opens its session
+                self._epochs[session_id] = epoch
+            self._last.pop(session_id, None)
+            self.deferred.forget(session_id)
+            return made
+
+        return outcome
+
+    def claim(self, connection: Connection, session_id: str, owner: str) -> Sent[Claim]:
+        sent = statements.claim(connection, session_id, owner, self._lease_seconds, self._heir_seconds)
+
+        def outcome() -> Claim:
+            claim = sent()
+            if claim.epoch is not None:
+                before, self._epochs[session_id] = self._epochs.get(session_id), claim.epoch
+                # Invariant: a statement that has waited for the session's row sees the new head, and none of the events that came
+                # with it. A sum that it did not find is asked for by itself.
+                self._last.pop(session_id, None)
+                if claim.sum is not None:
+                    self._last[session_id] = _Last(claim.head, claim.sum)
+                self._held.add(session_id)
+                self._foreign.discard(session_id)
+                self._transaction.claimed.append((self, session_id, before))
+            return claim
+
+        return outcome
+
+    def forget_claim(self, session_id: str, epoch: int | None) -> None:
+        """A claim was rolled back, or its answer was lost.
+
+        Args:
+            epoch: The session's number before it, which still fences what was to be written under that one.
+        """
+        self._held.discard(session_id)
+        self._last.pop(session_id, None)
+        if epoch is None:
+            self._epochs.pop(session_id, None)
+        else:
+            self._epochs[session_id] = epoch
+
+    def give_back(self, connection: Connection, session_id: str, epoch: int) -> Sent[None]:
+        if self._epochs.get(session_id) == epoch:
+            self._held.discard(session_id)
+        return statements.give_back(connection, session_id, epoch)
+
+    def append(self, connection: Connection, append: Append) -> Sent[None]:
+        session_id = append.session_id
+        self.deferred.refuse(session_id)
+        if session_id in self._foreign:
+            raise forked(session_id)
+        epoch = self._epochs.get(session_id)
+        lease_seconds = self._lease_seconds if session_id in self._held else None
+        before = self._sum_before(connection, append)
+        sent = statements.append(connection, append, epoch, before=before, lease_seconds=lease_seconds)
+
+        def outcome() -> None:
+            stored_epoch = sent()
+            if stored_epoch is not None:
+                self._epochs[session_id] = stored_epoch
+            elif self._transaction.tries == 1 or not statements.is_stored(connection, append, epoch):
+                self._last.pop(session_id, None)
+                self._look_for_loss(connection, append, epoch)
+                raise statements.fencing(connection, append, epoch)
+            self._note(append, before)
+
+        return outcome
+
+    def _sum_before(self, connection: Connection, append: Append) -> bytes | None:
+        if not append.rows or append.rows[0][0] == 1:
+            return None
+        last = self._last.get(append.session_id)
+        if last is not None and last.seq == append.rows[0][0] - 1:
+            return last.sum
+        return queries.select_sum(connection, append.session_id, append.rows[0][0] - 1)
+
+    def _note(self, append: Append, before: bytes | None) -> None:
+        if append.rows:
+            seq, _, stored_sum = append.chained(before)[-1]
+            self._last[append.session_id] = _Last(seq, stored_sum)
+            kept = self._unsynced.setdefault(append.session_id, [])
+            kept.extend(append.rows)
+            del kept[:-_MOST_UNSYNCED]
+
+    def _look_for_loss(self, connection: Connection, append: Append, epoch: int | None) -> None:
+        """See whether a crash of the server has taken events that it had confirmed: we still have those."""
+        kept = self._unsynced.get(append.session_id)
+        if not kept or not append.rows:
+            return
+        head, stored_epoch = statements.place_of(connection, append.session_id)
+        missing = [row for row in kept if head < row[0] < append.rows[0][0]]
+        if (
+            stored_epoch == epoch
+            and [row[0] for row in missing] == list(range(head + 1, append.rows[0][0]))
+            and missing
+        ):
+            raise Behind(statements.longer(append, missing))
+
+    def synced(self) -> None:
+        """The server has all that it has confirmed so far on its disk."""
+        self._unsynced.clear()
+
+    def adopt(
+        self,
+        connection: Connection,
+        job: Append,
+        parent: tuple[str, int] | None,
+        inbox: Sequence[MessageRow],
+    ) -> Sent[None]:
+        sent = statements.adopt(connection, job, parent, inbox)
+
+        def outcome() -> None:
+            if not sent() and (self._transaction.tries == 1 or not statements.is_stored(connection, job, 0)):
+                raise exists(job.session_id)
+
+        return outcome
+
+    def purge(self, connection: Connection, job: Append, blobs: Sequence[str]) -> Sent[None]:
+        self._last.pop(job.session_id, None)
+        return statements.purge(connection, job, blobs)
+
+    def put(self, connection: Connection, session_id: str, message: MessageRow) -> Sent[bool]:
+        sent = statements.put(connection, session_id, message)
+
+        def outcome() -> bool:
+            is_new, is_there = sent()
+            return is_new or (self._transaction.tries > 1 and is_there)
+
+        return outcome
+
+
+# --- The writing side of a PostgreSQL journal: all that is queued goes into one transaction. Runs on the writer's
+# thread only.
+
+logger = redacted_logger(__name__)
+
+_Sent: TypeAlias = list[tuple[Job[Any], Sent[Any]]]  # Any: jobs of all outcomes share one queue
+
+
+class PostgresWriter:
+    """Serves jobs that write, of all journals that share its connection."""
+
+    def __init__(self, link: Link) -> None:
+        self.transaction = Transaction()
+        self._link = link
+        self._hands: WeakSet[Hands] = WeakSet()
+
+    def add(self, hands: Hands) -> None:
+        """Take the jobs of one more journal."""
+        self._hands.add(hands)
+
+    # --- the thread
+
+    def serve(self, jobs: Sequence[Job[Any]]) -> None:
+        """Do all jobs in one transaction. One that is fenced, or cannot be stored, fails alone."""
+        self.transaction.tries = 0
+        behind: list[tuple[Job[Any], Append]] = []
+        try:
+            self._link.run(partial(self._transact, jobs, behind))
+        except (*OWN_FAULTS, *COLLISIONS) as exc:
+            if len(jobs) > 1:
+                for job in jobs:
+                    self.serve([job])
+            else:
+                jobs[0].fail(describe(self._link.address, exc))
+        except psycopg.Error as exc:
+            self._fail_all(jobs, describe(self._link.address, exc))
+        except JournalError as exc:
+            self._fail_all(jobs, exc)
+        for job, whole in behind:
+            self._recover(job, whole)
+
+    def _recover(self, job: Job[Any], whole: Append) -> None:
+        """Store what the server has lost in a crash of its own, and what follows it."""
+        logger.warning(
+            "The server of the journal %s lost the last events of session %s in a crash; they are stored again",
+            self._link.address.location,
+            whole.session_id,
+        )
+        assert isinstance(job.owner, Hands)
+        job.act = partial(job.owner.append, append=whole)
+        job.is_durable = True
+        self.serve([job])
+
+    def finish(self) -> None:
+        self._link.drop()
+
+    def _transact(
+        self, jobs: Sequence[Job[Any]], behind: list[tuple[Job[Any], Append]], connection: Connection
+    ) -> None:
+        acting = [job for job in jobs if job.act is not None]
+        if not acting:
+            return
+        self.transaction.tries += 1
+        self.transaction.claimed.clear()
+        behind.clear()
+        try:
+            self._send_all(acting, behind, connection)
+        except BaseException:
+            self._undo(connection)
+            raise
+
+    def _send_all(
+        self, jobs: Sequence[Job[Any]], behind: list[tuple[Job[Any], Append]], connection: Connection
+    ) -> None:
+        is_durable = any(job.is_durable for job in jobs)
+        wait = max(1, round(self._link.busy_seconds * 1000))
+        with _pipeline(connection) as sync:
+            # Nothing is set for longer than the transaction: a pooler may give the next one another connection.
+            connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
+            connection.execute(f"SET LOCAL synchronous_commit = {'on' if is_durable else 'off'}")
+            connection.execute(f"SET LOCAL lock_timeout = {wait}")
+            sent: _Sent = []
+            busy: set[str] = set()
+            for job in jobs:
+                # What came of one append of a session decides on the next one.
+                if job.session_id in busy:
+                    sync()
+                    self._settle(sent, behind)
+                    busy.clear()
+                self._send(job, connection, sent)
+                busy.update({job.session_id} - {""})
+            connection.execute("COMMIT")
+            sync()
+            self._settle(sent, behind)
+        if is_durable:
+            for hands in tuple(self._hands):
+                hands.synced()
+
+    def _send(self, job: Job[Any], connection: Connection, sent: _Sent) -> None:
+        assert job.act is not None
+        job.error = None
+        try:
+            sent.append((job, job.act(connection)))
+        except (SessionError, JournalError) as exc:  # raised before anything of this job was sent
+            job.fail(exc)
+
+    def _settle(self, sent: _Sent, behind: list[tuple[Job[Any], Append]]) -> None:
+        for job, outcome in sent:
+            try:
+                job.outcome = outcome()
+            except Behind as exc:
+                behind.append((job, exc.whole))
+            except (SessionError, JournalError) as exc:  # the statements of this job have written nothing
+                job.fail(exc)
+        sent.clear()
+
+    def _undo(self, connection: Connection) -> None:
+        for hands, session_id, epoch in reversed(self.transaction.claimed):
+            hands.forget_claim(session_id, epoch)
+        if connection.closed or connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE:
+            return
+        try:
+            connection.execute("ROLLBACK")
+        except psycopg.Error:  # the server rolls back what belongs to no connection
+            self._link.drop()
+
+    def _fail_all(self, jobs: Sequence[Job[Any]], error: JournalError) -> None:
+        for job in jobs:
+            job.fail(again(error))
+
+
+@contextmanager
+def _pipeline(connection: Connection) -> Iterator[Callable[[], None]]:
+    """Let statements travel together; give what waits for the answers to all that were sent.
+
+    A fault is kept from the driver, which would log a second one of its own on the way out.
+    """
+    fault: BaseException | None = None
+    try:
+        with connection.pipeline() as pipeline:
+
+            def sync() -> None:
+                _push(connection)
+                pipeline.sync()
+
+            try:
+                yield sync
+            except BaseException as exc:  # noqa: BLE001 - raised again below
+                fault = exc
+            finally:
+                with suppress(psycopg.Error):  # a connection that is lost is noticed by whoever uses it next
+                    _push(connection)
+    except psycopg.Error:
+        if fault is None:
+            raise
+    if fault is not None:
+        raise fault
+
+
+def _push(connection: Connection) -> None:
+    """Send what lies in the driver's buffer: it waits for answers without (psycopg issue 685), and long texts hang."""
+    connection.wait(generators.send(connection.pgconn))
+
+
+# --- What all journals of a process on one PostgreSQL database share: three connections, each with a thread of its own.
+
+_MAX_BATCH = 1000
+_EXIT_SECONDS = 5.0
+
+
+class Limits(NamedTuple):
+    """How long to wait for what, in seconds."""
+
+    busy: float
+    patience: float
+    lease: float
+
+    @property
+    def silence(self) -> float:
+        """A server that waits for a lock is silent; so a silence is longer than that."""
+        return self.busy + self.patience
+
+
+class Engine:
+    """The threads and connections of one process for one database."""
+
+    def __init__(self, address: Address, limits: Limits) -> None:
+        self.pid = os.getpid()
+        self.users = 0
+        link = partial(Link, address, busy_seconds=limits.busy)
+        slow = partial(link, silence_seconds=limits.silence, patience_seconds=limits.patience)
+        self._links = (slow(), slow())
+        self.writer = PostgresWriter(self._links[0])
+        reader = PostgresReader(self._links[1])
+        exit_seconds = limits.silence + limits.patience + _EXIT_SECONDS
+        self.writing = Worker(
+            "treadle-journal-writer", self.writer.serve, self.writer.finish,
+            max_batch=_MAX_BATCH, exit_seconds=exit_seconds,
+        )  # fmt: skip
+        self.reading = Worker(
+            "treadle-journal-reader", reader.serve, reader.finish, max_batch=1, exit_seconds=exit_seconds
+        )
+        # A beat that fails is followed by the next one, so it has no patience of its own. The loss of a lease is reported by
+        # the holder's own clock, so a beat may wait a while.
+        beat = link(silence_seconds=min(limits.lease / 4, limits.silence), patience_seconds=0.0)
+        self.heart = Heart(beat, limits.lease)
+        self._silent_at: int | None = None
+        self._patience = Patience()
+
+    @property
+    def patience(self) -> Patience | None:
+        """How long to wait for a server that owes somebody an answer; None while it owes nothing."""
+        return self._patience if self._silent_at == self._served else None
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether the server has answered nothing since somebody gave up waiting for it."""
+        return self.patience is not None
+
+    def note_silence(self, seconds: float) -> None:
+        """Somebody has given up waiting: the next one waits at most so long, until something is answered."""
+        if not self.is_silent:
+            self._patience = Patience(seconds=seconds)
+        self._silent_at = self._served
+
+    @property
+    def _served(self) -> int:
+        return self.writing.served + self.reading.served
+
+    def stop(self, *, at_once: bool = False) -> None:
+        """Take no more jobs; end when what is queued is done. Returns at once.
+
+        Args:
+            at_once: Wait for no answer of the server any more.
+        """
+        self.heart.stop()
+        if at_once:
+            for link in self._links:
+                link.hurry()
+        for worker in (self.reading, self.writing):
+            worker.stop()
+
+    async def wait_for_end(self) -> None:
+        """Return when both threads have ended."""
+        loop = asyncio.get_running_loop()
+        for worker in (self.reading, self.writing):
+            farewell: asyncio.Future[None] = loop.create_future()
+            worker.stop(Job[Any](None, future=farewell))
+            await farewell
+
+
+_engines: dict[tuple[Any, ...], Engine] = {}
+_gate = threading.RLock()  # reentrant: the garbage collector may forsake a journal while another one is made
+
+
+@after_fork
+def _begin_anew() -> None:
+    """The connections are the parent's. Closing them here would end them there."""
+    global _gate  # noqa: PLW0603 - what the parent holds locked stays locked here
+    _gate = threading.RLock()
+    bury(*_engines.values())
+    _engines.clear()
+
+
+def engine_for(address: Address, limits: Limits) -> Engine:
+    """Return the engine of this process for a database, to be given back with `give_back`."""
+    key = (tuple(sorted(address.parameters.items())), limits)
+    with _gate:
+        engine = _engines.get(key)
+        if engine is None or engine.pid != os.getpid():
+            engine = _engines[key] = Engine(address, limits)
+        engine.users += 1
+        return engine
+
+
+def give_back(engine: Engine) -> bool:
+    """Let go of an engine. Return whether nobody uses it any more; then the caller stops it."""
+    with _gate:
+        engine.users -= 1
+        if engine.users > 0 or engine.pid != os.getpid():
+            return False
+        for key, known in tuple(_engines.items()):
+            if known is engine:
+                del _engines[key]
+        return True
+
+
+# --- One journal's place in a PostgreSQL store. Its threads and connections are shared: see `engine`.
+
+_T = TypeVar("_T")
+
+_MAX_BACKLOG = 256
+"""Deferred appends that may wait; past it an append waits for the store, so that a slow server cannot fill the memory."""
+
+_LEAST_SECONDS = 2.0
+"""To take a lease or to give it back may last as long as it would hold, but not less than this."""
+
+
+class PostgresBackend(TableBackend[Connection]):
+    """The primitives of a journal over one schema of a database. The first of them connects.
+
+    An append that was under way when the server went away is stored, exactly once, or raises.
+    """
+
+    def __init__(self, address: Address, limits: Limits) -> None:
+        super().__init__(queries)
+        self._address = address
+        self._seat = _Seat(address, limits)
+        self._live = LiveDesk(self.ask)
+        self._finalizer = weakref.finalize(self, _Seat.leave, self._seat)
+        self._finalizer.atexit = False  # the threads end themselves then
+
+    @property
+    def location(self) -> str:
+        return self._address.location
+
+    async def create(self, session_id: str) -> bool:
+        return await self._write(partial(self._here().hands.create, session_id=session_id), session_id)
+
+    async def acquire(
+        self, session_id: str, *, on_lost: Callable[[], None], on_message: Callable[[], None]
+    ) -> ServerLease:
+        return await self._here().leases.acquire(session_id, on_lost=on_lost, on_message=on_message)
+
+    async def now(self) -> float:
+        """Return the time by the server's clock, which all machines that share the database can ask."""
+        return await self.ask(queries.select_now)
+
+    async def held(self, session_ids: Collection[str]) -> Collection[str]:
+        """Return those of these sessions on which somebody's lease has not ended, by the server's clock."""
+        return await self.ask(partial(queries.select_held, session_ids=session_ids)) if session_ids else ()
+
+    async def append(self, append: Append, *, durable: bool) -> None:
+        seat = self._here()
+        seat.leases.check(append.session_id)
+        act = partial(seat.hands.append, append=append)
+        if durable or seat.engine.writing.backlog > _MAX_BACKLOG:
+            await self._write(act, append.session_id, durable=durable)
+        else:
+            seat.engine.writing.submit(Job(act, session_id=append.session_id, owner=seat.hands))
+
+    async def adopt(self, append: Append, parent: tuple[str, int] | None, inbox: Sequence[MessageRow]) -> None:
+        act = partial(self._here().hands.adopt, job=append, parent=parent, inbox=inbox)
+        await self._write(act, append.session_id, durable=True)
+
+    async def purge(self, append: Append, blobs: Sequence[str]) -> None:
+        act = partial(self._here().hands.purge, job=append, blobs=blobs)
+        await self._write(act, append.session_id, durable=True)
+
+    async def put(self, session_id: str, message: MessageRow) -> bool:
+        act = partial(self._here().hands.put, session_id=session_id, message=message)
+        is_new = await self._write(act, session_id, durable=True)  # a person's answer is not to be asked for twice
+        self._here().engine.heart.look()
+        return is_new
+
+    async def consume(self, session_id: str, message_ids: Sequence[str], seq: int) -> None:
+        act = partial(statements.consume, session_id=session_id, message_ids=message_ids, seq=seq)
+        await self._write(act, session_id)
+
+    async def reindex(self, session_id: str, head: int, rows: Sequence[DueRow]) -> None:
+        await self._write(partial(statements.reindex, session_id=session_id, head=head, rows=rows), session_id)
+
+    async def tell_live(self, session_id: str, number: int, pieces: Sequence[str], told: int) -> int:
+        return await self._live.tell(session_id, number, pieces, told)
+
+    def hear_live(self, session_id: str) -> AbstractAsyncContextManager[Callable[[], list[tuple[int, str]]]]:
+        return hearing(self._address, session_id)
+
+    def hear_bell(self, ring: Callable[[], None]) -> AbstractAsyncContextManager[None]:
+        return hearing_bell(self._address, ring)
+
+    async def put_blob(self, digest: str, content: bytes) -> None:
+        await self._write(partial(statements.put_blob, digest=digest, content=content))
+
+    def check(self, session_id: str) -> None:
+        self._here().hands.deferred.check(session_id)
+
+    def report(self) -> None:
+        self._seat.hands.deferred.report()
+
+    async def close(self) -> None:
+        """Store what is pending and let go of the server. May be called twice."""
+        if self._finalizer.detach() is not None:
+            await self._seat.close()
+
+    async def settle(self) -> None:
+        seat = self._here()
+        await seat.submit(seat.engine.writing, Job[None](None))
+
+    async def ask(self, question: Callable[[Connection], _T]) -> _T:
+        seat = self._here()
+        return await seat.submit(seat.engine.reading, Job(question))
+
+    async def _write(self, act: Callable[[Connection], Sent[_T]], session_id: str = "", *, durable: bool = False) -> _T:
+        return await self._here().write(act, session_id, is_durable=durable)
+
+    def _here(self) -> "_Seat":
+        """Return what this process has of the journal."""
+        if self._seat.engine.pid != os.getpid():
+            self._seat = self._seat.anew()
+        return self._seat
+
+
+class _Seat:
+    """One journal's place at the engine that it shares, in one process. Knows no way to the journal: one that nobody
+    reaches any more must end.
+    """
+
+    def __init__(self, address: Address, limits: Limits, *, foreign: Collection[str] = ()) -> None:
+        self._address = address
+        self._limits = limits
+        self.engine = engine_for(address, limits)
+        self.hands = Hands(self.engine.writer.transaction, limits.lease, look_seconds(limits.lease), foreign=foreign)
+        self.engine.writer.add(self.hands)
+        acts = LeaseActs(claim=self._claim, give_back=self._give_back, abandon=self._abandon)
+        self.leases = ServerLeases(acts, self.engine.heart, limits.lease, self._address.location)
+
+    def anew(self) -> "_Seat":
+        """Return a place for a process that was forked. The leases are the parent's."""
+        bury(self)  # closing its connections here would end the parent's
+        return _Seat(self._address, self._limits, foreign=self.hands.held)
+
+    async def submit(self, worker: Worker, job: Job[_T]) -> _T:
+        """Have a job done, and return what came of it."""
+        future: asyncio.Future[_T] = asyncio.get_running_loop().create_future()
+        job.future = future
+        worker.submit(job)
+        try:
+            return await answer_of(future, self._address.location, instead=self.engine.patience)
+        except StoreSilent:
+            self.engine.note_silence(NEXT_SECONDS)
+            raise
+        except asyncio.CancelledError:
+            if (patience := CURRENT.get()) is not None and patience.is_hurried:  # a run was cancelled before it began
+                self.engine.note_silence(FIRST_SECONDS)
+            raise
+
+    async def write(self, act: Callable[[Connection], Sent[_T]], session_id: str, *, is_durable: bool = False) -> _T:
+        """Return what the writer made of an act that sends."""
+        job: Job[Any] = Job(act, session_id=session_id, is_durable=is_durable, owner=self.hands)
+        found: _T = await self.submit(self.engine.writing, job)
+        return found
+
+    async def _claim(self, session_id: str, owner: str) -> Claim:
+        # Durable: a server that forgot it in a crash would give the same number to another one.
+        act = partial(self.hands.claim, session_id=session_id, owner=owner)
+        return await self._write_in_time(act, session_id, is_durable=True)
+
+    async def _give_back(self, session_id: str, epoch: int) -> None:
+        with suppress(JournalError):  # away or closed meanwhile: the lease ends by itself
+            await self._write_in_time(partial(self.hands.give_back, session_id=session_id, epoch=epoch), session_id)
+
+    async def _write_in_time(
+        self, act: Callable[[Connection], Sent[_T]], session_id: str, *, is_durable: bool = False
+    ) -> _T:
+        """Do something with a lease that nobody's clock watches. An answer after the lease would have ended is of no use.
+
+        Raises:
+            StoreSilent: The server did not answer in that time.
+        """
+        limit = max(self._limits.lease, _LEAST_SECONDS)
+        try:
+            async with asyncio.timeout(limit):
+                return await self.write(act, session_id, is_durable=is_durable)
+        except TimeoutError:
+            self.engine.note_silence(NEXT_SECONDS)
+            raise StoreSilent(f"The journal {self._address.location} did not answer for {limit:g} s.") from None
+
+    def _abandon(self, session_id: str, epoch: int) -> None:
+        with suppress(JournalError):  # as above
+            act = partial(self.hands.give_back, session_id=session_id, epoch=epoch)
+            self.engine.writing.submit(Job(act, session_id=session_id, is_aside=True, owner=self.hands))
+
+    def leave(self) -> bool:
+        """Let go of the engine, which ends with its last journal. Return whether it ends. Does not wait."""
+        if self.engine.pid != os.getpid():
+            return False
+        self.leases.stop()
+        if not give_back(self.engine):
+            return False
+        self.engine.stop(at_once=self.engine.is_silent)
+        return True
+
+    async def close(self) -> None:
+        """Store what is pending and let go of the engine."""
+        if self.engine.pid != os.getpid():
+            return
+        try:
+            with suppress(JournalError):
+                for worker in (self.engine.reading, self.engine.writing):
+                    if not self.engine.is_silent:
+                        await self.submit(worker, Job[None](None))
+        finally:
+            if self.leave() and not self.engine.is_silent:
+                await self.engine.wait_for_end()
+
+
+# --- A journal in a PostgreSQL database, shared by any number of machines. It knows nothing of what its events mean.
 
 
 @checked

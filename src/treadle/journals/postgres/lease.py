@@ -18,11 +18,9 @@ import psycopg
 
 from treadle.errors import JournalError, SessionConflict
 from treadle.journals.postgres import queries, statements
-from treadle.journals.postgres.faults import describe
-from treadle.journals.postgres.link import Link
-from treadle.journals.postgres.schema import Connection
+from treadle.journals.postgres.link import Connection, Link, describe
 from treadle.journals.postgres.statements import Claim, Standing
-from treadle.journals.store.lease import BEATS_A_LEASE, Holder, HolderLink, held, look_seconds
+from treadle.journals.store import BEATS_A_LEASE, Holder, HolderLink, held, look_seconds
 from treadle.redaction import redacted_logger
 
 __all__ = ["Heart", "LeaseActs", "ServerLease", "ServerLeases"]

@@ -1,18 +1,362 @@
 """A connection to a journal's server that is opened when it is needed, and anew when it was lost. Stores nothing."""
 
+import asyncio
+import re
 import time
-from collections.abc import Callable
-from contextlib import suppress
-from typing import TypeVar
+from collections.abc import AsyncIterator, Callable, Generator, Mapping
+from contextlib import asynccontextmanager, suppress
+from enum import Enum
+from typing import Any, Self, TypeAlias, TypeVar
+from urllib.parse import quote
 
+import msgspec
 import psycopg
+from psycopg import errors, sql
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from treadle.errors import JournalError
-from treadle.journals.postgres.address import Address
-from treadle.journals.postgres.connection import BoundConnection
-from treadle.journals.postgres.schema import VERSION, Connection, Kind, build, kind_of
+from treadle.errors import ConfigurationError, JournalError
+from treadle.journals.backend import disk_full, locked, not_taken
+from treadle.redaction import redacted_logger, remember
 
-__all__ = ["Link"]
+__all__ = [
+    "COLLISIONS",
+    "OWN_FAULTS",
+    "STORE_FAULTS",
+    "VERSION",
+    "Address",
+    "BoundConnection",
+    "Connection",
+    "Kind",
+    "Link",
+    "ServerSilent",
+    "bell_channels",
+    "build",
+    "describe",
+    "describe_unreachable",
+    "hang_bell",
+    "hearing_bell",
+    "kind_of",
+    "parse_address",
+]
+
+
+# --- The address of a PostgreSQL journal: what the driver needs, and what people may see of it. Connects to nothing.
+
+_DEFAULTS = {
+    "application_name": "treadle",
+    "connect_timeout": "5",
+    # A server that vanished without a word is noticed within a minute; the system's own default is two hours.
+    "keepalives_idle": "20",
+    "keepalives_interval": "10",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "50000",
+}
+_ALWAYS = {"client_encoding": "utf8"}
+
+
+class Address(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a journal's server is, and as whom to go there."""
+
+    parameters: Mapping[str, str]
+    """For the driver; the password among them."""
+    location: str
+    """For people: without secrets."""
+    search_path: str = ""
+    """The search path that the options ask for; empty where they ask for none."""
+    secrets: tuple[str, ...] = ()
+    """Texts that no message may hold."""
+
+    def __repr__(self) -> str:
+        return f"Address({self.location!r})"
+
+    def cleaned(self, text: str) -> str:
+        """Return a message on one line, without secrets."""
+        for secret in self.secrets:
+            text = text.replace(secret, "***")
+        return " ".join(text.split())
+
+
+def parse_address(url: str) -> Address:
+    """Take a URL such as `postgresql://user:password@host:5432/database` apart.
+
+    Raises:
+        ConfigurationError: It is invalid. The message quotes nothing of it: a mistyped URL shows its password elsewhere.
+    """
+    try:
+        given = {name: str(value) for name, value in conninfo_to_dict(url).items() if value is not None}
+    except (psycopg.Error, UnicodeError):
+        raise _unreadable() from None  # the cause quotes the URL
+    # An @ or / of a password that is not encoded ends up in these.
+    if "@" in given.get("host", "") + given.get("dbname", "") or not _is_port(given.get("port", "")):
+        raise _unreadable()
+    found = [value for name, value in given.items() if value and ("password" in name or "secret" in name)]
+    secrets = {form for secret in found for form in (secret, quote(secret, safe=""))}
+    remember(secrets)
+    return Address(
+        parameters={**_DEFAULTS, **given, **_ALWAYS},
+        location=_location(given),
+        search_path=_search_path(given.get("options", "")),
+        secrets=tuple(sorted(secrets, key=len, reverse=True)),
+    )
+
+
+def _search_path(options: str) -> str:
+    found = re.findall(r"(?:-c\s*|--)search[_-]path=((?:\\.|\S)*)", options)
+    return re.sub(r"\\(.)", r"\1", found[-1]) if found else ""
+
+
+def _is_port(port: str) -> bool:
+    return all(number == "" or (number.isascii() and number.isdecimal()) for number in port.split(","))
+
+
+def _location(given: Mapping[str, str]) -> str:
+    user = f"{quote(given['user'], safe='')}@" if given.get("user") else ""
+    host, port = given.get("host", ""), given.get("port", "")
+    is_socket = host.startswith("/")
+    place = "" if is_socket else _hosts(host, port)
+    query = f"?host={host}" + (f"&port={port}" if port else "") if is_socket else ""
+    return f"postgresql://{user}{place}/{quote(given.get('dbname', ''), safe='')}{query}"
+
+
+def _hosts(host: str, port: str) -> str:
+    hosts, ports = host.split(","), port.split(",")
+    if len(ports) != len(hosts):
+        ports = ports[:1] * len(hosts)
+    shown = (f"[{name}]" if ":" in name else name for name in hosts)
+    return ",".join(f"{name}:{number}" if number else name for name, number in zip(shown, ports, strict=True))
+
+
+def _unreadable() -> ConfigurationError:
+    return ConfigurationError(
+        "The journal's address is not a PostgreSQL URL. Write it as postgresql://USER:PASSWORD@HOST:PORT/DATABASE, with "
+        "special characters of the password percent-encoded (@ as %40, / as %2F)."
+    )
+
+
+# --- A connection to PostgreSQL of which every wait has a limit. Knows no table.
+
+
+class ServerSilent(psycopg.OperationalError):
+    """The server has not sent or taken a byte for too long. The connection is closed."""
+
+
+class BoundConnection(psycopg.Connection[tuple[Any, ...]]):
+    """A connection that is closed when its server is silent for too long.
+
+    It never prepares statements: a pooler may give each transaction another connection to the server, and there the
+    name of a prepared statement is unknown, or means another statement.
+    """
+
+    silence_seconds = 10.0
+    """How long the server may be silent while we wait for it."""
+    is_hurried: Callable[[], bool] = staticmethod(lambda: False)
+    """Whether nobody waits for answers any more."""
+
+    @classmethod
+    def open(cls, address: Address, silence_seconds: float, is_hurried: Callable[[], bool]) -> Self:
+        """Connect. The address's `connect_timeout` limits that."""
+        connection = cls.connect(make_conninfo(**address.parameters), autocommit=True, prepare_threshold=None)
+        connection.silence_seconds = silence_seconds
+        connection.is_hurried = is_hurried
+        return connection
+
+    def wait(self, gen: Generator[Any, Any, Any], interval: float = 0.1, timeout: float | None = None) -> Any:
+        try:
+            return super().wait(self._listening(gen), interval=min(interval, self.silence_seconds / 4))
+        except ServerSilent:
+            self.close()
+            raise
+
+    def _listening(self, gen: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
+        """Pass on what the driver asks and learns, and end the silence."""
+        try:
+            asked = next(gen)
+            until = time.monotonic() + self.silence_seconds
+            while True:
+                ready = yield asked
+                if ready:
+                    until = time.monotonic() + self.silence_seconds
+                elif time.monotonic() >= until or self.is_hurried():
+                    raise ServerSilent(f"it did not answer for {self.silence_seconds:g} seconds")
+                asked = gen.send(ready)
+        except StopIteration as end:
+            return end.value
+
+
+# --- The tables of a journal in PostgreSQL, and how they are recognised. Opens no connection and stores no event.
+
+Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]  # Any: rows of all tables
+
+# The same tables as in SQLite. `session` has room in its pages, because its rows change with every append.
+_FIRST = (
+    "CREATE TABLE treadle_journal (version integer NOT NULL)",
+    """
+    CREATE TABLE session (
+        seat        bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+        id          text NOT NULL UNIQUE,
+        tenant      text NOT NULL DEFAULT '',
+        state       text NOT NULL DEFAULT 'active',
+        status      text NOT NULL DEFAULT 'active',
+        head        bigint NOT NULL DEFAULT 0,
+        epoch       bigint NOT NULL DEFAULT 0,
+        owner       text,
+        lease_until timestamptz,
+        wake_at     double precision,
+        version     bigint NOT NULL DEFAULT 0,
+        parent_id   text,
+        parent_seq  bigint,
+        task        text NOT NULL DEFAULT '',
+        created_at  double precision NOT NULL,
+        updated_at  double precision NOT NULL
+    ) WITH (fillfactor = 60)
+    """,
+    """
+    CREATE TABLE event (
+        session_id text NOT NULL,
+        seq        bigint NOT NULL,
+        epoch      bigint NOT NULL,
+        at         double precision NOT NULL,
+        type       text NOT NULL,
+        version    integer NOT NULL,
+        body       text NOT NULL,
+        PRIMARY KEY (session_id, seq)
+    )
+    """,
+    """
+    CREATE TABLE inbox (
+        arrival      bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+        session_id   text NOT NULL,
+        msg_id       text NOT NULL,
+        kind         text NOT NULL,
+        body         text NOT NULL,
+        consumed_seq bigint,
+        UNIQUE (session_id, msg_id)
+    )
+    """,
+    "CREATE INDEX inbox_waiting ON inbox (session_id, arrival) WHERE consumed_seq IS NULL",
+    "CREATE TABLE blob (sha256 text NOT NULL PRIMARY KEY, bytes bytea NOT NULL)",
+    # Deleting a session is the one thing that may remove events; it must first say so in `session.state`.
+    """
+    CREATE FUNCTION event_is_append_only() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+    BEGIN
+        IF TG_OP = 'DELETE' THEN
+            IF EXISTS (SELECT FROM session WHERE id = OLD.session_id AND state = 'deleted') THEN
+                RETURN OLD;
+            END IF;
+        END IF;
+        RAISE EXCEPTION 'events are append-only' USING ERRCODE = 'integrity_constraint_violation';
+    END
+    $$
+    """,
+    """
+    CREATE TRIGGER event_is_never_changed BEFORE UPDATE OR DELETE ON event
+    FOR EACH ROW EXECUTE FUNCTION event_is_append_only()
+    """,
+    """
+    CREATE TRIGGER event_is_never_emptied BEFORE TRUNCATE ON event
+    FOR EACH STATEMENT EXECUTE FUNCTION event_is_append_only()
+    """,
+)
+
+# Checksums are chained over a session's events; `heir` is the one process that waits for a dead holder's lease to end.
+_SECOND = (
+    "ALTER TABLE event ADD COLUMN sum bytea",
+    "ALTER TABLE inbox ADD COLUMN sum bytea",
+    "ALTER TABLE session ADD COLUMN heir text, ADD COLUMN heir_until timestamptz",
+)
+
+# A list may be of one tenant or parent. The time of the last change has no index: each append would have to move it.
+_THIRD = (
+    "CREATE INDEX session_of_tenant ON session (tenant)",
+    "CREATE INDEX session_below ON session (parent_id)",
+)
+
+# What waits is read without events. It follows from them, so a session of before is marked as not looked at yet: `?`.
+_FOURTH = (
+    """
+    CREATE TABLE due (
+        session_id text NOT NULL,
+        key        text NOT NULL,
+        kind       text NOT NULL,
+        at         double precision,
+        call_id    text NOT NULL DEFAULT '',
+        PRIMARY KEY (session_id, key)
+    )
+    """,
+    "INSERT INTO due (session_id, key, kind) SELECT id, '?', 'unknown' FROM session WHERE state IN ('paused', 'running')",
+)
+
+_STEPS = (_FIRST, _SECOND, _THIRD, _FOURTH)
+"""What leads from each version to the next; the first from an empty schema."""
+
+VERSION = len(_STEPS)
+
+_MARK = "treadle_journal"
+"""The table by which a schema is known to be ours; it holds the version."""
+
+_TABLES = (_MARK, "session", "event", "inbox", "blob")
+
+_BUILDING = 0x5452444C
+"""The advisory lock of whoever makes tables: `TRDL`."""
+
+
+class Kind(Enum):
+    """What the tables of a schema are to us."""
+
+    EMPTY = "empty"
+    OURS = "ours"
+    OLDER = "older"
+    NEWER = "newer"
+    FOREIGN = "foreign"
+    DAMAGED = "damaged"
+    """Ours, but not all tables are there."""
+    NOWHERE = "nowhere"
+    """The search path names no schema that there is, or none that the role may use."""
+
+
+def kind_of(connection: Connection) -> tuple[Kind, int]:
+    """Say what the tables are, and their version. Reads only."""
+    row = connection.execute("SELECT current_schema()").fetchone()
+    if row is None or row[0] is None:
+        return Kind.NOWHERE, 0
+    found = connection.execute(
+        "SELECT relname FROM pg_catalog.pg_class "
+        "WHERE relnamespace = current_schema()::regnamespace AND relname = ANY(%s)",
+        (list(_TABLES),),
+    ).fetchall()
+    tables = {name for (name,) in found}
+    if not tables:
+        return Kind.EMPTY, 0
+    if tables != set(_TABLES):
+        return (Kind.DAMAGED if _MARK in tables else Kind.FOREIGN), 0
+    return _kind_of_version(connection.execute("SELECT max(version) FROM treadle_journal").fetchone())
+
+
+def _kind_of_version(row: tuple[Any, ...] | None) -> tuple[Kind, int]:
+    version = 0 if row is None or row[0] is None else int(row[0])
+    if version <= 0:
+        return Kind.FOREIGN, version
+    if version == VERSION:
+        return Kind.OURS, version
+    return (Kind.NEWER if version > VERSION else Kind.OLDER), version
+
+
+def build(connection: Connection, busy_seconds: float) -> None:
+    """Make the tables, or lead older ones to this version, in one transaction. Does nothing when another was first."""
+    with connection.transaction():
+        connection.execute(f"SET LOCAL lock_timeout = {max(1, round(busy_seconds * 1000))}")
+        connection.execute("SELECT pg_advisory_xact_lock(%s)", (_BUILDING,))
+        kind, version = kind_of(connection)
+        if kind not in {Kind.EMPTY, Kind.OLDER}:
+            return
+        for step in _STEPS[version:]:
+            for statement in step:
+                connection.execute(statement)
+        connection.execute("DELETE FROM treadle_journal")
+        connection.execute("INSERT INTO treadle_journal (version) VALUES (%s)", (VERSION,))
+
+
+# --- A connection to a journal's server that is opened when it is needed, and anew when it was lost. Stores nothing.
 
 _T = TypeVar("_T")
 
@@ -142,3 +486,126 @@ class Link:
 
 def _names(path: str) -> list[str]:
     return [name.strip().strip('"') for name in path.split(",")]
+
+
+# --- The bell of a journal: it rings in every process that listens when a task or a message is left there. Nobody has
+# to listen.
+
+logger = redacted_logger(__name__)
+
+RECONNECT_SECONDS = 1.0
+
+_HANGING = 0x5452424C
+"""The advisory lock of whoever hangs it: `TRBL`."""
+
+_BELL = (
+    """
+    CREATE OR REPLACE FUNCTION treadle_ring() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN
+        PERFORM pg_notify('treadle_bell_' || TG_RELID::text, '');
+        RETURN NULL;
+    END
+    $$
+    """,
+    "CREATE TRIGGER treadle_ring AFTER INSERT ON inbox FOR EACH STATEMENT EXECUTE FUNCTION treadle_ring()",
+    "CREATE TRIGGER treadle_ring AFTER INSERT ON due FOR EACH ROW WHEN (NEW.kind = 'task') EXECUTE FUNCTION treadle_ring()",
+)
+
+
+async def hang_bell(connection: psycopg.AsyncConnection[Any]) -> None:
+    """Let the journal ring from now on. It has its tables. Raises what the driver raises."""
+    async with connection.transaction():
+        await connection.execute("SELECT pg_advisory_xact_lock(%s)", (_HANGING,))
+        found = await connection.execute(
+            "SELECT FROM pg_trigger WHERE tgname = 'treadle_ring' AND tgrelid = 'inbox'::regclass"
+        )
+        if await found.fetchone() is None:
+            for statement in _BELL:
+                await connection.execute(statement)
+
+
+async def bell_channels(connection: psycopg.AsyncConnection[Any]) -> list[str]:
+    """Return the channels on which the journal rings: one for each of its tables that do."""
+    found = await connection.execute(
+        "SELECT oid::bigint FROM pg_class WHERE relnamespace = current_schema()::regnamespace AND relname IN ('inbox', 'due')"
+    )
+    return [f"treadle_bell_{oid}" for (oid,) in await found.fetchall()]
+
+
+@asynccontextmanager
+async def hearing_bell(address: Address, ring: Callable[[], None]) -> AsyncIterator[None]:
+    """Call back on this event loop at each ring, and whenever one may have been missed."""
+    listening = asyncio.create_task(_listen(address, ring))
+    try:
+        yield
+    finally:
+        listening.cancel()
+        with suppress(asyncio.CancelledError):
+            await listening
+
+
+async def _listen(address: Address, ring: Callable[[], None]) -> None:
+    while True:
+        try:
+            async with await psycopg.AsyncConnection.connect(
+                make_conninfo(**address.parameters), autocommit=True, prepare_threshold=None
+            ) as connection:
+                with suppress(psycopg.errors.InsufficientPrivilege):  # another process may have hung it
+                    await hang_bell(connection)
+                for channel in await bell_channels(connection):
+                    await connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
+                ring()
+                async for _ in connection.notifies():
+                    ring()
+        except (psycopg.Error, OSError) as error:
+            logger.info("Notifications of the journal cannot be received: %s", address.cleaned(str(error)))
+        await asyncio.sleep(RECONNECT_SECONDS)
+
+
+# --- What PostgreSQL and its driver complain of, in words that say what to do, without secrets. Acts on nothing.
+
+OWN_FAULTS = (psycopg.DataError, psycopg.IntegrityError, errors.ProgramLimitExceeded, OverflowError, UnicodeError)
+"""Faults of the one thing that was to be stored; the store itself is well."""
+
+COLLISIONS = (errors.DeadlockDetected, errors.SerializationFailure)
+"""Two transactions stood in each other's way; what belongs to only one session can be done by itself."""
+
+STORE_FAULTS = (psycopg.Error, *OWN_FAULTS)
+
+
+def describe(address: Address, fault: Exception) -> JournalError:
+    """Return the error to raise for a fault of the journal at an address."""
+    place, detail = address.location, _message_of(address, fault)
+    match fault:
+        case errors.InsufficientPrivilege():
+            text = f"The role may not use the journal {place} ({detail}). Grant it what it needs, or name another role."
+        case errors.ReadOnlySqlTransaction():
+            text = f"The journal {place} does not accept writes: its server is a standby, or its role can only read."
+        case errors.LockNotAvailable():
+            return locked(place)
+        case errors.DiskFull():
+            return disk_full(place)
+        case errors.UndefinedTable() | errors.UndefinedColumn() | errors.UndefinedObject():
+            text = f"The tables of the journal {place} have been altered ({detail}). Restore them from a backup, or find out which program changed them."
+        case errors.AdminShutdown() | errors.CrashShutdown() | errors.CannotConnectNow():
+            return describe_unreachable(address, fault)
+        case psycopg.OperationalError() if fault.sqlstate is None:
+            return describe_unreachable(address, fault)
+        case _ if isinstance(fault, OWN_FAULTS):
+            return not_taken(place, detail)
+        case _:
+            text = f"The journal {place} does not work ({detail}). Check the server's log."
+    return JournalError(text)
+
+
+def describe_unreachable(address: Address, fault: Exception) -> JournalError:
+    """Return the error to raise when there is no connection, or none any more."""
+    return JournalError(
+        f"The server of the journal {address.location} cannot be reached ({_message_of(address, fault)}). Check "
+        "that it runs, and its address, role, password and database."
+    )
+
+
+def _message_of(address: Address, fault: Exception) -> str:
+    said = fault.diag.message_primary if isinstance(fault, psycopg.Error) else None
+    return address.cleaned(said or str(fault)).rstrip(".")

@@ -17,8 +17,7 @@ import psycopg
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from treadle.journals.postgres.address import Address
-from treadle.journals.postgres.schema import Connection
+from treadle.journals.postgres.link import Address, Connection
 from treadle.redaction import redacted_logger
 
 __all__ = ["LiveDesk", "hearing"]

@@ -5,11 +5,9 @@ from typing import Any
 
 from psycopg import Cursor
 
-from treadle.journals.postgres.schema import Connection
-from treadle.journals.store.due import DueRow
-from treadle.journals.store.listing import WITH_MESSAGES, conditions
-from treadle.journals.store.rows import INFO_COLUMNS, SessionRow, info_of
-from treadle.journals.store.sums import MessageRow, SumRow
+from treadle.journals.backend import INFO_COLUMNS, DueRow, MessageRow, SessionRow, SumRow, info_of
+from treadle.journals.postgres.link import Connection
+from treadle.journals.store import WITH_MESSAGES, conditions
 from treadle.ports import SessionFilter, SessionInfo
 
 __all__ = [

@@ -11,12 +11,20 @@ import msgspec
 from psycopg import Cursor
 
 from treadle.errors import SessionConflict, UnknownSession
-from treadle.journals.postgres.schema import Connection
-from treadle.journals.store.appends import Append
-from treadle.journals.store.due import DueChanges, DueRow, due_changes, merged
-from treadle.journals.store.rows import EventRow, event_of
-from treadle.journals.store.sequence import conflict, taken_over, unknown
-from treadle.journals.store.sums import MessageRow
+from treadle.journals.backend import (
+    Append,
+    DueChanges,
+    DueRow,
+    EventRow,
+    MessageRow,
+    conflict,
+    due_changes,
+    event_of,
+    merged,
+    taken_over,
+    unknown,
+)
+from treadle.journals.postgres.link import Connection
 
 __all__ = [
     "Claim",

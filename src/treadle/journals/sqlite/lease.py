@@ -6,21 +6,234 @@ before, if it only slept, finds its appends refused and its file gone. Knows no 
 """
 
 import asyncio
+import fcntl
 import hashlib
+import os
 import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from treadle.concurrency.forks import bury, watch
-from treadle.journals.sqlite.lease_file import LockFile, beat_of, holder_of, is_locked, remove, try_lock, untakeable
-from treadle.journals.sqlite.seen import Seen
-from treadle.journals.store.lease import BEATS_A_LEASE, HolderLink, held, look_seconds
+import msgspec
+
+from treadle.concurrency import bury, watch
+from treadle.errors import JournalError
+from treadle.journals.store import BEATS_A_LEASE, Holder, HolderLink, held, look_seconds
 from treadle.redaction import redacted_logger
 
-__all__ = ["Claimed", "FileLease", "LeaseRows", "Leases"]
+__all__ = [
+    "Claimed",
+    "FileLease",
+    "LeaseRows",
+    "Leases",
+    "LockFile",
+    "Seen",
+    "beat_of",
+    "holder_of",
+    "is_locked",
+    "remove",
+    "try_lock",
+    "untakeable",
+]
+
+
+# --- The file by which a session's writer is known: a lock of the operating system, its holder's name, and a counter.
+
+_BEAT_BYTES = 20
+
+
+class LockFile:
+    """A lock file that this process has locked."""
+
+    def __init__(self, path: str, descriptor: int) -> None:
+        self.path = path
+        self._descriptor = descriptor
+        self._beats = 0
+
+    def sign(self) -> None:
+        """Write who we are. A disk that is full refuses."""
+        os.ftruncate(self._descriptor, 0)
+        os.pwrite(self._descriptor, _beat_bytes(0) + msgspec.json.encode(Holder.here()), 0)
+
+    def beat(self) -> bool:
+        """Show that this process lives. Return whether the lock is still ours: whoever takes over removes the file."""
+        if not _is_at(self._descriptor, self.path):
+            return False
+        self._beats += 1
+        os.pwrite(self._descriptor, _beat_bytes(self._beats), 0)
+        return True
+
+    def leave_to_parent(self) -> None:
+        """In a fork: close our copy of the descriptor, so that the lock ends with the process that took it."""
+        os.close(self._descriptor)
+
+    def drop(self) -> None:
+        """Remove the file and let go of the lock."""
+        if _is_at(self._descriptor, self.path):
+            remove(self.path)
+        os.close(self._descriptor)
+
+
+def try_lock(path: str) -> LockFile | None:
+    """Make the file and lock it; None when somebody holds it.
+
+    Raises:
+        JournalError: The folder cannot be written, or its file system has no locks.
+    """
+    try:
+        while (descriptor := _made(path)) is not None:
+            if _is_at(descriptor, path):
+                return _signed(LockFile(path, descriptor))
+            os.close(descriptor)  # it was removed between our opening and our locking it
+    except OSError as exc:
+        raise untakeable(path, exc) from exc
+    return None
+
+
+def _signed(lock: LockFile) -> LockFile:
+    try:
+        lock.sign()
+    except BaseException:  # a lock that nobody knows of would keep the session until this process ends
+        lock.drop()
+        raise
+    return lock
+
+
+def is_locked(path: str) -> bool:
+    """Whether somebody holds the lock. Makes no file."""
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as exc:
+        raise untakeable(path, exc) from exc
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def beat_of(path: str) -> bytes:
+    """Return the counter, to be compared with itself a moment later; empty where there is none."""
+    with suppress(OSError):
+        return Path(path).read_bytes()[:_BEAT_BYTES]
+    return b""
+
+
+def holder_of(path: str) -> Holder | None:
+    """Return who wrote the file, if that is known."""
+    with suppress(OSError, msgspec.MsgspecError):
+        return msgspec.json.decode(Path(path).read_bytes()[_BEAT_BYTES:], type=Holder)
+    return None
+
+
+def remove(path: str) -> None:
+    with suppress(OSError):  # a file without a lock does no harm, so a folder that forbids it changes nothing
+        os.unlink(path)  # noqa: PTH108 - a Path costs more than the call, and every run makes and removes one such file
+
+
+def untakeable(path: str, fault: OSError) -> JournalError:
+    """Return the error of a lock that cannot be made."""
+    return JournalError(
+        f"The lock {path} of a session cannot be taken: {fault.strerror or fault}. Check the permissions of the journal's "
+        "folder, and that its file system has locks."
+    )
+
+
+def _made(path: str) -> int | None:
+    """Make and lock the file, and its folder where it is missing; None when somebody holds it."""
+    try:
+        return _locked(path)
+    except FileNotFoundError:
+        Path(path).parent.mkdir(mode=0o700, exist_ok=True)
+        return _locked(path)
+
+
+def _locked(path: str) -> int | None:
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _is_at(descriptor: int, path: str) -> bool:
+    """Whether the path still names the file that we have open."""
+    try:
+        named = os.stat(path)  # noqa: PTH116 - as above
+    except OSError:
+        return False
+    ours = os.fstat(descriptor)
+    return (named.st_dev, named.st_ino) == (ours.st_dev, ours.st_ino)
+
+
+def _beat_bytes(count: int) -> bytes:
+    return b"%0*d" % (_BEAT_BYTES, count)
+
+
+# --- What a process has seen stored of a session, kept beside its locks: so that a log which is lost is noticed.
+
+_NAME_BYTES = 32
+_HEAD_BYTES = 20
+
+
+class Seen:
+    """The number of a session's last event that was stored durably, in a file."""
+
+    def __init__(self, path: str, name: str) -> None:
+        """Open the file; make it where it is missing.
+
+        Args:
+            path: The file.
+            name: The journal's own name: what was seen of another journal in its place does not count.
+
+        Raises:
+            OSError: It cannot be opened or made.
+        """
+        self._path = path
+        self._name = name.encode()
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        self._is_closed = False
+
+    def check(self, session_id: str, head: int) -> None:
+        """Compare what the journal holds with what was seen.
+
+        Raises:
+            JournalError: It holds less.
+        """
+        found = os.pread(self._descriptor, _NAME_BYTES + _HEAD_BYTES, 0)
+        seen = found[_NAME_BYTES:]
+        if found[:_NAME_BYTES] == self._name and seen.isdigit() and int(seen) > head:
+            raise JournalError(
+                f"Session {session_id!r} ends at event {head} in the journal, though event {int(seen)} was stored: the "
+                "journal's -wal file was removed, or an older copy of the journal was put in its place. Put the newer files "
+                f"back. To continue with the older events anyway, run: rm {self._path}; what was done since may be done twice."
+            )
+
+    def note(self, head: int) -> None:
+        """Note that events up to this number are stored. Never raises: without it, a loss is noticed later or not at all."""
+        if not self._is_closed:
+            with suppress(OSError):
+                os.pwrite(self._descriptor, b"%-*s%0*d" % (_NAME_BYTES, self._name, _HEAD_BYTES, head), 0)
+
+    def close(self) -> None:
+        if not self._is_closed:
+            self._is_closed = True
+            os.close(self._descriptor)
+
+
+# --- Leases on the sessions of one journal file: one writer at a time, known to live by its heartbeat.
 
 logger = redacted_logger(__name__)
 

@@ -5,12 +5,21 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from treadle.errors import JournalError, SessionConflict, UnknownSession
-from treadle.journals.store.appends import Append
-from treadle.journals.store.due import DueChanges, DueRow
-from treadle.journals.store.listing import WITH_MESSAGES, conditions
-from treadle.journals.store.rows import INFO_COLUMNS, SessionRow, info_of
-from treadle.journals.store.sequence import conflict, exists, taken_over, unknown
-from treadle.journals.store.sums import MessageRow, SumRow
+from treadle.journals.backend import (
+    INFO_COLUMNS,
+    Append,
+    DueChanges,
+    DueRow,
+    MessageRow,
+    SessionRow,
+    SumRow,
+    conflict,
+    exists,
+    info_of,
+    taken_over,
+    unknown,
+)
+from treadle.journals.store import WITH_MESSAGES, conditions
 from treadle.ports import SessionFilter, SessionInfo
 
 __all__ = [

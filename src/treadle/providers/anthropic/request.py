@@ -1,25 +1,420 @@
 """Anthropic Messages, outward: from a neutral request to the bytes of its body. Sends nothing, keeps no session."""
 
 import re
-from collections.abc import Iterable, Mapping
+from base64 import b64decode
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NoReturn, TypeAlias
 
 import msgspec
 
 from treadle.errors import ConfigurationError
-from treadle.messages import Message
-from treadle.ports import ModelRequest, ToolChoice, ToolSpec
-from treadle.providers.anthropic.blocks import blocks_of, container_of, is_provable
-from treadle.providers.anthropic.schema import StrictLimits, input_schema, strict_schema
+from treadle.messages import Media, Message, Opaque, Result, Text, Thinking, ToolCall
+from treadle.ports import ModelFacts, ModelRequest, ToolChoice, ToolSpec
+from treadle.providers.http.listings import Listing, Page, number, objects
 from treadle.providers.known import known_facts
-from treadle.providers.payload.bodies import ToolSet, ToolSets, opening, server_tools
-from treadle.providers.payload.encoded import EncodedMessages, to_json
-from treadle.providers.payload.names import wire_name
-from treadle.providers.payload.turns import grouped, is_foreign, open_turn, turns_json
+from treadle.providers.payload import (
+    EncodedMessages,
+    ToolSet,
+    ToolSets,
+    grouped,
+    is_foreign,
+    open_turn,
+    opening,
+    sendable_arguments,
+    server_tools,
+    to_json,
+    turns_json,
+    wire_id,
+    wire_name,
+)
 from treadle.redaction import redacted_logger
 from treadle.tools import JsonObject
+from treadle.validation.schema import resolved
 
-__all__ = ["AnthropicRequests"]
+__all__ = [
+    "LISTING",
+    "PROVIDER",
+    "AnthropicRequests",
+    "StrictLimits",
+    "blocks_of",
+    "container_marker",
+    "container_of",
+    "input_schema",
+    "is_provable",
+    "strict_schema",
+]
+
+
+# --- Anthropic's JSON Schema: a tool's schema in the words that the vendor takes. Checks nothing: the gate enforces the
+# original.
+
+_CHOICES = ("allOf", "anyOf", "oneOf")
+
+_COPIED = frozenset({"const", "description", "title", "type"})
+_TOLD = frozenset(
+    {
+        *("exclusiveMaximum", "exclusiveMinimum", "format", "maximum", "minimum", "multipleOf"),
+        *("maxItems", "maxLength", "minItems", "minLength", "pattern", "uniqueItems"),
+    }
+)
+"""Limits that the gate enforces anyway."""
+_CLOSING = frozenset({"$defs", "additionalProperties", "properties", "required"})
+"""What makes an object, written together."""
+_IGNORED = frozenset({"$comment", "$id", "$schema", "default", "deprecated", "discriminator", "examples"})
+_FORMATS = frozenset(
+    {"date", "date-time", "duration", "email", "hostname", "ipv4", "ipv6", "time", "uri", "uuid"},
+)
+
+
+class _NotStrict(Exception):
+    """The schema says something that a strict tool cannot."""
+
+
+class StrictLimits:
+    """Counts what the vendor limits in the strict tools of one request: tools, optional parameters, and parameters of several types.
+
+    The limits are those of platform.claude.com/docs/en/build-with-claude/structured-outputs ("Schema complexity limits").
+    """
+
+    def __init__(self) -> None:
+        self._left: tuple[int, ...] = (20, 24, 16)
+
+    def take(self, schema: JsonObject) -> bool:
+        """Return whether a tool of this strict schema still fits, and count it if so."""
+        left = tuple(most - used for most, used in zip(self._left, (1, *_counted(schema)), strict=True))
+        if min(left) < 0:
+            return False
+        self._left = left
+        return True
+
+
+def _counted(schema: Any) -> tuple[int, int]:
+    """Return how many optional parameters a schema has, and how many of several types, at every depth."""
+    optional = unions = 0
+    if isinstance(schema, Mapping):
+        properties, required = schema.get("properties"), schema.get("required")
+        if isinstance(properties, Mapping):
+            optional = len(properties.keys() - set(required if isinstance(required, list) else ()))
+        unions = int("anyOf" in schema or isinstance(schema.get("type"), list))
+    inner = schema.values() if isinstance(schema, Mapping) else schema if isinstance(schema, list) else ()
+    for one in inner:
+        more = _counted(one)
+        optional, unions = optional + more[0], unions + more[1]
+    return optional, unions
+
+
+def input_schema(schema: JsonObject) -> JsonObject:
+    """Return the schema with a top that the vendor takes: an object whose properties stand open."""
+    top = _opened(schema, schema)
+    choices = [word for word in _CHOICES if isinstance(top.get(word), list)]
+    if not choices:
+        return {**top, "type": "object"}
+    properties: JsonObject = {}
+    for word in choices:
+        for one in top[word]:
+            properties |= _properties(_opened(one, schema))
+    written = {word: value for word, value in top.items() if word not in choices}
+    return {**written, "type": "object", "properties": {**properties, **_properties(top)}}
+
+
+def strict_schema(schema: JsonObject) -> JsonObject | None:
+    """Return the schema in the strict subset, or None where it cannot be said there.
+
+    What fits the strict schema fits the original, but for limits such as `maximum`: those are stated in the description.
+    """
+    if any(word in schema for word in _CHOICES):
+        return None
+    top = {**_opened(schema, schema), "type": "object"}
+    try:
+        written = _node(top, is_top=True)
+        if definitions := schema.get("$defs"):
+            written["$defs"] = {name: _node(one) for name, one in dict(definitions).items()}
+        _check_references(written)
+    except (
+        _NotStrict,
+        TypeError,
+        RecursionError,
+    ):  # a TypeError: what should be a list is not a list, and the gate says so
+        return None
+    return written
+
+
+def _opened(schema: Any, root: JsonObject) -> JsonObject:
+    """Return a schema whose top is not a reference."""
+    top = resolved(schema, root)
+    kept = {"$defs": root["$defs"]} if "$defs" in root and schema is root else {}
+    return {word: value for word, value in {**top, **kept}.items() if word != "$ref"}
+
+
+def _properties(schema: JsonObject) -> JsonObject:
+    found = schema.get("properties")
+    return found if isinstance(found, dict) else {}
+
+
+def _node(schema: Any, *, is_top: bool = False) -> JsonObject:
+    if not isinstance(schema, dict):
+        raise _NotStrict
+    if "$ref" in schema:
+        return _reference(schema["$ref"])
+    written: JsonObject = {}
+    described: JsonObject = {}
+    for word, value in schema.items():
+        if word in _TOLD and not _is_taken(word, value):
+            described[word] = value
+        elif word not in _IGNORED and word not in _CLOSING:
+            written |= _word(word, value)
+    if "object" in _types(schema):
+        written |= _closed(schema, is_top=is_top)
+    return _with_told(written, described)
+
+
+def _word(word: str, value: Any) -> JsonObject:
+    match word:
+        case "anyOf" | "oneOf":
+            return {"anyOf": [_node(one) for one in value]}
+        case "items":
+            return {"items": _node(value)}
+        case "enum" if not any(isinstance(one, dict | list) for one in value):
+            return {"enum": value}
+        case _ if word in _COPIED or word in _TOLD:
+            return {word: value}
+        case _:
+            raise _NotStrict
+
+
+def _is_taken(word: str, value: Any) -> bool:
+    """Whether the strict subset has this limit after all."""
+    return (word == "format" and value in _FORMATS) or (word == "minItems" and value in (0, 1))
+
+
+def _closed(schema: JsonObject, *, is_top: bool) -> JsonObject:
+    """Return an object without further properties. One that is meant to be open cannot be strict."""
+    properties = _properties(schema)
+    if schema.get("additionalProperties", False) is not False or not (properties or is_top):
+        raise _NotStrict
+    return {
+        "properties": {name: _node(one) for name, one in properties.items()},
+        "required": [name for name in schema.get("required", ()) if name in properties],
+        "additionalProperties": False,
+    }
+
+
+def _types(schema: Mapping[str, Any]) -> tuple[Any, ...]:
+    found = schema.get("type", "object" if "properties" in schema else ())
+    return tuple(found) if isinstance(found, list | tuple) else (found,)
+
+
+def _reference(target: Any) -> JsonObject:
+    if not isinstance(target, str) or not target.startswith("#/$defs/"):
+        raise _NotStrict
+    return {"$ref": target}
+
+
+def _with_told(written: JsonObject, described: JsonObject) -> JsonObject:
+    if not described:
+        return written
+    text = ", ".join(f"{word}: {msgspec.json.encode(described[word]).decode()}" for word in sorted(described))
+    said = written.get("description")
+    return {**written, "description": f"{said} ({text})" if said else f"({text})"}
+
+
+def _check_references(schema: JsonObject) -> None:
+    """Refuse definitions that are missing or contain themselves: the vendor compiles a grammar without recursion."""
+    definitions = schema.get("$defs", {})
+    reached = {name: _references(one) for name, one in definitions.items()}
+    if not _references(schema) <= definitions.keys():
+        raise _NotStrict
+    for name, nearest in reached.items():
+        waiting, seen = set(nearest), set[str]()
+        while waiting:
+            current = waiting.pop()
+            seen.add(current)
+            waiting |= reached[current] - seen
+        if name in seen:
+            raise _NotStrict
+
+
+def _references(schema: Any) -> set[str]:
+    """Return the names of the definitions that a written schema refers to."""
+    match schema:
+        case {"$ref": str(target)}:
+            return {target.removeprefix("#/$defs/")}
+        case dict():
+            return set[str]().union(*map(_references, schema.values()))
+        case list():
+            return set[str]().union(*map(_references, schema))
+        case _:
+            return set()
+
+
+# --- Anthropic Messages, outward: the content blocks of one message. Knows no request, and nothing of the other
+# messages.
+
+PROVIDER = "anthropic"
+"""Marks the items that only this provider understands."""
+
+_Block: TypeAlias = dict[str, Any]  # Any: a JSON object on its way out
+
+_CONTAINER = "treadle.container"
+
+_objects = msgspec.json.Decoder(dict[str, Any])
+
+_PLAIN_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_IMAGES = frozenset({"image/gif", "image/jpeg", "image/png", "image/webp"})
+
+
+def blocks_of(message: Message, *, origin: str) -> list[_Block]:
+    """Return the blocks of a message: results in call order for a step, none for an assistant that said nothing.
+
+    Args:
+        origin: Signatures, thinking and the provider's own items go back to the model that made them and to no other.
+    """
+    match message.role:
+        case "assistant":
+            return list(_assistant(message, is_own=message.origin == origin))
+        case "tool":
+            return [_result(result) for result in message.results]
+        case "user":
+            # A user's turn may not be empty, and dropping it would change who speaks.
+            return list(_user(message)) or [_text("(empty message)")]
+
+
+def container_marker(container_id: str) -> Opaque:
+    """Return the part that remembers in which of the vendor's containers a response waits. It is not a block, and not sent as one."""
+    return Opaque(provider=PROVIDER, payload={"type": _CONTAINER, "id": container_id})
+
+
+def container_of(message: Message, *, origin: str) -> str | None:
+    """Return the id of the container in which a message waits; None where it waits in none."""
+    if message.origin != origin:
+        return None
+    ids = [str(part.payload["id"]) for part in message.parts if isinstance(part, Opaque) and _is_marker(part)]
+    return ids[-1] if ids else None
+
+
+def _is_marker(part: Opaque) -> bool:
+    return isinstance(part.payload, dict) and part.payload.get("type") == _CONTAINER
+
+
+def _assistant(message: Message, *, is_own: bool) -> Iterator[_Block]:
+    for part in message.parts:
+        match part:
+            case Text() if part.text.strip():  # a text of blanks is refused
+                yield _said(part, is_own=is_own)
+            case Thinking() if is_own and is_provable(part):
+                yield _thinking(part)
+            case ToolCall():
+                yield _call(part, is_own=is_own)
+            case Opaque() if is_own and part.provider == PROVIDER and not _is_marker(part):
+                yield part.payload
+            case _:
+                pass
+
+
+def _said(part: Text, *, is_own: bool) -> _Block:
+    held = _held(part.signature).get("citations") if is_own else None
+    cited = [one for one in held if isinstance(one, dict)] if isinstance(held, list) else []
+    # The vendor tells the name of a file there, and refuses to be told it.
+    sendable = [{name: value for name, value in one.items() if name != "file_id"} for one in cited]
+    return {**_text(part.text), **({"citations": sendable} if sendable else {})}
+
+
+def _held(signature: str | None) -> _Block:
+    """Return the object that a signature is; an empty one where it is not one of ours, as in an imported history."""
+    try:
+        return _objects.decode(signature) if signature is not None else {}
+    except msgspec.DecodeError:
+        return {}
+
+
+def is_provable(part: Thinking) -> bool:
+    """Whether the vendor takes a thought back. It refuses what nobody signed: what a driver read from words, or a limit cut off."""
+    return bool(part.signature) or part.payload is not None
+
+
+def _thinking(part: Thinking) -> _Block:
+    if part.payload is not None:
+        payload: _Block = part.payload
+        return payload
+    return {"type": "thinking", "thinking": part.text, "signature": part.signature}
+
+
+def _call(call: ToolCall, *, is_own: bool) -> _Block:
+    arguments = msgspec.json.decode(sendable_arguments(call.arguments))
+    block = {"type": "tool_use", "id": _id(call.id), "name": wire_name(call.name), "input": arguments}
+    if is_own and (caller := _held(call.signature)):
+        block["caller"] = caller
+    return block
+
+
+def _result(result: Result) -> _Block:
+    block: _Block = {"type": "tool_result", "tool_use_id": _id(result.call_id)}
+    if result.media:
+        shown = [_text(result.content)] if result.content.strip() else []
+        # An error may hold text only.
+        block["content"] = [*shown, *map(_mention if result.is_error else _media, result.media)]
+    elif result.content:
+        block["content"] = result.content
+    if result.is_error:
+        block["is_error"] = True
+    return block
+
+
+def _user(message: Message) -> Iterator[_Block]:
+    for part in message.parts:
+        match part:
+            case Text() if part.text.strip():
+                yield _text(part.text)
+            case Media():
+                yield _media(part)
+            case _:
+                pass
+
+
+def _text(text: str) -> _Block:
+    return {"type": "text", "text": text}
+
+
+def _media(media: Media) -> _Block:
+    if media.media_type in _IMAGES and (source := _source(media)):
+        return {"type": "image", "source": source}
+    if media.media_type == "application/pdf" and (source := _source(media)):
+        return _document(source, media)
+    if media.media_type.startswith("text/") and (text := _words(media)):
+        return _document({"type": "text", "media_type": "text/plain", "data": text}, media)
+    return _mention(media)  # the dialect takes no other kind
+
+
+def _mention(media: Media) -> _Block:
+    """Tell the model of what it cannot be shown."""
+    return _text(f"[{media.media_type}: {media.url or media.name or 'not shown'}]")
+
+
+def _source(media: Media) -> _Block | None:
+    if media.base64 is not None:
+        return {"type": "base64", "media_type": media.media_type, "data": media.base64}
+    return {"type": "url", "url": media.url} if media.url else None
+
+
+def _words(media: Media) -> str:
+    """Return the text of a text file; nothing where there is none to read."""
+    try:
+        text = b64decode(media.base64 or "").decode("utf-8", "replace")
+    except ValueError:
+        return ""
+    return text if text.strip() else ""
+
+
+def _document(source: _Block, media: Media) -> _Block:
+    return {"type": "document", "source": source, **({"title": media.name} if media.name else {})}
+
+
+def _id(call_id: str) -> str:
+    """Return the id in the letters that the dialect takes; servers of others write `functions.grep:0`."""
+    return wire_id(call_id, plain=_PLAIN_ID)
+
+
+# --- Anthropic Messages, outward: from a neutral request to the bytes of its body. Sends nothing, keeps no session.
 
 logger = redacted_logger(__name__)
 
@@ -249,3 +644,30 @@ def _flag(name: str, value: Any, *, default: bool) -> bool:
 
 def _refuse(name: str, expected: str) -> NoReturn:
     raise ConfigurationError(f"The option {name} of an Anthropic model must be {expected}.")
+
+
+# --- Anthropic's list of models, in pages.
+
+
+def _read(value: Any) -> Page | None:
+    listed = objects(value.get("data")) if isinstance(value, dict) else None
+    if listed is None:
+        return None
+    last = value.get("last_id") if value.get("has_more") else None
+    return Page(
+        {
+            one["id"]: ModelFacts(window=number(one.get("max_input_tokens")), output=number(one.get("max_tokens")))
+            for one in listed
+            if isinstance(one.get("id"), str)
+        },
+        {"after_id": last} if isinstance(last, str) and last else None,
+    )
+
+
+LISTING = Listing(
+    read=_read,
+    query={"limit": "1000"},
+    key_header="x-api-key",
+    key_prefix="",
+    headers={"anthropic-version": "2023-06-01"},
+)

@@ -1,25 +1,287 @@
 """Bedrock Converse, outward: from a neutral request to the bytes of its body. Sends nothing, keeps no session."""
 
-from collections.abc import Iterable, Mapping
+import hashlib
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NoReturn, TypeAlias
 
 import msgspec
 
 from treadle.errors import ConfigurationError
-from treadle.messages import Message
+from treadle.messages import Media, Message, Opaque, Result, Text, Thinking, ToolCall
 from treadle.ports import ModelRequest, ToolChoice, ToolSpec
-from treadle.providers.bedrock.contents import blocks_of, is_provable
-from treadle.providers.bedrock.families import Family, family_of
-from treadle.providers.bedrock.schema import input_schema
-from treadle.providers.payload.bodies import ToolSets, opening, server_tools
-from treadle.providers.payload.encoded import EncodedMessages, to_json
-from treadle.providers.payload.names import wire_name
-from treadle.providers.payload.schemas import strict_schema
-from treadle.providers.payload.turns import grouped, is_foreign, turns_json
+from treadle.providers.payload import (
+    EncodedMessages,
+    ToolSets,
+    grouped,
+    is_foreign,
+    object_schema,
+    opening,
+    sendable_arguments,
+    server_tools,
+    strict_schema,
+    to_json,
+    turns_json,
+    wire_id,
+    wire_name,
+)
 from treadle.redaction import redacted_logger
 from treadle.tools import JsonObject
 
-__all__ = ["BedrockRequests"]
+__all__ = ["PROVIDER", "BedrockRequests", "Family", "blocks_of", "family_of", "input_schema", "is_provable"]
+
+
+# --- Schemas of tools as Converse takes them. Knows no request.
+
+_MAX_DEPTH = 16
+_AT_ROOT = ("type", "properties", "required")
+
+
+def input_schema(schema: Mapping[str, Any], *, is_plain: bool) -> JsonObject:
+    """Return a tool's schema with an object at its root.
+
+    Args:
+        is_plain: Whether the root may hold nothing but type, properties and required. Definitions then stand where they are used; one
+            that refers to itself ends as a free value.
+    """
+    root = object_schema(schema)
+    if not is_plain:
+        return root
+    root = {"properties": {}, **root}
+    written: JsonObject = _inlined({key: root[key] for key in _AT_ROOT if key in root}, root, 0)
+    return written
+
+
+def _inlined(value: Any, root: Mapping[str, Any], depth: int) -> Any:
+    match value:
+        case {"$ref": str(reference)}:
+            target = _found(reference, root)
+            beside = {key: item for key, item in value.items() if key != "$ref"}
+            return _inlined({**target, **beside}, root, depth + 1) if depth < _MAX_DEPTH else beside
+        case dict():
+            return {key: _inlined(item, root, depth + 1) for key, item in value.items()}
+        case list():
+            return [_inlined(item, root, depth + 1) for item in value]
+        case _:
+            return value
+
+
+def _found(reference: str, root: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what a reference names; an empty schema, which takes anything, where it names nothing."""
+    value: Any = root
+    for step in reference.removeprefix("#").split("/")[1:]:
+        value = value.get(step.replace("~1", "/").replace("~0", "~")) if isinstance(value, Mapping) else None
+    return value if isinstance(value, Mapping) and value is not root else {}
+
+
+# --- Families: what the vendor takes for one family of models and refuses for another. Knows no request.
+
+
+class Family(msgspec.Struct, frozen=True, kw_only=True):
+    """What is special about the models of one maker."""
+
+    caches: bool = False
+    """Whether cache points are taken in instructions and messages."""
+    caches_tools: bool = False
+    """Whether they are taken among the tools."""
+    takes_status: bool = False
+    """Whether a result may say that it is an error."""
+    plain_schemas: bool = False
+    """Whether a tool's schema may hold nothing but type, properties and required at its root."""
+    thinks_first: bool = False
+    """Whether a turn that continues must hold the model's signed thinking, where thinking is on."""
+
+
+_CLAUDE = Family(takes_status=True, thinks_first=True)
+_NOVA = Family(takes_status=True, plain_schemas=True)
+_FAMILIES = (
+    # "Supported models" of docs.aws.amazon.com/bedrock/latest/userguide/prompt-caching.html; the others answer 400 to a cache point.
+    (
+        re.compile(r"anthropic\.claude-(3-7|3-5-haiku|(opus|sonnet|haiku)-[4-9])"),
+        msgspec.structs.replace(_CLAUDE, caches=True, caches_tools=True),
+    ),
+    (re.compile(r"anthropic\.claude"), _CLAUDE),
+    (re.compile(r"amazon\.nova-(micro|lite|pro|premier)-"), msgspec.structs.replace(_NOVA, caches=True)),
+    (re.compile(r"amazon\.nova"), _NOVA),
+)
+
+
+def family_of(model: str) -> Family:
+    """Return what a model takes. The id of a profile of one's own does not tell the model: it takes what all of them take."""
+    return next((family for pattern, family in _FAMILIES if pattern.search(model)), Family())
+
+
+# --- Bedrock Converse, outward: the content blocks of one message. Knows no request, and nothing of the other messages.
+
+PROVIDER = "bedrock"
+"""Marks the items that only this dialect understands."""
+
+_Block: TypeAlias = dict[str, Any]  # Any: a JSON object on its way out
+
+_objects = msgspec.json.Decoder(dict[str, Any])
+
+_PLAIN_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+
+_IMAGES = {"image/gif": "gif", "image/jpeg": "jpeg", "image/jpg": "jpeg", "image/png": "png", "image/webp": "webp"}
+_VIDEOS = {
+    "video/mp4": "mp4",
+    "video/mpeg": "mpeg",
+    "video/quicktime": "mov",
+    "video/webm": "webm",
+    "video/x-flv": "flv",
+    "video/x-matroska": "mkv",
+    "video/x-ms-wmv": "wmv",
+    "video/3gpp": "three_gp",
+}
+_DOCUMENTS = {
+    "application/msword": "doc",
+    "application/pdf": "pdf",
+    "application/vnd.ms-excel": "xls",
+    "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet": "xlsx",
+    "application/vnd.openxmlformats-officedocument.wordprocessingml.document": "docx",
+    "text/csv": "csv",
+    "text/html": "html",
+    "text/markdown": "md",
+    "text/plain": "txt",
+}
+_STRANGE = re.compile(r"[^a-zA-Z0-9()\[\]-]+")
+"""What no document's name may hold; single blanks may stand between the words."""
+
+
+def blocks_of(message: Message, *, origin: str, family: Family) -> list[_Block]:
+    """Return the blocks of a message: results in call order for a step, none for an assistant that said nothing.
+
+    Args:
+        origin: Signatures, thinking and the provider's own items go back to the model that made them and to no other.
+        family: What the model takes.
+    """
+    match message.role:
+        case "assistant":
+            return list(_assistant(message, is_own=message.origin == origin))
+        case "tool":
+            return [_result(result, family) for result in message.results]
+        case "user":
+            return _user(message)
+
+
+def is_provable(part: Thinking) -> bool:
+    """Whether the vendor takes a thought back: a signed one, or one that it sealed. Models that sign none refuse theirs."""
+    return bool(part.signature) or isinstance(part.payload, dict)
+
+
+def _assistant(message: Message, *, is_own: bool) -> Iterator[_Block]:
+    for part in message.parts:
+        match part:
+            case Text() if part.text.strip():  # a text of blanks is refused
+                yield _said(part, is_own=is_own)
+            case Thinking() if is_own and is_provable(part):
+                yield _thinking(part)
+            case ToolCall():
+                arguments = msgspec.json.decode(sendable_arguments(part.arguments))
+                yield {"toolUse": {"toolUseId": _id(part.id), "name": wire_name(part.name), "input": arguments}}
+            case Opaque() if is_own and part.provider == PROVIDER:
+                yield part.payload
+            case _:
+                pass
+
+
+def _said(part: Text, *, is_own: bool) -> _Block:
+    """Return a text, with what it cites where this model wrote it."""
+    try:
+        held = _objects.decode(part.signature) if is_own and part.signature is not None else {}
+    except msgspec.DecodeError:
+        held = {}
+    if isinstance(cited := held.get("citations"), list) and cited:
+        return {"citationsContent": {"content": [{"text": part.text}], "citations": cited}}
+    return {"text": part.text}
+
+
+def _thinking(part: Thinking) -> _Block:
+    if part.payload is not None:
+        payload: _Block = part.payload
+        return payload
+    return {"reasoningContent": {"reasoningText": {"text": part.text, "signature": part.signature}}}
+
+
+def _result(result: Result, family: Family) -> _Block:
+    content = [_told(result.content)] if result.content.strip() else []
+    # An error may hold text only.
+    show = _mention if result.is_error else _media
+    content += [show(media, salt=f"{result.call_id}/{place}") for place, media in enumerate(result.media)]
+    block: _Block = {"toolUseId": _id(result.call_id), "content": content or [{"text": "(no output)"}]}
+    if result.is_error and family.takes_status:
+        block["status"] = "error"
+    return {"toolResult": block}
+
+
+def _told(content: str) -> _Block:
+    """Return what a tool said: an object as JSON, in the tool's own bytes, and anything else as text."""
+    if content.lstrip().startswith("{"):
+        try:
+            encoded = content.encode()
+            if isinstance(msgspec.json.decode(encoded), dict):
+                return {"json": msgspec.Raw(encoded)}
+        except (msgspec.DecodeError, UnicodeError, RecursionError):
+            pass
+    return {"text": content}
+
+
+def _user(message: Message) -> list[_Block]:
+    blocks: list[_Block] = []
+    for place, part in enumerate(message.parts):
+        match part:
+            case Text() if part.text.strip():
+                blocks.append({"text": part.text})
+            case Media():
+                blocks.append(_media(part, salt=f"{message.text}/{place}"))
+            case _:
+                pass
+    if any("document" in block for block in blocks) and not any("text" in block for block in blocks):
+        blocks.append({"text": "(The document is attached.)"})  # a document may not stand alone
+    # A user's turn may not be empty, and dropping it would change who speaks.
+    return blocks or [{"text": "(empty message)"}]
+
+
+def _media(media: Media, *, salt: str) -> _Block:
+    kind = media.media_type.partition(";")[0].strip().lower()
+    source = _source(media)
+    if source is None:
+        return _mention(media, salt=salt)
+    if kind in _IMAGES:
+        return {"image": {"format": _IMAGES[kind], "source": source}}
+    if kind in _VIDEOS:
+        return {"video": {"format": _VIDEOS[kind], "source": source}}
+    if kind in _DOCUMENTS:
+        return {"document": {"format": _DOCUMENTS[kind], "name": _name(media, salt), "source": source}}
+    return _mention(media, salt=salt)
+
+
+def _mention(media: Media, *, salt: str) -> _Block:
+    """Tell the model of what it cannot be shown."""
+    return {"text": f"[{media.media_type}: {media.url or media.name or 'not shown'}]"}
+
+
+def _source(media: Media) -> _Block | None:
+    """Return where a file is; None for an address outside of the vendor's own store, which it does not fetch."""
+    if media.base64:
+        return {"bytes": media.base64}
+    if media.url is not None and media.url.startswith("s3://"):
+        return {"s3Location": {"uri": media.url}}
+    return None
+
+
+def _name(media: Media, salt: str) -> str:
+    """Return a document's name in the letters that the vendor takes; no two documents of a request may share one."""
+    said = _STRANGE.sub(" ", (media.name or "document").rpartition(".")[0] or media.name or "document").strip()
+    digest = hashlib.sha256(f"{salt}/{media.name}".encode("utf-8", "surrogatepass")).hexdigest()
+    return f"{said[:100] or 'document'} {digest[:12]}"
+
+
+def _id(call_id: str) -> str:
+    return wire_id(call_id, plain=_PLAIN_ID)
+
+
+# --- Bedrock Converse, outward: from a neutral request to the bytes of its body. Sends nothing, keeps no session.
 
 logger = redacted_logger(__name__)
 

@@ -13,9 +13,8 @@ from urllib.parse import quote
 import msgspec
 
 from treadle.errors import ConfigurationError, MissingCredential, ModelRejected, ModelUnavailable
-from treadle.providers.clouds.asked import Asked, Reached, need, text_option
-from treadle.providers.clouds.fetching import Shared, TokenCredentials, given_token
-from treadle.providers.http.door import Credentials, Door, Outgoing, Proof
+from treadle.providers.clouds.fetching import Asked, Reached, Shared, TokenCredentials, given_token, need, text_option
+from treadle.providers.http.client import Credentials, Door, Outgoing, Proof
 
 __all__ = ["AwsSignatures", "converse_door", "invoke_door", "region_of"]
 

@@ -3,18 +3,29 @@
 import asyncio
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from typing import Generic, TypeVar
+from importlib.util import find_spec
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import msgspec
 
-from treadle.concurrency.forks import watch
-from treadle.errors import ModelError, ModelRejected, ModelUnavailable
-from treadle.providers.http.door import Outgoing, Proof
-from treadle.providers.http.endpoint import check_header
+from treadle.concurrency import watch
+from treadle.errors import ConfigurationError, MissingCredential, ModelError, ModelRejected, ModelUnavailable, shown
+from treadle.providers.http.answer import check_header
+from treadle.providers.http.client import Door, Outgoing, Proof
 
-__all__ = ["FETCH_SECONDS", "Shared", "Token", "TokenCredentials", "given_token"]
+__all__ = [
+    "FETCH_SECONDS",
+    "ApiKey",
+    "Asked",
+    "Reached",
+    "Shared",
+    "Token",
+    "TokenCredentials",
+    "given_token",
+    "text_option",
+]
 
 _T = TypeVar("_T")
 
@@ -164,3 +175,74 @@ def given_token(function: Callable[[], str]) -> Callable[[], Token]:
         return Token(value=check_header("Authorization", value), expires_at=0.0)
 
     return fetch
+
+
+# --- Asked: what a person says of a model behind a cloud's door, and what was found of it. Values only.
+
+ApiKey: TypeAlias = str | Callable[[], str]
+"""A key, or a function that returns a token."""
+
+
+_PROOFS = frozenset({"authorization", "api-key", "x-goog-api-key", "ocp-apim-subscription-key"})
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """What a person says of one model."""
+
+    name: str
+    """What stands before the colon of the model's name."""
+    model: str
+    base_url: str | None
+    """The address that they gave, as an argument or in the vendor's variable; None for the cloud's own."""
+    api_key: ApiKey | None
+    """The key that they gave, as an argument or in the vendor's variable."""
+    stream: bool
+    options: Mapping[str, Any]
+    headers: Mapping[str, str] = {}
+    """Headers of their own, which may prove who asks."""
+    environment: Mapping[str, str]
+
+    @property
+    def proves_itself(self) -> bool:
+        """Whether a header of theirs says who asks: then nobody else is looked for."""
+        return any(name.lower() in _PROOFS for name in self.headers)
+
+
+class Reached(msgspec.Struct, frozen=True, kw_only=True):
+    """How a model is reached."""
+
+    base_url: str
+    api_key: str | None
+    door: Door
+    options: Mapping[str, Any]
+    """Those that are fields of the body, or the dialect's own."""
+    is_vendors: bool
+    """Whether it is the cloud's own address, so that its list price holds."""
+
+
+def text_option(options: Mapping[str, Any], name: str, example: str) -> str | None:
+    """Return an option that must be a string; None where it is not set.
+
+    Raises:
+        ConfigurationError: It is something else.
+    """
+    value = options.get(name)
+    if value is None:
+        return None
+    if not isinstance(value, str) or not value.strip():
+        raise ConfigurationError(f"The option {name} must be a string such as {example!r}; got {shown(value)}.")
+    return value.strip()
+
+
+def need(module: str, *, extra: str, why: str) -> None:
+    """Check that an extra is installed.
+
+    Raises:
+        MissingCredential: It is not; the message names the command.
+    """
+    try:
+        found = find_spec(module) is not None
+    except ModuleNotFoundError:
+        found = False
+    if not found:
+        raise MissingCredential(f"{why} needs the extra {extra!r}: pip install '.[{extra}]' in the project's folder.")

@@ -12,9 +12,8 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 from treadle.errors import ConfigurationError, MissingCredential, ModelError, ModelRejected, ModelUnavailable
-from treadle.providers.clouds.asked import Asked, Reached, need, text_option
-from treadle.providers.clouds.fetching import Token, TokenCredentials, given_token
-from treadle.providers.http.door import Door
+from treadle.providers.clouds.fetching import Asked, Reached, Token, TokenCredentials, given_token, need, text_option
+from treadle.providers.http.client import Door
 
 __all__ = ["claude_door", "gemini_door"]
 

@@ -8,12 +8,11 @@ from treadle.fields import checked
 from treadle.ports import ModelRequest, Pricing, TextCalls
 from treadle.providers.cohere.request import CohereRequests
 from treadle.providers.cohere.response import CohereResponse
-from treadle.providers.http.answer import Answer
-from treadle.providers.http.endpoint import Timeouts, with_version
+from treadle.providers.http.answer import Answer, Timeouts, with_version
 from treadle.providers.http.model import DialectModel
 from treadle.providers.http.reading import Response
 from treadle.providers.http.server import DEFAULT_TIMEOUTS, Key, Server, model_name
-from treadle.providers.payload.thoughts import ThinkingTags
+from treadle.providers.payload import ThinkingTags
 
 __all__ = ["Cohere", "Timeouts"]
 

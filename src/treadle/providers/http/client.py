@@ -12,28 +12,33 @@ from collections.abc import AsyncGenerator, Mapping
 from contextvars import ContextVar
 from functools import cache
 from ipaddress import ip_address, ip_network
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, Protocol
 from urllib.request import getproxies, proxy_bypass
 from weakref import WeakSet
 
 import aiohttp
+import msgspec
 from aiohttp.connector import Connection
 from aiohttp.tracing import Trace
 from yarl import URL
 
-from treadle.concurrency.forks import bury, watch
-from treadle.errors import (
-    ConfigurationError,
-    ModelRejected,
-    ModelResponseInvalid,
-    ModelUnavailable,
-    shown,
-)
-from treadle.providers.http.answer import Answer, in_words, no_first_byte
-from treadle.providers.http.endpoint import Endpoint, Timeouts
-from treadle.providers.http.unpacking import ACCEPTED
+from treadle.concurrency import bury, watch
+from treadle.errors import ConfigurationError, ModelRejected, ModelResponseInvalid, ModelUnavailable, shown
+from treadle.providers.http.answer import ACCEPTED, Answer, Endpoint, Timeouts, in_words, no_first_byte
 
-__all__ = ["MAX_RESPONSE_BYTES", "Answer", "Endpoint", "HttpClient", "Timeouts", "proxy_for", "shared_client"]
+__all__ = [
+    "MAX_RESPONSE_BYTES",
+    "Answer",
+    "Credentials",
+    "Door",
+    "Endpoint",
+    "HttpClient",
+    "Outgoing",
+    "Proof",
+    "Timeouts",
+    "proxy_for",
+    "shared_client",
+]
 
 MAX_RESPONSE_BYTES = 64 * 1024 * 1024
 """Bytes of one answer, after decompression."""
@@ -326,3 +331,64 @@ def _raise_unreachable(endpoint: Endpoint, exc: aiohttp.ClientError | OSError) -
             ) from exc
         case _:
             raise ModelUnavailable(f"{shown} closed the connection without an answer: {in_words(exc)}.") from exc
+
+
+# --- Doors: how a dialect is spoken at a cloud's own address: the path, the fields that differ, and who asks. Values
+# and one port; sends nothing.
+
+
+class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
+    """One request as it is sent, for those who sign it."""
+
+    url: str
+    """As it stands on the wire, percent-encoded."""
+    content_type: str
+    body: bytes
+
+
+class Proof(msgspec.Struct, frozen=True, kw_only=True):
+    """What proves who asks, for one request."""
+
+    headers: Mapping[str, str]
+    secrets: tuple[str, ...] = ()
+    """What of it no message may show."""
+
+
+class Credentials(Protocol):
+    """The port to what proves who asks, where that is more than a key: a signature, or a token that expires."""
+
+    @property
+    def advice(self) -> str:
+        """What to check where the vendor refuses them."""
+        ...
+
+    async def proof(self, request: Outgoing) -> Proof:
+        """Return the headers that this request needs.
+
+        Raises:
+            ModelError: There are no credentials, or they could not be had.
+        """
+        ...
+
+    def renew(self) -> bool:
+        """Forget what a server has just refused. Return whether it is worth asking again with a new one."""
+        ...
+
+
+class Door(msgspec.Struct, frozen=True, kw_only=True):
+    """How a dialect is spoken at a cloud's own address."""
+
+    name: str
+    """What stands before the colon of the model's name."""
+    path: str | None = None
+    """What is added to the base URL, percent-encoded; None for the dialect's own."""
+    fields: Mapping[str, Any] = {}
+    """Fields of the body that differ from the dialect's; None removes one."""
+    is_framed: bool = False
+    """Whether the events of a stream stand inside AWS's own."""
+    credentials: Credentials | None = None
+    """None for a key, or for nobody."""
+    key_header: str | None = None
+    """What carries a key; None for the dialect's own."""
+    key_variable: str | None = None
+    """Where people set it, for advice; None for the dialect's own."""

@@ -1,17 +1,19 @@
 """Model: what the models of all dialects are and do alike. A dialect's own class says how a request is written and an answer read."""
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from typing import Any, Final, TypeVar
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+from typing import Any, Final, Generic, TypeVar
 
 from treadle.fields import explained
-from treadle.ports import ModelPart, ModelRequest, Pricing, TextCalls
+from treadle.messages import Finish
+from treadle.ports import ModelEnd, ModelPart, ModelRequest, Pricing, TextCalls
 from treadle.providers.http.answer import Answer
-from treadle.providers.http.reading import Response, read_response
+from treadle.providers.http.failures import finish_of
+from treadle.providers.http.reading import Response, read_response, without_ending
 from treadle.providers.http.server import Server
-from treadle.providers.payload.thoughts import ThinkingTags
+from treadle.providers.payload import ContentBlock, MessageBlocks, ThinkingTags
 
-__all__ = ["DialectModel"]
+__all__ = ["BlockResponse", "DialectModel"]
 
 _Response = TypeVar("_Response", bound=Response)
 
@@ -79,3 +81,58 @@ class DialectModel(ABC):
     @abstractmethod
     def _response(self, request: ModelRequest) -> Response:
         """Return what reads the answer."""
+
+
+# --- Block responses: what dialects whose messages are blocks share of one answer: which calls are ready, and how it
+# ends.
+
+_Block = TypeVar("_Block", bound=ContentBlock)
+
+
+class BlockResponse(Response, Generic[_Block]):
+    """Takes the data of each event, and gives the parts that it makes. A dialect's own class reads the events.
+
+    Args:
+        names: Our names of tools that were renamed for the wire.
+    """
+
+    reason_field: str
+    """The field of a whole answer that has the reason, as the dialect spells it."""
+
+    def __init__(self, names: Mapping[str, str]) -> None:
+        self._blocks: MessageBlocks[_Block] = MessageBlocks(names)
+        self._reason = ""
+        """Why the model stopped, in the dialect's word; empty until it is known."""
+
+    def end(self) -> ModelEnd:
+        """Return the whole message."""
+        gathered = self._blocks.gathered(is_cut=self._is_cut)
+        return ModelEnd(
+            parts=gathered.parts,
+            finish=finish_of(self._reason),
+            usage=self.counted,
+            cut_calls=gathered.cut,
+            unnamed_calls=gathered.unnamed,
+            is_retold=self._blocks.is_retold,
+            has_strays=gathered.has_strays,
+            finish_reason=self._reason or None,
+        )
+
+    def _take_blocks(self, blocks: Iterable[_Block]) -> list[ModelPart]:
+        """Take the blocks of a whole answer. Raises `IncompleteStream` where it has neither a block nor a reason to stop."""
+        parts = self._blocks.take_whole(blocks)
+        if not self._reason and not self._blocks.all:
+            raise without_ending(self.reason_field)
+        if self._is_cut:
+            self._blocks.doubt_last()
+        self.is_empty = False
+        self.is_done = self.is_whole = True
+        return parts + self._ready()
+
+    def _ready(self) -> list[ModelPart]:
+        """Return the calls that have become complete, in call order."""
+        return self._blocks.ready(has_ended=(self.is_whole or bool(self._reason)) and not self._is_cut)
+
+    @property
+    def _is_cut(self) -> bool:
+        return finish_of(self._reason) is Finish.LENGTH

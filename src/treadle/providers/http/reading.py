@@ -1,7 +1,10 @@
 """Reading: one HTTP answer to the parts of one response, streamed or whole. Knows no dialect: that is the response's."""
 
+import re
+import struct
+import zlib
 from asyncio import CancelledError
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator
 from typing import Any, Protocol
 
 import msgspec
@@ -10,15 +13,147 @@ from treadle.errors import IncompleteStream, ModelError, ModelResponseInvalid, M
 from treadle.messages import Finish, Text, Thinking, ToolCall, Usage
 from treadle.ports import CallReady, ModelEnd, ModelPart, TextCalls, tell_counted
 from treadle.providers.http.answer import Answer
-from treadle.providers.http.failures import ModelRefused, event_failure, not_the_protocol
-from treadle.providers.http.sse import SseReader
-from treadle.providers.http.wordings import is_known
-from treadle.providers.payload.arguments import ObjectEnd
-from treadle.providers.payload.lenient import repaired_end
-from treadle.providers.payload.thoughts import ThinkingTags, ThoughtText
+from treadle.providers.http.failures import ModelRefused, event_failure, is_known, not_the_protocol
+from treadle.providers.payload import ObjectEnd, ThinkingTags, ThoughtText, repaired_end, to_json
 from treadle.redaction import redacted_logger
 
-__all__ = ["AnswerError", "Frames", "Response", "read_response", "without_ending"]
+__all__ = [
+    "MAX_EVENT_BYTES",
+    "AnswerError",
+    "EventStreamReader",
+    "Frames",
+    "Response",
+    "SseReader",
+    "StreamException",
+    "exception_error",
+    "read_response",
+    "without_ending",
+]
+
+
+# --- Server-sent events: bytes in, the data of events out, however the bytes were cut. Knows no dialect and does no
+# I/O.
+
+MAX_EVENT_BYTES = 8 * 1024 * 1024
+"""Bytes of one event: more than any honest event holds, less than hurts."""
+
+MAX_BARREN_BYTES = 4 * 1024 * 1024
+"""Bytes of one stream that carry no data, such as comments: a day of honest ones, sent to keep the connection."""
+
+_MAX_LINES = 20_000
+"""Lines of one event. Servers write one, or a few."""
+
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+class SseReader:
+    """Collects bytes and gives out the data of whole events, as it came: bytes that ought to be UTF-8.
+
+    Example:
+        reader = SseReader()
+        reader.feed(b"data: 1\\n\\ndata: 2")  # [b"1"]
+        reader.finish()  # b"2"
+    """
+
+    def __init__(self, *, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
+        self._max_event_bytes = max_event_bytes
+        self._pending = bytearray()
+        self._is_at_start = True
+        self._ended_with_cr = False
+        self._barren_bytes = 0
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """Return the data of the events that these bytes complete.
+
+        Raises:
+            ModelResponseInvalid: One event is larger than the limit, or the stream carries hardly anything but comments.
+        """
+        if self._ended_with_cr or b"\r" in chunk:
+            chunk = self._with_line_feeds(chunk)
+        pending = self._pending
+        searched = max(len(pending) - 1, 0)
+        pending += chunk
+        if self._is_at_start and not self._skip_byte_order_mark():
+            return []
+        if (end := pending.find(b"\n\n", searched)) < 0:
+            self._check_size(len(pending) - 1)
+            return []
+        rest: bytes | bytearray
+        if pending.rfind(b"\n\n") == end:  # one event, and it may be large
+            with memoryview(pending) as whole:
+                blocks = [bytes(whole[:end])]
+            rest = pending[end + 2 :]
+        else:
+            *blocks, rest = bytes(pending).split(b"\n\n")
+        # The rest is shorter than this chunk, so all copying stays linear in what was read.
+        self._pending = bytearray(rest)
+        self._check_size(max(len(rest) - 1, *map(len, blocks)))
+        found = [data for block in blocks if (data := _data(block)) is not None]
+        if len(found) < len(blocks) or b"" in found:
+            self._count_barren(sum(len(block) + 2 for block in blocks) - sum(len(data) + 8 for data in found if data))
+        return found
+
+    def _count_barren(self, size: int) -> None:
+        self._barren_bytes += size
+        if self._barren_bytes > MAX_BARREN_BYTES:
+            raise ModelResponseInvalid(f"The server sent {self._barren_bytes} bytes of a stream without data in them.")
+
+    def finish(self) -> bytes | None:
+        """Return the data of the event that the end of the stream cut from its blank line, or None.
+
+        The standard drops it. Servers do end with `data: [DONE]` and nothing after, so it is handed out, for the caller to accept
+        only where its data is whole by itself: a JSON object is, since half of one is not valid JSON.
+        """
+        block = bytes(self._pending).removesuffix(b"\n")
+        self._pending = bytearray()
+        self._check_size(len(block))
+        return _data(block)
+
+    def _with_line_feeds(self, chunk: bytes) -> bytes:
+        """Turn CRLF and CR into LF. A CRLF that was cut in two was one line end, not two."""
+        if self._ended_with_cr and chunk.startswith(b"\n"):
+            chunk = chunk[1:]
+            self._ended_with_cr = False
+        if chunk:
+            self._ended_with_cr = chunk.endswith(b"\r")
+        return chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+
+    def _skip_byte_order_mark(self) -> bool:
+        """Drop a mark at the very start. Return False while too few bytes have come to tell."""
+        pending = self._pending
+        if pending.startswith(_BYTE_ORDER_MARK):
+            del pending[: len(_BYTE_ORDER_MARK)]
+        elif _BYTE_ORDER_MARK.startswith(pending):
+            return False
+        self._is_at_start = False
+        return True
+
+    def _check_size(self, size: int) -> None:
+        if size > self._max_event_bytes:
+            raise ModelResponseInvalid(f"The server sent one event of more than {self._max_event_bytes} bytes.")
+
+
+def _data(block: bytes) -> bytes | None:
+    """Return the data of one event, which is what stands between two blank lines; None where it has none."""
+    if not block:
+        return None
+    if block.startswith(b"data: ") and b"\n" not in block:
+        return block[6:]
+    if block.count(b"\n") > _MAX_LINES:
+        raise ModelResponseInvalid(f"The server sent one event of more than {_MAX_LINES} lines.")
+    fields = [line.partition(b":") for line in block.split(b"\n")]
+    values = [value.removeprefix(b" ") for name, _, value in fields if name == b"data"]
+    return b"\n".join(values) if values else _error(fields)
+
+
+def _error(fields: Iterable[tuple[bytes, bytes, bytes]]) -> bytes | None:
+    """Return the JSON object of a field `error`, as llama.cpp has sent it, in the form of an error that is data; else None."""
+    errors = (value.strip() for name, _, value in fields if name == b"error")
+    return next((b'{"error":%b}' % value for value in errors if value.startswith(b"{")), None)
+
+
+# --- Reading: one HTTP answer to the parts of one response, streamed or whole. Knows no dialect: that is the
+# response's.
 
 logger = redacted_logger(__name__)
 
@@ -40,7 +175,6 @@ _MAX_CALLS = 1024
 
 _STREAM_TYPES = frozenset({"text/event-stream", "application/vnd.amazon.eventstream"})
 _BLANKS = b" \t\r\n"
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 class AnswerError(Exception):
@@ -310,3 +444,154 @@ def _incomplete(head: bytes, answer: Answer, response: Response) -> ModelError:
     return IncompleteStream(
         f"The stream of {answer.endpoint.shown} ended without {response.terminal}: the response is incomplete."
     )
+
+
+# --- AWS event streams: bytes in, whole messages out, however the bytes were cut; both checksums checked. Knows no
+# dialect and does no I/O.
+
+_PRELUDE = struct.Struct(">III")
+_SUM = struct.Struct(">I")
+_LENGTH = struct.Struct(">H")
+_FRAME_BYTES = _PRELUDE.size + _SUM.size
+_MAX_HEADER_BYTES = 128 * 1024
+
+_FIXED = {0: 0, 1: 0, 2: 1, 3: 2, 4: 4, 5: 8, 8: 8, 9: 16}
+"""Bytes of a header's value by its type, for the types of one size: booleans, numbers, times, UUIDs."""
+_SIZED = frozenset({6, 7})
+"""Types whose value has its length before it: bytes and text."""
+_TYPE = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,127}")
+
+_STATUSES = {
+    "accessdenied": 403,
+    "internalserver": 500,
+    "modelerror": 424,
+    "modelnotready": 429,
+    "modelstreamerror": 424,
+    "modeltimeout": 408,
+    "resourcenotfound": 404,
+    "serviceunavailable": 503,
+    "throttling": 429,
+    "validation": 400,
+}
+"""The HTTP status of each exception, as the vendor documents it: inside a stream none is sent."""
+
+
+class StreamException(msgspec.Struct):
+    """An error inside a stream. `Any` is the wire's."""
+
+    type: Any = None
+    payload: Any = None
+
+
+class EventStreamReader:
+    """Collects bytes and gives out whole messages as JSON.
+
+    Example:
+        reader = EventStreamReader()
+        reader.feed(received)  # [b'{"messageStart":{"role":"assistant"}}']
+    """
+
+    def __init__(self, *, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
+        self._max_event_bytes = max_event_bytes
+        self._pending = bytearray()
+        self._expected = 0
+        """Bytes of the message that has begun, once its prelude is there; else 0."""
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """Return the messages that these bytes complete.
+
+        Raises:
+            ModelResponseInvalid: A checksum does not match, or the bytes are not an event stream.
+        """
+        self._pending += chunk
+        found = []
+        at = 0
+        while size := self._size_at(at):
+            if len(self._pending) - at < size:
+                break
+            found.append(_message(bytes(self._pending[at : at + size])))
+            at += size
+            self._expected = 0
+        del self._pending[:at]
+        return found
+
+    def finish(self) -> bytes | None:
+        """Return None: a message without its end is not a message."""
+        self._pending.clear()
+        return None
+
+    def _size_at(self, at: int) -> int:
+        """Return the size of the message at this place; 0 while its prelude has not come. Each prelude is checked once."""
+        if not self._expected and len(self._pending) - at >= _PRELUDE.size:
+            size, header_bytes, checksum = _PRELUDE.unpack_from(self._pending, at)
+            if zlib.crc32(self._pending[at : at + 8]) != checksum:
+                raise ModelResponseInvalid(
+                    "The server sent an event whose prelude is damaged: its checksum does not match."
+                )
+            if size > self._max_event_bytes:
+                raise ModelResponseInvalid(f"The server sent one event of more than {self._max_event_bytes} bytes.")
+            if header_bytes > min(_MAX_HEADER_BYTES, size - _FRAME_BYTES):
+                raise ModelResponseInvalid("The server sent an event whose lengths are invalid.")
+            self._expected = size
+        return self._expected
+
+
+def exception_error(exception: StreamException) -> dict[str, Any]:
+    """Return an exception of a stream as the JSON value of a provider's error, with the status that belongs to its class."""
+    payload = exception.payload if isinstance(exception.payload, dict) else {}
+    code = str(exception.type)
+    status = _STATUSES.get(re.sub("exception$", "", code.casefold()))
+    said = (payload.get(name) for name in ("originalMessage", "message", "Message"))
+    message = next((text for text in said if isinstance(text, str) and text.strip()), "")
+    return {"code": code, "message": message, **({} if status is None else {"status_code": status})}
+
+
+def _message(frame: bytes) -> bytes:
+    size, header_bytes, _ = _PRELUDE.unpack_from(frame)
+    (checksum,) = _SUM.unpack_from(frame, size - _SUM.size)
+    if zlib.crc32(frame[: -_SUM.size]) != checksum:
+        raise ModelResponseInvalid("The server sent a damaged event: its checksum does not match.")
+    headers = dict(_headers(frame[_PRELUDE.size : _PRELUDE.size + header_bytes]))
+    payload = frame[_PRELUDE.size + header_bytes : -_SUM.size].strip()
+    match headers.get(":message-type", "event"):
+        case "event":
+            return b'{"%b":%b}' % (_type(headers.get(":event-type")), payload or b"null")
+        case "exception":
+            kind = _type(headers.get(":exception-type"))
+            # What is not a JSON object is the server's words.
+            said = payload if payload.startswith(b"{") else to_json({"message": payload.decode("utf-8", "replace")})
+            return b'{"exception":{"type":"%b","payload":%b}}' % (kind, said)
+        case "error":
+            said = to_json({"message": headers.get(":error-message", "")})
+            return b'{"exception":{"type":%b,"payload":%b}}' % (to_json(headers.get(":error-code", "")), said)
+        case other:
+            raise ModelResponseInvalid(f"The server sent an event of the unknown message type {other!r:.60}.")
+
+
+def _type(name: str | None) -> bytes:
+    if name is None or not _TYPE.fullmatch(name):
+        raise ModelResponseInvalid("The server sent an event without a valid type.")
+    return name.encode()
+
+
+def _headers(block: bytes) -> Iterator[tuple[str, str]]:
+    """Yield names and values; of a value that is not text, nothing but its place is read."""
+    at = 0
+    try:
+        while at < len(block):
+            name_ends = at + 1 + block[at]
+            name, kind = block[at + 1 : name_ends].decode("utf-8", "replace"), block[name_ends]
+            at = name_ends + 1
+            size = _FIXED.get(kind)
+            if size is None:
+                if kind not in _SIZED:
+                    raise ModelResponseInvalid(f"The server sent an event with a header of the unknown type {kind}.")
+                size = _LENGTH.unpack_from(block, at)[0]
+                at += _LENGTH.size
+            if at + size > len(block):
+                raise ModelResponseInvalid("The server sent an event whose headers are cut off.")
+            if kind == 7:
+                yield name, block[at : at + size].decode("utf-8", "replace")
+            at += size
+    except (IndexError, struct.error) as exc:
+        raise ModelResponseInvalid("The server sent an event whose headers are cut off.") from exc

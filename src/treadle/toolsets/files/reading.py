@@ -1,27 +1,398 @@
 """The read-only file tools of one folder: grep, glob, read, list. Writes nothing; nothing outside the folder is reached."""
 
-from collections.abc import Iterable
+import json
+import os
+import re
+import select
+import subprocess
+import sys
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from itertools import islice, takewhile
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO, BinaryIO, Self
 
+import msgspec
+
+from treadle.errors import Rejected
+from treadle.sandboxes import process_guard
 from treadle.tools import JsonObject, Tool, ToolContext, ToolOutput
-from treadle.toolsets.files.looking import looking
-from treadle.toolsets.files.root import Entry, Opened, Root, place_of, refusal, shown, spelled, split
-from treadle.toolsets.files.schemas import FOLDER_ROOTED, PATTERN, listing_schema
-from treadle.toolsets.files.search import grep_tool
-from treadle.toolsets.files.seats import give_way, seated
-from treadle.toolsets.files.seen import digest_of, fact_name
-from treadle.toolsets.files.text import Line, lines, text_stream
-from treadle.toolsets.files.walk import Glob, literal_folders, walk
+from treadle.toolsets.files.root import (
+    FOLDER_ROOTED,
+    PATTERN,
+    Entry,
+    Glob,
+    Opened,
+    Root,
+    give_way,
+    listing_schema,
+    literal_folders,
+    looking,
+    place_of,
+    refusal,
+    seated,
+    shown,
+    spelled,
+    split,
+    walk,
+)
+from treadle.toolsets.files.text import Line, digest_of, fact_name, lines, pieces, text_stream
 
-__all__ = ["file_tools", "glob_tool", "list_tool", "read_tool"]
+__all__ = [
+    "Matcher",
+    "file_tools",
+    "glob_tool",
+    "grep_tool",
+    "list_tool",
+    "matching",
+    "narrowed",
+    "read_tool",
+    "weight",
+]
+
+
+# --- Matching: whether a text holds what a regular expression says, in a bounded share of this process. Opens no file.
+
+Matcher = Callable[[str], bool]
+
+_HEAVY = 300
+"""Weight from which on a pattern runs in a process of its own: below, a line of 4 KiB takes about a millisecond."""
+_ENDLESS = 10_000
+_POLL_SECONDS = 0.05
+_CLASS_WEIGHT = 10
+"""A class such as `\\w` has hundreds of ranges of characters."""
+
+_TOKEN = re.compile(
+    r"(?P<class>\\[pP]\{[^}]*\}|\\[wWdDsSpP])|(?P<escape>\\.)|(?P<set>\[\^?\]?(?:\\.|\[:[^\]]*:\]|[^\]\\])*\])"
+    r"|(?P<open>\()|(?P<close>\))|(?P<count>\{(?P<least>\d{0,9})(?P<comma>,?)(?P<most>\d{0,9})\})|(?P<char>.)",
+    re.DOTALL,
+)
+
+_CHILD = """
+import json, sys
+sys.path[:0] = json.loads(sys.argv[1])
+from pydantic_core import SchemaError, SchemaValidator, core_schema
+read, write = sys.stdin.buffer.read, sys.stdout.buffer.write
+def texts():
+    while size := read(4):
+        yield read(int.from_bytes(size, "big")).decode()
+try:
+    matches = SchemaValidator(core_schema.str_schema(pattern=next(texts()))).isinstance_python
+    write(b"1")
+except SchemaError:
+    write(b"0")
+    sys.exit()
+finally:
+    sys.stdout.buffer.flush()
+for text in texts():
+    write(b"1" if matches(text) else b"0")
+    sys.stdout.buffer.flush()
+"""
+
+
+def weight(pattern: str) -> int:
+    """Return how much work a pattern is for one character, roughly: its length with all counted repetitions written out."""
+    groups, last = [0], 0
+    for found in _TOKEN.finditer(pattern):
+        match found.lastgroup:
+            case "open":
+                groups.append(0)
+                last = 0
+            case "close" if len(groups) > 1:
+                last = groups.pop()
+                groups[-1] += last
+            case "most" | "comma" | "least" | "count":
+                times = int(found["most"] or found["least"] or 1)
+                groups[-1] += last * (max(times, 1) - 1)
+                last *= max(times, 1)
+            case kind:
+                last = _CLASS_WEIGHT if kind == "class" or (kind == "set" and "\\" in found[0]) else 1
+                groups[-1] += last
+        if max(last, groups[-1]) >= _ENDLESS:
+            return _ENDLESS
+    return min(sum(groups), _ENDLESS)
+
+
+@contextmanager
+def matching(pattern: str, *, ignore_case: bool, is_cancelled: Callable[[], bool]) -> Generator[Matcher]:
+    """Give a function that says whether a text holds the pattern.
+
+    Args:
+        pattern: A regular expression.
+        is_cancelled: Asked while a text is looked at. When it says yes, the function says no to everything.
+
+    Raises:
+        Rejected: The pattern is not a regular expression.
+    """
+    spelled = ("(?i)" if ignore_case else "") + pattern
+    if weight(pattern) < _HEAVY:
+        yield _compiled(spelled, pattern)
+        return
+    with _Process(is_cancelled) as process:
+        if not process.ask(spelled) and not is_cancelled():
+            _compiled(spelled, pattern)  # says what is wrong with it
+        yield process.ask
+
+
+def narrowed(text: str, matches: Matcher, most: int) -> tuple[int, int]:
+    """Return where the part of a text that matches begins and ends: halved until it is short or the match would be lost."""
+    start, end = 0, len(text)
+    while end - start > most:
+        half = (end - start) // 2
+        windows = ((start, start + half), (start + half, end), (start + half // 2, end - half // 2))
+        kept = next(((a, b) for a, b in windows if matches(text[a:b])), None)
+        if kept is None:
+            break
+        start, end = kept
+    return start, min(end, start + most)
+
+
+def _compiled(spelled: str, pattern: str) -> Matcher:
+    from pydantic_core import SchemaError, SchemaValidator, core_schema  # noqa: PLC0415 - loaded with the first search
+
+    try:
+        spelled.encode()  # the engine would take a lone surrogate for some other character
+        return SchemaValidator(core_schema.str_schema(pattern=spelled)).isinstance_python
+    except (SchemaError, UnicodeEncodeError) as error:
+        raise refusal(f"Not a regular expression: {shown(pattern)}: {_reason(error)}", "invalid_pattern") from error
+
+
+def _reason(error: Exception) -> str:
+    """Return the engine's own sentence: the last line of what it says."""
+    last = str(error).strip().splitlines()[-1].strip()
+    return last.removeprefix("SchemaError: ").removeprefix("error: ")
+
+
+class _Process:
+    """A process that looks at texts for us. It is killed when the search ends, and when this process does."""
+
+    def __init__(self, is_cancelled: Callable[[], bool]) -> None:
+        self._is_cancelled = is_cancelled
+        self._popen: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        try:
+            self._popen = subprocess.Popen(  # noqa: S603 - our own program; the pattern goes through its standard input
+                [sys.executable, "-I", "-S", "-c", _CHILD, json.dumps([path for path in sys.path if path])],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env={},
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise refusal(f"The search could not start a process: {error.strerror}.", "unavailable") from error
+        process_guard.keep(self._popen.pid)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if (popen := self._popen) is not None:
+            popen.kill()
+            popen.communicate()
+            process_guard.leave(popen.pid)
+
+    def ask(self, text: str) -> bool:
+        """Send a text; return what the process says of it."""
+        if self._is_cancelled():  # an answer may still be due: whoever has cancelled wants none
+            return False
+        asked, answers = self._pipes()
+        data = text.encode("utf-8", "replace")
+        try:
+            asked.write(len(data).to_bytes(4, "big") + data)
+            asked.flush()
+        except OSError as error:
+            raise _ended() from error
+        while not self._is_cancelled():
+            if select.select([answers], [], [], _POLL_SECONDS)[0]:
+                answer = os.read(answers.fileno(), 1)
+                if not answer:
+                    raise _ended()
+                return answer == b"1"
+        return False
+
+    def _pipes(self) -> tuple[IO[bytes], IO[bytes]]:
+        popen = self._popen
+        if popen is None or popen.stdin is None or popen.stdout is None:
+            raise _ended()
+        return popen.stdin, popen.stdout
+
+
+def _ended() -> Rejected:
+    return refusal("The process that searched for this pattern ended. Try a simpler pattern.", "unavailable")
+
+
+# --- Searching file contents: the `grep` tool. Writes nothing, and follows no link out of the root.
+
+_MAX_MATCHES = 1000
+_DEFAULT_MATCHES = 200
+_MAX_LINE_CHARS = 300
+_PIECES_A_TURN = 64
+_MAX_OUTPUT_CHARS = 40_000
+
+_ESCAPED = re.compile(r"\\[^pP]", re.DOTALL)
+
+_DESCRIPTION = f"""\
+Search file contents with a regular expression. Use it to find where something occurs; use glob to find files by name, \
+and read to see the lines around a match. Independent searches may be issued in parallel.
+Output: one `file:line: text` per matching line; `count` is their number.
+{FOLDER_ROOTED} A folder is searched recursively, except hidden folders, node_modules, venv, site-packages and \
+__pycache__ (name such a folder in `path` to search it). Binary and unreadable files are skipped and counted in `skipped`. At most `max_matches` lines are returned; `truncated` says when there are more. No look-around, no \
+back-references, and a match never spans lines. A line over 4 KiB is searched in pieces."""
+
+_PARAMETERS: JsonObject = {
+    "type": "object",
+    "properties": {
+        "pattern": {
+            **PATTERN,
+            "description": "Regular expression. Escape . ( ) [ ] { } * + ? ^ $ | \\ to mean the character itself.",
+        },
+        "path": {"type": "string", "default": ".", "description": "File or folder to search."},
+        "include": {
+            **PATTERN,
+            "description": "Glob of the files to search, relative to `path`, such as *.py or src/**/*.{ts,tsx}. A glob without a slash matches the file name alone.",
+        },
+        "ignore_case": {
+            "type": "boolean",
+            "description": "Whether to ignore case. Default: yes, unless the pattern has a capital letter.",
+        },
+        "max_matches": {
+            "type": "integer",
+            "minimum": 1,
+            "maximum": _MAX_MATCHES,
+            "default": _DEFAULT_MATCHES,
+            "description": "Maximum number of lines to return.",
+        },
+    },
+    "required": ["pattern"],
+    "additionalProperties": False,
+}
+
+
+def grep_tool(root: Root) -> Tool:
+    """Return the `grep` tool over one folder.
+
+    Its result is `{"output": "src/main.c:12: log_error();", "count": 1}`.
+    """
+    return looking(
+        root,
+        name="grep",
+        description=_DESCRIPTION,
+        parameters=_PARAMETERS,
+        output_schema=listing_schema(skipped={"type": "integer", "minimum": 1}),
+        run=partial(_grep, root),
+        subjects=lambda given: {"path": root.subject(given.get("path", "."), extent="tree", below=_folders(given))},
+        examples=({"pattern": "error", "path": "src/main.c"}, {"pattern": "TODO|FIXME", "include": "*.py"}),
+    )
+
+
+def _folders(arguments: JsonObject) -> tuple[str, ...]:
+    """Return the folders to which `include` confines a search."""
+    return literal_folders(arguments.get("include") or "")
+
+
+class _Findings(msgspec.Struct, kw_only=True):
+    """What one search has found so far."""
+
+    max_matches: int
+    lines: list[str] = []
+    chars: int = 0
+    skipped: int = 0
+    is_full: bool = False
+
+    def add(self, line: str) -> None:
+        """Keep a line, unless there is no room: then note that there was more."""
+        if len(self.lines) >= self.max_matches or self.chars + len(line) > _MAX_OUTPUT_CHARS:
+            self.is_full = True
+            return
+        self.lines.append(line)
+        self.chars += len(line)
+
+    def skip(self) -> None:
+        """Count a file or folder that cannot be searched."""
+        self.skipped += 1
+
+    def result(self) -> JsonObject:
+        result: JsonObject = {"output": "\n".join(self.lines), "count": len(self.lines)}
+        if self.skipped:
+            result["skipped"] = self.skipped
+        if self.is_full:
+            result["truncated"] = True
+            result["hint"] = "There are more matches. Narrow the pattern, the path or include."
+        return result
+
+
+def _grep(root: Root, arguments: JsonObject, ctx: ToolContext) -> JsonObject:
+    pattern = arguments["pattern"]
+    ignore_case = arguments.get("ignore_case", _is_caseless(pattern))
+    findings = _Findings(max_matches=arguments.get("max_matches", _DEFAULT_MATCHES))
+    with matching(pattern, ignore_case=ignore_case, is_cancelled=lambda: ctx.cancelled) as matches:
+        with root.open(arguments.get("path", "."), place=place_of(ctx)) as opened:
+            files = _files(root, opened, arguments.get("include"), findings)
+        for names in takewhile(lambda _: not (ctx.cancelled or findings.is_full), files):
+            _search_file(root, names, matches, findings, ctx)
+    return findings.result()
+
+
+def _is_caseless(pattern: str) -> bool:
+    r"""Whether a pattern asks for no case: it has no capital (that of `\S` does not count) and no class such as `\p{Lu}`.
+
+    Seed 002 finds `CONFIG_ERROR` with `error`. Many tools that search, search so: it is called smart case.
+    """
+    plain = _ESCAPED.sub("", pattern)
+    return not any(char.isupper() for char in plain) and not any(sign in plain for sign in ("\\p", "\\P", "[:"))
+
+
+def _files(root: Root, opened: Opened, include: str | None, findings: _Findings) -> Iterator[tuple[str, ...]]:
+    names = opened.names
+    if not opened.is_folder:
+        yield names
+        return
+    glob = None if include is None else Glob(include if "/" in include else f"**/{include}")
+    keep = glob.folders if glob else frozenset[str]()
+    for file in walk(root, names, keep=keep, on_left_out=findings.skip):
+        if glob is None or glob.matches(file[len(names) :]):
+            yield file
+
+
+def _search_file(root: Root, names: tuple[str, ...], matches: Matcher, findings: _Findings, ctx: ToolContext) -> None:
+    try:
+        with seated(), root.open(names, place=names) as opened:
+            _search(opened, spelled("/".join(names)), matches, findings, ctx)
+    except Rejected:  # gone or unreadable since it was listed: one file must not end the search
+        findings.skip()
+
+
+def _search(opened: Opened, path: str, matches: Matcher, findings: _Findings, ctx: ToolContext) -> None:
+    stream = text_stream(opened)
+    if stream is None:
+        findings.skip()
+        return
+    last = 0
+    for looked_at, (number, text) in enumerate(pieces(stream), start=1):
+        if ctx.cancelled:  # asked at each line
+            return
+        if looked_at % _PIECES_A_TURN == 0:
+            give_way()
+        if number != last and matches(text):
+            last = number
+            findings.add(f"{path}:{number}: {_shorten(text, matches)}")
+            if findings.is_full:
+                return
+
+
+def _shorten(text: str, matches: Matcher) -> str:
+    start, end = narrowed(text, matches, _MAX_LINE_CHARS)
+    short = text[start:end]
+    return ("…" if start else "") + short + ("…" if start + len(short) < len(text) else "")
+
+
+# --- The read-only file tools of one folder: grep, glob, read, list. Writes nothing; nothing outside the folder is
+# reached.
 
 _MAX_PATHS = 500
 _MAX_LINES = 2000
 _MAX_LINE_BYTES = 2000
-_MAX_OUTPUT_CHARS = 40_000
 _LINES_BETWEEN_LOOKS = 1000
 _PATH: JsonObject = {"type": "string", "default": ".", "description": "Folder, relative to the root folder."}
 

@@ -5,15 +5,22 @@ symbolic link; links are read and walked the same way. So what was checked is wh
 `openat2(RESOLVE_BENEATH)` does the same in one system call, but Linux alone has it and Python does not expose it.
 """
 
+import contextlib
 import difflib
 import errno
+import fnmatch
 import os
+import re
+import secrets
 import stat
-from collections.abc import Collection, Iterator, Sequence
+import time
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import islice
+from functools import lru_cache
+from itertools import islice, takewhile
 from pathlib import Path
-from typing import Literal
+from queue import SimpleQueue
+from typing import Any, Literal, Protocol, TypeAlias
 
 import msgspec
 
@@ -21,24 +28,368 @@ from treadle.canonical import find_unencodable
 from treadle.errors import ConfigurationError, Rejected
 from treadle.errors import shown as shown_value
 from treadle.sandboxes.closing import repository_of
-from treadle.sandboxes.configured import configured_names
+from treadle.sandboxes.confinement import configured_names, home_twins, names_below
 from treadle.sandboxes.own import obeyed_files
-from treadle.tools import Subject, ToolContext
-from treadle.toolsets.files.watching import Watched, all_names, home_names
+from treadle.tools import JsonObject, Subject, Tool, ToolContext
 
 __all__ = [
+    "ERROR_SCHEMA",
+    "FOLDER_ROOTED",
+    "PATH_NAMES",
+    "PATTERN",
+    "SKIPPED",
     "Entry",
+    "Glob",
+    "Mount",
     "Opened",
+    "Place",
     "Root",
+    "Watched",
+    "all_names",
     "check_place",
     "from_os_error",
+    "give_way",
+    "home_names",
     "listed_as",
+    "listing_schema",
+    "literal_folders",
+    "looking",
+    "mounted_names",
+    "other_names",
+    "parsed",
+    "place",
     "place_of",
     "refusal",
+    "replace",
+    "seated",
     "shown",
     "spelled",
     "split",
+    "walk",
 ]
+
+
+# --- Mounts: the other places at which a file or folder is mounted (`mount --bind`). Linux tells them; elsewhere there
+# are none. Mounts nothing.
+
+_TABLE = Path("/proc/self/mountinfo")
+_ESCAPED = re.compile(r"\\([0-7]{3})")
+
+
+class Mount(msgspec.Struct, frozen=True, kw_only=True):
+    """A place at which a part of a file system is seen."""
+
+    device: str
+    """Which file system."""
+    inside: str
+    """The folder or file of it that is seen there; empty for all of it."""
+    place: str
+    """Where, from `/`; empty for `/` itself."""
+
+
+def mounted_names(path: str, extent: str) -> list[str]:
+    """Return the other paths of a file or folder, and of what is mounted below it as far as a call reaches.
+
+    Args:
+        path: From `/`, links resolved.
+        extent: How much below it the call may reach: `itself`, `children` or `tree`.
+    """
+    return other_names(path, extent, _mounts(int(time.monotonic())))
+
+
+def other_names(path: str, extent: str, mounts: Sequence[Mount]) -> list[str]:
+    """Return the same, of these mounts, of which a later one hides an earlier one at its place."""
+    path = path.rstrip("/")
+    own = next((one for one in reversed(mounts) if _is_within(path, one.place)), None)
+    seen = [] if own is None else [(own.device, own.inside + path[len(own.place) :])]
+    if extent != "itself":
+        seen += [(one.device, one.inside) for one in mounts if one.place != path and _is_within(one.place, path)]
+    found = [
+        one.place + inside[len(one.inside) :]
+        for device, inside in seen
+        for one in mounts
+        if one.device == device and _is_within(inside, one.inside)
+    ]
+    return [one for one in dict.fromkeys(found) if one != path]
+
+
+def parsed(table: str) -> tuple[Mount, ...]:
+    """Read a table of mounts, in the form of `/proc/self/mountinfo`."""
+    rows = (line.split(" ") for line in table.splitlines())
+    return tuple(
+        Mount(device=row[2], inside=_plain(row[3]), place=_plain(row[4]))
+        for row in sorted(rows, key=_depth)
+        if len(row) > 4
+    )
+
+
+@lru_cache(maxsize=1)
+def _mounts(second: int) -> tuple[Mount, ...]:
+    """Return the mounts, where a file system is seen at several places.
+
+    The table is read once in a second: that takes longer than a decision, and who mounts is the administrator.
+    """
+    try:
+        found = parsed(_TABLE.read_text("utf-8", "surrogateescape"))
+    except OSError:
+        return ()
+    return found if len({one.device for one in found}) < len(found) else ()
+
+
+def _depth(row: Sequence[str]) -> int:
+    return len(row[4]) if len(row) > 4 else 0  # the longest place that a path lies in is where it is
+
+
+def _plain(text: str) -> str:
+    return _ESCAPED.sub(lambda found: chr(int(found[1], 8)), text).rstrip("/")
+
+
+def _is_within(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(f"{folder}/")
+
+
+# --- Watching: which names of rules are links, or other names of one file. Known once, and found out anew when a folder
+# on the way changes.
+
+_FINE_NANOSECONDS = 100_000_000
+_COARSE_NANOSECONDS = 3_000_000_000
+"""How long a change may hide behind the last one: of a file system that counts parts of a second, and of one that does not."""
+_MAX_SEARCHED = 10_000
+"""Files that are compared with one that has several names, for one call."""
+_FEW = 50
+"""Files whose names are counted faster than it takes to choose another way."""
+
+_Identity: TypeAlias = tuple[int, int]
+_Stamp: TypeAlias = tuple[int, int, int]
+
+
+class _Folder(Protocol):
+    """The folder to which the names of rules are relative."""
+
+    def begin(self, name: str) -> tuple[str, tuple[str, ...]]: ...
+
+    def both_names(self, path: str) -> tuple[str, ...]: ...
+
+
+class _Known(msgspec.Struct, frozen=True, kw_only=True):
+    """What was found out, and the folders that say whether it is still true."""
+
+    stamps: tuple[tuple[str, _Stamp], ...] = ()
+    linked: tuple[str, ...] = ()
+    files: dict[_Identity, tuple[str, ...]] = {}
+    """Paths that the rules name, by which file they are."""
+    is_settled: bool = False
+    """Whether none of the folders has changed just now."""
+
+
+class Watched:
+    """The names that one set of rules has, in one folder.
+
+    Args:
+        now: Returns the time of the file system in nanoseconds since 1970.
+    """
+
+    def __init__(
+        self,
+        root: _Folder,
+        names: Sequence[str],
+        folders: Sequence[str],
+        *,
+        now: Callable[[], int] = time.time_ns,
+    ) -> None:
+        self._root = root
+        self._now = now
+        self._names = tuple(names)
+        self._folders = tuple(folders)
+        self._known = _Known()
+
+    def linked(self, moment: dict[str, Any] | None = None) -> Collection[str]:
+        """Return the names that lead through a link, or of which nobody can say."""
+        return self._current({} if moment is None else moment).linked
+
+    def twins(self, path: str, extent: str = "itself") -> Collection[str] | None:
+        """Return the other names of a file, or of what a folder holds; None where there are too many files to search."""
+        linked = self._linked_names(path, extent)
+        mounted = [form for one in mounted_names(path, extent) for form in self._root.both_names(one)]
+        return None if linked is None else [*linked, *mounted]
+
+    def _linked_names(self, path: str, extent: str) -> Collection[str] | None:
+        # A search may reach many files, and rules may name many: the smaller of the two mostly settles it alone.
+        linked = _linked_files(path, extent, most=max(_FEW, len(self._names) + len(self._folders)))
+        if linked is not None and not linked:
+            return ()
+        found = self._linked_of_rules()
+        if found is not None and not found:
+            return ()
+        linked = _linked_files(path, extent) if linked is None else linked
+        if found is None or linked is None:
+            return None
+        named = [name for identity, names in found.items() if identity in linked for name in names]
+        return [form for one in dict.fromkeys(named) if one != path for form in self._root.both_names(one)]
+
+    def _linked_of_rules(self) -> dict[_Identity, list[str]] | None:
+        """Return the files with several names to which a rule may apply; None where there are too many files to look at."""
+        known = self._current({})
+        places = [one for name in known.linked if _exists(one := os.path.realpath(self._spelled(name)))]
+        places += [one for named in known.files.values() for one in named]
+        places += [self._place(folder) for folder in self._folders]
+        return _linked_below(places)
+
+    def _current(self, moment: dict[str, _Stamp | None]) -> _Known:
+        known = self._known
+        for folder, _ in known.stamps:
+            if folder not in moment:
+                moment[folder] = _stamp(folder)
+        if not known.is_settled or any(moment[folder] != stamp for folder, stamp in known.stamps):
+            known = self._known = self._look()
+        return known
+
+    def _look(self) -> _Known:
+        now = self._now()
+        seen: dict[str, os.stat_result | OSError] = {}
+        stamps: dict[str, _Stamp | None] = {}
+        linked: list[str] = []
+        files: dict[_Identity, list[str]] = {}
+        for name in self._names:
+            place = self._walked(name, seen, stamps)
+            if place is None:
+                linked.append(name)
+            elif isinstance(status := seen.get(place), os.stat_result):
+                files.setdefault((status.st_dev, status.st_ino), []).append(place)
+        known = tuple((folder, stamp) for folder, stamp in stamps.items() if stamp is not None)
+        return _Known(
+            stamps=known,
+            linked=tuple(linked),
+            files={identity: tuple(places) for identity, places in files.items()},
+            is_settled=len(known) == len(stamps) and all(_is_old(stamp, now) for _, stamp in known),
+        )
+
+    def _walked(
+        self, name: str, seen: dict[str, "os.stat_result | OSError"], stamps: dict[str, _Stamp | None]
+    ) -> str | None:
+        """Return the place that a name spells, as far as it exists; None where a link or `..` leads elsewhere."""
+        start, names = self._root.begin(name)
+        if ".." in names or not names:  # the folder itself is above all of its names
+            return None
+        here = start
+        for one in names:
+            folder, here = here, f"{here.rstrip('/')}/{one}"
+            if folder not in stamps:
+                stamps[folder] = _stamp(folder)  # before its names are looked at: what changes meanwhile is noticed
+            if here not in seen:
+                seen[here] = _watched_status(here)
+            status = seen[here]
+            if isinstance(status, FileNotFoundError | NotADirectoryError):
+                return here
+            if isinstance(status, OSError) or stat.S_ISLNK(status.st_mode):
+                return None
+        return here
+
+    def _place(self, folder: str) -> str:
+        return os.path.realpath(self._spelled(folder))
+
+    def _spelled(self, name: str) -> str:
+        start, names = self._root.begin(name)
+        return "/".join((start, *names))
+
+
+def all_names(path: str, extent: str, root: str) -> Collection[str] | None:
+    """Return the names below a folder of the files with several that are reached; None where there are too many files to search."""
+    linked = _linked_files(path, extent)
+    found = _linked_below([root]) if linked else {}
+    return None if found is None or linked is None else [name for one in linked for name in found.get(one, ())]
+
+
+def home_names(path: str, extent: str, root: str) -> Collection[str] | None:
+    """Return the protected files of the person's home, outside of a folder, that are reached by other names; None where too many had to be searched."""
+    try:
+        status = os.stat(path)  # noqa: PTH116 - before every decision
+    except (OSError, ValueError):
+        return ()
+    is_folder = stat.S_ISDIR(status.st_mode)
+    if not _is_linked(status) and not (is_folder and extent == "tree"):  # a listing shows names alone
+        return ()
+    try:
+        foreign = {one: name for one, name in home_twins().items() if not os.path.realpath(name).startswith(f"{root}/")}
+        if is_folder:
+            return sorted(set(names_below([path], foreign).values()))
+    except OSError:
+        return None
+    return [name for one, name in foreign.items() if one == (status.st_dev, status.st_ino)]
+
+
+def _linked_files(path: str, extent: str, *, most: int = _MAX_SEARCHED) -> frozenset[_Identity] | None:
+    """Return which files with several names a call may reach; None where it may reach more than this many files."""
+    try:
+        status = os.stat(path)  # noqa: PTH116 - before every decision, and Path takes ten times as long
+    except (OSError, ValueError):  # what does not exist has no other name
+        return frozenset()
+    if not stat.S_ISDIR(status.st_mode):
+        return frozenset([(status.st_dev, status.st_ino)] if _is_linked(status) else [])
+    if extent == "itself":
+        return frozenset()
+    found = _linked_below([path], is_deep=extent == "tree", most=most)
+    return None if found is None else frozenset(found)
+
+
+def _linked_below(
+    places: Sequence[str], *, is_deep: bool = True, most: int = _MAX_SEARCHED
+) -> dict[_Identity, list[str]] | None:
+    """Return the files with several names that are, or lie below, these places; None where there are more files than this."""
+    found: dict[_Identity, list[str]] = {}
+    searched = 0
+    for top in dict.fromkeys(places):
+        _note(found, top)
+        for folder, _, names in os.walk(top):
+            searched += len(names) + 1
+            if searched > most:
+                return None
+            for name in names:
+                _note(found, f"{folder}/{name}")
+            if not is_deep:
+                break
+    return found
+
+
+def _note(found: dict[_Identity, list[str]], place: str) -> None:
+    status = _watched_status(place)
+    if not isinstance(status, OSError) and _is_linked(status):
+        found.setdefault((status.st_dev, status.st_ino), []).append(place)
+
+
+def _is_linked(status: os.stat_result) -> bool:
+    """Whether it is a file with several names."""
+    return status.st_nlink > 1 and stat.S_ISREG(status.st_mode)
+
+
+def _exists(path: str) -> bool:
+    return not isinstance(_watched_status(path), OSError)
+
+
+def _watched_status(path: str) -> "os.stat_result | OSError":
+    try:
+        return os.lstat(path)
+    except OSError as error:
+        return error
+    except ValueError:
+        return OSError()
+
+
+def _stamp(folder: str) -> _Stamp | None:
+    try:
+        status = os.stat(folder)  # noqa: PTH116 - as above
+    except (OSError, ValueError):
+        return None
+    return status.st_dev, status.st_ino, status.st_ctime_ns
+
+
+def _is_old(stamp: _Stamp, now: int) -> bool:
+    changed = stamp[2]
+    is_fine = changed % 1_000_000_000 != 0
+    return changed + (_FINE_NANOSECONDS if is_fine else _COARSE_NANOSECONDS) < now
+
+
+# --- The root guard: opens what lies below one folder, and nothing else. Reads no content and knows no tool.
 
 _MAX_PATH_CHARS = 4096
 _MAX_DETOURS = 100  # links and `..` of one path: enough for people, an end for a ring of links
@@ -460,3 +811,467 @@ def _size(item: "os.DirEntry[str]") -> int:
         return item.stat(follow_symlinks=False).st_size
     except FileNotFoundError:  # deleted since it was listed
         return 0
+
+
+# --- Put a file in its place below the root: whole or not at all, whatever happens in between. Knows no tool and no
+# text.
+
+_MAX_PLACING_DETOURS = 40
+_PIECE_BYTES = 1 << 20
+_SHOWN_OF_NAME = 50
+"""Characters of a file's name that the name of its successor has: of four bytes each, with all else still below 255."""
+_ACCESS_LIST = "system.posix_acl_access"
+_CAPABILITIES = "security.capability"
+_ELSE_THERE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.ESTALE)
+"""What the system says where a name has become something else between two looks at it."""
+
+
+class Place(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a file is, or will be: a folder that is open, and a name in it."""
+
+    folder: int
+    """The descriptor of the folder, open as long as the `with` block."""
+    name: str
+    names: tuple[str, ...]
+    """Where it really is below the root, links resolved."""
+    status: os.stat_result | None
+    """What is there; None for a new file."""
+
+    def read(self, *, max_bytes: int) -> bytes | None:
+        """Return what is there now; None for a new file.
+
+        Raises:
+            Rejected: It is larger than the limit, cannot be read, or has become something else.
+        """
+        if self.status is None:
+            return None
+        if self.status.st_size > max_bytes:
+            raise refusal(
+                f"{shown('/'.join(self.names))} has {self.status.st_size:,} bytes; at most {max_bytes:,} can be edited.",
+                "too_large",
+            )
+        try:
+            opened = os.open(self.name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, dir_fd=self.folder)
+        except OSError as error:
+            raise _refused(self, error) from error
+        if not stat.S_ISREG(os.fstat(opened).st_mode):
+            os.close(opened)
+            raise _stale(self)
+        with os.fdopen(opened, "rb") as file:
+            return file.read(max_bytes + 1)
+
+
+@contextmanager
+def place(root: Root, path: str, *, makes_folders: bool = False, names: Sequence[str] | None = None) -> Iterator[Place]:
+    """Open the folder that a file is in, or will be in.
+
+    Args:
+        makes_folders: Whether folders that do not exist are made.
+        names: Where the file must really be, below the root; None for anywhere below it.
+
+    Raises:
+        Rejected: The path leads outside, or elsewhere, is a folder or a device, or its folder does not exist.
+    """
+    way = root.names(path)
+    for _ in range(_MAX_PLACING_DETOURS):
+        if not way or way[-1] == "..":
+            raise refusal(f"{shown(path)} is a folder.", "is_a_folder")
+        if makes_folders:
+            _make_folders(root, way if names is None else tuple(names), is_exact=names is not None)
+        with root.open(way[:-1]) as opened:
+            found = _look(root, path, opened, way[-1])
+            if isinstance(found, Place):
+                check_place(path, found.names, names)
+                yield found
+                return
+            way = found
+    raise refusal(f"Too many links on the way to {shown(path)}", "invalid_path")
+
+
+def _look(root: Root, path: str, folder: Opened, name: str) -> Place | tuple[str, ...]:
+    """Return the place in an open folder; for a link, the names of what it leads to."""
+    if not folder.is_folder:
+        raise refusal(f"{shown('/'.join(folder.names))} is a file, not a folder.", "not_a_folder")
+    try:
+        status = _status_of_place(name, folder.descriptor)
+        if status is None and (listed := listed_as(name, folder.descriptor)) is not None:
+            name, status = listed, _status_of_place(listed, folder.descriptor)
+        if status is None or not stat.S_ISLNK(status.st_mode):
+            _check_kind(path, status)
+            return Place(folder=folder.descriptor, name=name, names=(*folder.names, name), status=status)
+        target = os.readlink(name, dir_fd=folder.descriptor)
+    except OSError as error:
+        raise from_os_error(path, error) from error
+    return root.names(target) if target.startswith("/") else (*folder.names, *split(target))
+
+
+def replace(at: Place, content: bytes) -> None:
+    """Put a content in a place: afterwards the file is the new one, or, where this raises or the process dies, the old one.
+
+    Mode, owner and extended attributes of the old file are kept, but nothing that lets a program do more than who starts it: another content
+    does not inherit that. A new file gets the mode that the process's umask leaves.
+
+    Raises:
+        Rejected: The folder is read-only, the disk is full, or the file belongs to somebody else and would change its owner.
+    """
+    temporary = f".{at.name[:_SHOWN_OF_NAME]}.{secrets.token_hex(6)}.treadle-new"
+    has_name = False
+    try:
+        descriptor, has_name = _nameless(at.folder, temporary)
+        try:
+            _write(descriptor, content)
+            _keep(descriptor, at)
+            os.fsync(descriptor)
+            if not has_name:
+                os.link(f"/proc/self/fd/{descriptor}", temporary, dst_dir_fd=at.folder, follow_symlinks=True)
+                has_name = True
+        finally:
+            os.close(descriptor)
+        _check_unchanged(at)
+        os.rename(temporary, at.name, src_dir_fd=at.folder, dst_dir_fd=at.folder)
+        has_name = False
+        os.fsync(at.folder)
+    except OSError as error:
+        raise _refused(at, error) from error
+    finally:
+        if has_name:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary, dir_fd=at.folder)
+
+
+def _nameless(folder: int, name: str) -> tuple[int, bool]:
+    """Open a new file, without a name where the system can: a process that dies leaves nothing behind then. True if it has the name."""
+    kind = getattr(os, "O_TMPFILE", None)
+    if kind is not None and os.path.isdir("/proc/self/fd"):  # noqa: PTH112 - asked once, no path of the person's
+        try:
+            return os.open(".", kind | os.O_WRONLY | os.O_CLOEXEC, 0o666, dir_fd=folder), False
+        except OSError as error:
+            if error.errno not in (errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL):
+                raise
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    return os.open(name, flags, 0o666, dir_fd=folder), True
+
+
+def _write(descriptor: int, content: bytes) -> None:
+    view = memoryview(content)
+    while view:
+        view = view[os.write(descriptor, view[:_PIECE_BYTES]) :]
+
+
+def _keep(descriptor: int, at: Place) -> None:
+    """Give the new file the owner, the attributes and the mode of the old one, in this order: a change of owner clears mode bits."""
+    if at.status is None:
+        return
+    # Opened for writing: a file that is read-only for this person is not replaced by way of its folder.
+    old = os.open(at.name, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, dir_fd=at.folder)
+    try:
+        own = os.fstat(descriptor)
+        if (own.st_uid, own.st_gid) != (at.status.st_uid, at.status.st_gid):
+            os.fchown(descriptor, at.status.st_uid, at.status.st_gid)
+        kept = _attributes(old)
+        if _ACCESS_LIST not in kept and _ACCESS_LIST in _attributes(descriptor):
+            os.removexattr(descriptor, _ACCESS_LIST)  # the folder's default for new files, which this is not
+        for name in (name for name in kept if name != _CAPABILITIES):
+            with contextlib.suppress(OSError):  # such as one of the system's own
+                os.setxattr(descriptor, name, os.getxattr(old, name))
+    finally:
+        os.close(old)
+    os.fchmod(descriptor, stat.S_IMODE(at.status.st_mode) & ~(stat.S_ISUID | stat.S_ISGID))
+
+
+def _attributes(descriptor: int) -> list[str]:
+    return os.listxattr(descriptor) if hasattr(os, "listxattr") else []
+
+
+def _check_unchanged(at: Place) -> None:
+    now = _status_of_place(at.name, at.folder)
+    if _identity(now) != _identity(at.status):
+        raise _stale(at)
+
+
+def _stale(at: Place) -> Rejected:
+    return refusal(f"{shown('/'.join(at.names))} was changed by somebody else just now. Read it again.", "stale")
+
+
+def _identity(status: os.stat_result | None) -> tuple[int, ...] | None:
+    return None if status is None else (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+
+
+def _status_of_place(name: str, folder: int) -> os.stat_result | None:
+    try:
+        return os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+
+
+def _check_kind(path: str, status: os.stat_result | None) -> None:
+    if status is None or stat.S_ISREG(status.st_mode):
+        return
+    if stat.S_ISDIR(status.st_mode):
+        raise refusal(f"{shown(path)} is a folder.", "is_a_folder")
+    raise refusal(f"Neither a file nor a folder: {shown(path)}", "not_a_file")
+
+
+def _make_folders(root: Root, way: tuple[str, ...], *, is_exact: bool) -> None:
+    """Make the folders of a file that do not exist, one in the other. A `..` behind a missing folder is refused, as it leads nowhere.
+
+    Args:
+        is_exact: Whether the names are those of the place itself, so that none of them is a link.
+    """
+    names = way[:-1]
+    for count in range(len(names), -1, -1):
+        try:
+            with root.open(names[:count], place=names[:count] if is_exact else None) as opened:
+                missing = names[count:]
+                if missing and (".." in missing or not opened.is_folder):
+                    raise refusal(f"Folder not found: {shown('/'.join(names))}", "not_found")
+                _make(opened.descriptor, missing)
+                return
+        except Rejected as error:
+            if error.code != "not_found" or count == 0 or (".." in names[count:]):
+                raise
+
+
+def _make(folder: int, names: tuple[str, ...]) -> None:
+    here = os.dup(folder)
+    try:
+        for name in names:
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(name, dir_fd=here)
+            inner = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=here)
+            os.close(here)
+            here = inner
+    except OSError as error:
+        raise refusal(
+            f"The folder {shown(error.filename or '')} cannot be created: {error.strerror}.", "cannot_write"
+        ) from error
+    finally:
+        os.close(here)
+
+
+def _refused(at: Place, error: OSError) -> Rejected:
+    path = shown("/".join(at.names))
+    match error.errno:
+        case errno.EPERM if at.status is not None and at.status.st_uid != os.geteuid():
+            return refusal(
+                f"{path} belongs to another user, and writing it would change its owner.", "permission_denied"
+            )
+        case number if number in _ELSE_THERE:
+            return _stale(at)
+        case errno.EACCES | errno.EPERM | errno.EROFS:
+            return refusal(f"Permission denied: {path}", "permission_denied")
+        case errno.ENOSPC | errno.EDQUOT | errno.EFBIG:
+            return refusal(f"There is no space left to write {path}. The file is unchanged.", "no_space")
+        case errno.ENAMETOOLONG:
+            return refusal(f"Not a path: {path}", "invalid_path")
+        case _:
+            return refusal(f"{path} could not be written: {error.strerror}. The file is unchanged.", "cannot_write")
+
+
+# --- Seats: how many threads work on files at one moment. Knows no file.
+
+_SEATS = 2
+
+
+def _row() -> "SimpleQueue[None]":
+    row: SimpleQueue[None] = SimpleQueue()
+    for _ in range(_SEATS):
+        row.put(None)
+    return row
+
+
+class _Free:
+    row = _row()
+
+
+def _after_fork() -> None:
+    _Free.row = _row()  # who sat there in the parent does not exist in the child
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+@contextmanager
+def seated() -> Generator[None]:
+    """Wait for a seat, and keep it for the block. Not to be nested."""
+    row = _Free.row
+    row.get()
+    try:
+        yield
+    finally:
+        row.put(None)
+
+
+def give_way() -> None:
+    """Let another thread have our seat, and wait for the next free one. For long work, every few milliseconds."""
+    row = _Free.row
+    row.put(None)
+    row.get()
+
+
+# --- The contracts that the file tools share: the form of their results and of their errors. Values only.
+
+FOLDER_ROOTED = "Paths are relative to the root folder and must stay in it; `~` and variables are not expanded."
+
+PATH_NAMES = {"file_path": "path"}
+"""How other programs call the one parameter that names a file: models that have learned those names use them here, too."""
+
+PATTERN: JsonObject = {"type": "string", "minLength": 1, "maxLength": 500}
+
+ERROR_SCHEMA: JsonObject = {
+    "type": "object",
+    "properties": {
+        "error": {"type": "string"},
+        "did_you_mean": {"type": "array", "items": {"type": "string"}},
+    },
+    "required": ["error"],
+    "additionalProperties": False,
+}
+
+
+def listing_schema(**more: JsonObject) -> JsonObject:
+    """Return the schema of `{"output": ..., "count": ...}`: lines as text, their number, and what a tool adds."""
+    return {
+        "type": "object",
+        "properties": {
+            "output": {"type": "string"},
+            "count": {"type": "integer", "minimum": 0},
+            "truncated": {"const": True},
+            "hint": {"type": "string"},
+            **more,
+        },
+        "required": ["output", "count"],
+        "additionalProperties": False,
+    }
+
+
+# --- Looking: what grep, glob, read and list have in common as tools. Opens nothing itself.
+
+
+def looking(root: Root, **own: Any) -> Tool:  # Any: the fields in which the four differ
+    """Return a tool that only looks at what its path names, or at the root folder where it names nothing."""
+    return Tool(
+        error_schema=ERROR_SCHEMA,
+        effect="read",
+        timeout=60.0,
+        aliases=PATH_NAMES,
+        validate=lambda given: root.check(given.get("path", ".")),
+        **own,
+    )
+
+
+# --- Walking a folder, and matching what is found against globs. Reads no file and follows no link.
+
+SKIPPED = frozenset({"__pycache__", "node_modules", "site-packages", "venv"})
+"""Folders left out beside the hidden ones (`.git`, `.venv`, `.tox`, ...)."""
+_MAX_DEPTH = 100
+_MAX_ALTERNATIVES = 64
+
+Matcher = Callable[[str], object]
+
+
+def walk(
+    root: Root,
+    names: tuple[str, ...],
+    *,
+    keep: frozenset[str] = frozenset(),
+    on_left_out: Callable[[], None] = lambda: None,
+) -> Iterator[tuple[str, ...]]:
+    """Yield the names of every file below a folder, in the order of their paths.
+
+    Args:
+        root: The guard that opens each folder, from the root down, so that none is held open.
+        names: The folder, below the root.
+        keep: Folder names to enter although they are hidden or skipped.
+        on_left_out: Called for each folder that cannot be read, or lies more than a hundred deep.
+    """
+    pending = [(names, True)]
+    while pending:
+        current, is_folder = pending.pop()
+        if not is_folder:
+            yield current
+        elif len(current) - len(names) < _MAX_DEPTH:
+            pending.extend(reversed(_children(root, current, keep, on_left_out)))
+        else:
+            on_left_out()
+
+
+def _children(
+    root: Root, names: tuple[str, ...], keep: frozenset[str], on_left_out: Callable[[], None]
+) -> list[tuple[tuple[str, ...], bool]]:
+    try:
+        with seated(), root.open(names, place=names) as folder:
+            entries = root.entries(folder) if folder.is_folder else []
+    except Rejected:  # unreadable, or gone since it was listed
+        on_left_out()
+        return []
+    return [
+        ((*names, entry.name), entry.is_folder)
+        for entry in entries
+        if entry.is_file or (entry.is_folder and (entry.name in keep or _is_visited(entry.name)))
+    ]
+
+
+def _is_visited(folder: str) -> bool:
+    return not folder.startswith(".") and folder not in SKIPPED
+
+
+class Glob:
+    """A pattern over paths: `*`, `?`, `[...]` within a name, `**` for any number of folders, `{a,b}` for alternatives.
+
+    Takes time in proportion to pattern and path, whatever the pattern: it never backtracks.
+
+    Example:
+        Glob("src/**/*.{ts,tsx}").matches(("src", "ui", "app.tsx"))
+    """
+
+    def __init__(self, pattern: str) -> None:
+        self._alternatives = [_compile(one) for one in _alternatives(pattern)]
+        self.folders = frozenset(name for one in _alternatives(pattern) for name in split(one))
+        """The names in the pattern: a walk enters a hidden folder that is among them."""
+
+    def matches(self, names: Sequence[str]) -> bool:
+        return any(_matches(parts, names) for parts in self._alternatives)
+
+
+def literal_folders(pattern: str) -> tuple[str, ...]:
+    """Return the folders at the beginning of a glob that it names literally: all that it matches lies below them."""
+    *folders, _ = split(pattern) or ("",)
+    return tuple(takewhile(lambda name: not set(name) & set("*?[]{}\\"), folders)) if ".." not in folders else ()
+
+
+def _alternatives(pattern: str) -> list[str]:
+    """Write out each `{a,b}`. Past a bound, the rest stays as it is and is taken literally."""
+    done: list[str] = []
+    pending = [pattern]
+    while pending:
+        one = pending.pop()
+        braces = re.search(r"\{([^{}]*,[^{}]*)\}", one)
+        if braces is None or len(pending) + len(done) >= _MAX_ALTERNATIVES:
+            done.append(one)
+        else:
+            pending.extend(one[: braces.start()] + word + one[braces.end() :] for word in braces[1].split(","))
+    return done
+
+
+def _compile(pattern: str) -> list[Matcher | None]:
+    """Return one matcher a name; None stands for `**`."""
+    return [None if name == "**" else re.compile(fnmatch.translate(name)).match for name in split(pattern)]
+
+
+def _matches(parts: Sequence[Matcher | None], names: Sequence[str]) -> bool:
+    # `reached` holds the places in the pattern that the names so far can have come to: a set, so nothing is tried twice.
+    reached = _past_stars(parts, {0})
+    for name in names:
+        ahead = {at + 1 for at in reached if at < len(parts) and (part := parts[at]) is not None and part(name)}
+        stays = {at for at in reached if at < len(parts) and parts[at] is None}
+        reached = _past_stars(parts, ahead | stays)
+    return len(parts) in reached
+
+
+def _past_stars(parts: Sequence[Matcher | None], places: set[int]) -> set[int]:
+    """Add the places behind each `**`, which may stand for no folder at all."""
+    for place in sorted(places):
+        stars = takewhile(lambda part: part is None, parts[place:])
+        places.update(place + behind for behind, _ in enumerate(stars, start=1))
+    return places

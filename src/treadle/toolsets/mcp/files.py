@@ -11,7 +11,7 @@ from typing import Any
 
 from treadle.errors import ConfigurationError, check_path, shown
 from treadle.fields import checked
-from treadle.toolsets.mcp.texts import visible
+from treadle.toolsets.mcp.servers import visible
 from treadle.toolsets.mcp.toolset import McpTools, mcp_server
 
 __all__ = ["McpEntry", "mcp_entries", "mcp_servers"]

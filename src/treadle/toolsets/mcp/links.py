@@ -1,35 +1,306 @@
 """Links: the connection to one MCP server for one run: started, asked, started again when it dies, ended with the run."""
 
 import asyncio
+import json
 import logging
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
+import httpx2
 import mcp_types as types
 from mcp import Client, MCPError
 from mcp.client import ClientRequestContext, IncomingMessage
-from mcp_types.jsonrpc import CONNECTION_CLOSED
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.message import SessionMessage
+from mcp_types import methods
+from mcp_types.jsonrpc import CONNECTION_CLOSED, INTERNAL_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, JSONRPCResponse
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-from pydantic import FileUrl
+from pydantic import FileUrl, ValidationError
 
 from treadle.ports import SessionView
 from treadle.redaction import redacted_logger, shown_error
 from treadle.sandboxes.processes import clean_environment
 from treadle.tools import Tool
-from treadle.tools.outputs import ServiceLost, ServiceSilent
-from treadle.toolsets.mcp.calls import Calls
-from treadle.toolsets.mcp.http import http
+from treadle.tools.tool import ServiceLost, ServiceSilent
+from treadle.toolsets.mcp.calls import Calls, Refusal, noted, refusal_in
 from treadle.toolsets.mcp.offers import Offers
-from treadle.toolsets.mcp.refusals import refusal_in
-from treadle.toolsets.mcp.servers import McpServer
-from treadle.toolsets.mcp.sieve import sifted
+from treadle.toolsets.mcp.servers import McpServer, shortened, tool_name, visible
 from treadle.toolsets.mcp.stdio import Program, stdio
-from treadle.toolsets.mcp.texts import shortened, tool_name, visible
+from treadle.validation.schema import corrected
 
-__all__ = ["Link", "opened"]
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from mcp.client._transport import ReadStream, TransportStreams
+
+__all__ = ["Link", "http", "opened", "sifted"]
+
+
+# --- HTTP: an MCP server at an address, by the protocol's streamable HTTP. Bounded: the package reads an answer of any
+# length.
+
+_CONNECT_SECONDS = 30.0
+_MAX_REFUSAL_BYTES = 65_536
+
+
+@asynccontextmanager
+async def http(
+    url: str,
+    *,
+    headers: Mapping[str, str],
+    max_bytes: int,
+    seconds: float,
+    auth: httpx2.Auth | None = None,
+) -> AsyncGenerator["TransportStreams"]:
+    """Connect to a server. No proxy credentials, cookies or redirects to another origin are used."""
+    limit = httpx2.Timeout(_CONNECT_SECONDS, read=max(seconds, _CONNECT_SECONDS))
+    transport = _Bounded(httpx2.AsyncHTTPTransport(), max_bytes)
+    # A compressed answer could grow without bound once it is read: none is asked for, and none is taken.
+    sent = {**headers, "accept-encoding": "identity"}
+    async with (
+        httpx2.AsyncClient(transport=transport, headers=sent, timeout=limit, auth=auth) as client,
+        streamable_http_client(url, http_client=client, max_sse_event_size=max_bytes) as streams,
+    ):
+        yield streams
+
+
+class _Bounded(httpx2.AsyncBaseTransport):
+    """A transport whose answers end with an error where they grow too large. A refusal of a request names its HTTP status in its data,
+    which the package would lose."""
+
+    def __init__(self, inside: httpx2.AsyncBaseTransport, max_bytes: int) -> None:
+        self._inside = inside
+        self._max_bytes = max_bytes
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        asked = _asked(request)
+        try:
+            response = await self._inside.handle_async_request(request)
+        except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
+            if asked is None or asked.get("method") in _FIRST:
+                raise
+            return _refused(request, Refusal(), {"code": INTERNAL_ERROR, "message": f"It cannot be reached: {error}"})
+        if asked is not None and response.status_code >= 400:
+            return await _with_status(request, response)
+        if response.headers.get("content-encoding", "identity") != "identity":
+            await response.aclose()
+            raise httpx2.StreamError("The server's answer is compressed, although none was asked for.")
+        is_stream = response.headers.get("content-type", "").lower().startswith("text/event-stream")
+        if not is_stream:  # the events of a stream are bounded one by one
+            assert isinstance(response.stream, httpx2.AsyncByteStream)
+            response.stream = _Counted(response.stream, self._max_bytes)
+        return response
+
+    async def aclose(self) -> None:
+        await self._inside.aclose()
+
+
+_FIRST = frozenset({"initialize", "server/discover"})
+
+
+def _asked(request: httpx2.Request) -> dict[str, Any] | None:
+    """Return the request of the protocol that is sent; None for a notification, and for what signs in."""
+    if request.method != "POST" or request.headers.get("content-type") != "application/json":
+        return None
+    try:
+        sent = json.loads(request.content)
+    except ValueError:
+        return None
+    return sent if isinstance(sent, dict) and "jsonrpc" in sent and "method" in sent and "id" in sent else None
+
+
+async def _with_status(request: httpx2.Request, response: httpx2.Response) -> httpx2.Response:
+    """Return a refusal as an error of the protocol whose data has the HTTP status."""
+    status, body = response.status_code, await _beginning(response)
+    error = _error_in(body)
+    is_page = "html" in response.headers.get("content-type", "")
+    said = error["message"] if error else "" if is_page else body.decode("utf-8", "replace").strip()
+    refusal = Refusal(
+        status=status,
+        said=said,
+        retry_after=response.headers.get("retry-after", ""),
+        has_session="mcp-session-id" in request.headers,
+    )
+    error = error or {"code": _CODES.get(status, INTERNAL_ERROR), "message": said or "it said nothing more"}
+    return _refused(request, refusal, error, response.headers, status)
+
+
+_CODES = {404: METHOD_NOT_FOUND, **dict.fromkeys((400, 405, 406, 410, 413, 415), INVALID_REQUEST)}
+"""What a refusal without a code of its own means, of those by which a request was not carried out."""
+
+
+async def _beginning(response: httpx2.Response) -> bytes:
+    """Return the body of a refusal, as far as it is of use."""
+    body = b""
+    try:
+        if response.headers.get("content-encoding", "identity") == "identity":
+            async for chunk in response.aiter_raw():
+                body += chunk
+                if len(body) > _MAX_REFUSAL_BYTES:
+                    break
+    except (httpx2.TransportError, httpx2.StreamError):
+        pass  # the status was received, and counts
+    finally:
+        await response.aclose()
+    return body[:_MAX_REFUSAL_BYTES]
+
+
+def _error_in(body: bytes) -> dict[str, Any] | None:
+    """Return the error of the protocol that a body holds, however loosely it follows it; None where there is none."""
+    try:
+        sent = json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+    error = sent.get("error") if isinstance(sent, dict) else None
+    if not isinstance(error, dict) or isinstance(error.get("code"), bool) or not isinstance(error.get("code"), int):
+        return None
+    return {**error, "message": str(error.get("message") or "")}
+
+
+def _refused(
+    request: httpx2.Request,
+    refusal: Refusal,
+    error: dict[str, Any],
+    headers: Mapping[str, str] | None = None,
+    status: int = 503,
+) -> httpx2.Response:
+    kept = {name: value for name, value in (headers or {}).items() if name.lower() not in _OF_A_BODY}
+    body = {"jsonrpc": "2.0", "id": None, "error": {**error, "data": noted(refusal, error.get("data"))}}
+    content = json.dumps(body).encode()
+    return httpx2.Response(
+        status, headers={**kept, "content-type": "application/json"}, content=content, request=request
+    )
+
+
+_OF_A_BODY = frozenset({"content-length", "content-type", "content-encoding", "transfer-encoding"})
+
+
+class _Counted(httpx2.AsyncByteStream):
+    def __init__(self, inside: httpx2.AsyncByteStream, max_bytes: int) -> None:
+        self._inside = inside
+        self._max_bytes = max_bytes
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        size = 0
+        async for chunk in self._inside:
+            size += len(chunk)
+            if size > self._max_bytes:
+                raise httpx2.StreamError(f"The server's answer has more than {self._max_bytes:,} bytes.")
+            yield chunk
+
+    async def aclose(self) -> None:
+        await self._inside.aclose()
+
+
+# --- Sieve: takes out of a server's list entries that are not tools of the protocol, so that the package does not
+# refuse the whole list.
+
+
+@asynccontextmanager
+async def sifted(
+    transport: "AbstractAsyncContextManager[TransportStreams]",
+    *,
+    version: Callable[[], str],
+    on_broken: Callable[[str, str], None],
+    on_corrected: Callable[[str, str], None],
+) -> AsyncGenerator["TransportStreams"]:
+    """Enter a transport whose lists of tools hold only what the package takes.
+
+    Args:
+        version: Returns the version of the protocol that is spoken.
+        on_broken: Called with the name of each tool that is left out, and why.
+        on_corrected: Called with the name of each tool that is not left out, and what was wrong with it.
+    """
+    async with transport as (received, sent):
+        yield _Sieve(received, version, on_broken, on_corrected), sent
+
+
+class _Sieve:
+    """A stream of messages, as the package reads it."""
+
+    def __init__(
+        self,
+        inside: "ReadStream[SessionMessage | Exception]",
+        version: Callable[[], str],
+        on_broken: Callable[[str, str], None],
+        on_corrected: Callable[[str, str], None],
+    ) -> None:
+        self._inside = inside
+        self._version = version
+        self._on_broken = on_broken
+        self._on_corrected = on_corrected
+
+    async def receive(self) -> SessionMessage | Exception:
+        return self._sifted(await self._inside.receive())
+
+    async def aclose(self) -> None:
+        await self._inside.aclose()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> SessionMessage | Exception:
+        return self._sifted(await self._inside.__anext__())
+
+    async def __aenter__(self) -> Self:
+        await self._inside.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: "TracebackType | None"
+    ) -> bool | None:
+        return await self._inside.__aexit__(kind, error, trace)
+
+    def _sifted(self, item: SessionMessage | Exception) -> SessionMessage | Exception:
+        if isinstance(item, SessionMessage) and isinstance(item.message, JSONRPCResponse):
+            tools = item.message.result.get("tools")
+            if isinstance(tools, list) and self._problem(item.message.result, tools):
+                sound = [self._sound(item.message.result, one) for one in tools]
+                item.message.result["tools"] = [one for one in sound if one is not None]
+        return item
+
+    def _sound(self, page: dict[str, Any], tool: Any) -> Any:
+        """Return a tool that the package takes; None where that cannot be made of this one."""
+        problem = first = self._problem(page, [tool])
+        seen: set[str] = set()
+        while problem and isinstance(tool, dict) and (field := problem.partition(":")[0].partition(".")[0]) not in seen:
+            seen.add(field)
+            if field == "inputSchema" and isinstance(tool.get(field), dict | None):
+                tool = {**tool, field: _of_object(corrected(tool.get(field) or {}))}
+            elif field in tool and field not in ("inputSchema", "name"):  # a hint, or a contract that cannot be kept
+                tool = {key: part for key, part in tool.items() if key != field}
+            problem = self._problem(page, [tool])
+        name = str(tool.get("name") if isinstance(tool, dict) else None)[:200]
+        if first:
+            if problem:
+                self._on_broken(name, first)
+            else:
+                self._on_corrected(name, f"its entry in the server's list was corrected: {first}")
+        return None if problem else tool
+
+    def _problem(self, page: dict[str, Any], tools: list[Any]) -> str:
+        """Return what is wrong with a page that holds these tools; empty where nothing is."""
+        try:
+            methods.validate_server_result("tools/list", self._version(), {**page, "tools": tools})
+        except ValidationError as error:
+            first = error.errors()[0]
+            return f"{'.'.join(map(str, first['loc'][2:]))}: {first['msg']}"
+        except (KeyError, ValueError, RecursionError):
+            return ""
+        return ""
+
+
+def _of_object(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return a schema of arguments, which are an object, whether it says so or not."""
+    kind = schema.get("type", "object")
+    return {**schema, "type": "object"} if kind == "object" or "object" in kind else schema
+
+
+# --- Links: the connection to one MCP server for one run: started, asked, started again when it dies, ended with the
+# run.
 
 logger = redacted_logger(__name__)
 

@@ -10,10 +10,8 @@ import mcp_types as types
 from treadle.errors import ToolDefinitionError
 from treadle.redaction import redacted_logger
 from treadle.tools import Effect, JsonObject, Risk, Tool, ToolContext, ToolOutput
-from treadle.toolsets.mcp.servers import McpServer
-from treadle.toolsets.mcp.texts import fit_schema, shortened, tool_name, visible
-from treadle.validation.correcting import corrected
-from treadle.validation.schema import Schema
+from treadle.toolsets.mcp.servers import McpServer, fit_schema, shortened, tool_name, visible
+from treadle.validation.schema import Schema, corrected
 
 __all__ = ["Offers"]
 

@@ -7,13 +7,12 @@ from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
-from treadle.concurrency.threads import Threads
+from treadle.concurrency import Threads
 from treadle.errors import ConfigurationError, shown
 from treadle.fields import checked
 from treadle.ports import SessionView, ToolsetContext
 from treadle.tools import JsonObject, Tool, ToolContext
-from treadle.toolsets.files.root import Root
-from treadle.toolsets.files.schemas import ERROR_SCHEMA
+from treadle.toolsets.files.root import ERROR_SCHEMA, Root
 from treadle.toolsets.shell.keeping import Kept, Processes, state_folder
 from treadle.toolsets.shell.tool import shell_tool
 

@@ -23,7 +23,7 @@ import msgspec
 from treadle.errors import Rejected
 from treadle.sandboxes import keeper, own
 from treadle.sandboxes.keeper import started_at
-from treadle.sandboxes.lineage import Lineage, is_over
+from treadle.sandboxes.processes import Lineage, is_over
 from treadle.tools import Detached
 from treadle.toolsets.files.root import refusal, shown
 

@@ -1,17 +1,20 @@
 """The `shell` tool: one line of shell in one folder, judged before by what it would start. Decides nothing itself."""
 
+import fnmatch
 import os
 import re
 import secrets
+import shutil
 import sys
 import time
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-from treadle.concurrency.threads import Threads
+from treadle.concurrency import Threads
 from treadle.errors import InvalidArguments
 from treadle.fields import checked
-from treadle.sandboxes.configured import started_instead
+from treadle.sandboxes.confinement import started_instead
 from treadle.sandboxes.processes import Ends, clean_environment, run_process
 from treadle.shell.judging import analyse, reads_only
 from treadle.shell.programs import program_name
@@ -31,13 +34,110 @@ from treadle.tools import (
     ToolContext,
     ToolOutput,
 )
-from treadle.toolsets.files.root import Root, refusal, shown
-from treadle.toolsets.files.schemas import ERROR_SCHEMA
-from treadle.toolsets.shell.hidden import hidden_programs
+from treadle.toolsets.files.root import ERROR_SCHEMA, Root, refusal, shown
 from treadle.toolsets.shell.keeping import Processes
-from treadle.toolsets.shell.wildcards import links_in, names_matching
 
-__all__ = ["shell_tool"]
+__all__ = ["hidden_programs", "links_in", "names_matching", "shell_tool"]
+
+
+# --- Wildcards: which names a pattern of the shell matches in a folder, and which links are in it, by a bounded look.
+# Opens no file.
+
+_MAX_LOOKED_AT = 5000
+"""Names that are looked at for one pattern."""
+_MAX_WALKED = 20_000
+"""Names that are looked at for links."""
+_WILD = frozenset("*?[")
+
+
+def names_matching(folder: str, pattern: str) -> Sequence[str] | None:
+    """Return the names that a pattern may become, and the pattern's own text, which it stays where nothing matches.
+
+    None where there are too many names to look at. Hidden names count only where the pattern begins with a dot, as for the shell.
+
+    Args:
+        folder: Where the line starts.
+        pattern: As `glob.glob` reads it. `~` is the home folder.
+    """
+    room = [_MAX_LOOKED_AT]
+    expanded = os.path.expanduser(pattern)  # noqa: PTH111 - a pattern is not a path
+    found = list(_matching(folder, "/" if expanded.startswith("/") else "", expanded.lstrip("/").split("/"), room))
+    return [*found, _literal(expanded)] if room[0] > 0 else None
+
+
+def links_in(folder: str, *, is_deep: bool) -> Sequence[str] | None:
+    """Return the links in a folder, from `/`. None where there are too many names to look at.
+
+    Args:
+        is_deep: Whether the folders in it are looked through, too.
+    """
+    found: list[str] = []
+    waiting, room = [folder], _MAX_WALKED
+    while waiting:
+        try:
+            with os.scandir(waiting.pop()) as entries:
+                for entry in entries:
+                    room -= 1
+                    if room <= 0:
+                        return None
+                    if entry.is_symlink():
+                        found.append(entry.path)
+                    elif is_deep and entry.is_dir(follow_symlinks=False):
+                        waiting.append(entry.path)
+        except OSError:  # not a folder, or nobody's to read
+            continue
+    return found
+
+
+def _matching(folder: str, before: str, parts: Sequence[str], room: list[int]) -> Iterator[str]:
+    if not parts or room[0] <= 0:
+        yield before
+        return
+    first, rest = parts[0], parts[1:]
+    if not _WILD & set(first):
+        yield from _matching(folder, f"{before}{first}/" if rest else f"{before}{first}", rest, room)
+        return
+    for name in _names(os.path.join(folder, before), room):  # noqa: PTH118 - one of many names
+        if fnmatch.fnmatchcase(name, first) and (not name.startswith(".") or first.startswith(".")):
+            yield from _matching(folder, f"{before}{name}/" if rest else f"{before}{name}", rest, room)
+
+
+def _names(place: str, room: list[int]) -> Iterator[str]:
+    try:
+        with os.scandir(place) as entries:
+            for entry in entries:
+                room[0] -= 1
+                if room[0] <= 0:
+                    return
+                yield entry.name
+    except (OSError, ValueError):  # not a folder, or nobody's to read: the pattern matches nothing there
+        return
+
+
+def _literal(pattern: str) -> str:
+    return pattern.replace("[*]", "*").replace("[?]", "?").replace("[[]", "[")
+
+
+# --- Hidden: programs that a command did not find, because the sandbox hides their folder. Starts nothing.
+
+_MISSED = re.compile(
+    r"^(?:[\w/.-]*bash: line \d+: |env: )[\u2018'`]?([^\s:'\u2019]+)[\u2019']?: (?:command not found|No such file or directory)",
+    re.MULTILINE,
+)
+
+
+def hidden_programs(stderr: str) -> list[str]:
+    """Return a hint for each program that is installed, and that a command in a sandbox did not find."""
+    missed = {name: shutil.which(name, path=clean_environment()["PATH"]) for name in _MISSED.findall(stderr)}
+    return [
+        f"`{name}` is installed as {path}, in a folder that the sandbox hides. A person opens it by `read` under [sandbox] of the "
+        "configuration, or in code by Confinement(readable=[...]). Or call again with `unconfined` and a `reason`: a person is asked."
+        for name, path in missed.items()
+        if path is not None
+    ]
+
+
+# --- The `shell` tool: one line of shell in one folder, judged before by what it would start. Decides nothing itself.
 
 _threads = Threads()
 

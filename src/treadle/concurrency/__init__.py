@@ -1,1 +1,0 @@
-"""Concurrency: threads, forks, waits and turns of the event loop. Knows no agent."""

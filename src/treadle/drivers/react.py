@@ -1,0 +1,710 @@
+"""ReAct: tool calls in plain text, for models without calls of their own."""
+
+import difflib
+import json
+import re
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from treadle.errors import (
+    ConfigurationError,
+    IncompleteStream,
+    InvalidArguments,
+    ModelError,
+    ModelResponseInvalid,
+    shown,
+)
+from treadle.fields import Documented, checked
+from treadle.messages import Finish, Message, Part, Result, Text, Thinking, ToolCall, Usage, user_message
+from treadle.ports import (
+    DecisionFailure,
+    Executor,
+    Model,
+    ModelEnd,
+    ModelPart,
+    ModelRequest,
+    RequestFailed,
+    ResponseSetAside,
+    TextDelta,
+    ThinkingDelta,
+    ToolSpec,
+)
+from treadle.redaction import redacted_logger
+from treadle.tools import JsonObject, Tool
+from treadle.validation import NotJson, parse_arguments
+from treadle.validation.plain import is_damaged, joined
+from treadle.validation.typed import Typed
+
+__all__ = [
+    "REWORD",
+    "BoundReActDriver",
+    "DecisionForm",
+    "DecisionUnfit",
+    "OutputMode",
+    "ReActDecision",
+    "ReActDriver",
+    "Transcript",
+    "action",
+    "check_decision",
+    "decision_schema",
+    "note",
+    "observed",
+    "react_instructions",
+    "rejection",
+]
+
+
+# --- Decisions: what a model writes under ReAct, read strictly and checked before anything is proposed. Asks no model.
+
+OutputMode: TypeAlias = Literal["json", "json_schema", "text"]
+
+logger = redacted_logger(__name__)
+
+_KINDS = ("call_tool", "final_answer")
+_MAX_CANDIDATES = 50
+_FENCE = re.compile(r"```(?:json)?[ \t]*\n(?P<inside>.*?)```", re.DOTALL | re.IGNORECASE)
+
+
+class ReActDecision(msgspec.Struct, Documented, frozen=True, kw_only=True):
+    """One decision of the model.
+
+    Example:
+        ReActDecision(thought="I need the rate.", type="call_tool", tool="get_rate", args={"currency": "EUR"})
+    """
+
+    thought: str | None = None
+    """Why, in the model's words."""
+    type: str = ""
+    """`call_tool` or `final_answer`."""
+    tool: str | None = None
+    """Of `call_tool`: the tool's name."""
+    args: Any = None  # Any: as the model wrote it; `check_decision` refuses all but an object
+    """Of `call_tool`: the arguments."""
+    answer: Any = None  # Any: text, or the JSON value of a structured answer
+    """Of `final_answer`: the answer."""
+
+    @property
+    def answer_text(self) -> str:
+        """The answer as text: a structured one as JSON."""
+        return self.answer if isinstance(self.answer, str) else msgspec.json.encode(self.answer).decode()
+
+
+class DecisionUnfit(Exception):
+    """Raised for a text that holds no usable decision. `str()` is what the model is told.
+
+    Args:
+        reason: `extraction` when it cannot be read, `validation` when it cannot be accepted.
+        problems: One sentence each.
+    """
+
+    def __init__(self, reason: Literal["extraction", "validation"], problems: Sequence[str]) -> None:
+        super().__init__(" ".join(problems))
+        self.reason: Literal["extraction", "validation"] = reason
+        self.problems = tuple(problems)
+
+
+class DecisionForm:
+    """How a decision is written, and how it is read.
+
+    Args:
+        mode: `json`: the answer is one JSON object. `json_schema`: and the provider is held to its schema. `text`: it may
+            stand among other words.
+        kind: A decision type of your own; None for the five fields.
+        read: Turns a value of that type into a ReActDecision.
+    """
+
+    def __init__(
+        self, mode: OutputMode, *, kind: Any = None, read: Callable[[Any], ReActDecision] | None = None
+    ) -> None:
+        if (kind is None) != (read is None):
+            raise ConfigurationError(
+                "A decision type of your own needs both decision= and read=: the type, and its meaning."
+            )
+        self.mode = mode
+        self._own = None if kind is None else Typed(kind, where="decision type")
+        self._read = read
+
+    def schema(self, tools: Sequence[ToolSpec], answer: JsonObject | None) -> JsonObject:
+        """Return the JSON Schema of a decision, as the model reads it."""
+        return decision_schema(tools, answer) if self._own is None else self._own.schema
+
+    def wire_schema(self, tools: Sequence[ToolSpec], answer: JsonObject | None) -> JsonObject | None:
+        """Return the schema that the provider holds the model to, with the tools' own parameters; None for none."""
+        if self.mode != "json_schema":
+            return None
+        schema = self.schema(tools, answer)
+        if self._own is None:
+            schema["properties"]["args"] = {"anyOf": [*_parameters(tools), {"type": "null"}]}
+        return schema
+
+    def extract(self, text: str) -> ReActDecision:
+        """Read the decision in a model's text. Nothing is repaired: a guess might act.
+
+        A `read` of the user's own says with a ValueError that a value cannot be used; the model is told, and asked again. Of any other
+        error that it raises, the model is told the class, and the log has the rest.
+
+        Raises:
+            DecisionUnfit: There is none.
+            ConfigurationError: The `read` of the user's own returned something else than a decision.
+        """
+        value = _object_in(text, is_in_text=self.mode == "text")
+        if self._own is None or self._read is None:
+            return _converted(value)
+        reading = self._own.check(value)
+        if reading.violations:
+            raise DecisionUnfit("extraction", [reading.message])
+        try:
+            found: object = self._read(self._own.value(reading.data))
+        except ValueError as error:
+            words = str(error) or "The decision has a value that cannot be used."
+            raise DecisionUnfit("extraction", [words]) from error
+        except Exception as error:
+            logger.warning("The read= of a ReAct driver failed on a decision", exc_info=True)
+            raise DecisionUnfit("extraction", [f"The decision cannot be used ({type(error).__name__})."]) from error
+        if not isinstance(found, ReActDecision):
+            raise ConfigurationError(
+                f"read= of the ReAct driver must return a ReActDecision; it returned {shown(found)}."
+            )
+        return found
+
+
+def decision_schema(tools: Sequence[ToolSpec], answer: JsonObject | None) -> JsonObject:
+    """Return the JSON Schema of the five fields, with the names of the tools and the form of the answer in it."""
+    form: JsonObject = {"type": "string"} if answer is None else dict(answer)
+    definitions: JsonObject = {key: form.pop(key) for key in ("$defs", "definitions") if key in form}
+    return {
+        "type": "object",
+        "properties": {
+            "thought": {"type": "string", "description": "Why, in a sentence or two."},
+            "type": {"type": "string", "enum": list(_KINDS)},
+            "tool": {"enum": [*(spec.name for spec in tools), None], "description": "Of call_tool: its name."},
+            "args": {"type": ["object", "null"], "description": "Of call_tool: its arguments."},
+            "answer": {"anyOf": [form, {"type": "null"}], "description": "Of final_answer: the answer."},
+        },
+        "required": ["thought", "type", "tool", "args", "answer"],
+        "additionalProperties": False,
+        **definitions,
+    }
+
+
+def _parameters(tools: Sequence[ToolSpec]) -> list[JsonObject]:
+    """Return each form of arguments once. Definitions of a tool's own have no place here: its arguments stay free."""
+    forms: list[JsonObject] = []
+    for spec in tools:
+        schema = spec.parameters
+        form: JsonObject = {"type": "object"} if "$defs" in schema or "definitions" in schema else schema
+        if form not in forms:
+            forms.append(form)
+    return forms
+
+
+def check_decision(decision: ReActDecision, tools: Sequence[ToolSpec], tool_choice: str) -> None:
+    """Check what can be checked before the call goes to the pipeline, which checks the arguments themselves.
+
+    Raises:
+        DecisionUnfit: With every problem.
+    """
+    match decision.type:
+        case "call_tool":
+            problems = _problems_of_call(decision, tools, tool_choice)
+        case "final_answer":
+            problems = _problems_of_answer(decision, tool_choice)
+        case "":  # a model that was asked to correct its answer writes the answer alone
+            where = "An answer is the field `answer` of an object whose type is final_answer."
+            problems = [f"`type` must be call_tool or final_answer; it is missing. {where}"]
+        case other:
+            problems = [f"`type` must be call_tool or final_answer; got {shown(other)}."]
+    if problems:
+        raise DecisionUnfit("validation", problems)
+
+
+def _problems_of_call(decision: ReActDecision, tools: Sequence[ToolSpec], tool_choice: str) -> list[str]:
+    if tool_choice == "none":
+        return ["No more tools may be called: answer now, with `type` final_answer."]
+    spec = next((spec for spec in tools if spec.name == decision.tool), None)
+    if spec is None:
+        return [_unknown(decision.tool, [spec.name for spec in tools])]
+    problems = []
+    if tool_choice not in ("auto", "required", spec.name):
+        problems.append(f"`tool` must be {tool_choice} this time.")
+    args = {} if decision.args is None else decision.args
+    if not isinstance(args, dict):
+        return [*problems, f"`args` must be a JSON object with the arguments of {spec.name} by name."]
+    missing = [name for name in spec.parameters.get("required", ()) if name not in args]
+    return [*problems, *(f"`args.{name}` is required by {spec.name}." for name in missing)]
+
+
+def _unknown(name: str | None, known: Sequence[str]) -> str:
+    if not name:
+        return "`tool` is missing: name the tool to call."
+    near = difflib.get_close_matches(name[:100], known, n=3)
+    return f"There is no tool {shown(name, 100)}. The tools are: {', '.join(near or known)}."
+
+
+def _problems_of_answer(decision: ReActDecision, tool_choice: str) -> list[str]:
+    if tool_choice not in ("auto", "none"):
+        wanted = "one of the tools" if tool_choice == "required" else tool_choice
+        return [f"Call {wanted} first, with `type` call_tool."]
+    answer = decision.answer
+    is_empty = answer is None or (isinstance(answer, str) and not answer.strip())
+    return ["`answer` is empty: write the answer."] if is_empty else []
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+
+def _converted(value: JsonObject) -> ReActDecision:
+    try:
+        return msgspec.convert(value, ReActDecision)
+    except msgspec.ValidationError as error:
+        raise DecisionUnfit("extraction", [f"The decision cannot be read: {error}."]) from error
+
+
+def _object_in(text: str, *, is_in_text: bool) -> JsonObject:
+    if not text.strip():
+        raise DecisionUnfit("extraction", ["You wrote nothing. Answer with one JSON object."])
+    fences = [match["inside"] for match in _FENCE.finditer(text)]
+    is_one_fence = len(fences) == 1 and _FENCE.sub("", text).strip() == ""
+    if is_one_fence:
+        return _parsed(fences[0])
+    return _parsed(_candidate(text)) if is_in_text else _parsed(text)
+
+
+def _parsed(text: str) -> JsonObject:
+    try:
+        return parse_arguments(text)
+    except NotJson as error:
+        raise DecisionUnfit("extraction", [f"Your answer is not one JSON object and nothing else: {error}"]) from error
+    except InvalidArguments as error:
+        raise DecisionUnfit(
+            "extraction", ["Your answer must be a JSON object, and is another kind of JSON."]
+        ) from error
+
+
+def _candidate(text: str) -> str:
+    """Return the first JSON object among other words, one that has a `type` before all others.
+
+    The first: models that write on after their decision make up what comes of it.
+    """
+    decoder, found = json.JSONDecoder(), ""
+    at, tried = text.find("{"), 0
+    while at >= 0 and tried < _MAX_CANDIDATES:
+        tried, end = tried + 1, at + 1
+        try:
+            value, end = decoder.raw_decode(text, at)
+        except (ValueError, RecursionError):
+            value = None
+        if isinstance(value, dict):
+            if "type" in value:
+                return text[at:end]
+            found = found or text[at:end]
+        at = text.find("{", end)
+    return found or text
+
+
+# --- Prompt: the words in which a ReAct driver describes tools and decisions. The same for the same tools, byte for
+# byte.
+
+REWORD = (
+    "Now write the final answer to the task in full, for the person who asked. Use all of the conversation above. "
+    "Write the answer itself, not a decision."
+)
+
+_RULES = """\
+You work in steps: think, act, observe. In each step answer with exactly one JSON object and nothing else.
+- To use a tool: "type": "call_tool", with "tool" its name and "args" an object with its arguments. "answer" is null.
+- To end: "type": "final_answer", with "answer" the whole answer to the task. "tool" and "args" are null.
+- "thought" says why, in a sentence or two.
+One tool a step. Its result comes back as a message that begins with "Observation:". Never write an observation yourself."""
+
+_OWN_RULES = """\
+You work in steps: think, act, observe. In each step answer with exactly one JSON object of the schema below and nothing else.
+The result of a tool comes back as a message that begins with "Observation:". Never write an observation yourself."""
+
+
+def react_instructions(
+    instructions: str | None,
+    tools: Sequence[ToolSpec],
+    schema: JsonObject,
+    *,
+    answer: JsonObject | None = None,
+    is_own: bool = False,
+) -> str:
+    """Return the instructions with the rules of a decision and the tools behind them.
+
+    Args:
+        schema: Of a decision.
+        answer: Of a structured final answer; None for text.
+        is_own: Whether the decision is of the user's own type, which its schema describes alone.
+    """
+    pieces = [instructions] if instructions else []
+    pieces.append(_OWN_RULES if is_own else _RULES)
+    if answer is not None:
+        pieces.append(f"The answer is a JSON value of this schema:\n{_json(answer)}")
+    pieces.append(f"JSON Schema of the object:\n{_json(schema)}")
+    pieces.append("Tools:\n" + "\n".join(map(_described, tools)) if tools else "There are no tools.")
+    return "\n\n".join(pieces)
+
+
+def note(tool_choice: str) -> str | None:
+    """Return what the model is told beside the conversation where its choice is not free."""
+    match tool_choice:
+        case "auto":
+            return None
+        case "none":
+            return 'No tool may be called any more. Answer now with "type": "final_answer" and what you have so far.'
+        case "required":
+            return 'Call one of the tools in this step: "type": "call_tool".'
+        case name:
+            return f'Call the tool {name} in this step: "type": "call_tool".'
+
+
+def rejection(problem: str) -> str:
+    """Return what the model reads about a decision that was not accepted."""
+    return f"Your decision was not accepted. {problem} Answer again with one JSON object and nothing else."
+
+
+def _described(spec: ToolSpec) -> str:
+    description = spec.description.strip().replace("\n", "\n  ")
+    return f"- {spec.name}: {description}\n  args: {_json(spec.parameters)}"
+
+
+def _json(value: JsonObject) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+# --- Transcript: stored messages as a ReAct model reads them: Thought, Action, Observation. Pure: the store never
+# changes.
+
+_BREAKS = r"\n\r\v\f\x1c-\x1e\x85\u2028\u2029"
+_MARKS = re.compile(rf"(?<=[{_BREAKS}])(?=[^\S{_BREAKS}]*(?:Observation|Action|Thought)\s*:)", re.IGNORECASE)
+"""Beginnings of lines, but the first, that look like ours."""
+
+
+class Transcript:
+    """The rendered messages of one run. Each is rendered once, so that adapters may encode each once too."""
+
+    def __init__(self) -> None:
+        # Both messages are kept: an id names an object only as long as that lives. Those no longer sent are let go.
+        self._rendered: dict[int, tuple[Message, Message]] = {}
+
+    def of(self, messages: Iterable[Message]) -> tuple[Message, ...]:
+        """Return the messages without calls and results. The same ones give the same, so that prefixes stay stable."""
+        before, self._rendered = self._rendered, {}
+        return tuple(self._one(message, before) for message in messages)
+
+    def _one(self, message: Message, before: dict[int, tuple[Message, Message]]) -> Message:
+        known = before.get(id(message)) or self._rendered.get(id(message)) or (message, observed(message))
+        self._rendered[id(message)] = known
+        return known[1]
+
+
+def observed(message: Message) -> Message:
+    """Return one message as a ReAct model reads it."""
+    match message.role:
+        case "assistant" if message.calls:
+            return msgspec.structs.replace(message, parts=(*_signed(message), Text(_thought(message))))
+        case "assistant":
+            kept = tuple(part for part in message.parts if not isinstance(part, Thinking) or _is_signed(part))
+            return message if kept == message.parts else msgspec.structs.replace(message, parts=kept)
+        case "tool":
+            return Message(role="user", parts=tuple(_observations(message.results)))
+        case _:
+            return message
+
+
+def action(call: ToolCall) -> str:
+    """Return the line in which a call is shown."""
+    return f'Action: {{"tool": {msgspec.json.encode(call.name).decode()}, "args": {call.arguments or "{}"}}}'
+
+
+def _thought(message: Message) -> str:
+    lines = [f"Thought: {_quoted(message.text)}"] if message.text else []
+    return "\n".join([*lines, *(action(call) for call in message.calls)])
+
+
+def _observations(results: Iterable[Result]) -> Iterator[Part]:
+    shown = [f"Observation: {'ERROR - ' if result.is_error else ''}{_quoted(result.content)}" for result in results]
+    yield Text("\n".join(shown))
+    for result in results:
+        yield from result.media
+
+
+def _quoted(text: str) -> str:
+    """Mark the lines of a text that look like ours: what a tool returns must not forge another observation."""
+    return _MARKS.sub("> ", text)
+
+
+def _signed(message: Message) -> Iterator[Part]:
+    return (part for part in message.parts if isinstance(part, Thinking) and _is_signed(part))
+
+
+def _is_signed(part: Thinking) -> bool:
+    """Whether its provider wants it back. A thought of a decision is ours, and described in text where it belongs."""
+    return part.signature is not None or part.payload is not None
+
+
+# --- The ReAct driver: the model writes each step as a JSON decision, so that any model that writes JSON can use tools.
+
+_MAX_KEPT_CHARS = 4000
+"""Characters of an unreadable decision that stay in the transcript."""
+
+
+_DAMAGED = "Your answer arrived with broken characters, so nothing in it was carried out. Write it again."
+
+
+class ReActDriver:
+    """Reasoning and acting in words: thought, type, tool, args, answer.
+
+    Example:
+        Agent("ollama:gemma3", tools=[search], driver=ReActDriver(output="json_schema"))
+
+    Args:
+        output: `json`: the model answers with one JSON object. `json_schema`: the provider is held to the decision's schema.
+            `text`: the object may stand among other words.
+        max_retries: How often the model is told what was wrong with its decision, and asked again, in one step.
+        final_via_inference: Whether one more request, over the whole conversation, words the final answer; a model to ask
+            that one instead.
+        decision: A decision type of your own (a msgspec Struct, a pydantic model, a JSON Schema), with `read`.
+        read: Turns a value of that type into a ReActDecision.
+
+    Raises:
+        ConfigurationError: One of these cannot be used.
+    """
+
+    @checked
+    def __init__(
+        self,
+        *,
+        output: OutputMode = "json",
+        max_retries: int = 2,
+        final_via_inference: bool | Model = False,
+        decision: Any = None,  # Any: a type, or a JSON Schema
+        read: Callable[[Any], ReActDecision] | None = None,
+    ) -> None:
+        if output not in ("json", "json_schema", "text"):
+            raise ConfigurationError(f"output is 'json', 'json_schema' or 'text'; got {shown(output)}.")
+        if isinstance(max_retries, bool) or not isinstance(max_retries, int) or max_retries < 0:
+            raise ConfigurationError(f"max_retries is a whole number of 0 or more; got {shown(max_retries)}.")
+        self._form = DecisionForm(output, kind=decision, read=read)
+        self._is_own = decision is not None
+        self._max_retries = max_retries
+        self._final = final_via_inference
+
+    @checked
+    def bind(self, model: Model, tools: Sequence[Tool], executor: Executor) -> "BoundReActDriver":
+        """Return the driver of one run."""
+        final = model if self._final is True else self._final or None
+        return BoundReActDriver(model, self._form, is_own=self._is_own, max_retries=self._max_retries, final=final)
+
+
+class BoundReActDriver:
+    """The ReAct driver of one run."""
+
+    def __init__(
+        self, model: Model, form: DecisionForm, *, is_own: bool, max_retries: int, final: Model | None
+    ) -> None:
+        self._model = model
+        self._form = form
+        self._is_own = is_own
+        self._max_retries = max_retries
+        self._final = final
+        self._transcript = Transcript()
+
+    async def propose(self, request: ModelRequest) -> AsyncGenerator[ModelPart, None]:
+        """Yield one decision of the model as a call or an answer; what it took to get it is reported before."""
+        asked, attempt = self._asked(request), 0
+        while True:
+            attempt += 1
+            ended: list[ModelEnd] = []
+            async for part in _thoughts(self._model, asked, ended):
+                yield part
+            if not ended:
+                return  # incomplete: the loop tries again
+            end = ended[0]
+            if end.finish is Finish.REFUSED or end.is_broken_off:
+                yield _refused(end)
+                return
+            try:
+                decision = self._decide(end, request)
+            except DecisionUnfit as unfit:
+                if attempt > self._max_retries:
+                    yield _failed(end, unfit, attempt)
+                    return
+                yield _set_aside(end, unfit, attempt)
+                correction = (
+                    Message(role="assistant", parts=(Text(_text_of(end) or "{}"),)),
+                    user_message(rejection(str(unfit))),
+                )
+                asked = msgspec.structs.replace(asked, messages=(*asked.messages, *correction))
+                continue
+            async for part in self._proposed(decision, end, request):
+                yield part
+            return
+
+    def _asked(self, request: ModelRequest) -> ModelRequest:
+        """Put tools and calls into words: nothing of them is on the wire (D12)."""
+        schema = self._form.schema(request.tools, request.output_schema)
+        said = note(request.tool_choice)
+        instructions = react_instructions(
+            request.instructions, request.tools, schema, answer=request.output_schema, is_own=self._is_own
+        )
+        return msgspec.structs.replace(
+            request,
+            messages=(*self._transcript.of(request.messages), *([user_message(said)] if said else [])),
+            instructions=instructions,
+            tools=(),
+            tool_choice="auto",
+            output_schema=self._form.wire_schema(request.tools, request.output_schema),
+        )
+
+    def _decide(self, end: ModelEnd, request: ModelRequest) -> ReActDecision:
+        if end.finish is Finish.LENGTH:
+            raise DecisionUnfit("extraction", ["Your answer was cut off by the output limit: write a shorter one."])
+        said = joined(_text_of(end))
+        if end.has_damaged_text or is_damaged(said):
+            raise DecisionUnfit("extraction", [_DAMAGED])
+        decision = self._form.extract(said)
+        check_decision(decision, request.tools, request.tool_choice)
+        return decision
+
+    async def _proposed(
+        self, decision: ReActDecision, end: ModelEnd, request: ModelRequest
+    ) -> AsyncGenerator[ModelPart, None]:
+        if decision.type == "call_tool":
+            if decision.thought:
+                yield TextDelta(decision.thought)
+            yield _as_call(decision, end)
+            return
+        if self._final is None:
+            if decision.thought:
+                yield ThinkingDelta(decision.thought)
+            yield TextDelta(decision.answer_text)
+            yield _as_answer(decision, end)
+            return
+        fallback = msgspec.structs.replace(_as_answer(decision, end), usage=Usage())
+        yield ResponseSetAside(reason="reworded", parts=end.parts, usage=end.usage, fallback=fallback)
+        async for part in self._final_inference(self._final, decision, request, fallback):
+            yield part
+
+    async def _final_inference(
+        self, model: Model, decision: ReActDecision, request: ModelRequest, draft: ModelEnd
+    ) -> AsyncGenerator[ModelPart, None]:
+        """Ask again, for the answer itself. Where that fails, the draft is the answer."""
+        drafted = Message(role="assistant", parts=(Text(decision.answer_text),))
+        asked = msgspec.structs.replace(
+            request,
+            messages=(*self._transcript.of(request.messages), drafted, user_message(REWORD)),
+            tools=(),
+            tool_choice="auto",
+        )
+        stream = model.stream(asked)
+        is_own, has_begun, end = model is self._model, False, None
+        try:
+            async for part in stream:
+                if isinstance(part, ModelEnd):
+                    end = part
+                elif isinstance(part, TextDelta | ThinkingDelta):  # and no call: it could begin early
+                    has_begun = True
+                    yield part
+            _check_answered(end)
+        except ModelError as error:
+            yield RequestFailed(error=error)
+            spent = error.usage or (None if has_begun else Usage())  # None: estimated, because something arrived
+            yield msgspec.structs.replace(draft, usage=spent, price=None if is_own else model.price)
+        else:
+            assert end is not None
+            yield _with_answer(end, model, decision, is_own=is_own)
+        finally:
+            if isinstance(stream, AsyncGenerator):
+                await stream.aclose()
+
+
+async def _thoughts(model: Model, request: ModelRequest, ended: list[ModelEnd]) -> AsyncGenerator[ModelPart, None]:
+    """Yield what may be shown while the decision is being written, and leave the whole of it in `ended`."""
+    stream = model.stream(request)
+    try:
+        async for part in stream:
+            match part:
+                case ModelEnd():
+                    ended.append(part)
+                case ThinkingDelta():
+                    yield part
+                case _:
+                    pass  # pieces of JSON, which nobody wants to read
+    finally:
+        if isinstance(stream, AsyncGenerator):
+            await stream.aclose()
+
+
+def _text_of(end: ModelEnd) -> str:
+    return "".join(part.text for part in end.parts if isinstance(part, Text))
+
+
+def _reasoning(end: ModelEnd) -> tuple[Part, ...]:
+    return tuple(part for part in end.parts if isinstance(part, Thinking))
+
+
+def _as_call(decision: ReActDecision, end: ModelEnd) -> ModelEnd:
+    arguments = msgspec.json.encode(decision.args or {}).decode()
+    call = ToolCall(id="", name=decision.tool or "", arguments=arguments)
+    thought = (Text(decision.thought),) if decision.thought else ()
+    return msgspec.structs.replace(end, parts=(*_reasoning(end), *thought, call), finish=Finish.CALLS)
+
+
+def _as_answer(decision: ReActDecision, end: ModelEnd) -> ModelEnd:
+    thought = (Thinking(text=decision.thought),) if decision.thought else ()
+    parts = (*_reasoning(end), *thought, Text(decision.answer_text))
+    return msgspec.structs.replace(end, parts=parts, finish=Finish.STOP)
+
+
+def _check_answered(end: ModelEnd | None) -> None:
+    """Refuse a final inference that does not answer, so that the draft stands. What a model refuses to say is not a failure.
+
+    Raises:
+        ModelError: It broke off, was cut off by the output limit, or says nothing.
+    """
+    what = "The response that was to give the final answer"
+    error: ModelError
+    if end is None or end.is_broken_off:
+        error = IncompleteStream(f"{what} broke off.")
+    elif end.finish is Finish.LENGTH:
+        error = ModelResponseInvalid(f"{what} was cut off by the output limit.")
+    elif end.finish is not Finish.REFUSED and not _text_of(end).strip():
+        error = ModelResponseInvalid(f"{what} has no text.")
+    else:
+        return
+    error.usage = None if end is None else end.usage
+    raise error
+
+
+def _with_answer(end: ModelEnd, model: Model, decision: ReActDecision, *, is_own: bool) -> ModelEnd:
+    """Return the answer of the final inference; another model's is priced as that model's, and only its words are kept."""
+    thought = (Thinking(text=decision.thought),) if decision.thought else ()
+    parts = tuple(part for part in end.parts if isinstance(part, Text) or (is_own and isinstance(part, Thinking)))
+    end = msgspec.structs.replace(end, parts=(*thought, *parts))
+    if is_own:
+        return end
+    return msgspec.structs.replace(end, origin=end.origin or model.name, price=end.price or model.price)
+
+
+def _refused(end: ModelEnd) -> ModelEnd:
+    return msgspec.structs.replace(end, parts=tuple(part for part in end.parts if not isinstance(part, ToolCall)))
+
+
+def _set_aside(end: ModelEnd, unfit: DecisionUnfit, attempt: int) -> ResponseSetAside:
+    return ResponseSetAside(reason=unfit.reason, message=str(unfit), parts=end.parts, usage=end.usage, attempt=attempt)
+
+
+def _failed(end: ModelEnd, unfit: DecisionUnfit, attempts: int) -> ModelEnd:
+    """Return the end of a step that found no decision: a call that stands for it, and never runs."""
+    details = tuple({"problem": problem} for problem in unfit.problems)
+    message = f"No usable decision after {attempts} attempts ({unfit.reason}). {unfit}"
+    failure = DecisionFailure(reason=unfit.reason, message=message, details=details, attempts=attempts)
+    said = _text_of(end)
+    kept = said if len(said) <= _MAX_KEPT_CHARS else said[:_MAX_KEPT_CHARS] + "..."
+    call = ToolCall(id="", name=failure.code, arguments="{}")
+    parts: tuple[Part, ...] = (Text(kept), call) if kept.strip() else (call,)
+    return msgspec.structs.replace(end, parts=parts, finish=Finish.STOP, failure=failure)

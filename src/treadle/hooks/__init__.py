@@ -1,1 +1,0 @@
-"""Hooks: what users put around calls."""

@@ -1,1 +1,0 @@
-"""Store: what all journals on disk and on servers share."""

@@ -1,1 +1,0 @@
-"""Payload: what the dialects share about the content of requests and responses."""
