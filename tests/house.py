@@ -93,7 +93,7 @@ def module_name(path: Path) -> str:
 
 
 def functions(path: Path) -> Iterator[tuple[str, int]]:
-    """Yield each function's place and its lines of code, docstring not counted."""
+    """Yield each function's place and the lines of its body, docstring not counted."""
     for node in ast.walk(tree(path)):
         if isinstance(node, Function):
             first = node.body[0]
@@ -101,7 +101,7 @@ def functions(path: Path) -> Iterator[tuple[str, int]]:
             docstring = (first.end_lineno or first.lineno) - first.lineno + 1 if has_docstring else 0
             yield (
                 f"{path.relative_to(PROJECT)}:{node.lineno} {node.name}",
-                (node.end_lineno or node.lineno) - node.lineno + 1 - docstring,
+                (node.end_lineno or node.lineno) - first.lineno + 1 - docstring,
             )
 
 

@@ -10,8 +10,6 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from types import FrameType
-from typing import Self
 
 import pytest
 
@@ -32,9 +30,6 @@ from house import (
     test_files,
     tree,
 )
-from treadle import Agent, tool
-from treadle.redaction import remember
-from treadle.testing import ScriptedModel, call, text
 
 # --- who may import whom ---------------------------------------------------------------------------------------------
 
@@ -66,42 +61,6 @@ def test_import_contracts_hold():
     checked = subprocess.run([lint, "--no-cache"], cwd=PROJECT, capture_output=True, text=True)
 
     assert checked.returncode == 0, checked.stdout
-
-
-ROOMS = 35
-FLOORS = 12
-COMING: tuple[str, ...] = ()
-"""Rooms that have their place in `.importlinter` and are not built yet."""
-
-
-def rooms_below() -> dict[str, set[str]]:
-    """Return what each file and folder at the root of the package imports of the others; the package's face is one of them."""
-    rooms: dict[str, set[str]] = {}
-    for module in graph().modules:
-        if below(module, "treadle"):
-            room = rooms.setdefault(room_of(module), set())
-            room |= {room_of(name) for name in imports(module) if below(name, "treadle")} - {room_of(module)}
-    return rooms
-
-
-def room_of(module: str) -> str:
-    return module.split(".")[1] if "." in module else "treadle"
-
-
-def test_the_house_has_few_rooms_on_few_floors():
-    """A room stands one floor above the highest that it imports. What is to come is counted in."""
-    rooms = rooms_below()
-    floors: dict[str, int] = {}
-
-    def floor(room: str) -> int:
-        if room not in floors:
-            floors[room] = 1 + max((floor(lower) for lower in rooms[room]), default=0)
-        return floors[room]
-
-    highest = max(map(floor, rooms))
-
-    assert len(rooms.keys() | set(COMING)) <= ROOMS, sorted(rooms)
-    assert highest <= FLOORS, sorted(floors.items(), key=lambda one: one[1])
 
 
 def test_nouns_import_the_standard_library_msgspec_and_typing_extensions_only():
@@ -175,14 +134,13 @@ def test_testing_sees_nouns_and_the_doubles_that_are_models_too():
 
 
 def private_imports(path: Path) -> Iterator[str]:
-    package = module_name(path).rpartition(".")[0] if path.name != "__init__.py" else module_name(path)
     for node in ast.walk(tree(path)):
         if isinstance(node, ast.ImportFrom) and below(node.module or "", "treadle"):
             whole = [f"{node.module}.{alias.name}" for alias in node.names]
-            yield from (name for name in whole if "._" in name and not below(name.partition("._")[0], package))
+            yield from (name for name in whole if "._" in name)
 
 
-def test_nobody_imports_an_underscore_name_of_another_package():
+def test_nothing_imports_a_private_name():
     found = {(str(path.relative_to(PROJECT)), name) for path in source_files() for name in private_imports(path)}
 
     assert found == set()
@@ -282,26 +240,6 @@ def test_no_decorator_stands_twice():
     assert found == []
 
 
-def test_what_the_engine_builds_takes_few_parameters():
-    many = [
-        (module_name(path), node.name, count)
-        for path in source_files()
-        if below(module_name(path), "treadle.engine")
-        for node in ast.walk(tree(path))
-        if isinstance(node, ast.ClassDef) and (count := parameters(node)) > 8
-    ]
-
-    assert many == []
-
-
-def parameters(node: ast.ClassDef) -> int:
-    """Return how many parameters a class's constructor takes, without `self`."""
-    for one in node.body:
-        if isinstance(one, ast.FunctionDef) and one.name == "__init__":
-            return len([*one.args.posonlyargs, *one.args.args, *one.args.kwonlyargs]) - 1
-    return 0
-
-
 def test_checked_and_proposed_calls_keep_their_names():
     """A CheckedCall is `call`, a ToolCall beside it `proposed`: no reader meets `decided.call.call`."""
     chain = re.compile(r"\.call\.call\b")
@@ -309,58 +247,6 @@ def test_checked_and_proposed_calls_keep_their_names():
     found = [where for path in rooms for where, line in lines(path) if chain.search(line)]
 
     assert [where for where in found if "checking.py" not in where] == []  # `Decided.proposed` is the one place
-
-
-FILES_OF_A_CALL = 23
-"""How many files one call enters today, from the batch that holds it to its result. The goal of issue R is 20: lower this, never raise it."""
-
-
-async def test_one_call_enters_few_files():
-    @tool(effect="read")
-    async def look(n: int) -> int:
-        """Look."""
-        return n
-
-    async def ask() -> None:
-        await Agent(ScriptedModel([[call("look", n=1)], text("Done.")]), tools=[look]).run("go")
-
-    remember(["a key of the provider"])  # without one, nothing is looked for in events
-    await ask()  # what is imported and made once is no part of a call
-    with Entered(begin="Execution.execute", end="Finisher.finished") as entered:
-        await ask()
-
-    assert {"engine/tool_calls/execution.py", "engine/tool_calls/checking.py"} <= entered.files
-    assert len(entered.files) <= FILES_OF_A_CALL, sorted(entered.files)
-
-
-class Entered:
-    """Notes the files of the package whose functions begin, from the start of one function to that of another."""
-
-    def __init__(self, *, begin: str, end: str) -> None:
-        self.files: set[str] = set()
-        self._begin = begin
-        self._end = end
-        self._is_on = False
-        self._seen: set[FrameType] = set()  # a coroutine that continues has begun before
-
-    def __enter__(self) -> Self:
-        self._before = sys.getprofile()
-        sys.setprofile(self._note)
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        sys.setprofile(self._before)
-        self._seen.clear()
-
-    def _note(self, frame: FrameType, event: str, arg: object) -> None:
-        code = frame.f_code
-        if event != "call" or not code.co_filename.startswith(f"{PACKAGE}{os.sep}") or frame in self._seen:
-            return
-        self._seen.add(frame)
-        self._is_on = self._is_on or code.co_qualname == self._begin
-        if self._is_on:
-            self.files.add(Path(code.co_filename).relative_to(PACKAGE).as_posix())
-        self._is_on = self._is_on and code.co_qualname != self._end
 
 
 @pytest.mark.row("L30")

@@ -21,7 +21,6 @@ __all__ = [
     "Meter",
     "Price",
     "Spent",
-    "as_decimal",
     "budget_from",
     "epoch_seconds",
     "plain",
@@ -229,15 +228,15 @@ class Price(msgspec.Struct, Documented, frozen=True, kw_only=True, metaclass=Nam
         written = self.input if self.cache_write is None else self.cache_write
         fresh = max(usage.input_tokens - usage.cached_input_tokens - usage.cache_written_tokens, 0)
         millionths = (
-            fresh * as_decimal(self.input)
-            + usage.cached_input_tokens * as_decimal(cached)
-            + usage.cache_written_tokens * as_decimal(written)
-            + usage.output_tokens * as_decimal(self.output)
+            fresh * _as_decimal(self.input)
+            + usage.cached_input_tokens * _as_decimal(cached)
+            + usage.cache_written_tokens * _as_decimal(written)
+            + usage.output_tokens * _as_decimal(self.output)
         )
         return millionths / 1_000_000
 
 
-def as_decimal(number: Decimal | float) -> Decimal:
+def _as_decimal(number: Decimal | float) -> Decimal:
     """Turn 0.1 into the decimal that a person wrote, not into its binary neighbour."""
     return number if isinstance(number, Decimal) else Decimal(repr(number))
 
@@ -370,7 +369,7 @@ class Meter:
         self.budget = budget
         self.limits = {name: limit for name in _TOTALS if (limit := getattr(budget, name)) is not None}
         if budget.max_total_cost is not None:
-            self.limits["max_total_cost"] = as_decimal(budget.max_total_cost)
+            self.limits["max_total_cost"] = _as_decimal(budget.max_total_cost)
         self._ends = tuple(self.limits.get(name, math.inf) for name in _TOTALS)
         self.spent = spent
         self.above = above

@@ -17,17 +17,7 @@ import typing_extensions
 
 from treadle.errors import ConfigurationError, TreadleError, check_options, shown
 
-__all__ = [
-    "ANYTHING",
-    "Documented",
-    "Kind",
-    "NamedOptions",
-    "check_fields",
-    "checked",
-    "checked_but",
-    "explained",
-    "kind_of",
-]
+__all__ = ["Documented"]
 
 
 # --- Kinds: which values an annotation accepts, and the words for them. Refuses nothing.

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from treadle import Agent, Budget, Tool, allow, open_journal, open_session
-from treadle.events import AnyEvent, SessionChanged, artifacts_of
+from treadle.events import AnyEvent, SessionChanged
+from treadle.events.codec import artifacts_of
 from treadle.journals.backend import append_of
 from treadle.journals.memory import MemoryJournal
 from treadle.journals.sqlite.statements import purge

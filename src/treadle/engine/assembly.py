@@ -219,11 +219,6 @@ def _execution(about: AgentSpec, host: Host, offering: Offering, asides: Asides,
             interrupt=interrupt,
         ),
     )
-    view = CheckView(host.session, asides)
-    reminders = Reminders(
-        ledger=ledger, meter=host.meter, interrupt=interrupt, progress=progress, warn_at=guards.budget_warning
-    )
-    done = DoneCondition(about.done_when, session=view, offering=offering, interrupt=interrupt)
     return Execution(
         ledger=ledger,
         recovery=recovery,
@@ -231,16 +226,26 @@ def _execution(about: AgentSpec, host: Host, offering: Offering, asides: Asides,
         attempts=attempts,
         early=early,
         interrupt=interrupt,
-        conditions=Conditions(
-            ledger=ledger,
-            done=done,
-            tries=tries,
-            progress=progress,
-            reminders=reminders,
-            interrupt=interrupt,
-            on_failure=about.on_failure,
-        ),
+        conditions=_conditions(about, host, offering, asides, tries, progress),
         siblings=Siblings(about.cancel_siblings),
+    )
+
+
+def _conditions(
+    about: AgentSpec, host: Host, offering: Offering, asides: Asides, tries: Tries, progress: Progress
+) -> Conditions:
+    """Return what ends a run after a batch, or says something to the model."""
+    ledger, interrupt = host.session.ledger, host.interrupt
+    warn_at = about.guards.budget_warning
+    view = CheckView(host.session, asides)
+    return Conditions(
+        ledger=ledger,
+        done=DoneCondition(about.done_when, session=view, offering=offering, interrupt=interrupt),
+        tries=tries,
+        progress=progress,
+        reminders=Reminders(ledger=ledger, meter=host.meter, interrupt=interrupt, progress=progress, warn_at=warn_at),
+        interrupt=interrupt,
+        on_failure=about.on_failure,
     )
 
 

@@ -25,7 +25,7 @@ from treadle.events.calls import (
     ToolStarted,
     ToolSuspended,
 )
-from treadle.events.codec import AnyEvent, Subscriber, artifacts_of, decode_event, encode_event, event_object, on
+from treadle.events.codec import AnyEvent, Subscriber, decode_event, encode_event, event_object, on
 from treadle.events.models import DecisionRejected, ModelDelta, ModelDiscarded, ModelFailed, ModelFinished, ModelStarted
 from treadle.events.runs import (
     BudgetReached,
@@ -115,7 +115,6 @@ __all__ = [
     "ToolSuspended",
     "ToolsetFailed",
     "ToolsetListed",
-    "artifacts_of",
     "decode_event",
     "encode_event",
     "event_object",

@@ -4,7 +4,8 @@ import time
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 
 from treadle.errors import ConfigurationError, JournalError, check_kind, shown
-from treadle.events import AnyEvent, SessionChanged, SessionStatus, artifacts_of
+from treadle.events import AnyEvent, SessionChanged, SessionStatus
+from treadle.events.codec import artifacts_of
 from treadle.fields import checked, checked_but, explained
 from treadle.journals.backend import (
     LISTING,

@@ -52,10 +52,10 @@ from treadle.events import (
     ToolInDoubt,
     ToolResolved,
     ToolStarted,
-    artifacts_of,
     decode_event,
     encode_event,
 )
+from treadle.events.codec import artifacts_of
 from treadle.messages import ToolCall, user_message
 from treadle.ports import InboxMessage, Journal, SessionFilter
 from treadle.redaction import Redactor, redacted_logger

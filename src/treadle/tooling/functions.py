@@ -372,7 +372,9 @@ def _created(tool: str, fields: Sequence[tuple[Annotation, FieldInfo]]) -> type[
     config = pydantic.ConfigDict(extra="forbid")
     members: dict[str, Any] = {f"p{index}": field for index, field in enumerate(fields)}
     model: type[pydantic.BaseModel] = pydantic.create_model(tool, __config__=config, **members)
-    model.model_json_schema(schema_generator=_Quiet)  # what has no JSON Schema is found here, while the names are known
+    model.model_json_schema(
+        schema_generator=_Quiet
+    )  # what has not JSON Schema is found here, while the names are known
     return model
 
 
@@ -381,7 +383,7 @@ def _culprit(fields: Mapping[str, tuple[Annotation, FieldInfo]]) -> str:
         try:
             _created(name, [field])
         except _UNDESCRIBED:
-            return f"parameter {name!r} has an annotation that no JSON Schema describes"
+            return f"parameter {name!r} has an annotation that not JSON Schema describes"
     return "its parameters cannot be described together"
 
 
@@ -453,7 +455,7 @@ class _Quiet(GivenSchema):
             try:
                 value = _ANYTHING.dump_python(dft, by_alias=self.by_alias, mode="json", exclude_unset=True)
             except ValueError as error:  # it holds itself
-                raise PydanticSerializationError("no JSON") from error
+                raise PydanticSerializationError("not valid JSON") from error
         else:
             value = super().encode_default(dft)
         if find_unencodable(value) is not None:  # NaN and infinities, for which JSON has no word

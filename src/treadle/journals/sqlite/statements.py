@@ -208,7 +208,7 @@ def purge(connection: sqlite3.Connection, job: Append, blobs: Sequence[str]) -> 
 
 
 # Nothing else asks which events name a stored text, so the indexes are made by the first purge that has to know. Files of
-# every version may have them: a program that knows nothing of an index keeps it up to date all the same.
+# every version may have them: a program that knows nothing of an index keeps it up to date too.
 _MAY_NAME = "type IN ('tool.finished', 'contract.violated', 'context.compacted')"
 _KEY = '\'"artifact":"\''
 _NAMED = f"substr(body, instr(body, {_KEY}) + 12, 64)"

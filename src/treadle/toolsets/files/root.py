@@ -69,8 +69,8 @@ __all__ = [
 ]
 
 
-# --- Mounts: the other places at which a file or folder is mounted (`mount --bind`). Linux tells them; elsewhere there
-# are none. Mounts nothing.
+# --- Mounts: the other places at which a file or folder is mounted (`mount --bind`). Linux lists
+# them; other systems do not. Mounts nothing.
 
 _TABLE = Path("/proc/self/mountinfo")
 _ESCAPED = re.compile(r"\\([0-7]{3})")
