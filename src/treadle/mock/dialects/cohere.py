@@ -15,6 +15,7 @@ from treadle.mock.dialects.shared import (
     Piece,
     PieceKind,
     Refusal,
+    bracketed,
     event_lines,
     finish_name,
     json_bytes,
@@ -197,7 +198,7 @@ _LIMITS = {
 
 def _refusal(fault: Fault) -> Refusal:
     """Say a fault in the vendor's words."""
-    place = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in fault.path).removeprefix(".")
+    place = bracketed(fault.path)
     match fault.kind:
         case "unknown":
             words = f"unknown field: parameter '{fault.path[-1]}' is not a valid field. For proper usage, please refer to https://docs.cohere.com/v2/reference/chat"
