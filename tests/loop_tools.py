@@ -10,13 +10,13 @@ from treadle.tools import JsonObject
 ANYTHING: JsonObject = {"type": "object", "additionalProperties": True}
 
 
-def echo_tool(name: str = "echo") -> Tool:
+def echo_tool(name: str = "echo", parameters: JsonObject = ANYTHING) -> Tool:
     """A read that gives back its arguments."""
 
     async def run(arguments: JsonObject, ctx: ToolContext) -> Any:
         return arguments
 
-    return Tool(name=name, description="Give back the arguments.", parameters=ANYTHING, effect="read", run=run)
+    return Tool(name=name, description="Give back the arguments.", parameters=parameters, effect="read", run=run)
 
 
 def counter_tool(path: Path, *, name: str = "rec", effect: str = "read", **words: Any) -> Tool:

@@ -29,7 +29,8 @@ from treadle.drivers.react import ReActDriver
 from treadle.engine.model_calls.purse import estimate
 from treadle.engine.rules.bounds import bound
 from treadle.errors import ModelRejected, ModelUnavailable
-from treadle.events import ContextCompacted, ContractViolated, ToolFinished, artifacts_of
+from treadle.events import ContextCompacted, ContractViolated, ToolFinished
+from treadle.events.codec import artifacts_of
 from treadle.messages import Message, ToolCall
 from treadle.ports import HookContext, RequestNeed
 from treadle.redaction import remember

@@ -4,26 +4,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle import Agent, ConfigurationError, Tool, ToolContext, open_session, resolve_model
+from loop_tools import echo_tool
+from treadle import Agent, ConfigurationError, open_session, resolve_model
 from treadle.context.compilers import CurrentTrace, Injected, Redacted, Sections, WholeHistory, Window
 from treadle.messages import Media, Message, Result, Text, Thinking, ToolCall, user_message
 from treadle.ports import SessionView
 from treadle.sessions.session import Session
 from treadle.state import SessionState
 from treadle.testing import MockProvider, ScriptedModel, call, text
-from treadle.tools import JsonObject
-
-
-def echo() -> Tool:
-    async def run(arguments: JsonObject, ctx: ToolContext) -> JsonObject:
-        return arguments
-
-    return Tool(name="echo", description="Echo.", parameters={}, effect="read", run=run)
 
 
 async def two_runs(session: Session, **words: object) -> ScriptedModel:
     model = ScriptedModel([call("echo", x=1), text("first answer"), call("echo", x=2), text("second answer")])
-    agent = Agent(model, tools=[echo()], **words)  # type: ignore[arg-type]
+    agent = Agent(model, tools=[echo_tool()], **words)  # type: ignore[arg-type]
     await agent.run("first", session=session)
     await agent.run("second", session=session)
     return model
@@ -126,7 +119,7 @@ def test_a_window_never_parts_a_call_from_its_result_and_keeps_the_task_and_the_
 @pytest.mark.row("M05")
 async def test_a_window_keeps_the_task_that_is_being_done_in_each_run_of_a_session() -> None:
     model = ScriptedModel([text("done"), *(call("echo", x=n) for n in range(6)), text("done too")])
-    agent = Agent(model, tools=[echo()], compiler=Window(WholeHistory(), tokens=5))
+    agent = Agent(model, tools=[echo_tool()], compiler=Window(WholeHistory(), tokens=5))
     first = await agent.run("the first task")
     await agent.run("the second task", session=first.session)
 
@@ -160,7 +153,7 @@ async def test_wrappers_stack_and_the_provider_accepts_what_they_make() -> None:
     turns = [{"calls": [{"name": "echo", "arguments": {"n": n}}]} for n in range(6)]
     async with MockProvider([*turns, {"text": "done"}]) as mock:
         model = resolve_model("openai-chat:m", base_url=mock.base_url)
-        result = await Agent(model, tools=[echo()], compiler=compiler).run("my secret task")
+        result = await Agent(model, tools=[echo_tool()], compiler=compiler).run("my secret task")
 
     assert (result.text, mock.refusals) == ("done", [])
     last = mock.requests[-1].body["messages"]

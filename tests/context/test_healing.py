@@ -7,14 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from treadle import Agent, Tool, ToolContext, open_session, resolve_model
+from loop_tools import echo_tool
+from treadle import Agent, open_session, resolve_model
 from treadle.context.compaction import Compaction
 from treadle.context.repair import Healer
+from treadle.engine.model_calls.purse import encodable_message
 from treadle.events import MessageAdded, ModelFinished
 from treadle.messages import Message, Result, Text, Thinking, ToolCall, user_message
 from treadle.ports import SessionView
 from treadle.testing import MockProvider, ScriptedModel, call, text
-from treadle.tools import JsonObject
 
 
 def said(*ids: str, words: str = "") -> Message:
@@ -51,7 +52,7 @@ BROKEN = {
 @pytest.mark.parametrize("broken", BROKEN.values(), ids=BROKEN.keys())
 async def test_a_broken_history_is_sent_whole_and_the_repair_is_told(broken: list[Message], dialect: str) -> None:
     async with MockProvider(["fine"]) as mock, open_session("memory:") as session:
-        await session.ledger.record(*(_event(message) for message in broken))
+        await session.ledger.record(*(MessageAdded(message=message, source="import") for message in broken))
         session.state.open.clear()  # as an edited or imported journal would have it
         stored = session.messages
 
@@ -68,18 +69,10 @@ async def test_a_broken_history_is_sent_whole_and_the_repair_is_told(broken: lis
     assert result.messages[: len(stored)] == stored
 
 
-def _event(message: Message) -> MessageAdded | ModelFinished:
-    return MessageAdded(message=message, source="import")
-
-
 @pytest.mark.row("M14")
 async def test_a_sound_history_is_sent_as_it_is_and_nothing_is_told() -> None:
-    async def run(arguments: JsonObject, ctx: ToolContext) -> JsonObject:
-        return arguments
-
-    echo = Tool(name="echo", description="Echo.", parameters={}, effect="read", run=run)
     async with open_session("memory:") as session:
-        await Agent(ScriptedModel([call("echo"), call("echo", x=1), text("done")]), tools=[echo]).run(
+        await Agent(ScriptedModel([call("echo"), call("echo", x=1), text("done")]), tools=[echo_tool()]).run(
             "go", session=session
         )
         types = {event.type for event in await session.events()}
@@ -177,8 +170,6 @@ def test_whatever_the_history_each_call_has_one_result_right_behind_it(messages:
 
 
 def test_a_compaction_is_stored_with_words_that_every_journal_can_hold() -> None:
-    from treadle.engine.model_calls.purse import encodable_message
-
     parts = (Text("a\ud800b"), Thinking(text="c\udfffd"), ToolCall(id="c", name="n\ud800", arguments='{"a":"\ud800"}'))
     message = Message(role="assistant", parts=parts, origin="m")
 

@@ -98,25 +98,26 @@ async def test_a_read_that_the_choice_forbids_does_not_start_while_its_response_
 
 
 @pytest.mark.row("N04", "D06")
-@pytest.mark.parametrize("choice", ["none", "look"])
-async def test_a_model_that_ignores_the_choice_twice_ends_the_run_and_the_reason_says_so(choice: str) -> None:
+@pytest.mark.parametrize(
+    ("choice", "turns"),
+    [
+        ("none", [call("pay"), call("pay", n=2)]),
+        ("look", [call("pay"), call("pay", n=2)]),
+        ("look", [call("pay"), text("Never mind.")]),
+        ("required", [text("No tool."), text("No tool.")]),
+    ],
+)
+async def test_a_model_that_ignores_the_choice_twice_ends_the_run_and_the_reason_says_so(
+    choice: str, turns: Sequence[Any]
+) -> None:
     ran: list[str] = []
-    model = ScriptedModel([call("pay"), call("pay", n=2), text("never")])
+    model = ScriptedModel([*turns, text("never")])
     result = await Agent(model, tools=[counted(ran, "look"), counted(ran, "pay")], tool_choice=choice).run("go")
 
     assert (result.reason, result.completed, len(model.requests)) == ("no_final_answer_or_tool_call", False, 2)
     assert result.stop.details == {"class": "tool_choice_ignored", "tool_choice": choice}
     assert [request.tool_choice for request in model.requests] == [choice, choice]
     assert ran == []
-
-
-@pytest.mark.row("N04", "D06")
-async def test_a_wrong_tool_and_then_no_tool_are_two_tries_of_one_choice() -> None:
-    ran: list[str] = []
-    model = ScriptedModel([call("pay"), text("Never mind."), text("never")])
-    result = await Agent(model, tools=[counted(ran, "look"), counted(ran, "pay")], tool_choice="look").run("go")
-
-    assert (result.reason, len(model.requests), ran) == ("no_final_answer_or_tool_call", 2, [])
 
 
 @pytest.mark.row("N04")

@@ -4,10 +4,11 @@ import json
 from typing import Any
 
 import pytest
-from driver_tools import ANYTHING, NUMBER
+from driver_tools import NUMBER
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from loop_tools import ANYTHING
 from treadle.drivers.react import (
     DecisionForm,
     DecisionUnfit,

@@ -7,8 +7,9 @@ from typing import Any
 
 import msgspec
 import pytest
-from driver_tools import act, answer, chat, counter_tool, decision, echo_tool, lines
+from driver_tools import act, answer, chat, counter_tool, decision, lines
 
+from loop_tools import echo_tool
 from treadle import Agent, ConfigurationError, Tool
 from treadle.drivers.native import NativeDriver
 from treadle.drivers.react import ReActDriver

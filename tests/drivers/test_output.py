@@ -8,8 +8,9 @@ from typing import Any, Literal
 import msgspec
 import pydantic
 import pytest
-from driver_tools import chat, echo_tool
+from driver_tools import chat
 
+from loop_tools import echo_tool
 from treadle import Agent, Budget, ConfigurationError, open_session
 from treadle.testing import MockProvider, ScriptedModel, call, text
 

@@ -8,8 +8,9 @@ from typing import Any
 import msgspec
 import pydantic
 import pytest
-from driver_tools import NUMBER, act, answer, chat, counter_tool, decision, echo_tool, failing_tool, lines
+from driver_tools import NUMBER, act, answer, chat, counter_tool, decision, lines
 
+from loop_tools import echo_tool, failing_tool
 from treadle import Agent, Budget, ConfigurationError, Guards, Price, deny, open_session
 from treadle.canonical import idempotency_key
 from treadle.drivers.native import NativeDriver
@@ -222,7 +223,7 @@ async def test_a_reader_of_ones_own_that_fails_is_told_to_the_model_and_never_le
     model = ScriptedModel([text('{"why": "bad"}'), text('{"why": "good", "done": "yes"}')])
     result = await Agent(model, driver=ReActDriver(decision=Move, read=read)).run("go")
     again = ScriptedModel([text('{"why": "bad"}')] * 3)
-    failed = await Agent(again, driver=ReActDriver(decision=Move, read=read)).run("go")
+    failed = await Agent(again, driver=ReActDriver(decision=Move, read=read), on_limit="report").run("go")
 
     assert result.text == "yes"
     assert told in model.requests[1].messages[-1].text
@@ -245,7 +246,8 @@ async def test_a_reader_of_ones_own_that_returns_no_decision_is_named(answer: An
 async def test_garbage_fails_the_step_after_its_retries_as_a_decision_that_could_not_be_extracted() -> None:
     events: list[AnyEvent] = []
     async with MockProvider(["garbage"]) as mock:
-        agent = Agent(chat(mock), tools=[echo_tool()], driver=ReActDriver(max_retries=2), subscribers=[events.append])
+        driver = ReActDriver(max_retries=2)
+        agent = Agent(chat(mock), tools=[echo_tool()], driver=driver, subscribers=[events.append], on_limit="report")
         result = await agent.run("go")
 
     assert len(mock.requests) == 3
@@ -280,7 +282,11 @@ async def test_a_decision_that_cannot_be_accepted_is_told_and_fails_the_step(wro
     events: list[AnyEvent] = []
     model = ScriptedModel([Turn(text=json.dumps(wrong))])
     agent = Agent(
-        model, tools=[echo_tool(parameters=NUMBER)], driver=ReActDriver(max_retries=1), subscribers=[events.append]
+        model,
+        tools=[echo_tool(parameters=NUMBER)],
+        driver=ReActDriver(max_retries=1),
+        subscribers=[events.append],
+        on_limit="report",
     )
 
     result = await agent.run("go")
@@ -321,7 +327,9 @@ async def test_a_decision_that_was_mended_leaves_no_trace_in_the_conversation() 
 
 @pytest.mark.row("D09")
 async def test_a_text_that_no_journal_can_hold_fails_like_any_other() -> None:
-    result = await Agent(ScriptedModel([Turn(text="\ud800")]), driver=ReActDriver(max_retries=1)).run("go")
+    result = await Agent(
+        ScriptedModel([Turn(text="\ud800")]), driver=ReActDriver(max_retries=1), on_limit="report"
+    ).run("go")
 
     assert (result.reason, [one.name for one in result.tool_calls]) == ("invalid_call_limit", ["decision_extraction"])
 
@@ -394,15 +402,6 @@ async def test_a_final_inference_words_the_answer_over_the_whole_conversation_an
     assert (result.usage.input_tokens, result.usage.output_tokens) == (300, 30)
     assert result.spent.model_turns == 3
     assert result.report()["cost"] == "0.0003"
-
-
-@pytest.mark.row("D11")
-async def test_without_it_the_decision_is_the_answer() -> None:
-    model = ScriptedModel([answer("draft")])
-
-    result = await Agent(model, driver=ReActDriver()).run("go")
-
-    assert (result.text, len(model.requests)) == ("draft", 1)
 
 
 @pytest.mark.row("D11")

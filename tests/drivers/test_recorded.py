@@ -6,8 +6,9 @@ from typing import Any
 
 import msgspec
 import pytest
-from driver_tools import act, answer, chat, counter_tool, echo_tool
+from driver_tools import act, answer, chat, counter_tool
 
+from loop_tools import echo_tool
 from treadle import Agent, Budget, ConfigurationError, Price, open_session
 from treadle.canonical import digest
 from treadle.errors import ModelRejected

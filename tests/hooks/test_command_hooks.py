@@ -6,16 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hook_tools import on, rm, run
 
-from treadle import Agent, ConfigurationError, Tool, allow, ask, deny, first_of, shell_tool, tool, writing_tools
-from treadle.resolve.command_hooks import command_hooks
-from treadle.testing import ScriptedModel, call, text
-
-
-@tool(effect="unsafe")
-async def rm(path: str, force: bool = False) -> str:
-    """Remove."""
-    return f"removed {path} {force}"
+from treadle import ConfigurationError, Tool, allow, ask, deny, first_of, shell_tool, writing_tools
+from treadle.resolve.command_hooks import EVENTS, FIELDS, MODES, TOOLS, UNUSED_EVENTS, command_hooks
+from treadle.testing import call, text
 
 
 @pytest.fixture
@@ -36,18 +31,6 @@ def program(tmp_path: Path):
 def told(tmp_path: Path) -> list[dict[str, Any]]:
     place = tmp_path / "told"
     return [json.loads(line) for line in place.read_text().splitlines()] if place.exists() else []
-
-
-def on(event: str, command: str, **more: Any) -> dict[str, Any]:
-    group = {"matcher": more.pop("matcher")} if "matcher" in more else {}
-    return {"hooks": {event: [{**group, "hooks": [{"type": "command", "command": command, **more}]}]}}
-
-
-async def run(settings: Any, *calls: Any, tools: Any = None, policy: Any = None, folder: Any = ".", **more: Any) -> Any:
-    model = ScriptedModel([*calls, text("Done."), text("Really done.")])
-    hooks = command_hooks(settings, folder=folder, **more)
-    result = await Agent(model, tools=tools or [rm], policy=policy or allow("*"), hooks=hooks).run("go")
-    return result, [one.content for message in result.messages for one in getattr(message, "results", ())]
 
 
 @pytest.mark.row("E06")
@@ -165,13 +148,13 @@ async def test_prompts_starts_and_stops(program: Any, tmp_path: Path):
             "Notification": [],
         }
     }  # fmt: skip
-    result, _ = await run(settings, folder=tmp_path)
+    result, _ = await run(settings, text("Done."), folder=tmp_path)
 
     words = [message.text for message in result.messages]
-    assert result.text == "Really done."
+    assert [message.text for message in result.messages].count("Done.") == 2
     assert {"It is Monday.", "Be kind.", "Check again."} <= set(words)
     assert [one["hook_event_name"] for one in told(tmp_path)][-1] == "SessionEnd"
-    denied, _ = await run(on("UserPromptSubmit", program("sys.exit(2)")))
+    denied, _ = await run(on("UserPromptSubmit", program("sys.exit(2)")), text("Done."))
     assert denied.reason == "task_denied"
 
 
@@ -274,26 +257,17 @@ async def test_a_matcher_fits_each_of_our_tools_by_its_name_there(
     assert ([one.status for one in result.tool_calls], seen) == (["ok"], [arguments])
 
 
-@pytest.mark.row("E06")
-@pytest.mark.parametrize(
-    ("matcher", "name", "hint"),
-    [
-        ("bash", "`bash`", "Did you mean `Bash`?"),
-        ("Bash|Wirte", "`Wirte`", "Did you mean `Write`?"),
-        ("(WRITE|Edit)", "`WRITE`", "Did you mean `Write`?"),
-        ("Bash Edit", "`Bash Edit`", "Write `|` between two names."),
-        ("Bash, wirte", "`wirte`", "Did you mean `Write`?"),
-        ("Bash, Edit", None, ""),
-        ("Bash|Edit", None, ""),
-        ("shell|write|rm|mcp__github__.*", None, ""),
-        ("Agent|NotebookEdit|Notes.*", None, ""),
-        ("startup", None, ""),
-    ],
-)
-def test_a_matcher_that_looks_like_another_name_is_warned_of(matcher: str, name: str | None, hint: str, caplog: Any):
-    command_hooks(on("PreToolUse", "true", matcher=matcher))
-    command_hooks(on("SessionStart", "true", matcher="bash"))
+# --- the tables of docs/hooks.md say what the code does
 
-    found = [record.getMessage() for record in caplog.records]
-    what = f"The matcher {matcher!r} of a hook for PreToolUse names {name}, and neither Treadle nor Claude Code has such a tool."
-    assert found == ([] if name is None else [f"{what} {hint}"])
+PAGE = (Path(__file__).parents[2] / "docs" / "hooks.md").read_text()
+
+
+def test_the_page_has_every_name():
+    for theirs, moment in EVENTS.items():
+        assert f"| `{theirs}` | `{moment.value}` |" in PAGE
+    for ours, theirs in MODES.items():
+        assert f"| `{ours}` | `{theirs}` |" in PAGE
+    for ours, theirs in TOOLS.items():
+        line = next(line for line in PAGE.splitlines() if line.startswith(f"| `{ours}` | `{theirs}`"))
+        assert all(f"`{one}` is `{other}`" in line for one, other in FIELDS.get(ours, {}).items())
+    assert all(f"`{event}`" in PAGE for event in UNUSED_EVENTS)

@@ -6,25 +6,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hook_tools import on, run, status
 
-from treadle import Agent, ConfigurationError, allow, tool
+from treadle import ConfigurationError
 from treadle.resolve.command_hooks import command_hooks
-from treadle.testing import ScriptedModel, call, text
-
-
-@tool(effect="unsafe")
-async def rm(path: str) -> str:
-    """Remove."""
-    return f"removed {path}"
+from treadle.testing import call
 
 
 async def ended(folder: Path, path: str = "x", **entry: Any) -> str:
     """Return how a call ends that one hook guards."""
-    settings = {"hooks": {"PreToolUse": [{"hooks": [{"type": "command", **entry}]}]}}
-    hooks = command_hooks(settings, folder=folder)
-    model = ScriptedModel([call("rm", path=path), text("Done.")])
-    result = await Agent(model, tools=[rm], policy=allow("*"), hooks=hooks).run("go")
-    return str(result.tool_calls[0].status)
+    result, _ = await run(on("PreToolUse", **entry), call("rm", path=path), folder=folder)
+    return status(result)
 
 
 @pytest.mark.row("E06")
@@ -42,7 +34,7 @@ async def test_a_hook_with_args_is_started_without_a_shell(tmp_path: Path, place
 
     assert status == "denied"
     assert not (tmp_path / "ran").exists()
-    assert json.loads((tmp_path / "told").read_text()) == [{"path": hostile}, ["$HOME", "*", ""]]
+    assert json.loads((tmp_path / "told").read_text()) == [{"path": hostile, "force": False}, ["$HOME", "*", ""]]
 
 
 @pytest.mark.row("E06")
@@ -111,9 +103,8 @@ async def test_what_a_failure_means_is_said_in_either_way_and_the_stricter_one_c
     ],
 )
 def test_a_field_that_would_change_what_runs_is_carried_out_or_refused(entry: Any, words: str):
-    one = {"type": "command", "command": "check", **entry}
     with pytest.raises(ConfigurationError, match=words):
-        command_hooks({"hooks": {"PreToolUse": [{"hooks": [one]}]}})
+        command_hooks(on("PreToolUse", **{"command": "check", **entry}))
 
 
 def test_a_group_with_an_unknown_field_is_refused():
@@ -170,7 +161,7 @@ READING += [
 def test_an_interpreter_without_a_script_is_refused(entry: Any):
     """It would take the words of the model, which are its input, for its script."""
     with pytest.raises(ConfigurationError, match="standard input"):
-        command_hooks({"hooks": {"PreToolUse": [{"hooks": [{"type": "command", **entry}]}]}})
+        command_hooks(on("PreToolUse", **entry))
 
 
 @pytest.mark.parametrize(
@@ -228,7 +219,7 @@ def test_an_interpreter_without_a_script_is_refused(entry: Any):
     ],
 )
 def test_a_line_that_names_its_code_is_taken(command: str):
-    assert command_hooks({"hooks": {"PreToolUse": [{"hooks": [{"type": "command", "command": command}]}]}})
+    assert command_hooks(on("PreToolUse", command))
 
 
 @pytest.mark.row("E06")

@@ -1,14 +1,16 @@
-"""Matchers of hooks as Claude Code reads them: which tools each of them means."""
+"""Matchers of hooks as Claude Code reads them: which tools each of them means, and which are warned of or refused."""
 
 import logging
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hook_tools import on, run, status
+from hook_tools import run as run_with
 
-from treadle import Agent, Tool, allow
+from treadle import ConfigurationError, Tool
 from treadle.resolve.command_hooks import command_hooks
-from treadle.testing import ScriptedModel, call, text
+from treadle.testing import call, text
 
 NAMES = ("shell", "read", "read_process", "mcp__github__delete_repo", "mcp__github__push", "mcp__github2__push", "mine")
 GITHUB = {"mcp__github__delete_repo", "mcp__github__push"}
@@ -24,10 +26,7 @@ async def guarded(matcher: Any) -> set[str]:
     tools = [
         Tool(name=name, description="d", parameters={"type": "object"}, effect="unsafe", run=act) for name in NAMES
     ]
-    group = {"matcher": matcher, "hooks": [{"type": "command", "command": "exit 2"}]}
-    hooks = command_hooks({"hooks": {"PreToolUse": [group]}})
-    model = ScriptedModel([[call(name) for name in NAMES], text("Done.")])
-    result = await Agent(model, tools=tools, policy=allow("*"), hooks=hooks).run("go")
+    result, _ = await run(on("PreToolUse", "exit 2", matcher=matcher), [call(name) for name in NAMES], tools=tools)
     return {record.name for record in result.tool_calls if record.status == "denied"}
 
 
@@ -70,7 +69,7 @@ async def test_a_matcher_means_what_it_means_in_claude_code(matcher: str, tools:
 
 @pytest.mark.parametrize("matcher", ["Bash(rm:*)", "Bash(git push)", "Write(/tmp/.*)"])
 def test_a_matcher_with_arguments_is_warned_of(matcher: str, caplog: Any):
-    command_hooks({"hooks": {"PreToolUse": [{"matcher": matcher, "hooks": [{"type": "command", "command": "true"}]}]}})
+    command_hooks(on("PreToolUse", "true", matcher=matcher))
 
     what = f"The matcher {matcher!r} of a hook for PreToolUse fits no tool."
     assert [one.getMessage() for one in caplog.records if one.levelno == logging.WARNING] == [
@@ -80,7 +79,7 @@ def test_a_matcher_with_arguments_is_warned_of(matcher: str, caplog: Any):
 
 @pytest.mark.parametrize("matcher", ["Bash(Output)?", "(Bash|Read)", "Bash(:*)"])
 def test_a_matcher_with_parentheses_that_fits_a_tool_is_not_warned_of(matcher: str, caplog: Any):
-    command_hooks({"hooks": {"PreToolUse": [{"matcher": matcher, "hooks": [{"type": "command", "command": "true"}]}]}})
+    command_hooks(on("PreToolUse", "true", matcher=matcher))
 
     assert [one.getMessage() for one in caplog.records] == []
 
@@ -88,7 +87,49 @@ def test_a_matcher_with_parentheses_that_fits_a_tool_is_not_warned_of(matcher: s
 @pytest.mark.row("E06")
 async def test_a_start_is_matched_by_its_source(tmp_path: Path):
     for matcher, reason in (("startup|clear", "task_denied"), ("^start", "task_denied"), ("resume", "completed")):
-        group = {"matcher": matcher, "hooks": [{"type": "command", "command": "exit 2"}]}
-        hooks = command_hooks({"hooks": {"SessionStart": [group]}}, folder=tmp_path)
-        result = await Agent(ScriptedModel([text("Done.")]), hooks=hooks).run("go")
-        assert (str(result.reason) == "task_denied") == (reason == "task_denied")
+        result, _ = await run(on("SessionStart", "exit 2", matcher=matcher), text("Done."), folder=tmp_path)
+        assert result.reason == reason
+
+
+@pytest.mark.row("E06")
+@pytest.mark.parametrize(
+    ("matcher", "name", "hint"),
+    [
+        ("bash", "`bash`", "Did you mean `Bash`?"),
+        ("Bash|Wirte", "`Wirte`", "Did you mean `Write`?"),
+        ("(WRITE|Edit)", "`WRITE`", "Did you mean `Write`?"),
+        ("Bash Edit", "`Bash Edit`", "Write `|` between two names."),
+        ("Bash, wirte", "`wirte`", "Did you mean `Write`?"),
+        ("Bash, Edit", None, ""),
+        ("Bash|Edit", None, ""),
+        ("shell|write|rm|mcp__github__.*", None, ""),
+        ("Agent|NotebookEdit|Notes.*", None, ""),
+        ("startup", None, ""),
+    ],
+)
+def test_a_matcher_that_looks_like_another_name_is_warned_of(matcher: str, name: str | None, hint: str, caplog: Any):
+    command_hooks(on("PreToolUse", "true", matcher=matcher))
+    command_hooks(on("SessionStart", "true", matcher="bash"))
+
+    found = [record.getMessage() for record in caplog.records]
+    what = f"The matcher {matcher!r} of a hook for PreToolUse names {name}, and neither Treadle nor Claude Code has such a tool."
+    assert found == ([] if name is None else [f"{what} {hint}"])
+
+
+@pytest.mark.row("E06")
+@pytest.mark.parametrize("matcher", ["(r+)+m!", "((r|r)+)+!", "(\\w+)*!", ".*.*.*.*.*.*.*!", "(r|rr|rrr)*!"])
+async def test_a_hostile_expression_is_matched_in_bounded_time(tmp_path: Path, matcher: str):
+    async def act(arguments: Any, ctx: Any) -> str:
+        return "done"
+
+    name = "r" * 64
+    tools = [Tool(name=name, description="d", parameters={"type": "object"}, effect="unsafe", run=act)]
+    result, _ = await run_with(on("PreToolUse", "exit 2", matcher=matcher), call(name), tools=tools, folder=tmp_path)
+
+    assert status(result) == "ok"
+
+
+@pytest.mark.parametrize("matcher", ["(", "[", "a{1000}{1000}{1000}", 3, ["rm"], {}])
+def test_a_matcher_that_is_not_an_expression_is_refused(matcher: Any):
+    with pytest.raises(ConfigurationError, match="regular expression"):
+        command_hooks(on("PreToolUse", "true", matcher=matcher))

@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hook_tools import on
+from hook_tools import run as run_with
 
-from treadle import Agent, allow, deny, file_tools, first_of, writing_tools
-from treadle.resolve.command_hooks import command_hooks
-from treadle.testing import ScriptedModel, call, text
+from treadle import allow, deny, file_tools, first_of, writing_tools
+from treadle.testing import call
 
 GUARD = """
 import json, sys
@@ -32,13 +33,8 @@ def folder(tmp_path: Path) -> Path:
 
 
 async def run(folder: Path, one: Any, command: str, **more: Any) -> Any:
-    hooks = command_hooks(
-        {"hooks": {"PreToolUse": [{"hooks": [{"type": "command", "command": command}]}]}}, folder=folder
-    )
     tools = [*file_tools(folder), *writing_tools(folder)]
-    return await Agent(
-        ScriptedModel([one, text("Done.")]), tools=tools, hooks=hooks, **{"policy": allow("*"), **more}
-    ).run("go")
+    return (await run_with(on("PreToolUse", command), one, tools=tools, folder=folder, **more))[0]
 
 
 @pytest.mark.row("E06")

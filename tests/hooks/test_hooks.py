@@ -155,6 +155,14 @@ async def test_a_hook_after_a_tool_changes_what_the_model_is_told():
     assert results(result) == ["[masked]"]
 
 
+@pytest.mark.parametrize(
+    ("tools", "status"), [("*", "denied"), ("act", "denied"), ("a*", "denied"), ("A*", "ok"), ("other", "ok")]
+)
+async def test_a_hook_is_asked_about_the_tools_that_it_names(tools, status):
+    hook = Hook(at="before_tool", run=lambda context: Decision(kind="deny"), tools=tools)
+    assert statuses(await run_calls(call("act"), tools=[act(Recorder())], hooks=[hook])) == [status]
+
+
 # --- failures and time
 
 
@@ -173,14 +181,18 @@ async def test_a_hook_that_raises_fails_closed_or_open_as_told(fails, expected):
     await check_session(result.session)
 
 
+def _says_seven(context):
+    return 7
+
+
 @pytest.mark.row("R-HOOKS")
-@pytest.mark.parametrize(
-    ("fails", "told"), [(None, "done"), ("closed", "The result is withheld: hook _raises failed.")]
-)
-async def test_a_failure_after_a_tool_loses_no_result_and_may_withhold_it(fails, told):
-    result = await run_calls(
-        call("act"), tools=[act(Recorder())], hooks=[Hook(at="after_tool", run=_raises, fails=fails)]
-    )
+@pytest.mark.parametrize("run", [_raises, _says_seven])
+@pytest.mark.parametrize(("fails", "is_withheld"), [(None, False), ("open", False), ("closed", True)])
+async def test_a_failure_after_a_tool_loses_no_result_and_may_withhold_it(run, fails, is_withheld):
+    hook = Hook(at="after_tool", run=run, fails=fails)
+    result = await run_calls(call("act"), tools=[act(Recorder())], hooks=[hook])
+
+    told = f"The result is withheld: hook {run.__name__} failed." if is_withheld else "done"
     assert (statuses(result), results(result)) == (["ok"], [told])
 
 
@@ -270,6 +282,26 @@ async def test_a_hook_before_a_request_adds_words_or_ends_the_run():
     assert [message.text for message in model.requests[0].messages] == ["go", "Be brief."]
     assert (result.reason, len(model.requests), statuses(result)) == ("task_denied", 1, ["ok"])
     await check_session(result.session)
+
+
+@pytest.mark.parametrize(
+    ("said", "answers", "reason"),
+    [
+        ("Look.", ["message"], "completed"),
+        ("  ", [], "completed"),
+        (None, [], "completed"),
+        (Decision(kind="allow"), [], "completed"),
+        (Decision(kind="deny", reason="No."), ["deny"], "task_denied"),
+        (Decision(kind="ask", reason="Hm."), ["deny"], "task_denied"),
+    ],
+)
+async def test_what_a_hook_before_a_request_answers_is_recorded_where_it_does_something(said, answers, reason):
+    hook = Hook(at="before_request", run=lambda context: said, timeout=None)
+    result = await run_calls(call("act"), tools=[act(Recorder())], hooks=[hook])
+    acted = await types(result, "hook.acted")
+
+    assert (sorted({event.answer for event in acted}), result.reason) == (answers, reason)
+    assert {(event.at_moment, event.interrupt) for event in acted} <= {("before_request", False)}
 
 
 @pytest.mark.row("R-HOOKS")

@@ -6,16 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hook_tools import on, status
+from hook_tools import run as run_with
 
-from treadle import Agent, ConfigurationError, Tool, allow, deny, tool
-from treadle.resolve.command_hooks import command_hooks
-from treadle.testing import ScriptedModel, call, text
-
-
-@tool(effect="unsafe")
-async def rm(path: str, force: bool = False) -> str:
-    """Remove."""
-    return f"removed {path[:20]} {force}"
+from treadle import deny
+from treadle.testing import call
 
 
 @pytest.fixture
@@ -25,17 +20,10 @@ def run(tmp_path: Path):
     async def go(event: str, body: str, *calls: Any, fails: Any = "open", policy: Any = None, **more: Any) -> Any:
         place = tmp_path / "hook.py"
         place.write_text(f"import json, os, sys\n{body}\n")
-        group = {"matcher": more.pop("matcher")} if "matcher" in more else {}
-        entry = {"type": "command", "command": f"{sys.executable} {place}", **more}
-        hooks = command_hooks({"hooks": {event: [{**group, "hooks": [entry]}]}}, folder=tmp_path, fails=fails)
-        model = ScriptedModel([*(calls or (call("rm", path="x"),)), *(text("Done.") for _ in range(5))])
-        return await Agent(model, tools=[rm], policy=policy or allow("*"), hooks=hooks).run("go")
+        settings = on(event, f"{sys.executable} {place}", **more)
+        return (await run_with(settings, *calls, folder=tmp_path, fails=fails, policy=policy))[0]
 
     return go
-
-
-def status(result: Any) -> str:
-    return str(result.tool_calls[0].status)
 
 
 def says(value: Any) -> str:
@@ -157,10 +145,7 @@ async def test_no_module_of_the_folder_takes_the_place_of_one_of_pythons_own(
     (tmp_path / "deep/check.py").write_text("import mine\n")
     (tmp_path / "deep/mine.py").write_text("import sys; sys.exit(2)\n")
     (tmp_path / "deep/alone.py").write_text("import sys; sys.exit(2)\n")
-    entry = {"type": "command", "command": command.format(python=sys.executable)}
-    hooks = command_hooks({"hooks": {"PreToolUse": [{"hooks": [entry]}]}}, folder=tmp_path)
-    model = ScriptedModel([call("rm", path="x"), text("Done.")])
-    result = await Agent(model, tools=[rm], policy=allow("*"), hooks=hooks).run("go")
+    result, _ = await run_with(on("PreToolUse", command.format(python=sys.executable)), folder=tmp_path)
 
     assert status(result) == "denied"
     assert not is_own or not (tmp_path / "ran").exists()
@@ -218,25 +203,3 @@ async def test_a_stop_at_the_end_of_a_run_is_stronger_than_a_block(run: Any):
     result = await run("Stop", says({"continue": False, "decision": "block", "reason": "more"}))
 
     assert (result.text, len(result.messages)) == ("Done.", 4)
-
-
-@pytest.mark.row("E06")
-@pytest.mark.parametrize("matcher", ["(r+)+m!", "((r|r)+)+!", "(\\w+)*!", ".*.*.*.*.*.*.*!", "(r|rr|rrr)*!"])
-async def test_a_hostile_expression_is_matched_in_bounded_time(tmp_path: Path, matcher: str):
-    async def act(arguments: Any, ctx: Any) -> str:
-        return "done"
-
-    name = "r" * 64
-    tools = [Tool(name=name, description="d", parameters={"type": "object"}, effect="unsafe", run=act)]
-    entry = {"matcher": matcher, "hooks": [{"type": "command", "command": "exit 2"}]}
-    hooks = command_hooks({"hooks": {"PreToolUse": [entry]}}, folder=tmp_path)
-    model = ScriptedModel([call(name), text("Done.")])
-
-    assert status(await Agent(model, tools=tools, policy=allow("*"), hooks=hooks).run("go")) == "ok"
-
-
-@pytest.mark.parametrize("matcher", ["(", "[", "a{1000}{1000}{1000}", 3, ["rm"], {}])
-def test_a_matcher_that_is_not_an_expression_is_refused(matcher: Any):
-    entry = {"matcher": matcher, "hooks": [{"type": "command", "command": "true"}]}
-    with pytest.raises(ConfigurationError, match="regular expression"):
-        command_hooks({"hooks": {"PreToolUse": [entry]}})

@@ -1,6 +1,7 @@
-"""Defaults of a tool that a JSON Schema describes: the same whatever the order of the arguments, and never one that does not fit."""
+"""Defaults that a schema declares: filled in at every level, the same whatever the order of the arguments, and never one that does not fit."""
 
 import itertools
+import json
 import logging
 
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from treadle import Agent, Tool, allow
 from treadle.canonical import read_only
 from treadle.testing import ScriptedModel, call, text
-from treadle.validation import Schema
+from treadle.validation.schema import Defaults, Schema
 
 LIMIT = {"type": "object", "properties": {"limit": {"type": "integer", "default": 10}}}
 NESTED = {
@@ -41,6 +42,10 @@ FILLED = {
     "map": {"k": {"limit": 10}},
     "tree": {"n": 1, "in": {"n": 1, "in": {"n": 1}}},
 }
+
+
+def obj(properties, **more):
+    return {"type": "object", "properties": properties, "additionalProperties": False, **more}
 
 
 @pytest.mark.parametrize("of", [dict, read_only], ids=["plain", "read-only"])
@@ -120,3 +125,101 @@ async def test_a_default_that_does_not_fit_takes_no_tool_away_and_is_not_filled_
     assert told[0] == (
         "Tool find_odd: a default does not fit and is not filled in: `folder`: expected string; got null."
     )
+
+
+def test_without_a_default_the_arguments_are_the_same_object() -> None:
+    arguments = {"a": {"b": 1}}
+
+    assert Defaults({"type": "object", "properties": {"a": {"type": "object"}}}).fill(arguments) is arguments
+    filled = Defaults({"type": "object", "properties": {"c": {"default": 3}}}).fill(arguments)
+    assert (filled, arguments) == ({"a": {"b": 1}, "c": 3}, {"a": {"b": 1}})
+
+
+@pytest.mark.parametrize("place", ["$defs", "definitions"])
+def test_an_alternative_may_refer_to_what_the_whole_schema_defines(place):
+    city = {"type": "object", "properties": {"name": {"type": "string"}, "size": {"default": 3}}, "required": ["name"]}
+    schema = obj({"at": {"anyOf": [{"type": "null"}, {"$ref": f"#/{place}/City"}]}}, **{place: {"City": city}})
+
+    filled = Schema(schema, where="parameters").with_defaults({"at": {"name": "Bree"}})
+
+    assert filled == {"at": {"name": "Bree", "size": 3}}
+
+
+# --- defaults --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.row("V07")
+def test_defaults_are_filled_in_at_every_level_and_the_input_stays():
+    schema = Schema(
+        obj(
+            {
+                "replace_all": {"type": "boolean", "default": False},
+                "options": {**obj({"limit": {"type": "integer", "default": 10}}), "default": {}},
+                "edits": {"type": "array", "items": {"$ref": "#/$defs/Edit"}},
+                "maybe": {"anyOf": [{"$ref": "#/$defs/Edit"}, {"type": "null"}]},
+                "nothing": {"type": ["string", "null"], "default": None},
+            },
+            **{"$defs": {"Edit": obj({"old": {"type": "string"}, "count": {"type": "integer", "default": 1}})}},
+        ),
+        where="parameters",
+    )
+    arguments = {"edits": [{"old": "a"}, {"old": "b", "count": 2}], "maybe": {"old": "c"}}
+    before = json.dumps(arguments)
+
+    assert schema.with_defaults(arguments) == {
+        "replace_all": False,
+        "options": {"limit": 10},
+        "edits": [{"old": "a", "count": 1}, {"old": "b", "count": 2}],
+        "maybe": {"old": "c", "count": 1},
+        "nothing": None,
+    }
+    assert json.dumps(arguments) == before
+
+
+def test_a_default_is_a_new_value_each_time():
+    schema = Schema(obj({"tags": {"type": "array", "default": []}}), where="parameters")
+
+    schema.with_defaults({})["tags"].append("x")
+
+    assert schema.with_defaults({}) == {"tags": []}
+
+
+def test_a_default_that_holds_itself_is_filled_once():
+    node = {"type": "object", "properties": {"child": {"$ref": "#/$defs/N", "default": {}}}}
+    schema = Schema(obj({"a": {"$ref": "#/$defs/N"}}, **{"$defs": {"N": node}}), where="parameters")
+
+    assert schema.with_defaults({"a": {}}) == {"a": {"child": {}}}
+
+
+def test_a_schema_that_refers_to_itself_fills_each_level_once():
+    node = obj({"n": {"default": 1}, "child": {"$ref": "#/$defs/N"}}, allOf=[{"$ref": "#/$defs/N"}])
+    schema = Schema(obj({"root": {"$ref": "#/$defs/N"}}, **{"$defs": {"N": node}}), where="parameters")
+
+    assert schema.with_defaults({"root": {"child": {}}}) == {"root": {"n": 1, "child": {"n": 1}}}
+
+
+def test_the_alternative_that_fits_gives_the_defaults():
+    cat = obj({"kind": {"const": "cat"}, "lives": {"default": 9}})
+    dog = obj({"kind": {"const": "dog"}, "legs": {"default": 4}})
+    schema = Schema(obj({"pet": {"oneOf": [cat, dog]}}), where="parameters")
+
+    assert schema.with_defaults({"pet": {"kind": "dog"}}) == {"pet": {"kind": "dog", "legs": 4}}
+
+
+@pytest.mark.row("V07")
+@pytest.mark.parametrize(
+    ("schema", "fields"),
+    [
+        (obj({"a": {"type": "integer", "default": "x"}, "b": {"type": "integer"}}, required=["b"]), ["a"]),
+        (obj({"a": obj({"b": {"type": "integer", "default": "x"}}, required=["c"])}), ["b"]),
+        (obj({"a": {"items": obj({"b": {"minimum": 2, "default": 1}})}}), ["b"]),
+        (obj({"a": {"$ref": "#/$defs/A", "default": "z"}}, **{"$defs": {"A": {"enum": ["x"]}}}), ["a"]),
+        (obj({"a": {"anyOf": [obj({"b": {"type": "null", "default": 0}}), {"type": "null"}], "default": None}}), ["b"]),
+        (obj({"a": {"properties": {"b": {"type": "integer"}}, "default": {"b": "x"}}}), ["a.b"]),
+        (obj({"default": {"type": "integer", "default": "x"}}), ["default"]),
+        (obj({"a": {"enum": [1, {"properties": {"b": {"type": "integer", "default": "x"}}}], "default": 1}}), []),
+        (obj({"a": {"type": "integer", "default": 1}, "b": {"default": None}}, required=["c"], minProperties=5), []),
+    ],
+)
+def test_declared_defaults_that_do_not_fit_are_found_at_every_level(schema, fields):
+    assert [row["field"] for row in Schema(schema, where="parameters").unfit_defaults()] == fields

@@ -416,3 +416,38 @@ def test_a_small_value_hands_over_nothing_and_many_small_ones_say_that_there_is_
     many = kept([[[number] for number in range(60)] for _ in range(60)])
     assert many
     assert not any(many)
+
+
+class Holder(pydantic.BaseModel):
+    """A model that holds anything."""
+
+    items: Any
+
+
+class Items(msgspec.Struct, array_like=True):
+    """A struct that becomes an array."""
+
+    items: Any
+
+
+def test_a_struct_that_becomes_an_array_is_as_deep_as_that() -> None:
+    deep: Any = 0
+    for _ in range(200):
+        deep = [deep]
+
+    assert data_of(Items(deep)) == [deep]
+    with pytest.raises(NotData, match="nested too deeply"):
+        data_of(Items([deep]))
+
+
+@pytest.mark.parametrize("make", [lambda items: {"items": items}, lambda items: Holder(items=items)])
+def test_a_model_is_as_deep_as_the_object_that_it_becomes(make: Any) -> None:
+    """A model itself counts as one level more."""
+    own = int(isinstance(make(0), Holder))
+    deep: Any = 0
+    for _ in range(200 - own):
+        deep = [deep]
+
+    assert data_of(make(deep)) == {"items": deep}
+    with pytest.raises(NotData, match="nested too deeply"):
+        data_of(make([deep]))

@@ -27,16 +27,13 @@ from treadle.validation.typed import Typed
     [
         ({"minProperties": 1, "maxProperties": 2}, "1..2 properties"),
         ({"maxProperties": 1}, "at most 1 property"),
-        ({"uniqueItems": True}, "no item twice"),
         ({"uniqueItems": False}, "a value that fits the schema"),
         ({"propertyNames": {"minLength": 2}}, "names at least 2 characters"),
-        ({"not": {"type": "string"}}, "not string"),
         ({"not": {}}, "nothing"),
         ({"oneOf": [{"type": "string"}, {"type": "null"}]}, "string or null"),
         ({"anyOf": [{"type": "string"}, {"type": "string"}]}, "string"),
         ({"allOf": [{"minimum": 1}, {"maximum": 2}]}, "at least 1, at most 2"),
         ({"type": ["integer", "null"], "minimum": 1, "maximum": 2}, "integer or null 1..2"),
-        ({"type": "integer", "minimum": -2, "maximum": 2}, "integer -2..2"),
         ({"minimum": 1, "maximum": 2, "multipleOf": 0.5}, "1..2, a multiple of 0.5"),
         ({"exclusiveMinimum": 1, "exclusiveMaximum": 9}, "more than 1, less than 9"),
         ({"exclusiveMinimum": True, "minimum": 1}, "at least 1"),
@@ -370,10 +367,10 @@ HALF, BYTE = "\ud83d", damaged_byte(0xE9)
         (damaged_byte(0x80), "\ufffd"),
         (damaged_byte(0x00) + "x" + damaged_byte(0x1F), "x"),
         (damaged_byte(0x09) + damaged_byte(0x0A) + damaged_byte(0x0D), "\t\n\r"),
-        ("".join(map(damaged_byte, "€".encode())), "€"),
+        *(("".join(map(damaged_byte, one.encode())), one) for one in "é€😀ÿ"),
         ("".join(map(damaged_byte, b"\xe2\x82")), "\ufffd\ufffd"),
     ],
-    ids=range(10),
+    ids=range(13),
 )
 def test_damaged_text_is_mended_where_it_is_only_read(text: str, read: str) -> None:
     assert repaired(text) == read
@@ -388,6 +385,7 @@ def test_what_is_not_damaged_stays_the_same_object_and_what_is_joined_is_not_men
     assert joined("a" + HALF) == "a" + HALF
     assert joined(BYTE + "x") == BYTE + "x"
     assert joined("x" + HALF + "\ude00") == "x\U0001f600"
+    assert [joined("".join(map(damaged_byte, one.encode()))) for one in "é€😀ÿ"] == [*"é€😀ÿ"]
     assert [is_damaged(one) for one in ("", "é", HALF, BYTE)] == [False, False, True, True]
 
 

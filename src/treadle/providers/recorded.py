@@ -52,6 +52,8 @@ class _End(msgspec.Struct, frozen=True, kw_only=True, tag="end", omit_defaults=T
     origin: str | None = None
     finish_reason: str | None = None
     text_calls: TextCalls = "tell"
+    response_id: str = ""
+    response_model: str = ""
 
 
 class _Failure(msgspec.Struct, frozen=True, kw_only=True):
@@ -281,6 +283,8 @@ def _stored(part: ModelPart) -> _Stored:
                 origin=part.origin,
                 finish_reason=part.finish_reason,
                 text_calls=part.text_calls,
+                response_id=part.response_id,
+                response_model=part.response_model,
             )
         case TextDelta() | ThinkingDelta() | CallReady():
             return part
@@ -302,6 +306,8 @@ def _played(part: _Stored) -> ModelPart:
         origin=part.origin,
         finish_reason=part.finish_reason,
         text_calls=part.text_calls,
+        response_id=part.response_id,
+        response_model=part.response_model,
     )
 
 
