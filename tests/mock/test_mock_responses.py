@@ -44,15 +44,15 @@ INVALID = {
     "no item": ([], "Invalid 'input': empty array"),
     "an item that is text": (["go"], "Invalid type for 'input[0]'"),
     "an item without a type": ([{"content": "go"}], "Missing required parameter: 'input[0].type'"),
-    "an item of an unknown type": ([{"type": "tool_result"}], 'Invalid value: "tool_result"'),
-    "an unknown role": ([{"role": "tool", "content": "go"}], 'Invalid value: "tool"'),
-    "a message of Chat Completions with calls": ([{**SAID, "tool_calls": []}], "Unknown parameter: 'input[0].tool_calls'"),
+    "an item of an unknown type": ([{"type": "tool_result"}], "Invalid value: 'tool_result'"),
+    "an unknown role": ([{"role": "tool", "content": "go"}], "Invalid value: 'tool'"),
+    "a message of Chat Completions with calls": ([{**SAID, "tool_calls": []}], "Invalid type for 'input[0].tool_calls'"),
     "a user without content": ([{"role": "user"}], "Missing required parameter: 'input[0].content'"),
     "a user with a number": ([{"role": "user", "content": 1}], "but got an integer instead"),
     "a user with no parts": ([{"role": "user", "content": []}], "'input[0].content': empty array"),
     "a part of Chat Completions": (
         [{"role": "user", "content": [{"type": "text", "text": "a"}]}],
-        "Invalid value: 'text'. Supported values are: 'input_file', 'input_image', 'input_text'",
+        "Invalid value: 'text'",
     ),
     "a part that is text": ([{"role": "user", "content": ["a"]}], "Invalid type for 'input[0].content[0]'"),
     "a text part without text": (
@@ -77,7 +77,7 @@ INVALID = {
     "two calls with one id": ([USER, made(), made(), told()], "Duplicate value for 'call_id': 'call_1'"),
     "an id used again later": ([USER, made(), told(), made(), told()], "Duplicate value for 'call_id': 'call_1'"),
     "two items with one id": ([USER, made("a", id="fc"), made("b", id="fc")], "Duplicate item found with id fc"),
-    "a call without call_id": ([made(None), told()], "Missing required parameter: 'input[0].call_id'"),
+    "a call without call_id": ([made(None), told()], "Invalid type for 'input[0].call_id'"),
     "a call with an empty call_id": ([made(""), told("")], "'input[0].call_id': empty string"),
     "a call_id of 65 characters": ([made("x" * 65)], "maximum length 64, but got a string with length 65"),
     "a call whose name has a space": ([made(name="look up")], "does not match pattern"),
@@ -235,9 +235,9 @@ BAD_REQUESTS = {
     "too few tokens": ({**OK, "max_output_tokens": 1}, "Expected a value >= 16"),
     "an include that is text": (
         {**OK, "include": "reasoning.encrypted_content"},
-        "Invalid type for 'include': expected an array of strings, but got a string instead.",
+        "Invalid type for 'include'",
     ),
-    "an unknown include": ({**OK, "include": ["thoughts"]}, 'Invalid value: "thoughts"'),
+    "an unknown include": ({**OK, "include": ["thoughts"]}, "Invalid value: 'thoughts'"),
     "tools as an object": (
         {**OK, "tools": {"look": LOOK}},
         "Invalid type for 'tools': expected an array of objects, but got an object instead.",
@@ -253,7 +253,7 @@ BAD_REQUESTS = {
     ),
     "a tool with a dot in its name": ({**OK, "tools": [{**LOOK, "name": "a.b"}]}, "does not match pattern"),
     "two tools of one name": ({**OK, "tools": [LOOK, LOOK]}, "used by more than one tool"),
-    "a tool of an unknown kind": ({**OK, "tools": [{"type": "plugin"}]}, 'Invalid value: "plugin"'),
+    "a tool of an unknown kind": ({**OK, "tools": [{"type": "plugin"}]}, "Invalid value: 'plugin'"),
     "alternatives at the root": (
         {**OK, "tools": [{**LOOK, "strict": False, "parameters": {"type": "object", "anyOf": []}}]},
         "schema must have type 'object' and not have",
@@ -282,11 +282,11 @@ BAD_REQUESTS = {
     "a choice of Anthropic": ({**OK, "tool_choice": "any"}, "Invalid value: 'any'"),
     "a choice by name in Anthropic's form": (
         {**OK, "tools": [LOOK], "tool_choice": {"type": "tool", "name": "look"}},
-        "Invalid value: 'tool'. Supported values are: 'function' and others.",
+        "Invalid value: 'tool'",
     ),
     "a choice without a type": (
         {**OK, "tools": [LOOK], "tool_choice": {"name": "look"}},
-        "Invalid type for 'tool_choice': expected 'none', 'auto', 'required' or an object that names a function",
+        "Missing required parameter: 'tool_choice.type'",
     ),
     "a text that is not an object": (
         {**OK, "text": "json"},
@@ -294,11 +294,11 @@ BAD_REQUESTS = {
     ),
     "a format of an unknown type": (
         {**OK, "text": {"format": {"type": "xml"}}},
-        "'text.format' must be text, json_object, or json_schema with a name and a schema.",
+        "Invalid value: 'xml'",
     ),
     "a format with a space in its name": (
         {**OK, "text": {"format": {"type": "json_schema", "name": "an o", "schema": CLOSED}}},
-        "'text.format' must be text, json_object, or json_schema with a name and a schema.",
+        "Invalid 'text.format.name': string does not match pattern",
     ),
     "a format of Chat Completions": (
         {**OK, "text": {"format": {"type": "json_schema", "json_schema": {"name": "o", "schema": {}}}}},

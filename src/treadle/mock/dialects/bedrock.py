@@ -52,7 +52,7 @@ _MAX_CACHE_POINTS = 4
 _DOCUMENT_NAME = re.compile(r"(?!.*\s\s)[a-zA-Z0-9\s()\[\]-]{1,200}")
 
 
-class _Object(msgspec.Struct, forbid_unknown_fields=True, rename="camel", kw_only=True):
+class _Object(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
     """An object of the vendor's: it takes no further field."""
 
 

@@ -1,22 +1,25 @@
 """Cohere's Chat, version 2: how the dialect says a turn, streamed or whole. Knows no fault of the wire and no socket."""
 
 import json
-import re
-from collections.abc import Iterator, Mapping
-from typing import Any, NoReturn
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal, TypeAlias, cast
 
+import msgspec
 from msgspec import UNSET
 
 from treadle.fields import checked
 from treadle.messages import Finish
 from treadle.mock.dialects.shared import (
     Answer,
+    Fault,
     Piece,
     PieceKind,
     Refusal,
+    bracketed,
     event_lines,
     finish_name,
     json_bytes,
+    read,
     used_tokens,
 )
 from treadle.mock.script import Turn, fragments
@@ -25,194 +28,245 @@ from treadle.tools import JsonObject
 __all__ = ["CohereChat", "check_cohere_history", "check_cohere_request", "cohere_events"]
 
 
-# --- Requests in Cohere's Chat: refuse a body that the vendor refuses. The messages' pairing is checked elsewhere.
+# --- What the vendor takes, declared.
 
-_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
-_FLAGS = ("stream", "strict_tools", "logprobs", "raw_prompting", "return_prompt")
-_NUMBERS: Mapping[str, tuple[float, float | None]] = {
-    "temperature": (0, 1),
-    "frequency_penalty": (0, 1),
-    "presence_penalty": (0, 1),
-    "k": (0, 500),
-    "p": (0.01, 0.99),
-    "max_tokens": (0, None),
-    "seed": (0, 18446744073709551615),
-    "priority": (0, 999),
-}
-_WORDS = {
-    "safety_mode": frozenset({"CONTEXTUAL", "STRICT", "OFF", "NONE"}),
-    "tool_choice": frozenset({"REQUIRED", "NONE"}),
-}
-_OTHERS = (
-    *("model", "messages", "tools", "documents", "citation_options", "response_format", "stop_sequences", "thinking"),
-    "truncation_mode",
-)
-_KNOWN = frozenset((*_FLAGS, *_NUMBERS, *_WORDS, *_OTHERS))
-_CITING = frozenset({"ENABLED", "DISABLED", "FAST", "ACCURATE", "OFF"})
+_Words: TypeAlias = Annotated[str, msgspec.Meta(min_length=1)]
+_Name: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^[a-zA-Z0-9_-]{1,64}\Z")]
+_Image: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^(https?://|data:image/(png|jpeg|webp|gif);base64,)")]
+_Share: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=1)]
+
+_MAX_IMAGES = 20
 _MAX_STRICT_FIELDS = 200
 
 
+class _Object(msgspec.Struct, forbid_unknown_fields=True):
+    """An object of the vendor's: it takes no further field."""
+
+
+class _Text(_Object, tag_field="type", tag="text"):
+    text: str
+
+
+class _Thinking(_Object, tag_field="type", tag="thinking"):
+    thinking: str
+
+
+class _ImageUrl(msgspec.Struct):
+    url: _Image
+
+
+class _ImagePart(_Object, tag_field="type", tag="image_url"):
+    image_url: _ImageUrl
+
+
+class _Data(msgspec.Struct):
+    data: JsonObject | str
+
+
+class _Document(_Object, tag_field="type", tag="document"):
+    document: _Data
+
+
+class _Called(_Object):
+    name: _Name
+    arguments: str
+
+    def __post_init__(self) -> None:
+        if type(_parsed(self.arguments)) is not dict:
+            raise ValueError("the arguments are not a JSON object")
+
+
+class _Call(_Object):
+    id: _Words
+    type: Literal["function"]
+    function: _Called
+
+
+class _Message(_Object, tag_field="role"):
+    content: str | list[Any] | None = None
+
+    def __post_init__(self) -> None:
+        is_blank = not self.content or (isinstance(self.content, str) and not self.content.strip())
+        if is_blank and not (self.content is None and getattr(self, "tool_calls", None)):
+            raise ValueError("message must not be empty in a turn")
+
+
+class _System(_Message, tag="system"):
+    content: str | list[_Text] | None = None
+
+
+class _User(_Message, tag="user"):
+    content: str | list[_Text | _ImagePart] | None = None
+
+
+class _Tool(_Message, tag="tool", kw_only=True):
+    content: str | list[_Text | _Document] | None = None
+    tool_call_id: _Words
+
+
+class _Assistant(_Message, tag="assistant"):
+    content: str | list[_Text | _Thinking] | None = None
+    tool_calls: Annotated[list[_Call], msgspec.Meta(min_length=1)] | None = None
+    tool_plan: str | None = None
+    citations: Any = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        said = [self.content] if isinstance(self.content, str) else self.content or ()
+        if self.tool_calls and any(isinstance(part, str) or (isinstance(part, _Text) and part.text) for part in said):
+            raise ValueError(
+                "text content is not allowed when tool_calls are provided. If you wish to pass a tool plan, either pass thinking "
+                "content (with thinking enabled) or use 'tool_plan'"
+            )
+
+
+class _History(_Object):
+    messages: Annotated[list[_System | _User | _Assistant | _Tool], msgspec.Meta(min_length=1)]
+
+
+class _Function(_Object):
+    name: _Name
+    parameters: JsonObject
+    description: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.parameters.get("type") != "object" or not isinstance(self.parameters.get("properties"), dict):
+            raise ValueError("'parameters' must be a JSON schema of an object with properties")
+
+
+class _Declared(_Object):
+    type: Literal["function"]
+    function: _Function
+
+
+class _Form(_Object):
+    type: Literal["text", "json_object"]
+    json_schema: JsonObject | None = None
+    schema: JsonObject | None = None
+
+    def __post_init__(self) -> None:
+        if any(schema is not None and schema.get("type") != "object" for schema in (self.json_schema, self.schema)):
+            raise ValueError("the top level type of response_format.json_schema must be object")
+
+
+class _Thoughts(_Object):
+    type: Literal["enabled", "disabled"]
+    token_budget: Any = None
+
+
+class _Citing(msgspec.Struct):
+    mode: Literal["ENABLED", "DISABLED", "FAST", "ACCURATE", "OFF"]
+
+
+class _Request(_History):
+    model: _Words
+    stream: bool | None = None
+    strict_tools: bool | None = None
+    logprobs: bool | None = None
+    raw_prompting: bool | None = None
+    return_prompt: bool | None = None
+    temperature: _Share | None = None
+    frequency_penalty: _Share | None = None
+    presence_penalty: _Share | None = None
+    k: Annotated[float, msgspec.Meta(ge=0, le=500)] | None = None
+    p: Annotated[float, msgspec.Meta(ge=0.01, le=0.99)] | None = None
+    max_tokens: Annotated[float, msgspec.Meta(ge=0)] | None = None
+    seed: Annotated[float, msgspec.Meta(ge=0, le=2**64 - 1)] | None = None
+    priority: Annotated[float, msgspec.Meta(ge=0, le=999)] | None = None
+    safety_mode: Literal["CONTEXTUAL", "STRICT", "OFF", "NONE"] | None = None
+    tool_choice: Literal["REQUIRED", "NONE"] | None = None
+    stop_sequences: Annotated[list[str], msgspec.Meta(max_length=5)] | None = None
+    tools: Annotated[list[_Declared], msgspec.Meta(min_length=1)] | None = None
+    response_format: _Form | None = None
+    thinking: _Thoughts | None = None
+    citation_options: _Citing | None = None
+    documents: Annotated[list[str | _Data], msgspec.Meta(min_length=1)] | None = None
+    truncation_mode: Any = None
+
+
+_TYPES = {"str": "string", "array": "list", "float": "number"}
+_NEEDED = {
+    "model": "a model parameter is required for this endpoint.",
+    "messages": "invalid request: message must be at least 1 token long or tool results must be specified.",
+}
+_LIMITS = {
+    ">=": "must be at least",
+    "<=": "must be at most",
+    "length <=": "must hold at most",
+}
+
+
+def _refusal(fault: Fault) -> Refusal:
+    """Say a fault in the vendor's words."""
+    place = bracketed(fault.path)
+    match fault.kind:
+        case "unknown":
+            words = f"unknown field: parameter '{fault.path[-1]}' is not a valid field. For proper usage, please refer to https://docs.cohere.com/v2/reference/chat"
+            return Refusal(words, param=place, status=422)
+        case "type":
+            expected = " or ".join(_TYPES.get(word, word) for word in fault.expected if word != "null")
+            return Refusal(f"invalid type: parameter '{place}' should be of type {expected}.", param=place, status=422)
+        case "missing" | "limit" if place in _NEEDED:
+            return Refusal(_NEEDED[place])
+        case "missing":
+            said = "is required"
+        case "limit" if fault.limit == "length >=":
+            said = "must not be empty"
+        case "limit":
+            said = f"{_LIMITS[fault.limit]} {fault.bound.removesuffix('.0')}"
+        case "pattern":
+            said = f"does not match {fault.bound}"
+        case "value":
+            said = f"cannot be {json.dumps(fault.got)}"
+        case _:
+            return Refusal(f"invalid request: {fault.words}: '{place}'")
+    return Refusal(f"invalid request: '{place}' {said}")
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+# --- The rules that no field can declare.
+
+
 def check_cohere_request(body: Any) -> JsonObject:  # Any: JSON of strangers
-    """Return the body of a request, all but its messages checked.
+    """Return the body of a request that the vendor takes.
 
     Raises:
         Refusal: The vendor refuses it.
     """
-    if not isinstance(body, dict):
-        _refuse("invalid json syntax: the body must be an object")
-    for name in body:
-        if name not in _KNOWN:
-            _unknown(name)
-    if not isinstance(body.get("model"), str) or not body["model"]:
-        _refuse("a model parameter is required for this endpoint.")
-    if "messages" not in body:
-        _refuse("invalid request: message must be at least 1 token long or tool results must be specified.")
-    _check_scalars(body)
-    _check_choices(body)
-    _check_tools(body)
-    _check_form(body)
-    _check_objects(body)
-    return body
-
-
-def _check_scalars(body: JsonObject) -> None:
-    for name in _FLAGS:
-        if not isinstance(body.get(name), bool | None):
-            _wrong_type(name, "bool")
-    for name, (least, most) in _NUMBERS.items():
-        value = body.get(name)
-        if value is None:
-            continue
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            _wrong_type(name, "number")
-        if value < least or (most is not None and value > most):
-            _refuse(f"invalid request: {name} must be between {least} and {most} inclusive.")
-    if body.get("frequency_penalty") and body.get("presence_penalty"):
-        _refuse("invalid request: cannot specify both frequency_penalty and presence_penalty.")
-
-
-def _check_choices(body: JsonObject) -> None:
-    for name, words in _WORDS.items():
-        if body.get(name) is not None and body[name] not in words:
-            _refuse(f"invalid request: {name} must be one of {', '.join(sorted(words))}")
-    stops = body.get("stop_sequences")
-    if stops is None:
-        return
-    if not (isinstance(stops, list) and all(isinstance(stop, str) for stop in stops)):
-        _wrong_type("stop_sequences", "list of strings")
-    if len(stops) > 5:
-        _refuse("invalid request: stop_sequences must hold at most 5 strings")
-
-
-def _check_tools(body: JsonObject) -> None:
-    tools = body.get("tools")
-    if tools is None:
-        if body.get("tool_choice") is not None:
-            _refuse("invalid request: tool_choice cannot be specified without tools")
-        return
-    if not isinstance(tools, list) or not tools:
-        _refuse("invalid request: tools must not be empty")
-    schemas = [_check_tool(tool, f"tools[{place}]") for place, tool in enumerate(tools)]
-    names = [tool["function"]["name"] for tool in tools]
-    if len(set(names)) < len(names):
-        _refuse("invalid request: two tools have the same name")
-    if body.get("strict_tools"):
-        if not all(schema.get("required") for schema in schemas):
-            _refuse("invalid request: each tool must have at least one required parameter when strict_tools is enabled")
-        if sum(map(_fields, schemas)) > _MAX_STRICT_FIELDS:
-            _refuse(f"invalid request: at most {_MAX_STRICT_FIELDS} fields are allowed when strict_tools is enabled")
-
-
-def _check_tool(tool: Any, where: str) -> JsonObject:
-    """Check one tool; return its schema."""
-    if not isinstance(tool, dict) or tool.get("type") != "function" or not isinstance(tool.get("function"), dict):
-        _refuse(f"invalid request: '{where}' must be a function")
-    function = tool["function"]
-    for name in [*(tool.keys() - {"type", "function"}), *(function.keys() - {"name", "description", "parameters"})]:
-        _unknown(name)
-    if not isinstance(function.get("name"), str) or not _NAME.fullmatch(function["name"]):
-        _refuse(f"invalid request: invalid tool name at '{where}.function.name'")
-    if not isinstance(function.get("description"), str | None):
-        _wrong_type(f"{where}.function.description", "string")
-    schema = function.get("parameters")
-    if not isinstance(schema, dict) or schema.get("type") != "object" or not isinstance(schema.get("properties"), dict):
-        _refuse(f"invalid request: '{where}.function.parameters' must be a JSON schema of an object with properties")
-    return schema
-
-
-def _check_form(body: JsonObject) -> None:
-    form = body.get("response_format")
-    if form is None:
-        return
-    if not isinstance(form, dict) or form.get("type") not in ("text", "json_object"):
-        _refuse("invalid request: response_format.type must be text or json_object")
-    for name in form.keys() - {"type", "json_schema", "schema"}:
-        _unknown(name)
-    if form["type"] == "json_object" and body.get("documents"):
-        _refuse("invalid request: response_format is not supported with RAG.")
-    if form["type"] == "json_object" and body.get("tools"):
-        _refuse("invalid request: response_format is not supported with tools.")
-    schema = form.get("json_schema", form.get("schema"))
-    if schema is not None and (not isinstance(schema, dict) or schema.get("type") != "object"):
-        _refuse("invalid request: the top level type of response_format.json_schema must be object")
-
-
-def _check_objects(body: JsonObject) -> None:
-    thinking = body.get("thinking")
-    if thinking is not None and (
-        not isinstance(thinking, dict)
-        or thinking.get("type") not in ("enabled", "disabled")
-        or thinking.keys() - {"type", "token_budget"}
-    ):
-        _refuse("invalid request: thinking.type must be enabled or disabled")
-    citing = body.get("citation_options")
-    if citing is not None and (not isinstance(citing, dict) or citing.get("mode") not in _CITING):
-        _refuse(f"invalid request: citation_options.mode must be one of {', '.join(sorted(_CITING))}")
-    documents = body.get("documents")
-    if documents is not None and (not isinstance(documents, list) or not documents):
-        _refuse("invalid request: list of documents must not be empty")
-    for place, document in enumerate(documents or ()):
-        if not isinstance(document, str) and not (isinstance(document, dict) and "data" in document):
-            _wrong_type(f"documents[{place}]", "string or an object with data")
+    request = read(body, _Request, _refusal)
+    if request.frequency_penalty and request.presence_penalty:
+        raise Refusal("invalid request: cannot specify both frequency_penalty and presence_penalty.")
+    if request.tools is None and request.tool_choice is not None:
+        raise Refusal("invalid request: tool_choice cannot be specified without tools")
+    functions = [tool.function for tool in request.tools or ()]
+    if len({function.name for function in functions}) < len(functions):
+        raise Refusal("invalid request: two tools have the same name")
+    if request.strict_tools and not all(function.parameters.get("required") for function in functions):
+        raise Refusal(
+            "invalid request: each tool must have at least one required parameter when strict_tools is enabled"
+        )
+    if request.strict_tools and sum(_fields(function.parameters) for function in functions) > _MAX_STRICT_FIELDS:
+        raise Refusal(f"invalid request: at most {_MAX_STRICT_FIELDS} fields are allowed when strict_tools is enabled")
+    if request.response_format is not None and request.response_format.type == "json_object":
+        for field, name in ((request.documents, "RAG"), (request.tools, "tools")):
+            if field:
+                raise Refusal(f"invalid request: response_format is not supported with {name}.")
+    _check_messages(request.messages, thinks=request.thinking is None or request.thinking.type == "enabled")
+    return cast("JsonObject", body)
 
 
 def _fields(schema: Any) -> int:
     """Return how many properties a schema declares, at every depth."""
     if isinstance(schema, dict):
         own = schema.get("properties")
-        return (len(own) if isinstance(own, dict) else 0) + sum(_fields(one) for one in schema.values())
-    return sum(_fields(one) for one in schema) if isinstance(schema, list) else 0
-
-
-def _unknown(name: str) -> NoReturn:
-    message = f"unknown field: parameter '{name}' is not a valid field. For proper usage, please refer to https://docs.cohere.com/v2/reference/chat"
-    raise Refusal(message, param=name, status=422)
-
-
-def _wrong_type(name: str, expected: str) -> NoReturn:
-    raise Refusal(f"invalid type: parameter '{name}' should be of type {expected}.", param=name, status=422)
-
-
-def _refuse(message: str) -> NoReturn:
-    raise Refusal(message)
-
-
-# --- Pairing in Cohere's Chat: refuse a history whose calls and results do not match. Repairs nothing.
-
-_IMAGE = re.compile(r"https?://|data:image/(png|jpeg|webp|gif);base64,")
-_FIELDS = {
-    "system": frozenset({"role", "content"}),
-    "user": frozenset({"role", "content"}),
-    "assistant": frozenset({"role", "content", "tool_calls", "tool_plan", "citations"}),
-    "tool": frozenset({"role", "content", "tool_call_id"}),
-}
-_PARTS = {
-    "system": frozenset({"text"}),
-    "user": frozenset({"text", "image_url"}),
-    "assistant": frozenset({"text", "thinking"}),
-    "tool": frozenset({"text", "document"}),
-}
-_MAX_IMAGES = 20
+        return (len(own) if isinstance(own, dict) else 0) + sum(map(_fields, schema.values()))
+    return sum(map(_fields, schema)) if isinstance(schema, list) else 0
 
 
 @checked
@@ -223,7 +277,7 @@ def check_cohere_history(messages: Any, *, thinks: bool = True) -> None:  # Any:
         >>> check_cohere_history([{"role": "user", "content": "go"}])
         >>> check_cohere_history([{"role": "user", "content": ""}])
         Traceback (most recent call last):
-        treadle.mock.dialects.shared.Refusal: message must not be empty in a turn: 'messages[0]'
+        treadle.mock.dialects.shared.Refusal: invalid request: message must not be empty in a turn: 'messages[0]'
 
     Args:
         messages: The value of `messages`.
@@ -232,151 +286,41 @@ def check_cohere_history(messages: Any, *, thinks: bool = True) -> None:  # Any:
     Raises:
         Refusal: The history is not one that the vendor takes; the first fault in order.
     """
-    if not isinstance(messages, list) or not messages:
-        _refuse("invalid request: message must be at least 1 token long or tool results must be specified.")
+    _check_messages(read({"messages": messages}, _History, _refusal).messages, thinks=thinks)
+
+
+def _check_messages(messages: list[_System | _User | _Assistant | _Tool], *, thinks: bool) -> None:
+    """Check who speaks when, and that each call has its result before anyone else speaks."""
     waiting: list[str] = []
     seen: set[str] = set()
-    images = 0
     for index, message in enumerate(messages):
         where = f"messages[{index}]"
-        role = _role(message, where)
-        if role == "system" and index:
-            _refuse("system turn must be the first in the list")
-        kinds = _check_content(message, role, where)
-        images += kinds.count("image_url")
-        if role == "tool":
-            _take_result(message, waiting, where)
+        if isinstance(message, _System) and index:
+            raise Refusal("system turn must be the first in the list")
+        if isinstance(message, _Tool):
+            if message.tool_call_id not in waiting:
+                raise Refusal(
+                    f"invalid request: the tool call id {message.tool_call_id!r} at '{where}' is not found in the previous assistant message"
+                )
+            waiting.remove(message.tool_call_id)
             continue
         _check_answered(waiting, where)
-        if role == "assistant":
-            waiting = _check_assistant(message, kinds, seen, where, thinks=thinks)
+        if isinstance(message, _Assistant):
+            if not thinks and any(isinstance(part, _Thinking) for part in message.content or ()):
+                raise Refusal(f"thinking content is not allowed when thinking is disabled: '{where}'")
+            waiting = [call.id for call in message.tool_calls or ()]
+            if len({*waiting}) < len(waiting) or seen & {*waiting}:
+                raise Refusal(f"invalid request: an id is used by more than one tool call: '{where}'")
+            seen |= {*waiting}
     _check_answered(waiting, "the end of messages")
+    images = sum(isinstance(part, _ImagePart) for message in messages for part in message.content or ())
     if images > _MAX_IMAGES:
-        _refuse(f"invalid request: at most {_MAX_IMAGES} images are allowed in one request - received {images}")
-
-
-def _role(message: Any, where: str) -> str:
-    if not isinstance(message, dict):
-        _refuse(f"invalid type: parameter '{where}' is of type {type(message).__name__} but should be of type object.")
-    role = message.get("role")
-    if not isinstance(role, str) or role not in _FIELDS:
-        _refuse(f"invalid request: Invalid role at '{where}'. Role must be one of the following: {', '.join(_FIELDS)}")
-    for name in message:
-        if name not in _FIELDS[role]:
-            _unknown_in_history(f"{where}.{name}")
-    return role
-
-
-def _check_content(message: JsonObject, role: str, where: str) -> list[str]:
-    """Check the content of a message; return the kinds of its parts."""
-    content = message.get("content")
-    if content is None and role == "assistant" and message.get("tool_calls"):
-        return []
-    if isinstance(content, str) and content.strip():
-        return ["text"]
-    if not isinstance(content, list) or not content:
-        _refuse(f"message must not be empty in a turn: '{where}'")
-    return [_check_part(part, role, f"{where}.content[{place}]") for place, part in enumerate(content)]
-
-
-def _check_part(part: Any, role: str, where: str) -> str:
-    kind = part.get("type") if isinstance(part, dict) else None
-    if not isinstance(kind, str) or kind not in _PARTS[role]:
-        _refuse(f"invalid request: content of type {json.dumps(kind)} is not supported in a {role} message: '{where}'")
-    value = part.get(kind)
-    match kind:
-        case "text" | "thinking":
-            if not isinstance(value, str):
-                _missing(f"{where}.{kind}")
-        case "image_url":
-            _check_image(value, where)
-        case "document":
-            if not isinstance(value, dict) or not isinstance(value.get("data"), dict | str):
-                _missing(f"{where}.document.data")
-    for name in part:
-        if name not in ("type", kind):
-            _unknown_in_history(f"{where}.{name}")
-    return kind
-
-
-def _check_image(value: Any, where: str) -> None:
-    if not isinstance(value, dict) or not isinstance(value.get("url"), str) or not value["url"]:
-        _missing(f"{where}.image_url.url")
-    if not _IMAGE.match(value["url"]):
-        _refuse(f"invalid request: the image at '{where}' is neither a URL nor a data URL of png, jpeg, webp or gif")
-
-
-def _check_assistant(message: JsonObject, kinds: list[str], seen: set[str], where: str, *, thinks: bool) -> list[str]:
-    """Check what the model is said to have said; return the ids of its calls."""
-    calls = message.get("tool_calls")
-    if "thinking" in kinds and not thinks:
-        _refuse(f"thinking content is not allowed when thinking is disabled: '{where}'")
-    if calls is None:
-        return []
-    if not isinstance(calls, list) or not calls:
-        _refuse(f"invalid request: '{where}.tool_calls' must not be empty")
-    for place, part in enumerate(message.get("content") or ()):
-        if isinstance(part, str) or (part["type"] == "text" and part["text"]):
-            _refuse(
-                "text content is not allowed when tool_calls are provided. If you wish to pass a tool plan, either pass "
-                f"thinking content (with thinking enabled) or use 'tool_plan': '{where}.content[{place}]'"
-            )
-    if not isinstance(message.get("tool_plan"), str | None):
-        _missing(f"{where}.tool_plan")
-    ids = [_call_id(call, f"{where}.tool_calls[{place}]") for place, call in enumerate(calls)]
-    for call_id in ids:
-        if call_id in seen:
-            _refuse(f"invalid request: the id {call_id!r} is used by more than one tool call: '{where}'")
-        seen.add(call_id)
-    return ids
-
-
-def _call_id(call: Any, where: str) -> str:
-    if not isinstance(call, dict) or call.get("type") != "function" or not isinstance(call.get("function"), dict):
-        _missing(f"{where}.function")
-    if not isinstance(call.get("id"), str) or not call["id"]:
-        _missing(f"{where}.id")
-    function = call["function"]
-    if not isinstance(function.get("name"), str) or not _NAME.fullmatch(function["name"]):
-        _refuse(f"invalid request: invalid tool name at '{where}.function.name'")
-    if not isinstance(function.get("arguments"), str) or not isinstance(_parsed(function["arguments"]), dict):
-        _refuse(f"invalid request: the arguments at '{where}.function.arguments' are not a JSON object")
-    for name in [*(call.keys() - {"id", "type", "function"}), *(function.keys() - {"name", "arguments"})]:
-        _unknown_in_history(f"{where}.{name}")
-    return str(call["id"])
-
-
-def _take_result(message: JsonObject, waiting: list[str], where: str) -> None:
-    call_id = message.get("tool_call_id")
-    if not isinstance(call_id, str) or not call_id:
-        _missing(f"{where}.tool_call_id")
-    if call_id not in waiting:
-        _refuse(
-            f"invalid request: the tool call id {call_id!r} at '{where}' is not found in the previous assistant message"
-        )
-    waiting.remove(call_id)
+        raise Refusal(f"invalid request: at most {_MAX_IMAGES} images are allowed in one request - received {images}")
 
 
 def _check_answered(waiting: list[str], where: str) -> None:
     if waiting:
-        _refuse(f"invalid request: tool calls without a tool message before '{where}': {', '.join(waiting)}")
-
-
-def _parsed(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-
-
-def _missing(where: str) -> NoReturn:
-    _refuse(f"invalid request: '{where}' is required, or of another type")
-
-
-def _unknown_in_history(where: str) -> NoReturn:
-    name = where.rpartition(".")[2]
-    message = f"unknown field: parameter '{name}' is not a valid field. For proper usage, please refer to https://docs.cohere.com/v2/reference/chat"
-    raise Refusal(message, param=where, status=422)
+        raise Refusal(f"invalid request: tool calls without a tool message before '{where}': {', '.join(waiting)}")
 
 
 # --- Cohere's Chat, version 2: how the dialect says a turn, streamed or whole. Knows no fault of the wire and no
@@ -396,9 +340,7 @@ class CohereChat:
     path = "/chat"
 
     def check(self, body: Any) -> JsonObject:  # Any: JSON of strangers
-        checked = check_cohere_request(body)
-        check_cohere_history(checked["messages"], thinks=(checked.get("thinking") or {}).get("type") != "disabled")
-        return checked
+        return check_cohere_request(body)
 
     def answer(self, turn: Turn, body: JsonObject, *, number: int, ids: Iterator[str]) -> Answer:
         whole: JsonObject = {"id": f"mock-{number}", "message": _message(turn, ids)}

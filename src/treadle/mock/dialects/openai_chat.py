@@ -1,37 +1,32 @@
 """Chat Completions: how the dialect says a turn, streamed or whole. Knows no fault of the wire and no socket."""
 
-import json
-import re
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Annotated, Any, Literal, TypeAlias, cast
 
+import msgspec
 from msgspec import UNSET
 
 from treadle.fields import checked
 from treadle.messages import Finish
 from treadle.mock.dialects.shared import (
     Answer,
-    Bounds,
+    Fault,
+    OpenAIForm,
+    OpenAIFunction,
+    OpenAIName,
     Piece,
     PieceKind,
+    Refusal,
     check_arguments,
-    check_function,
-    check_scalars,
+    check_functions,
     check_strict_schema,
     did_you_mean,
     event_lines,
     finish_name,
-    items_of,
     json_bytes,
-    name_of,
-    object_of,
     openai_error,
-    refuse,
-    refuse_missing,
-    refuse_schema,
-    refuse_type,
-    refuse_value,
-    text_of,
+    openai_refusal,
+    read,
     used_tokens,
 )
 from treadle.mock.script import Turn, fragments
@@ -40,169 +35,200 @@ from treadle.tools import JsonObject
 __all__ = ["ChatCompletions", "check_chat_history", "check_chat_request"]
 
 
-# --- Requests in Chat Completions: refuse a body that the vendor refuses. The messages' pairing is checked elsewhere.
+# --- What the vendor takes, declared. Messages and parts are open: a compatible server has fields of its own in them.
 
-_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
-_FLAGS = ("stream", "store", "parallel_tool_calls", "logprobs")
-_NUMBERS: Bounds = {
-    "temperature": (0, 2),
-    "top_p": (0, 1),
-    "frequency_penalty": (-2, 2),
-    "presence_penalty": (-2, 2),
-    "max_tokens": (1, None),
-    "max_completion_tokens": (1, None),
-    "n": (1, 128),
-    "top_logprobs": (0, 20),
-}
-_OTHERS = (
-    *("model", "messages", "tools", "tool_choice", "stream_options", "response_format", "stop", "seed", "user"),
-    *("reasoning_effort", "verbosity", "metadata", "logit_bias", "modalities", "prediction", "audio", "service_tier"),
-    *("web_search_options", "prompt_cache_key", "prompt_cache_retention", "safety_identifier"),
-)
-_KNOWN = frozenset((*_FLAGS, *_NUMBERS, *_OTHERS))
+_Words: TypeAlias = Annotated[str, msgspec.Meta(min_length=1)]
+_Count: TypeAlias = Annotated[float, msgspec.Meta(ge=1)]
+_Penalty: TypeAlias = Annotated[float, msgspec.Meta(ge=-2, le=2)]
 
 
-def check_chat_request(body: Any) -> JsonObject:  # Any: JSON of strangers
-    """Return the body of a request, all but its messages checked.
+class _Text(msgspec.Struct, tag_field="type", tag="text"):
+    text: str
+
+
+class _RefusalPart(msgspec.Struct, tag_field="type", tag="refusal"):
+    refusal: str
+
+
+class _ImageUrl(msgspec.Struct, tag_field="type", tag="image_url"):
+    image_url: JsonObject
+
+
+class _InputAudio(msgspec.Struct, tag_field="type", tag="input_audio"):
+    input_audio: JsonObject
+
+
+class _File(msgspec.Struct, tag_field="type", tag="file"):
+    file: JsonObject
+
+
+_Texts: TypeAlias = str | Annotated[list[_Text], msgspec.Meta(min_length=1)]
+
+
+class _System(msgspec.Struct, tag_field="role", tag="system"):
+    content: _Texts
+    tool_calls: None = None
+    tool_call_id: None = None
+
+
+class _Developer(_System, tag="developer"):
+    pass
+
+
+class _User(msgspec.Struct, tag_field="role", tag="user"):
+    content: str | Annotated[list[_Text | _ImageUrl | _InputAudio | _File], msgspec.Meta(min_length=1)]
+    tool_calls: None = None
+    tool_call_id: None = None
+
+
+class _Tool(msgspec.Struct, tag_field="role", tag="tool"):
+    content: _Texts
+    tool_call_id: _Words
+
+
+class _Called(msgspec.Struct):
+    name: OpenAIName
+    arguments: _Words
+
+
+class _Call(msgspec.Struct):
+    id: Annotated[str, msgspec.Meta(min_length=1, max_length=40)]
+    type: Literal["function"]
+    function: _Called
+
+
+class _Assistant(msgspec.Struct, tag_field="role", tag="assistant"):
+    content: str | Annotated[list[_Text | _RefusalPart], msgspec.Meta(min_length=1)] | None = None
+    tool_calls: Annotated[list[_Call], msgspec.Meta(min_length=1)] | None = None
+    refusal: Any = None
+    audio: Any = None
+
+    def __post_init__(self) -> None:
+        if self.content is None and self.tool_calls is None and self.refusal is None and self.audio is None:
+            raise ValueError("Invalid value for 'content': expected a string, got null.")
+
+
+_Message: TypeAlias = _System | _Developer | _User | _Assistant | _Tool
+
+
+class _History(msgspec.Struct):
+    messages: Annotated[list[_Message], msgspec.Meta(min_length=1)]
+
+
+class _StreamOptions(msgspec.Struct):
+    include_usage: bool | None = None
+
+
+class _Declared(msgspec.Struct):
+    type: Literal["function"]
+    function: OpenAIFunction
+
+
+class _Name(msgspec.Struct):
+    name: str
+
+
+class _Chosen(msgspec.Struct, tag_field="type", tag="function"):
+    function: _Name
+
+
+class _Allowed(msgspec.Struct):
+    mode: Literal["auto", "required"]
+    tools: list[Any]
+
+
+class _ChosenAmong(msgspec.Struct, tag_field="type", tag="allowed_tools"):
+    allowed_tools: _Allowed
+
+
+class _PlainForm(msgspec.Struct, tag_field="type", tag="text"):
+    pass
+
+
+class _JsonForm(msgspec.Struct, tag_field="type", tag="json_object"):
+    pass
+
+
+class _SchemaForm(msgspec.Struct, tag_field="type", tag="json_schema"):
+    json_schema: OpenAIForm
+
+
+class _Request(_History, forbid_unknown_fields=True):
+    model: _Words
+    stream: bool | None = None
+    store: bool | None = None
+    parallel_tool_calls: bool | None = None
+    logprobs: bool | None = None
+    temperature: Annotated[float, msgspec.Meta(ge=0, le=2)] | None = None
+    top_p: Annotated[float, msgspec.Meta(ge=0, le=1)] | None = None
+    frequency_penalty: _Penalty | None = None
+    presence_penalty: _Penalty | None = None
+    max_tokens: _Count | None = None
+    max_completion_tokens: _Count | None = None
+    n: Annotated[float, msgspec.Meta(ge=1, le=128)] | None = None
+    top_logprobs: Annotated[float, msgspec.Meta(ge=0, le=20)] | None = None
+    stream_options: _StreamOptions | None = None
+    tools: Annotated[list[_Declared], msgspec.Meta(min_length=1, max_length=128)] | None = None
+    tool_choice: Literal["none", "auto", "required"] | _Chosen | _ChosenAmong | None = None
+    response_format: _PlainForm | _JsonForm | _SchemaForm | None = None
+    stop: Any = None
+    seed: Any = None
+    user: Any = None
+    reasoning_effort: Any = None
+    verbosity: Any = None
+    metadata: Any = None
+    logit_bias: Any = None
+    modalities: Any = None
+    prediction: Any = None
+    audio: Any = None
+    service_tier: Any = None
+    web_search_options: Any = None
+    prompt_cache_key: Any = None
+    prompt_cache_retention: Any = None
+    safety_identifier: Any = None
+
+
+def _refusal(fault: Fault) -> Refusal:
+    if fault.path == ("model",) and fault.kind in ("missing", "limit"):
+        return Refusal("you must provide a model parameter", param="model")
+    if fault.kind == "unknown":
+        hint = did_you_mean(fault, _Request)
+        words = f"Unrecognized request argument supplied: {fault.path[0]}.{hint}"
+        return Refusal(words, param=str(fault.path[0]), code="unknown_parameter")
+    return openai_refusal(fault)
+
+
+# --- The rules that no field can declare.
+
+
+def check_chat_request(body: Any, *, lenient_arguments: bool = False) -> JsonObject:  # Any: JSON of strangers
+    """Return the body of a request that the vendor takes.
+
+    Args:
+        lenient_arguments: Take arguments in the history that are not valid JSON, as some compatible servers do.
 
     Raises:
         Refusal: The vendor refuses it.
     """
-    if not isinstance(body, dict):
-        refuse("We could not parse the JSON body of your request: it must be an object.", None)
-    _check_names(body)
-    _check_model(body)
-    check_scalars(body, flags=_FLAGS, numbers=_NUMBERS)
-    _check_stream_options(body)
-    names = _check_tools(body)
-    _check_tool_choice(body, names)
-    _check_response_format(body)
-    return body
-
-
-def _check_names(body: JsonObject) -> None:
-    for key in body:
-        if key not in _KNOWN:
-            hint = did_you_mean(key, _KNOWN)
-            refuse(f"Unrecognized request argument supplied: {key}.{hint}", key, "unknown_parameter")
-    if "messages" not in body:
-        refuse_missing("messages")
-
-
-def _check_model(body: JsonObject) -> None:
-    if "model" not in body or body["model"] == "":
-        refuse("you must provide a model parameter", "model")
-    if not isinstance(body["model"], str):
-        refuse_type("model", "a string", body["model"])
-
-
-def _check_stream_options(body: JsonObject) -> None:
-    options = body.get("stream_options")
-    if options is None:
-        return
-    if body.get("stream") is not True:
-        refuse("The 'stream_options' parameter is only allowed when 'stream' is enabled.", "stream_options")
-    if not isinstance(options, dict) or not isinstance(options.get("include_usage"), bool | None):
-        refuse_type("stream_options", "an object", options)
-
-
-def _check_tools(body: JsonObject) -> list[str]:
-    """Return the names of the tools, each tool checked."""
-    tools = body.get("tools")
-    if tools is None:
-        if body.get("parallel_tool_calls") is not None:
-            refuse(
-                "Invalid value for 'parallel_tool_calls': 'parallel_tool_calls' is only allowed when 'tools' are specified.",
-                "parallel_tool_calls",
-            )
-        return []
-    names: list[str] = []
-    for index, tool in enumerate(items_of(tools, "tools", most=128)):
-        where = f"tools[{index}]"
-        name = _tool_name(object_of(tool, where), where)
-        if name in names:
-            message = f"Invalid 'tools': the function name '{name}' is used by more than one tool."
-            refuse(message, f"{where}.function.name", "invalid_value")
-        names.append(name)
-    return names
-
-
-def _tool_name(tool: JsonObject, where: str) -> str:
-    if "type" not in tool:
-        refuse_missing(f"{where}.type")
-    if tool["type"] != "function":
-        refuse_value(f"{where}.type", json.dumps(tool["type"]), "'function'")
-    where = f"{where}.function"
-    if not isinstance(tool.get("function"), dict):
-        refuse_missing(where)
-    name, schema = check_function(tool["function"], where)
-    for key, kind in (("properties", dict), ("required", list)):
-        if not isinstance(schema.get(key, kind()), kind):
-            refuse_schema(name, where, f"{json.dumps(schema[key])} is not of type '{kind.__name__}'.")
-    if tool["function"].get("strict") and (fault := check_strict_schema(schema)) is not None:
-        refuse_schema(name, where, fault)
-    return name
-
-
-def _check_tool_choice(body: JsonObject, names: list[str]) -> None:
-    choice = body.get("tool_choice")
-    if choice is None:
-        return
-    if not names:
-        refuse(
-            "Invalid value for 'tool_choice': 'tool_choice' is only allowed when 'tools' are specified.", "tool_choice"
-        )
-    match choice:
-        case "none" | "auto" | "required":
-            return
-        case str():
-            refuse_value("tool_choice", f"'{choice}'", "'none', 'auto', and 'required'")
-        case {"type": "function", "function": {"name": str(name)}}:
-            if name not in names:
-                refuse(
-                    f"Invalid value for 'tool_choice': tool choice 'function.name': '{name}' not found in 'tools' parameter.",
-                    "tool_choice",
-                )
-        case {"type": "allowed_tools", "allowed_tools": {"mode": "auto" | "required", "tools": list()}}:
-            return
-        case _:
-            refuse_type("tool_choice", "'none', 'auto', 'required' or an object that names a function", choice)
-
-
-def _check_response_format(body: JsonObject) -> None:
-    match body.get("response_format"):
-        case None | {"type": "text" | "json_object"}:
-            return
-        case {"type": "json_schema", "json_schema": {"name": str(name), "schema": dict() as schema, **more}} if (
-            _NAME.fullmatch(name)
-        ):
-            if more.get("strict") and (fault := check_strict_schema(schema)) is not None:
-                message = f"Invalid schema for response_format '{name}': {fault}"
-                refuse(message, "response_format.json_schema.schema", "invalid_json_schema")
-        case _:
-            refuse(
-                "Invalid parameter: 'response_format' must be text, json_object, or json_schema with a name and a schema.",
-                "response_format",
-            )
-
-
-# --- Pairing in Chat Completions: refuse a history whose calls and results do not match. Repairs nothing.
-
-_ROLES = ("system", "developer", "user", "assistant", "tool")
-_CONTENT_PARTS = {
-    "system": {"text"},
-    "developer": {"text"},
-    "user": {"text", "image_url", "input_audio", "file"},
-    "assistant": {"text", "refusal"},
-    "tool": {"text"},
-}
-_PAYLOADS = {
-    "text": ("text", str),
-    "refusal": ("refusal", str),
-    "image_url": ("image_url", dict),
-    "input_audio": ("input_audio", dict),
-    "file": ("file", dict),
-}
+    request = read(body, _Request, _refusal)
+    if request.stream_options is not None and request.stream is not True:
+        words = "The 'stream_options' parameter is only allowed when 'stream' is enabled."
+        raise Refusal(words, param="stream_options")
+    functions = {index: tool.function for index, tool in enumerate(request.tools or ())}
+    names = check_functions(functions, "function.", is_strict=lambda function: bool(function.strict))
+    for key in ("parallel_tool_calls", "tool_choice"):
+        if not names and getattr(request, key) is not None:
+            raise Refusal(f"Invalid value for '{key}': '{key}' is only allowed when 'tools' are specified.", param=key)
+    choice = request.tool_choice
+    if isinstance(choice, _Chosen) and choice.function.name not in names:
+        words = f"tool choice 'function.name': '{choice.function.name}' not found in 'tools' parameter."
+        raise Refusal(f"Invalid value for 'tool_choice': {words}", param="tool_choice")
+    form = request.response_format.json_schema if isinstance(request.response_format, _SchemaForm) else None
+    if form is not None and form.strict and (fault := check_strict_schema(form.schema)) is not None:
+        words = f"Invalid schema for response_format '{form.name}': {fault}"
+        raise Refusal(words, param="response_format.json_schema.schema", code="invalid_json_schema")
+    _check_messages(request.messages, lenient_arguments=lenient_arguments)
+    return cast("JsonObject", body)
 
 
 @checked
@@ -222,129 +248,54 @@ def check_chat_history(messages: Any, *, lenient_arguments: bool = False) -> Non
     Raises:
         Refusal: The history is not one that the vendor takes; the first fault in order.
     """
+    _check_messages(read({"messages": messages}, _History, _refusal).messages, lenient_arguments=lenient_arguments)
+
+
+def _check_messages(messages: list[_Message], *, lenient_arguments: bool) -> None:
+    """Check that each call has its result before anyone else speaks."""
     unanswered: list[str] = []
     answered: set[str] = set()
-    for index, message in enumerate(items_of(messages, "messages")):
+    for index, message in enumerate(messages):
         where = f"messages[{index}]"
-        role = _role(object_of(message, where), where)
-        if role == "tool":
-            _check_result(message, where, unanswered, answered)
+        if isinstance(message, _Tool):
+            _take_result(message, where, unanswered, answered)
             continue
         _check_all_answered(unanswered, where)
-        _check_content(message, role, where)
-        if role == "assistant":
-            unanswered, answered = _call_ids(message, where, lenient_arguments=lenient_arguments), set()
-        else:
-            unanswered, answered = [], set()
-            _forbid_calls(message, role, where)
+        unanswered, answered = [], set()
+        for place, call in enumerate((message.tool_calls or ()) if isinstance(message, _Assistant) else ()):
+            at = f"{where}.tool_calls[{place}]"
+            if call.id in unanswered:
+                words = f"Invalid parameter: Duplicate value for 'id' of '{call.id}' in {at}."
+                raise Refusal(words, param=f"{at}.id")
+            if not lenient_arguments:
+                check_arguments(call.function.arguments, f"{at}.function")
+            unanswered.append(call.id)
     _check_all_answered(unanswered, f"messages[{len(messages) - 1}]")
 
 
-def _role(message: JsonObject, where: str) -> str:
-    if "role" not in message:
-        refuse_missing(f"{where}.role")
-    role = message["role"]
-    if not isinstance(role, str) or role not in _ROLES:
-        refuse_value(f"{where}.role", json.dumps(role), ", ".join(f"'{word}'" for word in _ROLES))
-    return role
-
-
-def _check_result(message: JsonObject, where: str, unanswered: list[str], answered: set[str]) -> None:
+def _take_result(message: _Tool, where: str, unanswered: list[str], answered: set[str]) -> None:
     """Take one tool message off the calls that wait for an answer."""
+    call_id = message.tool_call_id
     if not unanswered and not answered:
-        refuse(
-            "Invalid parameter: messages with role 'tool' must be a response to a preceeding message with 'tool_calls'.",
-            f"{where}.role",
-        )
-    _check_content(message, "tool", where)
-    call_id = text_of(message, "tool_call_id", where)
+        words = "messages with role 'tool' must be a response to a preceeding message with 'tool_calls'."
+        raise Refusal(f"Invalid parameter: {words}", param=f"{where}.role")
     if call_id in answered:
-        refuse(
-            f"Invalid parameter: Duplicate value for 'tool_call_id' of '{call_id}' in {where}.", f"{where}.tool_call_id"
-        )
+        words = f"Duplicate value for 'tool_call_id' of '{call_id}' in {where}."
+        raise Refusal(f"Invalid parameter: {words}", param=f"{where}.tool_call_id")
     if call_id not in unanswered:
-        refuse(
-            f"Invalid parameter: 'tool_call_id' of '{call_id}' not found in 'tool_calls' of previous message.",
-            f"{where}.tool_call_id",
-        )
+        words = f"'tool_call_id' of '{call_id}' not found in 'tool_calls' of previous message."
+        raise Refusal(f"Invalid parameter: {words}", param=f"{where}.tool_call_id")
     unanswered.remove(call_id)
     answered.add(call_id)
 
 
 def _check_all_answered(unanswered: list[str], where: str) -> None:
     if unanswered:
-        refuse(
+        raise Refusal(
             "An assistant message with 'tool_calls' must be followed by tool messages responding to each "
             f"'tool_call_id'. The following tool_call_ids did not have response messages: {', '.join(unanswered)}",
-            f"{where}.role",
+            param=f"{where}.role",
         )
-
-
-def _call_ids(message: JsonObject, where: str, *, lenient_arguments: bool) -> list[str]:
-    """Return the ids of an assistant message's calls, each checked."""
-    calls = message.get("tool_calls")
-    if calls is None:
-        return []
-    where = f"{where}.tool_calls"
-    calls = items_of(calls, where)
-    ids = [_call_id(call, f"{where}[{index}]", lenient=lenient_arguments) for index, call in enumerate(calls)]
-    for index, call_id in enumerate(ids):
-        if call_id in ids[:index]:
-            refuse(
-                f"Invalid parameter: Duplicate value for 'id' of '{call_id}' in {where}[{index}].",
-                f"{where}[{index}].id",
-            )
-    return ids
-
-
-def _call_id(call: Any, where: str, *, lenient: bool) -> str:
-    call = object_of(call, where)
-    call_id = text_of(call, "id", where, longest=40)
-    if text_of(call, "type", where) != "function":
-        refuse_value(f"{where}.type", f"'{call['type']}'", "'function'")
-    where = f"{where}.function"
-    if not isinstance(call.get("function"), dict):
-        refuse_missing(where)
-    name_of(call["function"], where, longest=64)
-    check_arguments(call["function"], where, lenient=lenient)
-    return call_id
-
-
-def _check_content(message: JsonObject, role: str, where: str) -> None:
-    content = message.get("content")
-    where = f"{where}.content"
-    match content:
-        case str():
-            return
-        case None if role == "assistant" and any(
-            message.get(key) is not None for key in ("tool_calls", "refusal", "audio")
-        ):
-            return
-        case None if "content" not in message and role != "assistant":
-            refuse_missing(where)
-        case None:
-            refuse("Invalid value for 'content': expected a string, got null.", where)
-        case list():
-            _check_parts(content, _CONTENT_PARTS[role], where)
-        case _:
-            refuse_type(where, "one of a string or array of objects", content)
-
-
-def _check_parts(parts: list[Any], kinds: Iterable[str], where: str) -> None:
-    for index, part in enumerate(items_of(parts, where)):
-        place = f"{where}[{index}]"
-        kind = text_of(object_of(part, place), "type", place)
-        if kind not in kinds:
-            refuse_value(place, f"'{kind}'", " and ".join(f"'{word}'" for word in sorted(kinds)))
-        key, kind_of_payload = _PAYLOADS[kind]
-        if not isinstance(part.get(key), kind_of_payload):
-            refuse_missing(f"{place}.{key}")
-
-
-def _forbid_calls(message: JsonObject, role: str, where: str) -> None:
-    for key in ("tool_calls", "tool_call_id"):
-        if message.get(key) is not None:
-            refuse(f"Invalid parameter: messages with role '{role}' cannot have '{key}'.", f"{where}.{key}")
 
 
 # --- Chat Completions: how the dialect says a turn, streamed or whole. Knows no fault of the wire and no socket.
@@ -366,9 +317,7 @@ class ChatCompletions:
         self._lenient_arguments = lenient_arguments
 
     def check(self, body: Any) -> JsonObject:  # Any: JSON of strangers
-        checked = check_chat_request(body)
-        check_chat_history(checked["messages"], lenient_arguments=self._lenient_arguments)
-        return checked
+        return check_chat_request(body, lenient_arguments=self._lenient_arguments)
 
     def answer(self, turn: Turn, body: JsonObject, *, number: int, ids: Iterator[str]) -> Answer:
         calls = [_call(made.name, made.arguments, next(ids) if made.id is UNSET else made.id) for made in turn.calls]

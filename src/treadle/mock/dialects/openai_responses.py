@@ -1,10 +1,8 @@
 """Responses: how the dialect says a turn, streamed or whole, and what its server keeps. Knows no fault of the wire and no socket."""
 
 import itertools
-import json
-import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, Union, cast
 
 import msgspec
 from msgspec import UNSET
@@ -13,27 +11,21 @@ from treadle.fields import checked
 from treadle.messages import Finish
 from treadle.mock.dialects.shared import (
     Answer,
-    Bounds,
+    Fault,
+    OpenAIForm,
+    OpenAIFunction,
     Piece,
     PieceKind,
     Refusal,
     check_arguments,
-    check_function,
-    check_scalars,
+    check_functions,
     check_strict_schema,
     did_you_mean,
     event_lines,
-    items_of,
     json_bytes,
-    name_of,
-    object_of,
     openai_error,
-    refuse,
-    refuse_missing,
-    refuse_schema,
-    refuse_type,
-    refuse_value,
-    text_of,
+    openai_refusal,
+    read,
     used_tokens,
 )
 from treadle.mock.script import Turn, finish_of, fragments
@@ -42,193 +34,288 @@ from treadle.tools import JsonObject
 __all__ = ["Kept", "Responses", "check_responses_history", "check_responses_request"]
 
 
-# --- Requests in Responses: refuse a body that the vendor refuses. The pairing of its items is checked elsewhere.
+# --- What the vendor takes, declared.
 
-_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
-_FLAGS = ("stream", "store", "parallel_tool_calls", "background")
-_NUMBERS: Bounds = {
-    "temperature": (0, 2),
-    "top_p": (0, 1),
-    "max_output_tokens": (16, None),
-    "max_tool_calls": (1, None),
-    "top_logprobs": (0, 20),
-}
-_TEXTS = ("instructions", "previous_response_id", "user", "prompt_cache_key", "safety_identifier", "service_tier")
-_OTHERS = (
-    *("model", "input", "tools", "tool_choice", "include", "text", "reasoning", "metadata", "truncation"),
-    *("stream_options", "prompt", "conversation", "prompt_cache_retention"),
-)
-_KNOWN = frozenset((*_FLAGS, *_NUMBERS, *_TEXTS, *_OTHERS))
+_Words: TypeAlias = Annotated[str, msgspec.Meta(min_length=1)]
+_CallId: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
+_Name: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=128, pattern=r"^[a-zA-Z0-9_-]+\Z")]
+
 _MOVED = {"messages": "input", "response_format": "text.format", "max_tokens": "max_output_tokens"}
 """Parameters of Chat Completions, and where they are here."""
-_INCLUDABLE = frozenset({
-    *("reasoning.encrypted_content", "web_search_call.action.sources", "web_search_call.results"),
-    *("code_interpreter_call.outputs", "file_search_call.results", "message.input_image.image_url"),
-    *("computer_call_output.output.image_url", "message.output_text.logprobs"),
-})  # fmt: skip
-_SERVER_TOOLS = frozenset({
-    *("web_search", "web_search_preview", "file_search", "code_interpreter", "image_generation", "mcp", "tool_search"),
-    *("local_shell", "shell", "apply_patch", "computer_use_preview", "custom"),
-})  # fmt: skip
+
+
+class _InputText(msgspec.Struct, tag_field="type", tag="input_text"):
+    text: str
+
+
+class _InputImage(msgspec.Struct, tag_field="type", tag="input_image"):
+    image_url: str | None = None
+    file_id: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.image_url is None and self.file_id is None:
+            raise ValueError("Missing required parameter: '{place}.image_url'.")
+
+
+class _InputFile(msgspec.Struct, tag_field="type", tag="input_file"):
+    file_data: str | None = None
+    file_url: str | None = None
+    file_id: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.file_data is None and self.file_url is None and self.file_id is None:
+            raise ValueError("Missing required parameter: '{place}.file_data'.")
+
+
+class _OutputText(msgspec.Struct, tag_field="type", tag="output_text"):
+    text: str
+
+
+class _RefusalPart(msgspec.Struct, tag_field="type", tag="refusal"):
+    refusal: str
+
+
+_Input: TypeAlias = Annotated[list[_InputText | _InputImage | _InputFile], msgspec.Meta(min_length=1)]
+_Part: TypeAlias = _InputText | _InputImage | _InputFile | _OutputText | _RefusalPart
+
+
+class _Caller(msgspec.Struct):
+    type: str | None = None
+    caller_id: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.type == "program" and not self.caller_id:
+            raise ValueError("Missing required parameter: '{place}.caller_id'.")
+
+
+class _Item(msgspec.Struct, tag_field="type", kw_only=True):
+    id: str | None = None
+    caller: _Caller | None = None
+
+
+class _Message(_Item, tag="message", kw_only=True):
+    role: Literal["assistant", "developer", "system", "user"]
+    content: str | Annotated[list[_Part], msgspec.Meta(min_length=1)]
+    tool_calls: None = None
+    tool_call_id: None = None
+
+    def __post_init__(self) -> None:
+        allowed: dict[str, tuple[type[msgspec.Struct], ...]] = {
+            "assistant": (_OutputText, _RefusalPart),
+            "user": (_InputText, _InputImage, _InputFile),
+        }
+        kinds = allowed.get(self.role, (_InputText,))
+        for part in self.content if isinstance(self.content, list) else ():
+            if type(part) not in kinds:
+                known = ", ".join(f"'{_kind(kind)}'" for kind in kinds)
+                raise ValueError(f"Invalid value: '{_kind(part)}'. Supported values are: {known}.")
+
+
+class _Call(_Item, kw_only=True):
+    call_id: _CallId
+
+
+class _FunctionCall(_Call, tag="function_call", kw_only=True):
+    name: _Name
+    arguments: _Words
+
+
+class _CustomCall(_Call, tag="custom_tool_call", kw_only=True):
+    name: _Name
+
+
+class _ShellCall(_Call, tag="shell_call"):
+    pass
+
+
+class _Output(_Item, kw_only=True):
+    call_id: _CallId
+
+
+class _FunctionOutput(_Output, tag="function_call_output", kw_only=True):
+    output: str | _Input
+
+
+class _CustomOutput(_FunctionOutput, tag="custom_tool_call_output"):
+    pass
+
+
+class _Ran(msgspec.Struct):
+    stdout: Any
+    stderr: Any
+    outcome: Any
+
+
+class _ShellOutput(_Output, tag="shell_call_output", kw_only=True):
+    output: list[_Ran]
+
+
+class _Reasoning(_Item, tag="reasoning", kw_only=True):
+    id: _Words
+    summary: list[Any]
+    encrypted_content: Any = None
+    content: Any = None
+
+
+class _Program(_Item, tag="program", kw_only=True):
+    call_id: _Words
+
+
+_SERVER_SIDE = (
+    *("web_search_call", "file_search_call", "code_interpreter_call", "image_generation_call", "tool_search_call"),
+    *("tool_search_output", "mcp_call", "mcp_list_tools", "mcp_approval_request", "mcp_approval_response"),
+    *("local_shell_call", "local_shell_call_output", "apply_patch_call", "apply_patch_call_output"),
+    *("computer_call", "computer_call_output", "compaction", "item_reference", "program_output"),
+)
+_AnyItem: Any = Union[
+    *(
+        _Message,
+        _FunctionCall,
+        _CustomCall,
+        _ShellCall,
+        _FunctionOutput,
+        _CustomOutput,
+        _ShellOutput,
+        _Reasoning,
+        _Program,
+    ),
+    *(msgspec.defstruct(f"_{kind}", [], bases=(_Item,), tag=kind) for kind in _SERVER_SIDE),
+]  # Any: mypy follows no union that is made
+
+
+class _History(msgspec.Struct):
+    input: str | Annotated[list[_AnyItem], msgspec.Meta(min_length=1)]
+
+
+class _FunctionTool(OpenAIFunction, tag_field="type", tag="function"):
+    pass
+
+
+class _Chosen(msgspec.Struct, tag_field="type", tag="function"):
+    name: str
+
+
+class _ChosenAmong(msgspec.Struct, tag_field="type", tag="allowed_tools"):
+    mode: Literal["auto", "required"]
+    tools: list[Any]
+
+
+_SERVER_TOOLS = tuple(
+    msgspec.defstruct(f"_{kind}", [], tag_field="type", tag=kind)
+    for kind in (
+        *(
+            "web_search",
+            "web_search_preview",
+            "file_search",
+            "code_interpreter",
+            "image_generation",
+            "mcp",
+            "tool_search",
+        ),
+        *("local_shell", "shell", "apply_patch", "computer_use_preview", "custom"),
+    )
+)
+_Tool: Any = Union[_FunctionTool, *_SERVER_TOOLS]  # Any: mypy follows no union that is made
+_Choice: Any = Union[Literal["none", "auto", "required"], _Chosen, _ChosenAmong, *_SERVER_TOOLS, None]  # Any: the same
+
+
+class _PlainForm(msgspec.Struct, tag_field="type", tag="text"):
+    pass
+
+
+class _JsonForm(msgspec.Struct, tag_field="type", tag="json_object"):
+    pass
+
+
+class _SchemaForm(OpenAIForm, tag_field="type", tag="json_schema"):
+    pass
+
+
+class _Text(msgspec.Struct):
+    format: _PlainForm | _JsonForm | _SchemaForm | None = None
+
+
+_Includable: TypeAlias = Literal[
+    "reasoning.encrypted_content",
+    "web_search_call.action.sources",
+    "web_search_call.results",
+    "code_interpreter_call.outputs",
+    "file_search_call.results",
+    "message.input_image.image_url",
+    "computer_call_output.output.image_url",
+    "message.output_text.logprobs",
+]
+
+
+class _Request(msgspec.Struct, forbid_unknown_fields=True):
+    model: _Words
+    input: str | list[Any]
+    stream: bool | None = None
+    store: bool | None = None
+    parallel_tool_calls: bool | None = None
+    background: bool | None = None
+    temperature: Annotated[float, msgspec.Meta(ge=0, le=2)] | None = None
+    top_p: Annotated[float, msgspec.Meta(ge=0, le=1)] | None = None
+    max_output_tokens: Annotated[float, msgspec.Meta(ge=16)] | None = None
+    max_tool_calls: Annotated[float, msgspec.Meta(ge=1)] | None = None
+    top_logprobs: Annotated[float, msgspec.Meta(ge=0, le=20)] | None = None
+    instructions: str | None = None
+    previous_response_id: str | None = None
+    user: str | None = None
+    prompt_cache_key: str | None = None
+    safety_identifier: str | None = None
+    service_tier: str | None = None
+    include: list[_Includable] | None = None
+    tools: list[_Tool] | None = None
+    tool_choice: _Choice = None
+    text: _Text | None = None
+    reasoning: Any = None
+    metadata: Any = None
+    truncation: Any = None
+    stream_options: Any = None
+    prompt: Any = None
+    conversation: Any = None
+    prompt_cache_retention: Any = None
+
+
+def _kind(item: Any) -> str:
+    return str(item.__struct_config__.tag)
+
+
+def _refusal(fault: Fault) -> Refusal:
+    name = str(fault.path[0]) if fault.path else ""
+    if fault.kind == "unknown" and name in _MOVED:
+        words = f"In the Responses API, this parameter has moved to '{_MOVED[name]}'."
+        return Refusal(f"Unsupported parameter: '{name}'. {words}", param=name, code="unsupported_parameter")
+    if fault.kind == "unknown":
+        words = f"Unknown parameter: '{name}'.{did_you_mean(fault, _Request)}"
+        return Refusal(words, param=name, code="unknown_parameter")
+    return openai_refusal(fault)
+
+
+# --- The rules that no field can declare.
 
 
 def check_responses_request(body: Any) -> JsonObject:  # Any: JSON of strangers
-    """Return the body of a request, all but the pairing of its items checked.
+    """Return the body of a request, all but its items checked.
 
     Raises:
         Refusal: The vendor refuses it.
     """
-    if not isinstance(body, dict):
-        refuse("We could not parse the JSON body of your request: it must be an object.", None)
-    _check_names(body)
-    check_scalars(body, flags=_FLAGS, texts=_TEXTS, numbers=_NUMBERS)
-    _check_include(body)
-    names = _check_tools(body)
-    _check_tool_choice(body, names)
-    _check_text(body)
-    return body
-
-
-def _check_names(body: JsonObject) -> None:
-    for key in body:
-        if key in _MOVED:
-            refuse(
-                f"Unsupported parameter: '{key}'. In the Responses API, this parameter has moved to '{_MOVED[key]}'.",
-                key,
-                "unsupported_parameter",
-            )
-        if key not in _KNOWN:
-            refuse(f"Unknown parameter: '{key}'.{did_you_mean(key, _KNOWN)}", key, "unknown_parameter")
-    for key in ("model", "input"):
-        if body.get(key) in (None, ""):
-            refuse_missing(key)
-    if not isinstance(body["model"], str):
-        refuse_type("model", "a string", body["model"])
-
-
-def _check_include(body: JsonObject) -> None:
-    include = body.get("include")
-    if include is None:
-        return
-    if not isinstance(include, list):
-        refuse_type("include", "an array of strings", include)
-    for index, word in enumerate(include):
-        if word not in _INCLUDABLE:
-            refuse_value(f"include[{index}]", json.dumps(word), ", ".join(f"'{one}'" for one in sorted(_INCLUDABLE)))
-
-
-def _check_tools(body: JsonObject) -> list[str]:
-    """Return the names of the functions, each tool checked."""
-    tools = body.get("tools")
-    if tools is None:
-        return []
-    if not isinstance(tools, list):
-        refuse_type("tools", "an array of objects", tools)
-    names: list[str] = []
-    for index, tool in enumerate(tools):
-        where = f"tools[{index}]"
-        name = _tool_name(object_of(tool, where), where)
-        if name is not None and name in names:
-            refuse(f"Invalid 'tools': the function name '{name}' is used by more than one tool.", f"{where}.name")
-        names += [name] if name is not None else []
-    return names
-
-
-def _tool_name(tool: JsonObject, where: str) -> str | None:
-    kind = tool.get("type")
-    if kind is None:
-        refuse_missing(f"{where}.type")
-    if kind in _SERVER_TOOLS:
-        return None
-    if kind != "function":
-        refuse_value(f"{where}.type", json.dumps(kind), "'function' and others")
-    name, schema = check_function(tool, where)
-    if tool.get("strict") is not False and (fault := check_strict_schema(schema)) is not None:
-        refuse_schema(name, where, fault)
-    return name
-
-
-def _check_tool_choice(body: JsonObject, names: list[str]) -> None:
-    choice = body.get("tool_choice")
-    match choice:
-        case None | "none" | "auto" | {"type": "allowed_tools", "mode": "auto" | "required", "tools": list()}:
-            return
-        case "required":
-            if not body.get("tools"):
-                refuse("Tool choice 'required' must be specified with 'tools' parameter.", "tool_choice")
-        case str():
-            refuse_value("tool_choice", f"'{choice}'", "'none', 'auto', and 'required'")
-        case {"type": str(kind)}:
-            _check_named_tool(choice, kind, names)
-        case _:
-            refuse_type("tool_choice", "'none', 'auto', 'required' or an object that names a function", choice)
-
-
-def _check_named_tool(choice: JsonObject, kind: str, names: list[str]) -> None:
-    if kind in _SERVER_TOOLS:
-        return
-    if kind != "function":
-        refuse_value("tool_choice.type", f"'{kind}'", "'function' and others")
-    name = choice.get("name")
-    if name is None:
-        refuse_missing("tool_choice.name")
-    if name not in names:
-        refuse(f"Tool choice '{name}' not found in 'tools' parameter.", "tool_choice")
-
-
-def _check_text(body: JsonObject) -> None:
-    text = body.get("text")
-    if text is None:
-        return
-    if not isinstance(text, dict):
-        refuse_type("text", "an object", text)
-    match text.get("format"):
-        case None | {"type": "text" | "json_object"}:
-            return
-        case {"type": "json_schema", "name": str(name), "schema": dict() as schema, **more} if _NAME.fullmatch(name):
-            if more.get("strict") is not False and (fault := check_strict_schema(schema)) is not None:
-                refuse(
-                    f"Invalid schema for response_format '{name}': {fault}", "text.format.schema", "invalid_json_schema"
-                )
-        case {"type": "json_schema", "json_schema": _}:
-            refuse_missing("text.format.name")
-        case _:
-            refuse(
-                "Invalid parameter: 'text.format' must be text, json_object, or json_schema with a name and a schema.",
-                "text.format",
-            )
-
-
-# --- Pairing in Responses: refuse an input whose calls, outputs and reasoning do not belong together. Repairs nothing.
-
-_ROLES = ("assistant", "developer", "system", "user")
-_INPUTS = frozenset({"input_text", "input_image", "input_file"})
-_CONTENT = {
-    "user": _INPUTS,
-    "system": frozenset({"input_text"}),
-    "developer": frozenset({"input_text"}),
-    "assistant": frozenset({"output_text", "refusal"}),
-}
-_PAYLOADS: Mapping[str, tuple[str, ...]] = {
-    "input_text": ("text",),
-    "output_text": ("text",),
-    "refusal": ("refusal",),
-    "input_image": ("image_url", "file_id"),
-    "input_file": ("file_data", "file_url", "file_id"),
-}
-"""Where each kind of content has what it is for: one of these."""
-_ANSWERS = {
-    "function_call_output": ("function_call", "function call"),
-    "custom_tool_call_output": ("custom_tool_call", "custom tool call"),
-    "shell_call_output": ("shell_call", "shell call"),
-}
-"""The calls that outputs answer; a shell's may be the server's own, and comes with its output."""
-_SERVER_SIDE = frozenset({
-    *("web_search_call", "file_search_call", "code_interpreter_call", "image_generation_call", "tool_search_call"),
-    *("tool_search_output", "mcp_call", "mcp_list_tools", "mcp_approval_request", "mcp_approval_response"),
-    *("local_shell_call", "local_shell_call_output", "apply_patch_call", "apply_patch_call_output"),
-    *("computer_call", "computer_call_output", "compaction", "item_reference", "program", "program_output"),
-})  # fmt: skip
+    request = read(body, _Request, _refusal)
+    functions = {index: tool for index, tool in enumerate(request.tools or ()) if isinstance(tool, _FunctionTool)}
+    names = check_functions(functions, "", is_strict=lambda function: function.strict is not False)
+    choice = request.tool_choice
+    if choice == "required" and not request.tools:
+        raise Refusal("Tool choice 'required' must be specified with 'tools' parameter.", param="tool_choice")
+    if isinstance(choice, _Chosen) and choice.name not in names:
+        raise Refusal(f"Tool choice '{choice.name}' not found in 'tools' parameter.", param="tool_choice")
+    form = None if request.text is None else request.text.format
+    fault = check_strict_schema(form.schema) if isinstance(form, _SchemaForm) and form.strict is not False else None
+    if isinstance(form, _SchemaForm) and fault is not None:
+        words = f"Invalid schema for response_format '{form.name}': {fault}"
+        raise Refusal(words, param="text.format.schema", code="invalid_json_schema")
+    return cast("JsonObject", body)
 
 
 class Kept(msgspec.Struct, frozen=True, kw_only=True):
@@ -264,14 +351,12 @@ def check_responses_history(
     Raises:
         Refusal: The input is not one that the vendor takes; the first fault in order.
     """
-    if isinstance(items, str):
-        items = [{"role": "user", "content": items}]
-    if not isinstance(items, list):
-        refuse_type("input", "one of a string or array of objects", items)
-    items = items_of(items, "input")
+    if isinstance(items, list):  # an item with a role and no type is a message
+        items = [{"type": "message", **item} if isinstance(item, dict) and "role" in item else item for item in items]
+    declared = read({"input": items}, _History, _refusal).input
     check = _Check(before or Kept(), links or {}, lenient_arguments=lenient_arguments)
-    for index, item in enumerate(items):
-        check.take(item, items[index + 1] if index + 1 < len(items) else None, f"input[{index}]")
+    for index, item in enumerate(declared if isinstance(declared, list) else ()):
+        check.take(item, declared[index + 1 : index + 2], f"input[{index}]")
     check.finish()
 
 
@@ -282,162 +367,76 @@ class _Check:
         self._before = before
         self._links = links
         self._lenient_arguments = lenient_arguments
-        self._open = {("function_call", call_id): call_id for call_id in before.open_calls}
+        self._open = [("function_call", call_id) for call_id in before.open_calls]
         self._answered: set[tuple[str, str]] = set()
         self._ids: set[str] = set()
-        self._programs: set[object] = set()
+        self._programs: set[str] = set()
 
     def take(self, item: Any, following: Any, where: str) -> None:
-        kind = object_of(item, where).get("type", "message" if "role" in item else None)
-        match kind:
-            case "message":
-                _check_message(item, where)
-            case "function_call" | "custom_tool_call" | "shell_call":
-                self._check_call(item, str(kind), where)
-            case "function_call_output" | "custom_tool_call_output" | "shell_call_output":
-                self._check_output(item, str(kind), where)
-            case "reasoning":
-                self._check_reasoning(item, following, where)
-            case str() if kind in _SERVER_SIDE:
-                if kind == "program":
-                    self._programs.add(text_of(item, "call_id", where))
-            case None:
-                refuse_missing(f"{where}.type")
-            case _:
-                known = ", ".join(f"'{word}'" for word in ("message", "reasoning", "function_call", *_ANSWERS))
-                refuse_value(where, json.dumps(kind), f"{known}, and others")
-        self._check_id(item, str(kind), where)
-        self._check_caller(item, where)
+        match item:
+            case _Call():
+                self._check_call(item, where)
+            case _Output():
+                self._check_output(item, where)
+            case _Reasoning():
+                self._check_reasoning(item, following)
+            case _Program():
+                self._programs.add(item.call_id)
+        self._check_id(item)
+        # The program that made a call must be known, unless it may be in what the server keeps.
+        by_program = item.caller is not None and item.caller.type == "program" and not self._before.item_ids
+        if by_program and item.caller.caller_id not in self._programs:
+            raise Refusal(f"No program found for caller_id {item.caller.caller_id}.", param="input")
 
     def finish(self) -> None:
         for kind, call_id in self._open:
-            refuse(f"No tool output found for {kind.replace('_', ' ')} {call_id}.", "input")
+            raise Refusal(f"No tool output found for {kind.replace('_', ' ')} {call_id}.", param="input")
 
-    def _check_id(self, item: JsonObject, kind: str, where: str) -> None:
-        item_id = item.get("id")
-        if item_id is None:
+    def _check_id(self, item: Any) -> None:
+        if item.id is None:
             return
-        if not isinstance(item_id, str):
-            refuse_type(f"{where}.id", "a string", item_id)
-        needed = self._links.get(item_id)
+        needed = self._links.get(item.id)
         if needed is not None and needed not in self._ids | self._before.item_ids:
-            refuse(
-                f"Item '{item_id}' of type '{kind}' was provided without its required 'reasoning' item: '{needed}'.",
-                "input",
-            )
-        if item_id in self._ids:
-            refuse(
-                f"Duplicate item found with id {item_id}. Remove duplicate items from your input and try again.",
-                "input",
-            )
-        self._ids.add(item_id)
+            words = f"Item '{item.id}' of type '{_kind(item)}' was provided without its required 'reasoning' item: '{needed}'."
+            raise Refusal(words, param="input")
+        if item.id in self._ids:
+            words = f"Duplicate item found with id {item.id}. Remove duplicate items from your input and try again."
+            raise Refusal(words, param="input")
+        self._ids.add(item.id)
 
-    def _check_caller(self, item: JsonObject, where: str) -> None:
-        """Check that the program is known which made a call, unless it may be in what the server keeps."""
-        caller = item.get("caller")
-        if not isinstance(caller, dict) or caller.get("type") != "program" or self._before.item_ids:
-            return
-        if (caller_id := text_of(caller, "caller_id", f"{where}.caller")) not in self._programs:
-            refuse(f"No program found for caller_id {caller_id}.", "input")
+    def _check_call(self, item: _Call, where: str) -> None:
+        if isinstance(item, _FunctionCall) and not self._lenient_arguments:
+            check_arguments(item.arguments, where)
+        call = (_kind(item), item.call_id)
+        if call in self._open or call in self._answered:
+            words = f"Duplicate value for 'call_id': '{item.call_id}' in {where}."
+            raise Refusal(words, param=f"{where}.call_id", code="invalid_value")
+        self._open.append(call)
 
-    def _check_call(self, item: JsonObject, kind: str, where: str) -> None:
-        call_id = text_of(item, "call_id", where, longest=64)
-        if kind != "shell_call":
-            name_of(item, where, longest=128)
-        if kind == "function_call":
-            check_arguments(item, where, lenient=self._lenient_arguments)
-        key = (kind, call_id)
-        if key in self._open or key in self._answered:
-            refuse(f"Duplicate value for 'call_id': '{call_id}' in {where}.", f"{where}.call_id", "invalid_value")
-        self._open[key] = call_id
+    def _check_output(self, item: _Output, where: str) -> None:
+        kind = _kind(item).removesuffix("_output")
+        name, call = kind.replace("_", " "), (kind, item.call_id)
+        if call in self._answered:
+            words = f"Duplicate tool output found for {name} with call_id {item.call_id}."
+            raise Refusal(words, param=f"{where}.call_id")
+        if call not in self._open:
+            raise Refusal(f"No tool call found for {name} output with call_id {item.call_id}.", param="input")
+        self._open.remove(call)
+        self._answered.add(call)
 
-    def _check_output(self, item: JsonObject, kind: str, where: str) -> None:
-        call_id = text_of(item, "call_id", where, longest=64)
-        if kind == "shell_call_output":
-            _check_shell_output(item, where)
-        else:
-            _check_output_value(item, where)
-        call_kind, call_name = _ANSWERS[kind]
-        key = (call_kind, call_id)
-        if key in self._answered:
-            refuse(f"Duplicate tool output found for {call_name} with call_id {call_id}.", f"{where}.call_id")
-        if key not in self._open:
-            refuse(f"No tool call found for {call_name} output with call_id {call_id}.", "input")
-        del self._open[key]
-        self._answered.add(key)
-
-    def _check_reasoning(self, item: JsonObject, following: Any, where: str) -> None:
-        item_id = text_of(item, "id", where)
-        if not isinstance(item.get("summary"), list):
-            refuse_missing(f"{where}.summary")
-        is_sealed = bool(item.get("encrypted_content") or item.get("content"))
-        if not is_sealed and item_id not in self._before.item_ids:
-            refuse(
-                f"Item with id '{item_id}' not found. Items are not persisted when `store` is set to false. Try again with "
+    def _check_reasoning(self, item: _Reasoning, following: list[Any]) -> None:
+        if not item.encrypted_content and not item.content and item.id not in self._before.item_ids:
+            raise Refusal(
+                f"Item with id '{item.id}' not found. Items are not persisted when `store` is set to false. Try again with "
                 "`store` set to true, or remove this item from your input.",
-                "input",
+                param="input",
             )
-        kind = following.get("type", "message") if isinstance(following, dict) else None
-        is_of_the_model = kind not in (None, *_ANSWERS) and (
-            kind != "message" or (isinstance(following, dict) and following.get("role") == "assistant")
-        )
-        if not is_of_the_model:
-            refuse(f"Item '{item_id}' of type 'reasoning' was provided without its required following item.", "input")
-
-
-def _check_message(item: JsonObject, where: str) -> None:
-    role = item.get("role")
-    if role not in _ROLES:
-        refuse_value(f"{where}.role", json.dumps(role), ", ".join(f"'{word}'" for word in _ROLES))
-    for key in ("tool_calls", "tool_call_id"):
-        if key in item:
-            refuse(f"Unknown parameter: '{where}.{key}'.", f"{where}.{key}", "unknown_parameter")
-    content = item.get("content")
-    where = f"{where}.content"
-    match content:
-        case str():
-            return
-        case None:
-            refuse_missing(where)
-        case list():
-            _check_parts(content, _CONTENT[role], where)
-        case _:
-            refuse_type(where, "one of a string or array of objects", content)
-
-
-def _check_output_value(item: JsonObject, where: str) -> None:
-    output = item.get("output")
-    where = f"{where}.output"
-    match output:
-        case str():
-            return
-        case None:
-            refuse_missing(where)
-        case list():
-            _check_parts(output, _INPUTS, where)
-        case _:
-            refuse_type(where, "one of a string or array of objects", output)
-
-
-def _check_shell_output(item: JsonObject, where: str) -> None:
-    where = f"{where}.output"
-    if not isinstance(item.get("output"), list):
-        refuse_type(where, "an array of objects", item.get("output"))
-    for index, piece in enumerate(item["output"]):
-        place = f"{where}[{index}]"
-        for key in ("stdout", "stderr", "outcome"):
-            if key not in object_of(piece, place):
-                refuse_missing(f"{place}.{key}")
-
-
-def _check_parts(parts: list[Any], kinds: Iterable[str], where: str) -> None:
-    for index, part in enumerate(items_of(parts, where)):
-        place = f"{where}[{index}]"
-        kind = text_of(object_of(part, place), "type", place)
-        if kind not in kinds:
-            refuse_value(place, f"'{kind}'", ", ".join(f"'{word}'" for word in sorted(kinds)))
-        if not any(isinstance(part.get(key), str) for key in _PAYLOADS[kind]):
-            refuse_missing(f"{place}.{_PAYLOADS[kind][0]}")
+        of_others = [
+            isinstance(one, _Output) or (isinstance(one, _Message) and one.role != "assistant") for one in following
+        ]
+        if of_others != [False]:
+            words = f"Item '{item.id}' of type 'reasoning' was provided without its required following item."
+            raise Refusal(words, param="input")
 
 
 # --- Responses: how the dialect says a turn, streamed or whole, and what its server keeps. Knows no fault of the wire

@@ -5,8 +5,8 @@ import json
 import re
 import struct
 import zlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sized
-from typing import Any, Literal, NoReturn, Protocol, TypeAlias, TypeVar, runtime_checkable
+from collections.abc import Callable, Iterator, Mapping
+from typing import Annotated, Any, Literal, NoReturn, Protocol, TypeAlias, TypeVar, runtime_checkable
 from urllib.parse import parse_qs
 
 import msgspec
@@ -17,19 +17,21 @@ from treadle.tools import JsonObject
 
 __all__ = [
     "Answer",
-    "Bounds",
     "Dialect",
     "Fault",
     "HasHead",
+    "OpenAIForm",
+    "OpenAIFunction",
+    "OpenAIName",
     "Piece",
     "PieceKind",
     "Refusal",
     "arguments_text",
     "aws_error",
     "aws_exception",
+    "bracketed",
     "check_arguments",
-    "check_function",
-    "check_scalars",
+    "check_functions",
     "check_strict_schema",
     "did_you_mean",
     "event_frame",
@@ -38,19 +40,11 @@ __all__ = [
     "finish_name",
     "frame",
     "is_listing",
-    "items_of",
     "json_bytes",
     "model_list",
-    "name_of",
-    "object_of",
     "openai_error",
+    "openai_refusal",
     "read",
-    "refuse",
-    "refuse_missing",
-    "refuse_schema",
-    "refuse_type",
-    "refuse_value",
-    "text_of",
     "used_tokens",
 ]
 
@@ -148,9 +142,14 @@ _FAULTS = {
     "type": re.compile(r"Expected `(?P<expected>.*)`, got `.*`"),
     "limit": re.compile(r"Expected `(?P<expected>.*)` (?:of )?(?P<limit>(?:length )?[<>]=) (?P<bound>.*)"),
     "pattern": re.compile(r"Expected `str` matching regex '(?P<bound>.*)'"),
-    "value": re.compile(r"Invalid (?:enum )?value .*"),
+    "value": re.compile(r"Invalid (?:enum )?value ['\d].*"),
 }
 _STEP = re.compile(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]")
+
+
+def bracketed(path: tuple[str | int, ...]) -> str:
+    """Return a place in a body as in `messages[0].content`."""
+    return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path).removeprefix(".")
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True):
@@ -378,14 +377,12 @@ def openai_error(
     }
 
 
-# --- OpenAI's checks: what both of its dialects say of a value that is missing, of another kind, too long or too large.
+# --- OpenAI's declarations: what both of its dialects take, and what they say of anything else.
 
-Bounds: TypeAlias = Mapping[str, tuple[float, float | None]]
-"""The least and the most that each number may be; None for no limit."""
+OpenAIName: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=64, pattern=r"^[a-zA-Z0-9_-]+\Z")]
 
-_NAME = re.compile(r"[a-zA-Z0-9_-]+")
 _REFUSED_AT_ROOT = frozenset({"oneOf", "anyOf", "allOf", "enum", "not"})
-_KINDS: dict[type, str] = {
+_GOT: dict[type, str] = {
     type(None): "null",
     bool: "a boolean",
     int: "an integer",
@@ -395,157 +392,135 @@ _KINDS: dict[type, str] = {
     dict: "an object",
 }
 """What the vendor calls each type that JSON can hold."""
+_EXPECTED = {
+    "str": "a string",
+    "int": "an integer",
+    "float": "a number",
+    "bool": "a boolean",
+    "array": "an array of objects",
+    "object": "an object",
+    "null": "null",
+}
 
 
-# --- values
+class OpenAIFunction(msgspec.Struct):
+    """The function of a tool."""
+
+    name: OpenAIName
+    parameters: JsonObject  # the vendor lets it be absent; but a tool that forgot its schema looks just like that
+    description: str | None = None
+    strict: bool | None = None
+
+    def __post_init__(self) -> None:
+        schema = self.parameters
+        if schema.get("type") != "object":
+            kind = json.dumps(schema.get("type"))
+            raise ValueError(self.fault(f"schema must be a JSON Schema of 'type: \"object\"', got 'type: {kind}'."))
+        if schema.keys() & _REFUSED_AT_ROOT:
+            reason = "'oneOf'/'anyOf'/'allOf'/'enum'/'not' at the top level."
+            raise ValueError(self.fault(f"schema must have type 'object' and not have {reason}"))
+        if type(schema.get("properties", {})) is not dict or type(schema.get("required", [])) is not list:
+            raise ValueError(self.fault("'properties' must be an object, and 'required' an array."))
+
+    def fault(self, fault: str) -> str:
+        return f"Invalid schema for function '{self.name}': {fault}"
 
 
-def object_of(value: Any, where: str) -> JsonObject:
-    """Return a value that must be an object."""
-    if not isinstance(value, dict):
-        refuse_type(where, "an object", value)
-    return value
+class OpenAIForm(msgspec.Struct):
+    """The schema that an answer shall have."""
+
+    name: OpenAIName
+    schema: JsonObject
+    strict: bool | None = None
 
 
-def items_of(value: Any, where: str, *, most: int | None = None) -> list[Any]:
-    """Return a list of objects that must not be empty."""
-    if not isinstance(value, list):
-        refuse_type(where, "an array of objects", value)
-    _check_length(value, where, "an array", most)
-    return value
+def openai_refusal(fault: Fault) -> Refusal:
+    """Say a fault in the vendor's words."""
+    place = bracketed(fault.path)
+    code = None
+    match fault.kind:
+        case "missing":
+            said, code = f"Missing required parameter: '{place}'.", "missing_required_parameter"
+        case "unknown":
+            said, code = f"Unknown parameter: '{place}'.", "unknown_parameter"
+        case "type" if not place:
+            said = "We could not parse the JSON body of your request: it must be an object."
+        case "type":
+            words = [_EXPECTED.get(word, word) for word in fault.expected if word != "null" or len(fault.expected) == 1]
+            expected = words[0] if len(words) == 1 else f"one of {' or '.join(words).replace('or an', 'or')}"
+            got = _GOT.get(type(fault.got), f"a {type(fault.got).__name__}")
+            said, code = f"Invalid type for '{place}': expected {expected}, but got {got} instead.", "invalid_type"
+        case "limit":
+            said, code = _limit(fault, place)
+        case "pattern":
+            reason = f"Expected a string that matches the pattern '{fault.bound.removesuffix(chr(92) + 'Z')}$'."
+            said, code = f"Invalid '{place}': string does not match pattern. {reason}", "invalid_value"
+        case "value":
+            said, code = f"Invalid value: '{fault.got}'.", "invalid_value"
+        case _:
+            said = fault.words.replace("{place}", place)
+    return Refusal(said, param=place or None, code=code)
 
 
-def text_of(holder: JsonObject, key: str, where: str, *, longest: int | None = None) -> str:
-    """Return a text that must be there and must not be empty."""
-    place = f"{where}.{key}"
-    value = holder.get(key)
-    if value is None:
-        refuse_missing(place)
-    if not isinstance(value, str):
-        refuse_type(place, "a string", value)
-    _check_length(value, place, "a string", longest)
-    return value
+def _limit(fault: Fault, place: str) -> tuple[str, str]:
+    noun = "array" if isinstance(fault.got, list) else "string"
+    kind = f"an {noun}" if noun == "array" else f"a {noun}"
+    bound = fault.bound.removesuffix(".0")
+    match fault.limit:
+        case "length >=":
+            reason = f"Expected {kind} with minimum length {bound}, but got an empty {noun} instead."
+            return f"Invalid '{place}': empty {noun}. {reason}", f"empty_{noun}"
+        case "length <=":
+            reason = (
+                f"Expected {kind} with maximum length {bound}, but got {kind} with length {len(fault.got)} instead."
+            )
+            return f"Invalid '{place}': {noun} too long. {reason}", f"{noun}_above_max_length"
+        case _:
+            side, code = (
+                ("below minimum", "below_min_value") if fault.limit == ">=" else ("above maximum", "above_max_value")
+            )
+            reason = f"Expected a value {fault.limit} {bound}, but got {fault.got} instead."
+            return f"Invalid '{place}': {side} value. {reason}", code
 
 
-def _check_length(value: Sized, where: str, kind: str, most: int | None) -> None:
-    """Refuse what is empty or too long.
-
-    Args:
-        kind: `an array` or `a string`.
-    """
-    noun = kind.split()[1]
-    if not value:
-        reason = f"Expected {kind} with minimum length 1, but got an empty {noun} instead."
-        refuse(f"Invalid '{where}': empty {noun}. {reason}", where, f"empty_{noun}")
-    if most is not None and len(value) > most:
-        reason = f"Expected {kind} with maximum length {most}, but got {kind} with length {len(value)} instead."
-        refuse(f"Invalid '{where}': {noun} too long. {reason}", where, f"{noun}_above_max_length")
-
-
-def name_of(holder: JsonObject, where: str, *, longest: int) -> str:
-    """Return the name of a function."""
-    name = text_of(holder, "name", where, longest=longest)
-    if not _NAME.fullmatch(name):
-        reason = "Expected a string that matches the pattern '^[a-zA-Z0-9_-]+$'."
-        refuse(f"Invalid '{where}.name': string does not match pattern. {reason}", f"{where}.name", "invalid_value")
-    return name
-
-
-def check_arguments(holder: JsonObject, where: str, *, lenient: bool) -> None:
-    """Check the arguments of a call in the history.
-
-    Args:
-        lenient: Take text that is not valid JSON, as some compatible servers do.
-    """
-    arguments = text_of(holder, "arguments", where)
-    if not lenient and not _is_json(arguments):
-        place = f"{where}.arguments"
-        refuse(f"Invalid '{place}': the string is not valid JSON.", place, "invalid_value")
-
-
-def check_scalars(body: JsonObject, *, flags: Iterable[str], texts: Iterable[str] = (), numbers: Bounds) -> None:
-    """Check the fields of a body that hold a boolean, a text or a number, where they are there."""
-    for key in flags:
-        if not isinstance(body.get(key), bool | None):
-            refuse_type(key, "a boolean", body[key])
-    for key in texts:
-        if not isinstance(body.get(key), str | None):
-            refuse_type(key, "a string", body[key])
-    for key, (least, most) in numbers.items():
-        value = body.get(key)
-        if value is None:
-            continue
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            refuse_type(key, "a number", value)
-        if value < least:
-            reason = f"Expected a value >= {least}, but got {value} instead."
-            refuse(f"Invalid '{key}': below minimum value. {reason}", key, "below_min_value")
-        if most is not None and value > most:
-            reason = f"Expected a value <= {most}, but got {value} instead."
-            refuse(f"Invalid '{key}': above maximum value. {reason}", key, "above_max_value")
-
-
-def check_function(function: JsonObject, where: str) -> tuple[str, JsonObject]:
-    """Return the name and the schema of a tool's function.
-
-    The vendor lets `parameters` be absent; here that is refused: a tool that forgot its schema looks just like it.
-    """
-    name = name_of(function, where, longest=64)
-    if not isinstance(function.get("description"), str | None):
-        refuse_type(f"{where}.description", "a string", function["description"])
-    place = f"{where}.parameters"
-    if "parameters" not in function:
-        refuse_missing(place)
-    schema = object_of(function["parameters"], place)
-    if schema.get("type") != "object":
-        kind = json.dumps(schema.get("type"))
-        refuse_schema(name, where, f"schema must be a JSON Schema of 'type: \"object\"', got 'type: {kind}'.")
-    if schema.keys() & _REFUSED_AT_ROOT:
-        reason = "'oneOf'/'anyOf'/'allOf'/'enum'/'not' at the top level."
-        refuse_schema(name, where, f"schema must have type 'object' and not have {reason}")
-    if not isinstance(function.get("strict"), bool | None):
-        refuse_type(f"{where}.strict", "a boolean", function["strict"])
-    return name, schema
-
-
-def did_you_mean(key: str, known: Collection[str]) -> str:
+def did_you_mean(fault: Fault, shape: type[msgspec.Struct]) -> str:
     """Return the vendor's hint at the field that was meant; nothing where none is near."""
-    near = difflib.get_close_matches(key, known, n=1)
+    near = difflib.get_close_matches(str(fault.path[-1]), shape.__struct_fields__, n=1)
     return f" Did you mean '{near[0]}'?" if near else ""
 
 
-# --- refusals
+def check_functions(
+    functions: Mapping[int, OpenAIFunction], where: str, *, is_strict: Callable[[OpenAIFunction], bool]
+) -> list[str]:
+    """Return the names of functions, each of which must be another.
+
+    Args:
+        functions: Each by the index of its tool.
+        where: Where the name of a function stands in its tool.
+        is_strict: Whether strict mode reads the schema.
+    """
+    names: list[str] = []
+    for index, function in functions.items():
+        if is_strict(function) and (fault := check_strict_schema(function.parameters)) is not None:
+            place = f"tools[{index}].{where}parameters"
+            raise Refusal(function.fault(fault), param=place, code="invalid_function_parameters")
+        if function.name in names:
+            raise Refusal(
+                f"Invalid 'tools': the function name '{function.name}' is used by more than one tool.",
+                param=f"tools[{index}].{where}name",
+                code="invalid_value",
+            )
+        names.append(function.name)
+    return names
 
 
-def refuse_type(where: str, expected: str, value: Any) -> NoReturn:
-    got = _KINDS.get(type(value), f"a {type(value).__name__}")
-    refuse(f"Invalid type for '{where}': expected {expected}, but got {got} instead.", where, "invalid_type")
-
-
-def refuse_missing(where: str) -> NoReturn:
-    refuse(f"Missing required parameter: '{where}'.", where, "missing_required_parameter")
-
-
-def refuse_value(where: str, shown: str, known: str) -> NoReturn:
-    """Refuse a word that is not one of those known; both in quotes already."""
-    refuse(f"Invalid value: {shown}. Supported values are: {known}.", where, "invalid_value")
-
-
-def refuse_schema(name: str, where: str, fault: str) -> NoReturn:
-    """Refuse the parameters of a function."""
-    refuse(f"Invalid schema for function '{name}': {fault}", f"{where}.parameters", "invalid_function_parameters")
-
-
-def refuse(message: str, param: str | None, code: str | None = None) -> NoReturn:
-    raise Refusal(message, param=param, code=code)
-
-
-def _is_json(arguments: str) -> bool:
+def check_arguments(arguments: str, where: str) -> None:
+    """Check that the arguments of a call in the history are JSON."""
     try:
         json.loads(arguments, parse_constant=_no_constant)
     except (ValueError, RecursionError):
-        return False
-    return True
+        place = f"{where}.arguments"
+        raise Refusal(f"Invalid '{place}': the string is not valid JSON.", param=place, code="invalid_value") from None
 
 
 def _no_constant(word: str) -> NoReturn:
