@@ -4,77 +4,308 @@ import base64
 import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Any, NoReturn
+from typing import Annotated, Any, Literal, NoReturn, TypeAlias, cast
 
+import msgspec
 from msgspec import UNSET
 
 from treadle.fields import checked
 from treadle.messages import Finish
-from treadle.mock.dialects.shared import Answer, Piece, PieceKind, Refusal, event_lines, json_bytes, used_tokens
+from treadle.mock.dialects.shared import (
+    Answer,
+    Fault,
+    Piece,
+    PieceKind,
+    Refusal,
+    bracketed,
+    event_lines,
+    json_bytes,
+    read,
+    used_tokens,
+)
 from treadle.mock.script import Turn, finish_of, fragments
 from treadle.tools import JsonObject
 
 __all__ = ["STAND_IN_SIGNATURES", "GenerateContent", "check_gemini_history", "check_gemini_request", "gemini_dialects"]
 
 
-# --- Requests in Gemini: refuse a body that the vendor refuses. The pairing of the contents is checked elsewhere.
+# --- What the vendor takes, declared.
 
-_KNOWN = frozenset(
-    {
-        *("contents", "tools", "toolConfig", "safetySettings", "systemInstruction", "generationConfig"),
-        *("cachedContent", "labels", "serviceTier", "store", "model"),
-    }
-)
-_HOSTED = frozenset(
-    {
-        *("googleSearch", "googleSearchRetrieval", "codeExecution", "urlContext", "computerUse", "googleMaps"),
-        *("fileSearch", "mcpServers", "enterpriseWebSearch", "retrieval"),
-    }
-)
-_DECLARATION = frozenset(
-    {"name", "description", "parameters", "parametersJsonSchema", "response", "responseJsonSchema", "behavior"}
-)
-_OPENAPI = frozenset(
-    {
-        *(
-            "type",
-            "format",
-            "title",
-            "description",
-            "nullable",
-            "enum",
-            "maxItems",
-            "minItems",
-            "properties",
-            "required",
-        ),
-        *("minProperties", "maxProperties", "minLength", "maxLength", "pattern", "example", "anyOf", "default"),
-        *("propertyOrdering", "items", "minimum", "maximum"),
-    }
-)
-"""The words of `parameters`, which is not a JSON Schema."""
-_MODES = ("AUTO", "ANY", "NONE", "VALIDATED")
-_NUMBERS = {
-    "temperature": (0, 2),
-    "topP": (0, 1),
-    "topK": (1, None),
-    "maxOutputTokens": (1, None),
-    "candidateCount": (1, 8),
-    "presencePenalty": (-2, 2),
-    "frequencyPenalty": (-2, 2),
-    "logprobs": (0, 20),
-    "seed": (None, None),
-}
-_GENERATION = frozenset(
-    {
-        *_NUMBERS,
-        *("stopSequences", "responseMimeType", "responseSchema", "responseJsonSchema", "responseModalities"),
-        *("responseLogprobs", "speechConfig", "thinkingConfig", "mediaResolution", "imageConfig", "audioTimestamp"),
-        *("enableEnhancedCivicAnswers", "routingConfig", "modelSelectionConfig"),
-    }
-)
-_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_.:-]{0,63}")
+STAND_IN_SIGNATURES = frozenset({"skip_thought_signature_validator", "context_engineering_is_the_way_to_go"})
+"""What the vendor takes in place of a signature."""
+
+_Words: TypeAlias = Annotated[str, msgspec.Meta(min_length=1)]
+_Name: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, pattern=r"^[a-zA-Z_][a-zA-Z0-9_.:-]{0,63}\Z")]
+_Penalty: TypeAlias = Annotated[float, msgspec.Meta(ge=-2, le=2)]
+_Unset: TypeAlias = msgspec.UnsetType
+
 _SNAKE = re.compile(r"_([a-z])")
+_DATA = frozenset({"args", "response", "parametersJsonSchema", "responseJsonSchema", "labels", "default", "example"})
+"""What holds names of others, which are no names of fields."""
+
+
+class _Object(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
+    """An object of the vendor's: it takes no further field."""
+
+
+class _Blob(msgspec.Struct, rename="camel"):
+    mime_type: _Words
+    data: _Words
+
+
+class _File(msgspec.Struct, rename="camel"):
+    file_uri: _Words
+
+
+class _Call(msgspec.Struct):
+    name: _Name
+    args: JsonObject = {}
+    id: str = ""
+
+
+class _Response(msgspec.Struct):
+    name: _Name
+    response: JsonObject
+    id: str = ""
+
+    def __post_init__(self) -> None:
+        for node in _nodes_of_data(self.response):  # the vendor reads any `$ref` as the name of one of its files
+            if type(node.get("$ref")) is str:
+                raise ValueError(f"The referenced name `{node['$ref']}` does not match to a display_name in parts.")
+
+
+class _Asides(_Object):
+    thought: Any = None
+    thought_signature: Any = None
+    video_metadata: Any = None
+    media_resolution: Any = None
+    part_metadata: Any = None
+
+
+class _Part(_Asides):
+    """One of its own fields, and any of those aside."""
+
+    text: str | _Unset = UNSET
+    inline_data: _Blob | _Unset = UNSET
+    file_data: _File | _Unset = UNSET
+    function_call: _Call | _Unset = UNSET
+    function_response: _Response | _Unset = UNSET
+    executable_code: JsonObject | _Unset = UNSET
+    code_execution_result: JsonObject | _Unset = UNSET
+    tool_call: JsonObject | _Unset = UNSET
+    tool_response: JsonObject | _Unset = UNSET
+
+    def __post_init__(self) -> None:
+        if len(self.kinds()) > 1:
+            raise ValueError(f"(oneof), oneof field 'data' is already set. Cannot set '{self.kinds()[1]}'")
+        if not self.kinds() or (self.text == "" and self.thought_signature is None):
+            raise ValueError("required oneof field 'data' must have one initialized field")
+
+    def kinds(self) -> list[str]:
+        own = (name for name in self.__struct_fields__ if name not in _Asides.__struct_fields__)
+        return [name for name in own if getattr(self, name) is not UNSET]
+
+
+class _Content(_Object):
+    parts: Annotated[list[_Part], msgspec.Meta(min_length=1)]
+    role: Literal["user", "model", "function"] = "user"
+
+    def __post_init__(self) -> None:
+        users = {"text", "inline_data", "file_data", "function_response"}
+        for [kind] in (part.kinds() for part in self.parts):
+            is_response = kind == "function_response"
+            allowed = {"user": kind in users, "function": is_response, "model": not is_response}
+            if not allowed[self.role]:
+                raise ValueError(f"Please use a valid role: {kind} cannot stand in a content of the role {self.role}.")
+
+
+class _History(msgspec.Struct):
+    contents: Annotated[list[_Content], msgspec.Meta(min_length=1)]
+
+
+class _OpenApi(_Object):
+    """A schema of `parameters`, which is not a JSON Schema."""
+
+    type: str = ""
+    properties: "dict[str, _OpenApi] | None" = None
+    items: "_OpenApi | None" = None
+    any_of: "list[_OpenApi]" = []
+    format: Any = None
+    title: Any = None
+    description: Any = None
+    nullable: Any = None
+    enum: Any = None
+    max_items: Any = None
+    min_items: Any = None
+    required: Any = None
+    min_properties: Any = None
+    max_properties: Any = None
+    min_length: Any = None
+    max_length: Any = None
+    pattern: Any = None
+    example: Any = None
+    default: Any = None
+    property_ordering: Any = None
+    minimum: Any = None
+    maximum: Any = None
+
+
+class _Declaration(_Object):
+    name: _Name
+    description: str = ""
+    parameters: _OpenApi | _Unset = UNSET
+    parameters_json_schema: Any = UNSET
+    response: Any = None
+    response_json_schema: Any = None
+    behavior: Any = None
+
+    def __post_init__(self) -> None:
+        if self.parameters is not UNSET and self.parameters_json_schema is not UNSET:
+            raise ValueError("only one of parameters and parameters_json_schema may be set.")
+        if self.parameters_json_schema is not UNSET:
+            _check_json_schema(self.parameters_json_schema)
+
+
+class _Tool(_Object):
+    function_declarations: list[_Declaration] = []
+    google_search: Any = None
+    google_search_retrieval: Any = None
+    code_execution: Any = None
+    url_context: Any = None
+    computer_use: Any = None
+    google_maps: Any = None
+    file_search: Any = None
+    mcp_servers: Any = None
+    enterprise_web_search: Any = None
+    retrieval: Any = None
+
+
+class _Calling(_Object):
+    mode: Literal["AUTO", "ANY", "NONE", "VALIDATED"] = "AUTO"
+    allowed_function_names: list[str] = []
+    stream_function_call_arguments: Any = None
+
+    def __post_init__(self) -> None:
+        if self.allowed_function_names and self.mode not in ("ANY", "VALIDATED"):
+            raise ValueError("Allowed function names can only be set when the mode is ANY or VALIDATED.")
+
+
+class _ToolConfig(_Object):
+    function_calling_config: _Calling | None = None
+    retrieval_config: Any = None
+    include_server_side_tool_invocations: Any = None
+
+
+class _TextPart(msgspec.Struct):
+    text: str
+
+
+class _Instruction(_Object):
+    parts: Annotated[list[_TextPart], msgspec.Meta(min_length=1)] | _TextPart  # one may stand without its list
+    role: Any = None
+
+
+class _Generation(_Object):
+    temperature: Annotated[float, msgspec.Meta(ge=0, le=2)] | None = None
+    top_p: Annotated[float, msgspec.Meta(ge=0, le=1)] | None = None
+    top_k: Annotated[float, msgspec.Meta(ge=1)] | None = None
+    max_output_tokens: Annotated[float, msgspec.Meta(ge=1)] | None = None
+    candidate_count: Annotated[float, msgspec.Meta(ge=1, le=8)] | None = None
+    presence_penalty: _Penalty | None = None
+    frequency_penalty: _Penalty | None = None
+    logprobs: Annotated[float, msgspec.Meta(ge=0, le=20)] | None = None
+    seed: float | None = None
+    response_mime_type: Literal["text/plain", "application/json", "text/x.enum"] | None = None
+    response_schema: Any = None
+    response_json_schema: Any = None
+    stop_sequences: Any = None
+    response_modalities: Any = None
+    response_logprobs: Any = None
+    speech_config: Any = None
+    thinking_config: Any = None
+    media_resolution: Any = None
+    image_config: Any = None
+    audio_timestamp: Any = None
+    enable_enhanced_civic_answers: Any = None
+    routing_config: Any = None
+    model_selection_config: Any = None
+
+    def __post_init__(self) -> None:
+        if self.response_schema is not None and self.response_json_schema is not None:
+            raise ValueError("Only one of response_schema and response_json_schema may be set.")
+        has_schema = self.response_schema is not None or self.response_json_schema is not None
+        if has_schema and self.response_mime_type not in ("application/json", "text/x.enum"):
+            raise ValueError(
+                "Setting response_schema is only supported when response mime type is `application/json` or `text/x.enum`."
+            )
+
+
+class _Request(_Object):
+    contents: Any = None
+    tools: list[_Tool] | _Tool | None = None
+    tool_config: _ToolConfig | None = None
+    system_instruction: _Instruction | None = None
+    generation_config: _Generation | None = None
+    safety_settings: Any = None
+    cached_content: Any = None
+    labels: Any = None
+    service_tier: Any = None
+    store: Any = None
+    model: Any = None
+
+
+_TYPES = {
+    "str": "TYPE_STRING",
+    "float": "TYPE_NUMBER",
+    "array": "list",
+    "object": "type.googleapis.com/google.protobuf.Struct",
+}
+
+
+def _refusal(fault: Fault) -> Refusal:
+    """Say a fault in the vendor's words."""
+    place, name = bracketed(fault.path), str(fault.path[-1]) if fault.path else ""
+    if place == "contents" and not fault.got:
+        return Refusal("* GenerateContentRequest.contents: contents is not specified")
+    match fault.kind:
+        case "unknown":
+            above = f" at '{bracketed(fault.path[:-1])}'" if fault.path[:-1] else ""
+            return Refusal(f'Invalid JSON payload received. Unknown name "{name}"{above}: Cannot find field.')
+        case "type" | "value" if place:
+            kind = _TYPES.get(fault.expected[0], fault.expected[0]) or "TYPE_ENUM"
+            return Refusal(f"Invalid value at '{place}' ({kind}), {json.dumps(fault.got)}")
+        case "type":
+            return Refusal("Invalid JSON payload received. Expected an object.")
+        case _:
+            return Refusal(f"* GenerateContentRequest.{place}: {_field_words(fault, name)}")
+
+
+def _field_words(fault: Fault, name: str) -> str:
+    if fault.kind == "missing" or fault.limit == "length >=":
+        return f"{name[0].upper()}{name[1:]} cannot be empty."
+    if fault.kind == "limit":
+        return f"{name} must be in the range {fault.limit} {fault.bound.removesuffix('.0')}."
+    if fault.kind == "pattern":
+        return (
+            "[FIELD_INVALID] Invalid function name. Must start with a letter or an underscore. Must be alphameric (a-z, A-Z, 0-9), "
+            "underscores (_), dots (.), colons (:), or dashes (-), with a maximum length of 64."
+        )
+    return fault.words
+
+
+def _camel(value: Any, key: str = "") -> Any:
+    """Return a value with its fields in camel case, which the vendor takes beside its own snake case."""
+    if isinstance(value, list):
+        return [_camel(one) for one in value]
+    if not isinstance(value, dict) or key in _DATA:
+        return value
+    if key == "properties":  # their names are not the vendor's
+        return {name: _camel(one) for name, one in value.items()}
+    named = {_SNAKE.sub(lambda found: found[1].upper(), name): one for name, one in value.items()}
+    return {name: _camel(one, name) for name, one in named.items()}
+
+
+# --- The rules that no field can declare.
 
 
 def check_gemini_request(body: Any) -> JsonObject:  # Any: JSON of strangers
@@ -83,128 +314,33 @@ def check_gemini_request(body: Any) -> JsonObject:  # Any: JSON of strangers
     Raises:
         Refusal: The vendor refuses it.
     """
-    if not isinstance(body, dict):
-        _refuse("Invalid JSON payload received. Expected an object.")
-    named = _named(body, _KNOWN, "")
-    _check_instruction(named.get("systemInstruction"))
-    _check_generation(named.get("generationConfig"))
-    names = _check_tools(named.get("tools"))
-    _check_tool_config(named.get("toolConfig"), names)
-    return named
-
-
-def _named(holder: Any, known: Collection[str], where: str) -> JsonObject:
-    """Return an object with its names in camel case, which the vendor takes beside its own snake case."""
-    if not isinstance(holder, dict):
-        _refuse(f"Invalid value at '{where}' (type.googleapis.com/google.protobuf.Message), {json.dumps(holder)}")
-    named = {_SNAKE.sub(lambda found: found[1].upper(), key): value for key, value in holder.items()}
-    for key in named:
-        if key not in known:
-            place = f" at '{where}'" if where else ""
-            _refuse(f'Invalid JSON payload received. Unknown name "{key}"{place}: Cannot find field.')
-    return named
-
-
-def _check_instruction(instruction: Any) -> None:
-    if instruction is None:
-        return
-    parts = _named(instruction, ("role", "parts"), "system_instruction").get("parts")
-    # One part may stand without its list.
-    listed = parts if isinstance(parts, list) else [parts]
-    if not listed or not all(isinstance(part, dict) and isinstance(part.get("text"), str) for part in listed):
-        _refuse("* GenerateContentRequest.system_instruction.parts: parts with text must not be empty.")
-
-
-def _check_generation(config: Any) -> None:
-    if config is None:
-        return
-    named = _named(config, _GENERATION, "generation_config")
-    for key, (least, most) in _NUMBERS.items():
-        if (value := named.get(key)) is None:
-            continue
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            _refuse(f"Invalid value at 'generation_config.{key}' (TYPE_NUMBER), {json.dumps(value)}")
-        if (least is not None and value < least) or (most is not None and value > most):
-            _refuse(f"* GenerateContentRequest.generation_config.{key}: {key} must be in the range [{least}, {most}].")
-    mime = named.get("responseMimeType")
-    if mime not in (None, "text/plain", "application/json", "text/x.enum"):
-        _refuse(
-            "* GenerateContentRequest.generation_config.response_mime_type: allowed mimetypes are `text/plain`, "
-            "`application/json`, `application/xml`, `application/yaml` and `text/x.enum`."
-        )
-    schemas = [key for key in ("responseSchema", "responseJsonSchema") if named.get(key) is not None]
-    if schemas and mime not in ("application/json", "text/x.enum"):
-        _refuse(
-            "Setting response_schema is only supported when response mime type is `application/json` or `text/x.enum`."
-        )
-    if len(schemas) > 1:
-        _refuse("Only one of response_schema and response_json_schema may be set.")
-
-
-def _check_tools(tools: Any) -> list[str]:
-    """Return the names of the functions, each checked."""
-    if tools is None:
-        return []
-    names: list[str] = []
-    for index, tool in enumerate([tools] if isinstance(tools, dict) else _list(tools, "tools")):
-        where = f"tools[{index}]"
-        named = _named(tool, {"functionDeclarations", *_HOSTED}, where)
-        place = f"{where}.function_declarations"
-        declarations = named.get("functionDeclarations", [])
-        for number, declaration in enumerate(_list(declarations, place)):
-            names.append(_check_declaration(declaration, f"{place}[{number}]"))
+    named = _camel(body)
+    request = read(named, _Request, _refusal)
+    tools = [request.tools] if isinstance(request.tools, _Tool) else request.tools or []
+    names = [declaration.name for tool in tools for declaration in tool.function_declarations]
     for number, name in enumerate(names):
         if name in names[:number]:
-            _refuse(f"Duplicate function declaration found: {name}")
-    return names
+            raise Refusal(f"Duplicate function declaration found: {name}")
+    calling = request.tool_config.function_calling_config if request.tool_config is not None else None
+    if calling is not None and not names:
+        raise Refusal("Function calling config is set without function_declarations.")
+    for name in calling.allowed_function_names if calling is not None else ():
+        if name not in names:
+            raise Refusal(f"Allowed function name {json.dumps(name)} is not among the function declarations.")
+    return cast("JsonObject", named)
 
 
-def _check_declaration(declaration: Any, where: str) -> str:
-    named = _named(declaration, _DECLARATION, where)
-    name = named.get("name")
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
-        _refuse(
-            f"* GenerateContentRequest.{where}.name: [FIELD_INVALID] Invalid function name. Must start with a letter or an "
-            "underscore. Must be alphameric (a-z, A-Z, 0-9), underscores (_), dots (.), colons (:), or dashes (-), with a "
-            "maximum length of 64."
-        )
-    if not isinstance(named.get("description", ""), str):
-        _refuse(f"Invalid value at '{where}.description' (TYPE_STRING), {json.dumps(named['description'])}")
-    if "parameters" in named and "parametersJsonSchema" in named:
-        _refuse(f"* GenerateContentRequest.{where}: only one of parameters and parameters_json_schema may be set.")
-    if "parameters" in named:
-        _check_openapi(named["parameters"], f"{where}.parameters")
-    if "parametersJsonSchema" in named:
-        _check_json_schema(named["parametersJsonSchema"], f"{where}.parameters_json_schema")
-    return name
-
-
-def _check_openapi(schema: Any, where: str) -> None:
-    named = _named(schema, _OPENAPI, where)
-    if not isinstance(named.get("type", ""), str):
-        _refuse(f"Invalid value at '{where}.type' (TYPE_ENUM), {json.dumps(named['type'])}")
-    properties = named.get("properties") or {}
-    if not isinstance(properties, dict):
-        _refuse(f"Invalid value at '{where}.properties' (map), {json.dumps(properties)}")
-    for name, one in properties.items():
-        _check_openapi(one, f"{where}.properties[{name}].value")
-    if "items" in named:
-        _check_openapi(named["items"], f"{where}.items")
-    for index, one in enumerate(_list(named.get("anyOf", []), f"{where}.any_of")):
-        _check_openapi(one, f"{where}.any_of[{index}]")
-
-
-def _check_json_schema(schema: Any, where: str) -> None:
+def _check_json_schema(schema: Any) -> None:
     if not isinstance(schema, dict) or schema.get("type") != "object":
-        _refuse(f"* GenerateContentRequest.{where}: schema at top-level must be type object")
+        raise ValueError("schema at top-level must be type object")
     for node in _nodes(schema):
         if "$ref" in node and node.keys() - {"$ref", "description", "default", "$defs"}:
-            _refuse(
+            raise ValueError(
                 f"$ref '{node['$ref']}' was set alongside unsupported fields. If a schema node has $ref set, then only "
                 "description and default can be set alongside it."
             )
         if "$ref" in node and str(node["$ref"]).rpartition("/")[2] not in schema.get("$defs", {}):
-            _refuse(f"reference to undefined schema at {where}")
+            raise ValueError("reference to undefined schema")
 
 
 def _nodes(schema: Any) -> Iterable[JsonObject]:
@@ -223,67 +359,12 @@ def _nodes(schema: Any) -> Iterable[JsonObject]:
             yield from _nodes(value)
 
 
-def _check_tool_config(config: Any, names: list[str]) -> None:
-    if config is None:
-        return
-    known = ("functionCallingConfig", "retrievalConfig", "includeServerSideToolInvocations")
-    calling = _named(config, known, "tool_config").get("functionCallingConfig")
-    if calling is None:
-        return
-    if not names:
-        _refuse("Function calling config is set without function_declarations.")
-    fields = ("mode", "allowedFunctionNames", "streamFunctionCallArguments")
-    named = _named(calling, fields, "tool_config.function_calling_config")
-    mode = named.get("mode", "AUTO")
-    if mode not in _MODES:
-        _refuse(f"Invalid value at 'tool_config.function_calling_config.mode' (TYPE_ENUM), {json.dumps(mode)}")
-    allowed = _list(named.get("allowedFunctionNames", []), "tool_config.function_calling_config.allowed_function_names")
-    if allowed and mode not in ("ANY", "VALIDATED"):
-        _refuse("Allowed function names can only be set when the function calling mode is ANY or VALIDATED.")
-    for name in allowed:
-        if name not in names:
-            _refuse(f"Allowed function name {json.dumps(name)} is not among the function declarations.")
-
-
-def _list(value: Any, where: str) -> list[Any]:
-    if not isinstance(value, list):
-        _refuse(f"Invalid value at '{where}' (list), {json.dumps(value)}")
-    return value
-
-
-def _refuse(message: str) -> NoReturn:
-    raise Refusal(message)
-
-
-# --- Pairing in Gemini: refuse contents whose function calls and responses do not match. Repairs nothing.
-
-STAND_IN_SIGNATURES = frozenset({"skip_thought_signature_validator", "context_engineering_is_the_way_to_go"})
-"""What the vendor takes in place of a signature."""
-
-_ROLES = ("user", "model", "function")
-_PAYLOADS: Mapping[str, type] = {
-    "text": str,
-    "inlineData": dict,
-    "fileData": dict,
-    "functionCall": dict,
-    "functionResponse": dict,
-    "executableCode": dict,
-    "codeExecutionResult": dict,
-    "toolCall": dict,
-    "toolResponse": dict,
-}
-"""The fields of which a part has exactly one."""
-_ASIDES = frozenset({"thought", "thoughtSignature", "videoMetadata", "mediaResolution", "partMetadata"})
-_ANYONE = frozenset({"text", "inlineData", "fileData"})
-_ALLOWED = {
-    "user": _ANYONE | {"functionResponse"},
-    "function": frozenset({"functionResponse"}),
-    "model": frozenset(_PAYLOADS) - {"functionResponse"},
-}
-_COUNTS = (
-    "Please ensure that the number of function response parts is equal to the number of function call parts of the "
-    "function call turn."
-)
+def _nodes_of_data(value: Any) -> Iterable[JsonObject]:
+    if isinstance(value, dict):
+        yield value
+    if isinstance(value, dict | list):
+        for one in value.values() if isinstance(value, dict) else value:
+            yield from _nodes_of_data(one)
 
 
 @checked
@@ -310,176 +391,78 @@ def check_gemini_history(
     Raises:
         Refusal: The history is not one that the vendor takes; the first fault in order.
     """
-    if contents is None or contents == []:
-        _refuse("* GenerateContentRequest.contents: contents is not specified")
-    if not isinstance(contents, list):
-        _refuse("Invalid value at 'contents' (type.googleapis.com/google.ai.generativelanguage.v1beta.Content)")
-    open_calls: list[JsonObject] = []
+    declared = read({"contents": _camel(contents)}, _History, _refusal).contents
+    open_calls: list[_Call] = []
     previous = ""
-    for index, content in enumerate(contents):
-        role, parts = _content(content, f"contents[{index}]")
-        calls = [part["functionCall"] for part in parts if "functionCall" in part]
-        responses = [part["functionResponse"] for part in parts if "functionResponse" in part]
+    for index, content in enumerate(declared):
+        calls = [part.function_call for part in content.parts if part.function_call is not UNSET]
+        responses = [part.function_response for part in content.parts if part.function_response is not UNSET]
         _check_turn(calls, responses, open_calls, previous)
         _check_answers(responses, open_calls)
-        _check_signatures(parts, signed, f"contents[{index}]")
-        open_calls, previous = calls, role
+        first = _first_call(
+            content
+        )  # only the first is ever signed: an id that comes again behind it means another call
+        if first is not None and first[0].id in signed and not first[1].thought_signature:
+            raise _unsigned(first[0], f"contents[{index}]")
+        open_calls, previous = calls, content.role
     if previous == "model":
-        _refuse("Please ensure that multiturn requests end with a user turn or a function response turn.")
+        raise Refusal("Please ensure that multiturn requests end with a user turn or a function response turn.")
     if wants_signatures:
-        _check_open_turn(contents)
+        _check_open_turn(declared)
 
 
-def _content(content: Any, where: str) -> tuple[str, list[JsonObject]]:
-    if not isinstance(content, dict):
-        _refuse(f"Invalid value at '{where}' (type.googleapis.com/google.ai.generativelanguage.v1beta.Content)")
-    for key in content:
-        if key not in ("role", "parts"):
-            _refuse(f"Invalid JSON payload received. Unknown name \"{key}\" at '{where}': Cannot find field.")
-    role = content.get("role", "user")
-    if not isinstance(role, str) or role not in _ROLES:
-        _refuse("Please use a valid role: user, model.")
-    parts = content.get("parts")
-    if not isinstance(parts, list) or not parts:
-        _refuse(f"* GenerateContentRequest.{where}.parts: contents.parts must not be empty.")
-    return role, [_part(part, role, f"{where}.parts[{index}]") for index, part in enumerate(parts)]
-
-
-def _part(part: Any, role: str, where: str) -> JsonObject:
-    """Return one part with its names in camel case, checked by itself."""
-    if not isinstance(part, dict):
-        _refuse(f"Invalid value at '{where}' (type.googleapis.com/google.ai.generativelanguage.v1beta.Part)")
-    named = {_SNAKE.sub(lambda found: found[1].upper(), key): value for key, value in part.items()}
-    for key in named:
-        if key not in _PAYLOADS and key not in _ASIDES:
-            _refuse(f"Invalid JSON payload received. Unknown name \"{key}\" at '{where}': Cannot find field.")
-    kinds = [key for key in named if key in _PAYLOADS]
-    if len(kinds) > 1:
-        _refuse(f"Invalid value at '{where}' (oneof), oneof field 'data' is already set. Cannot set '{kinds[1]}'")
-    if not kinds or (named.get("text") == "" and "thoughtSignature" not in named):
-        _refuse(f"* GenerateContentRequest.{where}.data: required oneof field 'data' must have one initialized field")
-    kind = kinds[0]
-    if not isinstance(named[kind], _PAYLOADS[kind]):
-        _refuse(f"Invalid value at '{where}.{kind}' ({_PAYLOADS[kind].__name__}), {json.dumps(named[kind])}")
-    if kind not in _ALLOWED[role]:
-        _refuse(f"Please use a valid role: a part with {kind} cannot stand in a content of the role {role}.")
-    _check_payload(kind, named[kind], f"{where}.{kind}")
-    return named
-
-
-def _check_payload(kind: str, payload: Any, where: str) -> None:
-    match kind:
-        case "functionCall":
-            _check_name(payload, where)
-            _check_struct(payload.get("args", {}), f"{where}.args")
-        case "functionResponse":
-            _check_name(payload, where)
-            if "response" not in payload:
-                _refuse(f"* GenerateContentRequest.{where}.response: Response cannot be empty.")
-            _check_struct(payload["response"], f"{where}.response")
-            _check_references(payload["response"], where)
-        case "inlineData":
-            _check_texts(payload, ("mimeType", "data"), where)
-        case "fileData":
-            _check_texts(payload, ("fileUri",), where)
-
-
-def _check_name(payload: JsonObject, where: str) -> None:
-    name = payload.get("name")
-    if not isinstance(name, str) or not name:
-        _refuse(f"* GenerateContentRequest.{where}.name: Name cannot be empty.")
-    if not _NAME.fullmatch(name):
-        _refuse(
-            f"* GenerateContentRequest.{where}.name: [FIELD_INVALID] Invalid function name. Must start with a letter or an "
-            "underscore. Must be alphameric (a-z, A-Z, 0-9), underscores (_), dots (.), colons (:), or dashes (-), with a "
-            "maximum length of 64."
-        )
-    call_id = payload.get("id", "")
-    if not isinstance(call_id, str):
-        _refuse(f"Invalid value at '{where}.id' (TYPE_STRING), {json.dumps(call_id)}")
-
-
-def _check_struct(value: Any, where: str) -> None:
-    if not isinstance(value, dict):
-        _refuse(f"Invalid value at '{where}' (type.googleapis.com/google.protobuf.Struct), {json.dumps(value)}")
-
-
-def _check_references(value: Any, where: str) -> None:
-    """The vendor reads any `$ref` in a response as the name of one of its files."""
-    match value:
-        case {"$ref": str(name)}:
-            _refuse(f"The referenced name `{name}` in {where}.response does not match to a display_name in parts.")
-        case dict():
-            for item in value.values():
-                _check_references(item, where)
-        case list():
-            for item in value:
-                _check_references(item, where)
-
-
-def _check_texts(payload: JsonObject, names: tuple[str, ...], where: str) -> None:
-    given = {_SNAKE.sub(lambda found: found[1].upper(), key): value for key, value in payload.items()}
-    for name in names:
-        if not isinstance(given.get(name), str) or not given[name]:
-            _refuse(f"* GenerateContentRequest.{where}.{name}: {name} parameter must be a string that is not empty.")
-
-
-def _check_turn(
-    calls: list[JsonObject], responses: list[JsonObject], open_calls: list[JsonObject], previous: str
-) -> None:
+def _check_turn(calls: list[_Call], responses: list[_Response], open_calls: list[_Call], previous: str) -> None:
     if calls and previous not in ("user", "function"):
-        _refuse(
+        raise Refusal(
             "Please ensure that function call turn comes immediately after a user turn or after a function response turn."
         )
     if responses and not open_calls:
-        _refuse("Please ensure that function response turn comes immediately after a function call turn.")
+        raise Refusal("Please ensure that function response turn comes immediately after a function call turn.")
     if len(responses) != len(open_calls):
-        _refuse(_COUNTS)
-    ids = [call["id"] for call in calls if call.get("id")]
+        raise Refusal(
+            "Please ensure that the number of function response parts is equal to the number of function call parts of the "
+            "function call turn."
+        )
+    ids = [call.id for call in calls if call.id]
     if len(set(ids)) < len(ids):
-        _refuse("Please ensure that function call ids are unique in their turn.")
+        raise Refusal("Please ensure that function call ids are unique in their turn.")
 
 
-def _check_answers(responses: list[JsonObject], open_calls: list[JsonObject]) -> None:
+def _check_answers(responses: list[_Response], open_calls: list[_Call]) -> None:
     """Match by id where both sides have ids, else by order and name."""
-    by_id = {call["id"]: call for call in open_calls if call.get("id")}
+    by_id = {call.id: call for call in open_calls if call.id}
     for place, response in enumerate(responses):
-        call_id = response.get("id")
-        if call_id and call_id not in by_id:
-            _refuse(
-                f"Please ensure that the id `{call_id}` of a function response is that of an unanswered function call."
+        if response.id and response.id not in by_id:
+            raise Refusal(
+                f"Please ensure that the id `{response.id}` of a function response is that of an unanswered function call."
             )
-        call = by_id.pop(call_id) if call_id else open_calls[place]
-        if call["name"] != response["name"]:
-            _refuse(
-                f"Please ensure that function response `{response['name']}` answers function call `{call['name']}`."
+        call = by_id.pop(response.id) if response.id else open_calls[place]
+        if call.name != response.name:
+            raise Refusal(
+                f"Please ensure that function response `{response.name}` answers function call `{call.name}`."
             )
 
 
-def _check_signatures(parts: list[JsonObject], signed: Collection[str], where: str) -> None:
-    """Only the first call of a content is ever signed: an id that comes again behind it means another call."""
-    place, part = next(((place, part) for place, part in enumerate(parts) if "functionCall" in part), (0, {}))
-    call = part.get("functionCall")
-    if call is not None and call.get("id") in signed and not part.get("thoughtSignature"):
-        _refuse_unsigned(call, f"position {place} of {where}")
+def _first_call(content: _Content) -> tuple[_Call, _Part] | None:
+    calls = ((part.function_call, part) for part in content.parts if part.function_call is not UNSET)
+    return next(calls, None)
 
 
-def _check_open_turn(contents: list[Any]) -> None:
+def _check_open_turn(contents: list[_Content]) -> None:
     """Only the turn that continues is looked at, and in each of its steps the first call only."""
     for index, content in reversed(list(enumerate(contents))):
-        role, parts = _content(content, f"contents[{index}]")
-        if role == "user" and any("functionResponse" not in part for part in parts):
+        if content.role == "user" and any(part.function_response is UNSET for part in content.parts):
             return
-        first = next((part for part in parts if "functionCall" in part), None)
-        if first is not None and not first.get("thoughtSignature"):
-            _refuse_unsigned(first["functionCall"], f"contents[{index}]")
+        first = _first_call(content)
+        if first is not None and not first[1].thought_signature:
+            raise _unsigned(first[0], f"contents[{index}]")
 
 
-def _refuse_unsigned(call: JsonObject, where: str) -> NoReturn:
-    _refuse(
+def _unsigned(call: _Call, where: str) -> Refusal:
+    return Refusal(
         "Function call is missing a thought_signature in functionCall parts. This is required for tools to work correctly, and "
         f"missing thought_signature may lead to degraded model performance. Additional data, function call "
-        f"`default_api:{call['name']}`, {where}."
+        f"`default_api:{call.name}`, {where}."
     )
 
 

@@ -149,7 +149,9 @@ _STEP = re.compile(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]")
 
 def bracketed(path: tuple[str | int, ...]) -> str:
     """Return a place in a body as in `messages[0].content`."""
-    return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path).removeprefix(".")
+    return "".join(f"[{step}]" if isinstance(step, int) or step == "..." else f".{step}" for step in path).removeprefix(
+        "."
+    )
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True):
