@@ -421,18 +421,7 @@ async def test_the_hooks_of_a_caller_hold_for_the_calls_of_its_agents():
     assert (recorder.runs, seen) == (0, ["clerk", "pay"])
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        {"at": "sometimes"},
-        {"run": 3},
-        {"timeout": 0},
-        {"timeout": "1"},
-        {"fails": "maybe"},
-        {"priority": "high"},
-        {"tools": 1},
-    ],
-)
+@pytest.mark.parametrize("words", [{"at": "sometimes"}, {"timeout": 0}, {"fails": "maybe"}])
 def test_a_hook_with_a_wrong_word_is_refused(words):
     with pytest.raises(ConfigurationError):
         Hook(**{"at": "stop", "run": _raises, **words})

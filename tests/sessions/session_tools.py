@@ -12,7 +12,7 @@ from treadle.resolve import open_session
 from treadle.testing import FaultyJournal, ScriptedModel, call, text
 from treadle.tools import JsonObject
 
-__all__ = ["EMPTY", "Bank", "Dying", "look_tool", "pay_tool", "payer", "stored_session", "waiting_session"]
+__all__ = ["EMPTY", "Bank", "Dead", "Dying", "look_tool", "pay_tool", "payer", "stored_session", "waiting_session"]
 
 EMPTY: JsonObject = {"type": "object", "properties": {}}
 _AMOUNT: JsonObject = {
@@ -71,6 +71,21 @@ class Dying(FaultyJournal):
         if any(isinstance(event, ToolFinished) and event.call_id == "p" for event in events):
             raise JournalError("gone")
         await super().append(session_id, events, state=state, durable=durable)
+
+
+class Dead(Dying):
+    """The same, of which nothing at all is stored from then on."""
+
+    is_dead = False
+
+    async def append(self, session_id: str, events: Sequence[AnyEvent], *, state: str, durable: bool) -> None:
+        if self.is_dead:
+            raise JournalError("gone")
+        try:
+            await super().append(session_id, events, state=state, durable=durable)
+        except JournalError:
+            self.is_dead = True
+            raise
 
 
 class Bank:

@@ -188,18 +188,6 @@ async def test_what_is_lost_with_the_process_is_told_to_operators(caplog: pytest
     assert "events could not be stored" in caplog.text
 
 
-async def test_a_store_that_fails_is_left_alone_for_a_while() -> None:
-    store = Switchable()
-    log = Log(store, ("model.started", True))
-    journal = DegradingJournal(store, retry_seconds=3600)
-    model = ScriptedModel([*[call("look", n=1)] * 2, text("ok")])
-    async with open_session(journal, id="s", on_store_failure="degrade") as session:
-        await Agent(model, tools=[look_tool()], subscribers=[log]).run("?", session=session)
-        tries = store.tries
-
-    assert tries < 8
-
-
 async def test_a_session_is_not_opened_in_memory_where_its_store_fails_from_the_start() -> None:
     store = Switchable()
     store.is_off = True

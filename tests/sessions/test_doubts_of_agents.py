@@ -1,12 +1,11 @@
 """Doubts and questions of agents that are tools: who repeats, who is told, and whom an id means where several calls have it."""
 
-from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
-from session_tools import Bank, Dying
+from session_tools import Bank, Dead
 
 from invariants import check_session
 from treadle import (
@@ -24,7 +23,7 @@ from treadle import (
     open_session,
     tool,
 )
-from treadle.events import AnyEvent, ChildStarted, ToolResolved
+from treadle.events import ChildStarted, ToolResolved
 from treadle.ports import Journal
 from treadle.testing import ScriptedModel, call, text
 from treadle.tools import JsonObject
@@ -105,21 +104,6 @@ async def test_a_doubt_of_an_agent_outlives_its_deleted_session(tmp_path: Path) 
         again = await lead.run("Pay again", session=session)
     assert [one.approval_type for one in again.approvals] == ["in_doubt"]
     assert paid == [40]
-
-
-class Dead(Dying):
-    """A journal of which nothing at all is stored once it has failed."""
-
-    is_dead = False
-
-    async def append(self, session_id: str, events: Sequence[AnyEvent], *, state: str, durable: bool) -> None:
-        if self.is_dead:
-            raise JournalError("gone")
-        try:
-            await super().append(session_id, events, state=state, durable=durable)
-        except JournalError:
-            self.is_dead = True
-            raise
 
 
 def levels(bank: Bank, *turns: Any) -> Agent:

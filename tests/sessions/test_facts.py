@@ -70,11 +70,15 @@ async def test_what_one_run_has_read_another_process_may_write_until_the_file_ch
     assert (folder / "a").read_text() == "theirs"
 
 
+def noting(run: Any) -> Tool:
+    return Tool(name="note", description="Note.", parameters=ANYTHING, effect="read", permission="allow", run=run)
+
+
 async def test_facts_of_calls_side_by_side_are_merged_and_none_removes_one() -> None:
     async def note(arguments: JsonObject, ctx: ToolContext) -> ToolOutput:
         return ToolOutput(facts=arguments)
 
-    tool = Tool(name="note", description="Note.", parameters=ANYTHING, effect="read", permission="allow", run=note)
+    tool = noting(note)
     async with open_session(MemoryJournal(), id="s") as session:
         both = [call("note", plan={"a": 1, "b": [1]}), call("note", plan={"c": {"d": 2}}, goal="win")]
         model = ScriptedModel([both, [call("note", plan={"a": None, "b": [2]})], text("done")])
@@ -115,7 +119,7 @@ async def test_facts_that_are_no_json_object_break_the_contract_and_are_not_kept
     async def note(arguments: JsonObject, ctx: ToolContext) -> ToolOutput:
         return ToolOutput(data="noted", facts=facts)
 
-    tool = Tool(name="note", description="Note.", parameters=ANYTHING, effect="read", permission="allow", run=note)
+    tool = noting(note)
     async with open_session(MemoryJournal(), id="s") as session:
         [told] = await act(session, [tool], call("note"))
 
@@ -131,7 +135,7 @@ async def test_a_tool_that_changes_what_it_was_given_changes_no_fact() -> None:
         kept["list"].append(3)
         return ToolOutput(data=ctx.facts, facts={"list": [1]} if not ctx.facts else None)
 
-    tool = Tool(name="note", description="Note.", parameters=ANYTHING, effect="read", permission="allow", run=note)
+    tool = noting(note)
     async with open_session(MemoryJournal(), id="s") as session:
         await act(session, [tool], call("note"), call("note", again=True))
 

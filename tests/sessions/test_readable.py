@@ -161,21 +161,6 @@ async def test_why_there_is_nothing_to_resume_is_told_apart(journal: Journal) ->
 
 
 @pytest.mark.row("ST07")
-@pytest.mark.parametrize("name", [5, b"x", None, "", "\n", True])
-async def test_a_name_that_is_no_text_is_refused_with_a_sentence(journal: Journal, name: Any) -> None:
-    async with open_session(journal, id="s") as session:
-        await Agent(ScriptedModel([text("Hello.")])).run("Greet", session=session)
-        with pytest.raises(ConfigurationError):
-            await session.mark(name)
-        if name is not None:  # an id that is left out is made
-            with pytest.raises(ConfigurationError):
-                await session.fork(id=name)
-            with pytest.raises(ConfigurationError):
-                async with open_session(journal, id=name):
-                    pass
-
-
-@pytest.mark.row("ST07")
 @pytest.mark.parametrize("first", ["\u202e", "\x00", "\u200b \u2028", " " * 1000 + "late"])
 async def test_a_session_whose_first_task_shows_no_word_is_readable_after_the_next_one(
     journal: Journal, first: str

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from session_tools import Bank, payer, stored_session, waiting_session
 
@@ -116,6 +116,7 @@ _json = st.recursive(
 
 
 @pytest.mark.row("Q11")
+@settings(max_examples=30)
 @given(
     inbox=st.dictionaries(st.text(min_size=1, max_size=9), st.dictionaries(st.text(max_size=5), _json, max_size=3), max_size=3),
     blobs=st.lists(st.binary(max_size=64), max_size=3),
@@ -249,7 +250,7 @@ def test_stored_results_are_redacted_and_named_anew_only_where_they_hold_a_secre
 
 
 def test_a_large_stored_result_is_read_back_whole() -> None:
-    large = bytes(range(256)) * 20_000
+    large = bytes(range(256)) * 5_000
     blobs = {hashlib.sha256(large).hexdigest(): large}
     event = MessageAdded(message=user_message("go"), session_id="s", seq=1)
 

@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from session_tools import Bank, Dying, payer, waiting_session
+from session_tools import Bank, Dead, payer, waiting_session
 
 from invariants import check_session
 from treadle import (
@@ -36,21 +36,6 @@ from treadle.testing import FaultyJournal, Gate, ScriptedModel, call, text
 from treadle.tools import JsonObject
 
 pytestmark = pytest.mark.parametrize("journal", ["memory", "sqlite", "postgres"], indirect=True)
-
-
-class Dead(Dying):
-    """The same, of which nothing at all is stored from then on."""
-
-    is_dead = False
-
-    async def append(self, session_id: str, events: Sequence[AnyEvent], *, state: str, durable: bool) -> None:
-        if self.is_dead:
-            raise JournalError("gone")
-        try:
-            await super().append(session_id, events, state=state, durable=durable)
-        except JournalError:
-            self.is_dead = True
-            raise
 
 
 async def break_off(journal: Journal, bank: Bank) -> None:

@@ -4,7 +4,17 @@ from typing import Any
 
 import pytest
 
-from treadle import Agent, Budget, ConfigurationError, Guards, Tool, ToolOutput, resolve_model, tool
+from treadle import (
+    Agent,
+    Budget,
+    ConfigurationError,
+    Guards,
+    Tool,
+    ToolOutput,
+    file_tools,
+    resolve_model,
+    tool,
+)
 from treadle.errors import ToolDefinitionError, UnknownModel
 from treadle.testing import ScriptedModel, call, text
 from treadle.tools import Subject
@@ -177,3 +187,30 @@ def test_a_typed_tool_says_what_its_arguments_name():
         return path
 
     assert look.subjects is named
+
+
+# --- values of a wrong kind; tests/face gives them to every public name
+
+HERE = "http://127.0.0.1:1/v1"
+
+
+def model(dialect: str = "openai-chat", **options: Any) -> Any:
+    return resolve_model(f"{dialect}:m", **{"base_url": HERE, "api_key": "k", **options})
+
+
+@pytest.mark.row("H21")
+@pytest.mark.parametrize("value", [5, b"x", object()], ids=lambda value: type(value).__name__)
+@pytest.mark.parametrize("option", ["base_url", "api_key", "headers", "options"])
+@pytest.mark.parametrize(
+    "dialect", ["openai-chat", "anthropic", "gemini", "openai", "azure", "bedrock", "vertex", "cohere"]
+)
+def test_every_dialect_refuses_an_option_of_a_wrong_kind_by_its_name(dialect: str, option: str, value: Any) -> None:
+    with pytest.raises(ConfigurationError, match=option):
+        model(dialect, **{option: value})
+
+
+@pytest.mark.row("H21")
+@pytest.mark.parametrize("folder", ["\ud800", "a\0b", None, [], {}])
+def test_the_root_of_file_tools_is_a_path(folder: Any) -> None:
+    with pytest.raises(ConfigurationError, match="root of the file tools"):
+        file_tools(folder)

@@ -1,9 +1,10 @@
 """Parts: a large value is checked part by part, and what comes of it is what the whole would say."""
 
+import os
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from treadle.validation import Schema
@@ -39,6 +40,7 @@ def is_valid(schema: Any, value: Any) -> bool:
 
 @pytest.mark.row("N10")
 @pytest.mark.parametrize("schema", SCHEMAS, ids=range(len(SCHEMAS)))
+@settings(max_examples=100 if os.environ.get("TREADLE_SOAK") == "1" else 30)
 @given(value=VALUES, size=st.integers(1, 6))
 def test_a_value_fits_exactly_where_each_of_its_parts_fits(schema, value, size):
     parts = list(divided(schema, value, size=size))
