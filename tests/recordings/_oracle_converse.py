@@ -1,6 +1,7 @@
 """Bedrock Converse, read without any code of its adapter: put together from events, or read whole."""
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,7 +11,7 @@ from _replay import Call, Outcome, Stretch
 from treadle.mock.dialects.bedrock import converse_events
 from treadle.tools import JsonObject
 
-__all__ = ["ORACLE", "answer_of", "stretch"]
+__all__ = ["ORACLE", "answer_of", "apart", "stretch"]
 
 
 def answer_of(one: Bodied) -> JsonObject:
@@ -84,7 +85,7 @@ class Oracle:
         return calls_in(json.loads(body)["output"]["message"]["content"])
 
     def text(self, body: str) -> str:
-        return "".join(map(words_of, json.loads(body)["output"]["message"]["content"]))
+        return "".join(map(words_of, apart(json.loads(body)["output"]["message"]["content"])))
 
     def told(self, request: Any) -> list[Call]:
         spoken = [message["content"] for message in request["messages"] if message["role"] == "assistant"]
@@ -107,6 +108,19 @@ class Oracle:
 
 
 ORACLE = Oracle()
+
+
+def apart(content: list[JsonObject]) -> list[JsonObject]:
+    """Return the blocks of an answer; thinking that stands in front of a text becomes a block of its own."""
+    match content:
+        case [{"text": text}, *others] if found := _THOUGHT.fullmatch(text):
+            thought, words = found.groups()
+            blocks = [{"reasoningContent": {"reasoningText": {"text": thought}}}, {"text": words}]
+            return [*blocks[: 1 + bool(words)], *others]
+    return content
+
+
+_THOUGHT = re.compile(r"\s*<thinking>\s*(.*?)\s*</thinking>\s*(.*)", re.DOTALL)
 
 
 def calls_in(content: list[JsonObject]) -> list[Call]:

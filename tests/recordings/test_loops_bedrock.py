@@ -9,7 +9,7 @@ import pytest
 from _dialects import Bodied, Conversation, exchanges, loops, text_of
 from _oracle_anthropic import ORACLE as CLAUDE
 from _oracle_anthropic import events_of, message_of
-from _oracle_converse import answer_of, stretch
+from _oracle_converse import answer_of, apart, stretch
 from _replay import Stretch, play
 from test_loops_anthropic import assert_same
 
@@ -122,7 +122,7 @@ async def test_each_recorded_answer_of_claude_is_what_an_independent_reader_make
 def assert_converse(parts: list[ModelPart], answer: JsonObject) -> None:
     end = parts[-1]
     assert isinstance(end, ModelEnd)
-    content = [shown for block in answer["output"]["message"]["content"] if (shown := without_defaults(block))]
+    content = [shown for block in apart(answer["output"]["message"]["content"]) if (shown := without_defaults(block))]
     assert list(map(as_block, end.parts)) == content
     finishes = {"tool_use": Finish.CALLS, "end_turn": Finish.STOP, "max_tokens": Finish.LENGTH}
     assert end.finish is finishes[answer["stopReason"]]
