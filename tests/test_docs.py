@@ -22,7 +22,7 @@ from treadle.budgets import Budget
 from treadle.context import compilers
 from treadle.events import AnyEvent
 from treadle.mock.script import Cut, CutBy
-from treadle.providers.http.answer import Timeouts
+from treadle.providers.http.endpoint import Timeouts
 from treadle.providers.vendors import VENDORS, Vendor
 from treadle.stops import StopReason, exit_code
 from treadle.tools import CallStatus, Effect

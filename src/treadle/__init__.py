@@ -88,7 +88,7 @@ if TYPE_CHECKING:
     from treadle.ports import OpenToolset as OpenToolset
     from treadle.ports import Toolset as Toolset
     from treadle.ports import ToolsetContext as ToolsetContext
-    from treadle.providers.http.answer import Timeouts as Timeouts
+    from treadle.providers.http.endpoint import Timeouts as Timeouts
     from treadle.providers.recorded import RecordingModel as RecordingModel
     from treadle.providers.recorded import ReplayModel as ReplayModel
     from treadle.redaction import Redactor as Redactor
@@ -122,8 +122,8 @@ if TYPE_CHECKING:
     from treadle.stops import EXIT_USAGE as EXIT_USAGE
     from treadle.stops import StopReason as StopReason
     from treadle.stops import exit_code as exit_code
+    from treadle.tooling.callables import FunctionTool as FunctionTool
     from treadle.tooling.decorators import tool as tool
-    from treadle.tooling.functions import FunctionTool as FunctionTool
     from treadle.tools import Answer as Answer
     from treadle.tools import CheckedCall as CheckedCall
     from treadle.tools import Command as Command
@@ -215,7 +215,7 @@ _HOMES = {
     "Explanation": "sessions.explain",
     "Filtered": "toolsets.wrappers",
     "FolderInstructions": "toolsets.guidance",
-    "FunctionTool": "tooling.functions",
+    "FunctionTool": "tooling.callables",
     "Goal": "agents.goals",
     "GoalResult": "agents.goals",
     "GoalWork": "agents.goals",
@@ -297,7 +297,7 @@ _HOMES = {
     "Summarize": "context.compaction",
     "Suspended": "state",
     "Tiers": "context.compaction",
-    "Timeouts": "providers.http.answer",
+    "Timeouts": "providers.http.endpoint",
     "Tool": "tools",
     "ToolCall": "messages",
     "ToolContext": "tools",

@@ -110,7 +110,7 @@ class Message(msgspec.Struct, Documented, frozen=True, kw_only=True, weakref=Tru
 
     @property
     def text(self) -> str:
-        return "".join(part.text for part in self.parts if isinstance(part, Text))
+        return "".join([part.text for part in self.parts if isinstance(part, Text)])
 
     @property
     def calls(self) -> tuple[ToolCall, ...]:

@@ -156,6 +156,6 @@ def _of_function(function: Callable[..., Any]) -> tuple[Parameter, ...]:
 
 def _names_of(_value: Any) -> dict[str, Any]:
     """Return names that a module imports for its types only."""
-    from treadle.providers.http.answer import Timeouts
+    from treadle.providers.http.endpoint import Timeouts
 
     return {"Timeouts": Timeouts}

@@ -26,8 +26,8 @@ from treadle.errors import (
 )
 from treadle.messages import user_message
 from treadle.ports import ModelRequest
-from treadle.providers.http.answer import Endpoint, Timeouts
 from treadle.providers.http.client import HttpClient
+from treadle.providers.http.endpoint import Endpoint, Timeouts
 from treadle.providers.http.failures import ModelRefused, event_failure, read_failure, retry_after_seconds
 from treadle.providers.openai_chat import OpenAIChat
 
@@ -111,7 +111,7 @@ async def test_a_body_of_many_megabytes_is_sent_whole():
 
 LOOPS = """
     import asyncio, sys, threading
-    from treadle.providers.http.answer import Endpoint, Timeouts
+    from treadle.providers.http.endpoint import Endpoint, Timeouts
     from treadle.providers.http.client import shared_client
 
     async def main():
@@ -170,7 +170,7 @@ async def test_a_loop_that_was_closed_carelessly_does_not_hurt_the_next():
 async def test_a_proxy_of_the_environment_is_used():
     script = """
         import asyncio, sys
-        from treadle.providers.http.answer import Endpoint, Timeouts
+        from treadle.providers.http.endpoint import Endpoint, Timeouts
         from treadle.providers.http.client import shared_client
 
         async def main():
@@ -190,7 +190,7 @@ async def test_a_proxy_of_the_environment_is_used():
 ASK = """
     import asyncio, sys
     from treadle.errors import TreadleError
-    from treadle.providers.http.answer import Endpoint, Timeouts
+    from treadle.providers.http.endpoint import Endpoint, Timeouts
     from treadle.providers.http.client import shared_client
 
     async def main():

@@ -13,7 +13,7 @@ from treadle.hooks import hooks_of
 from treadle.messages import Message
 from treadle.ports import Hook, Interceptor, Toolset, is_toolset
 from treadle.resolve import check_model_name
-from treadle.tooling.functions import MethodTool
+from treadle.tooling.callables import MethodTool
 from treadle.tooling.toolbox import Toolbox
 from treadle.tools import Tool
 

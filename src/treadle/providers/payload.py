@@ -214,8 +214,12 @@ def text_or_nothing(value: Any) -> str:
 
 def count(counts: Any, *names: str) -> int:
     """Return the largest of the numbers of tokens under these names; 0 where the server gives none, or nonsense."""
-    found = [counts.get(name) for name in names] if isinstance(counts, dict) else []
-    return max((_number(value) or 0 for value in found), default=0)
+    largest = 0
+    if isinstance(counts, dict):
+        for name in names:
+            if (value := counts.get(name)) is not None:
+                largest = max(largest, _number(value) or 0)
+    return largest
 
 
 def cached_count(counts: Any, details: Any = None) -> int:
@@ -1326,6 +1330,7 @@ _TAGS = {
     "◁think▷": "◁/think▷",  # Kimi-VL
     "<|START_THINKING|>": "<|END_THINKING|>",  # Command A: docs.cohere.com
 }
+_FIRST = tuple({opening[0] for opening in _TAGS})
 _MISSING = {"</think>": "<think>", "◁/think▷": "◁think▷"}
 """Closing tags whose opening one some templates put into the prompt, so that no server sends it: DeepSeek-R1, QwQ."""
 _QUOTES = "`'\""
@@ -1422,6 +1427,8 @@ class _Split:
     def _before(self) -> list[ModelPart]:
         """Look for an opening tag, where only blanks stood before."""
         text = self._held.lstrip()
+        if text and not text.startswith(_FIRST):
+            return self.finish()
         for opening, closing in _TAGS.items():
             if text.startswith(opening):
                 self._held, self._closing, self._has_thought = text[len(opening) :], closing, True

@@ -17,7 +17,7 @@ from treadle.providers.vendors import LOCAL_SERVERS, VENDORS, Vendor
 from treadle.resolve.journals import SystemClock
 
 if TYPE_CHECKING:
-    from treadle.providers.http.answer import Timeouts
+    from treadle.providers.http.endpoint import Timeouts
     from treadle.providers.payload import ThinkingTags
 
 __all__ = [

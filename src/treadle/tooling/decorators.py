@@ -11,9 +11,10 @@ import msgspec
 
 from treadle.errors import InvalidArguments, ToolDefinitionError
 from treadle.redaction import redacted_logger
-from treadle.tooling.functions import FunctionTool, MethodTool, is_method, name_of, written
+from treadle.tooling.callables import FunctionTool, MethodTool, is_method, name_of, written
 from treadle.tooling.toolbox import violation_text
 from treadle.tools import Command, Effect, JsonObject, Permission, Review, Risk, Subject, Tool, ToolContext, ToolExample
+from treadle.tools.tool import Run
 
 if TYPE_CHECKING:
     from treadle.tooling.functions import FunctionSchema
@@ -251,7 +252,8 @@ def _made(function: Function, frame: FrameType | None, name: str | None, options
 
 def _tool_of(
     function: Function, localns: Mapping[str, Any], name: str | None, options: _Options
-) -> "tuple[FunctionTool[..., Any], FunctionSchema]":
+) -> tuple[FunctionTool[..., Any], Callable[[Function], Run]]:
+    """Return the tool, and what runs a function of the same signature."""
     # Pydantic is loaded with the first typed tool: `import treadle` must stay cheap (design section 8).
     from treadle.tooling.functions import describe, run_of  # noqa: PLC0415 - as said above
 
@@ -273,7 +275,7 @@ def _tool_of(
     _refuse_wrong_options(made)
     _check_contract(made)
     _report_missing_documentation(made, schema)
-    return made, schema
+    return made, functools.partial(run_of, schema=schema)
 
 
 def _report_missing_documentation(made: Tool, schema: "FunctionSchema") -> None:

@@ -14,8 +14,9 @@ from treadle.messages import Message, Usage
 from treadle.ports import ModelEnd, ModelPart, ModelRequest, Pricing, TextCalls
 from treadle.providers.anthropic.request import AnthropicRequests
 from treadle.providers.anthropic.response import AnthropicResponse, InvokedResponse
-from treadle.providers.http.answer import Answer, Timeouts
+from treadle.providers.http.answer import Answer
 from treadle.providers.http.client import Door
+from treadle.providers.http.endpoint import Timeouts
 from treadle.providers.http.model import DialectModel
 from treadle.providers.http.reading import read_response
 from treadle.providers.http.server import DEFAULT_TIMEOUTS, Key, Server, model_name

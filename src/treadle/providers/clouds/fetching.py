@@ -12,8 +12,8 @@ import msgspec
 
 from treadle.concurrency import watch
 from treadle.errors import ConfigurationError, MissingCredential, ModelError, ModelRejected, ModelUnavailable, shown
-from treadle.providers.http.answer import check_header
 from treadle.providers.http.client import Door, Outgoing, Proof
+from treadle.providers.http.endpoint import check_header
 
 __all__ = [
     "FETCH_SECONDS",

@@ -8,7 +8,8 @@ from treadle.fields import checked
 from treadle.ports import ModelRequest, Pricing, TextCalls
 from treadle.providers.cohere.request import CohereRequests
 from treadle.providers.cohere.response import CohereResponse
-from treadle.providers.http.answer import Answer, Timeouts, with_version
+from treadle.providers.http.answer import Answer
+from treadle.providers.http.endpoint import Timeouts, with_version
 from treadle.providers.http.model import DialectModel
 from treadle.providers.http.reading import Response
 from treadle.providers.http.server import DEFAULT_TIMEOUTS, Key, Server, model_name

@@ -9,7 +9,7 @@ import msgspec
 from treadle.errors import ConfigurationError, shown
 from treadle.messages import Media, Message, Opaque, Part, Result, Text, Thinking, ToolCall
 from treadle.ports import ModelFacts, ModelRequest, ToolSpec
-from treadle.providers.http.answer import with_version
+from treadle.providers.http.endpoint import with_version
 from treadle.providers.http.listings import Listing, Page, number, objects
 from treadle.providers.payload import (
     EncodedMessages,

@@ -8,8 +8,9 @@ from treadle.fields import checked
 from treadle.ports import ModelRequest, Pricing, TextCalls
 from treadle.providers.gemini.request import GeminiRequests
 from treadle.providers.gemini.response import GeminiResponse
-from treadle.providers.http.answer import Answer, Timeouts, with_version
+from treadle.providers.http.answer import Answer
 from treadle.providers.http.client import Door
+from treadle.providers.http.endpoint import Timeouts, with_version
 from treadle.providers.http.model import DialectModel
 from treadle.providers.http.reading import Response
 from treadle.providers.http.server import DEFAULT_TIMEOUTS, Key, Server, model_name

@@ -24,7 +24,8 @@ from yarl import URL
 
 from treadle.concurrency import bury, watch
 from treadle.errors import ConfigurationError, ModelRejected, ModelResponseInvalid, ModelUnavailable, shown
-from treadle.providers.http.answer import ACCEPTED, Answer, Endpoint, Timeouts, in_words, no_first_byte
+from treadle.providers.http.answer import ACCEPTED, Answer, in_words, no_first_byte
+from treadle.providers.http.endpoint import Endpoint, Timeouts
 
 __all__ = [
     "MAX_RESPONSE_BYTES",

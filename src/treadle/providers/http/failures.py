@@ -17,7 +17,8 @@ from treadle.ports import ModelEnd
 from treadle.providers.payload import to_json
 
 if TYPE_CHECKING:
-    from treadle.providers.http.answer import Answer, Endpoint
+    from treadle.providers.http.answer import Answer
+    from treadle.providers.http.endpoint import Endpoint
 
 __all__ = [
     "BREAKS",

@@ -9,8 +9,8 @@ from yarl import URL
 
 from treadle.errors import ModelResponseInvalid
 from treadle.ports import ModelFacts
-from treadle.providers.http.answer import Endpoint, Timeouts, secrets_of
 from treadle.providers.http.client import shared_client
+from treadle.providers.http.endpoint import Endpoint, Timeouts, secrets_of
 from treadle.providers.http.failures import not_the_protocol, read_failure
 
 __all__ = ["Listing", "Page", "fetch_models", "number", "objects"]

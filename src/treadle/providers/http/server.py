@@ -6,8 +6,9 @@ from contextlib import closing
 import msgspec
 
 from treadle.errors import ConfigurationError, check_kind
-from treadle.providers.http.answer import Answer, Endpoint, Timeouts, secrets_of
+from treadle.providers.http.answer import Answer
 from treadle.providers.http.client import Credentials, Door, Outgoing, shared_client
+from treadle.providers.http.endpoint import Endpoint, Timeouts, secrets_of
 from treadle.providers.http.failures import read_failure
 
 __all__ = ["DEFAULT_TIMEOUTS", "Key", "Server", "model_name"]

@@ -8,8 +8,9 @@ from typing import Any
 from treadle.errors import ModelRejected
 from treadle.fields import checked
 from treadle.ports import ModelRequest, Pricing, TextCalls
-from treadle.providers.http.answer import Answer, Timeouts
+from treadle.providers.http.answer import Answer
 from treadle.providers.http.client import Door
+from treadle.providers.http.endpoint import Timeouts
 from treadle.providers.http.model import DialectModel
 from treadle.providers.http.reading import Response
 from treadle.providers.http.server import DEFAULT_TIMEOUTS, Key, Server, model_name

@@ -187,6 +187,8 @@ class Calls:
     def has_strays(self) -> bool:
         """Whether nobody can say of some fragment to which call it belongs."""
         slots = [self._slots[position] for position in sorted(self._slots)]
+        if not slots:
+            return self._has_lost
         if self._has_lost or any(slot.says_something and not slot.name for slot in slots):
             return True
         streamed = [slot for slot in slots if slot.is_streamed]
@@ -414,6 +416,7 @@ class ChatResponse(Response):
         self._calls = Calls()
         self._finish = Finish.UNKNOWN
         self._finish_reason: str | None = None
+        self._counts: Any = None
 
     def add(self, data: bytes) -> list[ModelPart]:
         """Take one event of a stream.
@@ -471,7 +474,9 @@ class ChatResponse(Response):
         if chunk.error:
             raise AnswerError(chunk.error)
         if chunk.usage is not None:
-            self.counted = _usage(chunk.usage) or self.counted
+            if chunk.usage != self._counts:  # some servers count in every piece
+                self._counts = chunk.usage
+                self.counted = _usage(chunk.usage) or self.counted
             if self.is_whole and not chunk.choices:  # the vendor's last word before [DONE]
                 self.may_go_on = False
         if chunk.id and not self.id:
@@ -600,7 +605,7 @@ def _usage(value: Any) -> Usage | None:
     """Return the tokens, or None where the server counts nothing: no request has an empty prompt."""
     if not isinstance(value, dict):
         return None
-    prompt, completion, total = (count(value, f"{name}_tokens") for name in ("prompt", "completion", "total"))
+    prompt, completion, total = [count(value, f"{name}_tokens") for name in ("prompt", "completion", "total")]
     if not prompt and not completion:
         return None
     details = value.get("prompt_tokens_details")
