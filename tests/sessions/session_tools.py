@@ -9,10 +9,21 @@ from treadle import Agent, JournalError, Session, Tool, ToolContext, ask
 from treadle.events import AnyEvent, ToolFinished
 from treadle.ports import Journal
 from treadle.resolve import open_session
-from treadle.testing import FaultyJournal, ScriptedModel, call, text
+from treadle.testing import FaultyJournal, Gate, ScriptedModel, call, text
 from treadle.tools import JsonObject
 
-__all__ = ["EMPTY", "Bank", "Dead", "Dying", "look_tool", "pay_tool", "payer", "stored_session", "waiting_session"]
+__all__ = [
+    "EMPTY",
+    "Bank",
+    "Dead",
+    "Dying",
+    "held_tool",
+    "look_tool",
+    "pay_tool",
+    "payer",
+    "stored_session",
+    "waiting_session",
+]
 
 EMPTY: JsonObject = {"type": "object", "properties": {}}
 _AMOUNT: JsonObject = {
@@ -36,6 +47,19 @@ def pay_tool(paid: list[tuple[int, str]], *, permission: str | None = "allow") -
         return "paid"
 
     return Tool(name="pay", description="Pay.", parameters=_AMOUNT, effect="unsafe", permission=permission, run=run)
+
+
+def held_tool(name: str = "pay", effect: Any = "unsafe") -> tuple[Tool, Gate, Gate]:
+    """Return a tool that opens the first gate when it begins, and ends once the second one is open."""
+    begun, release = Gate(), Gate()
+
+    async def run(arguments: JsonObject, ctx: ToolContext) -> str:
+        begun.open()
+        await release.wait()
+        return "paid"
+
+    tool = Tool(name=name, description="Pay.", parameters=EMPTY, effect=effect, permission="allow", run=run)
+    return tool, begun, release
 
 
 def payer(model: ScriptedModel, paid: list[tuple[int, str]] | None = None, **words: Any) -> Agent:

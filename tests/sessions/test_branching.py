@@ -255,13 +255,16 @@ async def test_a_rewind_behind_a_call_that_waits_answers_it_first(journal: Journ
     assert said(model) == ["Pay 7", "Hurry up"]
 
 
+EARLY = ToolStarted(
+    call_id="e1", tool="look", effect=Effect.READ, early=True, call=ToolCall(id="e1", name="look", arguments="{}")
+)
+
+
 @pytest.mark.unchecked("it records a start by hand, without a run and its decision")
 async def test_a_read_that_started_early_before_a_crash_hinders_no_mark_after_a_rewind(journal: Journal) -> None:
     await stored_session(journal)
     async with open_session(journal, id="s") as session:
-        early = ToolCall(id="e1", name="look", arguments="{}")
-        started = ToolStarted(call_id="e1", tool="look", effect=Effect.READ, early=True, call=early)
-        await session.ledger.record(started)
+        await session.ledger.record(EARLY)
         with pytest.raises(NoSuchPoint, match="without a result"):
             await session.mark("here")
         await session.rewind(2, tell_model=False)
@@ -275,9 +278,7 @@ async def test_a_read_that_started_early_before_a_crash_hinders_no_mark_after_a_
 async def test_no_fork_mark_or_copy_shares_an_early_call_of_a_response_that_broke_off(journal: Journal) -> None:
     await stored_session(journal)
     async with open_session(journal, id="s") as session:
-        early = ToolCall(id="e1", name="look", arguments="{}")
-        started = ToolStarted(call_id="e1", tool="look", effect=Effect.READ, early=True, call=early)
-        await session.ledger.record(started, ModelDiscarded(calls=("e1",)))
+        await session.ledger.record(EARLY, ModelDiscarded(calls=("e1",)))
 
         with pytest.raises(NoSuchPoint, match="has no result yet"):
             await session.fork(id="s2")

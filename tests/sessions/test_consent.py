@@ -224,7 +224,7 @@ async def test_an_answer_that_could_not_be_read_back_is_refused(journal: Journal
 
 
 @pytest.mark.row("ST11", "ST02", "KF1")
-@pytest.mark.parametrize("ahead", [0.0, 60.0, 3600.0, 366 * DAY, -60.0, -3600.0, -366 * DAY])
+@pytest.mark.parametrize("ahead", [0.0, 366 * DAY, -366 * DAY])
 async def test_the_servers_clock_says_when_an_answer_was_given_whatever_the_persons_machine_says(
     postgres_url: str, ahead: float
 ) -> None:
@@ -361,40 +361,21 @@ class Elsewhere(MemoryJournal):
 
 
 @pytest.mark.parametrize("ahead", [3600.0, -3600.0])
-async def test_a_request_for_consent_and_its_answer_are_timed_by_the_stores_clock(ahead: float) -> None:
+@pytest.mark.parametrize("approver", [None, lambda approval: "allow"], ids=["a person", "an approver"])
+async def test_a_request_for_consent_and_its_answer_are_timed_by_the_stores_clock(approver: Any, ahead: float) -> None:
     clock = FakeClock()
-    journal = Elsewhere(clock, ahead)
-    agent = Agent(
-        ScriptedModel([call("act"), text("Done.")]),
-        tools=[act(Recorder(), permission=None)],
-        policy=ask("act"),
-        approval_seconds=LASTS,
-    )
-    async with open_session(journal, id="s", clock=clock) as session:
-        [approval] = (await agent.run("go", session=session)).approvals
-        await session.answer(approval.id, "allow")
-        done = await agent.resume(session)
-        [answered] = [one for one in await session.events() if isinstance(one, ApprovalAnswered)]
-
-    assert approval.expires_at == clock.now() + ahead + LASTS
-    assert answered.given_at == clock.now() + ahead
-    assert done.completed
-
-
-@pytest.mark.parametrize("ahead", [3600.0, -3600.0])
-async def test_an_approvers_answer_is_timed_by_the_stores_clock(ahead: float) -> None:
-    clock = FakeClock()
-    agent = Agent(
-        ScriptedModel([call("act"), text("Done.")]),
-        tools=[act(Recorder(), permission=None)],
-        policy=ask("act"),
-        approver=lambda approval: "allow",
-    )
+    model, tools = ScriptedModel([call("act"), text("Done.")]), [act(Recorder(), permission=None)]
+    agent = Agent(model, tools=tools, policy=ask("act"), approver=approver, approval_seconds=LASTS)
     async with open_session(Elsewhere(clock, ahead), id="s", clock=clock) as session:
         done = await agent.run("go", session=session)
-        [answered] = [one for one in await session.events() if isinstance(one, ApprovalAnswered)]
+        if approver is None:
+            await session.answer(done.approvals[0].id, "allow")
+            done = await agent.resume(session)
+        events = await session.events()
 
-    assert (done.completed, answered.given_at) == (True, clock.now() + ahead)
+    assert [one.expires_at for one in events if isinstance(one, ApprovalRequested)] == [clock.now() + ahead + LASTS]
+    assert [one.given_at for one in events if isinstance(one, ApprovalAnswered)] == [clock.now() + ahead]
+    assert done.completed
 
 
 @pytest.mark.parametrize("ahead", [3600.0, -3600.0])

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from session_tools import Bank, Dying, waiting_session
+from session_tools import Bank, Dying, held_tool, waiting_session
 
 from invariants import check_session
 from treadle import (
@@ -20,8 +20,6 @@ from treadle import (
     NotDone,
     SessionHeld,
     StopReason,
-    Tool,
-    ToolContext,
     Unknown,
     UnknownDoubt,
     ask,
@@ -35,7 +33,7 @@ from treadle.journals.memory import MemoryJournal
 from treadle.journals.sqlite import SqliteJournal
 from treadle.ports import Journal
 from treadle.state.calls import resolution_message
-from treadle.testing import Gate, ScriptedModel, call, text
+from treadle.testing import ScriptedModel, call, text
 from treadle.tools import JsonObject
 
 
@@ -191,14 +189,7 @@ async def test_what_resolves_nothing_is_refused_and_nothing_is_written(
 
 
 async def test_a_call_that_is_under_way_is_in_no_doubt_and_cannot_be_resolved(journal: Journal) -> None:
-    entered, gate = Gate(), Gate()
-
-    async def run(arguments: JsonObject, ctx: ToolContext) -> str:
-        entered.open()
-        await gate.wait()
-        return "paid"
-
-    tool = Tool(name="pay", description="Pay.", parameters={}, effect="unsafe", permission="allow", run=run)
+    tool, entered, gate = held_tool()
     async with open_session(journal, id="s") as session:
         agent = Agent(ScriptedModel([call("pay", id="p"), text("Paid.")]), tools=[tool])
         running = asyncio.create_task(agent.run("go", session=session))
@@ -276,14 +267,7 @@ async def test_what_another_process_carries_out_is_in_no_doubt_until_that_proces
     tmp_path: Path, postgres_url: str
 ) -> None:
     for place in (tmp_path / "journal.db", postgres_url):
-        entered, gate = Gate(), Gate()
-
-        async def run(arguments: JsonObject, ctx: ToolContext, entered: Gate = entered, gate: Gate = gate) -> str:
-            entered.open()
-            await gate.wait()
-            return "paid"
-
-        tool = Tool(name="pay", description="Pay.", parameters={}, effect="unsafe", permission="allow", run=run)
+        tool, entered, gate = held_tool()
         async with open_journal(place) as journal, open_journal(place) as other:
             async with open_session(Dying(journal), id="s", on_store_failure="stop") as session:
                 agent = Agent(ScriptedModel([call("pay", id="p"), text("Paid.")]), tools=[tool])
@@ -423,21 +407,14 @@ class _Ending(MemoryJournal):
 @pytest.mark.row("ST10")
 @pytest.mark.parametrize("how", ["session", "journal"])
 async def test_a_call_whose_run_ends_while_somebody_looks_is_in_no_doubt(how: str) -> None:
-    journal, begun, release = _Ending(), asyncio.Event(), asyncio.Event()
-
-    async def pay(arguments: JsonObject, ctx: ToolContext) -> str:
-        begun.set()
-        await release.wait()
-        return "paid"
-
-    tool = Tool(name="pay", description="Pay.", parameters={}, effect="unsafe", permission="allow", run=pay)
+    journal, (tool, begun, release) = _Ending(), held_tool()
     async with open_session(journal, id="s") as session:
         agent = Agent(ScriptedModel([call("pay"), text("Paid.")]), tools=[tool])
         running = asyncio.create_task(agent.run("go", session=session))
         await begun.wait()
 
         async def end() -> None:
-            release.set()
+            release.open()
             await running
 
         async with open_session(journal, id="s") as other:

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from treadle import Agent, Tool, ToolContext, allow, ask, check_sessions, open_journal, open_session
+from pipeline_tools import Recorder, act
+from treadle import Agent, allow, ask, check_sessions, open_journal, open_session
 from treadle.events import ToolSuspended
 from treadle.journals.memory import MemoryJournal
 from treadle.ports import Journal
 from treadle.resolve.archives import expire_sessions
 from treadle.testing import FakeClock, ScriptedModel, call, text
-from treadle.tools import JsonObject
 
 
 async def family(journal: Journal) -> None:
@@ -71,7 +71,9 @@ from treadle.journals.postgres import PostgresJournal
 from treadle.journals.sqlite import SqliteJournal
 
 left = int(sys.argv[2])
-base = PostgresJournal if sys.argv[1].startswith("postgresql:") else SqliteJournal
+is_postgres = sys.argv[1].startswith("postgresql:")
+base = PostgresJournal if is_postgres else SqliteJournal
+options = {"lease_seconds": 1.0} if is_postgres else {}  # so long the dead process holds its session
 
 class Dying(base):
     async def purge(self, *args, **words):
@@ -82,7 +84,7 @@ class Dying(base):
             os.kill(os.getpid(), signal.SIGKILL)
 
 async def main():
-    async with open_session(Dying(sys.argv[1]), id="top") as session:
+    async with open_session(Dying(sys.argv[1], **options), id="top") as session:
         await session.delete(purge=True)
 
 asyncio.run(main())
@@ -116,16 +118,11 @@ async def test_a_purge_that_a_crash_cuts_off_is_ended_by_the_next(
 NOW = 1e12
 
 
-def pay_tool() -> Tool:
-    async def run(arguments: JsonObject, ctx: ToolContext) -> str:
-        return "paid"
-
-    return Tool(name="pay", description="Pay.", parameters={"type": "object"}, effect="unsafe", run=run)
-
-
 def lead() -> Agent:
     """An agent whose agent's agent asks a person."""
-    last = Agent(ScriptedModel([call("pay"), text("Paid.")]), tools=[pay_tool()], policy=ask("pay"))
+    last = Agent(
+        ScriptedModel([call("pay"), text("Paid.")]), tools=[act(Recorder(), "pay", permission=None)], policy=ask("pay")
+    )
     middle = Agent(
         ScriptedModel([call("clerk", task="Pay"), text("Done.")]),
         tools=[last.as_tool("clerk", "Pays.")],

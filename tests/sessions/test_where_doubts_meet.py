@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from session_tools import Bank, Dead, payer, waiting_session
+from session_tools import Bank, Dead, held_tool, payer, waiting_session
 
 from invariants import check_session
 from treadle import (
@@ -18,8 +18,6 @@ from treadle import (
     Run,
     SessionHeld,
     SessionNotActive,
-    Tool,
-    ToolContext,
     UnknownApproval,
     UnknownDoubt,
     allow,
@@ -32,8 +30,7 @@ from treadle.events import AnyEvent, ToolResolved
 from treadle.journals.memory import MemoryJournal
 from treadle.journals.store import waiting_approvals
 from treadle.ports import InboxMessage, Journal
-from treadle.testing import FaultyJournal, Gate, ScriptedModel, call, text
-from treadle.tools import JsonObject
+from treadle.testing import FaultyJournal, ScriptedModel, call, text
 
 pytestmark = pytest.mark.parametrize("journal", ["memory", "sqlite", "postgres"], indirect=True)
 
@@ -201,14 +198,7 @@ async def test_a_doubt_cannot_be_resolved_while_a_run_is_live_and_can_after_it(j
     await bank.break_off(journal)
     async with open_session(journal, id="s") as session:
         await bank.agent(text("Unknown.")).resume(session)
-    entered, gate = Gate(), Gate()
-
-    async def wait(arguments: JsonObject, ctx: ToolContext) -> str:
-        entered.open()
-        await gate.wait()
-        return "x"
-
-    look = Tool(name="look", description="Look.", parameters={}, effect="read", run=wait)
+    look, entered, gate = held_tool("look", "read")
     async with open_session(journal, id="s") as session, open_session(journal, id="s") as person:
         model = ScriptedModel([call("look"), text("Seen.")])
         running = asyncio.create_task(Agent(model, tools=[look]).run("Look", session=session))
