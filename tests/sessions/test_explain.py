@@ -13,14 +13,12 @@ from treadle import (
     Agent,
     Budget,
     Decision,
-    Done,
     Effect,
     Explanation,
     NotDone,
     Price,
     Tool,
     ToolContext,
-    Unknown,
     ask,
     open_session,
 )
@@ -136,21 +134,6 @@ async def test_a_limit_and_a_failure_are_said_with_their_figures(journal: Journa
     assert about.rerun.can_resume
     assert about.rerun.is_safe
     assert about.runs[0].cost is not None
-
-
-async def test_a_call_of_unknown_outcome_may_have_changed_something_and_is_not_certain(journal: Journal) -> None:
-    async def lost(arguments: JsonObject, ctx: ToolContext) -> str:
-        raise ConnectionResetError("reset")
-
-    tool = msgspec.structs.replace(pay_tool([]), run=lost)
-    async with open_session(journal, id="s") as session:
-        await Agent(ScriptedModel([call("pay", amount=1), text("?")]), tools=[look_tool(), tool]).run(
-            "go", session=session
-        )
-    about = await told(journal, "s")
-
-    assert [(one.tool, one.status, one.is_certain) for one in about.changed] == [("pay", "outcome_unknown", False)]
-    assert not about.rerun.is_safe
 
 
 def one_session() -> Sequence[AnyEvent]:
@@ -270,28 +253,6 @@ async def test_a_call_that_needs_a_sandbox_is_among_the_denials(journal: Journal
     assert [(one["rule"], one["reason"]) for one in result.report()["denials"]] == [("boxed", "It needs a box.")]
     assert [(one.decision, one.by) for one in about.approved] == [("sandbox", "rule boxed")]
     assert [one.status for one in about.failed] == ["denied"]
-
-
-@pytest.mark.row("ST10", "HF3")
-@pytest.mark.parametrize("is_told", [False, True])
-@pytest.mark.parametrize(
-    ("outcome", "changed"), [(Done({"n": 1}), [("p", True)]), (NotDone, []), (Unknown, [("p", False)])]
-)
-async def test_who_resolved_a_doubt_and_what_follows_is_explained(
-    journal: Journal, outcome: Any, changed: list[Any], is_told: bool
-) -> None:
-    bank = Bank()
-    await bank.break_off(journal)
-    async with open_session(journal, id="s") as session:
-        if is_told:
-            await bank.agent(text("Unknown.")).resume(session)
-        await session.resolve("p", outcome, by="ada", reason="On the list")
-        about = await session.explain()
-    [one] = about.resolved
-    assert (one.call_id, one.tool, one.by, one.reason) == ("p", "pay", "ada", "On the list")
-    assert one.at > 0
-    assert [(each.call_id, each.is_certain) for each in about.changed] == changed
-    assert about.rerun.is_safe == (not changed)
 
 
 async def test_why_a_session_is_suspended_is_explained() -> None:
@@ -531,11 +492,15 @@ def test_a_resolution_is_told_and_is_a_word_on_the_call() -> None:
 
 
 @pytest.mark.parametrize(
-    ("outcome", "changed"), [("done", [(True, "done")]), ("unknown", [(False, "unknown")]), ("not_done", [])]
+    ("outcome", "changed"),
+    [(None, [(False, "")]), ("done", [(True, "done")]), ("unknown", [(False, "unknown")]), ("not_done", [])],
 )
-def test_what_is_resolved_says_whether_something_was_changed(outcome: str, changed: Any) -> None:
-    about = explained(proposed(), began(), finished(CallStatus.OUTCOME_UNKNOWN), resolved(outcome))
+@pytest.mark.parametrize("is_told", [False, True])
+def test_what_is_resolved_says_whether_something_was_changed(outcome: Any, changed: Any, is_told: bool) -> None:
+    ended = [finished(CallStatus.OUTCOME_UNKNOWN)] if is_told else []
+    about = explained(proposed(), began(), *ended, *([] if outcome is None else [resolved(outcome)]))
     assert [(one.is_certain, one.resolution) for one in about.changed] == changed
+    assert about.rerun.is_safe == (not changed)
     again = explained(proposed(), began(), resolved("not_done"), began(), finished())
     assert [(one.is_certain, one.resolution) for one in again.changed] == [(True, "")]
 

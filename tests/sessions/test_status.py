@@ -188,7 +188,7 @@ async def test_of_two_processes_that_change_one_version_one_wins(tmp_path: Path)
 
 
 @pytest.mark.row("Q08")
-async def test_a_deleted_session_can_be_read_and_nothing_more(journal: Journal) -> None:
+async def test_a_deleted_session_can_be_read_and_its_id_stays_taken(journal: Journal) -> None:
     await stored_session(journal)
     async with open_session(journal, id="s") as session:
         lines = await session.export()
