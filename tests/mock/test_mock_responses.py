@@ -7,7 +7,7 @@ import aiohttp
 import pytest
 
 from treadle.messages import Usage
-from treadle.mock.dialects.openai_responses import Kept, Responses, check_responses_history, check_responses_request
+from treadle.mock.dialects.openai_responses import Kept, Responses, check_responses_history
 from treadle.mock.dialects.shared import check_strict_schema
 from treadle.testing import MockProvider, Refusal, Turn, call
 
@@ -39,6 +39,12 @@ RETURNED = {"type": "program_output", "id": "out_1", "call_id": "p", "result": "
 BY_PROGRAM = {"type": "program", "caller_id": "p"}
 NO_CALL = "No tool call found for function call output with call_id "
 ALONE = "was provided without its required following item"
+SEARCH = {
+    "type": "web_search_call",
+    "id": "ws_1",
+    "status": "completed",
+    "action": {"type": "search", "query": "q"},
+}
 INVALID = {
     "an object": (USER, "expected one of a string or array of objects, but got an object"),
     "no item": ([], "Invalid 'input': empty array"),
@@ -154,8 +160,13 @@ VALID = {
         told(caller=BY_PROGRAM),
         RETURNED,
     ],
-    "a server-side search": [USER, THOUGHT, {"type": "web_search_call", "id": "ws_1", "status": "completed"}, SAID],
-    "a shell call and its output": [USER, {"type": "shell_call", "call_id": "c", "action": {}}, RAN, SAID],
+    "a server-side search": [USER, THOUGHT, SEARCH, SAID],
+    "a shell call and its output": [
+        USER,
+        {"type": "shell_call", "call_id": "c", "action": {"commands": ["ls"]}},
+        RAN,
+        SAID,
+    ],
     "a custom call and its output": [
         USER,
         {"type": "custom_tool_call", "call_id": "c", "name": "x", "input": "y"},
@@ -164,34 +175,6 @@ VALID = {
     "an empty output": [USER, made(), told(output="")],
     "a call_id of 64 characters": [USER, made("x" * 64), told("x" * 64)],
 }
-
-
-@pytest.mark.row("Z01", "W04")
-@pytest.mark.parametrize("case", INVALID)
-def test_an_invalid_history_is_refused_in_the_vendors_words(case: str) -> None:
-    items, words = INVALID[case]
-
-    with pytest.raises(Refusal) as refused:
-        check_responses_history(items)
-
-    assert words in str(refused.value)
-    assert refused.value.status == 400
-    assert (refused.value.param or "").startswith("input")
-
-
-@pytest.mark.row("Z01", "W04")
-@pytest.mark.parametrize("case", VALID)
-def test_a_valid_history_is_taken_and_unchanged(case: str) -> None:
-    before = json.dumps(VALID[case])
-
-    check_responses_history(VALID[case])
-
-    assert json.dumps(VALID[case]) == before
-
-
-def test_the_tables_are_as_large_as_promised() -> None:
-    assert len(INVALID) >= 20
-    assert len(VALID) >= 8
 
 
 def test_broken_arguments_are_taken_by_a_lenient_server() -> None:
@@ -311,31 +294,22 @@ BAD_REQUESTS = {
 }
 
 
-@pytest.mark.row("V15", "D04", "Z01")
-@pytest.mark.parametrize("case", BAD_REQUESTS)
-def test_a_bad_request_is_refused_in_the_vendors_words(case: str) -> None:
-    body, words = BAD_REQUESTS[case]
-
-    with pytest.raises(Refusal) as refused:
-        check_responses_request(body)
-
-    assert words in str(refused.value)
-
-
-@pytest.mark.parametrize(
-    "choice", ["auto", "none", "required", {"type": "function", "name": "look"}, {"type": "web_search"}]
-)
-def test_a_good_request_is_taken(choice: Any) -> None:
-    body = {**OK, "tools": [LOOK, {"type": "web_search"}], "tool_choice": choice, "parallel_tool_calls": False}
-
-    assert check_responses_request(body) is body
-
-
-@pytest.mark.parametrize("text", [{}, {"format": {"type": "text"}}, {"format": {"type": "json_object"}}])
-def test_a_text_without_a_schema_is_taken(text: Any) -> None:
-    body = {**OK, "text": text}
-
-    assert check_responses_request(body) is body
+GOOD_REQUESTS = {
+    **{
+        f"a choice of {choice}": {
+            **OK,
+            "tools": [LOOK, {"type": "web_search"}],
+            "tool_choice": choice,
+            "parallel_tool_calls": False,
+        }
+        for choice in ("auto", "none", "required")
+    },
+    "a choice by name": {**OK, "tools": [LOOK], "tool_choice": {"type": "function", "name": "look"}},
+    "a choice of the server's tool": {**OK, "tools": [{"type": "web_search"}], "tool_choice": {"type": "web_search"}},
+    "a text without a format": {**OK, "text": {}},
+    "a plain text": {**OK, "text": {"format": {"type": "text"}}},
+    "a text of JSON": {**OK, "text": {"format": {"type": "json_object"}}},
+}
 
 
 STRICT_FAULTS = {

@@ -235,7 +235,7 @@ class _Choice(_Union):
 
 class _ToolConfig(_Object):
     tools: Annotated[list[_Tool], msgspec.Meta(min_length=1)]
-    tool_choice: _Choice | None = None
+    tool_choice: _Choice | _Unset = UNSET
 
 
 class _JsonSchema(msgspec.Struct):
@@ -330,13 +330,13 @@ def check_converse_request(body: Any) -> JsonObject:  # Any: JSON of strangers
     """
     request = read(body, _Request, _refusal)
     tools = request.tool_config.tools if request.tool_config is not UNSET else []
-    choice = request.tool_config.tool_choice if request.tool_config is not UNSET else None
+    choice = request.tool_config.tool_choice if request.tool_config is not UNSET else UNSET
     names = [tool.tool_spec.name for tool in tools if tool.tool_spec is not UNSET]
     if len(set(names)) < len(names):
         raise Refusal("The toolConfig.tools contains duplicate tool names: every name must be unique.")
-    if choice is not None and choice.tool is not UNSET and choice.tool.name not in names:
+    if choice is not UNSET and choice.tool is not UNSET and choice.tool.name not in names:
         raise Refusal(f"The toolChoice names the tool {choice.tool.name!r}, which is not in toolConfig.tools.")
-    if choice is not None and choice.auto is UNSET and _thinks(request.additional_model_request_fields):
+    if choice is not UNSET and choice.auto is UNSET and _thinks(request.additional_model_request_fields):
         raise Refusal(
             "The model returned the following errors: Thinking may not be enabled when tool_choice forces tool use."
         )

@@ -1,11 +1,41 @@
-"""The strict pairing checker of the mock provider: what it refuses, and what it takes."""
+"""The strict checks of the mock: what each dialect refuses and takes, in one body, and the vendors' own types as judges of it."""
 
 import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+import botocore.session
+import pydantic
 import pytest
+import test_mock_anthropic as anthropic
+import test_mock_bedrock as bedrock
+import test_mock_cohere as cohere
+import test_mock_gemini as gemini
+import test_mock_responses as responses
+from anthropic.types.beta import BetaMessageParam
+from anthropic.types.beta.message_create_params import MessageCreateParams
+from botocore.validate import ParamValidator
+from google.genai.types import Content
+from openai.types.chat import ChatCompletionMessageParam
+from openai.types.responses import ResponseInputParam
 
-from treadle.testing import Refusal, check_chat_history
+from treadle.mock.dialects.anthropic import check_anthropic_request
+from treadle.mock.dialects.bedrock import check_converse_request
+from treadle.mock.dialects.cohere import check_cohere_request
+from treadle.mock.dialects.gemini import check_gemini_request
+from treadle.mock.dialects.openai_responses import check_responses_request
+from treadle.testing import (
+    Refusal,
+    check_anthropic_history,
+    check_chat_history,
+    check_cohere_history,
+    check_converse_history,
+    check_gemini_history,
+    check_responses_history,
+)
+
+# --- Chat Completions; the other dialects' cases are in the files of their tests
 
 USER = {"role": "user", "content": "go"}
 RECORDINGS = Path(__file__).parents[3] / "shared" / "recordings"
@@ -157,45 +187,97 @@ VALID = {
 }
 
 
-@pytest.mark.row("Z01")
-@pytest.mark.parametrize("case", INVALID)
-def test_invalid_history_is_refused_with_the_vendors_words(case):
-    messages, words = INVALID[case]
+# --- every dialect
+
+Check = Callable[[Any], object]
+Table = Mapping[str, Any] | Sequence[Any]
+REFUSED: list[tuple[str, Check, Table]] = [
+    ("chat", check_chat_history, INVALID),
+    ("responses", check_responses_history, responses.INVALID),
+    ("responses", check_responses_request, responses.BAD_REQUESTS),
+    ("anthropic", check_anthropic_history, anthropic.INVALID),
+    ("anthropic", check_anthropic_request, anthropic.REFUSED),
+    ("converse", check_converse_history, bedrock.HISTORIES),
+    ("converse", check_converse_request, bedrock.BODIES),
+    ("gemini", check_gemini_history, gemini.INVALID),
+    ("gemini", check_gemini_request, gemini.BAD_REQUESTS),
+    ("cohere", check_cohere_history, cohere.INVALID),
+    ("cohere", check_cohere_request, cohere.BAD_REQUESTS),
+]
+TAKEN: list[tuple[str, Check, Table]] = [
+    ("chat", check_chat_history, VALID),
+    ("responses", check_responses_history, responses.VALID),
+    ("responses", check_responses_request, responses.GOOD_REQUESTS),
+    ("anthropic", check_anthropic_history, anthropic.VALID),
+    ("anthropic", check_anthropic_request, anthropic.TAKEN),
+    ("gemini", check_gemini_history, gemini.VALID),
+    ("gemini", check_gemini_request, gemini.GOOD_REQUESTS),
+    ("cohere", check_cohere_history, cohere.VALID),
+]
+
+
+def cases(tables: Iterable[tuple[str, Any, Table]]) -> list[Any]:
+    return [
+        pytest.param(check, case, id=f"{dialect}: {name}")
+        for dialect, check, table in tables
+        for name, case in (table.items() if isinstance(table, Mapping) else enumerate(table))
+    ]
+
+
+@pytest.mark.row("Z01", "W03", "W04", "W05", "W08", "D04", "V15", "P-MOCK", "P-COHERE")
+@pytest.mark.parametrize(("check", "case"), cases(REFUSED))
+def test_what_the_vendor_refuses_is_refused_and_its_place_is_named(check: Check, case: tuple[Any, str]) -> None:
+    value, words = case
+
     with pytest.raises(Refusal) as refused:
-        check_chat_history(messages)
-    assert words in str(refused.value)
-    assert refused.value.status == 400
-    assert refused.value.param is not None
-    assert refused.value.param.startswith("messages")
+        check(value)
+
+    assert words in refused.value.message
+    assert refused.value.status in (400, 422)
 
 
-@pytest.mark.row("Z01")
-@pytest.mark.parametrize("case", VALID)
-def test_valid_history_is_taken(case):
-    check_chat_history(VALID[case])
+@pytest.mark.row("Z01", "W04", "P-MOCK", "P-COHERE")
+@pytest.mark.parametrize(("check", "value"), cases(TAKEN))
+def test_what_the_vendor_takes_is_taken_and_unchanged(check: Check, value: Any) -> None:
+    before = json.dumps(value)
+
+    check(value)
+
+    assert json.dumps(value) == before
 
 
-def test_the_tables_are_as_large_as_promised():
-    assert len(INVALID) >= 25
-    assert len(VALID) >= 8
+JUDGES: list[tuple[str, Any, Table]] = [
+    ("chat", list[ChatCompletionMessageParam], {name: case for name, case in VALID.items() if name != "calls null"}),
+    ("responses", str | ResponseInputParam, responses.VALID),
+    ("anthropic", list[BetaMessageParam], anthropic.VALID),
+    ("anthropic", MessageCreateParams, anthropic.TAKEN),
+    ("gemini", list[Content], gemini.VALID),
+]
+
+
+@pytest.mark.parametrize(("judge", "value"), cases(JUDGES))
+def test_what_is_taken_is_of_the_vendors_own_type(judge: Any, value: Any) -> None:
+    adapter = pydantic.TypeAdapter(judge)  # it must live until all is read
+
+    read_all(adapter.validate_python(value))
+
+
+def read_all(value: Any) -> None:
+    """Read what the vendor's types declare as iterables: pydantic looks at an item when it is read."""
+    if isinstance(value, Iterable) and not isinstance(value, str | bytes):
+        for item in value.values() if isinstance(value, Mapping) else value:
+            read_all(item)
+
+
+def test_what_converse_takes_is_of_the_vendors_own_type() -> None:
+    service = botocore.session.Session().get_service_model("bedrock-runtime")
+    body = bedrock.TAKEN | {"modelId": "m"}
+
+    assert not ParamValidator().validate(body, service.operation_model("Converse").input_shape).has_errors()
 
 
 def test_broken_arguments_are_taken_when_the_server_is_lenient_about_them():
     check_chat_history([USER, made(one(arguments='{"a": ')), result()], lenient_arguments=True)
-
-
-def test_the_checker_changes_nothing():
-    messages = [USER, made(one("a"), one("b")), result("a"), result("b")]
-    before = json.dumps(messages)
-    check_chat_history(messages)
-    assert json.dumps(messages) == before
-
-
-def test_the_checker_shares_no_code_with_what_it_checks():
-    source = Path(__file__).parents[2] / "src" / "treadle" / "mock"
-    for module in [*source.glob("dialects/**/*.py"), *source.glob("server/*.py")]:
-        for word in ("treadle.providers", "treadle.engine", "treadle.context", "treadle.sessions"):
-            assert word not in module.read_text(encoding="utf-8"), (module.name, word)
 
 
 def test_histories_that_the_vendor_took_are_taken():
