@@ -41,7 +41,7 @@ _Unset: TypeAlias = msgspec.UnsetType
 
 _SNAKE = re.compile(r"_([a-z])")
 _DATA = frozenset({"args", "response", "parametersJsonSchema", "responseJsonSchema", "labels", "default", "example"})
-"""What holds names of others, which are no names of fields."""
+"""What holds the names of others: they keep their spelling."""
 
 
 class _Object(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
