@@ -23,9 +23,10 @@ from journal_events import note, notes
 from postgres_server import PASSWORD, PostgresServer, connect
 from treadle import Agent, open_journal, open_session, tool
 from treadle.errors import ConfigurationError, JournalError, SessionConflict, SessionHeld
-from treadle.events import AnyEvent
-from treadle.journals.postgres import PostgresJournal, open_postgres
+from treadle.events import AnyEvent, ContextCompacted, SessionChanged
+from treadle.journals.postgres import PostgresJournal, open_postgres, statements
 from treadle.journals.postgres.link import VERSION
+from treadle.journals.store import append_of
 from treadle.state import LeftCancellation, LeftMessage
 from treadle.testing import ScriptedModel, Turn, call, text
 
@@ -79,6 +80,45 @@ async def wait_until_locked_out(url: str) -> None:
 def shown(exc: BaseException) -> str:
     """Return all that a traceback would show."""
     return "".join(traceback.format_exception(exc))
+
+
+# --- what a purge costs ----------------------------------------------------------------------------------------------
+
+
+def test_a_purge_reads_as_many_events_however_many_other_sessions_there_are(postgres: PostgresServer):
+    own = [b"%d" % number for number in range(20)]
+
+    def events_read(others: int) -> int:
+        url = postgres.new_url()
+
+        async def fill() -> list[str]:
+            async with opened(url) as journal:
+                named = [await journal.put_blob(content) for content in own]
+                await journal.create("s")
+                event = ContextCompacted(seq=1, at=1.0, artifacts=tuple(named))
+                await journal.append("s", [event], state="completed", durable=True)
+                return named
+
+        named = asyncio.run(fill())
+        tombstone = SessionChanged(session_id="s", seq=1, at=0.0, status="deleted")
+        with connect(url) as connection, connection.transaction(force_rollback=True):
+            connection.execute(
+                "INSERT INTO event (session_id, epoch, seq, at, type, version, body) "
+                "SELECT 'other-' || number, 0, 1, 0, 'tool.finished', 1, "
+                """'{"result":{"artifact":"' || md5(number::text) || md5('x' || number) || '"},"rest":"\\u0000"}' """
+                "FROM generate_series(1, %s) AS number",
+                (others,),
+            )
+            statements.purge(connection, append_of("s", [tombstone], "deleted"), named)()
+            assert connection.execute("SELECT count(*) FROM blob").fetchone() == (0,)
+            row = connection.execute(
+                "SELECT seq_tup_read + idx_tup_fetch FROM pg_stat_xact_user_tables WHERE relid = 'event'::regclass"
+            ).fetchone()
+            assert row is not None
+            return int(row[0])
+
+    few, many = events_read(2_000), events_read(20_000)
+    assert many <= few + 20
 
 
 # --- what survives ---------------------------------------------------------------------------------------------------
