@@ -228,7 +228,7 @@ def _of_repetition(stretch: Sequence[AnyEvent], limits: Limits) -> Iterator[str]
     is_resumed = bool(stretch) and isinstance(stretch[0], RunResumed)
     for event in stretch:
         match event:
-            case ModelFinished() if event.act is None and event.message.calls:
+            case ModelFinished(act=None, closing=False) if event.message.calls:
                 responses.append(_Response(event, early))
             case ToolStarted(call_id=str(call_id), early=False) if responses and call_id in responses[-1].keys:
                 if _is_over(responses, limits, is_exact=True):

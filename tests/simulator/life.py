@@ -2,9 +2,12 @@
 
 import asyncio
 from collections.abc import Sequence
+from copy import copy
 from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple
 from zlib import crc32
+
+import msgspec
 
 from simulator.coverage import Watcher
 from simulator.judge import Judge
@@ -285,6 +288,12 @@ class Life:
             model = FallbackModel([SimModel("lead"), SimModel("backup")], clock=process.clock, failures=2)
             process.fallback = _with_model(agent, model)
         return process.fallback
+
+    def changed_agent(self, process: Process) -> Agent:
+        """Return the agent of a process after a deploy has changed what it is told."""
+        agent = copy(self.agent(process))
+        agent._spec = msgspec.structs.replace(agent._spec, instructions="Be quick.", fingerprint={})
+        return agent
 
     def word_on(self, tool: str, mode: str = "ask") -> str:
         """Return what policy says of a tool that acts, in a mode of its session."""

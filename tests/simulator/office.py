@@ -4,7 +4,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from simulator.process import Process
+from treadle import Agent, Agents
 from treadle.errors import (
+    AgentChanged,
     ConfigurationError,
     JournalError,
     NoSuchPoint,
@@ -18,6 +20,7 @@ from treadle.sessions.maintenance import fold
 from treadle.sessions.session import Session
 from treadle.state import Doubt, SessionState
 from treadle.tools import Done, NotDone, Unknown
+from treadle.workers import stranded_sessions
 
 if TYPE_CHECKING:
     from simulator.people import People
@@ -75,8 +78,36 @@ class Office:
             before = session.state.head
             await self._resume_in_vain(process, session, before)
             return
+        changed = await self._stranded(process, session) if self._chance.random() < 0.3 else None
         life.happened("service")
-        await self._people.resumed(process, session)
+        await self._people.resumed(process, session, changed)
+
+    async def _stranded(self, process: Process, session: Session) -> Agent | None:
+        """Come with an agent that has changed: the session waits with nothing added, and says why. Return the agent that may continue it."""
+        life, run = self._life, session.state.run
+        changed = life.changed_agent(process)
+        if (
+            run is None
+            or run.phase == "completed"
+            or run.fingerprint["instructions"] == changed.fingerprint["instructions"]
+        ):
+            return None
+        family = self._family(process, session.id)
+        acts, heads = self._acts_on(process, session.id), [process.store.shelves[one].head for one in family]
+        attempt = Agents([changed])._life(session, None, None, None, accepts=False)
+        try:
+            await attempt.finish()
+        except AgentChanged:
+            life.trace(process, f"{session.id} is stranded: its agent has changed")
+        else:
+            life.judge.blame(f"session {session.id} continued with an agent that has changed")
+        is_alone = self._acts_on(process, session.id) <= acts + len(family)
+        if is_alone and heads != [process.store.shelves[one].head for one in family]:
+            life.judge.blame(f"an agent that has changed added something to {session.id}")
+        said = await stranded_sessions(process.journal, agents=[changed], session_ids=[session.id])
+        if is_alone and session.state.status == "active" and [one.reason for one in said] != ["agent_changed"]:
+            life.judge.blame(f"session {session.id} waits and does not say that its agent has changed")
+        return changed
 
     async def _resume_in_vain(self, process: Process, session: Session, before: int) -> None:
         """Resume a run that waits for consent, and for which nothing has arrived: nothing may be added to its family."""

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 from simulator.office import ACTS, Office
 from simulator.process import Process
-from treadle import open_session
+from treadle import Agent, open_session
+from treadle.agents.registry import check_agent
 from treadle.budgets import Budget
 from treadle.errors import (
     JournalError,
@@ -154,9 +155,11 @@ class People:
         life.trace(process, f"{'resumes' if goes_on else 'starts a task'} in {session.id} at {state.head}")
         return await self._finished(process, run)
 
-    async def resumed(self, process: Process, session: Session) -> Any:
-        """Resume a session's run as a service does that has found it."""
-        run = self._life.agent(process).stream_resume(session)
+    async def resumed(self, process: Process, session: Session, agent: Agent | None = None) -> Any:
+        """Resume a session's run as a service does that has found it; with an agent that has changed, that change is accepted."""
+        run = (agent or self._life.agent(process)).stream_resume(session)
+        if agent is not None:
+            run._life.admit = partial(check_agent, agent, accepts=True)
         run.subscribe(partial(self._life.heard, process))
         process.run = run
         return await self._finished(process, run)

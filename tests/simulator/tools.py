@@ -223,7 +223,7 @@ def _of_tools(
             below.append(last.as_tool("sub", "Let yet another do it."))
         child = Agent(SimModel("child"), tools=below, policy=ruling, interceptors=interceptors)
         tools.append(child.as_tool("delegate", "Let another do it."))
-    return Agent(SimModel("lead"), tools=tools, policy=ruling, interceptors=interceptors)
+    return Agent(SimModel("lead"), name="lead", tools=tools, policy=ruling, interceptors=interceptors)
 
 
 def guards_of(*, has_tight_guards: bool, stuck: str | None) -> Guards:
