@@ -107,7 +107,7 @@ def test_a_vendors_model_knows_its_window_and_ones_own_facts_come_first():
     assert known.price is not None
     assert (window_of(own), facts_of(own).output, facts_of(own).inputs) == (1_000, 64_000, {"text"})
     assert asked_model(own) is own
-    assert facts_of(ScriptedModel([text("ok")])) == ModelFacts()
+    assert facts_of(ScriptedModel([text("ok")])) == ModelFacts(price=Price(input=0, output=0))
 
 
 @pytest.mark.row("R-FACTS")
