@@ -246,6 +246,17 @@ def test_what_the_vendor_takes_is_taken_and_unchanged(check: Check, value: Any) 
     assert json.dumps(value) == before
 
 
+@pytest.mark.parametrize("check", dict.fromkeys(check for _, check, _ in REFUSED), ids=lambda check: check.__name__)
+def test_a_body_of_any_depth_and_with_half_characters_is_refused_like_any_other(check: Check) -> None:
+    deep: Any = []
+    for _ in range(100_000):
+        deep = [deep]
+
+    for value in (deep, {"\ud800": 1}, {"messages": deep, "contents": deep, "input": deep}):
+        with pytest.raises(Refusal):
+            check(value)
+
+
 JUDGES: list[tuple[str, Any, Table]] = [
     ("chat", list[ChatCompletionMessageParam], {name: case for name, case in VALID.items() if name != "calls null"}),
     ("responses", str | ResponseInputParam, responses.VALID),

@@ -312,7 +312,7 @@ def _refusal(fault: Fault) -> Refusal:
             constraint = "Member must satisfy enum value set"
         case _:
             return Refusal(f"{place}: {fault.words}")
-    return Refusal(f"Value {fault.got!r} at '{place}' failed to satisfy constraint: {constraint}")
+    return Refusal(f"Value {fault.shown} at '{place}' failed to satisfy constraint: {constraint}")
 
 
 def _malformed(message: str) -> Refusal:

@@ -217,7 +217,7 @@ def _refusal(fault: Fault) -> Refusal:
         case "pattern":
             said = f"does not match {fault.bound}"
         case "value":
-            said = f"cannot be {json.dumps(fault.got)}"
+            said = f"cannot be {fault.shown}"
         case _:
             return Refusal(f"invalid request: {fault.words}: '{place}'")
     return Refusal(f"invalid request: '{place}' {said}")

@@ -21,6 +21,7 @@ from treadle.mock.dialects.shared import (
     event_lines,
     json_bytes,
     read,
+    too_deep,
     used_tokens,
 )
 from treadle.mock.script import Turn, finish_of, fragments
@@ -273,7 +274,7 @@ def _refusal(fault: Fault) -> Refusal:
             return Refusal(f'Invalid JSON payload received. Unknown name "{name}"{above}: Cannot find field.')
         case "type" | "value" if place:
             kind = _TYPES.get(fault.expected[0], fault.expected[0]) or "TYPE_ENUM"
-            return Refusal(f"Invalid value at '{place}' ({kind}), {json.dumps(fault.got)}")
+            return Refusal(f"Invalid value at '{place}' ({kind}), {fault.shown}")
         case "type":
             return Refusal("Invalid JSON payload received. Expected an object.")
         case _:
@@ -293,15 +294,22 @@ def _field_words(fault: Fault, name: str) -> str:
     return fault.words
 
 
-def _camel(value: Any, key: str = "") -> Any:
+def _in_camel_case(value: Any) -> Any:
     """Return a value with its fields in camel case, which the vendor takes beside its own snake case."""
+    try:
+        return _camel(value)
+    except RecursionError:
+        raise too_deep() from None
+
+
+def _camel(value: Any, key: str = "") -> Any:
     if isinstance(value, list):
         return [_camel(one) for one in value]
     if not isinstance(value, dict) or key in _DATA:
         return value
     if key == "properties":  # their names are not the vendor's
         return {name: _camel(one) for name, one in value.items()}
-    named = {_SNAKE.sub(lambda found: found[1].upper(), name): one for name, one in value.items()}
+    named = {_SNAKE.sub(lambda found: found[1].upper(), str(name)): one for name, one in value.items()}
     return {name: _camel(one, name) for name, one in named.items()}
 
 
@@ -314,7 +322,7 @@ def check_gemini_request(body: Any) -> JsonObject:  # Any: JSON of strangers
     Raises:
         Refusal: The vendor refuses it.
     """
-    named = _camel(body)
+    named = _in_camel_case(body)
     request = read(named, _Request, _refusal)
     tools = [request.tools] if isinstance(request.tools, _Tool) else request.tools or []
     names = [declaration.name for tool in tools for declaration in tool.function_declarations]
@@ -391,7 +399,7 @@ def check_gemini_history(
     Raises:
         Refusal: The history is not one that the vendor takes; the first fault in order.
     """
-    declared = read({"contents": _camel(contents)}, _History, _refusal).contents
+    declared = read({"contents": _in_camel_case(contents)}, _History, _refusal).contents
     open_calls: list[_Call] = []
     previous = ""
     for index, content in enumerate(declared):

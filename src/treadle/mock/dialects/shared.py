@@ -45,6 +45,7 @@ __all__ = [
     "openai_error",
     "openai_refusal",
     "read",
+    "too_deep",
     "used_tokens",
 ]
 
@@ -147,6 +148,10 @@ _FAULTS = {
 _STEP = re.compile(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]")
 
 
+def too_deep() -> Refusal:
+    return Refusal("The request is nested too deeply.")
+
+
 def bracketed(path: tuple[str | int, ...]) -> str:
     """Return a place in a body as in `messages[0].content`."""
     return "".join(f"[{step}]" if isinstance(step, int) or step == "..." else f".{step}" for step in path).removeprefix(
@@ -171,6 +176,17 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
     """`>=`, `<=`, `length >=` or `length <=`."""
     bound: str = ""
 
+    @property
+    def shown(self) -> str:
+        """What was got, as JSON; of a list or an object no more than that it is one, since it may be of any depth."""
+        return (
+            "[...]"
+            if isinstance(self.got, list)
+            else "{...}"
+            if isinstance(self.got, dict)
+            else json.dumps(self.got, default=str)
+        )
+
 
 def read(value: Any, shape: type[T], refusal: Callable[[Fault], Refusal], *, at: tuple[str | int, ...] = ()) -> T:
     """Return a value as the struct that declares it.
@@ -186,6 +202,12 @@ def read(value: Any, shape: type[T], refusal: Callable[[Fault], Refusal], *, at:
         return msgspec.convert(value, shape)
     except msgspec.ValidationError as error:
         raise refusal(_fault(str(error), value, at)) from None
+    except RecursionError:
+        raise too_deep() from None
+    except UnicodeEncodeError:  # msgspec's, for half a surrogate pair where a name or one of some words may stand
+        raise Refusal(
+            "The request holds half a surrogate pair where a name of a field or a known word must be."
+        ) from None
 
 
 def _fault(message: str, value: Any, at: tuple[str | int, ...]) -> Fault:
@@ -222,6 +244,8 @@ def json_bytes(value: Any) -> bytes:
     """Return JSON in UTF-8; lone surrogates, which have no UTF-8, as escapes."""
     try:
         return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+    except RecursionError:
+        raise too_deep() from None
     except UnicodeEncodeError:
         return json.dumps(value, separators=(",", ":")).encode()
 
