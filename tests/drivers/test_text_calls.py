@@ -49,6 +49,11 @@ MARKUPS = {
     "Phi": f"<|tool_call|>[{JSON}]<|/tool_call|>",
     "Nemotron": f"<TOOLCALL>[{JSON}]</TOOLCALL>",
     "Command": '<|START_ACTION|>[{"tool_call_id": "0", "tool_name": "add", "parameters": {"a": 1, "s": "2"}}]<|END_ACTION|>',
+    "Hunyuan, in words": f"<tool_calls><tool_call>add\n```json\n{ARGS}\n```</tool_call></tool_calls>",
+    "LongCat": f"<longcat_tool_call>{JSON}</longcat_tool_call>",
+    "InternLM": f"<|action_start|><|plugin|>{JSON}<|action_end|>",
+    "gpt-oss": f"<|channel|>commentary to=functions.add <|constrain|>json<|message|>{ARGS}<|call|>",
+    "gpt-oss, with its start": f"<|start|>assistant<|channel|>commentary to=functions.add<|message|>{ARGS}<|call|>",
     "Hunyuan": f"<tool_calls>[{JSON}]</tool_calls>",
 }  # fmt: skip
 

@@ -225,6 +225,8 @@ _MARKUPS = (
     _markup(r"<tool_call>(?=\s*[{\[])", _objects, r"</tool_call>"),
     # GLM-4.5 and later: huggingface.co/zai-org/GLM-4.5, chat_template
     _markup(rf"<tool_call>\s*{_NAME}(?=\s*(?:<arg_key>|</tool_call>))", _parameters, r"</tool_call>"),
+    # Hunyuan: huggingface.co/tencent/Hunyuan-A13B-Instruct, chat_template
+    _markup(rf"<tool_call>\s*{_NAME}(?=\s*(?:```(?:json)?\s*)?\{{)", _arguments, r"</tool_call>"),
     # Llama 3.1: llama.com/docs/model-cards-and-prompt-formats/llama3_1
     _markup(rf"<function={_NAME}>(?=\s*\{{)", _arguments, r"</function>"),
     _markup(r"<\|python_tag\|>", _objects, r"(?:<\|eom_id\|>|<\|eot_id\|>|$)"),
@@ -254,6 +256,14 @@ _MARKUPS = (
     _markup(r"<TOOLCALL>", _objects, r"</TOOLCALL>"),
     _markup(r"<\|START_ACTION\|>", _objects, r"<\|END_ACTION\|>"),
     _markup(r"<tool_calls>(?=\s*[{\[])", _objects, r"</tool_calls>"),
+    _markup(r"<longcat_tool_call>", _objects, r"</longcat_tool_call>"),
+    _markup(r"<\|action_start\|>\s*<\|plugin\|>", _objects, r"(?:<\|action_end\|>|$)"),
+    # gpt-oss: cookbook.openai.com/articles/openai-harmony
+    _markup(
+        rf"(?:<\|start\|>assistant)?<\|channel\|>(?:commentary|analysis) to=(?:functions\.)?{_NAME}\s*(?:<\|constrain\|>\s*json)?\s*<\|message\|>",
+        _arguments,
+        r"(?:<\|call\|>|$)",
+    ),
     # FunctionGemma, by ai.google.dev/gemma/docs/functiongemma
     _markup(rf"<start_function_call>\s*call:{_NAME}", _arguments, r"<end_function_call>"),
 )
