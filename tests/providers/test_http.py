@@ -15,6 +15,7 @@ import aiohttp
 import pytest
 from chat_server import STREAM_HEAD, answer, serving, then_reset, then_silence
 
+from treadle import resolve_model
 from treadle.errors import (
     ConfigurationError,
     ContextOverflow,
@@ -29,7 +30,6 @@ from treadle.ports import ModelRequest
 from treadle.providers.http.client import HttpClient
 from treadle.providers.http.endpoint import Endpoint, Timeouts
 from treadle.providers.http.failures import ModelRefused, event_failure, read_failure, retry_after_seconds
-from treadle.providers.openai_chat import OpenAIChat
 
 KEY = "sk-very-secret-0123456789"
 
@@ -530,14 +530,23 @@ async def test_refusals_are_not_tried_again(status):
 
 
 @pytest.mark.row("PF12")
-@pytest.mark.parametrize(("path", "is_named"), [("", True), ("/gate", True), ("/v2", False), ("/openai/v1", False)])
-async def test_a_404_at_an_address_without_a_version_says_that_one_is_missing(path, is_named):
+@pytest.mark.parametrize(
+    ("name", "path", "version"),
+    [
+        *(("vllm", "", "/v1"), ("vllm", "/gate", "/v1"), ("vllm", "/v2", None), ("vllm", "/openai/v1", None)),
+        *(("openai", "", "/v1"), ("anthropic", "/gate", "/v1"), ("cohere", "/v1", "/v2"), ("cohere", "/gate/", "/v2")),
+        *(("cohere", "", None), ("cohere", "/v2/", None), ("gemini", "/v1", "/v1beta"), ("gemini", "/v1beta", None)),
+        *(("bedrock", "/gate", None), ("bedrock-claude", "/gate", None)),
+    ],
+)
+async def test_a_404_at_an_address_that_lacks_the_version_of_the_dialect_names_it(name, path, version):
     async with serving(answer("{}", status=404)) as server:
-        model = OpenAIChat("m", base_url=server.url.removesuffix("/v1") + path, api_key=None)
+        model = resolve_model(f"{name}:m", base_url=server.url.removesuffix("/v1") + path, api_key="k")
         with pytest.raises(ModelRejected, match="answered 404") as caught:
             await anext(model.stream(ModelRequest(messages=(user_message("go"),))))
 
-    assert ("no version: it often ends in /v1" in str(caught.value)) == is_named
+    said = str(caught.value)
+    assert (f"The base URL often ends in {version}." in said) if version else ("often ends" not in said)
 
 
 async def test_an_empty_account_is_not_tried_again():

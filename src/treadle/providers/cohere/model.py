@@ -18,6 +18,9 @@ from treadle.providers.payload import ThinkingTags
 __all__ = ["Cohere", "Timeouts"]
 
 
+_VERSION = "/v2"
+
+
 class Cohere(DialectModel):
     """A model behind Cohere's Chat dialect, version 2.
 
@@ -63,11 +66,12 @@ class Cohere(DialectModel):
     ) -> None:
         name = model_name("cohere", model)
         server = Server(
-            with_version(base_url, "/v2"),
+            with_version(base_url, _VERSION),
             "chat",
             key=Key(value=api_key, header="Authorization", prefix="Bearer ", variable="COHERE_API_KEY"),
             headers=headers,
             timeouts=timeouts,
+            version=_VERSION,
         )
         super().__init__(
             name, price, server, options, stream=stream, thinking_tags=thinking_tags, text_calls=text_calls

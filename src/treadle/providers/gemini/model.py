@@ -72,6 +72,7 @@ class Gemini(DialectModel):
             headers=headers,
             timeouts=timeouts,
             door=door,
+            version=_VERSION,
         )
         super().__init__(
             name, price, server, options, stream=stream, thinking_tags=thinking_tags, text_calls=text_calls

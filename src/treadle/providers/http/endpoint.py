@@ -57,6 +57,7 @@ class Endpoint:
         timeouts: Of every request.
         secrets: What no message may show.
         is_encoded: Whether the path is percent-encoded already.
+        version: What the addresses of the dialect end in; nothing where they have no version.
 
     Raises:
         ConfigurationError: The URL or a header cannot be used.
@@ -71,6 +72,7 @@ class Endpoint:
         timeouts: Timeouts,
         secrets: Iterable[str] = (),
         is_encoded: bool = False,
+        version: str = "/v1",
     ) -> None:
         if not isinstance(timeouts, Timeouts):
             raise ConfigurationError(f"timeouts must be Timeouts(...) or None; got {shown(timeouts)}.")
@@ -80,6 +82,7 @@ class Endpoint:
         for name, value in headers.items():
             self.headers[name] = check_header(name, value)  # of two spellings of one name the later counts
         self.timeouts = timeouts
+        self.version = version
         self.shown = str(parsed.with_user(None).with_query(None).with_fragment(None))
         """The base URL without user name, password and query."""
         own = _secrets_of(base_url, parsed)

@@ -39,6 +39,7 @@ class Server:
         headers: Headers of the person, which replace those of the dialect and the key's.
         timeouts: Of every request.
         door: What a cloud's own address has otherwise; None for the dialect's own.
+        version: What the dialect's own addresses end in, for advice.
 
     Raises:
         ConfigurationError: The URL, the key or a header cannot be used.
@@ -54,6 +55,7 @@ class Server:
         headers: Mapping[str, str] | None,
         timeouts: Timeouts,
         door: Door | None = None,
+        version: str = "/v1",
     ) -> None:
         check_kind("base_url", base_url, str, "an address, such as https://api.example.org/v1")
         check_kind("door", door, (Door, type(None)), "a Door or None")
@@ -70,6 +72,7 @@ class Server:
             timeouts=timeouts,
             secrets=secrets_of(value, headers),
             is_encoded=door.path is not None,
+            version=version if door.path is None else "",
         )
         self._credentials = door.credentials
         self._own_headers = frozenset(name.lower() for name in headers or {})
