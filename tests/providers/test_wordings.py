@@ -66,6 +66,14 @@ async def test_an_ending_means_the_same_in_every_dialect(name: str) -> None:
 
 
 @pytest.mark.row("PF15")
+@pytest.mark.parametrize("word", ["content-filter", "contentFilter", "Content_Filter"])
+async def test_an_ending_means_the_same_however_it_is_spelled(word: str) -> None:
+    result, requests = await run("vercel", json_answer(ended("vercel", word)), retries=None)
+
+    assert (result.reason, requests) == ("refused", 1)
+
+
+@pytest.mark.row("PF15")
 @pytest.mark.parametrize("name", CHAT)
 async def test_an_answer_that_a_vendor_calls_sensitive_is_refused_and_asked_for_once(name: str) -> None:
     result, requests = await run(name, json_answer(ended(name, "sensitive")), retries=None)
@@ -118,6 +126,9 @@ async def test_an_error_inside_a_stream_means_the_same(row: Wording) -> None:
         ("openrouter", 403, {"error": {"code": 403, "message": 'm requires moderation. Your input was flagged for "violence".'}}, "refused"),
         ("moonshot", 429, {"error": {"type": "exceeded_current_quota_error", "message": "Your account is not active, please check your plan and billing details."}}, "model_error"),
         ("zai", 429, {"error": {"code": "1113", "message": "Insufficient balance or no resource package. Please recharge."}}, "model_error"),
+        ("zai", 429, {"error": {"code": "1113", "message": "\u4f59\u989d\u4e0d\u8db3"}}, "model_error"),
+        ("zai", 400, {"error": {"code": "1301", "message": "\u5185\u5bb9\u654f\u611f"}}, "refused"),
+        ("gemini", 429, {"error": {"code": 429, "status": "RESOURCE_EXHAUSTED", "message": "Your prepayment credits are depleted."}}, "model_error"),
         ("xai", 403, {"code": "permission-denied", "error": "Your newly created team doesn't have any credits yet."}, "model_error"),
         ("alibaba", 400, {"error": {"code": "Arrearage", "message": "Access denied, please make sure your account is in good standing."}}, "model_error"),
         ("openai-chat", 400, {"error": {"message": "Input length 9000 exceeds maximum input length 8192"}}, "context_overflow"),
@@ -133,7 +144,7 @@ async def test_a_vendors_own_words_end_the_run_at_once(name: str, status: int, e
 
     assert (result.reason, requests) == (reason, 1)
     assert ("no credit left" in result.message) == (
-        reason == "model_error" and name in ("moonshot", "zai", "xai", "alibaba")
+        reason == "model_error" and name in ("moonshot", "zai", "xai", "alibaba", "gemini")
     )
 
 

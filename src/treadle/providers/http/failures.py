@@ -258,6 +258,7 @@ WORDINGS = (
     Wording("refused", "may contain inappropriate content", "Input data may contain inappropriate content.", "alibabacloud.com/help/en/model-studio/error-code"),
     Wording("refused", "content exists risk", "Content Exists Risk", "github.com/deepseek-ai/DeepSeek-V2/issues/30"),
     Wording("refused", "unsafe or sensitive content", "System detected potentially unsafe or sensitive content in input or generation.", "docs.z.ai/api-reference/api-code, 1301"),
+    Wording("refused", r"\b1301\b", "1301", "docs.z.ai/api-reference/api-code", is_code=True),
     Wording("refused", "considered high risk", "The request was rejected because it was considered high risk", "platform.kimi.ai/docs, errors"),
     Wording("refused", "Sensitive(Content|Information)Detected", "InputTextSensitiveContentDetected", "volcengine.com/docs/82379/1299023"),
     Wording("refused", "(input|output) new_sensitive", "input new_sensitive", "platform.minimax.io/docs, 1026 and 1027"),
@@ -271,6 +272,8 @@ WORDINGS = (
     Wording("no_credit", "limited to [0-9,]+ API calls ?/ ?month", "You are using a Trial key, which is limited to 1000 API calls / month.", "docs.cohere.com/docs/rate-limits"),
     Wording("no_credit", "exceeded_current_quota", "exceeded_current_quota_error", "platform.kimi.ai/docs, errors"),
     Wording("no_credit", "insufficient[ _]balance|balance is (insufficient|not enough)", "Insufficient Balance", "api-docs.deepseek.com/quick_start/error_codes; docs.z.ai/api-reference/api-code, 1113"),
+    Wording("no_credit", r"\b1113\b", "1113", "docs.z.ai/api-reference/api-code", is_code=True),
+    Wording("no_credit", "credits are depleted", "Your prepayment credits are depleted.", "ai.google.dev/gemini-api/docs/billing"),
     Wording("no_credit", "arrearage|overdue[ -]?payment", "Arrearage", "alibabacloud.com/help/en/model-studio/error-code"),
     Wording("no_credit", "FreeTierOnly", "AllocationQuota.FreeTierOnly", "alibabacloud.com/help/en/model-studio/error-code"),
     Wording("no_credit", "AccountOverdue", "AccountOverdueError", "volcengine.com/docs/82379/1299023"),
@@ -309,12 +312,17 @@ WORDINGS = (
 
 def finish_of(word: str) -> Finish:
     """Return what a vendor's word for the end of a response means; UNKNOWN for a word that is not known here."""
-    return _FINISHES.get(word.lower(), Finish.UNKNOWN)
+    return _FINISHES.get(_plain(word), Finish.UNKNOWN)
 
 
 def is_known(word: str) -> bool:
     """Whether a vendor's word for the end of a response is known here, be it as one for a response that broke off."""
-    return word.lower() in _FINISHES or any(word.lower() == ending.word for ending in BREAKS)
+    return _plain(word) in _FINISHES or any(_plain(word) == ending.word for ending in BREAKS)
+
+
+def _plain(word: str) -> str:
+    """Return a word in the letters of the tables: gateways write `content-filter` and `contentFilter` too."""
+    return re.sub("(?<=[a-z])(?=[A-Z])", "_", word).replace("-", "_").lower()
 
 
 def says(meaning: Meaning, code: str, message: str) -> bool:
@@ -405,9 +413,16 @@ async def read_failure(answer: "Answer", *, key_advice: str) -> ModelError:
     if is_key and not is_other:
         return ModelRejected(f"{opening} {key_advice}", status=answer.status)
     wait = asked_seconds(answer.status, headers=answer.headers, error_text=_words(body))
-    if answer.status == 404 and _VERSION.search(answer.endpoint.shown) is None:
-        opening += " The base URL has no version: it often ends in /v1."
+    if answer.status == 404 and (version := _missing_version(answer.endpoint)):
+        opening += f" The base URL often ends in {version}."
     return _classified(answer.status, code, message, opening=opening, wait=wait)
+
+
+def _missing_version(endpoint: "Endpoint") -> str:
+    """Return what the address may lack. Compatible servers have versions of their own behind those that end in /v1."""
+    own, shown = endpoint.version, endpoint.shown.rstrip("/")
+    has_one = _VERSION.search(shown) if own == "/v1" else shown.endswith(own)
+    return "" if has_one else own
 
 
 def event_failure(error: Any, endpoint: "Endpoint") -> ModelError:
