@@ -1119,7 +1119,7 @@ async def test_usage_counts_cached_and_reasoning_tokens() -> None:
 @pytest.mark.parametrize("total", [{}, {"cache_creation_input_tokens": 0}, {"cache_creation_input_tokens": 5}])
 async def test_tokens_written_for_minutes_and_for_an_hour_are_one_number(total: dict[str, int]) -> None:
     parts = {"ephemeral_5m_input_tokens": 2, "ephemeral_1h_input_tokens": 3}
-    usage = {"input_tokens": 3, "cache_creation": parts, **total}
+    usage = {"input_tokens": 3, "output_tokens": 0, "cache_creation": parts, **total}
 
     assert (await ask(whole(usage=usage)))[-1].usage == Usage(input_tokens=8, cache_written_tokens=5)
 

@@ -189,9 +189,12 @@ async def test_whole_calls_are_taken_after_an_unknown_word_and_not_after_one_for
 
 
 @pytest.mark.row("PF24")
-@pytest.mark.parametrize("dialect", ["chat", "anthropic", "gemini"])
+@pytest.mark.parametrize("dialect", DIALECTS)
 async def test_the_name_that_another_dialect_has_for_an_ending_with_calls_is_understood(dialect, caplog):
-    whole, _ = whole_calls("FUNCTION_CALL")[dialect]
+    whole = {
+        **whole_calls("FUNCTION_CALL"),
+        "responses": ({**in_body(None), "status": "FUNCTION_CALL", "output": [Responseses.call("a", ONE)]}, None),
+    }[dialect][0]
     till = Till()
 
     result = await play(dialect, answer(json.dumps(whole), content_type="application/json"), till=till, budget=ONCE)

@@ -74,6 +74,9 @@ KNOWN = {
     "no id and no index after the first": chat(piece("a1", "clean", "", None), piece(None, None, PATH, None)),
     "an index in the first only": chat(piece("a1", "clean", ""), piece("a1", None, PATH, None)),
     "another index under the same id": chat(piece("a1", "clean", ""), piece("a1", None, PATH, 1)),
+    "a name of blanks": chat(piece("a1", "clean", ""), piece("b2", " ", PATH)),
+    "arguments beside the id": chat(piece("a1", "clean", ""), {"index": 0, "id": "b2", "arguments": PATH}),
+    "all of it beside the id": chat({"index": 0, "id": "a1", "name": "clean", "arguments": PATH}),
     "a name after the id": chat(piece("a1", None, ""), piece("a1", "clean", ""), piece("b2", None, PATH)),
     "an empty piece behind": chat(piece("a1", "clean", PATH), piece("b2", None, ""), piece("", "", "", 1)),
 }
@@ -154,6 +157,7 @@ STRAYS: dict[str, tuple[str, str | bytes]] = {
     **{
         f"chat: {name}": ("openai-chat", body)
         for name, body in {
+            "a name of blanks": chat(piece("a1", "clean", ""), piece("b2", " ", PATH, 1)),
             "an index that was never begun": chat(piece("a1", "clean", ""), piece("b2", None, PATH, 1)),
             "an index that was never begun, no id": chat(piece("a1", "clean", ""), piece(None, None, PATH, 1)),
             "before its call": chat(piece("b2", None, PATH), piece("a1", "clean", "")),
@@ -186,6 +190,16 @@ STRAYS: dict[str, tuple[str, str | bytes]] = {
         responses(Responseses.done(0, CLEAN), Responseses.piece(1, "fc_b2", PATH)),
     ),
     "responses: an item without a name": ("openai", responses(Responseses.done(0, CLEAN), Responseses.done(1, LOST))),
+    "responses: an item with a name of blanks": (
+        "openai",
+        responses(Responseses.done(0, CLEAN), Responseses.done(1, {**LOST, "name": " "})),
+    ),
+    "responses: after the end of an empty object": (
+        "openai",
+        responses(
+            *(Responseses.added(0, CLEAN), Responseses.done(0, {**CLEAN, "arguments": "{}"}), Responseses.piece(0, "fc_a1", PATH)),
+        ),
+    ),
     "responses: an item of words": (
         "openai",
         responses(
@@ -219,6 +233,25 @@ STRAYS: dict[str, tuple[str, str | bytes]] = {
         "anthropic",
         claude(*Anthropics.call(0, "a1", name="clean"), *Anthropics.call(1, "b2", PATH, name="")),
     ),
+    "anthropic: a block with a name of blanks": (
+        "anthropic",
+        claude(*Anthropics.call(0, "a1", name="clean"), *Anthropics.call(1, "b2", PATH, name=" ")),
+    ),
+    "anthropic: a block without a type": (
+        "anthropic",
+        claude(
+            *Anthropics.call(0, "a1", name="clean"),
+            *blocks(1, {"id": "b2", "name": "look", "input": {}}, {"type": "input_json_delta", "partial_json": PATH}),
+        ),
+    ),
+    "anthropic: a whole block without a type": (
+        "anthropic",
+        claude(*Anthropics.call(0, "a1", name="clean"), *blocks(1, {"id": "b2", "name": "look", "input": BUILD})),
+    ),
+    "anthropic: an empty block": (
+        "anthropic",
+        claude(*Anthropics.call(0, "a1", name="clean"), blocks(1, {})[0], part(1, PATH), blocks(1, {})[1]),
+    ),
     "anthropic: a block of words": (
         "anthropic",
         claude(
@@ -243,6 +276,13 @@ STRAYS: dict[str, tuple[str, str | bytes]] = {
             *(("delta", 1, given(PATH)), ("stop", 1, {})),
         ),
     ),
+    "bedrock: a block with a name of blanks": (
+        "bedrock",
+        bedrock(
+            *(("start", 0, used("a1", "clean")), ("stop", 0, {}), ("start", 1, used("b2", " "))),
+            *(("delta", 1, given(PATH)), ("stop", 1, {})),
+        ),
+    ),
     "bedrock: a block of words": (
         "bedrock",
         bedrock(
@@ -254,9 +294,17 @@ STRAYS: dict[str, tuple[str, str | bytes]] = {
         "cohere",
         cohere(("start", 0, named("clean")), ("end", 0, {}), ("delta", 1, named(None, PATH, None)), ("end", 1, {})),
     ),
+    "cohere: a call with a name of blanks": (
+        "cohere",
+        cohere(("start", 0, named("clean")), ("end", 0, {}), ("start", 1, named(" ", PATH, "b2")), ("end", 1, {})),
+    ),
     "cohere: a call without a name": (
         "cohere",
         cohere(("start", 0, named("clean")), ("end", 0, {}), ("start", 1, named(None, PATH, "b2")), ("end", 1, {})),
+    ),
+    "gemini: a part with a name of blanks": (
+        "gemini",
+        sse(Geminis.chunk({"functionCall": {"name": "clean"}}, {"functionCall": {"name": "\n", "args": BUILD}}, finish="STOP")),
     ),
     "gemini: a part without a name": (
         "gemini",
@@ -281,6 +329,24 @@ async def test_where_nobody_can_say_whose_a_piece_is_no_call_runs_and_the_model_
     assert told
     assert all("arguments whose call it does not say" in one for one in told)
     await check_session(result.session)
+
+
+@pytest.mark.row("N02", "PF22")
+@pytest.mark.parametrize("empty", ["", "{}"])
+@pytest.mark.parametrize("output", [(), (CLEAN,), ({**CLEAN, "arguments": "{}"},)])
+async def test_an_item_that_ends_without_the_arguments_that_were_streamed_of_it_has_those(
+    empty: str, output: tuple[Any, ...]
+) -> None:
+    disk = Disk()
+    ended = Responseses.done(0, {**CLEAN, "arguments": empty})
+
+    await ran(
+        "openai",
+        sse(Responseses.added(0, CLEAN), Responseses.piece(0, "fc_a1", PATH), ended, Responseses.completed(*output)),
+        disk,
+    )
+
+    assert disk.cleaned == [BUILD]
 
 
 @pytest.mark.row("N02", "PF22")

@@ -49,10 +49,13 @@ __all__ = [
     "grouped",
     "id_pattern",
     "in_words",
+    "is_cache_unreadable",
     "is_foreign",
     "is_unreadable",
+    "is_untold",
     "is_worse",
     "may_have_lost",
+    "name_or_nothing",
     "nullable_schemas",
     "object_schema",
     "open_turn",
@@ -212,6 +215,12 @@ def text_or_nothing(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
+def name_or_nothing(value: Any) -> str:
+    """Return the name of a tool; nothing for one of nothing but blanks, which names none."""
+    name = text_or_nothing(value)
+    return name if name.strip() else ""
+
+
 def count(counts: Any, *names: str) -> int:
     """Return the largest of the numbers of tokens under these names; 0 where the server gives none, or nonsense."""
     largest = 0
@@ -246,6 +255,16 @@ def is_unreadable(counts: Any, *names: str) -> bool:
     return isinstance(counts, dict) and any(
         counts.get(name) is not None and _number(counts[name]) is None for name in names
     )
+
+
+def is_untold(counts: Any, name: str) -> bool:
+    """Whether the server counts, but not this number, or not in a form that is a number of tokens."""
+    return isinstance(counts, dict) and _number(counts.get(name)) is None
+
+
+def is_cache_unreadable(counts: Any, details: Any = None) -> bool:
+    """Whether a number of cached tokens is in a form that is not a number of tokens."""
+    return is_unreadable(counts, *_CACHED) or is_unreadable(details, *_CACHED)
 
 
 def _number(value: Any) -> int | None:

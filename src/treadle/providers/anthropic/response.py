@@ -23,6 +23,8 @@ from treadle.providers.payload import (
     counted,
     decode,
     is_unreadable,
+    is_untold,
+    name_or_nothing,
     text_or_nothing,
     to_json,
 )
@@ -60,6 +62,8 @@ class _Start(msgspec.Struct):
     caller: Any = None
 
 
+NOTHING = msgspec.Raw(b"null")
+
 _starts = msgspec.json.Decoder(_Start)
 _objects = msgspec.json.Decoder(dict[str, Any])
 
@@ -77,8 +81,8 @@ class AnswerBlock(ContentBlock):
         super().__init__(
             text_or_nothing(start.type),
             block_id=text_or_nothing(start.id),
-            name=text_or_nothing(start.name),
-            is_call=start.type == "tool_use",
+            name=name_or_nothing(start.name) if start.type is not None else "",
+            is_call=start.type == "tool_use" or (start.type is None and start.input != NOTHING),
         )
         self._signature = text_or_nothing(start.signature)
         self._citations = _objects_of(start.citations)
@@ -126,6 +130,8 @@ class AnswerBlock(ContentBlock):
                 return Text(said, signature=self._cited()) if said else None
             case "thinking":
                 return self._thought(said, is_last=is_last) if said or self._signature else None
+            case None:  # it cannot be sent back
+                return Text(said) if said else None
             case "redacted_thinking":
                 return Thinking(payload=decode(self._raw, _objects))
             case _:
@@ -300,7 +306,7 @@ class AnthropicResponse(BlockResponse[AnswerBlock]):
     def _grow(self, event: _Event) -> list[ModelPart]:
         block = self._blocks.open_at(_index(event))
         arguments = text_or_nothing(event.delta and event.delta.partial_json)
-        if arguments and (block is None or block.kind in ("text", "thinking")):
+        if arguments and (block is None or block.kind in ("", "text", "thinking")):
             self._blocks.lose(arguments)
             return []
         if block is None or event.delta is None:
@@ -310,7 +316,7 @@ class AnthropicResponse(BlockResponse[AnswerBlock]):
     def _count(self, usage: Any) -> None:
         """Take counts, which are reported twice: at the start, and at the end as they have become."""
         if isinstance(usage, dict):
-            self._usage |= {name: value for name, value in usage.items() if value}
+            self._usage |= {name: value for name, value in usage.items() if value or name not in self._usage}
             self.counted = _usage(self._usage)
 
 
@@ -350,7 +356,7 @@ def _usage(counts: dict[str, Any]) -> Usage | None:
         cached=cached,
         written=written,
         reasoning=count(counts.get("output_tokens_details"), "thinking_tokens"),
-        is_partial=is_lost or is_unreadable(counts, "output_tokens"),
+        is_partial=is_lost or is_untold(counts, "output_tokens") or is_unreadable(counts, "cache_read_input_tokens"),
     )
 
 

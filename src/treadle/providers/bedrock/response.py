@@ -22,6 +22,8 @@ from treadle.providers.payload import (
     counted,
     decode,
     is_unreadable,
+    is_untold,
+    name_or_nothing,
     text_or_nothing,
     to_json,
 )
@@ -94,7 +96,7 @@ class ConverseBlock(ContentBlock):
         super().__init__(
             kind,
             block_id=text_or_nothing(call.tool_use_id) if call is not None else "",
-            name=text_or_nothing(call.name) if call is not None else "",
+            name=name_or_nothing(call.name) if call is not None else "",
             is_call=call is not None and not is_own_call,
         )
         self._signature: list[str] = []
@@ -354,5 +356,5 @@ def _usage(counts: Any) -> Usage | None:
         count(counts, "outputTokens"),
         cached=cached,
         written=written,
-        is_partial=is_lost or is_unreadable(counts, "outputTokens"),
+        is_partial=is_lost or is_untold(counts, "outputTokens") or is_unreadable(counts, "cacheReadInputTokens"),
     )

@@ -23,7 +23,10 @@ from treadle.providers.payload import (
     count,
     counted,
     decode,
+    is_cache_unreadable,
     is_unreadable,
+    is_untold,
+    name_or_nothing,
     text_or_nothing,
     to_json,
 )
@@ -134,7 +137,7 @@ def content_block(content: Content, payload: Any = None) -> CohereBlock:
 
 def call_block(call: ToolCallPiece) -> CohereBlock:
     """Return a call as it begins."""
-    name = text_or_nothing(call.function.name) if call.function is not None else ""
+    name = name_or_nothing(call.function.name) if call.function is not None else ""
     return CohereBlock("call", block_id=text_or_nothing(call.id), name=name, first=call.arguments)
 
 
@@ -365,5 +368,7 @@ def _usage(usage: Any) -> Usage | None:
         completion,
         cached=min(cached_count(usage), prompt),
         reasoning=count(counts, "reasoning_tokens"),
-        is_partial=is_unreadable(counts, "input_tokens", "output_tokens"),
+        is_partial=is_unreadable(counts, "input_tokens")
+        or is_untold(counts, "output_tokens")
+        or is_cache_unreadable(usage),
     )

@@ -22,8 +22,10 @@ from treadle.providers.payload import (
     counted,
     decode,
     is_unreadable,
+    is_untold,
     is_worse,
     may_have_lost,
+    name_or_nothing,
     text_or_nothing,
 )
 from treadle.tools import JsonObject
@@ -121,7 +123,7 @@ class GeminiParts:
         if call.partial_args or call.will_continue:
             raise ModelResponseInvalid("The server streams a call's arguments in pieces, which nobody asked for.")
         self._close_words()
-        name = text_or_nothing(call.name)
+        name = name_or_nothing(call.name)
         call_id = text_or_nothing(call.id)
         if not call_id:
             call_id = f"call_{self._calls}"
@@ -349,5 +351,6 @@ def _usage(value: Any) -> Usage | None:
         max(given, total - prompt) if prompt else given,  # some servers leave a count out, and only the total tells
         cached=min(count(value, "cachedContentTokenCount"), prompt),
         reasoning=thoughts,
-        is_partial=not total and is_unreadable(value, "promptTokenCount", "candidatesTokenCount"),
+        is_partial=is_unreadable(value, "cachedContentTokenCount")
+        or (not total and (is_lost or is_untold(value, "candidatesTokenCount"))),
     )

@@ -25,9 +25,12 @@ from treadle.providers.payload import (
     count,
     counted,
     decode,
+    is_cache_unreadable,
     is_unreadable,
+    is_untold,
     is_worse,
     may_have_lost,
+    name_or_nothing,
     text_or_nothing,
     without_absent,
     written_count,
@@ -48,7 +51,7 @@ class Function(msgspec.Struct, gc=False):
 
     @property
     def says_something(self) -> bool:
-        return bool(text_or_nothing(self.name) or arguments_text(self.arguments))
+        return bool(name_or_nothing(self.name) or arguments_text(self.arguments))
 
 
 class Fragment(msgspec.Struct, gc=False):
@@ -56,9 +59,10 @@ class Fragment(msgspec.Struct, gc=False):
     id: Any = None
     function: Function | None = None
     extra_content: Any = None
+    name: Any = None
+    arguments: msgspec.Raw = msgspec.Raw(b"null")
+    """These two stand in the function; some servers write them beside the id."""
 
-
-_NO_FUNCTION = Function()
 
 _Action: TypeAlias = tuple[str, bytes]
 
@@ -272,9 +276,9 @@ def _matched(calls: Sequence[tuple[str, _Action]], streamed: Sequence[tuple[str,
 
 def _read(fragment: Fragment) -> tuple[str, str, str]:
     """Return the id, the name and the text of a fragment."""
-    function = fragment.function or _NO_FUNCTION
+    function = fragment.function or Function(name=fragment.name, arguments=fragment.arguments)
     call_id = str(fragment.id) if type(fragment.id) is int else text_or_nothing(fragment.id)
-    return call_id, text_or_nothing(function.name), arguments_text(function.arguments)
+    return call_id, name_or_nothing(function.name), arguments_text(function.arguments)
 
 
 def _fill(slot: CallSlot, fragment: Fragment, name: str, text: str) -> None:
@@ -618,8 +622,8 @@ def _usage(value: Any) -> Usage | None:
         cached=cached,
         written=min(written_count(value, details), prompt - cached),
         reasoning=count(value.get("completion_tokens_details"), "reasoning_tokens"),
-        is_partial=not total
-        and (is_unreadable(value, "prompt_tokens", "completion_tokens") or value.get("completion_tokens") is None),
+        is_partial=is_cache_unreadable(value, details)
+        or (not total and (is_unreadable(value, "prompt_tokens") or is_untold(value, "completion_tokens"))),
     )
 
 

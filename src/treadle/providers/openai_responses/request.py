@@ -20,6 +20,7 @@ from treadle.providers.payload import (
     data_url,
     decode,
     in_words,
+    name_or_nothing,
     nullable_schemas,
     object_schema,
     opening,
@@ -89,7 +90,7 @@ class Item(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        return text_or_nothing(self.value.get("name"))
+        return name_or_nothing(self.value.get("name"))
 
     @property
     def is_open(self) -> bool:

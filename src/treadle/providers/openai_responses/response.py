@@ -33,7 +33,9 @@ from treadle.providers.payload import (
     count,
     counted,
     decode,
+    is_cache_unreadable,
     is_unreadable,
+    is_untold,
     may_have_lost,
     text_or_nothing,
     without_absent,
@@ -81,9 +83,9 @@ class Slot:
         return "".join(self.arguments)
 
     def close(self, item: Item) -> None:
-        """Take the item whole. Some servers send it without the arguments that they have streamed."""
-        if item.kind == _CALL and not item.arguments.strip():
-            item = msgspec.structs.replace(item, arguments=self.streamed or self.item.arguments)
+        """Take the item whole. Some servers send it without the arguments that they have streamed, or with an empty object."""
+        if item.kind == _CALL and _is_bare(item):
+            item = msgspec.structs.replace(item, arguments=self.streamed or self.item.arguments or item.arguments)
         self.item, self.is_done = item, True
 
     def is_again(self, item: Item) -> bool:
@@ -170,7 +172,7 @@ class Slots:
         """Whether nobody can say of some arguments to which call they belong."""
         found = [(slot, slot.final()) for slot in self._slots]
         calls = [(slot, item) for slot, item in found if item.kind == _CALL]
-        bare = [slot for slot, item in calls if not item.arguments.strip()]
+        bare = [slot for slot, item in calls if _is_bare(item)]
         shared = ((item.call_id, item.name, bool(item.arguments.strip())) for _, item in calls if item.call_id)
         is_lost = self._has_lost or any(slot.has_lost for slot in bare)
         return is_lost or any(not item.name for _, item in calls) or may_have_lost(shared)
@@ -325,7 +327,12 @@ def _content(item: Item) -> _Content:
         return item.kind, message_text(item.value)
     if item.kind != _CALL:
         return (item.kind,)
-    return (item.kind, item.name, text_key(item.arguments)) if item.arguments.strip() else (item.kind, item.name)
+    return (item.kind, item.name) if _is_bare(item) else (item.kind, item.name, text_key(item.arguments))
+
+
+def _is_bare(item: Item) -> bool:
+    """Whether a call has no arguments, or none but an empty object."""
+    return item.arguments.strip() in ("", "{}")
 
 
 def _contents(item: Item) -> tuple[_Content, ...]:
@@ -551,7 +558,7 @@ class ResponsesResponse(Response):
         status = self._worst(reported, "incomplete" if self._has_half_a_message else None)
         self.is_whole = self.is_done = True
         self.is_empty = False
-        if status != "completed":
+        if status != "completed" and finish_of(status) not in (Finish.STOP, Finish.CALLS):
             self._finish_reason = self._incomplete_reason or status
         self._finish = self._judge([slot.final() for slot in self._slots.in_order()])
 
@@ -625,5 +632,7 @@ def _usage(value: Any) -> Usage | None:
         cached=cached,
         written=min(written_count(value, details), taken - cached),
         reasoning=count(value.get("output_tokens_details"), "reasoning_tokens"),
-        is_partial=is_unreadable(value, "input_tokens", "output_tokens"),
+        is_partial=is_unreadable(value, "input_tokens")
+        or is_untold(value, "output_tokens")
+        or is_cache_unreadable(value, details),
     )
