@@ -215,10 +215,11 @@ FORGOTTEN = [
 class Sessions:
     """A middleware that gives sessions, and refuses the calls of the first one: `together` at once."""
 
-    def __init__(self, status: int, text: str, kind: str, *, together: int = 1) -> None:
+    def __init__(self, status: int, text: str, kind: str, *, together: int = 1, forgets: str = "s1") -> None:
         self.log: list[str] = []
         self._refusal = {"status": status, "text": text, "content_type": kind}
         self._asked = asyncio.Barrier(together)
+        self._forgets = forgets
 
     def middleware(self):
         @web.middleware
@@ -227,7 +228,7 @@ class Sessions:
             name, session = sent.get("method"), request.headers.get("mcp-session-id", "")
             if name == "tools/call":
                 self.log.append(f"{session} call")
-                if session == "s1":
+                if session.startswith(self._forgets):
                     await self._asked.wait()
                     return web.Response(**self._refusal)
             response = await handler(request)
@@ -251,6 +252,16 @@ async def test_a_session_that_the_server_has_forgotten_is_begun_again_and_its_ca
 
     assert [one.content for one in results(result)] == ["well", "well"]
     assert sessions.log == ["initialize", "s1 call", "initialize", "s2 call", "s2 call"]
+
+
+@pytest.mark.parametrize(("status", "body", "kind"), FORGOTTEN)
+async def test_a_call_that_also_a_new_session_refuses_has_not_acted(status, body, kind):
+    sessions = Sessions(status, body, kind, forgets="s")
+    async with broken_server(well, sessions.middleware()) as url:
+        result, _ = await run(mcp_server("b", url=url), call("mcp__b__go"))
+
+    assert json.loads(results(result)[0].content)["may_have_acted"] is False
+    assert sessions.log == ["initialize", "s1 call", "initialize", "s2 call"]
 
 
 async def test_calls_side_by_side_in_a_forgotten_session_share_one_new_session():

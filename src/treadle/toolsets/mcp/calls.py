@@ -232,13 +232,17 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def never_began(self) -> bool:
         """Whether the request may be repeated over a new connection: nobody was reached, or the server has forgotten the session."""
-        words = _SESSION_LOST.get(self.status or 0)
-        return self.status is None or (self.has_session and words is not None and words.search(self.said) is not None)
+        return self.status is None or (self.has_session and self._says_session_lost)
 
     @property
     def not_done(self) -> bool:
         """Whether the request was surely not carried out, whatever the error's code."""
-        return self.status is None or self.status in _REFUSED
+        return self.status is None or self.status in _REFUSED or self._says_session_lost
+
+    @property
+    def _says_session_lost(self) -> bool:
+        words = _SESSION_LOST.get(self.status or 0)
+        return words is not None and words.search(self.said) is not None
 
     @property
     def code(self) -> str:
