@@ -1,6 +1,7 @@
 """A run that its process lets go of, and the one loop that a service needs: resume what can continue, leave the rest alone."""
 
 import asyncio
+import gc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -202,6 +203,8 @@ def thinking(asked: Gate) -> Agent:
 
 async def test_a_service_that_ends_hands_over_what_it_had_begun_and_what_it_had_resumed() -> None:
     journal, begun, resumed = MemoryJournal(), Gate(), Gate()
+    unread: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: unread.append(context))
     async with open_session(journal, id="s") as session:
         await handed_over(thinking(begun), session, begun)
     resuming = asyncio.ensure_future(Agents([thinking(resumed)]).resume_all(journal))
@@ -213,6 +216,8 @@ async def test_a_service_that_ends_hands_over_what_it_had_begun_and_what_it_had_
     assert (await recorded(journal))["s"][-2:] == ["run.resumed", "model.started"]
     found = await Agents([Agent(ScriptedModel([text("done")]), name="clerk")]).resume_all(journal)
     assert {name: one.text for name, one in found.items()} == {"s": "done"}
+    gc.collect()
+    assert unread == []
 
 
 async def test_a_run_that_has_not_begun_or_has_ended_is_not_changed_by_handing_it_over() -> None:

@@ -193,6 +193,8 @@ class Lifecycle:
             self.session.hand_over()
         self.abandon()
         await asyncio.wait({self._running})
+        if not self._running.cancelled():
+            self._running.exception()  # whoever cancelled its caller reads it no more
 
     def stop(self, stop: Stop) -> None:
         """End the run for this reason, as soon as there is anything to end; the first reason stays."""
