@@ -1,15 +1,17 @@
 """What a person reads of a session that no living worker can continue, and of the commands that help."""
 
 import asyncio
+import re
 from typing import Any
 
 import pytest
+from tests.workers.test_arrivals_below import all_paused, clerk, family
 from tests.workers.test_stranding import asking, pay, payer
 from tests.workers.test_workers import until, working
 
 from treadle import Agent, list_workers, open_journal, open_session
 from treadle.testing import ScriptedModel, call
-from treadle.workers import result
+from treadle.workers import result, submit
 
 pytestmark = pytest.mark.row("N19")
 
@@ -71,6 +73,39 @@ async def test_each_command_says_why_a_session_is_stranded_and_approve_recommend
             await result(address, session_id, timeout=60)
         assert "STRANDED" not in await said("sessions")
         assert "No sessions match." in await said("sessions", "--state", "stranded")
+
+
+async def test_whoever_answers_below_a_suspended_session_is_told_which_one_to_activate_and_what_else_waits(
+    treadle: Any,
+) -> None:
+    """Two levels deep: the agent in the middle is suspended, and two calls at the bottom wait."""
+    address = str(treadle.folder / "j.db")
+    session_id = await submit(address, "clerk", "Pay 7")
+    async with working(address, {"clerk": clerk([call("wire", amount=7), call("wire", amount=8)])}):
+        async with open_journal(address) as journal:
+            await until(journal.approvals)
+            await until(lambda: all_paused(journal, session_id))
+            first, second = await journal.approvals()
+            _, middle, bottom = await family(journal, session_id)
+
+        async def said(*words: str) -> str:
+            found = await asyncio.to_thread(treadle, *words, "--journal", "j.db", code=0)
+            return str(found.stdout + found.stderr)
+
+        tail = f"--journal {address}"
+        assert f"treadle sessions show {middle} {tail}" in await said("sessions", "show", session_id)
+        assert f"treadle approve {first.id} {tail}" in await said("sessions", "show", bottom)
+        await said("sessions", "suspend", middle)
+        answered = await said("approve", first.id)
+        explained = await said("sessions", "explain", session_id)
+        for text in (answered, explained):
+            (activate,) = set(re.findall(r"treadle (sessions activate \S+ --journal \S+\.db)", text))
+            assert activate == f"sessions activate {middle} {tail}"
+            assert f"treadle approve {second.id} {tail}" in text
+            assert f"treadle approve {first.id}" not in text
+        await said(*activate.split())
+        assert "is suspended" not in await said("approve", second.id)
+        assert (await result(address, session_id, timeout=60)).status == "completed"
 
 
 async def _any_worker(address: str) -> bool:

@@ -552,7 +552,7 @@ async def test_a_password_is_never_shown(server: PostgresServer):
     wrong = "wr0ng/but s3cret"
     url = server.url("public", password=wrong)
     journal = PostgresJournal(url)
-    assert journal.location == f"postgresql://treadle@/postgres?host={server.folder}"
+    assert journal.location == f"postgresql://treadle@/postgres?host={server.folder}&options=-csearch_path%3Dpublic"
     with pytest.raises(JournalError, match=r"cannot be reached.*password authentication failed") as refusal:
         await journal.sessions()
     await journal.close()
@@ -568,6 +568,7 @@ async def test_a_password_is_never_shown(server: PostgresServer):
         ("postgres://a@one,two:1/x?sslmode=require&sslpassword=p", "postgresql://a@one,two:1/x"),
         ("postgresql://a:b@[::1]:5/x", "postgresql://a@[::1]:5/x"),
         ("postgresql:///x?user=a&password=b", "postgresql://a@/x"),
+        ("postgresql://a:b@h/x?options=-csearch_path%3Da%2Cb", "postgresql://a@h/x?options=-csearch_path%3Da%2Cb"),
     ],
 )
 async def test_a_location_names_the_place_alone(url: str, location: str):

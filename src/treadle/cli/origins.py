@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from treadle import Agent, Session, UnknownSession, list_workers, open_session, stranded_sessions
+from treadle import Agent, Session, UnknownSession, list_workers, open_session
 from treadle.cli.exits import UsageError
 from treadle.cli.guidance import guidance_of
 from treadle.cli.input.flags import names_file
@@ -18,12 +18,13 @@ from treadle.cli.input.settings import Settings, ToolSource
 from treadle.cli.input.values import instructions_of
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import one_line, shown_name
-from treadle.cli.sessions import is_held
+from treadle.cli.sessions import is_held, stranded_in
 from treadle.events import CallDecided
 from treadle.ports import Journal
 
 __all__ = [
     "absolute_model",
+    "activating",
     "check_agent",
     "check_tools",
     "continuing",
@@ -147,18 +148,46 @@ async def continuing(journal: Journal, root_id: str, options: Options) -> str:
     """Return the sentence that says what continues a run whose person has answered, with a command that works for it."""
     if await is_held(journal, root_id):
         return f"Session {root_id} is already running, and continues with this answer."
-    if stranded := await stranded_sessions(journal, session_ids=[root_id]):
+    if stranded := await stranded_in(journal, options, session_ids=[root_id]):
         return stranded[0].message
     try:
         async with open_session(journal, id=root_id, must_exist=True, on_store_failure="degrade") as root:
-            return await _continuing(root, same_journal(options))
+            tail = same_journal(options)
+            below = [activating(one, tail) for one in await _suspended_below(root)]
+            return " ".join([*await _waiting(root, tail), await _continuing(root, tail), *below])
     except UnknownSession:  # its agent's session was moved alone
         return f"It continues with session {root_id}, which is not in this journal."
 
 
+def activating(session_id: str, tail: str) -> str:
+    """Return the sentence that says how a suspended session may continue."""
+    return f"Session {session_id} is suspended. To allow runs again: treadle sessions activate {shlex.quote(session_id)}{tail}"
+
+
+async def _waiting(root: Session, tail: str) -> list[str]:
+    """Return the sentences that say what a person must answer before the run can go on."""
+    approvals = [f"A call waits for approval: treadle approve {one.id}{tail}." for one in await root.approvals()]
+    answers = (
+        [f'A question waits: treadle answer {shlex.quote(root.id)} "ANSWER"{tail}.'] if root.state.questions else []
+    )
+    return [*approvals[:3], *answers]
+
+
+async def _suspended_below(session: Session) -> list[str]:
+    """Return the suspended sessions that carry out an open call of this one, at any depth."""
+    found: list[str] = []
+    for one in session.state.unanswered:
+        for child_id in session.state.carried_out.get(one.call.id, ()):
+            async with open_session(session.journal, id=child_id, on_store_failure="degrade") as child:
+                if child.state.status == "suspended" and not child.state.moved_to:
+                    found.append(child_id)
+                found += await _suspended_below(child)
+    return found
+
+
 async def _continuing(root: Session, tail: str) -> str:
     if root.state.status == "suspended":
-        return f"The session is suspended. To allow runs again: treadle sessions activate {shlex.quote(root.id)}{tail}"
+        return activating(root.id, tail)
     agent = "" if root.state.run is None else root.state.run.agent
     workers = [one.name for one in await list_workers(root.journal) if agent in one.agents and not one.is_draining]
     if agent and workers:

@@ -1,16 +1,27 @@
 """Sessions: opening journals and finding what is in them, for the commands. Prints nothing."""
 
 import getpass
-from collections.abc import AsyncIterator, Iterable
+import shlex
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import msgspec
 
-from treadle import JournalError, Session, ToolCall, TreadleError, UnknownApproval, open_journal, open_session
+from treadle import (
+    JournalError,
+    Session,
+    StrandedSession,
+    ToolCall,
+    TreadleError,
+    UnknownApproval,
+    open_journal,
+    open_session,
+    stranded_sessions,
+)
 from treadle.cli.exits import UsageError
 from treadle.cli.input.options import Options
-from treadle.cli.input.places import journal_file
+from treadle.cli.input.places import journal_file, same_journal
 from treadle.cli.input.settings import Settings
 from treadle.events import (
     ApprovalAnswered,
@@ -41,6 +52,7 @@ __all__ = [
     "opened",
     "opened_session",
     "person",
+    "stranded_in",
 ]
 
 UNREADABLE = (TreadleError, ArithmeticError, LookupError, TypeError, ValueError)
@@ -76,6 +88,13 @@ async def opened(path: str, *, must_exist: bool = False) -> AsyncIterator[Journa
         yield journal
     finally:
         await journal.close()
+
+
+async def stranded_in(journal: Journal, options: Options, **asked: Any) -> Sequence[StrandedSession]:
+    """Return what `stranded_sessions` finds, each with a command that finds this journal from here."""
+    named, same = f" --journal {shlex.quote(journal.location)}", same_journal(options)
+    found = await stranded_sessions(journal, **asked)
+    return [msgspec.structs.replace(one, message=one.message.replace(named, same)) for one in found]
 
 
 async def is_held(journal: Journal, session_id: str) -> bool:

@@ -762,12 +762,12 @@ def _new_task(state: SessionState, journal: Journal) -> str:
     return f"`{command}`, or agent.run(task, session=session)"
 
 
-def check_no_task(state: SessionState) -> None:
+def check_no_task(state: SessionState, journal: Journal) -> None:
     """Raise SessionNotActive where a submitted task waits for a worker."""
     if state.submitted is not None:
         raise SessionNotActive(
             f"A submitted task waits for a worker in session {state.id!r}. Run a worker, `treadle worker`, or cancel the task first: "
-            f"`treadle cancel {shlex.quote(state.id)}`, or session.cancel()."
+            f"`treadle cancel {shlex.quote(state.id)} --journal {shlex.quote(journal.location)}`, or session.cancel()."
         )
 
 
@@ -857,7 +857,7 @@ async def rewind(ledger: Ledger, to: int | str, *, tell_model: bool) -> Rewind:
     state = ledger.state
     check_there(state)
     check_here(state, ledger.journal)
-    check_no_task(state)
+    check_no_task(state, ledger.journal)
     if to is None:
         raise NoSuchPoint("A point is a mark or the number of an event; got None.")
     events = await ledger.journal.read(state.id)

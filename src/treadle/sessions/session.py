@@ -766,7 +766,7 @@ class Session(SteeredSession):
 
     def check_no_task(self) -> None:
         """Raise SessionNotActive where a submitted task waits for a worker."""
-        maintenance.check_no_task(self.state)
+        maintenance.check_no_task(self.state, self.journal)
 
     def check_own(self) -> None:
         """Raise SessionNotActive where the session carries out a call of another: it continues with that one, under its rules."""

@@ -6,7 +6,7 @@ from treadle.cli.exits import UsageError
 from treadle.cli.input.options import Options
 from treadle.cli.input.places import same_journal
 from treadle.cli.input.settings import settings_of
-from treadle.cli.origins import continuing, program_of
+from treadle.cli.origins import continuing, program_of, resuming
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.sessions import is_held, named, opened, opened_session, person
 
@@ -41,7 +41,7 @@ async def _cancel(options: Options, terminal: Terminal) -> int:
     if not is_ours:
         terminal.say(f"Cancelled {session.id}: nothing further starts in it. {then}")
         return 0
-    resume = f"treadle resume {session.id}{same_journal(options)}"
+    resume = f"{resuming(session)}{same_journal(options)}"
     then = (
         f"To record its end: {resume}"
         if was_paused

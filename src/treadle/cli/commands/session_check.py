@@ -4,12 +4,12 @@ from pathlib import Path
 
 import msgspec
 
-from treadle import StrandedSession, check_sessions, stranded_sessions
+from treadle import StrandedSession, check_sessions
 from treadle.cli.input.options import Options
 from treadle.cli.input.settings import settings_of
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import counted, one_line
-from treadle.cli.sessions import opened
+from treadle.cli.sessions import opened, stranded_in
 from treadle.cli.tool_sources import load_agents
 
 __all__ = ["check", "stranded_line"]
@@ -37,7 +37,7 @@ async def _preview(options: Options, terminal: Terminal) -> int:
     settings = settings_of(options)
     agents = load_agents(options.agents, Path(settings.root))
     async with opened(settings.journal, must_exist=True) as journal:
-        stranded = await stranded_sessions(journal, agents=agents)
+        stranded = await stranded_in(journal, options, agents=agents)
     if options.as_json:
         terminal.data(msgspec.to_builtins(stranded))
         return 1 if stranded else 0
@@ -49,4 +49,4 @@ async def _preview(options: Options, terminal: Terminal) -> int:
 
 def stranded_line(one: StrandedSession) -> str:
     """Return a line about a session that no worker can continue."""
-    return f"{one.session_id}  stranded: {one_line(one.message, 500)}"
+    return f"{one.session_id}  stranded: {one_line(one.message, 2000)}"

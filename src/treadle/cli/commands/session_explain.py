@@ -5,13 +5,14 @@ from typing import Any
 
 import msgspec
 
-from treadle import Explanation, stranded_sessions
+from treadle import Explanation
 from treadle.cli.input.options import Options
+from treadle.cli.input.places import same_journal
 from treadle.cli.input.settings import settings_of
-from treadle.cli.origins import continuing
+from treadle.cli.origins import activating, continuing
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import counted, one_line, shown_call, shown_name, shown_resolution, shown_time
-from treadle.cli.sessions import is_held, named, opened, opened_session
+from treadle.cli.sessions import is_held, named, opened, opened_session, stranded_in
 
 __all__ = ["explain"]
 
@@ -21,24 +22,24 @@ async def explain(options: Options, terminal: Terminal) -> int:
     path = settings_of(options).journal
     async with opened(path, must_exist=True) as journal, opened_session(journal, named(options)) as session:
         explanation = await session.explain()
-        stranded = [one.message for one in await stranded_sessions(journal, session_ids=[session.state.root_id])]
+        stranded = [one.message for one in await stranded_in(journal, options, session_ids=[session.state.root_id])]
         is_live = await is_held(journal, session.state.root_id)
         then = "A process is running it." if is_live else await continuing(journal, session.state.root_id, options)
     if options.as_json:
         terminal.data({**msgspec.to_builtins(explanation), "stranded": stranded[0] if stranded else None})
     else:
         with terminal.paged(is_off=options.is_unpaged):
-            _print(explanation, terminal, then, stranded)
+            _print(explanation, terminal, same_journal(options), then, stranded)
     return 0
 
 
-def _print(about: Explanation, terminal: Terminal, then: str = "", stranded: Sequence[str] = ()) -> None:
+def _print(about: Explanation, terminal: Terminal, tail: str, then: str = "", stranded: Sequence[str] = ()) -> None:
     parent = "" if about.parent_id is None else f", forked from {about.parent_id} after event {about.parent_seq}"
     if about.caller_id is not None:
         parent = f", carries out call {shown_name(about.caller_call or '')} of session {about.caller_id}, step {about.caller_step}"
     terminal.line(f"session {about.session_id} ({about.status}; last run {about.state}){parent}")
     for message in stranded:
-        terminal.line(f"stranded: {one_line(message, 500)}")
+        terminal.line(f"stranded: {one_line(message, 2000)}")
     for run in about.runs:
         terminal.line(
             f"run {run.run_id}: {one_line(run.task, 60)} [{', '.join(map(shown_name, run.models)) or shown_name(run.model)}; {counted(run.steps, 'step')}; "
@@ -46,14 +47,14 @@ def _print(about: Explanation, terminal: Terminal, then: str = "", stranded: Seq
         )
     for line in _beside(about):
         terminal.line(line)
-    for title, lines in _answers(about, then).items():
+    for title, lines in _answers(about, tail, then).items():
         terminal.line()
         terminal.line(title)
         for line in lines or ["nothing"]:
             terminal.line(f"  {line}")
     for child in about.children:
         terminal.line()
-        _print(child, terminal)
+        _print(child, terminal, tail)
 
 
 def _beside(about: Explanation) -> Iterator[str]:
@@ -74,7 +75,7 @@ def _json(value: Any) -> str:  # Any: a JSON value
     return one_line(msgspec.json.encode(value).decode(), 300)
 
 
-def _answers(about: Explanation, then: str) -> dict[str, list[str]]:
+def _answers(about: Explanation, tail: str, then: str) -> dict[str, list[str]]:
     """Return the seven answers, each as lines."""
     return {
         "1. What was tried": list(_tried(about)),
@@ -104,7 +105,7 @@ def _answers(about: Explanation, then: str) -> dict[str, list[str]]:
             for one in about.failed
         ],
         "6. Why it stopped": _stopped(about),
-        "7. Can it be run again": [_rerun(about, then)],
+        "7. Can it be run again": [_rerun(about, tail, then)],
     }
 
 
@@ -148,10 +149,11 @@ def _stopped(about: Explanation) -> list[str]:
     return [f"{one.status} ({reason}){limit} {one_line(one.message, 300)}".rstrip(), *also]
 
 
-def _rerun(about: Explanation, then: str) -> str:
+def _rerun(about: Explanation, tail: str, then: str) -> str:
     resume = f"{then}{'' if then.endswith('.') else '.'} " if about.rerun.can_resume else "There is nothing to resume. "
-    if about.status == "suspended":
-        resume = f"The session is suspended{_why(about.status_reason)}{'' if about.status_reason.endswith('.') else '.'} `treadle sessions activate {about.session_id}` allows runs again. "
     if about.caller_id is not None:
         resume = f"It continues with session {about.caller_id}. " if about.rerun.can_resume else ""
+    if about.status == "suspended":
+        why = f" Reason: {one_line(about.status_reason).rstrip('.')}." if about.status_reason else ""
+        resume = f"{activating(about.session_id, tail)}.{why} "
     return resume + about.rerun.why

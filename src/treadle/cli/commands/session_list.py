@@ -6,13 +6,13 @@ from typing import Any, get_args
 
 import msgspec
 
-from treadle import Explanation, open_session, stranded_sessions
+from treadle import Explanation, open_session
 from treadle.cli.input.options import Options
 from treadle.cli.input.settings import settings_of
 from treadle.cli.origins import folder_of, is_same_folder
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import counted, one_line, shown_time
-from treadle.cli.sessions import UNREADABLE, find_session, is_there, opened
+from treadle.cli.sessions import UNREADABLE, find_session, is_there, opened, stranded_in
 from treadle.events import SessionStatus
 from treadle.ports import Journal, SessionFilter, SessionInfo
 
@@ -73,7 +73,7 @@ async def list_sessions(options: Options, terminal: Terminal) -> int:
             infos = await journal.sessions(_filter(options, after))
             looked = infos if "stranded" in options.states else infos[:limit]
             ids = [info.id for info in looked if info.phase in _OPEN]
-            stranded = {one.session_id: one.message for one in await stranded_sessions(journal, session_ids=ids)}
+            stranded = {one.session_id: one.message for one in await stranded_in(journal, options, session_ids=ids)}
             for info in infos:
                 if limit is not None and len(rows) == limit:
                     more += 1
@@ -159,7 +159,7 @@ def _line(row: _Row, width: int) -> str:
     phase = info.phase if info.status in ("active", "deleted") else f"{info.phase}, {info.status}"
     flags = f"  {row.in_doubt} IN DOUBT" if row.in_doubt else ""
     flags += f"  {row.approvals} waiting" if row.approvals else ""
-    flags += f"  STRANDED: {one_line(row.stranded, 300)}" if row.stranded else ""
+    flags += f"  STRANDED: {one_line(row.stranded, 2000)}" if row.stranded else ""
     flags += f"  CANNOT BE READ: {one_line(row.fault)}" if row.fault else ""
     where = f"  in {one_line(row.folder, 200)}" if row.folder else ""
     cost = "" if not row.cost else f"  {row.cost:f}"

@@ -13,6 +13,7 @@ from treadle.cli.commands.session_explain import explain
 from treadle.cli.commands.session_list import list_sessions
 from treadle.cli.commands.session_watch import watch
 from treadle.cli.input.options import Options
+from treadle.cli.input.places import same_journal
 from treadle.cli.input.settings import settings_of
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import counted, one_line, shown_name, shown_resolution, shown_time
@@ -34,7 +35,7 @@ async def _show(options: Options, terminal: Terminal) -> int:
         terminal.data(shown)
     else:
         with terminal.paged(is_off=options.is_unpaged):
-            _print(shown, session.messages, terminal)
+            _print(shown, session.messages, terminal, same_journal(options))
     return 0
 
 
@@ -72,7 +73,7 @@ def _todo(item: Any) -> str:  # Any: JSON
     return f"{mark} {one_line(str(item.get('text', '')), 300)}"
 
 
-def _print(shown: dict[str, Any], messages: tuple[Message, ...], terminal: Terminal) -> None:
+def _print(shown: dict[str, Any], messages: tuple[Message, ...], terminal: Terminal, tail: str) -> None:
     _print_head(shown, len(messages), terminal)
     calls = {call["id"]: call for call in shown["calls"]}
     for message in messages:
@@ -80,7 +81,8 @@ def _print(shown: dict[str, Any], messages: tuple[Message, ...], terminal: Termi
             terminal.line()
             terminal.titled(f"[{message.role}]", message.text.strip())
         for proposed in message.calls:
-            _print_call(calls.get(proposed.id) or empty_call(proposed.id, proposed.name), proposed.arguments, terminal)
+            one = calls.get(proposed.id) or empty_call(proposed.id, proposed.name)
+            _print_call(one, proposed.arguments, terminal, tail)
         for result in message.results:
             _print_result(
                 result.call_id, result.content, (calls.get(result.call_id) or {}).get("result") or {}, terminal
@@ -90,16 +92,16 @@ def _print(shown: dict[str, Any], messages: tuple[Message, ...], terminal: Termi
     told_ids = {result.call_id for message in messages for result in message.results}
     for call in shown["calls"]:
         if call["id"] not in proposed_ids:
-            _print_call(call, call["arguments"], terminal)
+            _print_call(call, call["arguments"], terminal, tail)
         if call["result"] is not None and call["id"] not in told_ids:
             _print_result(call["id"], call["result"]["content"], call["result"], terminal)
     for approval in shown["approvals"]:
         terminal.line()
-        then = f": treadle approve {approval['id']}"
+        then = f": treadle approve {approval['id']}{tail}"
         terminal.call("[waits] ", approval["tool"], approval["arguments"], then=then, is_answer=True)
 
 
-def _print_call(call: dict[str, Any], arguments: str, terminal: Terminal) -> None:
+def _print_call(call: dict[str, Any], arguments: str, terminal: Terminal, tail: str) -> None:
     terminal.line()
     terminal.call(f"[call {shown_name(call['id'])}] ", call["name"], arguments, is_answer=True)
     decision = call["decision"]
@@ -120,7 +122,7 @@ def _print_call(call: dict[str, Any], arguments: str, terminal: Terminal) -> Non
             f"given by {shown_name(one['by'])}", one["at"], msgspec.json.encode(one["value"]).decode(), terminal
         )
     for child_id in call["children"]:
-        terminal.line(f"[carried out in session {child_id}: treadle sessions show {child_id}]")
+        terminal.line(f"[carried out in session {child_id}: treadle sessions show {child_id}{tail}]")
 
 
 def _print_word(said: str, at: float | None, reason: str, terminal: Terminal) -> None:

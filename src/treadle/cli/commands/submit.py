@@ -71,7 +71,7 @@ async def _note_missing(journal: Journal, options: Options, terminal: Terminal) 
     workers = await list_workers(journal)
     if not workers and options.is_waiting:
         terminal.say(
-            f"No worker is running on the journal {shown_journal(journal.location)}: the task waits until one starts. To start one: treadle worker{same_journal(options)}"
+            f"No worker is running on the journal {shown_journal(journal.location)}: the task waits until one starts. To start one: treadle worker{'' if agent == DEFAULT else ' --agents FILE.py'}{same_journal(options)}"
         )
     if workers and not any(agent in worker.agents for worker in workers):
         known = ", ".join(sorted({name for worker in workers for name in worker.agents}))

@@ -5,14 +5,14 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from treadle import WorkerInfo, list_workers, stranded_sessions
+from treadle import WorkerInfo, list_workers
 from treadle.cli.commands.session_check import stranded_line
 from treadle.cli.input.options import Options
 from treadle.cli.input.places import same_journal
 from treadle.cli.input.settings import settings_of
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import one_line
-from treadle.cli.sessions import opened
+from treadle.cli.sessions import opened, stranded_in
 
 __all__ = ["command"]
 
@@ -25,7 +25,7 @@ def command(options: Options, terminal: Terminal) -> int:
 async def _list(options: Options, terminal: Terminal) -> int:
     async with opened(settings_of(options).journal, must_exist=True) as journal:
         workers = await list_workers(journal, all=options.shows_deleted)
-        stranded = await stranded_sessions(journal)
+        stranded = await stranded_in(journal, options)
     if options.as_json:
         terminal.data({"workers": msgspec.to_builtins(workers), "stranded": msgspec.to_builtins(stranded)})
         return 0

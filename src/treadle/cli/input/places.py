@@ -71,6 +71,10 @@ def journal_file(journal: str) -> Path | None:
     return None if journal == "memory:" or journal.startswith(_DATABASE) else Path(journal)
 
 
+_SECRET = re.compile("password|secret", re.IGNORECASE)
+"""In the name of a parameter of a database's address whose value nobody may see."""
+
+
 def shown_journal(journal: str) -> str:
     """Return a journal's place as people may see it: of a database's address neither password nor options.
 
@@ -107,15 +111,22 @@ def absolute(path: str) -> str:
 def same_journal(options: Options) -> str:
     """Return the flag with which another command finds the same journal from any folder, a blank before it; "" where it needs none.
 
-    An address with a password is left out: what is returned here is read on screens and in logs.
+    Of a database's address the secrets are left out: what is returned here is read on screens and in logs.
     """
     named = options.journal
     if named is None and os.environ.get("TREADLE_JOURNAL"):  # a relative path means another file elsewhere
         variable = os.environ["TREADLE_JOURNAL"]
         named = None if journal_file(variable) is None or Path(variable).is_absolute() else variable
-    if named is None or shown_journal(named) != named:
+    if named is None:
         return ""
-    return f" --journal {shlex.quote(named if journal_file(named) is None else absolute(named))}"
+    return f" --journal {shlex.quote(_without_secrets(named) if journal_file(named) is None else absolute(named))}"
+
+
+def _without_secrets(address: str) -> str:
+    """Return an address by which a person who has its password elsewhere, as in PGPASSWORD, finds the same journal."""
+    place, _, query = re.sub(r"(://[^:@]*):.*@", r"\1@", address, flags=re.DOTALL).partition("?")
+    given = [one for one in query.split("&") if one and not _SECRET.search(one.partition("=")[0])]
+    return f"{place}?{'&'.join(given)}" if given else place
 
 
 def same_world(options: Options) -> str:

@@ -117,7 +117,10 @@ def _location(given: Mapping[str, str]) -> str:
     host, port = given.get("host", ""), given.get("port", "")
     is_socket = host.startswith("/")
     place = "" if is_socket else _hosts(host, port)
-    query = f"?host={host}" + (f"&port={port}" if port else "") if is_socket else ""
+    asked = [f"host={host}", *([f"port={port}"] if port else [])] if is_socket else []
+    schema = _search_path(given.get("options", ""))
+    asked += [f"options=-csearch_path%3D{quote(schema, safe='')}"] if schema else []
+    query = f"?{'&'.join(asked)}" if asked else ""
     return f"postgresql://{user}{place}/{quote(given.get('dbname', ''), safe='')}{query}"
 
 
