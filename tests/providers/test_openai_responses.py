@@ -1104,10 +1104,10 @@ def test_an_item_that_is_not_whole_is_never_ready_early():
         ({}, None),
         ({"input_tokens": 0, "output_tokens": 0}, None),
         ("many", None),
-        ({"input_tokens": 5}, Usage(input_tokens=5)),
+        ({"input_tokens": 5}, Usage(input_tokens=5, estimated=True)),
         (
             {"input_tokens": 5, "input_tokens_details": {"cached_tokens": 9}},
-            Usage(input_tokens=5, cached_input_tokens=5),
+            Usage(input_tokens=5, cached_input_tokens=5, estimated=True),
         ),
         ({"input_tokens": 5, "input_tokens_details": None, "output_tokens": -1}, Usage(input_tokens=5, estimated=True)),
     ],
