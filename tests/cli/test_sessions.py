@@ -205,7 +205,7 @@ def test_the_sums_count_once_what_a_fork_has_copied_and_what_an_agent_has_used_f
     treadle("run", "-m", lead, "--tools", "scout.md", "--session", "s", "Go", code=0)
     treadle("sessions", "fork", "s", "--id", "f", code=0)
 
-    assert treadle("sessions", code=0).stderr == "3 sessions, 1 call, 30 + 15 tokens, cost unknown.\n"
+    assert treadle("sessions", code=0).stderr == "3 sessions, 1 call, 30 + 15 tokens, cost 0.\n"
     assert treadle("sessions", "--parent", "s", "--state", "completed", code=0).stderr.startswith("2 sessions")
 
 
@@ -214,7 +214,7 @@ def test_the_sums_are_plain_english(treadle):
     treadle.script("one.json", [{"text": "Hello."}])
     treadle("run", "-m", "script:one.json", "Greet", code=0)
 
-    assert re.fullmatch(r"1 session, 0 calls, \d+ \+ \d+ tokens, cost unknown\.\n", treadle("sessions", code=0).stderr)
+    assert re.fullmatch(r"1 session, 0 calls, \d+ \+ \d+ tokens, cost 0\.\n", treadle("sessions", code=0).stderr)
     for flags in (["--state", "failed"], ["--match", "nothing"]):
         assert treadle("sessions", *flags, code=0).stderr == "No sessions match.\n"
     assert treadle("sessions", "--limit", "0", code=0).stderr == (

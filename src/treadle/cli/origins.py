@@ -165,7 +165,7 @@ def activating(session_id: str, tail: str) -> str:
 
 
 async def _waiting(root: Session, tail: str) -> list[str]:
-    """Return the sentences that say what a person must answer before the run can go on."""
+    """Return the sentences that say what a person must answer before the run continues."""
     approvals = [f"A call waits for approval: treadle approve {one.id}{tail}." for one in await root.approvals()]
     answers = (
         [f'A question waits: treadle answer {shlex.quote(root.id)} "ANSWER"{tail}.'] if root.state.questions else []
