@@ -2,6 +2,7 @@
 
     python benchmarks/calls.py                 in memory, and in a SQLite file
     python benchmarks/calls.py --by function   which functions they are
+    python benchmarks/calls.py --stream        of a model that streams: a word first, then a call in four pieces
 
 A turn is what a longer run adds: the difference between runs of 30 and of 10 turns, divided by 20.
 """
@@ -26,7 +27,7 @@ SHORT, LONG = 10, 30
 
 
 class Profile:
-    """Counts the calls of functions, generators' resumptions left out, in all threads."""
+    """Counts the calls of functions, in all threads. A coroutine that goes on, or a generator that is asked again, counts again."""
 
     def __init__(self) -> None:
         self.counts: Counter[CodeType] = Counter()
@@ -55,6 +56,7 @@ class Vendor(asyncio.Protocol):
     """Answers Chat Completions: a call, until a request holds as many results as the run has turns."""
 
     turns = 0
+    is_streaming = False
 
     def connection_made(self, transport: Any) -> None:
         self._transport, self._received = transport, b""
@@ -66,7 +68,8 @@ class Vendor(asyncio.Protocol):
         if end and len(body) == int(size or 0):
             self._received = b""
             done = body.count(b'"role":"tool"')
-            self._transport.write(_answer(done, is_call=done < Vendor.turns))
+            answer = _streamed if Vendor.is_streaming else _answer
+            self._transport.write(answer(done, is_call=done < Vendor.turns))
 
 
 def _answer(at: int, *, is_call: bool) -> bytes:
@@ -80,13 +83,31 @@ def _answer(at: int, *, is_call: bool) -> bytes:
     return b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body)
 
 
+def _streamed(at: int, *, is_call: bool) -> bytes:
+    deltas: list[dict[str, Any]] = [{"role": "assistant", "content": "Looking" if is_call else "done"}]
+    if is_call:
+        arguments = json.dumps({"key": f"k{at}", "n": at})
+        pieces = [arguments[start : start + 8] for start in range(0, len(arguments), 8)]
+        begun = {"index": 0, "id": f"c{at}", "type": "function", "function": {"name": "look", "arguments": ""}}
+        deltas.append({"tool_calls": [begun]})
+        deltas += [{"tool_calls": [{"index": 0, "function": {"arguments": piece}}]} for piece in pieces]
+    choices = [[{"index": 0, "delta": delta, "finish_reason": None}] for delta in deltas]
+    choices.append([{"index": 0, "delta": {}, "finish_reason": "tool_calls" if is_call else "stop"}])
+    chunks: list[dict[str, Any]] = [{"id": str(at), "model": "mock", "choices": choice} for choice in choices]
+    usage = {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110}
+    chunks.append({"id": str(at), "model": "mock", "choices": [], "usage": usage})
+    body = b"".join(b"data: %s\n\n" % json.dumps(chunk).encode() for chunk in chunks) + b"data: [DONE]\n\n"
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: %d\r\n\r\n" % len(body)
+    return head + body
+
+
 async def _run(address: str, turns: int, journal: Any) -> Profile:
     async def look(key: str, n: int) -> str:
         """Look up a key."""
         return f"{key}: {n}"
 
     Vendor.turns = turns
-    model = resolve_model("openai-chat:mock", base_url=address, api_key="x", stream=False)
+    model = resolve_model("openai-chat:mock", base_url=address, api_key="x", stream=Vendor.is_streaming)
     agent = Agent(
         model,
         tools=[tool(effect="read")(look)],
@@ -140,4 +161,7 @@ async def _main(by: str | None) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--by", choices=["file", "function"])
-    asyncio.run(_main(parser.parse_args().by))
+    parser.add_argument("--stream", action="store_true", help="let the model stream")
+    options = parser.parse_args()
+    Vendor.is_streaming = options.stream
+    asyncio.run(_main(options.by))

@@ -345,6 +345,22 @@ _FRACTIONS = ("max_wall_time_seconds", "max_total_cost")
 """Limits that are not counted in whole numbers."""
 
 
+class Look(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What limits leave after so much was spent."""
+
+    reached: LimitReached | None = None
+    """The first limit that leaves no room for another model call."""
+    counted: LimitReached | None = None
+    """The limit on turns or calls that is arrived at."""
+    exhausted: LimitReached | None = None
+    """The first used-up limit but turns and calls: those leave room for the closing request."""
+    calls_left: int | None = None
+    """How many more calls may run; None for no limit."""
+
+
+_ROOM = Look()
+
+
 class Meter:
     """Compares what a run has spent with its budget. Asked before each model call and before each tool call.
 
@@ -444,19 +460,21 @@ class Meter:
         return any("max_total_cost" in meter.limits for meter, _ in self._tree(Spent()))
 
     @explained
-    def reached(self, spent: Spent) -> LimitReached | None:
-        """Return the first limit, here or above, that leaves no room for another model call, or None."""
+    def look(self, spent: Spent) -> Look:
+        """Return what the limits, here and above, leave after so much."""
+        if self.above is None and not self.drawing and self._has_room_left(spent):  # most runs, at most times
+            most = self.budget.max_tool_calls
+            return _ROOM if most is None else Look(calls_left=most - spent.tool_calls)
         # A limit of 0 calls still leaves room for an answer, until something is called anyway.
         has_called = bool(spent.tool_calls or spent.uncovered_calls)
-        for meter, total in self._pressed(spent):
-            counts = (
-                ("max_model_turns", total.model_turns),
-                ("max_tool_calls", total.tool_calls if has_called else None),
-                *_consumption(total),
-            )
-            if (found := meter.first_reached(counts)) is not None:
-                return found
-        return None
+        reached = counted = exhausted = None
+        for meter, total in self._tree(spent):
+            turns, calls = ("max_model_turns", total.model_turns), ("max_tool_calls", total.tool_calls)
+            used = _consumption(total)
+            reached = reached or meter.first_reached((turns, calls if has_called else ("max_tool_calls", None), *used))
+            counted = counted or meter.first_reached((calls, turns))
+            exhausted = exhausted or meter.first_reached(used)
+        return Look(reached=reached, counted=counted, exhausted=exhausted, calls_left=self.calls_left(spent))
 
     @explained
     def all_reached(self, spent: Spent) -> tuple[LimitReached, ...]:
@@ -511,23 +529,6 @@ class Meter:
         return found
 
     @explained
-    def exhausted(self, spent: Spent) -> LimitReached | None:
-        """Return the first spent limit but turns and calls: those leave room for the closing request."""
-        for meter, total in self._pressed(spent):
-            if (found := meter.first_reached(_consumption(total))) is not None:
-                return found
-        return None
-
-    @explained
-    def limit_after(self, spent: Spent) -> LimitReached | None:
-        """Return the turn or call limit that this arrives at, or None."""
-        for meter, total in self._pressed(spent):
-            counts = (("max_tool_calls", total.tool_calls), ("max_model_turns", total.model_turns))
-            if (found := meter.first_reached(counts)) is not None:
-                return found
-        return None
-
-    @explained
     def calls_left(self, spent: Spent, counted: int = 0) -> int | None:
         """Return how many more calls may run; None for no limit.
 
@@ -572,12 +573,6 @@ class Meter:
         if self.above is None and not self.drawing:
             return ((self, spent),)
         return self._walk(spent)
-
-    def _pressed(self, spent: Spent) -> "Iterable[tuple[Meter, Spent]]":
-        """Return the same, without a meter that stands alone and none of whose limits is reached: most of them, at most times."""
-        if self.above is None and not self.drawing and self._has_room_left(spent):
-            return ()
-        return self._tree(spent)
 
     def _has_room_left(self, spent: Spent) -> bool:
         turns, calls, seconds, given, written, cost = self._ends

@@ -262,7 +262,7 @@ def merged(*stops: Stop | None) -> Stop | None:
             if one not in found:
                 found.append(one)
     if len(found) < 2:
-        return next((stop for stop in stops if stop is not None), None)
+        return next(filter(None, stops), None)
     first, *others = sorted(found, key=lambda one: -one.rank)
     return msgspec.structs.replace(first, also=tuple(others))
 

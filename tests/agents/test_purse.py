@@ -137,15 +137,15 @@ def test_a_meter_gives_back_what_a_call_did_not_use() -> None:
     first.reserve(Spent(usage=Usage(output_tokens=10)))
     assert woken == ["second"]
     assert second.has_room(spent["b"], wanted)
-    assert second.exhausted(spent["b"]) is None
+    assert second.look(spent["b"]).exhausted is None
     first.reserve(Spent(usage=Usage(output_tokens=100)))
-    assert second.exhausted(spent["b"]) is not None  # used, and not recorded yet
+    assert second.look(spent["b"]).exhausted is not None  # used, and not recorded yet
     spent["a"] = Spent(usage=Usage(output_tokens=100))
-    reached = second.exhausted(spent["b"])
+    reached = second.look(spent["b"]).exhausted
     assert reached is not None
     assert reached.used == 100  # counted once
     first.leave()
-    assert second.exhausted(spent["b"]) is None  # the run above has it recorded from now on
+    assert second.look(spent["b"]).exhausted is None  # the run above has it recorded from now on
 
 
 @pytest.mark.row("R-PARENT")

@@ -72,8 +72,8 @@ BUGS = (
     Bug(
         "the turns of the model have no limit",
         "budgets.py",
-        '("max_model_turns", total.model_turns),\n                ("max_tool_calls"',
-        '("max_tool_calls"',
+        'turns, calls = ("max_model_turns", total.model_turns)',
+        'turns, calls = ("max_model_turns", None)',
     ),
     Bug(
         "a call that equals one in doubt runs unasked",
@@ -116,8 +116,8 @@ BUGS = (
     Bug(
         "a call starts by a decision of the mode before",
         "engine/tool_calls/execution.py",
-        "while any(map(self._planner.is_stale, calls)):",
-        "while False:",
+        "holds = partial(self._planner.stand, calls)",
+        "holds = None",
     ),
     Bug(
         "a crash lifts an interrupt",

@@ -470,7 +470,7 @@ class GoalWork:
         done = state.deeds.done[self._deeds :]
         self._deeds, self._steps = len(state.deeds.done), step
         spent = None if state.run is None else state.run.spent
-        reached = None if meter is None or spent is None else meter.reached(spent)
+        reached = None if meter is None or spent is None else meter.look(spent).reached
         check = GoalChecked(
             step=step,
             trigger=trigger,

@@ -82,7 +82,7 @@ async def _close(stream: AsyncIterator[ModelPart]) -> None:
 
 def _without_leak(end: ModelEnd) -> ModelEnd:
     """Drop a text that is, as JSON, the arguments of one of the calls beside it."""
-    text = "".join(part.text for part in end.parts if isinstance(part, Text))
+    text = "".join([part.text for part in end.parts if isinstance(part, Text)])
     canonical = _canonical(text) if text.lstrip().startswith("{") else None
     if canonical is None or canonical not in [_canonical(call.arguments or "{}") for call in _calls(end)]:
         return end

@@ -90,7 +90,7 @@ class Host:
     @property
     def spent(self) -> Spent:
         """What the run has spent by its recorded events."""
-        run = self.session.state.run
+        run = self.session.ledger.state.run
         return Spent() if run is None else run.spent
 
     def charged(self, child_id: str) -> Spent:

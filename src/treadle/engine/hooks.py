@@ -64,6 +64,7 @@ class Hooks:
         self._interrupt = interrupt
         self._continuations = continuations
         moments = {Moment(hook.at) for hook in hooks}
+        self.sees_requests = Moment.BEFORE_REQUEST in moments
         self.sees_calls = Moment.BEFORE_TOOL in moments
         self.sees_results = Moment.AFTER_TOOL in moments
         self.sees_responses = Moment.AFTER_RESPONSE in moments

@@ -78,16 +78,17 @@ class Loop:
         """One model call and the results of all calls that it proposed. A step left half done continues at execute."""
         if (cancel := await self._inbox.read()) is not None:
             self._interrupt.trip(cancelled_stop(cancel.by))
-        if self._ledger.state.has_open_calls:
+        if self._ledger.state.open:
             return await self._execute(self._ledger.state.unanswered, None)
         if (ended := self._interrupt.stop or await self._execution.ended_before()) is not None:
             return ended
-        reached = self._meter.reached(self._run.spent)
+        look = self._meter.look(self._run.spent)
+        reached = look.reached
         if reached is not None and not (is_turn_or_call_limit(reached) and self._may_close):
             return merged(self._ending, *map(limit_stop, self._meter.all_reached(self._run.spent)))
         ending = self._ending or (None if reached is None else limit_stop(reached))
         async with self._early:  # calls that start while the model still speaks end with the step
-            proposal = await self._propose(closing=ending is not None)
+            proposal = await self._propose(look.calls_left, closing=ending is not None)
             if isinstance(proposal, Stop):
                 return self._at_limit(proposal, ending)
             calls = proposal.finished.message.calls
@@ -111,15 +112,16 @@ class Loop:
         self._answer = proposal.finished  # enters the commit that ends the run: an answer is never half stored
         return stop or (None if isinstance(verdict, str) else verdict)
 
-    async def _propose(self, *, closing: bool) -> Proposal | Stop:
+    async def _propose(self, calls_left: int | None, *, closing: bool) -> Proposal | Stop:
         self._phase = "model"
         spent = self._run.spent
         if not closing:
             self._meter.promise_turn(spent)
-        left = self._meter.calls_left(spent)
-        is_last = self._meter.limit_after(msgspec.structs.replace(spent, model_turns=spent.model_turns + 1))
+        is_last = (
+            self._meter.look(msgspec.structs.replace(spent, model_turns=spent.model_turns + 1)).counted is not None
+        )
         # The call that arrives at a limit carries the limit's notice, so it is not started before that is known.
-        room = 0 if is_last else 1_000_000 if left is None else left - 1
+        room = 0 if is_last else 1_000_000 if calls_left is None else calls_left - 1
         return await self._proposer.propose(closing=closing, room=room)
 
     async def _execute(self, calls: list[CallState], proposal: Proposal | None) -> Stop | None:
@@ -129,13 +131,14 @@ class Loop:
         spent = after = self._run.spent
         if finished is not None:
             after = spent.plus(finished.usage, finished.cost, turns=1, calls=len(calls))
-        reached = self._meter.limit_after(after)
-        exhausted = self._meter.exhausted(after)
+        look = self._meter.look(after)
+        reached, exhausted = look.counted, look.exhausted
+        unstarted = len(calls) if finished is not None else sum([not one.started for one in calls])
         batch = Batch(
             calls=calls,
             step=self._ledger.state.step if finished is None else finished.step,
             proposal=proposal,
-            allowance=self._meter.promise_calls(spent, sum(not one.started for one in calls), are_counted=not finished),
+            allowance=self._meter.promise_calls(spent, unstarted, are_counted=not finished),
             exhausted=None if exhausted is None else exhausted.budget,
             notice=limit_notice(reached) if reached is not None and self._closes and not is_closing else None,
         )
@@ -146,14 +149,14 @@ class Loop:
         if stop is not None and stop.asks_closing and self._may_close:
             self._ending = stop
             return None
-        return stop or (waiting_stop(state.pending_approvals(), state.suspended) if state.has_open_calls else None)
+        return stop or (waiting_stop(state.pending_approvals(), state.suspended) if state.open else None)
 
     @property
     def _may_close(self) -> bool:
         """Whether one more request may ask for a summary: once, with means left (seed 002)."""
         run = self._run
         is_due = self._closes and not run.has_closed and run.spent.model_turns > 0
-        return is_due and self._meter.exhausted(run.spent) is None
+        return is_due and self._meter.look(run.spent).exhausted is None
 
     # --- the end
 

@@ -90,17 +90,19 @@ class MemoryJournal:
             check_session_id(session_id)
             raise ConfigurationError(f"events must be a list of events; got {shown(events)}.") from None
         shelf.events.extend(events)
+        kinds = set(map(type, events))
         for digest in artifacts_of(events):
             self._naming.setdefault(digest, set()).add(session_id)
         shelf.state = state
         if events:
             shelf.updated_at = events[-1].at
             shelf.task = shelf.task or task_of(events)
-        if changes := [event for event in events if type(event) is SessionChanged]:
+        if SessionChanged in kinds:
+            changes = [event for event in events if type(event) is SessionChanged]
             shelf.status = status_of(changes) or shelf.status
             tenant = tenant_of(changes)
             shelf.tenant = shelf.tenant if tenant is None else tenant
-        if shelf.due or not LISTING.isdisjoint(map(type, events)):
+        if shelf.due or not LISTING.isdisjoint(kinds):
             due = due_changes(session_id, events)
             shelf.due = shelf.due if due is None else due.applied(shelf.due)
         if session_id in self._bells:

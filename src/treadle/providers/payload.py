@@ -331,8 +331,8 @@ def repaired_end(end: ModelEnd) -> ModelEnd:
         if isinstance(part, Text | Thinking) and is_damaged_throughout(part.text):
             raise ModelResponseInvalid("The text of the response is damaged throughout: it is mostly not text.")
     parts = tuple(map(_repaired_part, end.parts))
-    said = (part.text for part in end.parts if isinstance(part, Text))
-    return msgspec.structs.replace(end, parts=parts, has_damaged_text=any(is_damaged(joined(text)) for text in said))
+    is_damaged_text = [is_damaged(joined(part.text)) for part in end.parts if isinstance(part, Text)]
+    return msgspec.structs.replace(end, parts=parts, has_damaged_text=any(is_damaged_text))
 
 
 def _repaired_part(part: Part) -> Part:

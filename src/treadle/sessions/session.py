@@ -110,7 +110,7 @@ class HeldSession:
 
     @property
     def id(self) -> str:
-        return self.state.id
+        return self.ledger.state.id
 
     @property
     def state(self) -> SessionState:
@@ -603,7 +603,7 @@ class Session(SteeredSession):
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        return self.state.transcript
+        return self.ledger.state.transcript
 
     # --- between runs
 

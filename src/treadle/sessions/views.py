@@ -1,6 +1,7 @@
 """Views: what policies, compilers, tools and `visible=` are shown of a session. Reads; whatever is done to it changes nothing."""
 
 from collections.abc import Callable, Sequence
+from operator import is_
 from typing import Any
 
 import msgspec
@@ -85,8 +86,7 @@ class CompiledView:
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        live = self.__live
-        return self.__messages.of(live.shown) if live.compactions.made else self.__whole.messages
+        return self.__messages.of(self.__live.shown)
 
     @property
     def mode(self) -> Mode:
@@ -134,20 +134,16 @@ class ReadOnlyMessages:
         is_longer = 0 < known <= len(messages) and messages[known - 1] is self._seen[-1]
         kept, new = (self._shown, messages[known:]) if is_longer else ((), messages)
         fixed = tuple([_fixed(message) for message in new])
-        is_as_it_is = (not kept or kept is self._seen) and all(map(_is, fixed, new))
+        is_as_it_is = (not kept or kept is self._seen) and all(map(is_, fixed, new))
         self._seen, self._shown = messages, messages if is_as_it_is else (*kept, *fixed)
         return self._shown
-
-
-def _is(one: object, other: object) -> bool:
-    return one is other
 
 
 def _fixed(message: Message) -> Message:
     if _WITH_PAYLOAD.isdisjoint(map(type, message.parts)):  # nearly all
         return message
     fixed = tuple([_fixed_part(part) for part in message.parts])
-    return message if all(map(_is, fixed, message.parts)) else msgspec.structs.replace(message, parts=fixed)
+    return message if all(map(is_, fixed, message.parts)) else msgspec.structs.replace(message, parts=fixed)
 
 
 def _fixed_part(part: Part) -> Part:
@@ -177,7 +173,7 @@ def _own(value: Any) -> Any:  # Any: whatever a state holds
         return value.copy() if set(map(type, value)) <= _FROZEN else [_own(one) for one in value]
     if kind is tuple:
         own = tuple([_own(one) for one in value])
-        return value if all(map(_is, own, value)) else own
+        return value if all(map(is_, own, value)) else own
     return value.copy() if kind is set else value
 
 

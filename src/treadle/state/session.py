@@ -73,7 +73,7 @@ from treadle.state.calls import (
 )
 from treadle.state.compactions import Compactions
 from treadle.state.runs import RunState
-from treadle.tools import DEFAULT_MODE, CallStatus, JsonObject, Mode, ToolResult
+from treadle.tools import DEFAULT_MODE, CallStatus, JsonObject, Mode
 
 __all__ = ["Facts", "SessionState", "Standing", "add_up", "sums"]
 
@@ -395,7 +395,7 @@ class SessionState(Standing):
             self.message_ids[event.message_id] = None
 
     def _model_started(self, event: ModelStarted) -> None:
-        run = self._running()
+        run = self.run or self._running()
         run.model_retries += event.attempt > 1
         run.offered = event.tools
         run.prefix = event.prefix
@@ -412,7 +412,7 @@ class SessionState(Standing):
             self._spend(event.usage, event.cost, turns=1, calls=0)
 
     def _model_finished(self, event: ModelFinished) -> None:
-        run = self._running()
+        run = self.run or self._running()
         calls = event.message.calls
         self.step = event.step
         self._add(event.message)
@@ -434,7 +434,7 @@ class SessionState(Standing):
             self._close_step()
 
     def _spend(self, usage: Usage, cost: str | None, *, turns: int, calls: int) -> None:
-        run = self._running()
+        run = self.run or self._running()
         run.spent = run.spent.plus(usage, cost, turns=turns, calls=calls)
 
     def _spent_beside(self, event: ModelFinished | ModelFailed) -> None:
@@ -501,9 +501,10 @@ class SessionState(Standing):
         self.granted = (*self.granted, event)
 
     def _tool_started(self, event: ToolStarted) -> None:
-        self._running().call_began(event.call_id or "", event.at)
-        if (started := self._find(event.call_id)) is not None:
-            started.suspended = None
+        run, state = self.run or self._running(), self._find(event.call_id)
+        run.call_began(event.call_id or "", event.at)
+        if state is not None:
+            state.suspended = None
         if event.early and event.call is not None:
             self.call_ids[event.call.id] = None
             decided = self._decided_early
@@ -511,7 +512,7 @@ class SessionState(Standing):
             self.early[event.call.id] = CallState(
                 call=event.call, position=event.position, decision=decision, started=event
             )
-        elif (state := self._find(event.call_id)) is not None:
+        elif state is not None:
             state.started, state.resolution = event, None
             state.starts += 1
             if state.approval is not None:  # single use
@@ -561,16 +562,18 @@ class SessionState(Standing):
         if state is None or state.result is not None:
             return
         state.result = event.result
-        self._running().call_ended(event.call_id or "", event.at)
-        self._keep(event.result)
+        run = self.run or self._running()
+        run.call_ended(event.call_id or "", event.at)
+        if event.result.artifact is not None:
+            self._keep(event.result.artifact, event.result.content)
         self.deeds.add(state)
         if event.result.facts:
             self.facts.change(event.seq, event.result.facts)
         if event.result.code == BUDGET_EXCEEDED:
-            self._running().uncharge()
+            run.uncharge()
         decision = state.decision
         if event.result.status is CallStatus.DENIED and decision is not None and decision.decision == "sandbox":
-            self._running().denials.append(denial_of(decision))
+            run.denials.append(denial_of(decision))
         if event.result.status is CallStatus.OUTCOME_UNKNOWN and state.started is not None:
             self._doubt(state)
         if state.approval is not None:
@@ -580,10 +583,10 @@ class SessionState(Standing):
             if not self._missing:
                 self._close_step()
 
-    def _keep(self, result: ToolResult) -> None:
+    def _keep(self, artifact: str, content: str) -> None:
         """Invariant: the model can read on only in what a result shows it by name. What was withheld from it stays so."""
-        if result.artifact is not None and (name := artifact_id(result.artifact)) in result.content:
-            self.compactions.artifacts[name] = result.artifact
+        if (name := artifact_id(artifact)) in content:
+            self.compactions.artifacts[name] = artifact
 
     def _doubt(self, state: CallState) -> None:
         """The model is told that the outcome is unknown; where a person knows it already, it is told that as well."""
@@ -619,7 +622,7 @@ class SessionState(Standing):
 
     def _close_step(self) -> None:
         """Invariant: the results enter the transcript together and in call order, whatever order they finished in."""
-        run = self._running()
+        run = self.run or self._running()
         results: list[Result] = []
         for state in self.open.values():
             result = state.result

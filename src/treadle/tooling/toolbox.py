@@ -349,7 +349,7 @@ class Toolbox:
 
     def offer(self, tools: tuple[Tool, ...]) -> Offer:
         """Return the offer of some of these tools: the same object for the same ones."""
-        names = tuple(tool.name for tool in tools)
+        names = tuple([tool.name for tool in tools])
         if names not in self._offers:
             self._offers[names] = Offer(tools, tuple(spec_of(tool, has_hints=self.has_hints) for tool in tools))
         return self._offers[names]

@@ -74,7 +74,7 @@ class Proposer:
             closing: Whether this is the request after a limit, whose response may call nothing.
             room: How many of its calls may start before the response is whole.
         """
-        if (denied := await self._hooks.before_request()) is not None:
+        if self._hooks.sees_requests and (denied := await self._hooks.before_request()) is not None:
             return denied
         need = RequestNeed(step=self._ledger.state.step + 1, closing=closing)
         request = await self._requests.make(self._model, need)
@@ -89,7 +89,8 @@ class Proposer:
             if response.stop is not None:
                 return response.stop
             if error is None and self._interrupt.stop is None:
-                return await self._looked_at(self._proposal(response, closing=closing))
+                proposal = self._proposal(response, closing=closing)
+                return await self._looked_at(proposal) if self._hooks.sees_responses else proposal
             stop = await self._failed(error, response)
             if stop is None:
                 need = _again(need, "retry")
@@ -121,7 +122,7 @@ class Proposer:
             step=need.step,
             attempt=need.attempt,
             model=request.model or self._model.name,
-            tools=tuple(spec.name for spec in request.tools),
+            tools=tuple([spec.name for spec in request.tools]),
             tool_choice=request.tool_choice,
             messages=len(request.messages),
             closing=need.closing,
@@ -154,7 +155,7 @@ class Proposer:
     def _broken_off(self, response: ResponseCollector) -> ModelError | None:
         """Return why a response that has its end is not whole after all; None where it is."""
         end = response.end
-        if end is None or response.stop is not None or not end.is_broken_off or self._stop_after(end) is not None:
+        if end is None or not end.is_broken_off or response.stop is not None or self._stop_after(end) is not None:
             return None
         word = encodable(end.finish_reason or "")
         error = IncompleteStream(
@@ -184,8 +185,6 @@ class Proposer:
 
     async def _looked_at(self, proposal: Proposal) -> Proposal:
         """Let hooks look at a whole response, of which nothing has started: one may keep its calls from starting."""
-        if not self._hooks.sees_responses:
-            return proposal
         denied = await self._hooks.after_response(proposal.finished.message)
         if denied is None:
             return proposal
@@ -205,8 +204,8 @@ class Proposer:
             return Stop(reason=StopReason.INVALID_CALL_LIMIT, message=message, asks_closing=True, details=details)
         if end.finish is Finish.REFUSED and end.message:
             return Stop(reason=StopReason.REFUSED, message=encodable(end.message))
-        word = next((word for word in (end.finish_reason, end.finish.value) if word in self._refused_as), None)
-        if word is None:
+        word = end.finish_reason if end.finish_reason in self._refused_as else end.finish.value
+        if word not in self._refused_as:
             return None
         message = f"The model's response ended with {word!r}, which was to end the run."
         return Stop(reason=StopReason.REFUSED, message=message, details={"finish_reason": word})
@@ -230,7 +229,7 @@ class Proposer:
         reached = (
             None
             if usage is None
-            else self._meter.exhausted(self._spent.plus(usage, format_cost(cost), turns=0, calls=0))
+            else self._meter.look(self._spent.plus(usage, format_cost(cost), turns=0, calls=0)).exhausted
         )
         is_allowed = self._allowed is None or attempt <= self._allowed
         wait = None

@@ -163,13 +163,13 @@ class Purse:
         """Reserve what a request may use, once there is room for it. Return the limit that is reached meanwhile."""
         meter = self._meter
         if not meter.is_shared:
-            return meter.exhausted(self._spent())
+            return meter.look(self._spent()).exhausted
         usage = estimate(request, (_USUAL_ANSWER,))
         if self._largest_answer:
             usage = Usage(input_tokens=usage.input_tokens, output_tokens=self._largest_answer)
         wanted = Spent().plus(usage, format_cost(cost_of(price, usage)), turns=0, calls=0)
         while self._interrupt.stop is None:
-            if (reached := meter.exhausted(self._spent())) is not None:
+            if (reached := meter.look(self._spent()).exhausted) is not None:
                 return reached
             if meter.has_room(self._spent(), wanted):
                 meter.reserve(self._spent().with_child(wanted, Spent()), is_under_way=True)

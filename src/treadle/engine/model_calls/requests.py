@@ -102,6 +102,8 @@ def ignored_choice_stop(finished: ModelFinished, messages: Sequence[Message], to
     Args:
         messages: The transcript before this response.
     """
+    if tool_choice == "auto":
+        return None
     calls = finished.message.calls
     if not calls or not all(forbidden_by(tool_choice, one.name) for one in calls) or not has_ignored_choice(messages):
         return None

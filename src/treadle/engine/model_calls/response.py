@@ -301,7 +301,7 @@ class ResponseCollector:
                 cost=format_cost(cost),
             )
             await self._ledger.record(rejected)
-        if (reached := self._meter.reached(self._spent_with_this)) is not None:
+        if (reached := self._meter.look(self._spent_with_this).reached) is not None:
             self.end = part.fallback
             self.stop = None if part.fallback is not None else limit_stop(reached)
 

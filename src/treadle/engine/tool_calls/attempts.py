@@ -132,15 +132,15 @@ class Contract:
             artifact = await self._keep(output.artifact)
             content = _with_artifact(content, artifact_id(artifact))
         return ToolResult(
-            call_id=call.id,
-            name=call.name,
+            call_id=call.call.id,
+            name=call.tool.name,
             status=CallStatus.OK,
             content=content,
             data=plain.data if is_whole else None,
             display=output.display,
             media=tuple(output.media),
             artifact=artifact,
-            facts=copied(output.facts) or None,
+            facts=copied(output.facts) if output.facts else None,
         )
 
     async def _bounded(self, plain: Plain, limit: int | None) -> tuple[str, str | None]:
@@ -412,8 +412,10 @@ class Attempts:
 
     def _may_have_acted_before(self, call: CheckedCall, attempt: int) -> bool:
         """Whether an attempt before the last one may have been carried out, here or in a process that died."""
+        if call.effect.is_read:
+            return False
         state = self._ledger.state.open.get(call.id)
-        return not call.effect.is_read and (attempt > 1 or (state is not None and state.starts > 1))
+        return attempt > 1 or (state is not None and state.starts > 1)
 
     async def ask_check(self, call: CheckedCall, attempt: int = 1) -> ToolResult | type[NotDone] | type[Unknown]:
         """Ask the tool's own `check` whether a call of unknown outcome was done: its result if so.

@@ -72,25 +72,26 @@ class Decided(msgspec.Struct, frozen=True, kw_only=True):
         return self.call.call
 
     def event(self, *, early: bool = False, step: int = 0) -> CallDecided:
+        call, decision = self.call, self.decision
         return CallDecided(
-            call_id=self.call.id,
+            call_id=call.call.id,
             step=step,
-            tool=self.call.name,
-            decision=intern(str(self.decision.kind)),
-            rule=self.decision.rule,
-            reason=self.decision.reason,
-            effect=self.call.effect,
-            digest=self.call.digest,
-            key=self.call.key,
-            position=self.call.position,
+            tool=call.tool.name,
+            decision=intern(str(decision.kind)),
+            rule=decision.rule,
+            reason=decision.reason,
+            effect=call.effect,
+            digest=call.digest,
+            key=call.key,
+            position=call.position,
             early=early,
-            arguments=copied(self.decision.arguments),
-            scope=self.decision.scope,
-            by=self.decision.by,
-            mode=self.decision.mode,
-            message=self.decision.message,
-            interrupt=self.decision.interrupt,
-            risk=self.call.risk,
+            arguments=None if decision.arguments is None else copied(decision.arguments),
+            scope=decision.scope,
+            by=decision.by,
+            mode=decision.mode,
+            message=decision.message,
+            interrupt=decision.interrupt,
+            risk=call.tool.risk_of(call.arguments, call.effect),
         )
 
 
@@ -455,12 +456,13 @@ class Finisher(msgspec.Struct, frozen=True, kw_only=True):
         """
         decision = call.decision or Decision(kind=DecisionKind.ALLOW)
         is_boxed = decision.kind == DecisionKind.SANDBOX and sandbox is not None
+        call_id = call.call.id
         return ToolStarted(
             step=0 if early is None else self.step,
-            call_id=call.id,
-            tool=call.name,
+            call_id=call_id,
+            tool=call.tool.name,
             key=call.key,
-            execution_id=self.execution_of(call.id),
+            execution_id=self.execution_of(call_id),
             position=call.position,
             effect=call.effect,
             early=early is not None,
@@ -480,7 +482,9 @@ class Finisher(msgspec.Struct, frozen=True, kw_only=True):
     def finished(self, result: ToolResult, *, reused_from: str | None = None) -> ToolFinished:
         """Return the event that ends the call of a result."""
         content = result.content
-        notes = {**self._of_decision(result), **self._of_limit(result)}
+        notes = self._of_decision(result)
+        if self.notice is not None and result.call_id == self.last_id:
+            notes = {**notes, **self.notice}
         if notes:
             content = self._noticed(result, notes)
         elif self.result_chars is not None and len(content) > self.result_chars:
@@ -494,9 +498,6 @@ class Finisher(msgspec.Struct, frozen=True, kw_only=True):
     def execution_of(self, call_id: str) -> str:
         """Return what ties a result in the transcript to its events."""
         return execution_id(self.run_id, self.step, call_id)
-
-    def _of_limit(self, result: ToolResult) -> dict[str, Any]:
-        return self.notice if self.notice is not None and result.call_id == self.last_id else {}
 
     def _of_decision(self, result: ToolResult) -> dict[str, Any]:
         """Return what the model is told of the decision by which a call was carried out."""

@@ -167,9 +167,9 @@ class Reminders:
         progress, near, state = self._progress, self._near_limits(), self._ledger.state
         stalled = progress.reminder() if progress.is_noteworthy else None
         todos = todos_reminder(state.facts.values, state.shown) if "todos" in state.facts.values else None
-        said = [one for one in (stalled, todos) if one is not None]
-        if not near and not said:
+        if not near and stalled is None and todos is None:
             return
+        said = [one for one in (stalled, todos) if one is not None]
         if near:
             left = "; ".join(f"{one.used} of {one.limit} {_NOUNS[one.budget]}" for one in near)
             said.append(
@@ -336,12 +336,12 @@ class Conditions:
         """
         guarded = self._guarded()
         is_closing = batch.proposal is not None and batch.proposal.finished.closing
-        if all(stop is None for stop in stops):  # a batch that is resumed does not decide again what had interrupted it
+        if not any(stops):  # a batch that is resumed does not decide again what had interrupted it
             stops = (self._interrupted(),)
-        is_over = is_closing or any(stop is not None for stop in stops)
+        is_over = is_closing or any(stops)
         done = None if is_over else await self._done.stop()
         stop = merged(*self._interrupt.signals, *stops, done, *guarded)
-        if stop is None and not self._ledger.state.has_open_calls:
+        if stop is None and not self._ledger.state.open:
             await self._reminders.remind()
         return stop
 
@@ -351,7 +351,7 @@ class Conditions:
 
     def _guarded(self) -> tuple[Stop, ...]:
         """Count the finished batch as a try. Return the stops of the guards that it has tripped."""
-        if self._ledger.state.has_open_calls:
+        if self._ledger.state.open:
             return ()
         answered = self._ledger.state.answered
         self._tries.add(answered)
@@ -405,6 +405,7 @@ class Execution:
         self._result_chars = attempts.result_chars
         self._siblings = siblings
         self._has_siblings = False
+        self._has_begun_before = False  # whether a call of the batch has started before
         self._finisher = Finisher(run_id="", step=0, last_id="", state=ledger.state)
         self._batch: Batch | None = None
         self._done: Stop | None = None
@@ -423,7 +424,7 @@ class Execution:
         the tool's contract, and its end recorded.
         """
         self._begin(batch)
-        if any(state.started is not None for state in batch.calls):
+        if self._has_begun_before:
             batch = await self._recovery.settle(batch, self._finisher)
         plan = await self._planner.plan(batch, self._finisher)
         if not self.early.is_unused:
@@ -455,11 +456,9 @@ class Execution:
         self._has_siblings = len(batch.calls) > 1
         if self._has_siblings:
             self._siblings.begin()
-        started = [state for state in batch.calls if state.started is not None]
-        self._in_doubt = tuple([state.call.id for state in started if may_have_acted(state)])
-        self._suspended = {
-            state.call.id: msgspec.structs.replace(state) for state in started if state.suspended is not None
-        }
+        self._has_begun_before, self._in_doubt, self._suspended = False, (), {}
+        if batch.proposal is None:
+            self._note_started([state for state in batch.calls if state.started is not None])
         self._finisher = Finisher(
             run_id=self._ledger.run_id,
             step=batch.step,
@@ -468,6 +467,14 @@ class Execution:
             notice=batch.notice,
             result_chars=self._result_chars,
         )
+
+    def _note_started(self, started: Sequence[CallState]) -> None:
+        """Note how the calls stand that had started before the batch."""
+        self._has_begun_before = bool(started)
+        self._in_doubt = tuple([state.call.id for state in started if may_have_acted(state)])
+        self._suspended = {
+            state.call.id: msgspec.structs.replace(state) for state in started if state.suspended is not None
+        }
 
     async def _run(self, batch: Batch, plan: Plan) -> None:
         """Record what was decided, and run the calls that are ready, group after group. The first may start in that very commit."""
@@ -513,8 +520,9 @@ class Execution:
     async def _run_group(self, calls: Sequence[CheckedCall], *before: AnyEvent) -> None:
         """Record what comes before, and run calls side by side: those that find a slot start in that commit, others in their turn."""
         with await self._slots.take(len(calls)) as held:
-            waiting = calls[len(held) :]
-            started = await self._start(calls[: len(held)], held, *before)
+            count = len(held)
+            waiting = calls[count:]
+            started = await self._start(calls[:count], held, *before)
             if len(started) == 1 and not waiting:
                 await self._carry_out(started[0], held)
                 return
@@ -541,24 +549,12 @@ class Execution:
 
         Where the store cannot keep it, calls that act are answered instead of started: a crash would leave them unknown.
         """
-        while any(map(self._planner.is_stale, calls)):
-            assert self._batch is not None
-            plan = await self._planner.decide_anew(calls, self._batch, self._finisher)
-            calls, before = plan.ready, (*before, *plan.events)
-            if plan.stop is not None:
-                self._done = self._done or plan.stop
-                await self._ledger.record(*before)
-                await self._leave(calls)
-                held.keep(0)
-                return ()
-        if asked := self._planner.asked_since(calls):
-            calls = [call for call in calls if call.id not in asked]
-            before = (*before, *(event for events in asked.values() for event in events))
         if self._ledger.is_deferring and all(map(self._waits_below, calls)):
             self._ledger.defer(*before, *(self._started(call) for call in calls))
             held.keep(len(calls))
             return calls
-        holds, starts = partial(self._may_still_start, calls), [self._started(call) for call in calls]
+        holds = partial(self._planner.stand, calls)  # while it waits to be stored, a change of mode may be
+        starts = [self._started(call) for call in calls]
         try:
             is_recorded = await self._ledger.record(*before, *starts, durable=_acts(calls), holds=holds)
         except IntentNotStored:
@@ -569,21 +565,29 @@ class Execution:
             is_recorded = await self._ledger.record(*before, *starts, *answers, holds=holds)
             calls = reads if is_recorded else calls
         if not is_recorded:
-            return await self._start(calls, held, *before)
+            return await self._start_anew(calls, held, *before)
         held.keep(len(calls))
         return calls
+
+    async def _start_anew(self, calls: Sequence[CheckedCall], held: Held, *before: AnyEvent) -> Sequence[CheckedCall]:
+        """Start calls whose decisions hold no longer, each by a new one."""
+        assert self._batch is not None
+        plan = await self._planner.decide_anew(calls, self._batch, self._finisher)
+        if plan.stop is None:
+            return await self._start(plan.ready, held, *before, *plan.events)
+        self._done = self._done or plan.stop
+        await self._ledger.record(*before, *plan.events)
+        await self._leave(plan.ready)
+        held.keep(0)
+        return ()
 
     def _waits_below(self, call: CheckedCall) -> bool:
         """Whether a session that carries out a call waited when its run paused: until it records something, nothing has happened."""
         state = self._ledger.state.open.get(call.id)
         return call.tool.resumes and state is not None and state.suspended is not None
 
-    def _may_still_start(self, calls: Sequence[CheckedCall]) -> bool:
-        """Whether what was decided on calls still holds: while their start waits to be stored, a change of mode may be stored."""
-        return not (any(map(self._planner.is_stale, calls)) or self._planner.asked_since(calls))
-
     def _started(self, call: CheckedCall) -> ToolStarted | ToolResumed:
-        state = self._ledger.state.open.get(call.id)
+        state = self._ledger.state.open.get(call.call.id)
         if state is not None and state.started is not None and (state.suspended is not None or call.tool.resumes):
             effect = Effect.READ if call.tool.resumes else call.effect
             return ToolResumed(call_id=call.id, tool=call.name, key=call.key, effect=effect)
@@ -679,7 +683,10 @@ def _is_same_wait(event: ToolSuspended, state: CallState | None) -> bool:
 
 def _acts(calls: Sequence[CheckedCall]) -> bool:
     """Whether any of them may change the world: then its start must survive a power cut."""
-    return not all(call.effect.is_read for call in calls)
+    return not {call.effect for call in calls} <= _READS
+
+
+_READS = {Effect.READ}
 
 
 # --- Actions: decide on what a tool is about to do by itself, by the rules that hold for calls, and record the

@@ -345,7 +345,9 @@ class Planner:
 
     @property
     def _has_doubts(self) -> bool:
-        return any(state.doubts or state.doubts_below for state in self._states)
+        own, *others = self._states
+        is_own = bool(own.doubts or own.doubts_below)
+        return is_own or (bool(others) and any(state.doubts or state.doubts_below for state in others))
 
     def _equals_doubt(self, call: CheckedCall) -> Decision | None:
         if call.effect not in (Effect.KEYED, Effect.UNSAFE):
@@ -353,24 +355,35 @@ class Planner:
         doubt = next((one for state in self._states for one in state.doubtful() if is_equal(one, call)), None)
         return None if doubt is None else consent.equals_doubt(doubt)
 
-    def is_stale(self, call: CheckedCall) -> bool:
-        """Whether a call that is to start, also for the second time, was decided on in another mode, or for another folder or files."""
-        state = self._ledger.state.open.get(call.id)
-        if state is not None and state.started is not None and (state.suspended is not None or call.tool.resumes):
-            return False  # it has begun
+    def stand(self, calls: Sequence[CheckedCall]) -> bool:
+        """Whether what was decided on calls still holds, now that they start."""
+        return not any(map(self._is_outdated, calls))
+
+    def _is_outdated(self, call: CheckedCall) -> bool:
+        """Whether a call was decided on in another mode, or for another folder or files; or equals one whose outcome has become
+        unknown since, and no person has allowed it."""
+        state = self._ledger.state.open.get(call.call.id)
+        has_begun = state is not None and state.started is not None and (state.suspended or call.tool.resumes)
+        if not has_begun and self._is_decided_otherwise(call):
+            return True
+        if state is None or not self._has_doubts or _is_under_way(state, call) or consent.is_allowed(state):
+            return False
+        return self._equals_doubt(call) is not None
+
+    def _is_decided_otherwise(self, call: CheckedCall) -> bool:
         if call.decision is not None and call.decision.mode != self._checker.mode:
             return True
         facts = self._ledger.state.facts.values
         if call.tool.line is not None and call.folder != start_folder(call.tool, call.arguments, facts):
             return True
-        return call.id in self._places and self._places[call.id] != touched(call, facts)
+        return call.call.id in self._places and self._places[call.call.id] != touched(call, facts)
 
     async def decide_anew(self, calls: Sequence[CheckedCall], batch: Batch, finisher: Finisher) -> Plan:
         """Return the plan of calls that are to start, each decided on as things stand now."""
         plan = Plan(finisher=finisher, acts=True)
         proposed = {state.call.id: state for state in batch.calls}
         for call in calls:
-            if not self.is_stale(call):
+            if not self._is_outdated(call):
                 plan.ready.append(call)
                 continue
             found = await self._look(batch, 0, self._ledger.state.open.get(call.id, proposed[call.id]))
@@ -378,20 +391,6 @@ class Planner:
                 plan.stop = interrupted_stop(found.checked.event())
             self._route(plan, found, 1, 1)
         return plan
-
-    def asked_since(self, calls: Sequence[CheckedCall]) -> dict[str, list[AnyEvent]]:
-        """Return what to record, by call, of those that may not start after all: they equal a call of their own batch whose
-        outcome has become unknown since they were decided on, and no person has allowed them."""
-        asked: dict[str, list[AnyEvent]] = {}
-        for call in calls if self._has_doubts else ():
-            state = self._ledger.state.open.get(call.id)
-            if state is None or _is_under_way(state, call) or consent.is_allowed(state):
-                continue
-            if (question := self._equals_doubt(call)) is not None and call.decision is not None:
-                plain = Decided(call=call, decision=call.decision, edited=consent.edit_of(state))
-                decided = _asked_instead(plain, question)
-                asked[call.id] = [decided.event(), self._request(state, decided)]
-        return asked
 
     async def _edited(self, asked: Decided, arguments: JsonObject, state: CallState, batch: Batch) -> Checked | None:
         """Return the call with the arguments that a person has put in place of the model's."""

@@ -384,9 +384,10 @@ def _check_name(call: ToolCall, answer: Answer) -> None:
 
 def _ended_by_its_calls(end: ModelEnd, answer: Answer, *, is_certain: bool) -> ModelEnd:
     """Take a response that has certainly ended, in a word that nobody knows, as one that ends with its calls, if all of them are whole."""
+    if not (is_certain and end.is_broken_off) or end.cut_calls or is_known(end.finish_reason or ""):
+        return end
     calls = [part for part in end.parts if isinstance(part, ToolCall)]
-    is_whole = calls and not end.cut_calls and all(ObjectEnd().feed(call.arguments) for call in calls)
-    if not (is_certain and end.is_broken_off and is_whole) or is_known(end.finish_reason or ""):
+    if not calls or not all(ObjectEnd().feed(call.arguments) for call in calls):
         return end
     logger.warning(
         "%s: the response ended with the finish reason %s, which Treadle does not know. Its calls are whole and are taken.",

@@ -184,17 +184,22 @@ class Calls:
 
     def in_order(self) -> list[CallSlot]:
         """Return the calls. What never got a name is one only where there is no other, so that the model is told of it."""
-        slots = [self._slots[position] for position in sorted(self._slots)]
+        slots = self._sorted()
         return [slot for slot in slots if slot.name] or [slot for slot in slots if slot.says_something]
+
+    def _sorted(self) -> list[CallSlot]:
+        return [self._slots[position] for position in sorted(self._slots)]
 
     @property
     def has_strays(self) -> bool:
         """Whether nobody can say of some fragment to which call it belongs."""
-        slots = [self._slots[position] for position in sorted(self._slots)]
-        if not slots:
-            return self._has_lost
-        if self._has_lost or any(slot.says_something and not slot.name for slot in slots):
+        if self._has_lost:
             return True
+        slots = self._sorted()
+        if not all(slot.name or not slot.says_something for slot in slots):
+            return True
+        if len(slots) < 2:  # nothing else that a fragment could belong to
+            return False
         streamed = [slot for slot in slots if slot.is_streamed]
         broken = {slot.index for slot in streamed if slot.has_arguments and not slot.is_ready}
         sharing = Counter(slot.index for slot in streamed)
@@ -609,7 +614,8 @@ def _usage(value: Any) -> Usage | None:
     """Return the tokens, or None where the server counts nothing: no request has an empty prompt."""
     if not isinstance(value, dict):
         return None
-    prompt, completion, total = [count(value, f"{name}_tokens") for name in ("prompt", "completion", "total")]
+    prompt, completion = count(value, "prompt_tokens"), count(value, "completion_tokens")
+    total = count(value, "total_tokens")
     if not prompt and not completion:
         return None
     details = value.get("prompt_tokens_details")
