@@ -50,14 +50,67 @@ from treadle.state import (
 )
 from treadle.tools import MODES, Done, JsonObject, Mode, NotDone, Unknown
 
-__all__ = ["Approvals", "Doubts", "HeldSession", "Session", "SessionEvents", "SteeredSession", "fold"]
+__all__ = ["Approvals", "Doubts", "Session", "SessionEvents", "fold"]
 
 
-# --- Holding: a session that one run or one act holds at a time, kept up to date with its journal.
+# --- Awaitables: what a session knows at once, and looks up in its journal where it is awaited.
+
+_One = TypeVar("_One")
 
 
-class HeldSession:
-    """What a session is to whoever holds it: its ledger, its lease, and the sum of its events so far."""
+class _Found(tuple[_One, ...]):  # noqa: SLOT001 - it carries what looks into the journal again
+    """What a session knows of something. Await it to look into the journal again first."""
+
+    _look: Callable[[], Awaitable[Self]]
+
+    def __new__(cls, found: Iterable[_One], look: Callable[[], Awaitable[Self]]) -> Self:
+        made = super().__new__(cls, found)
+        made._look = look
+        return made
+
+    def __await__(self) -> Generator[Any, None, Self]:
+        return self._look().__await__()
+
+
+class Approvals(_Found[Approval]):
+    """The requests for consent that wait for an answer. Await it to look into the journal again first."""
+
+
+class Doubts(_Found[Doubt]):
+    """The calls in doubt. Await it to look into the journal again first, and to leave out what another process carries out."""
+
+
+class SessionEvents:
+    """A session's events: `await` it for a list, or go through it with `async for`."""
+
+    def __init__(self, journal: Journal, session_id: str, after: int) -> None:
+        self._journal = journal
+        self._session_id = session_id
+        self._after = after
+
+    def __await__(self) -> Generator[Any, None, Sequence[AnyEvent]]:
+        return self._journal.read(self._session_id, after=self._after).__await__()
+
+    async def __aiter__(self) -> AsyncIterator[AnyEvent]:
+        for event in await self._journal.read(self._session_id, after=self._after):
+            yield event
+
+
+def _pass() -> None:
+    """Notice a lost lease or a message, and continue: an act is one commit, which is refused where the lease is lost."""
+
+
+# --- Session: a durable conversation, rebuilt from its journal; held, answered, steered, marked, rewound, forked, exported, moved
+# and deleted here.
+
+
+class Session:
+    """One conversation in one journal.
+
+    Example:
+        async with open_session("agent.db", id="invoice-7") as session:
+            result = await agent.run("Pay the invoice", session=session)
+    """
 
     @checked
     def __init__(
@@ -215,60 +268,7 @@ class HeldSession:
         if lease is not None:
             await lease.release()
 
-
-def _pass() -> None:
-    """Notice a lost lease or a message, and continue: an act is one commit, which is refused where the lease is lost."""
-
-
-# --- Awaitables: what a session knows at once, and looks up in its journal where it is awaited.
-
-_One = TypeVar("_One")
-
-
-class _Found(tuple[_One, ...]):  # noqa: SLOT001 - it carries what looks into the journal again
-    """What a session knows of something. Await it to look into the journal again first."""
-
-    _look: Callable[[], Awaitable[Self]]
-
-    def __new__(cls, found: Iterable[_One], look: Callable[[], Awaitable[Self]]) -> Self:
-        made = super().__new__(cls, found)
-        made._look = look
-        return made
-
-    def __await__(self) -> Generator[Any, None, Self]:
-        return self._look().__await__()
-
-
-class Approvals(_Found[Approval]):
-    """The requests for consent that wait for an answer. Await it to look into the journal again first."""
-
-
-class Doubts(_Found[Doubt]):
-    """The calls in doubt. Await it to look into the journal again first, and to leave out what another process carries out."""
-
-
-class SessionEvents:
-    """A session's events: `await` it for a list, or go through it with `async for`."""
-
-    def __init__(self, journal: Journal, session_id: str, after: int) -> None:
-        self._journal = journal
-        self._session_id = session_id
-        self._after = after
-
-    def __await__(self) -> Generator[Any, None, Sequence[AnyEvent]]:
-        return self._journal.read(self._session_id, after=self._after).__await__()
-
-    async def __aiter__(self) -> AsyncIterator[AnyEvent]:
-        for event in await self._journal.read(self._session_id, after=self._after):
-            yield event
-
-
-# --- Steering: what people and programs say to a session, from any process: answers, inputs, outcomes, messages, modes,
-# cancellations.
-
-
-class SteeredSession(HeldSession):
-    """A session that people answer and steer, whether a run of it is under way here, elsewhere, or nowhere."""
+    # --- what people and programs say to it, from any process: answers, inputs, outcomes, messages, modes, cancellations
 
     @property
     def mode(self) -> Mode:
@@ -420,7 +420,7 @@ class SteeredSession(HeldSession):
         if self.state.run is not None and self.state.run.phase == "paused":
             await self.journal.put(self.id, LeftWake(id="wake_" + self.randomness.token()))
 
-    async def _holder_of(self, call_id: str) -> "SteeredSession":
+    async def _holder_of(self, call_id: str) -> "Session":
         """Return the session whose call is in doubt: this one, or one that carried out a call of it."""
         await self.refresh()
         if self._knows_doubt(call_id):
@@ -437,9 +437,9 @@ class SteeredSession(HeldSession):
         is_open = call_id in state.open and call_id not in state.carried_out
         return is_open or call_id in state.doubts or any(one.call_id == call_id for one in state.open_doubts())
 
-    async def _below(self) -> "list[SteeredSession]":
+    async def _below(self) -> "list[Session]":
         """Return the sessions that have carried out calls of this one, at every level."""
-        found = list[SteeredSession]()
+        found = list[Session]()
         for child_id in dict.fromkeys([one.child_id for one in await self.events() if isinstance(one, ChildStarted)]):
             if events := await self.journal.read(child_id):
                 child = self.beside(fold(child_id, events))
@@ -583,19 +583,6 @@ class SteeredSession(HeldSession):
                 return await maintenance.withdraw(self.ledger)
         await self.refresh()
         return False
-
-
-# --- Session: a durable conversation, rebuilt from its journal; marked, rewound, forked, exported, moved and deleted
-# here.
-
-
-class Session(SteeredSession):
-    """One conversation in one journal.
-
-    Example:
-        async with open_session("agent.db", id="invoice-7") as session:
-            result = await agent.run("Pay the invoice", session=session)
-    """
 
     def __repr__(self) -> str:
         """Return its id and how much it holds."""

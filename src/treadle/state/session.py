@@ -75,7 +75,7 @@ from treadle.state.compactions import Compactions
 from treadle.state.runs import RunState
 from treadle.tools import DEFAULT_MODE, CallStatus, JsonObject, Mode
 
-__all__ = ["Facts", "SessionState", "Standing", "add_up", "sums"]
+__all__ = ["Facts", "SessionState", "add_up", "sums"]
 
 
 # --- Facts: what tools remember in their session, beside the messages: what was read and its hash, a plan, a list of
@@ -114,12 +114,11 @@ def _merged(target: Any, patch: Mapping[str, Any]) -> JsonObject:  # Any: JSON
     return merged
 
 
-# --- How a session stands: the values that its events are added up in, and what follows from them. Adds up nothing
-# itself.
+# --- What a session's events add up to. One fold, used while events happen and when they are read back.
 
 
-class Standing:
-    """How a session stands: what its events add up to, and what follows from that. Changes nothing."""
+class SessionState:
+    """The sum of a session's events, and what follows from it. Changed by `apply` only."""
 
     # A dict of so many names takes five times the memory, and a process may hold thousands of sessions.
     __slots__ = (
@@ -318,22 +317,7 @@ class Standing:
     def _asked_below(self, ask: ApprovalRequested) -> Approval:
         return approval_of(ask, ask.session_id, self.root_id)
 
-
-_SUMS = tuple(name for name in Standing.__slots__ if name not in ("__weakref__", "_transcript"))  # that one is a copy
-
-
-def sums(standing: Standing) -> dict[str, Any]:
-    """Return all that the events of a session add up to, by name. Two sessions with equal sums stand alike."""
-    return {name: getattr(standing, name) for name in _SUMS}
-
-
-# --- What a session's events add up to. One fold, used while events happen and when they are read back.
-
-
-class SessionState(Standing):
-    """The sum of a session's events. Changed by `apply` only."""
-
-    __slots__ = ()
+    # --- adding up
 
     def apply(self, event: AnyEvent) -> None:
         """Add one event. Events that change nothing here are passed over, so that new ones can be added.
@@ -742,6 +726,16 @@ class SessionState(Standing):
         ModelFinished: _spent_beside,
     }
     """For events of an act beside the run's own steps."""
+
+
+_SUMS = tuple(
+    name for name in SessionState.__slots__ if name not in ("__weakref__", "_transcript")
+)  # that one is a copy
+
+
+def sums(state: SessionState) -> dict[str, Any]:
+    """Return all that the events of a session add up to, by name. Two sessions with equal sums stand alike."""
+    return {name: getattr(state, name) for name in _SUMS}
 
 
 # --- Adding up: the sum of a session's events, or one clear error where they contradict each other. Reads no store.

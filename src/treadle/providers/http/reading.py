@@ -287,7 +287,8 @@ async def read_response(  # noqa: C901 - one generator, because each one more wo
                 found = events.feed(piece)
                 await answer.give_turn(len(found[0]) if found else 0)  # the first may be longer than the piece
                 for data in found:
-                    for part in thoughts.shown(response.add(data)):
+                    said = response.add(data)  # most pieces of a call say nothing yet
+                    for part in thoughts.shown(said) if said else ():
                         calls += _check_call(part, answer)
                         yield part
                 _check_calls(calls, answer)

@@ -222,7 +222,7 @@ class Calls:
             again = self._begin(index)
             again.id, again.name = slot.id, slot.name
             return again
-        if slot is None or _begins_another(slot, index, call_id, name, text):
+        if slot is None or (name and _begins_another(slot, index, name, text)):
             return self._begin(index)
         if index is not None:
             self._open[index] = slot
@@ -246,6 +246,8 @@ class Calls:
             slot: The one at its index; the last one where it has no index.
         """
         if slot is not None and (slot.id == call_id != "" or not text.strip()):
+            return slot, True
+        if slot is not None and not call_id and len(self._slots) == 1 and not slot.end.is_closed:
             return slot, True
         going = [one for one in self._slots.values() if not one.end.is_closed]
         if own := [one for one in going if call_id and one.id == call_id]:
@@ -300,10 +302,10 @@ def _whole_name(known: str, reported: str) -> str:
     return reported if reported.startswith(known) else known + reported
 
 
-def _begins_another(slot: CallSlot, index: int | None, call_id: str, name: str, text: str) -> bool:
-    if index is None and name and slot.name and name != slot.name:
+def _begins_another(slot: CallSlot, index: int | None, name: str, text: str) -> bool:
+    if index is None and slot.name and name != slot.name:
         return True
-    return bool(name) and slot.end.is_closed and (text.lstrip().startswith("{") or not slot.name)
+    return slot.end.is_closed and (text.lstrip().startswith("{") or not slot.name)
 
 
 def _index(value: Any) -> int | None:
@@ -549,7 +551,8 @@ class ChatResponse(Response):
             parts += self._ready()
 
     def _take_words(self, delta: _Delta, parts: list[ModelPart], *, is_whole: bool) -> None:
-        if thought := _thinking(delta):
+        has_list = isinstance(delta.content, list)
+        if (has_list or delta.reasoning_content or delta.reasoning) and (thought := _thinking(delta)):
             self._thinking.add(thought)
             parts.append(ThinkingDelta(thought))
         if delta.reasoning_details:
@@ -557,7 +560,7 @@ class ChatResponse(Response):
             self._details.add(delta.reasoning_details, is_whole=is_whole)
         if delta.refusal is not None and (text_or_nothing(delta.refusal) or delta.refusal is True):
             self._is_refused = True
-        if said := _said(delta):
+        if (delta.content or delta.refusal) and (said := _said(delta)):
             self._text.add(said)
             parts.append(TextDelta(said))
 
