@@ -15,12 +15,13 @@ from treadle.engine.model_calls.purse import Purse
 from treadle.engine.model_calls.requests import Requests
 from treadle.engine.offering import Offering
 from treadle.engine.rules.tries import Progress, Tries
+from treadle.engine.scope import RunScope
 from treadle.engine.spec import AgentSpec, InDoubt
-from treadle.engine.tool_calls.attempts import Attempts
+from treadle.engine.tool_calls.attempts import Attempts, Contract
 from treadle.engine.tool_calls.checking import Checker
 from treadle.engine.tool_calls.early import EarlyCalls
 from treadle.engine.tool_calls.execution import Actions, Conditions, DoneCondition, Execution, Reminders, Siblings
-from treadle.engine.tool_calls.invocation import BatchTime, Invoker, LateCalls
+from treadle.engine.tool_calls.invocation import BatchTime, Invoker, LateCalls, Slots
 from treadle.engine.tool_calls.planning import Approving, Planner
 from treadle.engine.tool_calls.recovery import Recovery
 from treadle.events import Subscriber
@@ -132,9 +133,6 @@ def assemble(host: Host, *, inbox: Inbox, deps: Any) -> Loop:  # Any: the applic
     meter, interrupt = host.meter, host.interrupt
     about = host.about if host.above is None else host.above.rule(host.about)
     assert about.driver is not None
-    purse = Purse(meter, lambda: host.spent, interrupt)
-    retries = meter.budget.max_retries_per_model_call
-    asides = Asides(ledger=session.ledger, model=model, purse=purse, interrupt=interrupt, retries=retries)
     hooks = Hooks(
         about.hooks,
         ledger=session.ledger,
@@ -142,133 +140,117 @@ def assemble(host: Host, *, inbox: Inbox, deps: Any) -> Loop:  # Any: the applic
         interrupt=interrupt,
         continuations=about.guards.continuations,
     )
-    execution = _execution(about, host, offering, asides, hooks, deps)
-    view = offering.session
+    scope = RunScope(ledger=session.ledger, interrupt=interrupt, meter=meter, hooks=hooks)
+    purse = Purse(meter, lambda: host.spent, interrupt)
+    asides = Asides(scope, model=model, purse=purse)
+    execution, early = _execution(about, scope, host, asides, deps)
     driver = about.driver.bind(model, offering.current.tools, _Executor(offering))
-    requests = Requests(
-        about,
-        ledger=session.ledger,
-        offering=offering,
-        is_parallel=meter.budget.max_parallel_tool_calls != 1,
-        interrupt=interrupt,
-        hooks=hooks,
-        compacting=Compacting(about.compactor, asides, view),
-    )
-    proposer = Proposer(
-        about,
-        ledger=session.ledger,
-        driver=driver,
-        model=model,
-        requests=requests,
-        purse=purse,
-        early=execution.early,
-        interrupt=interrupt,
-    )
-    return Loop(
-        about,
-        ledger=session.ledger,
-        inbox=inbox,
-        proposer=proposer,
-        execution=execution,
-        hooks=hooks,
-        meter=meter,
-        interrupt=interrupt,
-    )
+    compacting = Compacting(about.compactor, asides, offering.session)
+    requests = Requests(about, scope, offering=offering, compacting=compacting)
+    proposer = Proposer(about, scope, driver=driver, model=model, requests=requests, purse=purse, early=early)
+    return Loop(about, scope, inbox=inbox, proposer=proposer, execution=execution, early=early)
 
 
-def _execution(about: AgentSpec, host: Host, offering: Offering, asides: Asides, hooks: Hooks, deps: Any) -> Execution:
-    """Return what carries the calls of a run out."""
-    ledger, interrupt = host.session.ledger, host.interrupt
+def _execution(
+    about: AgentSpec, scope: RunScope, host: Host, asides: Asides, deps: Any
+) -> tuple[Execution, EarlyCalls]:
+    """Return what carries the calls of a run out, and what starts some of them early."""
+    offering = host.offering
     checker = Checker(
+        scope,
         offering=offering,
         policy=about.policy,
         above=about.policies_above,
-        hooks=hooks,
         top=host.top,
         callers=host.states_above,
         sandbox=about.sandbox,
         failure_text=about.failure_text,
     )
-    attempts = _attempts(about, host, offering, checker, hooks, deps)
+    slots = Slots(scope.meter.budget.max_parallel_tool_calls)
+    batch_time = BatchTime(scope.clock, about.batch_seconds)
+    late = LateCalls(host.session.abandoned, ledger=scope.ledger)
+    attempts = _attempts(about, scope, host, checker, late, batch_time, deps)
     recovery = Recovery(
-        ledger=ledger,
+        scope,
         checker=checker,
         attempts=attempts,
-        interrupt=interrupt,
         in_doubt=about.in_doubt,
         approval_seconds=about.approval_seconds,
     )
     guards = about.guards
     tries = Tries(guards, polling=offering.polling)
     progress = Progress(None if guards.repeats is None else guards.no_progress, polling=offering.polling)
-    early = EarlyCalls(ledger=ledger, checker=checker, attempts=attempts, tries=tries, progress=progress)
+    early = EarlyCalls(
+        scope,
+        checker=checker,
+        attempts=attempts,
+        slots=slots,
+        batch_time=batch_time,
+        tries=tries,
+        progress=progress,
+    )
     planner = Planner(
-        ledger=ledger,
+        scope,
         checker=checker,
         early=early,
-        interrupt=interrupt,
         tries=tries,
         progress=progress,
         approval_seconds=about.approval_seconds,
         skips_behind=about.on_denial == "skip",
-        approving=Approving(
-            about.approver,
-            seconds=about.approver_seconds,
-            ledger=ledger,
-            session=checker.session,
-            interrupt=interrupt,
-        ),
+        approving=Approving(about.approver, scope, seconds=about.approver_seconds, session=checker.session),
     )
-    return Execution(
-        ledger=ledger,
+    view = CheckView(host.session, asides)
+    execution = Execution(
+        scope,
         recovery=recovery,
         planner=planner,
         attempts=attempts,
         early=early,
-        interrupt=interrupt,
-        conditions=_conditions(about, host, offering, asides, tries, progress),
+        conditions=Conditions(
+            scope,
+            done=DoneCondition(about.done_when, session=view, offering=offering, interrupt=scope.interrupt),
+            tries=tries,
+            progress=progress,
+            reminders=Reminders(scope, progress=progress, warn_at=guards.budget_warning),
+            on_failure=about.on_failure,
+        ),
         siblings=Siblings(about.cancel_siblings),
+        late=late,
+        slots=slots,
+        batch_time=batch_time,
+        sandbox=about.sandbox,
     )
+    return execution, early
 
 
-def _conditions(
-    about: AgentSpec, host: Host, offering: Offering, asides: Asides, tries: Tries, progress: Progress
-) -> Conditions:
-    """Return what ends a run after a batch, or says something to the model."""
-    ledger, interrupt = host.session.ledger, host.interrupt
-    warn_at = about.guards.budget_warning
-    view = CheckView(host.session, asides)
-    return Conditions(
-        ledger=ledger,
-        done=DoneCondition(about.done_when, session=view, offering=offering, interrupt=interrupt),
-        tries=tries,
-        progress=progress,
-        reminders=Reminders(ledger=ledger, meter=host.meter, interrupt=interrupt, progress=progress, warn_at=warn_at),
-        interrupt=interrupt,
-        on_failure=about.on_failure,
-    )
-
-
-def _attempts(about: AgentSpec, host: Host, offering: Offering, checker: Checker, hooks: Hooks, deps: Any) -> Attempts:
-    ledger = host.session.ledger
+def _attempts(
+    about: AgentSpec,
+    scope: RunScope,
+    host: Host,
+    checker: Checker,
+    late: LateCalls,
+    batch_time: BatchTime,
+    deps: Any,
+) -> Attempts:
+    most = scope.meter.budget.max_tool_result_chars
+    contract = Contract(ledger=scope.ledger, contracts=host.offering.contracts, max_chars=most)
     invoker = Invoker(
-        ledger=ledger,
-        interrupt=host.interrupt,
+        scope,
         deps=deps,
-        late=LateCalls(host.session.abandoned, ledger=ledger),
-        batch_time=BatchTime(ledger.clock, about.batch_seconds),
-        decide=Actions(ledger=ledger, checker=checker).decide,
+        late=late,
+        batch_time=batch_time,
+        decide=Actions(ledger=scope.ledger, checker=checker).decide,
+        limit=contract.limit,
         sandbox=about.sandbox,
         host=host,
         left=host.left,
     )
     return Attempts(
-        ledger=ledger,
-        contracts=offering.contracts,
-        interrupt=host.interrupt,
+        scope,
+        contract=contract,
         invoker=invoker,
-        budget=host.meter.budget,
-        hooks=hooks,
+        late=late,
+        batch_time=batch_time,
         mode=lambda: checker.mode,
         required=about.required,
         failure_text=about.failure_text,

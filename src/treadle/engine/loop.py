@@ -8,9 +8,6 @@ from typing import Literal
 
 import msgspec
 
-from treadle.budgets import Meter
-from treadle.engine.hooks import Hooks
-from treadle.engine.interrupts import Interrupt
 from treadle.engine.model_calls.proposal import Proposer
 from treadle.engine.model_calls.requests import Answers
 from treadle.engine.rules.endings import (
@@ -22,13 +19,14 @@ from treadle.engine.rules.endings import (
     not_closed,
     waiting_stop,
 )
+from treadle.engine.scope import RunScope
 from treadle.engine.spec import AgentSpec
 from treadle.engine.tool_calls.checking import Batch, Proposal
+from treadle.engine.tool_calls.early import EarlyCalls
 from treadle.engine.tool_calls.execution import Execution
 from treadle.events import AnyEvent, BudgetReached, MessageAdded, ModelFinished
 from treadle.messages import user_message
 from treadle.sessions.inbox import Inbox
-from treadle.sessions.ledger import Ledger
 from treadle.state import CallState, RunState
 from treadle.stops import Status, Stop, StopReason, merged
 
@@ -41,24 +39,22 @@ class Loop:
     def __init__(
         self,
         about: AgentSpec,
+        scope: RunScope,
         *,
-        ledger: Ledger,
         inbox: Inbox,
         proposer: Proposer,
         execution: Execution,
-        hooks: Hooks,
-        meter: Meter,
-        interrupt: Interrupt,
+        early: EarlyCalls,
     ) -> None:
-        self._ledger = ledger
+        self._ledger = ledger = scope.ledger
         self._inbox = inbox
         self._proposer = proposer
         self._execution = execution
-        self._early = execution.early
-        self._hooks = hooks
+        self._early = early
+        self._hooks = scope.hooks
         self._answers = Answers(output=about.output)
-        self._meter = meter
-        self._interrupt = interrupt
+        self._meter = scope.meter
+        self._interrupt = scope.interrupt
         self._closes = about.on_limit == "summarize"
         self._phase: Literal["model", "tool"] = "model"
         self._answer: ModelFinished | None = None

@@ -11,7 +11,6 @@ from treadle.canonical import artifact_id
 from treadle.context.compaction import ClearResults, Tiers
 from treadle.context.handoff import Handoff
 from treadle.context.repair import is_sound
-from treadle.engine.interrupts import Interrupt
 from treadle.engine.model_calls.purse import (
     Purse,
     add_costs,
@@ -27,13 +26,13 @@ from treadle.engine.model_calls.purse import (
     whole_usage,
 )
 from treadle.engine.rules.failures import contained, model_wait_seconds, pass_interrupts
+from treadle.engine.scope import RunScope
 from treadle.engine.spec import show_request
 from treadle.errors import BudgetUsedUp, IncompleteStream, ModelError, ModelRejected, ModelUnavailable, shown
 from treadle.events import CompactionSkipped, ContextCompacted, ModelFailed, ModelFinished, ModelStarted
 from treadle.messages import Finish, Message, Usage
 from treadle.ports import Compaction, Compactor, Model, ModelEnd, ModelRequest, RequestNeed, SessionView, asked_model
 from treadle.redaction import redacted_logger, shown_error
-from treadle.sessions.ledger import Ledger
 from treadle.sessions.views import ReadOnlyMessages, ReadOnlyView
 from treadle.state import ShownMessage, compacted
 
@@ -49,14 +48,12 @@ _CUT_OFF = "[The answer was cut off here: it reached the output limit.]"
 class Asides:
     """Asks the model of one run beside its steps."""
 
-    def __init__(
-        self, *, ledger: Ledger, model: Model, purse: Purse, interrupt: Interrupt, retries: int | None
-    ) -> None:
-        self.ledger = ledger
+    def __init__(self, scope: RunScope, *, model: Model, purse: Purse) -> None:
+        self.ledger = scope.ledger
         self.model = model
         self.purse = purse
-        self.interrupt = interrupt
-        self.retries = retries
+        self.interrupt = scope.interrupt
+        self.retries = scope.meter.budget.max_retries_per_model_call
 
     def begin(self, kind: str, *, step: int) -> "Aside":
         """Begin an act, named by its kind and the event that it follows: unique in the session."""

@@ -9,12 +9,12 @@ import msgspec
 
 from treadle.budgets import Spent
 from treadle.context.compilers import Zones
-from treadle.engine.interrupts import Interrupt
 from treadle.engine.model_calls.purse import Purse, count_tokens, encodable, format_cost
 from treadle.engine.model_calls.requests import MAX_CONTINUATIONS, Requests, ignored_choice_stop
 from treadle.engine.model_calls.response import ResponseCollector
 from treadle.engine.rules.endings import limit_stop, unstarted_calls_stop
 from treadle.engine.rules.failures import model_wait_seconds, retry_after_note
+from treadle.engine.scope import RunScope
 from treadle.engine.spec import AgentSpec, show_request
 from treadle.engine.tool_calls import refusals
 from treadle.engine.tool_calls.checking import Proposal
@@ -30,7 +30,6 @@ from treadle.ports import (
     RequestNeed,
 )
 from treadle.redaction import shown_error
-from treadle.sessions.ledger import Ledger
 from treadle.stops import LimitReached, Stop, StopReason
 
 __all__ = ["Proposer"]
@@ -45,26 +44,26 @@ class Proposer:
     def __init__(
         self,
         about: AgentSpec,
+        scope: RunScope,
         *,
-        ledger: Ledger,
         driver: BoundDriver,
         model: Model,
         requests: Requests,
         purse: Purse,
         early: EarlyCalls,
-        interrupt: Interrupt,
     ) -> None:
-        self._ledger = ledger
+        self._scope = scope
+        self._ledger = scope.ledger
         self._driver = driver
-        self._meter = meter = purse.meter
+        self._meter = meter = scope.meter
         self._refused_as = about.guards.finish_reasons
         self._model = model
         self._requests = requests
         self._zones = Zones()
-        self._hooks = requests.hooks
+        self._hooks = scope.hooks
         self._purse = purse
         self._early = early
-        self._interrupt = interrupt
+        self._interrupt = scope.interrupt
         self._allowed = meter.budget.max_retries_per_model_call
 
     async def propose(self, *, closing: bool, room: int) -> Proposal | Stop:
@@ -131,15 +130,7 @@ class Proposer:
         )
 
     def _collector(self, request: ModelRequest, *, step: int, attempt: int) -> ResponseCollector:
-        return ResponseCollector(
-            request,
-            ledger=self._ledger,
-            model=self._model,
-            early=self._early,
-            meter=self._meter,
-            step=step,
-            attempt=attempt,
-        )
+        return ResponseCollector(request, self._scope, model=self._model, early=self._early, step=step, attempt=attempt)
 
     async def _attempt(self, response: ResponseCollector) -> ModelError | None:
         """Receive one response; return what failed. An interrupt ends it without an error."""

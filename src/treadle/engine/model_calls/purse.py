@@ -154,7 +154,7 @@ class Purse:
     """
 
     def __init__(self, meter: Meter, spent: Callable[[], Spent], interrupt: Interrupt) -> None:
-        self.meter = self._meter = meter
+        self._meter = meter
         self._spent = spent
         self._interrupt = interrupt
         self._largest_answer = 0

@@ -9,19 +9,17 @@ import msgspec
 
 from treadle.context.compilers import Accepted, instructions_with_guidance
 from treadle.context.repair import Healer
-from treadle.engine.hooks import Hooks
-from treadle.engine.interrupts import Interrupt
 from treadle.engine.model_calls.compacting import Compacting
 from treadle.engine.model_calls.purse import Bounding, estimate
 from treadle.engine.offering import Offering
 from treadle.engine.rules.endings import answer_stop, lacking_stop
+from treadle.engine.scope import RunScope
 from treadle.engine.spec import AgentSpec
 from treadle.engine.tool_calls.checking import Proposal
 from treadle.engine.tool_calls.refusals import forbidden_by, was_refused
 from treadle.events import HistoryRepaired, ModelFinished
 from treadle.messages import Finish, Message, Text
 from treadle.ports import CallsInText, Model, ModelRequest, RequestNeed, asked_model, window_of
-from treadle.sessions.ledger import Ledger
 from treadle.sessions.views import CompiledView
 from treadle.stops import Stop, StopReason
 from treadle.tooling.toolbox import Offer
@@ -182,23 +180,19 @@ class Requests:
     def __init__(
         self,
         about: AgentSpec,
+        scope: RunScope,
         *,
-        ledger: Ledger,
         offering: Offering,
-        is_parallel: bool,
-        interrupt: Interrupt,
-        hooks: Hooks,
         compacting: Compacting,
     ) -> None:
-        self.hooks = hooks
         self._about = about
-        self._ledger = ledger
+        self._ledger = ledger = scope.ledger
         self._offering = offering
         self._session = offering.session
-        self._interrupt = interrupt
+        self._interrupt = scope.interrupt
         self._compacting = compacting
         self._output_schema = None if about.output is None else about.output.schema
-        self._is_parallel = is_parallel
+        self._is_parallel = scope.meter.budget.max_parallel_tool_calls != 1
         self._compiled_view = CompiledView(ledger.state, offering.session)
         self._healer = Healer()
         self._bounding = Bounding(ledger, about.step_result_chars)

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from treadle.budgets import Meter, Spent
+from treadle.budgets import Spent
 from treadle.canonical import text_key
 from treadle.concurrency import Pieces
 from treadle.engine.model_calls.purse import (
@@ -22,6 +22,7 @@ from treadle.engine.model_calls.purse import (
     whole_usage,
 )
 from treadle.engine.rules.endings import limit_stop
+from treadle.engine.scope import RunScope
 from treadle.engine.tool_calls.early import EarlyCalls, Offers
 from treadle.errors import IncompleteStream, ModelError
 from treadle.events import DecisionRejected, ModelDelta, ModelFailed, ModelFinished
@@ -40,7 +41,6 @@ from treadle.ports import (
     told_counted,
 )
 from treadle.redaction import shown_error
-from treadle.sessions.ledger import Ledger
 from treadle.stops import Stop
 
 __all__ = ["CallNames", "Collected", "ResponseCalls", "ResponseCollector"]
@@ -204,7 +204,6 @@ class ResponseCollector:
 
     Args:
         early: Where its calls may start before it is whole.
-        meter: What it may cost.
         step: The step that it belongs to.
         attempt: From 1, in this step.
     """
@@ -212,11 +211,10 @@ class ResponseCollector:
     def __init__(
         self,
         request: ModelRequest,
+        scope: RunScope,
         *,
-        ledger: Ledger,
         model: Model,
         early: EarlyCalls,
-        meter: Meter,
         step: int,
         attempt: int,
     ) -> None:
@@ -229,10 +227,10 @@ class ResponseCollector:
         """The limit that forbids the driver's next request."""
         self.has_emitted = False
         """Whether anything of it was reported."""
-        self._ledger = ledger
+        self._ledger = ledger = scope.ledger
         self._model = model
         self._early = early
-        self._meter = meter
+        self._meter = scope.meter
         self._calls = ResponseCalls(ledger.state.call_ids, step)
         self._offers = Offers()
         self._begun = ledger.clock.monotonic()

@@ -14,11 +14,8 @@ from typing import Any
 
 import msgspec
 
-from treadle.budgets import Budget
 from treadle.canonical import artifact_id, copied, find_unencodable
 from treadle.concurrency import Keep, LettingGo, Threads, in_turns
-from treadle.engine.hooks import Hooks
-from treadle.engine.interrupts import Interrupt
 from treadle.engine.rules.bounds import bound, bound_encoded
 from treadle.engine.rules.endings import cut_status
 from treadle.engine.rules.failures import (
@@ -33,7 +30,8 @@ from treadle.engine.rules.failures import (
     told,
     traceback_of,
 )
-from treadle.engine.tool_calls.invocation import Invoker, Slots
+from treadle.engine.scope import RunScope
+from treadle.engine.tool_calls.invocation import BatchTime, Invoker, LateCalls
 from treadle.errors import Rejected, Transient, shown
 from treadle.events import ContractViolated, ToolAttemptFailed, ToolProgress
 from treadle.messages import Media
@@ -353,31 +351,27 @@ class Attempts:
 
     def __init__(
         self,
+        scope: RunScope,
         *,
-        ledger: Ledger,
-        contracts: Contracts,
-        interrupt: Interrupt,
+        contract: Contract,
         invoker: Invoker,
-        budget: Budget,
-        hooks: Hooks,
+        late: LateCalls,
+        batch_time: BatchTime,
         mode: Callable[[], Mode],
         required: Container[str] = (),
         failure_text: FailureText = "short",
     ) -> None:
-        self._ledger = ledger
-        self._contract = Contract(ledger=ledger, contracts=contracts, max_chars=budget.max_tool_result_chars)
-        self.result_chars = budget.max_tool_result_chars
-        """Characters of a result that the model is shown; None for no limit."""
-        self._interrupt = interrupt
-        self._budget = budget
-        self._hooks = hooks
+        self._ledger = scope.ledger
+        self._contract = contract
+        self._interrupt = scope.interrupt
+        self._budget = scope.meter.budget
+        self._hooks = scope.hooks
         self._mode = mode
         self._required = required
         self._failure_text: FailureText = failure_text
-        self.invoker = invoker
-        invoker.limit = self._contract.limit
-        self.batch_time = invoker.batch_time
-        self.slots = Slots(budget.max_parallel_tool_calls)
+        self._invoker = invoker
+        self._late = late
+        self._batch_time = batch_time
 
     async def run(self, call: CheckedCall) -> ToolResult:
         """Carry out the call and return its one result. Never raises for the tool's own failure.
@@ -391,7 +385,7 @@ class Attempts:
         while True:
             attempt += 1
             try:
-                value = await self.invoker.call(call, attempt)
+                value = await self._invoker.call(call, attempt)
             except Suspended:
                 raise
             except BaseException as error:
@@ -426,7 +420,7 @@ class Attempts:
         if check is None or self._interrupt.stop is not None:
             return Unknown
         try:
-            answer = await self.invoker.ask(check, call, attempt)
+            answer = await self._invoker.ask(check, call, attempt)
         except BaseException as error:
             if isinstance(error, asyncio.CancelledError) and is_being_cancelled():
                 raise
@@ -493,10 +487,10 @@ class Attempts:
             allowed = call.tool.retries if allowed is None else min(allowed, call.tool.retries)
         if allowed is not None and attempt > allowed:
             return None
-        if self.invoker.late.has(call) and not call.effect.is_read:
+        if self._late.has(call) and not call.effect.is_read:
             return None  # the attempt before still runs: a second one beside it would act twice
         wait = backoff_seconds(attempt, self._ledger.randomness.random())
-        asked, left = _retry_after_seconds(error) or 0.0, self.batch_time.within(self._interrupt.seconds_left)
+        asked, left = _retry_after_seconds(error) or 0.0, self._batch_time.within(self._interrupt.seconds_left)
         wait = max(wait, asked)
         return None if asked > LONGEST_WAIT_SECONDS or (left is not None and wait >= left) else wait
 
@@ -516,7 +510,7 @@ class Attempts:
             self._log(call, error)
             await self._hooks.error(error, call)
         status = self._status_of(call, error)
-        if status is CallStatus.OUTCOME_UNKNOWN and call.tool.check is not None and not self.invoker.late.has(call):
+        if status is CallStatus.OUTCOME_UNKNOWN and call.tool.check is not None and not self._late.has(call):
             over_at = now + (call.tool.timeout or 0.0)  # its request may have been sent a moment ago
             answer = await self.ask_until_sure(call, attempt, over_at=over_at)
             if isinstance(answer, ToolResult):

@@ -9,10 +9,10 @@ from typing import Any, TypeAlias
 import msgspec
 
 from treadle.canonical import copied, digest, encoded, execution_id, idempotency_key
-from treadle.engine.hooks import Hooks
 from treadle.engine.offering import Offering
 from treadle.engine.rules.bounds import bound, with_fields
 from treadle.engine.rules.failures import FailureText, pass_interrupts
+from treadle.engine.scope import RunScope
 from treadle.engine.tool_calls import refusals
 from treadle.errors import InvalidArguments, InvalidJson, Rejected
 from treadle.events import AnyEvent, CallDecided, ModelFinished, ToolFinished, ToolStarted
@@ -122,11 +122,11 @@ class Checker:
 
     def __init__(
         self,
+        scope: RunScope,
         *,
         offering: Offering,
         policy: Policy | None,
         above: Sequence[Policy],
-        hooks: Hooks,
         top: SessionState,
         callers: Sequence[SessionState] = (),
         sandbox: Runner | None = None,
@@ -139,7 +139,7 @@ class Checker:
         self._contracts = offering.contracts
         self._policy = policy
         self._above = above
-        self._hooks = hooks
+        self._hooks = hooks = scope.hooks
         self._session = offering.session
         self._session_id = offering.session.id
         self._top = top

@@ -11,15 +11,15 @@ from typing import Self
 
 from treadle.engine.rules.bounds import claims_alone
 from treadle.engine.rules.tries import Progress, Tries
+from treadle.engine.scope import RunScope
 from treadle.engine.tool_calls import refusals
 from treadle.engine.tool_calls.attempts import Attempts
 from treadle.engine.tool_calls.checking import Checked, Checker, Decided, Finisher
-from treadle.engine.tool_calls.invocation import Held
+from treadle.engine.tool_calls.invocation import BatchTime, Held, Slots
 from treadle.events import AnyEvent, ModelDiscarded
 from treadle.messages import ToolCall
 from treadle.ports import DecisionKind
 from treadle.redaction import redacted_logger
-from treadle.sessions.ledger import Ledger
 from treadle.state import Suspended
 from treadle.tools import CheckedCall, ToolResult
 
@@ -58,11 +58,21 @@ class EarlyCalls:
     """
 
     def __init__(
-        self, *, ledger: Ledger, checker: Checker, attempts: Attempts, tries: Tries, progress: Progress
+        self,
+        scope: RunScope,
+        *,
+        checker: Checker,
+        attempts: Attempts,
+        slots: Slots,
+        batch_time: BatchTime,
+        tries: Tries,
+        progress: Progress,
     ) -> None:
-        self._ledger = ledger
+        self._ledger = scope.ledger
         self._checker = checker
         self._attempts = attempts
+        self._slots = slots
+        self._batch_time = batch_time
         self._tries = tries
         self._progress = progress
         self._current: dict[str, _Running] = {}
@@ -93,7 +103,7 @@ class EarlyCalls:
 
     def listen(self, room: int, *, tool_choice: str = "auto") -> None:
         """Begin a response of which at most `room` calls may start early, and those only that its request permits."""
-        self._attempts.batch_time.end()
+        self._batch_time.end()
         self._choice = tool_choice
         self.room, self._seen = room, 0
         self._checked.clear()
@@ -115,7 +125,7 @@ class EarlyCalls:
         if self._is_kept(checked.call):
             self._seen += 1
             return  # a discarded response has started an equal call: its result will answer this one
-        slot = await self._attempts.slots.take(1)
+        slot = await self._slots.take(1)
         if not slot:
             return
         self._seen += 1

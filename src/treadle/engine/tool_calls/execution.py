@@ -13,7 +13,6 @@ from typing import Any
 
 import msgspec
 
-from treadle.budgets import Meter
 from treadle.canonical import find_unencodable
 from treadle.engine.interrupts import Interrupt
 from treadle.engine.offering import Offering
@@ -21,12 +20,13 @@ from treadle.engine.rules.bounds import group, named_resources
 from treadle.engine.rules.endings import failure_stop, interrupted_stop, lacking_stop
 from treadle.engine.rules.failures import contained, pass_interrupts
 from treadle.engine.rules.tries import Progress, Tries, todos_reminder
+from treadle.engine.scope import RunScope
 from treadle.engine.spec import CancelSiblings, DoneWhen, OnFailure
 from treadle.engine.tool_calls import refusals
 from treadle.engine.tool_calls.attempts import Attempts
 from treadle.engine.tool_calls.checking import Batch, Checker, Decided, Finisher, Plan, Refused
 from treadle.engine.tool_calls.early import EarlyCalls
-from treadle.engine.tool_calls.invocation import Held
+from treadle.engine.tool_calls.invocation import BatchTime, Held, LateCalls, Slots
 from treadle.engine.tool_calls.planning import Planner
 from treadle.engine.tool_calls.recovery import Recovery
 from treadle.errors import ConfigurationError, IntentNotStored, shown
@@ -49,7 +49,7 @@ from treadle.sessions.ledger import Ledger
 from treadle.sessions.maintenance import abandoned, end_children, may_have_acted, unknown_outcome
 from treadle.state import CallState, SessionState, Suspended
 from treadle.stops import LimitReached, Stop, StopReason, merged
-from treadle.tools import CallStatus, CheckedCall, Done, Effect, JsonObject, Tool, ToolResult
+from treadle.tools import CallStatus, CheckedCall, Done, Effect, JsonObject, Runner, Tool, ToolResult
 from treadle.tools.results import TOOL_UNAVAILABLE
 
 __all__ = ["Actions", "Conditions", "DoneCondition", "Execution", "Reminders", "Siblings"]
@@ -149,12 +149,10 @@ class Reminders:
         warn_at: The part of a limit from which on the model is told of it; None for no such reminder.
     """
 
-    def __init__(
-        self, *, ledger: Ledger, meter: Meter, interrupt: Interrupt, progress: Progress, warn_at: float | None
-    ) -> None:
-        self._ledger = ledger
-        self._meter = meter
-        self._interrupt = interrupt
+    def __init__(self, scope: RunScope, *, progress: Progress, warn_at: float | None) -> None:
+        self._ledger = ledger = scope.ledger
+        self._meter = meter = scope.meter
+        self._interrupt = scope.interrupt
         self._progress = progress
         self._warn_at = warn_at
         part, limits = warn_at or 1.0, meter.limits
@@ -279,22 +277,21 @@ class Conditions:
 
     def __init__(
         self,
+        scope: RunScope,
         *,
-        ledger: Ledger,
         done: DoneCondition,
         tries: Tries,
         progress: Progress,
         reminders: Reminders,
-        interrupt: Interrupt,
         on_failure: OnFailure = "continue",
     ) -> None:
         self._stops_on_failure = on_failure == "stop"
-        self._ledger = ledger
+        self._ledger = ledger = scope.ledger
         self._done = done
         self._tries = tries
         self._progress = progress
         self._reminders = reminders
-        self._interrupt = interrupt
+        self._interrupt = scope.interrupt
         self._looks_back = True
         self._shortened = _times_shortened(ledger.state) if ledger.state.compactions.made else 0
 
@@ -378,31 +375,37 @@ class Execution:
 
     Args:
         siblings: What the failure of one call means for the others.
+        late: Calls of the session that were given up and run on.
+        sandbox: Where calls run that were decided to.
     """
 
     def __init__(
         self,
+        scope: RunScope,
         *,
-        ledger: Ledger,
         recovery: Recovery,
         planner: Planner,
         attempts: Attempts,
         early: EarlyCalls,
-        interrupt: Interrupt,
         conditions: Conditions,
         siblings: Siblings,
+        late: LateCalls,
+        slots: Slots,
+        batch_time: BatchTime,
+        sandbox: Runner | None,
     ) -> None:
-        self._ledger = ledger
+        self._ledger = ledger = scope.ledger
         self._recovery = recovery
         self._planner = planner
         self._attempts = attempts
-        self._invoker = attempts.invoker
-        self._batch_time = attempts.batch_time
-        self._slots = attempts.slots
-        self.early = early
-        self._interrupt = interrupt
+        self._late = late
+        self._batch_time = batch_time
+        self._slots = slots
+        self._sandbox = sandbox
+        self._early = early
+        self._interrupt = scope.interrupt
         self._conditions = conditions
-        self._result_chars = attempts.result_chars
+        self._result_chars = scope.meter.budget.max_tool_result_chars
         self._siblings = siblings
         self._has_siblings = False
         self._has_begun_before = False  # whether a call of the batch has started before
@@ -427,8 +430,8 @@ class Execution:
         if self._has_begun_before:
             batch = await self._recovery.settle(batch, self._finisher)
         plan = await self._planner.plan(batch, self._finisher)
-        if not self.early.is_unused:
-            await self.early.drop(but=[early.id for _, early in plan.adopted])
+        if not self._early.is_unused:
+            await self._early.drop(but=[early.id for _, early in plan.adopted])
         await self._run(batch, plan)
         if plan.adopted:
             await self._adopt(plan.adopted)
@@ -513,9 +516,7 @@ class Execution:
 
     def _may_start(self, calls: Sequence[CheckedCall]) -> bool:
         """Whether a group may start at once, in the commit of its decisions."""
-        return not self._has_ended and (
-            not _acts(calls) or (self.early.is_idle and not self._invoker.late.blocking(calls))
-        )
+        return not self._has_ended and (not _acts(calls) or (self._early.is_idle and not self._late.blocking(calls)))
 
     async def _run_group(self, calls: Sequence[CheckedCall], *before: AnyEvent) -> None:
         """Record what comes before, and run calls side by side: those that find a slot start in that commit, others in their turn."""
@@ -591,7 +592,7 @@ class Execution:
         if state is not None and state.started is not None and (state.suspended is not None or call.tool.resumes):
             effect = Effect.READ if call.tool.resumes else call.effect
             return ToolResumed(call_id=call.id, tool=call.name, key=call.key, effect=effect)
-        return self._finisher.started(call, sandbox=self._invoker.sandbox)
+        return self._finisher.started(call, sandbox=self._sandbox)
 
     async def _carry_out(self, call: CheckedCall, slot: Held) -> None:
         """Carry out a call that is recorded as started, and give back its slot once it has ended."""
@@ -649,8 +650,8 @@ class Execution:
         """
         if not _acts(calls):
             return
-        await self.early.wait_idle()
-        while blocking := self._invoker.late.blocking(calls):
+        await self._early.wait_idle()
+        while blocking := self._late.blocking(calls):
             logger.info("Waiting for %d abandoned calls before the next one that acts", len(blocking))
             if not await self._interrupt.wait_for(blocking[0], self._batch_time.left):
                 return
@@ -660,7 +661,7 @@ class Execution:
         """Wait for calls that started while the response streamed; give theirs to equal calls of a retry."""
         for call, early in adopted:
             is_own = call.id == early.id
-            result = await self.early.result_of(early, is_own=is_own)
+            result = await self._early.result_of(early, is_own=is_own)
             if isinstance(result, Suspended):
                 await (self._suspend(call, result) if is_own else self._run_group([call]))
             elif not is_own:

@@ -15,9 +15,10 @@ import msgspec
 
 from treadle.canonical import copied
 from treadle.concurrency import Threads
-from treadle.engine.interrupts import Interrupt, wait_at_most
+from treadle.engine.interrupts import wait_at_most
 from treadle.engine.rules.bounds import conflicts
 from treadle.engine.rules.failures import Cut, contained, describe, kept_inside
+from treadle.engine.scope import RunScope
 from treadle.errors import SandboxUnavailable, ToolError
 from treadle.events import ToolLate, ToolProgress
 from treadle.messages import Message, ToolCall
@@ -353,34 +354,34 @@ class Invoker:
         left: Returns what is left of the run's limits, by the name of each.
         batch_time: What the calls of one response may take together.
         decide: Decides on what a tool is about to do by itself.
+        limit: Returns how many characters of a call's result the model is shown.
         sandbox: Where calls run that were decided to; None where there is none, and no such call starts.
     """
 
     def __init__(
         self,
+        scope: RunScope,
         *,
-        ledger: Ledger,
-        interrupt: Interrupt,
         deps: Any,
         late: LateCalls,
         batch_time: BatchTime,
         decide: Decide,
+        limit: Callable[[CheckedCall], int | None],
         sandbox: Runner | None = None,
         host: object = None,
         left: Callable[[], Mapping[str, int | float]] = dict,
     ) -> None:
         self._left = left
-        self.sandbox = sandbox
-        self.batch_time = batch_time
-        self.late = late
+        self._sandbox = sandbox
+        self._batch_time = batch_time
+        self._late = late
         self._decide = decide
         self._host = host
-        self._ledger = ledger
-        self._interrupt = interrupt
+        self._ledger = scope.ledger
+        self._interrupt = scope.interrupt
         self._deps = deps
         self._are_async: dict[str, bool] = {}
-        self.limit: Callable[[CheckedCall], int | None] = lambda _: None
-        """Returns how many characters of a call's result the model is shown."""
+        self._limit = limit
 
     async def call(self, call: CheckedCall, attempt: int) -> Any:
         """Start the tool once and wait for it, its time limit or an interrupt.
@@ -390,8 +391,8 @@ class Invoker:
             BaseException: Whatever the tool raised.
         """
         context = self._context(call, attempt, self._host)
-        self.batch_time.begin()
-        clock, limit = self._ledger.clock, self.batch_time.within(call.tool.timeout)
+        self._batch_time.begin()
+        clock, limit = self._ledger.clock, self._batch_time.within(call.tool.timeout)
         begun = clock.monotonic()
         place = self._place_of(call)
         started = (
@@ -420,9 +421,9 @@ class Invoker:
             self._deps,
             self._ledger,
             self._decide,
-            sandbox=self.sandbox,
+            sandbox=self._sandbox,
             host=host,
-            result_chars=self.limit(call),
+            result_chars=self._limit(call),
             left=self._left,
         )
 
@@ -487,9 +488,9 @@ class Invoker:
         if isinstance(one.future, asyncio.Task):
             await wait_at_most(self._ledger.clock, one.future, GRACE_SECONDS)
         if not one.future.done():
-            self.late.leave(one.call, one.future)  # a thread cannot be stopped, only told
+            self._late.leave(one.call, one.future)  # a thread cannot be stopped, only told
         elif not one.future.cancelled():
-            await self.late.record(one.call, one.future)
+            await self._late.record(one.call, one.future)
 
 
 class _Underway(NamedTuple):

@@ -11,10 +11,10 @@ from typing import Any
 import msgspec
 
 from treadle.concurrency import Threads
-from treadle.engine.interrupts import Interrupt
 from treadle.engine.rules.endings import interrupted_stop
 from treadle.engine.rules.failures import contained, kept_inside, pass_interrupts
 from treadle.engine.rules.tries import NOT_STARTED, Progress, Repetition, Tries
+from treadle.engine.scope import RunScope
 from treadle.engine.tool_calls import refusals
 from treadle.engine.tool_calls.checking import Batch, Checked, Checker, Decided, Finisher, Plan, Refused
 from treadle.engine.tool_calls.early import EarlyCalls
@@ -26,7 +26,6 @@ from treadle.ports import Approver, DecisionKind, SessionView
 from treadle.redaction import redacted_logger
 from treadle.sessions.answering import check_answer, check_scope
 from treadle.sessions.inbox import answer_events, plan_ended
-from treadle.sessions.ledger import Ledger
 from treadle.state import Approval, CallState, LeftAnswer, answer_id, is_equal
 from treadle.stops import Stop, StopReason
 from treadle.tools import Answer, CallStatus, CheckedCall, Decision, Effect, JsonObject, ToolResult
@@ -53,18 +52,17 @@ class Approving:
     def __init__(
         self,
         approver: Approver | None,
+        scope: RunScope,
         *,
         seconds: float | None,
-        ledger: Ledger,
         session: SessionView,
-        interrupt: Interrupt,
     ) -> None:
         self._approver = approver
         self._answered: tuple[str, ...] = ()
         self._seconds = seconds
-        self._ledger = ledger
+        self._ledger = scope.ledger
         self._session = session
-        self._interrupt = interrupt
+        self._interrupt = scope.interrupt
         self._calls: dict[str, CheckedCall] = {}
         self._asked: dict[str, None] = {}
 
@@ -210,11 +208,10 @@ class Planner:
 
     def __init__(
         self,
+        scope: RunScope,
         *,
-        ledger: Ledger,
         checker: Checker,
         early: EarlyCalls,
-        interrupt: Interrupt,
         tries: Tries,
         progress: Progress,
         approval_seconds: float,
@@ -222,12 +219,12 @@ class Planner:
         skips_behind: bool = False,
     ) -> None:
         self._skips_behind = skips_behind
-        self._ledger = ledger
+        self._ledger = ledger = scope.ledger
         self._states = (ledger.state, *checker.callers)
         """Of the session, and of those whose calls it carries out: what is in doubt there must not be repeated here."""
         self._checker = checker
         self._early = early
-        self._interrupt = interrupt
+        self._interrupt = scope.interrupt
         self._tries = tries
         self._progress = progress
         self._approval_seconds = approval_seconds

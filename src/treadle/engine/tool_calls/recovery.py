@@ -7,14 +7,13 @@ from typing import Any, Literal
 
 import msgspec
 
-from treadle.engine.interrupts import Interrupt
+from treadle.engine.scope import RunScope
 from treadle.engine.spec import InDoubt
 from treadle.engine.tool_calls.attempts import Attempts
 from treadle.engine.tool_calls.checking import Batch, Checker, Decided, Finisher
 from treadle.events import ToolResolved
 from treadle.permissions import consent
 from treadle.ports import DecisionKind
-from treadle.sessions.ledger import Ledger
 from treadle.sessions.maintenance import abandoned, in_doubt, may_have_acted, unknown_outcome
 from treadle.state import CallState
 from treadle.tools import CallStatus, CheckedCall, NotDone, ToolResult
@@ -27,18 +26,17 @@ class Recovery:
 
     def __init__(
         self,
+        scope: RunScope,
         *,
-        ledger: Ledger,
         checker: Checker,
         attempts: Attempts,
-        interrupt: Interrupt,
         in_doubt: InDoubt | None,
         approval_seconds: float,
     ) -> None:
-        self._ledger = ledger
+        self._ledger = ledger = scope.ledger
         self._checker = checker
         self._attempts = attempts
-        self._interrupt = interrupt
+        self._interrupt = scope.interrupt
         self._in_doubt = in_doubt
         self._approval_seconds = approval_seconds
         # The lease was taken before this: whatever the dead process had sent was sent by now.
