@@ -273,8 +273,9 @@ class Early:
 
 async def test_a_call_that_is_ready_is_told_and_offered_with_its_step_attempt_and_place() -> None:
     ear, early = Ear(), Early(2)
-    words: Any = {"ledger": ear, "model": None, "early": early, "meter": None}
-    collector = ResponseCollector(ModelRequest(messages=()), step=4, attempt=3, **words)
+    scope: Any = SimpleNamespace(ledger=ear, meter=None)
+    words: Any = {"model": None, "early": early}
+    collector = ResponseCollector(ModelRequest(messages=()), scope, step=4, attempt=3, **words)
     for name in ("a", "a", "taken", "z"):
         collector._ready(ToolCall(id=name, name="pay", arguments="{}"))
     for _ in range(3):

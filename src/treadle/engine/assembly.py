@@ -181,13 +181,7 @@ def _execution(
     tries = Tries(guards, polling=offering.polling)
     progress = Progress(None if guards.repeats is None else guards.no_progress, polling=offering.polling)
     early = EarlyCalls(
-        scope,
-        checker=checker,
-        attempts=attempts,
-        slots=slots,
-        batch_time=batch_time,
-        tries=tries,
-        progress=progress,
+        scope, checker=checker, attempts=attempts, slots=slots, batch_time=batch_time, tries=tries, progress=progress
     )
     planner = Planner(
         scope,
@@ -199,21 +193,13 @@ def _execution(
         skips_behind=about.on_denial == "skip",
         approving=Approving(about.approver, scope, seconds=about.approver_seconds, session=checker.session),
     )
-    view = CheckView(host.session, asides)
     execution = Execution(
         scope,
         recovery=recovery,
         planner=planner,
         attempts=attempts,
         early=early,
-        conditions=Conditions(
-            scope,
-            done=DoneCondition(about.done_when, session=view, offering=offering, interrupt=scope.interrupt),
-            tries=tries,
-            progress=progress,
-            reminders=Reminders(scope, progress=progress, warn_at=guards.budget_warning),
-            on_failure=about.on_failure,
-        ),
+        conditions=_conditions(about, scope, CheckView(host.session, asides), offering, tries, progress),
         siblings=Siblings(about.cancel_siblings),
         late=late,
         slots=slots,
@@ -221,6 +207,20 @@ def _execution(
         sandbox=about.sandbox,
     )
     return execution, early
+
+
+def _conditions(
+    about: AgentSpec, scope: RunScope, view: CheckView, offering: Offering, tries: Tries, progress: Progress
+) -> Conditions:
+    """Return what ends a run after a batch, or says something to the model."""
+    return Conditions(
+        scope,
+        done=DoneCondition(about.done_when, session=view, offering=offering, interrupt=scope.interrupt),
+        tries=tries,
+        progress=progress,
+        reminders=Reminders(scope, progress=progress, warn_at=about.guards.budget_warning),
+        on_failure=about.on_failure,
+    )
 
 
 def _attempts(
