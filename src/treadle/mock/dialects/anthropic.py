@@ -1,4 +1,4 @@
-"""Anthropic Messages: how the dialect says a turn, streamed or whole. Knows no fault of the wire and no socket."""
+"""Anthropic Messages: what the dialect takes, and how it says a turn, streamed or whole. Knows no fault of the wire and no socket."""
 
 import itertools
 import json

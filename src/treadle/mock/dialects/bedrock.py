@@ -1,4 +1,4 @@
-"""Bedrock Converse: how the dialect says a turn, streamed or whole. Knows no fault of the wire and no socket."""
+"""Bedrock Converse: what the dialect takes, and how it says a turn, streamed or whole. Knows no fault of the wire and no socket."""
 
 import binascii
 import json

@@ -1,4 +1,4 @@
-"""Cohere's Chat, version 2: how the dialect says a turn, streamed or whole. Knows no fault of the wire and no socket."""
+"""Cohere's Chat, version 2: what the dialect takes, and how it says a turn, streamed or whole. Knows no fault of the wire and no socket."""
 
 import json
 from collections.abc import Iterator

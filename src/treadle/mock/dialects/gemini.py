@@ -1,4 +1,4 @@
-"""Gemini: how the dialect says a turn, streamed or whole. Knows no fault of the wire and no socket."""
+"""Gemini: what the dialect takes, and how it says a turn, streamed or whole. Knows no fault of the wire and no socket."""
 
 import base64
 import json

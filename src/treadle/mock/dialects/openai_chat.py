@@ -1,4 +1,4 @@
-"""Chat Completions: how the dialect says a turn, streamed or whole. Knows no fault of the wire and no socket."""
+"""Chat Completions: what the dialect takes, and how it says a turn, streamed or whole. Knows no fault of the wire and no socket."""
 
 from collections.abc import Iterable, Iterator
 from typing import Annotated, Any, Literal, TypeAlias, cast

@@ -1,4 +1,4 @@
-"""Responses: how the dialect says a turn, streamed or whole, and what its server keeps. Knows no fault of the wire and no socket."""
+"""Responses: what the dialect takes, and how it says a turn, streamed or whole, and what its server keeps. Knows no fault of the wire and no socket."""
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
