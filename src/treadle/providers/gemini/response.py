@@ -293,7 +293,8 @@ class GeminiResponse(Response):
     def _take(self, chunk: _Chunk) -> list[ModelPart]:
         if chunk.error:
             raise AnswerError(chunk.error)
-        self.counted = _usage(chunk.usage_metadata) or self.counted
+        has_said = self._parts.size > 0 or bool(chunk.candidates)
+        self.counted = _usage(chunk.usage_metadata, has_said=has_said) or self.counted
         if not self.id and not self.model:
             self.id, self.model = text_or_nothing(chunk.response_id), text_or_nothing(chunk.model_version)
         parts: list[ModelPart] = []
@@ -337,8 +338,12 @@ def _block_reason(feedback: Any) -> str:
     return text_or_nothing(feedback.get("blockReason"))
 
 
-def _usage(value: Any) -> Usage | None:
-    """Return the tokens, or None where the server counts nothing: no request has an empty prompt."""
+def _usage(value: Any, *, has_said: bool) -> Usage | None:
+    """Return the tokens, or None where the server counts nothing: no request has an empty prompt.
+
+    Args:
+        has_said: Whether there is something to count. A prompt that is refused has no output.
+    """
     prompt = count(value, "promptTokenCount") + count(value, "toolUsePromptTokenCount")
     thoughts = count(value, "thoughtsTokenCount")
     given, total = count(value, "candidatesTokenCount") + thoughts, count(value, "totalTokenCount")
@@ -352,5 +357,5 @@ def _usage(value: Any) -> Usage | None:
         cached=min(count(value, "cachedContentTokenCount"), prompt),
         reasoning=thoughts,
         is_partial=is_unreadable(value, "cachedContentTokenCount")
-        or (not total and (is_lost or is_untold(value, "candidatesTokenCount"))),
+        or (not total and (is_lost or (has_said and is_untold(value, "candidatesTokenCount")))),
     )
