@@ -194,7 +194,7 @@ async def test_a_request_that_expires_below_is_asked_anew_and_an_idle_family_rec
         assert (await result(journal, session_id, timeout=60)).text == "wired 7; Hurry"
 
 
-async def test_the_outcome_of_a_call_in_doubt_below_wakes_the_top(place: Any) -> None:
+async def test_the_outcome_of_a_call_in_doubt_below_wakes_the_top(place: Any, caplog: Any) -> None:
     store, options = place
     begun = asyncio.Event()
 
@@ -213,6 +213,7 @@ async def test_the_outcome_of_a_call_in_doubt_below_wakes_the_top(place: Any) ->
     session_id = await submit(store, "clerk", "Send it")
     async with working(store, make, drain_seconds=0.0):
         await asyncio.wait_for(begun.wait(), 60)
+    assert [one.getMessage() for one in caplog.records if one.levelname == "ERROR"] == []  # a hand-over is no failure
     async with working(store, make, **options), opened(store) as journal:
         await until(journal.approvals)
         (asked,) = await journal.approvals()

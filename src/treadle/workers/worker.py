@@ -29,6 +29,7 @@ from treadle.errors import (
     ConfigurationError,
     JournalError,
     NothingToResume,
+    RunHandedOver,
     SessionConflict,
     SessionHeld,
     SessionNotActive,
@@ -124,7 +125,7 @@ class Leash:
 
     async def append(self, *args: Any, **options: Any) -> None:  # Any: as the journal's own
         if self.is_cut:
-            raise JournalError("The worker ends: it has handed its sessions over.")
+            raise RunHandedOver("The worker ends: it has handed its sessions over.")
         await self._journal.append(*args, **options)
 
     def __getattr__(self, name: str) -> Any:  # Any: as the journal's own
@@ -204,13 +205,12 @@ class Carrier:
                 if self._live is not None:
                     life.subscribers.append(LiveTeller(self._live, session_id))
                 return await self._run(session, life, whose)
+        except RunHandedOver:
+            logger.info("Session %s is handed over: another worker resumes it.", session_id)
         except _NOT_OURS as error:
             logger.debug("Session %s is left to others: %s", session_id, error)
             await self._tell_refused(session_id, error)
         except JournalError as error:
-            if self._leash.is_cut:
-                logger.info("Session %s is handed over: another worker resumes it.", session_id)
-                return None
             self._metrics.failed(whose, error)
             logger.warning("Session %s stopped, because its journal failed: %s It continues later.", session_id, error)
         except TreadleError as error:
