@@ -233,6 +233,13 @@ async def test_a_proxy_that_forbids_the_host_is_told_with_its_status_and_without
     assert proxy.requests[0].line.startswith("CONNECT model.invalid:443 ")
 
 
+async def test_a_server_named_by_its_address_of_version_6_is_reached_through_the_proxy():
+    async with serving(answer("no", status=403)) as proxy:
+        await run_python(ASK, "http://[fd00::1]:9/v1", **through(proxy.url.removesuffix("/v1"), "HTTP"))
+
+    assert proxy.requests[0].line.startswith("POST http://[fd00::1]:9/v1/")
+
+
 @pytest.mark.parametrize(
     ("host", "no_proxy", "is_direct"),
     [("10.9.8.7", "10.0.0.0/8", True), ("10.9.8.7", "x.example, 10.1.2.3/8", True), ("11.9.8.7", "10.0.0.0/8", False),

@@ -217,7 +217,7 @@ class HttpClient:
                 await held.session.close()
 
     def _proxy(self, endpoint: Endpoint) -> URL | None:
-        place = (endpoint.url.scheme, endpoint.url.authority)
+        place = (endpoint.url.scheme, f"{endpoint.url.host_subcomponent}:{endpoint.url.port}")
         if place not in self._proxies:
             self._proxies[place] = proxy_for(*place)
         return self._proxies[place]
