@@ -3,6 +3,7 @@
 import asyncio
 import contextvars
 import gc
+import inspect
 import os
 import queue
 import threading
@@ -11,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager
 from contextvars import ContextVar
+from functools import partial
 from typing import Any, Generic, Protocol, Self, TypeAlias, TypeVar
 from weakref import WeakSet
 
@@ -35,8 +37,22 @@ __all__ = [
     "bury",
     "full_collections_put_off",
     "in_turns",
+    "is_async",
     "watch",
 ]
+
+
+# --- Callables: where one is called.
+
+
+def is_async(function: Callable[..., Any]) -> bool:
+    """Whether calling it only makes a coroutine, so that it is called in the event loop; anything else may block.
+
+    What a decorator wraps does not count: a plain function around a coroutine function may wait for it with `asyncio.run`.
+    """
+    while isinstance(function, partial):
+        function = function.func
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
 
 
 # --- Breakers: stop asking what keeps failing, and try it again now and then. A state machine; reads no clock, calls

@@ -66,7 +66,6 @@ async def test_a_wrapped_coroutine_function_is_awaited():
         await asyncio.sleep(0)
         return name
 
-    assert inspect.iscoroutinefunction(greet.run)
     assert await greet.run({"name": "Sam"}, Context()) == "Sam"
 
 

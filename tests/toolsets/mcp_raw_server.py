@@ -102,6 +102,7 @@ if MODE == "loose":  # what real servers write: none of it is JSON Schema, or it
         tool("list", outputSchema={"type": "array", "items": {"type": "string"}}),
         tool("result", outputSchema={"type": "object", "required": None, "properties": {"a": {"type": "int"}}}),
         tool("place", {"type": "object", "properties": {"at": {"type": "array", "items": [{"type": "number"}, {"type": "number"}]}}}),
+        tool("upper", {"type": "object", "required": "a", "properties": {"a": {"type": "STRING"}}}),
         tool("remote", {"$ref": "https://example.com/schema.json", "type": "object"}),
         tool("pattern", {"type": "object", "properties": {"x": {"type": "string", "pattern": "("}}}),
     ]  # fmt: skip

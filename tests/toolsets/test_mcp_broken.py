@@ -99,10 +99,11 @@ async def test_slips_in_a_servers_schemas_take_none_of_its_tools_away_and_what_i
     result, model = await run(raw(folder, "loose"), *calls, call("mcp__raw__list"), *wrong, subscribers=[seen.append])
 
     offered = {spec.name.removeprefix("mcp__raw__"): spec.parameters for spec in model.requests[0].tools}
-    assert offered.keys() == {"sound", "unfit", "null", "old", "empty", "result", "place", "any", "list"}
+    assert offered.keys() == {"sound", "unfit", "null", "old", "empty", "result", "place", "any", "list", "upper"}
     assert offered["null"] == {"type": "object", "properties": {"a": {"type": "string"}}}
     assert offered["old"]["properties"] == {"n": {"type": "number", "exclusiveMinimum": 0}}
     assert offered["old"]["required"] == ["n"]
+    assert offered["upper"] == {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]}
     assert offered["empty"] == {"type": "object", "properties": {}}
     assert offered["any"] == {"type": "object", "properties": {"a": {}, "b": {}}}
     assert offered["place"]["properties"]["at"]["prefixItems"] == [{"type": "number"}] * 2

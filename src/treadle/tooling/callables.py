@@ -12,7 +12,7 @@ import msgspec
 from treadle.tools import Tool
 from treadle.tools.tool import Run
 
-__all__ = ["FunctionTool", "MethodTool", "is_async", "is_method", "layers", "name_of", "written"]
+__all__ = ["FunctionTool", "MethodTool", "is_method", "layers", "name_of", "written"]
 
 P = ParamSpec("P")
 P2 = ParamSpec("P2")
@@ -139,11 +139,6 @@ def written(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return the function that its author wrote: what stands inside of everything around it."""
     *_, found = layers(function)
     return found
-
-
-def is_async(function: Callable[..., Any]) -> bool:
-    """Whether what a call returns is to be awaited."""
-    return any(map(inspect.iscoroutinefunction, layers(function)))
 
 
 def name_of(function: Callable[..., Any]) -> str:

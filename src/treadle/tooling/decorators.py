@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeAlias, TypedDict,
 
 import msgspec
 
+from treadle.concurrency import is_async
 from treadle.errors import InvalidArguments, ToolDefinitionError
 from treadle.redaction import redacted_logger
 from treadle.tooling.callables import FunctionTool, MethodTool, is_method, name_of, written
@@ -204,7 +205,7 @@ def tool(
 
     Raises:
         ToolDefinitionError: An option is invalid, or the function cannot be described to a model: it has `*args`, or a
-            parameter that no JSON Schema describes. A missing docstring, and a parameter with no annotation, default or
+            parameter that JSON Schema cannot describe. A missing docstring, and a parameter with no annotation, default or
             description, are allowed and logged as warnings.
     """
     options = _Options(
@@ -324,12 +325,8 @@ def _refuse_what_is_no_function(function: Function) -> None:
 
 
 def _refuse_wrong_options(made: Tool) -> None:
-    if made.check is not None and not _is_async(made.check):
+    if made.check is not None and not is_async(made.check):
         raise ToolDefinitionError(f"Tool {made.name!r}: check must be an async function of (arguments, ctx).")
-
-
-def _is_async(function: Callable[..., Any]) -> bool:
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
 
 
 def _check_contract(made: Tool) -> None:

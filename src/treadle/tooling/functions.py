@@ -26,8 +26,9 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticSerializationError, SchemaError
 
 from treadle.canonical import find_unencodable
+from treadle.concurrency import is_async
 from treadle.errors import InvalidArguments, ToolDefinitionError
-from treadle.tooling.callables import is_async, name_of, written
+from treadle.tooling.callables import name_of, written
 from treadle.tools import JsonObject, ToolContext, ToolOutput
 from treadle.tools.tool import Run
 from treadle.validation.given import GivenSchema
@@ -83,14 +84,17 @@ def describe(function: Callable[..., Any], *, localns: Mapping[str, Any] | None 
     try:
         return _described(name, function, _hints(name, function, localns or {}))
     except RecursionError as error:
-        raise ToolDefinitionError(
-            f"Tool {name!r}: a type in its signature holds itself in a way that cannot be described. Write it as a class, such as "
-            "a pydantic model or a dataclass, with a field whose annotation is the name of the class in quotes."
-        ) from error
+        raise ToolDefinitionError(f"Tool {name!r}: {_HOLDS_ITSELF}") from error
+
+
+_HOLDS_ITSELF = (
+    "a type in its signature holds itself in a way that cannot be described. Write it as a class, such as a pydantic model or a "
+    "dataclass, with a field whose annotation is the name of the class in quotes."
+)
 
 
 def _described(name: str, function: Callable[..., Any], hints: Mapping[str, Annotation]) -> FunctionSchema:
-    own = inspect.signature(function).parameters
+    own = _signature(name, function).parameters
     decided = function.keywords if isinstance(function, partial) else {}
     parameters = {key: one for key, one in own.items() if key not in decided}
     context = _context_parameter(name, list(parameters), hints)
@@ -119,6 +123,15 @@ def _described(name: str, function: Callable[..., Any], hints: Mapping[str, Anno
         ),
         convert=_Converter(model, list(fields), schema["properties"]),
     )
+
+
+def _signature(tool: str, function: Callable[..., Any]) -> inspect.Signature:
+    try:
+        return inspect.signature(function)
+    except ValueError as error:  # written in C, and it does not say what it takes
+        raise ToolDefinitionError(
+            f"Tool {tool!r}: it does not say what its parameters are. Call it in a function that has annotations."
+        ) from error
 
 
 def run_of(function: Callable[..., Any], schema: FunctionSchema) -> Run:
@@ -162,7 +175,7 @@ def _without_context(
     """Return a function's annotations with the context's in a form that can be read, though it is known to type checkers only."""
     said: dict[str, Any] = dict(getattr(function, "__annotations__", {}))
     for name, text in said.items():
-        if isinstance(text, str) and ("ToolContext" in text or name in _CONTEXT_NAMES):
+        if isinstance(text, str) and ("ToolContext" in text or name in _CONTEXT_NAMES or _is_context(name, text)):
             try:
                 typing.get_type_hints(types.SimpleNamespace(__annotations__={name: text}), dict(here), dict(names))
             except (NameError, AttributeError):
@@ -170,8 +183,13 @@ def _without_context(
     return function
 
 
-_CONTEXT_NAMES = ("ctx", "context", "tool_context")
+_CONTEXT_NAMES = ("ctx", "tool_context")
 """A parameter of such a name whose annotation does not exist at run time is the context."""
+
+
+def _is_context(name: str, text: str) -> bool:
+    """Whether the type says what the name alone does not: a tool may well have a `context` that the model writes."""
+    return name == "context" and "Context" in text
 
 
 _UNPACK = (typing.Unpack, typing_extensions.Unpack)
@@ -271,7 +289,7 @@ def _instead(parameter: inspect.Parameter, hint: Annotation) -> str:
     """Say what to write in place of a parameter with stars."""
     parts = get_args(hint)
     if parts and _origin(hint) in _UNPACK:
-        kind = getattr(parts[0], "__name__", str(parts[0]))
+        kind = str(parts[0]) if get_args(parts[0]) else getattr(parts[0], "__name__", str(parts[0]))
         return f"Write `{parameter.name}: {kind}`, without stars and Unpack, or each of its keys as a parameter."
     kind = "" if hint is None else getattr(hint, "__name__", str(hint))
     collection = (
@@ -319,7 +337,7 @@ def _created(tool: str, fields: Sequence[tuple[Annotation, FieldInfo]]) -> type[
     model: type[pydantic.BaseModel] = pydantic.create_model(tool, __config__=config, **members)
     model.model_json_schema(
         schema_generator=_Quiet
-    )  # what has not JSON Schema is found here, while the names are known
+    )  # what JSON Schema cannot describe is found here, while the names are known
     return model
 
 
@@ -328,13 +346,18 @@ def _culprit(fields: Mapping[str, tuple[Annotation, FieldInfo]]) -> str:
         try:
             _created(name, [field])
         except _UNDESCRIBED:
-            return f"parameter {name!r} has an annotation that not JSON Schema describes"
+            return f"parameter {name!r} has an annotation that JSON Schema cannot describe"
     return "its parameters cannot be described together"
 
 
 def _first_line(error: Exception) -> str:
     if isinstance(error, SchemaError):  # it says where first, and what is wrong last
         return str(error).rstrip().rsplit("\n", 1)[-1].removeprefix("error: ")
+    if "is not fully defined" in str(error):
+        return (
+            "a name in it cannot be resolved. Define that in the module of the type; a type that holds itself must be a class or a "
+            "`TypeAliasType`"
+        )
     return str(error).split("\n", 1)[0].split(". Set `arbitrary", 1)[0]
 
 

@@ -1044,7 +1044,7 @@ def _is_real(error: ValidationError, nudged: set[Path]) -> bool:
 
 _CORRECTED_KINDS = {
     "str": "string", "text": "string", "int": "integer", "float": "number", "double": "number", "bool": "boolean",
-    "dict": "object", "map": "object", "list": "array", "tuple": "array", "none": "null", "nonetype": "null", "None": "null",
+    "dict": "object", "map": "object", "list": "array", "tuple": "array", "none": "null", "nonetype": "null",
 }  # fmt: skip
 _ANNOTATIONS: dict[str, type] = {
     "$comment": str, "deprecated": bool, "description": str, "examples": list, "format": str, "readOnly": bool, "title": str,
@@ -1125,6 +1125,7 @@ def _items(fit: JsonObject) -> None:
 def _required(fit: JsonObject, schema: JsonObject) -> None:
     """In the oldest drafts a property says of itself that it is required."""
     said = fit.pop("required", [])
+    said = [said] if isinstance(said, str) else said
     properties = schema.get("properties")
     own = properties if isinstance(properties, dict) else {}
     names = [name for name, one in own.items() if isinstance(one, dict) and one.get("required") is True]
@@ -1137,7 +1138,7 @@ def _types(fit: JsonObject) -> None:
     if "type" not in fit:
         return
     said = fit.pop("type")
-    kinds = [_CORRECTED_KINDS.get(str(one), one) for one in (said if isinstance(said, list) else [said])]
-    known = list(dict.fromkeys(kind for kind in kinds if isinstance(kind, str)))
+    kinds = [one.lower() for one in (said if isinstance(said, list) else [said]) if isinstance(one, str)]
+    known = list(dict.fromkeys(_CORRECTED_KINDS.get(kind, kind) for kind in kinds))
     if known and "any" not in known:
         fit["type"] = known if isinstance(said, list) else known[0]

@@ -38,7 +38,7 @@ class Typed:
         where: What it belongs to, for messages to the programmer.
 
     Raises:
-        ConfigurationError: No JSON Schema describes it.
+        ConfigurationError: JSON Schema cannot describe it.
     """
 
     def __init__(self, kind: Any, *, where: str) -> None:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Self, TypeAlias, TypeVar
 import msgspec
 
 from treadle.canonical import copied
-from treadle.concurrency import Threads
+from treadle.concurrency import Threads, is_async
 from treadle.engine.interrupts import wait_at_most
 from treadle.engine.rules.bounds import conflicts
 from treadle.engine.rules.failures import Cut, contained, describe, kept_inside
@@ -452,7 +452,7 @@ class Invoker:
         else:
             values = call.values if attempt == 1 else tool.convert(copied(call.arguments))
         if tool.name not in self._are_async:
-            self._are_async[tool.name] = _is_async(tool.run)
+            self._are_async[tool.name] = is_async(tool.run)
         if self._are_async[tool.name]:
             return _task(call, context, tool.run(values, context))
         return _Underway(call, context, _threads.submit(lambda: kept_inside(lambda: tool.run(values, context))))
@@ -536,10 +536,6 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
         return asyncio.get_running_loop()
     except RuntimeError:
         return None
-
-
-def _is_async(function: Callable[..., Any]) -> bool:
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
 
 
 async def _awaited(function: Callable[..., Awaitable[Any]], arguments: JsonObject, context: CallContext) -> Any:

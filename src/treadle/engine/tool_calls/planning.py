@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from treadle.concurrency import Threads
+from treadle.concurrency import Threads, is_async
 from treadle.engine.rules.endings import interrupted_stop
 from treadle.engine.rules.failures import contained, kept_inside, pass_interrupts
 from treadle.engine.rules.tries import NOT_STARTED, Progress, Repetition, Tries
@@ -115,8 +115,11 @@ class Approving:
             said = approver.decide(call, self._session)
         else:
             function = getattr(approver, "approve", approver)
-            is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
-            said = function(approval) if is_async else _threads.submit(lambda: kept_inside(lambda: function(approval)))
+            said = (
+                function(approval)
+                if is_async(function)
+                else _threads.submit(lambda: kept_inside(lambda: function(approval)))
+            )
         for _ in range(2):  # a plain function may return a coroutine
             said = await self._in_time(said) if inspect.isawaitable(said) else said
         return said
