@@ -207,6 +207,20 @@ def test_a_profile_sets_the_budget_and_is_in_the_report(treadle, greps):
     ]
 
 
+def test_a_person_reads_what_a_tool_raised_without_its_traceback_and_the_model_only_its_class(treadle):
+    tool = 'from treadle import tool\n\n@tool(effect="read", retries=0)\ndef count() -> int:\n    """Count."""\n    raise KeyError("orders")\n'
+    (treadle.folder / "shop.py").write_text(tool)
+    (treadle.folder / "s.json").write_text(json.dumps([{"calls": [{"name": "count"}]}, {"text": "No."}]))
+
+    ran = treadle("run", "-m", "script:s.json", "--tools", "shop.py", "Count", code=0)
+    shown = treadle.json("sessions", "show", "--last", "--json", code=0)
+
+    assert "[failed] count(): The tool failed: KeyError: 'orders'" in ran.stderr
+    assert "Traceback" not in ran.stderr
+    assert "KeyError: 'orders'" in treadle("sessions", "explain", "--last", code=0).stdout
+    assert "KeyError (its message is in the log)" in shown["messages"][2]["parts"][0]["content"]
+
+
 def test_an_answer_that_follows_failed_calls_comes_with_a_warning(treadle):
     calls = [{"name": "grep", "arguments": {"pattern": "x", "max_matches": "9"}}, {"name": "nope", "arguments": {}}]
     model = treadle.script("s.json", [{"calls": calls}, {"text": "Nothing."}])

@@ -733,6 +733,7 @@ SECRET = "SELECT * FROM cards WHERE path = '/srv/db'"
 @pytest.mark.parametrize(
     ("error", "effect", "short", "whole"),
     [
+        (ValueError(), "read", "The tool failed: ValueError", "The tool failed: ValueError"),
         (ValueError(SECRET), "read", "The tool failed: ValueError (its message is in the log)", f"The tool failed: ValueError: {SECRET}"),
         (FileNotFoundError(2, SECRET, "/srv/db"), "read", "The tool failed: FileNotFoundError (its message is in the log)", f"The tool failed: FileNotFoundError: {SECRET}"),
         (TimeoutError(SECRET), "unsafe", "broke off (TimeoutError (its message is in the log))", f"broke off (TimeoutError: {SECRET})"),

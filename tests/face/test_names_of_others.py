@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from treadle import Agent, Budget, open_session, tool
+from treadle.errors import ToolDefinitionError
 from treadle.testing import ScriptedModel, call, text
 
 
@@ -24,6 +25,11 @@ from treadle.testing import ScriptedModel, call, text
         ("response_model", "output=, a type or a JSON Schema"),
         ("handoffs", "tools=[agent.as_tool(name, description)]"),
         ("mcp_servers", "tools=[mcp_server(name, command)]"),
+        ("backstory", "instructions="),
+        ("permissions", "policy="),
+        ("storage", "run(session=...), with open_session(journal, id=...)"),
+        ("callbacks", "subscribers=[...]"),
+        ("max_requests", "budget=Budget(max_model_turns=...)"),
         ("checkpointer", "run(session=...), with open_session(journal, id=...)"),
     ],
 )
@@ -37,6 +43,34 @@ def test_another_librarys_name_of_an_option_is_answered_with_what_to_write(optio
         with pytest.raises(TypeError, match=f"has no option '{option}'") as refused:
             make()
         assert str(refused.value).endswith(f" Write {written}.")
+
+
+@pytest.mark.parametrize(
+    ("option", "written"),
+    [
+        ("description", "a docstring in the function"),
+        ("args_schema", "annotations in the function, or Tool(parameters=...)"),
+        ("return_direct", "ends_run=True"),
+        ("needs_approval", "requires_approval="),
+        ("read_only", 'effect="read"'),
+        ("max_retries", "retries="),
+    ],
+)
+def test_another_librarys_option_of_a_tool_is_answered_with_what_to_write(option: str, written: str) -> None:
+    given: dict[str, Any] = {option: 3}
+    with pytest.raises(ToolDefinitionError, match=f"does not know {option}") as refused:
+        tool(**given)
+    assert f" Write {written}. " in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("option", "written"), [("tools", "Agent(tools=...)"), ("input", "the task as the first argument")]
+)
+def test_what_a_run_does_not_take_is_answered_with_where_it_belongs(option: str, written: str) -> None:
+    given: dict[str, Any] = {option: 3}
+    with pytest.raises(TypeError, match="has no option") as refused:
+        Agent("demo").run_sync("Go", **given)
+    assert str(refused.value).endswith(f" Write {written}.")
 
 
 async def test_a_misspelt_option_of_a_run_is_answered_with_the_one_that_was_meant() -> None:

@@ -11,6 +11,7 @@ from treadle.messages import ToolCall
 from treadle.tools import ApprovalType, Effect, JsonObject, Preview, ToolResult
 
 __all__ = [
+    "UNTOLD",
     "ActionDecided",
     "ApprovalAnswered",
     "ApprovalRequested",
@@ -315,6 +316,10 @@ class ToolProgress(Event, frozen=True, kw_only=True, tag="tool.progress"):
     """How much there is in all."""
 
 
+UNTOLD = " (its message is in the log)"
+"""What the model reads behind the name of an exception whose message is not for it."""
+
+
 class ToolAttemptFailed(Event, frozen=True, kw_only=True, tag="tool.attempt_failed"):
     """An attempt of a call has failed."""
 
@@ -328,6 +333,10 @@ class ToolAttemptFailed(Event, frozen=True, kw_only=True, tag="tool.attempt_fail
     """Seconds until the next attempt; None when there is none."""
     traceback: str | None = None
     """For operators; never shown to the model."""
+
+    def revealed(self, text: str) -> str:
+        """Return what the model was told of the failure, for a person: with the message that it was not told."""
+        return text.replace(f"{self.message.partition(':')[0]}{UNTOLD}", self.message)
 
 
 class ToolFinished(Event, frozen=True, kw_only=True, tag="tool.finished"):

@@ -27,6 +27,7 @@ from treadle.events import (
     RunStarted,
     SessionChanged,
     SessionRewound,
+    ToolAttemptFailed,
     ToolFinished,
     ToolInput,
     ToolLate,
@@ -445,6 +446,7 @@ class _Reading:
         self.approved: list[Approved] = []
         self.resolved: list[Resolved] = []
         self.failed: list[Failed] = []
+        self._attempts: dict[str, ToolAttemptFailed] = {}
         self.stopped: Stopped | None = None
         self.runs: list[RunTrace] = []
         self.resolutions: dict[str, str] = {}
@@ -471,6 +473,8 @@ class _Reading:
                 self._action(event)
             case ToolStarted():
                 self._started(event)
+            case ToolAttemptFailed(call_id=str(call_id)):
+                self._attempts[call_id] = event
             case ToolFinished(call_id=str(call_id)) | ToolLate(call_id=str(call_id)):
                 self._finished(call_id, event)
             case _:
@@ -674,6 +678,8 @@ class _Reading:
             tried.status, tried.attempts = result.status.value, result.attempts
         if result.is_error:
             message = result.message or result.content
+            if (attempt := self._attempts.get(call_id)) is not None:
+                message = attempt.revealed(message)
             self.failed.append(Failed(what=result.name, call_id=call_id, status=result.status.value, message=message))
         elif tried is not None and tried.effect in (None, Effect.READ):
             arguments = tried.decided or tried.arguments

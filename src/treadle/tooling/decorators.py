@@ -1,6 +1,5 @@
 """Decorators: `@tool`, which makes a tool from a typed Python function. Runs nothing, and decides nothing about a call."""
 
-import difflib
 import functools
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeAlias, TypedDict,
 import msgspec
 
 from treadle.concurrency import is_async
-from treadle.errors import InvalidArguments, ToolDefinitionError
+from treadle.errors import InvalidArguments, ToolDefinitionError, suggestion
 from treadle.redaction import redacted_logger
 from treadle.tooling.callables import FunctionTool, MethodTool, is_method, name_of, written
 from treadle.tooling.toolbox import violation_text
@@ -238,8 +237,7 @@ def tool(
 
 
 def _unknown_options(unknown: Sequence[str], known: Sequence[str]) -> str:
-    near = difflib.get_close_matches(unknown[0], known, n=1, cutoff=0.6)
-    hint = f" Did you mean {near[0]!r}?" if near else ""
+    hint = f" {said}" if (said := suggestion(unknown[0], known, of_tool=True)) else ""
     return f"@tool does not know {', '.join(unknown)}.{hint} Its options are: {', '.join(known)}."
 
 

@@ -72,6 +72,7 @@ class Progress:
         self._terminal = terminal
         self._before = before
         self._calls: dict[str, str] = {}
+        self._attempts: dict[str | None, ToolAttemptFailed] = {}
         self._family = Family()
         self._below: dict[str, Progress] = {}
         self._asks_again = False
@@ -157,9 +158,11 @@ class Progress:
     def _finished(self, event: ToolFinished) -> None:
         result = event.result
         name = self._name(event.call_id, result.name)
+        attempt = self._attempts.pop(event.call_id, None)
         if result.is_error:
+            said = _complaint(result) if attempt is None else attempt.revealed(_complaint(result))
             status = "" if result.status == "failed" else f"{result.status}: "  # the record begins with that word
-            self._say(f"[failed] {name}: {status}{one_line(_complaint(result), _PREVIEW)}")
+            self._say(f"[failed] {name}: {status}{one_line(said, _PREVIEW)}")
         else:
             self._say(f"[ok] {name}: {one_line(shown_result(result), _PREVIEW) or 'nothing'}")
 
@@ -203,6 +206,7 @@ class Progress:
                     f"({one_line(event.rule)}){reason}"
                 )
             case ToolAttemptFailed():
+                self._attempts[event.call_id] = event
                 wait = "" if event.retry_in_seconds is None else f"; retrying in {event.retry_in_seconds:.1f} s"
                 self._more(
                     f"[retry] Attempt {event.attempt} of {self._name(event.call_id, 'tool')} failed: {one_line(event.message)}{wait}"

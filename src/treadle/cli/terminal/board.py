@@ -24,6 +24,7 @@ from treadle.events import (
     ModelFailed,
     ModelFinished,
     ModelStarted,
+    ToolAttemptFailed,
     ToolFinished,
     ToolProgress,
     ToolsetFailed,
@@ -117,6 +118,8 @@ class CallView(msgspec.Struct, kw_only=True):
     note: str = ""
     """What its tool last reported, or why a person is asked."""
     result: ToolResult | None = None
+    failed: ToolAttemptFailed | None = None
+    """Its last attempt, if that failed."""
     rule: str = ""
     """The rule that decided."""
     is_edited: bool = False
@@ -202,7 +205,14 @@ class Board:
                 return self._finished(event)
             case ModelDiscarded() | ModelFailed():
                 return self._broken(event)
-            case ToolStarted() | ToolProgress() | ApprovalRequested() | CallDecided() | ToolFinished():
+            case (
+                ToolStarted()
+                | ToolProgress()
+                | ApprovalRequested()
+                | CallDecided()
+                | ToolAttemptFailed()
+                | ToolFinished()
+            ):
                 return self._of_call(event)
             case _:
                 return _notes(event)
@@ -221,7 +231,14 @@ class Board:
                 view.note = ""
                 for call in event.message.calls:
                     self._know_below(event, call)
-            case ToolStarted() | ToolProgress() | ApprovalRequested() | CallDecided() | ToolFinished():
+            case (
+                ToolStarted()
+                | ToolProgress()
+                | ApprovalRequested()
+                | CallDecided()
+                | ToolAttemptFailed()
+                | ToolFinished()
+            ):
                 view.note = ""
                 self._of_call_below(event, view)
             case _:
@@ -350,6 +367,11 @@ class Board:
                 view.note = f"{event.message}{done}"
             case ToolFinished():
                 view.phase, view.result = "done", event.result
+                if view.failed is not None and event.result.message:
+                    said = view.failed.revealed(event.result.message)
+                    view.result = msgspec.structs.replace(event.result, message=said)
+            case ToolAttemptFailed():
+                view.failed = event
             case _:
                 pass
 

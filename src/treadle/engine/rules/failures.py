@@ -8,6 +8,7 @@ from itertools import islice
 from typing import Any, Literal, TypeAlias
 
 from treadle.errors import InvalidArguments, InvalidJson, ModelError, Rejected, SandboxUnavailable, ToolError, Transient
+from treadle.events.calls import UNTOLD
 from treadle.stops import Stop
 from treadle.tools import CallStatus, Effect, Unfinished
 
@@ -136,7 +137,7 @@ def told(error: BaseException, form: FailureText) -> str:
         return describe(error)
     name = str(error).partition(":")[0] if isinstance(error, ToolExited) else type(error).__name__
     name = name.encode("utf-8", "replace").decode()[:LONGEST_DESCRIPTION]
-    return f"{name} (its message is in the log)"
+    return f"{name}{UNTOLD if message_of(error) else ''}"
 
 
 def describe(error: BaseException) -> str:
