@@ -35,8 +35,9 @@ _ELSEWHERE: Mapping[str, tuple[str, ...]] = {
     "shell": (
         *("run_shell_command", "local_shell", "exec_command", "shell_command", "execute_command", "run_command"),
         *("run_terminal_cmd", "run_terminal_command", "run_in_terminal", "execute_bash", "terminal", "container_exec"),
+        *("exec", "bash_tool", "run_bash", "run_shell", "shell_exec", "execute_shell_command"),
     ),
-    "read": ("read_file", "read_many_files", "view", "view_file", "open_file", "cat"),
+    "read": ("read_file", "read_many_files", "view", "view_file", "open_file", "cat", "read_text_file"),
     "write": ("write_file", "write_to_file", "create_file", "create", "insert_into_file"),
     "edit": (
         *("str_replace", "str_replace_editor", "str_replace_based_edit_tool", "apply_patch", "apply_diff", "replace"),
