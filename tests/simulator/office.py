@@ -94,6 +94,7 @@ class Office:
             return None
         family = self._family(process, session.id)
         acts, heads = self._acts_on(process, session.id), [process.store.shelves[one].head for one in family]
+        began = life.timeline.now
         attempt = Agents([changed])._life(session, None, None, None, accepts=False)
         try:
             await attempt.finish()
@@ -101,7 +102,7 @@ class Office:
             life.trace(process, f"{session.id} is stranded: its agent has changed")
         else:
             life.judge.blame(f"session {session.id} continued with an agent that has changed")
-        is_alone = self._acts_on(process, session.id) <= acts + len(family)
+        is_alone = process.woken_at <= began and self._acts_on(process, session.id) <= acts + len(family)
         if is_alone and heads != [process.store.shelves[one].head for one in family]:
             life.judge.blame(f"an agent that has changed added something to {session.id}")
         said = await stranded_sessions(process.journal, agents=[changed], session_ids=[session.id])
