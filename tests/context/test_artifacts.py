@@ -26,7 +26,7 @@ from treadle import (
 )
 from treadle.context.compilers import shares
 from treadle.drivers.react import ReActDriver
-from treadle.engine.model_calls.purse import estimate
+from treadle.engine.model_calls.reservations import estimate
 from treadle.engine.rules.bounds import bound
 from treadle.errors import ModelRejected, ModelUnavailable
 from treadle.events import ContextCompacted, ContractViolated, ToolFinished

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from loop_tools import echo_tool
 from treadle import Agent, open_session, resolve_model
 from treadle.context.compaction import Compaction
-from treadle.context.repair import Healer
-from treadle.engine.model_calls.purse import encodable_message
+from treadle.context.repair import HistoryRepair
+from treadle.engine.model_calls.reservations import encodable_message
 from treadle.events import MessageAdded, ModelFinished
 from treadle.messages import Message, Result, Text, Thinking, ToolCall, user_message
 from treadle.ports import SessionView
@@ -76,22 +76,22 @@ async def test_a_sound_history_is_sent_as_it_is_and_nothing_is_told() -> None:
             "go", session=session
         )
         types = {event.type for event in await session.events()}
-        healer = Healer()
-        assert healer.heal(session.messages) == (session.messages, ())
-        assert healer.heal(session.messages) == (session.messages, ())
+        healer = HistoryRepair()
+        assert healer.repair_history(session.messages) == (session.messages, ())
+        assert healer.repair_history(session.messages) == (session.messages, ())
     assert "history.repaired" not in types
 
 
 @pytest.mark.row("M14")
 def test_what_was_known_of_one_history_says_nothing_of_another() -> None:
     broken = (USER, said("a"), user_message("and?"))
-    healer = Healer()
-    assert healer.heal([said(words="hi"), USER, USER]) == ((said(words="hi"), USER, USER), ())
+    healer = HistoryRepair()
+    assert healer.repair_history([said(words="hi"), USER, USER]) == ((said(words="hi"), USER, USER), ())
 
-    _, told_of_stored = healer.heal(broken, is_stored=True)
+    _, told_of_stored = healer.repair_history(broken, is_stored=True)
     sound = (USER, said("a"), told("a"))
-    assert healer.heal(sound, is_stored=True) == (sound, ())
-    _, told_of_longer = healer.heal((*sound, said("b")), is_stored=True)
+    assert healer.repair_history(sound, is_stored=True) == (sound, ())
+    _, told_of_longer = healer.repair_history((*sound, said("b")), is_stored=True)
 
     assert told_of_stored
     assert told_of_longer
@@ -99,7 +99,7 @@ def test_what_was_known_of_one_history_says_nothing_of_another() -> None:
 
 @pytest.mark.row("M14")
 def test_an_id_that_comes_again_is_told_apart_with_its_result() -> None:
-    healed, repairs = Healer().heal([USER, said("a"), told("a"), said("a_2", "a"), told("a_2", "a")])
+    healed, repairs = HistoryRepair().repair_history([USER, said("a"), told("a"), said("a_2", "a"), told("a_2", "a")])
 
     assert [call.id for message in healed for call in message.calls] == ["a", "a_2", "a_3"]
     assert [result.content for message in healed for result in message.results] == [
@@ -112,14 +112,14 @@ def test_an_id_that_comes_again_is_told_apart_with_its_result() -> None:
 
 @pytest.mark.row("M14")
 def test_an_id_of_the_known_history_is_known_when_it_comes_again() -> None:
-    healer = Healer()
+    healer = HistoryRepair()
     begun = (USER, said("a"), told("a"))
-    assert healer.heal(begun, is_stored=True) == (begun, ())
+    assert healer.repair_history(begun, is_stored=True) == (begun, ())
 
-    healed, repairs = healer.heal((*begun, said("a"), told("a")), is_stored=True)
+    healed, repairs = healer.repair_history((*begun, said("a"), told("a")), is_stored=True)
 
     assert (healed[3].calls[0].id, len(repairs)) == ("a_2", 1)
-    assert healer.heal((*begun, said("b"), told("b")), is_stored=True)[1] == ()
+    assert healer.repair_history((*begun, said("b"), told("b")), is_stored=True)[1] == ()
 
 
 @pytest.mark.row("M14")
@@ -149,7 +149,7 @@ parts = st.one_of(
 @given(st.lists(parts, max_size=8))
 def test_whatever_the_history_each_call_has_one_result_right_behind_it(messages: list[Message]) -> None:
     before = [msgspec.json.encode(message) for message in messages]
-    healed, repairs = Healer().heal(messages)
+    healed, repairs = HistoryRepair().repair_history(messages)
 
     for spoken, behind in itertools.zip_longest(healed, healed[1:]):
         ids = [one.id for one in spoken.calls]
@@ -161,7 +161,7 @@ def test_whatever_the_history_each_call_has_one_result_right_behind_it(messages:
     every = [call.id for message in healed for call in message.calls]
     assert len(every) == len(set(every))
     assert [message.role for message in healed if message.role == "user"].count("user") == messages.count(USER)
-    assert Healer().heal(healed) == (healed, ())
+    assert HistoryRepair().repair_history(healed) == (healed, ())
     assert bool(repairs) == (healed != tuple(messages))
     assert [msgspec.json.encode(message) for message in messages] == before
 

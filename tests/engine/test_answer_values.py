@@ -9,8 +9,8 @@ import pytest
 from treadle import Answer, ConfigurationError, Decision
 from treadle.engine.hooks import _raised, denied_stop
 from treadle.engine.model_calls.compacting import _fault_of, _whole
-from treadle.engine.model_calls.purse import add_costs, count_tokens, encodable_call, encodable_part, estimate
 from treadle.engine.model_calls.requests import CONTINUE, Answers, has_ignored_choice, ignored_choice_stop
+from treadle.engine.model_calls.reservations import add_costs, count_tokens, encodable_call, encodable_part, estimate
 from treadle.engine.tool_calls.checking import Proposal
 from treadle.engine.tool_calls.execution import DoneCondition
 from treadle.engine.tool_calls.invocation import BatchTime

@@ -1,6 +1,6 @@
 """What is estimated where no server counts: the same for a history that grew as for one that is new."""
 
-from treadle.engine.model_calls.purse import count_tokens, estimate
+from treadle.engine.model_calls.reservations import count_tokens, estimate
 from treadle.messages import Message, Text, Usage, user_message
 from treadle.ports import ModelRequest, ToolSpec
 

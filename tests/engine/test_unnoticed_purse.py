@@ -2,7 +2,7 @@
 
 from treadle.budgets import Budget, Meter, Spent
 from treadle.engine.interrupts import Interrupt
-from treadle.engine.model_calls.purse import Purse
+from treadle.engine.model_calls.reservations import Reservations
 from treadle.messages import Usage, user_message
 from treadle.ports import ModelRequest
 from treadle.testing import FakeClock
@@ -10,10 +10,10 @@ from treadle.testing import FakeClock
 REQUEST = ModelRequest(messages=(user_message("go"),))
 
 
-def two() -> tuple[Purse, Purse]:
+def two() -> tuple[Reservations, Reservations]:
     """Return the purses of two runs that draw from one budget of 100 tokens of output."""
     top = Meter(Budget(max_output_tokens=100))
-    first, second = (Purse(Meter(Budget(), above=top), Spent, Interrupt(FakeClock())) for _ in range(2))
+    first, second = (Reservations(Meter(Budget(), above=top), Spent, Interrupt(FakeClock())) for _ in range(2))
     return first, second
 
 

@@ -15,7 +15,7 @@ from cloud_child import ask
 
 from treadle import Agent, resolve_model
 from treadle.errors import ConfigurationError, MissingCredential
-from treadle.providers.clouds.aws import AwsSignatures, converse_door, invoke_door
+from treadle.providers.clouds.aws import AwsSignatures, converse_endpoint, invoke_endpoint
 from treadle.providers.clouds.fetching import Asked, Reached
 from treadle.testing import MockProvider, Turn
 
@@ -25,10 +25,10 @@ KEYS = {"AWS_ACCESS_KEY_ID": "AKIDEXAMPLE", "AWS_SECRET_ACCESS_KEY": "wJalrXUtnF
 
 
 def reached(model: str = "m", *, name: str = "bedrock", **more: Any) -> Reached:
-    door = invoke_door if name == "bedrock-claude" else converse_door
+    cloud_endpoint = invoke_endpoint if name == "bedrock-claude" else converse_endpoint
     asked = {"base_url": None, "api_key": None, "stream": True, "options": {}, "environment": {}, **more}
     asked["environment"] = {"HOME": "/nonexistent", "AWS_EC2_METADATA_DISABLED": "true", **asked["environment"]}
-    return door(Asked(name=name, model=model, **asked))
+    return cloud_endpoint(Asked(name=name, model=model, **asked))
 
 
 def signature_of(method: str, path: str, headers: Mapping[str, str], body: bytes, *, secret: str) -> str:
@@ -203,8 +203,8 @@ async def test_the_extra_is_named_where_it_is_missing() -> None:
 
 
 def test_a_server_of_ones_own_is_asked_as_nobody_where_nobody_is_known() -> None:
-    assert reached(base_url="http://127.0.0.1:1").door.credentials is None
-    found = reached(base_url="http://127.0.0.1:1", environment=KEYS).door.credentials
+    assert reached(base_url="http://127.0.0.1:1").cloud_endpoint.credentials is None
+    found = reached(base_url="http://127.0.0.1:1", environment=KEYS).cloud_endpoint.credentials
     assert isinstance(found, AwsSignatures)
 
 

@@ -13,7 +13,7 @@ from treadle import Agent, Budget, resolve_model
 from treadle.errors import ConfigurationError, MissingCredential, ModelUnavailable
 from treadle.messages import user_message
 from treadle.ports import ModelRequest
-from treadle.providers.clouds.azure import chat_door, responses_door
+from treadle.providers.clouds.azure import chat_endpoint, responses_endpoint
 from treadle.providers.clouds.fetching import Asked, Reached
 from treadle.testing import MockProvider, Turn
 
@@ -29,7 +29,9 @@ FILTER = {
 
 def reached(name: str = "azure", **more: Any) -> Reached:
     asked = {"base_url": None, "api_key": "k", "stream": True, "options": {}, "environment": {}, **more}
-    return (responses_door if name == "azure-responses" else chat_door)(Asked(name=name, model="my-gpt", **asked))
+    return (responses_endpoint if name == "azure-responses" else chat_endpoint)(
+        Asked(name=name, model="my-gpt", **asked)
+    )
 
 
 @pytest.mark.row("P-AZURE", "P-DOORS")
@@ -272,4 +274,4 @@ async def test_a_slow_function_holds_nobody_else_up() -> None:
 @pytest.mark.parametrize("header", ["Authorization", "api-key"])
 def test_a_header_that_proves_who_asks_needs_nobody_else(header: str) -> None:
     found = reached(base_url=HOST, api_key=None, headers={header: "Bearer of-my-own"})
-    assert (found.api_key, found.door.credentials) == (None, None)
+    assert (found.api_key, found.cloud_endpoint.credentials) == (None, None)

@@ -17,7 +17,7 @@ from treadle.errors import ConfigurationError, MissingCredential, ModelUnavailab
 from treadle.messages import user_message
 from treadle.ports import ModelRequest
 from treadle.providers.clouds.fetching import Asked, Reached, Token, TokenCredentials
-from treadle.providers.clouds.google import claude_door, gemini_door
+from treadle.providers.clouds.google import claude_endpoint, gemini_endpoint
 from treadle.providers.http.client import Outgoing
 from treadle.testing import MockProvider, call
 
@@ -27,8 +27,8 @@ REQUEST = Outgoing(url="http://127.0.0.1/", content_type="application/json", bod
 def reached(model: str = "gemini-2.5-flash", **more: Any) -> Reached:
     asked = {"base_url": None, "api_key": None, "stream": True, "options": {}, "environment": {}, **more}
     asked["environment"] = {"HOME": "/nonexistent", **asked["environment"]}
-    door = claude_door if model.startswith("claude") else gemini_door
-    return door(Asked(name="vertex", model=model, **asked))
+    cloud_endpoint = claude_endpoint if model.startswith("claude") else gemini_endpoint
+    return cloud_endpoint(Asked(name="vertex", model=model, **asked))
 
 
 def account(folder: Path, token_uri: str) -> dict[str, str]:
@@ -126,7 +126,7 @@ async def test_all_who_wait_share_one_fetch_and_one_who_stops_waiting_harms_nobo
         return Token(value="t", expires_at=None)
 
     credentials = TokenCredentials(fetch, advice="", what="The token")
-    waiting = [asyncio.create_task(credentials.proof(REQUEST)) for _ in range(20)]
+    waiting = [asyncio.create_task(credentials.auth_headers(REQUEST)) for _ in range(20)]
     await asyncio.to_thread(has_begun.wait, 30)
     waiting[0].cancel()
     await asyncio.wait(waiting[:1])
@@ -156,13 +156,13 @@ async def test_a_token_that_is_still_good_outlives_a_failed_fetch() -> None:
         return said
 
     credentials = TokenCredentials(fetch, advice="", what="The token", now=lambda: now[0])
-    assert (await credentials.proof(REQUEST)).secrets == ("a",)
-    assert (await credentials.proof(REQUEST)).secrets == ("a",)
+    assert (await credentials.auth_headers(REQUEST)).secrets == ("a",)
+    assert (await credentials.auth_headers(REQUEST)).secrets == ("a",)
     now[0] = 1100.0  # within four minutes of its end
-    assert (await credentials.proof(REQUEST)).secrets == ("a",)
+    assert (await credentials.auth_headers(REQUEST)).secrets == ("a",)
     now[0] = 1300.0
     with pytest.raises(ModelUnavailable):
-        await credentials.proof(REQUEST)
+        await credentials.auth_headers(REQUEST)
 
 
 @pytest.mark.row("P-VERTEX")
@@ -177,8 +177,8 @@ async def test_a_fault_of_a_fetch_reaches_all_who_wait_and_the_next_one_asks_aga
 
     credentials = TokenCredentials(fetch, advice="", what="The token")
     with pytest.raises(RuntimeError):
-        await credentials.proof(REQUEST)
-    assert (await credentials.proof(REQUEST)).secrets == ("b",)
+        await credentials.auth_headers(REQUEST)
+    assert (await credentials.auth_headers(REQUEST)).secrets == ("b",)
 
 
 # --- what is found, and what is missing
@@ -206,8 +206,8 @@ def test_the_address_follows_from_project_and_location(model: str, environment: 
 def test_options_name_project_and_location_and_do_not_reach_the_body() -> None:
     options = {"project": "mine", "location": "us-central1", "temperature": 0}
     found = reached(options=options, environment={**SOMEBODY, "GOOGLE_CLOUD_PROJECT": "p"}, stream=False)
-    assert "projects/mine/locations/us-central1/" in (found.door.path or "")
-    assert (found.door.path or "").endswith(":generateContent")
+    assert "projects/mine/locations/us-central1/" in (found.cloud_endpoint.path or "")
+    assert (found.cloud_endpoint.path or "").endswith(":generateContent")
     assert found.options == {"temperature": 0}
 
 

@@ -249,7 +249,7 @@ def test_the_first_answer_to_a_question_counts_and_is_remembered() -> None:
     ]
     state = folded(STARTED, proposed(), asked(), *answers)
 
-    (consent,) = state.deeds.consents
+    (consent,) = state.side_effects.consents
     assert (consent.tool, consent.arguments, consent.answer, consent.by, consent.reason) == (
         "pay",
         {"n": 2},
@@ -263,7 +263,7 @@ def test_the_first_answer_to_a_question_counts_and_is_remembered() -> None:
 
 
 @pytest.mark.parametrize(
-    ("effect", "finished", "deeds"),
+    ("effect", "finished", "side_effects"),
     [
         (Effect.UNSAFE, result(), [("ok", False)]),
         (Effect.IDEMPOTENT, result(), [("ok", True)]),
@@ -274,12 +274,14 @@ def test_the_first_answer_to_a_question_counts_and_is_remembered() -> None:
     ],
     ids=range(6),
 )
-def test_what_has_changed_the_world_or_may_have_is_a_deed(effect: Effect, finished: ToolFinished, deeds: Any) -> None:
+def test_what_has_changed_the_world_or_may_have_is_a_deed(
+    effect: Effect, finished: ToolFinished, side_effects: Any
+) -> None:
     state = folded(STARTED, proposed(), started(effect), finished)
 
-    assert [(one.status, one.repeats) for one in state.deeds.done] == deeds
-    assert all((one.tool, one.arguments) == ("pay", "{}") for one in state.deeds.done)
-    assert not folded(STARTED, proposed(), finished).deeds.done
+    assert [(one.status, one.repeats) for one in state.side_effects.done] == side_effects
+    assert all((one.tool, one.arguments) == ("pay", "{}") for one in state.side_effects.done)
+    assert not folded(STARTED, proposed(), finished).side_effects.done
 
 
 def test_denials_are_listed_with_what_was_denied() -> None:

@@ -68,7 +68,7 @@ def compare(seed: int) -> str | None:
         disk.close()
     if violations != outcome.violations:
         return f"violations {violations}, in memory {outcome.violations}"
-    if on_file.world.deeds != in_memory.world.deeds:
+    if on_file.world.side_effects != in_memory.world.side_effects:
         return "other things were done in the world"
     return "" if _stored(on_file.stores) == _stored(in_memory.stores) else "other events were stored"
 

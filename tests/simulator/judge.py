@@ -12,7 +12,7 @@ from invariants import find_violations
 from simulator.around import DENIES_CALL, INTERRUPTS, rewritten
 from simulator.histories import Limits, faults_of
 from simulator.tools import AFTER_RAISES, BEFORE_DENIES, PROGRESS, guards_of, is_done
-from simulator.world import ACTING, Deed, canonical
+from simulator.world import ACTING, SideEffect, canonical
 from treadle.engine.spec import RunResult
 from treadle.events import (
     ActionDecided,
@@ -150,7 +150,7 @@ class Judge:
         if process.journal.is_fenced(session_id):
             self._life.world.excused.add(place)
             return
-        self._life.purse.sent(process, place)
+        self._life.reservations.sent(process, place)
         intent = shelf.started.get(call_id)
         if intent is None or intent[0] > shelf.synced:
             self.blame(f"{tool} of {place} is sent before its intent is stored")
@@ -275,27 +275,31 @@ class Judge:
             if len(steps) >= PROGRESS and not self._life.plan.has_fallback:
                 self.blame(f"an equal call ran in {len(steps)} responses of one run; the limit is {PROGRESS}")
 
-    def done(self, deed: Deed) -> None:
+    def done(self, side_effect: SideEffect) -> None:
         """Something was done. Whether it was one too many is told at once, so that the trace shows where."""
-        place = (deed.session_id, deed.call_id)
+        place = (side_effect.session_id, side_effect.call_id)
         world = self._life.world
-        if deed.tool == "write" or place in world.excused:
+        if side_effect.tool == "write" or place in world.excused:
             return
         count = len(world.by_call[place])
         if count > 1 + self._reruns[place]:
-            self.blame(f"{deed.tool} of {place} was done {count} times")
-        mark = (deed.tool, deed.arguments)
+            self.blame(f"{side_effect.tool} of {place} was done {count} times")
+        mark = (side_effect.tool, side_effect.arguments)
         if place in self._edited:
             return
         if not self._proposed[mark]:
-            self.blame(f"{deed.tool} {deed.arguments} was done although no whole response that may call it says so")
-        elif deed.tool != "order":
-            counts = Counter((one.session_id, one.call_id) for one in world.deeds if (one.tool, one.arguments) == mark)
+            self.blame(
+                f"{side_effect.tool} {side_effect.arguments} was done although no whole response that may call it says so"
+            )
+        elif side_effect.tool != "order":
+            counts = Counter(
+                (one.session_id, one.call_id) for one in world.side_effects if (one.tool, one.arguments) == mark
+            )
             same = sum(1 if where in world.excused else count for where, count in counts.items())
             reruns = sum(self._reruns.values())
             if same > self._proposed[mark] + reruns:
                 self.blame(
-                    f"{deed.tool} {deed.arguments} was done {same} times; models meant it {self._proposed[mark]}"
+                    f"{side_effect.tool} {side_effect.arguments} was done {same} times; models meant it {self._proposed[mark]}"
                 )
 
     # --- what people say
@@ -365,9 +369,9 @@ class Judge:
     def _sum_up(self, store: str, session_id: str, shelf: "Shelf") -> None:
         self._check_results(store, session_id, shelf)
         by_call = self._life.world.by_call
-        for place, deeds in by_call.items():
+        for place, side_effects in by_call.items():
             if place[0] == session_id and place[1] not in shelf.started:
-                self.blame(f"{deeds[0].tool} of {place} was done and has no intent in the journal")
+                self.blame(f"{side_effects[0].tool} of {place} was done and has no intent in the journal")
         for message_id, count in _steered(shelf.events).items():
             if count > 1:
                 self.blame(f"session {session_id}: the steered message {message_id} was added {count} times")
@@ -403,7 +407,7 @@ class Judge:
             place = (self._life.owner(store, session_id, seq), call_id)
             if place in world.excused:
                 continue  # whoever took the session over asked the world before the stalled process sent it
-            deeds = world.by_call.get(place, ())
+            side_effects = world.by_call.get(place, ())
             effect = Effect.READ if started is None else started[1].effect
             is_read = result.name == "look" and result.status is CallStatus.OK
             if (
@@ -413,7 +417,7 @@ class Judge:
                 and _ref_of(shelf, call_id) % AFTER_RAISES
             ):
                 self.blame(f"the result of {(session_id, call_id)} has not passed the interceptor")
-            if (fault := _lie(result, len(deeds), effect)) is not None:
+            if (fault := _lie(result, len(side_effects), effect)) is not None:
                 self.blame(f"{result.name} of {(session_id, call_id)} {fault}")
 
 
@@ -452,12 +456,12 @@ def _last_turn(shelf: "Shelf") -> str | None:
     return None
 
 
-def _lie(result: ToolResult, deeds: int, effect: Effect) -> str | None:
+def _lie(result: ToolResult, side_effects: int, effect: Effect) -> str | None:
     """Say what is untrue of a result, given how often it was really done."""
     status = result.status
-    if result.name not in ACTING or (not deeds and status is not CallStatus.OK):
+    if result.name not in ACTING or (not side_effects and status is not CallStatus.OK):
         return None
-    if not deeds:
+    if not side_effects:
         return "is told ok and was not done"
     if status is not CallStatus.OK and not result.may_have_acted:
         return f"is told {status.value} without may_have_acted, and was done"

@@ -15,7 +15,7 @@ from simulator.mind import CHILDREN, Mind, SimModel
 from simulator.people import People
 from simulator.plan import Plan, plan_of
 from simulator.process import Process
-from simulator.purse import Purse
+from simulator.reservations import Reservations
 from simulator.store import SimJournal, SimStore
 from simulator.timeline import Deadlock, Livelock, ProcessLoop, Timeline
 from simulator.tools import agent_of
@@ -77,7 +77,7 @@ class Life:
         self.plan: Plan = plan_of(seed, self.chance)
         self.timeline = Timeline(Random(seed + 1))
         self.judge = Judge(self)
-        self.purse = Purse(self)
+        self.reservations = Reservations(self)
         self.world = World(self)
         self.watcher = Watcher()
         self.watcher.is_structured = self.plan.is_structured
@@ -193,7 +193,7 @@ class Life:
                 event.parent is not None
             ):  # of an agent that carries out a call: its events reach no subscriber of the caller
                 self.watcher.see_child(event)
-                self.purse.heard(process, event)
+                self.reservations.heard(process, event)
             self.digest = crc32(encode_event(event), self.digest)
             if self._is_verbose:
                 self.trace(process, f"stored{' durably' if durable else ''} {_line(event)}")
@@ -204,7 +204,7 @@ class Life:
         if process.is_dead:
             return
         self.watcher.see(event)
-        self.purse.heard(process, event)
+        self.reservations.heard(process, event)
         self._moment("event", process)
 
     def _moment(self, where: str, process: Process) -> None:

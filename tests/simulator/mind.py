@@ -70,7 +70,7 @@ class Mind:
             await process.gone()
         life, chance = self._life, self._chance
         life.judge.asked(process, request)
-        life.purse.asked(process, request)
+        life.reservations.asked(process, request)
         life.operation(process, "model")
         if process.is_dead:
             await process.gone()
@@ -100,7 +100,7 @@ class Mind:
         self._last = calls
         usage = Usage(input_tokens=chance.randrange(2000), output_tokens=chance.randrange(200))
         told = None if chance.random() < 0.2 else usage
-        life.purse.responded(process, request, told)
+        life.reservations.responded(process, request, told)
         yield ModelEnd(parts=tuple(parts), finish=finish, cut_calls=cut, usage=told)
 
     async def _break(self, process: Any, calls: list[ToolCall]) -> None:

@@ -180,9 +180,9 @@ class Office:
         if started is None or self._chance.random() < 0.1:
             return Unknown
         place = (life.owner(process.store.name, doubt.session_id, started[0]), doubt.call_id)
-        deeds = life.world.by_call.get(place)
-        if deeds:
-            return Done({"receipt": deeds[-1].number})
+        side_effects = life.world.by_call.get(place)
+        if side_effects:
+            return Done({"receipt": side_effects[-1].number})
         known = life.world.by_key.get(doubt.key)
         if known is not None:
             return Done({"receipt": known.number})

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from simulator.life import Life
     from simulator.process import Process
 
-__all__ = ["ACTING", "Deed", "World", "canonical"]
+__all__ = ["ACTING", "SideEffect", "World", "canonical"]
 
 ACTING = frozenset({"pay", "wire", "order", "write", "start_transfer", "invoice", "admin", "buy", "form"})
 """Tools that change the world themselves."""
 
 
-class Deed(NamedTuple):
+class SideEffect(NamedTuple):
     """One thing that was done in the world."""
 
     number: int
@@ -42,9 +42,9 @@ class World:
 
     def __init__(self, life: "Life") -> None:
         self._life = life
-        self.deeds: list[Deed] = []
-        self.by_call: dict[tuple[str, str], list[Deed]] = {}
-        self.by_key: dict[str, Deed] = {}
+        self.side_effects: list[SideEffect] = []
+        self.by_call: dict[tuple[str, str], list[SideEffect]] = {}
+        self.by_key: dict[str, SideEffect] = {}
         self.requests: dict[tuple[str, str], set[str]] = {}
         """The keys under which each call was sent."""
         self.excused: set[tuple[str, str]] = set()
@@ -104,22 +104,24 @@ class World:
                 pass
 
     def _receipt(self, ctx: ToolContext) -> int:
-        deeds = self.by_call.get((ctx.session.id, ctx.call.id))
-        if deeds:
-            return deeds[-1].number
-        deed = self.by_key.get(ctx.idempotency_key)  # done under this key by an earlier request
-        return 0 if deed is None else deed.number
+        side_effects = self.by_call.get((ctx.session.id, ctx.call.id))
+        if side_effects:
+            return side_effects[-1].number
+        side_effect = self.by_key.get(ctx.idempotency_key)  # done under this key by an earlier request
+        return 0 if side_effect is None else side_effect.number
 
     def _do(self, tool: str, arguments: JsonObject, key: str, session_id: str, call_id: str) -> None:
         self.on_the_way -= Counter({(session_id, call_id): 1})
         if tool == "order" and key in self.by_key:
             return  # the service knows the key: it does nothing twice
-        deed = Deed(len(self.deeds) + 1, self._life.timeline.now, tool, canonical(arguments), key, session_id, call_id)
-        self.deeds.append(deed)
-        self.by_key.setdefault(key, deed)
-        self.by_call.setdefault((session_id, call_id), []).append(deed)
+        side_effect = SideEffect(
+            len(self.side_effects) + 1, self._life.timeline.now, tool, canonical(arguments), key, session_id, call_id
+        )
+        self.side_effects.append(side_effect)
+        self.by_key.setdefault(key, side_effect)
+        self.by_call.setdefault((session_id, call_id), []).append(side_effect)
         self._life.trace(None, f"DONE {tool} {arguments} for {call_id} of {session_id}")
-        self._life.judge.done(deed)
+        self._life.judge.done(side_effect)
 
     async def look(self, process: "Process", ctx: ToolContext, arguments: JsonObject) -> Any:
         """Read something; now and then it fails, breaks off, hangs or answers late."""
@@ -160,10 +162,10 @@ class World:
             return Unknown
         if draw < 0.25:
             raise ConnectionError("the service does not answer")
-        deed = self.by_key.get(key)
-        self._life.trace(process, f"check of {ctx.call.id}: {'done' if deed else 'not done'}")
-        if deed is not None:
-            return {"receipt": deed.number}
+        side_effect = self.by_key.get(key)
+        self._life.trace(process, f"check of {ctx.call.id}: {'done' if side_effect else 'not done'}")
+        if side_effect is not None:
+            return {"receipt": side_effect.number}
         place = (ctx.session.id, ctx.call.id)
         self.denied_checks[place] = self.denied_checks.get(place, 0) + 1
         return NotDone

@@ -350,7 +350,7 @@ class GoalWork:
         self._is_reached = False
         self._validate = validate
         self._window = window
-        self._deeds = 0
+        self._side_effects = 0
         self._steps = 0
 
     @classmethod
@@ -405,7 +405,7 @@ class GoalWork:
                     self._is_reached = False  # it continued anyway, and may have changed what was found
                 case _:
                     pass
-        self._deeds = len(self.session.state.deeds.done)
+        self._side_effects = len(self.session.state.side_effects.done)
 
     def _held(self, spec: AgentSpec) -> AgentSpec:
         """Return the description of an agent whose runs end only as the goal allows."""
@@ -467,8 +467,8 @@ class GoalWork:
         passed, code, output = await _found(self._validate)
         output = _REDACTOR.text(output)
         state, meter = self.session.state, None if self._life is None else self._life.meter
-        done = state.deeds.done[self._deeds :]
-        self._deeds, self._steps = len(state.deeds.done), step
+        done = state.side_effects.done[self._side_effects :]
+        self._side_effects, self._steps = len(state.side_effects.done), step
         spent = None if state.run is None else state.run.spent
         reached = None if meter is None or spent is None else meter.look(spent).reached
         check = GoalChecked(

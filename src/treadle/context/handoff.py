@@ -24,7 +24,7 @@ from treadle.errors import ContextOverflow, ModelRejected
 from treadle.fields import checked
 from treadle.messages import Media, user_message
 from treadle.ports import Compactable, Compaction, SessionView
-from treadle.state import CallState, Deed
+from treadle.state import CallState, SideEffect
 
 __all__ = ["SECTIONS", "Handoff"]
 
@@ -150,20 +150,20 @@ def _parts_of(text: str) -> dict[str, str]:
 
 def _recorded(session: SessionView, room: int) -> dict[str, str]:
     state = session.state
-    done = [deed for deed in state.deeds.done if deed.status == "ok"]
-    unsure = [deed for deed in state.deeds.done if deed.status != "ok"]
+    done = [side_effect for side_effect in state.side_effects.done if side_effect.status == "ok"]
+    unsure = [side_effect for side_effect in state.side_effects.done if side_effect.status != "ok"]
     return {
         "Objective": _objective(session),
         "Approvals": _lines(
             [
                 f"{consent.answer} by {consent.by}: {_call(consent.tool, consent.arguments)}"
                 + (f" ({consent.reason})" if consent.reason else "")
-                for consent in state.deeds.consents
+                for consent in state.side_effects.consents
             ]
             + [f"denied by {denial.rule}: {denial.tool} ({denial.reason})" for denial in _denials(session)],
             room,
         ),
-        "Changed artifacts": _lines((_call(deed.tool, deed.arguments) for deed in done), room),
+        "Changed artifacts": _lines((_call(side_effect.tool, side_effect.arguments) for side_effect in done), room),
         "Open calls": _lines(map(_open, state.open.values()), room),
         "Plan and todos": plan_and_todos(state.facts.values),
         "Budget": _spent(session),
@@ -194,23 +194,23 @@ def _open(state: CallState) -> str:
     return f"{_call(state.call.name, state.call.arguments)}: has no result yet{waits}"
 
 
-def _done(deeds: Sequence[Deed], room: int) -> list[str]:
+def _done(side_effects: Sequence[SideEffect], room: int) -> list[str]:
     """Return which calls must not be made again. Very many are not listed twice: they stand under the changed artifacts."""
-    again = {deed.tool for deed in deeds if deed.repeats}
-    once = [deed for deed in deeds if not deed.repeats]
+    again = {side_effect.tool for side_effect in side_effects if side_effect.repeats}
+    once = [side_effect for side_effect in side_effects if not side_effect.repeats]
     lines = list(map(_once, once))
-    if sum(map(len, lines)) <= room or again & {deed.tool for deed in once}:
+    if sum(map(len, lines)) <= room or again & {side_effect.tool for side_effect in once}:
         return lines
     but = f", but those of {', '.join(sorted(again))}" if again else ""
     return [f"done: all calls under Changed artifacts{but}; the earlier ones, too"]
 
 
-def _once(deed: Deed) -> str:
-    return f"done: {_call(deed.tool, deed.arguments)}"
+def _once(side_effect: SideEffect) -> str:
+    return f"done: {_call(side_effect.tool, side_effect.arguments)}"
 
 
-def _undone(deed: Deed) -> str:
-    return f"{deed.status}, check before you repeat it: {_call(deed.tool, deed.arguments)}"
+def _undone(side_effect: SideEffect) -> str:
+    return f"{side_effect.status}, check before you repeat it: {_call(side_effect.tool, side_effect.arguments)}"
 
 
 def _spent(session: SessionView) -> str:

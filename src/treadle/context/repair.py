@@ -9,7 +9,7 @@ import msgspec
 
 from treadle.messages import Message, Part, Result, ToolCall
 
-__all__ = ["Healer", "is_sound"]
+__all__ = ["HistoryRepair", "is_sound"]
 
 _LOST = msgspec.json.encode(
     {
@@ -23,7 +23,7 @@ _LOST = msgspec.json.encode(
 ).decode()
 
 
-class Healer:
+class HistoryRepair:
     """Heals the histories of one run. Remembers what was sound, so that only what is new is examined."""
 
     def __init__(self) -> None:
@@ -31,7 +31,7 @@ class Healer:
         self._ids: dict[str, None] = {}  # half of what a set takes, in each session
         self._was_stored = False
 
-    def heal(
+    def repair_history(
         self, messages: Sequence[Message], *, is_stored: bool = False
     ) -> tuple[tuple[Message, ...], tuple[str, ...]]:
         """Return a valid history and one sentence a repair; the same messages and none where all is well.
@@ -49,7 +49,7 @@ class Healer:
             known_ids |= dict.fromkeys(new_ids)
             self._known, self._ids, self._was_stored = whole, known_ids, is_stored
             return whole, ()
-        return _healed(whole)
+        return _repaired(whole)
 
 
 def is_sound(messages: Sequence[Message]) -> bool:
@@ -77,9 +77,9 @@ def _sound_ids(messages: Sequence[Message]) -> list[str] | None:
     return None if calls else ids
 
 
-def _healed(messages: Sequence[Message]) -> tuple[tuple[Message, ...], tuple[str, ...]]:
+def _repaired(messages: Sequence[Message]) -> tuple[tuple[Message, ...], tuple[str, ...]]:
     repairs: list[str] = []
-    healed: list[Message] = []
+    repaired: list[Message] = []
     used: set[int] = set()
     taken: set[str] = set()
     for index, message in enumerate(messages):
@@ -90,13 +90,13 @@ def _healed(messages: Sequence[Message]) -> tuple[tuple[Message, ...], tuple[str
             repairs.append(f"message {index + 1} was empty and is left out")
             continue
         ids = _ids_for(unrepeated.calls, taken, repairs)
-        healed.append(_with_ids(unrepeated, ids))
+        repaired.append(_with_ids(unrepeated, ids))
         if unrepeated.calls:
-            healed.append(_with_ids(_results_for(unrepeated.calls, index, messages, used, repairs), ids))
+            repaired.append(_with_ids(_results_for(unrepeated.calls, index, messages, used, repairs), ids))
     repairs.extend(_orphans(messages, used))
     if not repairs:
         repairs.append("results were brought together and into the order of their calls")
-    return tuple(healed), tuple(repairs)
+    return tuple(repaired), tuple(repairs)
 
 
 def _without_repeated_calls(message: Message, repairs: list[str]) -> Message:

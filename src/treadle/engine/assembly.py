@@ -11,8 +11,8 @@ from treadle.engine.interrupts import Interrupt
 from treadle.engine.loop import Loop
 from treadle.engine.model_calls.compacting import Asides, CheckView, Compacting
 from treadle.engine.model_calls.proposal import Proposer
-from treadle.engine.model_calls.purse import Purse
 from treadle.engine.model_calls.requests import Requests
+from treadle.engine.model_calls.reservations import Reservations
 from treadle.engine.offering import Offering
 from treadle.engine.rules.tries import Progress, Tries
 from treadle.engine.scope import RunScope
@@ -141,13 +141,15 @@ def assemble(host: Host, *, inbox: Inbox, deps: Any) -> Loop:  # Any: the applic
         continuations=about.guards.continuations,
     )
     scope = RunScope(ledger=session.ledger, interrupt=interrupt, meter=meter, hooks=hooks)
-    purse = Purse(meter, lambda: host.spent, interrupt)
-    asides = Asides(scope, model=model, purse=purse)
+    reservations = Reservations(meter, lambda: host.spent, interrupt)
+    asides = Asides(scope, model=model, reservations=reservations)
     execution, early = _execution(about, scope, host, asides, deps)
     driver = about.driver.bind(model, offering.current.tools, _Executor(offering))
     compacting = Compacting(about.compactor, asides, offering.session)
     requests = Requests(about, scope, offering=offering, compacting=compacting)
-    proposer = Proposer(about, scope, driver=driver, model=model, requests=requests, purse=purse, early=early)
+    proposer = Proposer(
+        about, scope, driver=driver, model=model, requests=requests, reservations=reservations, early=early
+    )
     return Loop(about, scope, inbox=inbox, proposer=proposer, execution=execution, early=early)
 
 

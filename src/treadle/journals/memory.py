@@ -25,7 +25,7 @@ from treadle.journals.backend import (
     unknown,
 )
 from treadle.journals.store import (
-    Bells,
+    Notifications,
     can_be_taken_in,
     due_items,
     follow,
@@ -55,7 +55,7 @@ class MemoryJournal:
         self._naming: dict[str, set[str]] = {}
         """Which sessions name stored bytes."""
         self._leases = LocalLeases()
-        self._bells = Bells()
+        self._notifications = Notifications()
         self._is_closed = False
 
     @property
@@ -105,8 +105,8 @@ class MemoryJournal:
         if shelf.due or not LISTING.isdisjoint(kinds):
             due = due_changes(session_id, events)
             shelf.due = shelf.due if due is None else due.applied(shelf.due)
-        if session_id in self._bells:
-            self._bells.ring(session_id)
+        if session_id in self._notifications:
+            self._notifications.ring(session_id)
 
     @explained
     async def adopt(
@@ -156,7 +156,7 @@ class MemoryJournal:
     async def follow(self, session_id: str, *, after: int = 0) -> AsyncIterator[AnyEvent]:
         async def changed(head: int) -> None:
             while not await self.read(session_id, after=head):
-                await self._bells.wait(session_id, None)
+                await self._notifications.wait(session_id, None)
 
         async for event in follow(lambda head: self.read(session_id, after=head), changed, max(after, 0)):
             yield event
@@ -232,7 +232,7 @@ class MemoryJournal:
 
     async def close(self) -> None:
         self._is_closed = True
-        self._bells.ring_all()
+        self._notifications.ring_all()
 
     def _shelf(self, session_id: str) -> "_Shelf":
         self._check_open()

@@ -63,11 +63,11 @@ __all__ = [
     "LEASE_SECONDS",
     "LOOK_SECONDS",
     "WITH_MESSAGES",
-    "Bells",
     "Deferred",
     "Holder",
     "HolderLink",
     "Job",
+    "Notifications",
     "Reindex",
     "StoreJournal",
     "Worker",
@@ -199,7 +199,7 @@ _TURNS = (RunFinished, RunStarted, RunResumed, SessionRewound, TaskSubmitted, Ta
 """Events after which a session's run has ended, or has not."""
 
 
-class Bells(dict[str, set[asyncio.Event]]):
+class Notifications(dict[str, set[asyncio.Event]]):
     """The followers of sessions on one event loop, which are notified of what is appended here. Holds those that wait only."""
 
     def ring(self, session_id: str) -> None:
@@ -467,7 +467,7 @@ class StoreJournal(Generic[_B]):
     def __init__(self, backend: _B) -> None:
         self._backend = backend
         self._is_closed = False
-        self._bells = Bells()
+        self._notifications = Notifications()
         self._unlisted: set[str] = set()  # sessions that have surely no row in the index of what waits
 
     @property
@@ -508,8 +508,8 @@ class StoreJournal(Generic[_B]):
         await store.append(append, durable=durable)
         if due is not None and due.drops_all and not due.puts:
             self._unlisted.add(session_id)
-        if session_id in self._bells:
-            self._bells.ring(session_id)
+        if session_id in self._notifications:
+            self._notifications.ring(session_id)
 
     @explained
     async def adopt(
@@ -558,7 +558,7 @@ class StoreJournal(Generic[_B]):
     async def _changed(self, session_id: str, head: int) -> None:
         """Return when the session has an event after this one: told at once by this process, looked for in the store."""
         while await self._store.events(session_id, head, _head_of) <= head:
-            await self._bells.wait(session_id, LOOK_SECONDS)
+            await self._notifications.wait(session_id, LOOK_SECONDS)
             await self._store.settle()
 
     async def approvals(self) -> Sequence[Approval]:
@@ -618,7 +618,7 @@ class StoreJournal(Generic[_B]):
             JournalError: A deferred append had failed. The store is closed anyway.
         """
         self._is_closed = True
-        self._bells.ring_all()
+        self._notifications.ring_all()
         await self._backend.close()
         self._backend.report()
 

@@ -141,7 +141,7 @@ class NameIndex:
             found.update(linked.of(self, subject.among))
         return found
 
-    def twins(self, subject: Subject) -> Iterable[str] | None:
+    def linked_names(self, subject: Subject) -> Iterable[str] | None:
         """Return other names of the same file, or of the files that a search reaches, as far as rules may mean them.
 
         None where too many files had to be searched.
@@ -152,7 +152,7 @@ class NameIndex:
         if path is None:
             return ()
         place = f"{path}/{subject.below}" if subject.below else path
-        return self._watch(subject.among).twins(place, subject.extent)
+        return self._watch(subject.among).linked_names(place, subject.extent)
 
     def through_links(self, among: FileNames, moment: dict[str, Any]) -> tuple[int, ...]:
         """Return the rules whose names lead through a link now."""
@@ -350,11 +350,11 @@ class _Arguments:
         for key, names in self._names.items():
             subject = seen.subjects.of(key)
             if isinstance(subject, Subject):
-                twins = names.twins(subject)
-                if twins is None:
+                linked_names = names.linked_names(subject)
+                if linked_names is None:
                     seen.unsearched = next(iter(self._by_key[key]))
-                elif twins:
-                    seen.subjects.widen(key, _widened(subject, twins))
+                elif linked_names:
+                    seen.subjects.widen(key, _widened(subject, linked_names))
 
     def _allowing(self, call: CheckedCall, key: str, seen: Seen) -> Iterable[int] | None:
         texts = spellings(call, key, seen.subjects)
@@ -409,16 +409,16 @@ class _Commands:
         assert seen.line is not None
         reached = list(seen.line.reached)
         for at, one in enumerate(reached if self._paths else ()):
-            twins = self._names.twins(one.subject)
-            if twins is None:
+            linked_names = self._names.linked_names(one.subject)
+            if linked_names is None:
                 seen.unsearched = next(iter(self._paths))
-            elif twins:
-                reached[at] = msgspec.structs.replace(one, subject=_widened(one.subject, twins))
+            elif linked_names:
+                reached[at] = msgspec.structs.replace(one, subject=_widened(one.subject, linked_names))
                 seen.line = msgspec.structs.replace(seen.line, reached=tuple(reached))
 
 
-def _widened(subject: Subject, twins: Iterable[str]) -> Subject:
-    return msgspec.structs.replace(subject, names=tuple(dict.fromkeys((*subject.names, *twins))))
+def _widened(subject: Subject, linked_names: Iterable[str]) -> Subject:
+    return msgspec.structs.replace(subject, names=tuple(dict.fromkeys((*subject.names, *linked_names))))
 
 
 def _begun(globs: Mapping[int, str]) -> tuple[dict[str, list[int]], int]:

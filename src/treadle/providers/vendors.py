@@ -28,7 +28,7 @@ class Vendor(msgspec.Struct, frozen=True, kw_only=True):
     """Another name of it, asked second."""
     needs_key: bool = True
     """Whether there is no asking at its address without a key."""
-    door: str = ""
+    cloud_endpoint: str = ""
     """Module and function that find address and credentials, for a cloud; nothing where address and key are all there is."""
     families: Mapping[str, str] = {}
     """Other rows that serve the models whose names begin so, under this row's name."""
@@ -101,7 +101,7 @@ def _cloud(
     name: str,
     adapter: str,
     *,
-    door: str,
+    cloud_endpoint: str,
     key_variables: tuple[str, ...],
     families: Mapping[str, str] | None = None,
     options: Mapping[str, Any] | None = None,
@@ -114,7 +114,7 @@ def _cloud(
         key_variable=key_variables[0],
         other_key_variable=key_variables[1] if len(key_variables) > 1 else "",
         needs_key=False,
-        door=f"treadle.providers.clouds.{door}",
+        cloud_endpoint=f"treadle.providers.clouds.{cloud_endpoint}",
         families=families or {},
         options=options or {},
     )
@@ -155,23 +155,27 @@ VENDORS: Mapping[str, Vendor] = {
         key_variable="COHERE_API_KEY",
         other_key_variable="CO_API_KEY",
     ),
-    **_cloud("azure", _CHAT, door="azure:chat_door", key_variables=_AZURE_KEYS, options={"strict_tools": True}),
+    **_cloud(
+        "azure", _CHAT, cloud_endpoint="azure:chat_door", key_variables=_AZURE_KEYS, options={"strict_tools": True}
+    ),
     **_cloud(
         "azure-responses",
         "treadle.providers.openai_responses:OpenAIResponses",
-        door="azure:responses_door",
+        cloud_endpoint="azure:responses_door",
         key_variables=_AZURE_KEYS,
     ),
-    **_cloud("bedrock", "treadle.providers.bedrock:Bedrock", door="aws:converse_door", key_variables=_BEDROCK_KEYS),
-    **_cloud("bedrock-claude", _ANTHROPIC, door="aws:invoke_door", key_variables=_BEDROCK_KEYS),
+    **_cloud(
+        "bedrock", "treadle.providers.bedrock:Bedrock", cloud_endpoint="aws:converse_door", key_variables=_BEDROCK_KEYS
+    ),
+    **_cloud("bedrock-claude", _ANTHROPIC, cloud_endpoint="aws:invoke_door", key_variables=_BEDROCK_KEYS),
     **_cloud(
         "vertex",
         "treadle.providers.gemini:Gemini",
-        door="google:gemini_door",
+        cloud_endpoint="google:gemini_door",
         key_variables=_VERTEX_KEYS,
         families={"claude": "vertex-claude"},
     ),
-    **_cloud("vertex-claude", _ANTHROPIC, door="google:claude_door", key_variables=_VERTEX_KEYS),
+    **_cloud("vertex-claude", _ANTHROPIC, cloud_endpoint="google:claude_door", key_variables=_VERTEX_KEYS),
     # DeepSeek thinks by default, and refuses a history whose calls have lost the reasoning that led to them
     # (api-docs.deepseek.com/guides/thinking_mode).
     **_compatible("deepseek", "https://api.deepseek.com/v1", quirks={"thinking_field": "reasoning_content"}),

@@ -112,7 +112,7 @@ def resolve_model(
         ConfigurationError: A capability is invalid, or the address, an option, a header or a time limit cannot be used.
     """
     dialect, model = check_model_name(name)
-    has_door = dialect in VENDORS and bool(VENDORS[dialect].door)
+    has_door = dialect in VENDORS and bool(VENDORS[dialect].cloud_endpoint)
     key_text = None if has_door and callable(api_key) else api_key
     _check_kinds(texts={"base_url": base_url, "api_key": key_text}, mappings={"options": options, "headers": headers})
     special = _capabilities(capabilities)
@@ -184,8 +184,8 @@ def _over_http(
     """Make the adapter of a vendor's or one's own server. Return what is known of the model, too: nothing of one's own."""
     vendor = _row(dialect, model)
     every = {**vendor.options, **options}
-    if vendor.door:
-        return _behind_a_door(dialect, model, vendor, base_url, api_key, price, options=every, **shared)
+    if vendor.cloud_endpoint:
+        return _at_a_cloud(dialect, model, vendor, base_url, api_key, price, options=every, **shared)
     url, key = reach(dialect, vendor, base_url, str(api_key) if api_key else None)
     is_vendors = url == vendor.address and dialect not in LOCAL_SERVERS
     known = _known(dialect, model) if is_vendors else ModelFacts()
@@ -200,7 +200,7 @@ def _row(dialect: str, model: str) -> Vendor:
     return VENDORS[next((row for start, row in families.items() if model.startswith(start)), dialect)]
 
 
-def _behind_a_door(
+def _at_a_cloud(
     dialect: str,
     model: str,
     vendor: Vendor,
@@ -211,11 +211,11 @@ def _behind_a_door(
     options: Mapping[str, Any],
     **shared: Any,  # whatever all adapters take alike
 ) -> tuple[Model, ModelFacts]:
-    """Make the adapter of a model behind a cloud's door, which finds the address and who asks there."""
+    """Make the adapter of a model at a cloud's address, which finds the address and who asks there."""
     from treadle.providers.clouds.fetching import Asked
 
     given = base_url or os.environ.get(vendor.address_variable)
-    reached = _load_any(vendor.door)(
+    reached = _load_any(vendor.cloud_endpoint)(
         Asked(
             name=dialect,
             model=model,
@@ -235,7 +235,7 @@ def _behind_a_door(
         api_key=reached.api_key,
         price=known.price if price is None else price,
         options=reached.options,
-        door=reached.door,
+        cloud_endpoint=reached.cloud_endpoint,
         **shared,
     )
     return made, known
@@ -374,7 +374,7 @@ async def offered_models(
     if name not in VENDORS:
         raise UnknownModel(f"Unknown vendor {shown(vendor, 200)}. Write one of: {', '.join(VENDORS)}.")
     row = VENDORS[name]
-    if row.door:
+    if row.cloud_endpoint:
         raise ConfigurationError(
             f"{name} does not list its models where they are asked: see the cloud's own console or command line."
         )

@@ -34,7 +34,7 @@ __all__ = [
     "Confinement",
     "Identity",
     "configured_names",
-    "home_twins",
+    "home_links",
     "linked_files",
     "names_below",
     "outermost",
@@ -400,7 +400,7 @@ _MAX_SEARCHED = 100_000
 """Searched only where a protected file has several names: it may take a second."""
 
 
-def home_twins() -> dict[Identity, str]:
+def home_links() -> dict[Identity, str]:
     """Return the protected files of the person's home that have several names. Takes less than a millisecond."""
     home = os.path.expanduser("~")  # noqa: PTH111 - Path.home raises where there is none
     return linked_files(one for folder in (".", *HOME_FOLDERS) for one in _protected_in(home, folder))

@@ -25,7 +25,7 @@ from treadle.sandboxes import groups, launcher
 from treadle.sandboxes.closing import ClosedNames, Repositories
 from treadle.sandboxes.confinement import (
     Confinement,
-    home_twins,
+    home_links,
     linked_files,
     names_below,
     outermost,
@@ -900,7 +900,7 @@ def _ways(places: Places) -> list[str]:
 
 def _other_names(places: Places) -> dict[str, bool]:
     """Return the other names (hard links), in the writable folders, of what is protected, and whether it is so in the person's home."""
-    of_the_home = home_twins()
+    of_the_home = home_links()
     found = names_below(places.writable, {**linked_files(places.protected), **of_the_home}, but=places.protected)
     return {name: found[name] in of_the_home.values() for name in sorted(found)}
 

@@ -10,7 +10,7 @@ from treadle.canonical import copied, read_only
 from treadle.events import RulesGranted
 from treadle.messages import Message, Opaque, Part, Thinking
 from treadle.ports import RequestNeed, SessionView
-from treadle.state import CallRecord, Consent, Deed, Denial, SessionState
+from treadle.state import CallRecord, Consent, Denial, SessionState, SideEffect
 from treadle.state.session import sums
 from treadle.tools import JsonObject, Mode
 
@@ -184,5 +184,5 @@ def _own_struct(value: msgspec.Struct) -> msgspec.Struct:
     return value if is_shared else msgspec.structs.replace(value, **own)
 
 
-_FROZEN = frozenset({int, str, tuple, CallRecord, Denial, Deed, Consent})
+_FROZEN = frozenset({int, str, tuple, CallRecord, Denial, SideEffect, Consent})
 """What the long lists of a state hold: they are copied in one go."""

@@ -28,10 +28,10 @@ __all__ = [
     "CallState",
     "ChildState",
     "Consent",
-    "Deed",
-    "Deeds",
     "Denial",
     "Doubt",
+    "SideEffect",
+    "SideEffects",
     "doubt_of",
     "is_equal",
     "resolution_id",
@@ -372,14 +372,14 @@ def only_reads(state: CallState) -> bool:
     return bool(effects) and all(effect is Effect.READ for effect in effects)
 
 
-# --- Deeds: what a session has done to the world, and what people have said of it. Kept for whoever continues; decides
+# --- Side effects: what a session has done to the world, and what people have said of it. Kept for whoever continues; decides
 # nothing.
 
 _LONGEST = 2_000
 """Characters of arguments that are kept: they stand whole in the messages."""
 
 
-class Deed(msgspec.Struct, Documented, frozen=True, kw_only=True):
+class SideEffect(msgspec.Struct, Documented, frozen=True, kw_only=True):
     """A call that has changed the world, or may have."""
 
     tool: str
@@ -407,10 +407,10 @@ class Consent(msgspec.Struct, Documented, frozen=True, kw_only=True):
     """Why; empty without one."""
 
 
-class Deeds(msgspec.Struct, gc=False):
-    """The deeds of a session, and what people have answered. A rewind takes none back: nothing is undone by it."""
+class SideEffects(msgspec.Struct, gc=False):
+    """What a session has done to the world, and what people have answered. A rewind takes nothing back."""
 
-    done: list[Deed] = []
+    done: list[SideEffect] = []
     consents: tuple[Consent, ...] = ()
 
     def add(self, state: CallState) -> None:
@@ -425,7 +425,7 @@ class Deeds(msgspec.Struct, gc=False):
         repeats = started.effect is Effect.IDEMPOTENT
         arguments = state.call.arguments[:_LONGEST]
         status = result.status.value
-        self.done.append(Deed(tool=state.call.name, arguments=arguments, status=status, repeats=repeats))
+        self.done.append(SideEffect(tool=state.call.name, arguments=arguments, status=status, repeats=repeats))
 
     def consent(self, approval: Approval, answer: ApprovalAnswered) -> None:
         """Take in what a person has answered."""

@@ -60,9 +60,9 @@ from treadle.state.calls import (
     CallRecord,
     CallState,
     ChildState,
-    Deeds,
     Denial,
     Doubt,
+    SideEffects,
     approval_of,
     asks_of,
     call_record,
@@ -122,10 +122,41 @@ class SessionState:
 
     # A dict of so many names takes five times the memory, and a process may hold thousands of sessions.
     __slots__ = (
-        "__weakref__", "_decided_early", "_missing", "_transcript", "answered", "approvals", "call_ids", "caller",
-        "compactions", "deeds", "doubts", "doubts_below", "early", "facts", "granted", "has_empty_messages", "head", "id", "marks",
-        "message_ids", "message_seqs", "messages", "metadata", "mode", "moved_to", "open", "parent_id", "parent_seq",
-        "resolutions", "rewinds", "run", "salvaged", "status", "step", "submitted",
+        "__weakref__",
+        "_decided_early",
+        "_missing",
+        "_transcript",
+        "answered",
+        "approvals",
+        "call_ids",
+        "caller",
+        "compactions",
+        "doubts",
+        "doubts_below",
+        "early",
+        "facts",
+        "granted",
+        "has_empty_messages",
+        "head",
+        "id",
+        "marks",
+        "message_ids",
+        "message_seqs",
+        "messages",
+        "metadata",
+        "mode",
+        "moved_to",
+        "open",
+        "parent_id",
+        "parent_seq",
+        "resolutions",
+        "rewinds",
+        "run",
+        "salvaged",
+        "side_effects",
+        "status",
+        "step",
+        "submitted",
     )  # fmt: skip
 
     def __init__(self, session_id: str) -> None:  # noqa: PLR0915 - a list of values, each with its first one
@@ -149,7 +180,7 @@ class SessionState:
         """Calls of unknown outcome of sessions that carried out its calls, by the session that ended."""
         self.resolutions: tuple[ToolResolved, ...] = ()
         """How those calls ended."""
-        self.deeds = Deeds()
+        self.side_effects = SideEffects()
         self.call_ids: dict[str, None] = {}
         """Ids of its calls. A set of five of them takes three times the memory."""
         self.message_ids: dict[str, None] = {}
@@ -477,7 +508,7 @@ class SessionState:
             return
         answered = msgspec.structs.replace(approval, answer=event)
         self.approvals[approval.id] = answered
-        self.deeds.consent(approval, event)
+        self.side_effects.consent(approval, event)
         if (state := self._find(approval.call_id)) is not None:
             state.approval = answered
 
@@ -550,7 +581,7 @@ class SessionState:
         run.call_ended(event.call_id or "", event.at)
         if event.result.artifact is not None:
             self._keep(event.result.artifact, event.result.content)
-        self.deeds.add(state)
+        self.side_effects.add(state)
         if event.result.facts:
             self.facts.change(event.seq, event.result.facts)
         if event.result.code == BUDGET_EXCEEDED:

@@ -254,7 +254,9 @@ class NameWatch(Protocol):
         """
         ...
 
-    def twins(self, path: str, extent: Literal["itself", "children", "tree"] = "itself") -> Collection[str] | None:
+    def linked_names(
+        self, path: str, extent: Literal["itself", "children", "tree"] = "itself"
+    ) -> Collection[str] | None:
         """Return the other names of a file, where it has several (hard links) and one of them is among those of the rules.
 
         None where there are too many files to search.

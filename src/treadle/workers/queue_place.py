@@ -21,10 +21,10 @@ from psycopg.conninfo import make_conninfo
 from treadle.errors import JournalError
 from treadle.journals.postgres.link import (
     Address,
-    bell_channels,
+    create_notification,
     describe,
     describe_unreachable,
-    hang_bell,
+    notification_channels,
     parse_address,
 )
 
@@ -94,7 +94,7 @@ class Place(msgspec.Struct):
         try:
             async with await self._connect() as connection:
                 queue = f"treadle_queue_{await _schema_of(connection)}"
-                for channel in (queue, *await bell_channels(connection)):
+                for channel in (queue, *await notification_channels(connection)):
                     await connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
 
                 async def notes() -> AsyncIterator[bool]:
@@ -127,11 +127,11 @@ class Place(msgspec.Struct):
         except FAULTS as error:
             raise self.failure(error) from error
 
-    async def hang_bell(self) -> None:
+    async def create_notification(self) -> None:
         """Let the journal ring when something is left in it. The journal has its tables."""
         try:
             async with await self._connect() as connection:
-                await hang_bell(connection)
+                await create_notification(connection)
         except FAULTS as error:
             raise self.failure(error) from error
 

@@ -311,7 +311,7 @@ class PgQueuerDispatcher:
     async def _feed(self, keep: Callable[[], Awaitable[bool]]) -> None:
         loop, sent = asyncio.get_running_loop(), dict[str, float]()
         async with open_journal(self._address) as journal:
-            await self._place.hang_bell()
+            await self._place.create_notification()
             finder, prune_at = Finder(journal, self._clock), loop.time() + PRUNE_SECONDS
             while await keep():
                 self._bell.clear()

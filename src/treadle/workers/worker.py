@@ -315,7 +315,7 @@ class Carrier:
         task = session.state.submitted
         assert task is not None
         agent = await self._agent(task.agent)
-        life = agent._life(  # noqa: SLF001 - a worker is a door of the agent, as `run` is
+        life = agent._life(  # noqa: SLF001 - a worker starts runs of the agent, as `run` does
             _opening(session),
             task=task.message,
             deps=self._deps,

@@ -11,8 +11,8 @@ from treadle.canonical import artifact_id
 from treadle.context.compaction import ClearResults, Tiers
 from treadle.context.handoff import Handoff
 from treadle.context.repair import is_sound
-from treadle.engine.model_calls.purse import (
-    Purse,
+from treadle.engine.model_calls.reservations import (
+    Reservations,
     add_costs,
     cost_of,
     count_tokens,
@@ -48,10 +48,10 @@ _CUT_OFF = "[The answer was cut off here: it reached the output limit.]"
 class Asides:
     """Asks the model of one run beside its steps."""
 
-    def __init__(self, scope: RunScope, *, model: Model, purse: Purse) -> None:
+    def __init__(self, scope: RunScope, *, model: Model, reservations: Reservations) -> None:
         self.ledger = scope.ledger
         self.model = model
-        self.purse = purse
+        self.reservations = reservations
         self.interrupt = scope.interrupt
         self.retries = scope.meter.budget.max_retries_per_model_call
 
@@ -95,7 +95,7 @@ class Aside:
                 attempt += 1
                 if (stop := self._asides.interrupt.stop) is not None:
                     raise ModelUnavailable(f"The run ends: {stop.message}")
-                if (reached := await self._asides.purse.take(request, model.price)) is not None:
+                if (reached := await self._asides.reservations.take(request, model.price)) is not None:
                     raise BudgetUsedUp(f"The budget {reached.budget} is used up: {reached.used} of {reached.limit}.")
                 try:
                     end = await self._received(request, attempt)
@@ -181,7 +181,7 @@ class Aside:
         return message.text
 
     def _charge(self, usage: Usage | None, cost: Decimal | None) -> None:
-        self._asides.purse.settle(usage, format_cost(cost))
+        self._asides.reservations.settle(usage, format_cost(cost))
         if usage is not None:
             self.spent = self.spent.plus(usage, format_cost(cost), turns=0, calls=0)
 

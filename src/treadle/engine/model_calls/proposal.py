@@ -9,8 +9,8 @@ import msgspec
 
 from treadle.budgets import Spent
 from treadle.context.compilers import Zones
-from treadle.engine.model_calls.purse import Purse, count_tokens, encodable, format_cost
 from treadle.engine.model_calls.requests import MAX_CONTINUATIONS, Requests, ignored_choice_stop
+from treadle.engine.model_calls.reservations import Reservations, count_tokens, encodable, format_cost
 from treadle.engine.model_calls.response import ResponseCollector
 from treadle.engine.rules.endings import limit_stop, unstarted_calls_stop
 from treadle.engine.rules.failures import model_wait_seconds, retry_after_note
@@ -49,7 +49,7 @@ class Proposer:
         driver: BoundDriver,
         model: Model,
         requests: Requests,
-        purse: Purse,
+        reservations: Reservations,
         early: EarlyCalls,
     ) -> None:
         self._scope = scope
@@ -61,7 +61,7 @@ class Proposer:
         self._requests = requests
         self._zones = Zones()
         self._hooks = scope.hooks
-        self._purse = purse
+        self._reservations = reservations
         self._early = early
         self._interrupt = scope.interrupt
         self._allowed = meter.budget.max_retries_per_model_call
@@ -78,7 +78,7 @@ class Proposer:
         need = RequestNeed(step=self._ledger.state.step + 1, closing=closing)
         request = await self._requests.make(self._model, need)
         while request is not None:
-            if (reached := await self._purse.take(request, self._model.price)) is not None:
+            if (reached := await self._reservations.take(request, self._model.price)) is not None:
                 return limit_stop(reached)
             await self._ledger.record(self._started(request, need))
             show_request(self._ledger, None, request, self._model)
@@ -162,7 +162,7 @@ class Proposer:
         assert end is not None
         collected = response.collected(end)
         finished = response.finished(end, collected.parts, closing=closing)
-        self._purse.settle(finished.usage, finished.cost)
+        self._reservations.settle(finished.usage, finished.cost)
         return Proposal(
             finished=finished,
             refusal=refusals.of_response(end.finish, closing=closing, has_strays=end.has_strays),
@@ -216,7 +216,7 @@ class Proposer:
         """Record the failed attempt and wait. Return why there will be no other, or None to try again."""
         step, attempt = response.step, response.attempt
         usage, cost = response.used(error)
-        self._purse.settle(usage, format_cost(cost))
+        self._reservations.settle(usage, format_cost(cost))
         reached = (
             None
             if usage is None

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from treadle.context.compilers import Accepted, instructions_with_guidance
-from treadle.context.repair import Healer
+from treadle.context.repair import HistoryRepair
 from treadle.engine.model_calls.compacting import Compacting
-from treadle.engine.model_calls.purse import Bounding, estimate
+from treadle.engine.model_calls.reservations import Bounding, estimate
 from treadle.engine.offering import Offering
 from treadle.engine.rules.endings import answer_stop, lacking_stop
 from treadle.engine.scope import RunScope
@@ -194,7 +194,7 @@ class Requests:
         self._output_schema = None if about.output is None else about.output.schema
         self._is_parallel = scope.meter.budget.max_parallel_tool_calls != 1
         self._compiled_view = CompiledView(ledger.state, offering.session)
-        self._healer = Healer()
+        self._healer = HistoryRepair()
         self._bounding = Bounding(ledger, about.step_result_chars)
         self._repairs: tuple[str, ...] = ()
         # What follows from the tools that are offered is made anew only when others are.
@@ -256,7 +256,7 @@ class Requests:
         )
 
     async def _compiled(self, need: RequestNeed) -> tuple[Message, ...] | None:
-        """Return the messages, healed; None where the run was interrupted meanwhile."""
+        """Return the repaired messages; None where the run was interrupted meanwhile."""
         view = self._compiled_view
         view.need = need
         found, compiled = self._about.compiler.compile(view), None
@@ -268,7 +268,7 @@ class Requests:
         else:
             compiled = found
         is_stored = compiled is view.messages and not self._ledger.state.compactions.made
-        messages, repairs = self._healer.heal(compiled, is_stored=is_stored)
+        messages, repairs = self._healer.repair_history(compiled, is_stored=is_stored)
         if repairs and (repairs != self._repairs or need.attempt == 1):
             await self._ledger.record(HistoryRepaired(repairs=repairs))
         self._repairs = repairs

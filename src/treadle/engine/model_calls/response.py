@@ -11,7 +11,7 @@ import msgspec
 from treadle.budgets import Spent
 from treadle.canonical import text_key
 from treadle.concurrency import Pieces
-from treadle.engine.model_calls.purse import (
+from treadle.engine.model_calls.reservations import (
     add_costs,
     cost_of,
     encodable,
@@ -79,11 +79,11 @@ class ResponseCalls:
 
     def ready(self, call: ToolCall) -> ToolCall | None:
         """Return a call that is ready early, under its own id; None for one that was reported already."""
-        twins = self._early.setdefault(self._identity(call), [])
-        if call.id and twins:
+        linked_names = self._early.setdefault(self._identity(call), [])
+        if call.id and linked_names:
             return None
         named = msgspec.structs.replace(call, id=self._names.give(self.early_count, call.id))
-        twins.append(_Reported(raw=call, named=named))
+        linked_names.append(_Reported(raw=call, named=named))
         self.early_count += 1
         return named
 

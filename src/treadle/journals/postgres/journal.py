@@ -27,10 +27,10 @@ from treadle.journals.postgres.link import (
     Connection,
     Link,
     describe,
-    hearing_bell,
+    hearing_notification,
     parse_address,
 )
-from treadle.journals.postgres.live import LiveDesk, hearing
+from treadle.journals.postgres.live import LiveTexts, hearing
 from treadle.journals.postgres.statements import Claim, Sent
 from treadle.journals.store import LEASE_SECONDS, Deferred, Job, StoreJournal, Worker, again, look_seconds, opened
 from treadle.redaction import redacted_logger
@@ -579,7 +579,7 @@ class PostgresBackend(TableBackend[Connection]):
         super().__init__(queries)
         self._address = address
         self._seat = _Seat(address, limits)
-        self._live = LiveDesk(self.ask)
+        self._live = LiveTexts(self.ask)
         self._finalizer = weakref.finalize(self, _Seat.leave, self._seat)
         self._finalizer.atexit = False  # the threads end themselves then
 
@@ -640,7 +640,7 @@ class PostgresBackend(TableBackend[Connection]):
         return hearing(self._address, session_id)
 
     def hear_bell(self, ring: Callable[[], None]) -> AbstractAsyncContextManager[None]:
-        return hearing_bell(self._address, ring)
+        return hearing_notification(self._address, ring)
 
     async def put_blob(self, digest: str, content: bytes) -> None:
         await self._write(partial(statements.put_blob, digest=digest, content=content))

@@ -32,13 +32,13 @@ __all__ = [
     "Kind",
     "Link",
     "ServerSilent",
-    "bell_channels",
     "build",
+    "create_notification",
     "describe",
     "describe_unreachable",
-    "hang_bell",
-    "hearing_bell",
+    "hearing_notification",
     "kind_of",
+    "notification_channels",
     "parse_address",
 ]
 
@@ -533,7 +533,7 @@ _BELL = (
 )
 
 
-async def hang_bell(connection: psycopg.AsyncConnection[Any]) -> None:
+async def create_notification(connection: psycopg.AsyncConnection[Any]) -> None:
     """Let the journal ring from now on. It has its tables. Raises what the driver raises."""
     async with connection.transaction():
         await connection.execute("SELECT pg_advisory_xact_lock(%s)", (_HANGING,))
@@ -545,7 +545,7 @@ async def hang_bell(connection: psycopg.AsyncConnection[Any]) -> None:
                 await connection.execute(statement)
 
 
-async def bell_channels(connection: psycopg.AsyncConnection[Any]) -> list[str]:
+async def notification_channels(connection: psycopg.AsyncConnection[Any]) -> list[str]:
     """Return the channels on which the journal rings: one for each of its tables that do."""
     found = await connection.execute(
         "SELECT oid::bigint FROM pg_class WHERE relnamespace = current_schema()::regnamespace AND relname IN ('inbox', 'due')"
@@ -554,7 +554,7 @@ async def bell_channels(connection: psycopg.AsyncConnection[Any]) -> list[str]:
 
 
 @asynccontextmanager
-async def hearing_bell(address: Address, ring: Callable[[], None]) -> AsyncIterator[None]:
+async def hearing_notification(address: Address, ring: Callable[[], None]) -> AsyncIterator[None]:
     """Call back on this event loop at each ring, and whenever one may have been missed."""
     listening = asyncio.create_task(_listen(address, ring))
     try:
@@ -572,8 +572,8 @@ async def _listen(address: Address, ring: Callable[[], None]) -> None:
                 make_conninfo(**address.parameters), autocommit=True, prepare_threshold=None
             ) as connection:
                 with suppress(psycopg.errors.InsufficientPrivilege):  # another process may have hung it
-                    await hang_bell(connection)
-                for channel in await bell_channels(connection):
+                    await create_notification(connection)
+                for channel in await notification_channels(connection):
                     await connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
                 ring()
                 async for _ in connection.notifies():

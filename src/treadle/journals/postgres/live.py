@@ -20,7 +20,7 @@ from psycopg.conninfo import make_conninfo
 from treadle.journals.postgres.link import Address, Connection
 from treadle.redaction import redacted_logger
 
-__all__ = ["LiveDesk", "hearing"]
+__all__ = ["LiveTexts", "hearing"]
 
 logger = redacted_logger(__name__)
 
@@ -50,7 +50,7 @@ _MISS_NOTHING = "SELECT pg_advisory_unlock_shared(hashtextextended(%s, 1))"
 _Asker: TypeAlias = Callable[[Callable[[Connection], Any]], Awaitable[Any]]  # Any: what the question comes to
 
 
-class LiveDesk:
+class LiveTexts:
     """The telling half.
 
     Args:

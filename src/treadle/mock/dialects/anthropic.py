@@ -727,7 +727,7 @@ def _usage(turn: Turn, body: JsonObject) -> JsonObject:
     }
 
 
-# --- Anthropic Messages behind a cloud's door: Bedrock's InvokeModel and Vertex's rawPredict. Checks what differs
+# --- Anthropic Messages at a cloud: Bedrock's InvokeModel and Vertex's rawPredict. Checks what differs
 # there; the rest is the dialect.
 
 _Cloud: TypeAlias = Literal["bedrock", "vertex"]
@@ -752,7 +752,7 @@ class ClaudeAtACloud:
     """Claude at one cloud, streamed or whole: the path says which.
 
     Args:
-        cloud: Whose door it is.
+        cloud: Which cloud it is.
         is_stream: Whether its answers are streams.
     """
 

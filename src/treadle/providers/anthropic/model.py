@@ -15,7 +15,7 @@ from treadle.ports import ModelEnd, ModelPart, ModelRequest, Pricing, TextCalls
 from treadle.providers.anthropic.request import AnthropicRequests
 from treadle.providers.anthropic.response import AnthropicResponse, InvokedResponse
 from treadle.providers.http.answer import Answer
-from treadle.providers.http.client import Door
+from treadle.providers.http.client import CloudEndpoint
 from treadle.providers.http.endpoint import Timeouts
 from treadle.providers.http.model import DialectModel
 from treadle.providers.http.reading import read_response
@@ -56,7 +56,7 @@ class Anthropic(DialectModel):
         thinking_tags: Reasoning that the server leaves in the text: `both` for what stands between two tags at its beginning, such as
             `<think>` and `</think>`; `closing` where the opening one may be missing; `off` where all of it is the answer.
         text_calls: Calls that the server leaves in the text: `tell` tells the model that they did not arrive; `off` takes them as the answer.
-        door: How the dialect is spoken at a cloud's own address; None for the vendor's.
+        cloud_endpoint: How the dialect is spoken at a cloud's own address; None for the vendor's.
 
     Raises:
         ConfigurationError: One of these cannot be used.
@@ -76,26 +76,28 @@ class Anthropic(DialectModel):
         timeouts: Timeouts = DEFAULT_TIMEOUTS,
         thinking_tags: ThinkingTags = "both",
         text_calls: TextCalls = "tell",
-        door: Door | None = None,
+        cloud_endpoint: CloudEndpoint | None = None,
     ) -> None:
-        door = Door(name="anthropic") if door is None else door
-        name = model_name(door.name, model)
-        if door.is_framed:
+        cloud_endpoint = CloudEndpoint(name="anthropic") if cloud_endpoint is None else cloud_endpoint
+        name = model_name(cloud_endpoint.name, model)
+        if cloud_endpoint.is_framed:
             headers, options = _with_betas(headers or {}, options or {})
         server = Server(
             base_url,
             _path(base_url),
             key=Key(value=api_key, header="x-api-key", variable="ANTHROPIC_API_KEY"),
-            own_headers={} if "anthropic_version" in door.fields else {"anthropic-version": _VERSION},
+            own_headers={} if "anthropic_version" in cloud_endpoint.fields else {"anthropic-version": _VERSION},
             headers=headers,
             timeouts=timeouts,
-            door=door,
+            cloud_endpoint=cloud_endpoint,
         )
         super().__init__(
             name, price, server, options, stream=stream, thinking_tags=thinking_tags, text_calls=text_calls
         )
-        self._reader = InvokedResponse if door.is_framed else AnthropicResponse
-        self._requests = AnthropicRequests(model, origin=name, options=options or {}, stream=stream, fields=door.fields)
+        self._reader = InvokedResponse if cloud_endpoint.is_framed else AnthropicResponse
+        self._requests = AnthropicRequests(
+            model, origin=name, options=options or {}, stream=stream, fields=cloud_endpoint.fields
+        )
 
     @checked
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelPart]:

@@ -10,7 +10,7 @@ from treadle.ports import ModelRequest, Pricing, TextCalls
 from treadle.providers.bedrock.request import BedrockRequests
 from treadle.providers.bedrock.response import ConverseResponse
 from treadle.providers.http.answer import Answer
-from treadle.providers.http.client import Door
+from treadle.providers.http.client import CloudEndpoint
 from treadle.providers.http.endpoint import Timeouts
 from treadle.providers.http.model import DialectModel
 from treadle.providers.http.reading import Response
@@ -34,7 +34,7 @@ class Bedrock(DialectModel):
     Args:
         model: The id of a model or of an inference profile, or an ARN.
         base_url: Where the runtime of Bedrock is.
-        api_key: A bearer key of Bedrock; None where the door has credentials, or nobody asks for any.
+        api_key: A bearer key of Bedrock; None where the cloud endpoint has credentials, or nobody asks for any.
         price: What it costs, or None when nobody knows.
         stream: Whether to ask for a stream. Either form of answer is understood.
         options: See above.
@@ -43,7 +43,7 @@ class Bedrock(DialectModel):
         thinking_tags: Reasoning that the server leaves in the text: `both` for what stands between two tags at its beginning, such as
             `<think>` and `</think>`; `closing` where the opening one may be missing; `off` where all of it is the answer.
         text_calls: Calls that the server leaves in the text: `tell` tells the model that they did not arrive; `off` takes them as the answer.
-        door: Who asks, such as an AWS identity; None for a key.
+        cloud_endpoint: Who asks, such as an AWS identity; None for a key.
 
     Raises:
         ConfigurationError: One of these cannot be used.
@@ -63,10 +63,10 @@ class Bedrock(DialectModel):
         timeouts: Timeouts = DEFAULT_TIMEOUTS,
         thinking_tags: ThinkingTags = "both",
         text_calls: TextCalls = "tell",
-        door: Door | None = None,
+        cloud_endpoint: CloudEndpoint | None = None,
     ) -> None:
-        door = Door(name="bedrock") if door is None else door
-        name = model_name(door.name, model)
+        cloud_endpoint = CloudEndpoint(name="bedrock") if cloud_endpoint is None else cloud_endpoint
+        name = model_name(cloud_endpoint.name, model)
         path = f"model/{quote(model, safe='')}/{'converse-stream' if stream else 'converse'}"
         server = Server(
             base_url,
@@ -74,7 +74,7 @@ class Bedrock(DialectModel):
             key=Key(value=api_key, header="Authorization", prefix="Bearer ", variable="AWS_BEARER_TOKEN_BEDROCK"),
             headers=headers,
             timeouts=timeouts,
-            door=Door(name=door.name, path=path, credentials=door.credentials),
+            cloud_endpoint=CloudEndpoint(name=cloud_endpoint.name, path=path, credentials=cloud_endpoint.credentials),
         )
         super().__init__(
             name, price, server, options, stream=stream, thinking_tags=thinking_tags, text_calls=text_calls

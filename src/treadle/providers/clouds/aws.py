@@ -14,9 +14,9 @@ import msgspec
 
 from treadle.errors import ConfigurationError, MissingCredential, ModelRejected, ModelUnavailable
 from treadle.providers.clouds.fetching import Asked, Reached, Shared, TokenCredentials, given_token, need, text_option
-from treadle.providers.http.client import Credentials, Door, Outgoing, Proof
+from treadle.providers.http.client import AuthHeaders, CloudEndpoint, Credentials, Outgoing
 
-__all__ = ["AwsSignatures", "converse_door", "invoke_door", "region_of"]
+__all__ = ["AwsSignatures", "converse_endpoint", "invoke_endpoint", "region_of"]
 
 _KEY_VARIABLE = "AWS_BEARER_TOKEN_BEDROCK"
 _INVOKE_VERSION = "bedrock-2023-05-31"
@@ -41,22 +41,22 @@ _ADVICE = (
 )
 
 
-def converse_door(asked: Asked) -> Reached:
+def converse_endpoint(asked: Asked) -> Reached:
     """Find the way to a model of Bedrock in the Converse dialect.
 
     Raises:
         ConfigurationError: The region is missing, or an option is wrong.
         MissingCredential: There is no key, and no identity to sign with.
     """
-    return _reached(asked, Door(name=asked.name))
+    return _reached(asked, CloudEndpoint(name=asked.name))
 
 
-def invoke_door(asked: Asked) -> Reached:
+def invoke_endpoint(asked: Asked) -> Reached:
     """Find the way to Claude at Bedrock's InvokeModel, which speaks Anthropic's dialect. Raises as `converse_door` does."""
     way = "invoke-with-response-stream" if asked.stream else "invoke"
     return _reached(
         asked,
-        Door(
+        CloudEndpoint(
             name=asked.name,
             path=f"model/{quote(asked.model, safe='')}/{way}",
             fields={"model": None, "stream": None, "anthropic_version": _INVOKE_VERSION},
@@ -87,7 +87,7 @@ def region_of(asked: Asked) -> str | None:
     return region
 
 
-def _reached(asked: Asked, door: Door) -> Reached:
+def _reached(asked: Asked, cloud_endpoint: CloudEndpoint) -> Reached:
     region = region_of(asked)
     base_url = asked.base_url or next(
         (url for name in _ENDPOINT_VARIABLES if (url := asked.environment.get(name))), None
@@ -106,7 +106,7 @@ def _reached(asked: Asked, door: Door) -> Reached:
     return Reached(
         base_url=base_url or _address(region or ""),
         api_key=key,
-        door=msgspec.structs.replace(door, credentials=credentials),
+        cloud_endpoint=msgspec.structs.replace(cloud_endpoint, credentials=credentials),
         options={name: value for name, value in asked.options.items() if name not in ("region", "profile")},
         is_vendors=base_url is None,
     )
@@ -186,7 +186,7 @@ class AwsSignatures:
         self._found: Any = None  # Any: the library has no types; its credentials, which replace themselves in time
         self._frozen = Shared(self._freeze, what="AWS credentials")
 
-    async def proof(self, request: Outgoing) -> Proof:
+    async def auth_headers(self, request: Outgoing) -> AuthHeaders:
         """Return the headers of a signed request.
 
         Raises:
@@ -201,7 +201,7 @@ class AwsSignatures:
             method="POST", url=request.url, data=request.body, headers={"Content-Type": request.content_type}
         )
         SigV4Auth(frozen, self._service, self._region).add_auth(signed)
-        return Proof(headers=dict(signed.headers.items()), secrets=(frozen.token or "", frozen.secret_key or ""))
+        return AuthHeaders(headers=dict(signed.headers.items()), secrets=(frozen.token or "", frozen.secret_key or ""))
 
     def renew(self) -> bool:
         """Return False: the library replaces its credentials itself."""

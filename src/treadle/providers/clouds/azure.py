@@ -10,9 +10,9 @@ from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
 from treadle.errors import ConfigurationError, ModelRejected, ModelUnavailable
 from treadle.providers.clouds.fetching import Asked, Reached, Token, TokenCredentials, given_token, need, text_option
-from treadle.providers.http.client import Door
+from treadle.providers.http.client import CloudEndpoint
 
-__all__ = ["chat_door", "responses_door"]
+__all__ = ["chat_endpoint", "responses_endpoint"]
 
 _VERSION_VARIABLES = ("AZURE_OPENAI_API_VERSION", "OPENAI_API_VERSION")
 _ADDRESS_VARIABLES = ("AZURE_OPENAI_ENDPOINT",)
@@ -26,7 +26,7 @@ _HINTS = (
 _ADVICE = "Check the Entra login (`az login`), and that it has the role `Cognitive Services OpenAI User` on the resource; or set AZURE_API_KEY."
 
 
-def chat_door(asked: Asked) -> Reached:
+def chat_endpoint(asked: Asked) -> Reached:
     """Find the way to a deployment in Chat Completions.
 
     Raises:
@@ -36,7 +36,7 @@ def chat_door(asked: Asked) -> Reached:
     return _reached(asked, is_deployments=True)
 
 
-def responses_door(asked: Asked) -> Reached:
+def responses_endpoint(asked: Asked) -> Reached:
     """Find the way to a deployment in Responses, which has no place below a deployment: the body names it. Raises as `chat_door`."""
     return _reached(asked, is_deployments=False)
 
@@ -54,7 +54,7 @@ def _reached(asked: Asked, *, is_deployments: bool) -> Reached:
     return Reached(
         base_url=base_url,
         api_key=key,
-        door=Door(
+        cloud_endpoint=CloudEndpoint(
             name=asked.name,
             credentials=None if key or asked.proves_itself else _credentials(asked, base_url),
             key_header="api-key",

@@ -12,7 +12,7 @@ import msgspec
 
 from treadle.concurrency import watch
 from treadle.errors import ConfigurationError, MissingCredential, ModelError, ModelRejected, ModelUnavailable, shown
-from treadle.providers.http.client import Door, Outgoing, Proof
+from treadle.providers.http.client import AuthHeaders, CloudEndpoint, Outgoing
 from treadle.providers.http.endpoint import check_header
 
 __all__ = [
@@ -123,7 +123,7 @@ class TokenCredentials:
         self._token: Token | None = None
         self._shared = Shared(self._kept(fetch), what=what)
 
-    async def proof(self, request: Outgoing) -> Proof:
+    async def auth_headers(self, request: Outgoing) -> AuthHeaders:
         """Return the header that carries the token.
 
         Raises:
@@ -132,7 +132,7 @@ class TokenCredentials:
         token = self._token
         if token is None or self._is_old(token, early=_EARLY_SECONDS):
             token = await self._fresh(token)
-        return Proof(headers={"Authorization": f"Bearer {token.value}"}, secrets=(token.value,))
+        return AuthHeaders(headers={"Authorization": f"Bearer {token.value}"}, secrets=(token.value,))
 
     def renew(self) -> bool:
         """Forget the token. One who has none asks for no other."""
@@ -177,7 +177,7 @@ def given_token(function: Callable[[], str]) -> Callable[[], Token]:
     return fetch
 
 
-# --- Asked: what a person says of a model behind a cloud's door, and what was found of it. Values only.
+# --- Asked: what a person says of a model at a cloud, and what was found of it. Values only.
 
 ApiKey: TypeAlias = str | Callable[[], str]
 """A key, or a function that returns a token."""
@@ -213,7 +213,7 @@ class Reached(msgspec.Struct, frozen=True, kw_only=True):
 
     base_url: str
     api_key: str | None
-    door: Door
+    cloud_endpoint: CloudEndpoint
     options: Mapping[str, Any]
     """Those that are fields of the body, or the dialect's own."""
     is_vendors: bool

@@ -13,9 +13,9 @@ from urllib.parse import quote, urlsplit
 
 from treadle.errors import ConfigurationError, MissingCredential, ModelError, ModelRejected, ModelUnavailable
 from treadle.providers.clouds.fetching import Asked, Reached, Token, TokenCredentials, given_token, need, text_option
-from treadle.providers.http.client import Door
+from treadle.providers.http.client import CloudEndpoint
 
-__all__ = ["claude_door", "gemini_door"]
+__all__ = ["claude_endpoint", "gemini_endpoint"]
 
 _SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 _CLAUDE_VERSION = "vertex-2023-10-16"
@@ -36,7 +36,7 @@ _ADVICE = (
 )
 
 
-def gemini_door(asked: Asked) -> Reached:
+def gemini_endpoint(asked: Asked) -> Reached:
     """Find the way to Gemini on Vertex.
 
     Raises:
@@ -46,7 +46,7 @@ def gemini_door(asked: Asked) -> Reached:
     return _reached(asked, "google", "streamGenerateContent" if asked.stream else "generateContent", {})
 
 
-def claude_door(asked: Asked) -> Reached:
+def claude_endpoint(asked: Asked) -> Reached:
     """Find the way to Claude on Vertex, which speaks Anthropic's dialect. Raises as `gemini_door` does."""
     fields = {"model": None, "stream": asked.stream or None, "anthropic_version": _CLAUDE_VERSION}
     return _reached(asked, "anthropic", "streamRawPredict" if asked.stream else "rawPredict", fields)
@@ -60,7 +60,7 @@ def _reached(asked: Asked, publisher: str, method: str, fields: Mapping[str, Any
     else:
         model = quote(asked.model.removeprefix(f"publishers/{publisher}/models/"), safe="@")
         path = f"{_place(asked, needs_one=key is None)}publishers/{publisher}/models/{model}"
-    door = Door(
+    cloud_endpoint = CloudEndpoint(
         name=asked.name,
         path=f"{path}:{method}",
         fields=fields,
@@ -71,7 +71,7 @@ def _reached(asked: Asked, publisher: str, method: str, fields: Mapping[str, Any
     return Reached(
         base_url=_with_version(asked.base_url) if asked.base_url else _address(location),
         api_key=key,
-        door=door,
+        cloud_endpoint=cloud_endpoint,
         options={name: value for name, value in asked.options.items() if name not in ("project", "location")},
         is_vendors=asked.base_url is None,
     )

@@ -9,7 +9,7 @@ from treadle.ports import ModelRequest, Pricing, TextCalls
 from treadle.providers.gemini.request import GeminiRequests
 from treadle.providers.gemini.response import GeminiResponse
 from treadle.providers.http.answer import Answer
-from treadle.providers.http.client import Door
+from treadle.providers.http.client import CloudEndpoint
 from treadle.providers.http.endpoint import Timeouts, with_version
 from treadle.providers.http.model import DialectModel
 from treadle.providers.http.reading import Response
@@ -41,7 +41,7 @@ class Gemini(DialectModel):
         thinking_tags: Reasoning that the server leaves in the text: `both` for what stands between two tags at its beginning, such as
             `<think>` and `</think>`; `closing` where the opening one may be missing; `off` where all of it is the answer.
         text_calls: Calls that the server leaves in the text: `tell` tells the model that they did not arrive; `off` takes them as the answer.
-        door: How the dialect is spoken at a cloud's own address; None for the vendor's.
+        cloud_endpoint: How the dialect is spoken at a cloud's own address; None for the vendor's.
 
     Raises:
         ConfigurationError: One of these cannot be used.
@@ -61,17 +61,17 @@ class Gemini(DialectModel):
         timeouts: Timeouts = DEFAULT_TIMEOUTS,
         thinking_tags: ThinkingTags = "both",
         text_calls: TextCalls = "tell",
-        door: Door | None = None,
+        cloud_endpoint: CloudEndpoint | None = None,
     ) -> None:
-        door = Door(name="gemini") if door is None else door
-        name = model_name(door.name, model)
+        cloud_endpoint = CloudEndpoint(name="gemini") if cloud_endpoint is None else cloud_endpoint
+        name = model_name(cloud_endpoint.name, model)
         server = Server(
-            with_version(base_url, _VERSION) if door.path is None else base_url,
+            with_version(base_url, _VERSION) if cloud_endpoint.path is None else base_url,
             _path(model, stream=stream),
             key=Key(value=api_key, header="x-goog-api-key", variable="GEMINI_API_KEY"),
             headers=headers,
             timeouts=timeouts,
-            door=door,
+            cloud_endpoint=cloud_endpoint,
             version=_VERSION,
         )
         super().__init__(

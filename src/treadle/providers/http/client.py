@@ -30,12 +30,12 @@ from treadle.providers.http.endpoint import Endpoint, Timeouts
 __all__ = [
     "MAX_RESPONSE_BYTES",
     "Answer",
+    "AuthHeaders",
+    "CloudEndpoint",
     "Credentials",
-    "Door",
     "Endpoint",
     "HttpClient",
     "Outgoing",
-    "Proof",
     "Timeouts",
     "proxy_for",
     "shared_client",
@@ -347,7 +347,7 @@ class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
     body: bytes
 
 
-class Proof(msgspec.Struct, frozen=True, kw_only=True):
+class AuthHeaders(msgspec.Struct, frozen=True, kw_only=True):
     """What proves who asks, for one request."""
 
     headers: Mapping[str, str]
@@ -363,7 +363,7 @@ class Credentials(Protocol):
         """What to check where the vendor refuses them."""
         ...
 
-    async def proof(self, request: Outgoing) -> Proof:
+    async def auth_headers(self, request: Outgoing) -> AuthHeaders:
         """Return the headers that this request needs.
 
         Raises:
@@ -376,7 +376,7 @@ class Credentials(Protocol):
         ...
 
 
-class Door(msgspec.Struct, frozen=True, kw_only=True):
+class CloudEndpoint(msgspec.Struct, frozen=True, kw_only=True):
     """How a dialect is spoken at a cloud's own address."""
 
     name: str

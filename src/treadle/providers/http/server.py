@@ -7,7 +7,7 @@ import msgspec
 
 from treadle.errors import ConfigurationError, check_kind
 from treadle.providers.http.answer import Answer
-from treadle.providers.http.client import Credentials, Door, Outgoing, shared_client
+from treadle.providers.http.client import CloudEndpoint, Credentials, Outgoing, shared_client
 from treadle.providers.http.endpoint import Endpoint, Timeouts, secrets_of
 from treadle.providers.http.failures import read_failure
 
@@ -38,7 +38,7 @@ class Server:
         own_headers: Headers of the dialect.
         headers: Headers of the person, which replace those of the dialect and the key's.
         timeouts: Of every request.
-        door: What a cloud's own address has otherwise; None for the dialect's own.
+        cloud_endpoint: What a cloud's own address has otherwise; None for the dialect's own.
         version: What the dialect's own addresses end in, for advice.
 
     Raises:
@@ -54,27 +54,27 @@ class Server:
         own_headers: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None,
         timeouts: Timeouts,
-        door: Door | None = None,
+        cloud_endpoint: CloudEndpoint | None = None,
         version: str = "/v1",
     ) -> None:
         check_kind("base_url", base_url, str, "an address, such as https://api.example.org/v1")
-        check_kind("door", door, (Door, type(None)), "a Door or None")
-        door = Door(name="") if door is None else door
-        key = _key_at(door, key)
+        check_kind("cloud_endpoint", cloud_endpoint, (CloudEndpoint, type(None)), "a CloudEndpoint or None")
+        cloud_endpoint = CloudEndpoint(name="") if cloud_endpoint is None else cloud_endpoint
+        key = _key_at(cloud_endpoint, key)
         value = key.value.strip() if key.value else ""
         made = {"Content-Type": "application/json", **(own_headers or {})}
         if value:
             made[key.header] = key.prefix + value
         self.endpoint = Endpoint(
             base_url,
-            path if door.path is None else door.path,
+            path if cloud_endpoint.path is None else cloud_endpoint.path,
             headers={**made, **(headers or {})},
             timeouts=timeouts,
             secrets=secrets_of(value, headers),
-            is_encoded=door.path is not None,
-            version=version if door.path is None else "",
+            is_encoded=cloud_endpoint.path is not None,
+            version=version if cloud_endpoint.path is None else "",
         )
-        self._credentials = door.credentials
+        self._credentials = cloud_endpoint.credentials
         self._own_headers = frozenset(name.lower() for name in headers or {})
         self._key_advice = _advice(key.variable, has_key=bool(value))
 
@@ -85,23 +85,25 @@ class Server:
             ModelError: There was no answer, or the server said no; the class says whether another attempt may help.
         """
         credentials = self._credentials
-        proof = None if credentials is None else await self._proof(credentials, body)
-        answer = await shared_client.send(self.endpoint, body, headers=proof)
+        auth_headers = None if credentials is None else await self._auth_headers(credentials, body)
+        answer = await shared_client.send(self.endpoint, body, headers=auth_headers)
         if answer.status == 401 and credentials is not None and credentials.renew():
             answer.close()
-            answer = await shared_client.send(self.endpoint, body, headers=await self._proof(credentials, body))
+            answer = await shared_client.send(self.endpoint, body, headers=await self._auth_headers(credentials, body))
         if 200 <= answer.status < 300:
             return answer
         with closing(answer):
             raise await read_failure(answer, key_advice=self._key_advice if credentials is None else credentials.advice)
 
-    async def _proof(self, credentials: Credentials, body: bytes) -> Mapping[str, str]:
+    async def _auth_headers(self, credentials: Credentials, body: bytes) -> Mapping[str, str]:
         """Return the headers that prove who asks; none of those that the person set."""
         endpoint = self.endpoint
         content_type = endpoint.headers.get("Content-Type", "")
-        proof = await credentials.proof(Outgoing(url=str(endpoint.url), content_type=content_type, body=body))
-        endpoint.hide(proof.secrets)
-        return {name: value for name, value in proof.headers.items() if name.lower() not in self._own_headers}
+        auth_headers = await credentials.auth_headers(
+            Outgoing(url=str(endpoint.url), content_type=content_type, body=body)
+        )
+        endpoint.hide(auth_headers.secrets)
+        return {name: value for name, value in auth_headers.headers.items() if name.lower() not in self._own_headers}
 
 
 def model_name(dialect: str, model: str) -> str:
@@ -118,12 +120,16 @@ def model_name(dialect: str, model: str) -> str:
     return f"{dialect}:{model}"
 
 
-def _key_at(door: Door, key: Key) -> Key:
+def _key_at(cloud_endpoint: CloudEndpoint, key: Key) -> Key:
     """Return the key as a cloud wants it."""
-    if door.key_header is not None:
-        prefix = "Bearer " if door.key_header.lower() == "authorization" else ""
-        key = msgspec.structs.replace(key, header=door.key_header, prefix=prefix)
-    return key if door.key_variable is None else msgspec.structs.replace(key, variable=door.key_variable)
+    if cloud_endpoint.key_header is not None:
+        prefix = "Bearer " if cloud_endpoint.key_header.lower() == "authorization" else ""
+        key = msgspec.structs.replace(key, header=cloud_endpoint.key_header, prefix=prefix)
+    return (
+        key
+        if cloud_endpoint.key_variable is None
+        else msgspec.structs.replace(key, variable=cloud_endpoint.key_variable)
+    )
 
 
 def _advice(variable: str, *, has_key: bool) -> str:

@@ -9,7 +9,7 @@ from treadle.errors import ModelRejected
 from treadle.fields import checked
 from treadle.ports import ModelRequest, Pricing, TextCalls
 from treadle.providers.http.answer import Answer
-from treadle.providers.http.client import Door
+from treadle.providers.http.client import CloudEndpoint
 from treadle.providers.http.endpoint import Timeouts
 from treadle.providers.http.model import DialectModel
 from treadle.providers.http.reading import Response
@@ -63,7 +63,7 @@ class OpenAIChat(DialectModel):
         key_header: What carries the key: `Authorization`, as a bearer, or another header, as it is.
         key_variable: Where people set the key, for advice.
         dialect: The word before the colon of its name: what the server is called.
-        door: How the dialect is spoken at a cloud's own address, whose words then hold; None for any other server.
+        cloud_endpoint: How the dialect is spoken at a cloud's own address, whose words then hold; None for any other server.
 
     Raises:
         ConfigurationError: One of these cannot be used.
@@ -91,9 +91,9 @@ class OpenAIChat(DialectModel):
         key_header: str = "Authorization",
         key_variable: str = "OPENAI_API_KEY",
         dialect: str = "openai-chat",
-        door: Door | None = None,
+        cloud_endpoint: CloudEndpoint | None = None,
     ) -> None:
-        name = model_name(dialect if door is None else door.name, model)
+        name = model_name(dialect if cloud_endpoint is None else cloud_endpoint.name, model)
         prefix = "Bearer " if key_header.lower() == "authorization" else ""
         server = Server(
             base_url,
@@ -101,7 +101,7 @@ class OpenAIChat(DialectModel):
             key=Key(value=api_key, header=key_header, prefix=prefix, variable=key_variable),
             headers=headers,
             timeouts=timeouts,
-            door=door,
+            cloud_endpoint=cloud_endpoint,
         )
         super().__init__(
             name, price, server, options, stream=stream, thinking_tags=thinking_tags, text_calls=text_calls

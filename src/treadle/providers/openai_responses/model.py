@@ -9,7 +9,7 @@ from treadle.errors import ModelError, ModelRejected
 from treadle.fields import checked
 from treadle.ports import ModelRequest, Pricing, TextCalls
 from treadle.providers.http.answer import Answer
-from treadle.providers.http.client import Door
+from treadle.providers.http.client import CloudEndpoint
 from treadle.providers.http.endpoint import Timeouts
 from treadle.providers.http.model import DialectModel
 from treadle.providers.http.reading import Response
@@ -48,7 +48,7 @@ class OpenAIResponses(DialectModel):
         thinking_tags: Reasoning that the server leaves in the text: `both` for what stands between two tags at its beginning, such as
             `<think>` and `</think>`; `closing` where the opening one may be missing; `off` where all of it is the answer.
         text_calls: Calls that the server leaves in the text: `tell` tells the model that they did not arrive; `off` takes them as the answer.
-        door: How the dialect is spoken at a cloud's own address; None for the vendor's.
+        cloud_endpoint: How the dialect is spoken at a cloud's own address; None for the vendor's.
 
     Raises:
         ConfigurationError: One of these cannot be used.
@@ -68,17 +68,17 @@ class OpenAIResponses(DialectModel):
         timeouts: Timeouts = DEFAULT_TIMEOUTS,
         thinking_tags: ThinkingTags = "both",
         text_calls: TextCalls = "tell",
-        door: Door | None = None,
+        cloud_endpoint: CloudEndpoint | None = None,
     ) -> None:
-        door = Door(name="openai") if door is None else door
-        name = model_name(door.name, model)
+        cloud_endpoint = CloudEndpoint(name="openai") if cloud_endpoint is None else cloud_endpoint
+        name = model_name(cloud_endpoint.name, model)
         server = Server(
             base_url,
             "responses",
             key=Key(value=api_key, header="Authorization", prefix="Bearer ", variable="OPENAI_API_KEY"),
             headers=headers,
             timeouts=timeouts,
-            door=door,
+            cloud_endpoint=cloud_endpoint,
         )
         super().__init__(
             name, price, server, options, stream=stream, thinking_tags=thinking_tags, text_calls=text_calls

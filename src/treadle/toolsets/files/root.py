@@ -28,7 +28,7 @@ from treadle.canonical import find_unencodable
 from treadle.errors import ConfigurationError, Rejected
 from treadle.errors import shown as shown_value
 from treadle.sandboxes.closing import repository_of
-from treadle.sandboxes.confinement import configured_names, home_twins, names_below
+from treadle.sandboxes.confinement import configured_names, home_links, names_below
 from treadle.sandboxes.own import obeyed_files
 from treadle.tools import JsonObject, Subject, Tool, ToolContext
 
@@ -207,7 +207,7 @@ class Watched:
         """Return the names that lead through a link, or of which nobody can say."""
         return self._current({} if moment is None else moment).linked
 
-    def twins(self, path: str, extent: str = "itself") -> Collection[str] | None:
+    def linked_names(self, path: str, extent: str = "itself") -> Collection[str] | None:
         """Return the other names of a file, or of what a folder holds; None where there are too many files to search."""
         linked = self._linked_names(path, extent)
         mounted = [form for one in mounted_names(path, extent) for form in self._root.both_names(one)]
@@ -310,7 +310,7 @@ def home_names(path: str, extent: str, root: str) -> Collection[str] | None:
     if not _is_linked(status) and not (is_folder and extent == "tree"):  # a listing shows names alone
         return ()
     try:
-        foreign = {one: name for one, name in home_twins().items() if not os.path.realpath(name).startswith(f"{root}/")}
+        foreign = {one: name for one, name in home_links().items() if not os.path.realpath(name).startswith(f"{root}/")}
         if is_folder:
             return sorted(set(names_below([path], foreign).values()))
     except OSError:

@@ -1,4 +1,4 @@
-"""Purse: what a model call may use. It reserves its estimate before it begins, and gives back what it did not use.
+"""Reservations: what a model call may use. It reserves its estimate before it begins, and gives back what it did not use.
 
 Runs that draw from one budget side by side begin as many calls as fit into what is left; the others wait for what those
 return. A run that draws from nobody's waits for nobody. Kept in memory only: what was used is folded from events.
@@ -28,7 +28,7 @@ from treadle.validation.plain import repaired as encodable
 
 __all__ = [
     "Bounding",
-    "Purse",
+    "Reservations",
     "add_costs",
     "cost_of",
     "count_tokens",
@@ -140,13 +140,13 @@ def _length(parts: Iterable[Part]) -> int:
     return sum(map(sent_chars, parts))
 
 
-# --- Purse: what a model call may use. It reserves its estimate before it begins, and gives back what it did not use.
+# --- Reservations: what a model call may use. It reserves its estimate before it begins, and gives back what it did not use.
 
 _USUAL_ANSWER = Text("x" * 1000)
 """What an answer is taken for before one has come: 250 tokens."""
 
 
-class Purse:
+class Reservations:
     """The budget of one run, as its model calls draw from it.
 
     Args:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from simulator.life import Life
     from simulator.process import Process
 
-__all__ = ["Purse"]
+__all__ = ["Reservations"]
 
 
 class _Account(msgspec.Struct, kw_only=True):
@@ -57,7 +57,7 @@ class _Account(msgspec.Struct, kw_only=True):
             self.output_tokens += usage.output_tokens or 0
 
 
-class Purse:
+class Reservations:
     """Keeps the accounts of one life, by run."""
 
     def __init__(self, life: "Life") -> None:
