@@ -258,7 +258,10 @@ class Offering:
         if not _are_same([tool for tool, _ in listed.values()], [tool for tool, _ in self._listed.values()]):
             self.contracts.forget_but(tool for tool, _ in listed.values())
         self._listed = listed
-        if events := [event for source in self._sources for event in source.changes(self._owners)]:
+        events = [event for source in self._sources for event in source.changes(self._owners)]
+        if events and self._ledger.is_deferring:  # a resume for which nothing has arrived adds nothing
+            self._ledger.defer(*events)
+        elif events:
             await self._ledger.record(*events)
 
     async def _wait_for(self, source: "_Source") -> None:
