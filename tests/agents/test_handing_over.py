@@ -2,7 +2,7 @@
 
 import asyncio
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,8 @@ from treadle import (
     Suspended,
     Tool,
     ToolContext,
+    ToolList,
+    Toolset,
     allow,
     open_journal,
     open_session,
@@ -46,10 +48,10 @@ def above(agent: Agent, levels: int, name: str = "clerk") -> Agent:
     return agent
 
 
-def asking(levels: int = 0) -> Agent:
+def asking(levels: int = 0, tools: Sequence[Tool | Toolset] = (wire,)) -> Agent:
     twice = [call("wire", id="a", amount=7), call("wire", id="b", amount=7)]  # a repetition is noticed once
     model = ScriptedModel([twice, text("done")], follows_history=True)
-    return above(Agent(model, tools=[wire], name="clerk"), levels)
+    return above(Agent(model, tools=tools, name="clerk"), levels)
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -63,9 +65,10 @@ async def recorded(journal: Journal) -> dict[str, list[str]]:
     return {one.id: [event.type for event in await journal.read(one.id)] for one in await journal.sessions()}
 
 
+@pytest.mark.parametrize("tools", [wire, ToolList([wire], name="bank")], ids=["tool", "toolset"])
 @pytest.mark.parametrize("levels", [0, 1, 2])
-async def test_resuming_a_run_for_which_nothing_has_arrived_records_nothing(levels: int) -> None:
-    journal, agent = MemoryJournal(), asking(levels)
+async def test_resuming_a_run_for_which_nothing_has_arrived_records_nothing(levels: int, tools: Tool | Toolset) -> None:
+    journal, agent = MemoryJournal(), asking(levels, [tools])
     async with open_session(journal, id="s") as session:
         paused = await agent.run("Wire 7", session=session)
     before = await recorded(journal)
