@@ -55,7 +55,7 @@ def _outcome(options: Options) -> "Done | type[NotDone | Unknown]":
 
 
 async def _find(journal: Journal, options: Options) -> tuple[str, str]:
-    """Return the session and call of a doubt: by its key, its call, or the beginning of one; the newest for `--last`."""
+    """Return the session and call of a doubt: by its key or the beginning of it, or by its call; the newest for `--last`."""
     given = named(options)
     doubts: Sequence[Doubt] = await list_doubts(journal)
     if options.session is not None:
@@ -68,7 +68,8 @@ async def _find(journal: Journal, options: Options) -> tuple[str, str]:
         newest = max(doubts, key=lambda one: one.since)
         return newest.session_id, newest.call_id
     fits = [one for one in doubts if given in (one.call_id, one.key)]
-    fits = fits or [one for one in doubts if given and (one.key.startswith(given) or one.call_id.startswith(given))]
+    # Only a key may be shortened: `call_1` begins `call_10` too, and may be a call that has been resolved.
+    fits = fits or [one for one in doubts if given and one.key.startswith(given)]
     if len(fits) > 1:
         several = ", ".join(f"{one.key} of session {one.session_id}" for one in fits[:5])
         raise UsageError(f"{given!r:.80} fits several calls in doubt: {several}. Give the key, or --session ID.")
