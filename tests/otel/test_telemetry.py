@@ -319,14 +319,14 @@ def follows_the_conventions(span: ReadableSpan) -> None:
 
 
 @pytest.mark.row("E10")
-@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("named", DOORS)
 @pytest.mark.parametrize("stream", [True, False])
-async def test_each_dialects_spans_follow_the_published_conventions(cloud_endpoint: str, stream: bool):
-    provider_name, options = DOORS[cloud_endpoint]
+async def test_each_dialects_spans_follow_the_published_conventions(named: str, stream: bool):
+    provider_name, options = DOORS[named]
     seen = Seen(content=True)
     with MockProvider([call("look", place="A"), text("Done.")]).in_thread() as provider:
         address = provider.base_url
-        model = resolve_model(cloud_endpoint, base_url=provider.base_url, api_key="k", options=options, stream=stream)
+        model = resolve_model(named, base_url=provider.base_url, api_key="k", options=options, stream=stream)
         agent = Agent(model, instructions="Be brief.", tools=[look], subscribers=[seen.telemetry])
         result = await agent.run("Look at A.")
 
@@ -361,16 +361,14 @@ async def test_each_dialects_spans_follow_the_published_conventions(cloud_endpoi
             {"role": "assistant", "parts": [{"type": "text", "content": "Done."}], "finish_reason": "stop"}
         ],
     }
-    assert {name: first.get(f"gen_ai.request.{name}") for name in PARAMETERS[cloud_endpoint]} == PARAMETERS[
-        cloud_endpoint
-    ]
+    assert {name: first.get(f"gen_ai.request.{name}") for name in PARAMETERS[named]} == PARAMETERS[named]
     assert first.get("gen_ai.request.stream") is (True if stream else None)
     assert (first["gen_ai.provider.name"], first["server.address"]) == (provider_name, "127.0.0.1")
     assert f":{first['server.port']}" in address
     assert first["gen_ai.response.id"]
     assert first["gen_ai.response.id"] != second["gen_ai.response.id"]
     # Cohere's answers name no model, and the mock of Gemini's names itself.
-    assert first.get("gen_ai.response.model") == {"cohere:m-1": None, "gemini:m-1": "mock"}.get(cloud_endpoint, "m-1")
+    assert first.get("gen_ai.response.model") == {"cohere:m-1": None, "gemini:m-1": "mock"}.get(named, "m-1")
     (run,) = runs(seen)
     assert run.attributes["gen_ai.response.finish_reasons"] == ("stop",)
     assert json.loads(run.attributes["gen_ai.system_instructions"]) == contents["gen_ai.system_instructions"]

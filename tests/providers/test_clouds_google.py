@@ -199,7 +199,7 @@ SOMEBODY = {"GOOGLE_APPLICATION_CREDENTIALS": "/nonexistent/account.json"}
 )  # fmt: skip
 def test_the_address_follows_from_project_and_location(model: str, environment: dict[str, str], address: str) -> None:
     found = reached(model, environment={**SOMEBODY, "GOOGLE_CLOUD_PROJECT": "p", **environment})
-    assert f"{found.base_url}/{found.door.path}" == address
+    assert f"{found.base_url}/{found.cloud_endpoint.path}" == address
 
 
 @pytest.mark.row("P-DOORS")

@@ -20,7 +20,7 @@ _DATED = re.compile(r"(?:-v\d+)?(?:[-@](?:\d{8}|\d{4}-\d{2}-\d{2}|latest))?(?:-v
 """What may stand behind an id: a date, as the vendors write it, and a version, as Bedrock does."""
 
 
-class _Vendor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class _Reseller(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     names: frozenset[str]
     vendor: str
     before: str = ""
@@ -46,7 +46,7 @@ class _Model(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class _Data(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    cloud_endpoint: tuple[_Vendor, ...]
+    reseller: tuple[_Reseller, ...]
     model: tuple[_Model, ...]
 
 
@@ -73,10 +73,10 @@ def known_models() -> Mapping[str, ModelFacts]:
 def _meant(name: str, model: str) -> list[tuple[str, str, bool]]:
     """Return whose models a name and an id may mean, the ids as those vendors write them, and whether prices hold."""
     found = [(name, model, True)]
-    for cloud_endpoint in _data().cloud_endpoint:
-        start = re.match(cloud_endpoint.before, model) if name in cloud_endpoint.names else None
+    for reseller in _data().reseller:
+        start = re.match(reseller.before, model) if name in reseller.names else None
         if start is not None:
-            found.append((cloud_endpoint.vendor, model[start.end() :], cloud_endpoint.has_prices))
+            found.append((reseller.vendor, model[start.end() :], reseller.has_prices))
     return found
 
 

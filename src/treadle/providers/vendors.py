@@ -156,26 +156,29 @@ VENDORS: Mapping[str, Vendor] = {
         other_key_variable="CO_API_KEY",
     ),
     **_cloud(
-        "azure", _CHAT, cloud_endpoint="azure:chat_door", key_variables=_AZURE_KEYS, options={"strict_tools": True}
+        "azure", _CHAT, cloud_endpoint="azure:chat_endpoint", key_variables=_AZURE_KEYS, options={"strict_tools": True}
     ),
     **_cloud(
         "azure-responses",
         "treadle.providers.openai_responses:OpenAIResponses",
-        cloud_endpoint="azure:responses_door",
+        cloud_endpoint="azure:responses_endpoint",
         key_variables=_AZURE_KEYS,
     ),
     **_cloud(
-        "bedrock", "treadle.providers.bedrock:Bedrock", cloud_endpoint="aws:converse_door", key_variables=_BEDROCK_KEYS
+        "bedrock",
+        "treadle.providers.bedrock:Bedrock",
+        cloud_endpoint="aws:converse_endpoint",
+        key_variables=_BEDROCK_KEYS,
     ),
-    **_cloud("bedrock-claude", _ANTHROPIC, cloud_endpoint="aws:invoke_door", key_variables=_BEDROCK_KEYS),
+    **_cloud("bedrock-claude", _ANTHROPIC, cloud_endpoint="aws:invoke_endpoint", key_variables=_BEDROCK_KEYS),
     **_cloud(
         "vertex",
         "treadle.providers.gemini:Gemini",
-        cloud_endpoint="google:gemini_door",
+        cloud_endpoint="google:gemini_endpoint",
         key_variables=_VERTEX_KEYS,
         families={"claude": "vertex-claude"},
     ),
-    **_cloud("vertex-claude", _ANTHROPIC, cloud_endpoint="google:claude_door", key_variables=_VERTEX_KEYS),
+    **_cloud("vertex-claude", _ANTHROPIC, cloud_endpoint="google:claude_endpoint", key_variables=_VERTEX_KEYS),
     # DeepSeek thinks by default, and refuses a history whose calls have lost the reasoning that led to them
     # (api-docs.deepseek.com/guides/thinking_mode).
     **_compatible("deepseek", "https://api.deepseek.com/v1", quirks={"thinking_field": "reasoning_content"}),

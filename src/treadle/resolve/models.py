@@ -112,8 +112,8 @@ def resolve_model(
         ConfigurationError: A capability is invalid, or the address, an option, a header or a time limit cannot be used.
     """
     dialect, model = check_model_name(name)
-    has_door = dialect in VENDORS and bool(VENDORS[dialect].cloud_endpoint)
-    key_text = None if has_door and callable(api_key) else api_key
+    is_at_cloud = dialect in VENDORS and bool(VENDORS[dialect].cloud_endpoint)
+    key_text = None if is_at_cloud and callable(api_key) else api_key
     _check_kinds(texts={"base_url": base_url, "api_key": key_text}, mappings={"options": options, "headers": headers})
     special = _capabilities(capabilities)
     if facts is not None and not isinstance(facts, ModelFacts):

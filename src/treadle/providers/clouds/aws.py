@@ -52,7 +52,7 @@ def converse_endpoint(asked: Asked) -> Reached:
 
 
 def invoke_endpoint(asked: Asked) -> Reached:
-    """Find the way to Claude at Bedrock's InvokeModel, which speaks Anthropic's dialect. Raises as `converse_door` does."""
+    """Find the way to Claude at Bedrock's InvokeModel, which speaks Anthropic's dialect. Raises as `converse_endpoint` does."""
     way = "invoke-with-response-stream" if asked.stream else "invoke"
     return _reached(
         asked,

@@ -37,7 +37,7 @@ def chat_endpoint(asked: Asked) -> Reached:
 
 
 def responses_endpoint(asked: Asked) -> Reached:
-    """Find the way to a deployment in Responses, which has no place below a deployment: the body names it. Raises as `chat_door`."""
+    """Find the way to a deployment in Responses, which has no place below a deployment: the body names it. Raises as `chat_endpoint`."""
     return _reached(asked, is_deployments=False)
 
 

@@ -47,7 +47,7 @@ def gemini_endpoint(asked: Asked) -> Reached:
 
 
 def claude_endpoint(asked: Asked) -> Reached:
-    """Find the way to Claude on Vertex, which speaks Anthropic's dialect. Raises as `gemini_door` does."""
+    """Find the way to Claude on Vertex, which speaks Anthropic's dialect. Raises as `gemini_endpoint` does."""
     fields = {"model": None, "stream": asked.stream or None, "anthropic_version": _CLAUDE_VERSION}
     return _reached(asked, "anthropic", "streamRawPredict" if asked.stream else "rawPredict", fields)
 
