@@ -167,9 +167,9 @@ def activating(session_id: str, tail: str) -> str:
 async def _waiting(root: Session, tail: str) -> list[str]:
     """Return the sentences that say what a person must answer before the run continues."""
     approvals = [f"A call waits for approval: treadle approve {one.id}{tail}." for one in await root.approvals()]
-    answers = (
-        [f'A question waits: treadle answer {shlex.quote(root.id)} "ANSWER"{tail}.'] if root.state.questions else []
-    )
+    given = {body.get("call_id") for body in map(msgspec.to_builtins, await root.journal.inbox(root.id))}
+    asked = [one for one in root.state.questions if one.call.id not in given]
+    answers = [f'A question waits: treadle answer {shlex.quote(root.id)} "ANSWER"{tail}.'] if asked else []
     return [*approvals[:3], *answers]
 
 

@@ -6,7 +6,7 @@ import msgspec
 
 from treadle.budgets import Spent
 from treadle.events.base import Event
-from treadle.fields import Documented
+from treadle.fields import Documented, checked
 from treadle.messages import ToolCall
 from treadle.tools import ApprovalType, Effect, JsonObject, Preview, ToolResult
 
@@ -334,6 +334,7 @@ class ToolAttemptFailed(Event, frozen=True, kw_only=True, tag="tool.attempt_fail
     traceback: str | None = None
     """For operators; never shown to the model."""
 
+    @checked
     def revealed(self, text: str) -> str:
         """Return what the model was told of the failure, for a person: with the message that it was not told."""
         return text.replace(f"{self.message.partition(':')[0]}{UNTOLD}", self.message)

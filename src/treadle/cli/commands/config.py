@@ -6,9 +6,10 @@ import msgspec
 
 from treadle import Limit
 from treadle.cli.guidance import Guidance, guidance_of
-from treadle.cli.input.options import LIMIT_WORDS, Options
+from treadle.cli.input.options import Options
 from treadle.cli.input.places import shown_address, shown_journal
 from treadle.cli.input.settings import Settings, config_schema, settings_of
+from treadle.cli.input.worker_limits import LIMIT_WORDS
 from treadle.cli.output.terminal import Terminal, json_line
 
 __all__ = ["command"]

@@ -10,9 +10,10 @@ from typing import Any
 
 from treadle import Agent, AgentMaker, Limit, PgQueuerDispatcher, Worker
 from treadle.cli.exits import UsageError
-from treadle.cli.input.options import COUNTS, LIMIT_WORDS, Options
+from treadle.cli.input.options import Options
 from treadle.cli.input.places import shown_journal
 from treadle.cli.input.settings import Settings, settings_of
+from treadle.cli.input.worker_limits import COUNTS, LIMIT_WORDS
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.worker_logs import log_to
 from treadle.cli.running import make_agent

@@ -12,9 +12,10 @@ import msgspec
 
 from treadle import Budget, ConfigurationError, Guards, Limit, ModelFacts, Price, Redactor, allow
 from treadle.cli.exits import UsageError
-from treadle.cli.input.options import Mode, OnApproval, OnLimit, Sandbox, worker_limits
+from treadle.cli.input.options import Mode, OnApproval, OnLimit, Sandbox
 from treadle.cli.input.page import Page
 from treadle.cli.input.values import plain_value
+from treadle.cli.input.worker_limits import worker_limits
 
 __all__ = ["KEYS", "NOTIFY_WORDS", "SERVER_KEYS", "Layer", "Owner", "Profile", "read_layer"]
 

@@ -17,10 +17,11 @@ from treadle import Budget, Effect, Guards, Limit, ModelFacts, Price, TreadleErr
 from treadle.cli.exits import UsageError
 from treadle.cli.input.config import KEYS, NOTIFY_WORDS, SERVER_KEYS, Layer, Owner, Profile, Redaction, read_layer
 from treadle.cli.input.mcp import ListedServer, listed_servers
-from treadle.cli.input.options import APPROVAL_SECONDS, EACH, Mode, OnApproval, OnLimit, Options, Sandbox, merged_limits
+from treadle.cli.input.options import APPROVAL_SECONDS, Mode, OnApproval, OnLimit, Options, Sandbox
 from treadle.cli.input.places import default_journal, hooks_file, journal_file, project_config, rules_file, user_config
 from treadle.cli.input.rules import Kind, SourcedRule, all_rules, folder_rules
 from treadle.cli.input.trust import Held, brought_by, changes, held, in_words, trusted_folders
+from treadle.cli.input.worker_limits import EACH, merged_limits
 
 __all__ = [
     "Settings",
