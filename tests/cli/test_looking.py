@@ -243,7 +243,7 @@ def test_the_doctor_names_the_model_and_says_what_a_journal_in_memory_loses(trea
 
 
 def test_the_doctor_says_where_no_journal_can_be_made_and_what_is_not_installed(treadle):
-    checks = treadle.json("doctor", "--json", "--journal", "a.txt/x/journal.db", code=1, PATH="nowhere")["checks"]
+    checks = treadle.json("doctor", "--json", "--journal", "a.txt/x/journal.db", code=1, PATH="/nowhere")["checks"]
 
     found = {check["name"]: (check["level"], check["message"]) for check in checks}
     assert found["journal"][0] == "fail"
