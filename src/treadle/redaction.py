@@ -642,10 +642,15 @@ def _shortened(text: str) -> str:
 class _Redacting(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         redactor = Redactor()
-        record.msg, record.args = redactor.text(_shortened(record.getMessage())), None
+        record.msg, record.args = _writable(redactor.text(_shortened(record.getMessage()))), None
         if record.exc_info and not record.exc_text:  # formatted here, so that no handler formats it as it is
-            record.exc_text = redactor.text(_traceback(record.exc_info[1]))
+            record.exc_text = _writable(redactor.text(_traceback(record.exc_info[1])))
         return True
+
+
+def _writable(text: str) -> str:
+    """Return a text that any handler can write: half characters, which UTF-8 cannot say, as escapes."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def redacted_logger(name: str) -> logging.Logger:

@@ -45,3 +45,13 @@ def test_what_is_logged_of_a_huge_error_is_bounded_and_redacted(caplog: pytest.L
     assert "canary" not in caplog.text
     assert "ValueError: password=[redacted]" in caplog.text
     assert "RuntimeError" in caplog.text
+
+
+def test_a_log_can_be_written_whatever_an_exception_says(caplog: pytest.LogCaptureFixture):
+    logger = redacted_logger("treadle.test_half_characters")
+    try:
+        raise ValueError("half \ud800")
+    except ValueError:
+        logger.warning("A tool said %s", "half \udfff", exc_info=True)
+
+    assert caplog.text.encode("utf-8").count(rb"half \ud") == 2
