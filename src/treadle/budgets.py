@@ -514,7 +514,10 @@ class Meter:
 
     @explained
     def left(self, spent: Spent) -> dict[str, int | float]:
-        """Return what is left of each limit, here or above, by its name; a limit on what is not known is left out."""
+        """Return what is left of each limit, here or above, by its name and in its unit: counts, tokens, seconds or dollars.
+
+        A limit on what is not known is left out.
+        """
         found: dict[str, int | float] = {}
         for meter, total in self._tree(spent):
             counts = (

@@ -35,25 +35,16 @@ from treadle.events import (
 from treadle.fields import checked, explained
 
 __all__ = [
-    "HARMLESS",
     "KNOWN",
     "MARK",
-    "PLAIN",
-    "KnownValues",
     "Redactor",
-    "careful_mark",
-    "hidden",
-    "hidden_in_pieces",
     "is_secret_name",
     "known",
-    "mark",
     "redacted_logger",
     "remember",
     "scrubbed",
     "secrets_of_address",
-    "settled_length",
     "shown_error",
-    "sized",
     "without_known",
 ]
 

@@ -24,7 +24,7 @@ REFERENCE = texts.reference()
 def nouns() -> list[str]:
     """Return the public modules: the files at the root, and the folders that are one noun."""
     files = [path for path in PACKAGE.glob("*.py") if path.name not in ("__init__.py", "__main__.py")]
-    folders = [PACKAGE / name / "__init__.py" for name in ("budgets", "events", "ports", "state", "testing", "tools")]
+    folders = [PACKAGE / name / "__init__.py" for name in ("events", "ports", "state", "testing", "tools")]
     tools = [PACKAGE / "toolsets" / name for name in ("wrappers.py", "shell/__init__.py")]
     return [module_name(path) for path in (*files, *folders, *tools) if all_names(path)]
 

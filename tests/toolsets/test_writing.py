@@ -297,8 +297,8 @@ def outside(root: Path) -> Path:
 
 @pytest.mark.row("AT-PATHS-OUTSIDE")
 @pytest.mark.parametrize(
-    "path", ["../W_evil/new", "../W_evil/secret", "/etc/treadle-new", "link", "folder/new", "folder/secret", "fifo", "here", ".", "..", "a\0b",
-             "here/..", "missing/../../W_evil/new", "dangling", "x" * 300]
+    "path", ["../W_evil/new", "../W_evil/secret", "/etc/treadle-new", "link", "folder/new", "folder/secret", "fifo", "here", "a\0b",
+             "missing/../../W_evil/new", "dangling", "x" * 300]
 )  # fmt: skip
 def test_what_is_outside_or_no_file_is_refused(box: Any, root: Path, path: str):
     evil = outside(root)

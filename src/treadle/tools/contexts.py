@@ -312,8 +312,8 @@ class SessionSnapshot(msgspec.Struct, Documented, frozen=True, kw_only=True):
     metadata: Mapping[str, Any] = {}  # Any: JSON
     """The session's metadata. A copy."""
     budget_left: Mapping[str, int | float] = {}
-    """What is left of the limits of the run and of those that called it, by the name of each, such as `max_tool_calls`; without a limit,
-    it is not in there."""
+    """What is left of the limits of the run and of those that called it, by the name of each, such as `max_tool_calls`, and in its unit: counts,
+    tokens, seconds or dollars. What has no limit is left out."""
 
     @property
     def tenant(self) -> str:
