@@ -183,7 +183,7 @@ def test_the_test_of_a_server_says_what_is_odd_about_a_tool_and_why_another_is_m
     treadle("mcp", "add", "raw", *command, code=0)
 
     tested = treadle("mcp", "test", "raw", code=0).stdout
-    assert "works, 9 tools" in tested
+    assert "works, 10 tools" in tested
     assert "note: a default does not fit and is not filled in: `folder`: expected string; got null." in tested
     assert "note: a default does not fit and is not filled in: `deep`: expected boolean;" in tested
     assert "note: The schema of its parameters was corrected: it is not a valid JSON Schema: " in tested
@@ -214,7 +214,7 @@ def test_a_server_of_the_project_is_written_into_its_file_and_counts_for_who_wro
 def test_a_test_of_a_server_that_does_not_work_says_why(treadle: Any):
     treadle("mcp", "add", "raw", "--", sys.executable, str(RAW), str(treadle.folder), "crash", code=0)
 
-    assert "no licence found" in treadle("mcp", "test", code=1).stdout
+    assert "raw: It has ended with exit code 3. Its last output: no licence found" in treadle("mcp", "test", code=1).stdout
 
 
 @pytest.mark.parametrize(

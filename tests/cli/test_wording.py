@@ -17,6 +17,7 @@ PYTHON = re.compile(
 
 FOR_PROGRAMS = [
     "src/treadle/agents",  # mistakes of whoever builds an agent
+    "src/treadle/errors.py",  # what other libraries call an option
     "src/treadle/mock",
     "src/treadle/testing",
     "src/treadle/cli",

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from treadle import McpEntry, Tool, Toolset, ToolsetContext, TreadleError, open_session
+from treadle import ConfigurationError, McpEntry, Tool, Toolset, ToolsetContext, open_session
 from treadle.cli.exits import UsageError
 from treadle.cli.input.mcp import (
     ListedServer,
@@ -156,7 +156,7 @@ def _test(options: Options, settings: Settings, terminal: Terminal) -> int:
     for one in chosen:
         try:
             tools, notes, left_out = asyncio.run(_opened(tools_of(one, settings.root)))
-        except TreadleError:
+        except ConfigurationError:
             raise
         except Exception as error:  # noqa: BLE001 - whatever a server comes to, it is reported
             said = str(error) or f"it did not answer within {_SECONDS} s"
