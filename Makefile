@@ -140,7 +140,7 @@ soak: $(STAMP)  ## Simulate LIVES lives from seeds, kill real processes for SOAK
 	  $(BIN)/python benchmarks/workers.py $$scenario --spread $$spread || exit 1; done; done
 	for spread in postgres pgqueuer; do $(BIN)/python benchmarks/workers.py restarts --spread $$spread || exit 1; done
 	TREADLE_SOAK=1 $(BIN)/python -m pytest -q tests/durability/test_clocks_apart.py
-	TREADLE_MUTATIONS=20000 $(BIN)/python -m pytest -q tests/providers/test_mutated_clouds.py tests/providers/test_mutated_cohere.py
+	TREADLE_MUTATIONS=20000 $(BIN)/python -m pytest -q tests/providers/test_fuzz.py
 	TREADLE_BYTES=400 TREADLE_STRIDE=1 $(BIN)/python -m pytest -q tests/journals/test_feet.py tests/journals/test_postgres_silent.py -k "changed_byte or any_statement"
 
 .PHONY: simulate

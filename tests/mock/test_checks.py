@@ -70,10 +70,7 @@ INVALID = {
     "a user with a number": ([{"role": "user", "content": 1}], "but got an integer instead"),
     "a user with an empty list of parts": ([{"role": "user", "content": []}], "'messages[0].content': empty array"),
     "a part that is text": ([{"role": "user", "content": ["go"]}], "Invalid type for 'messages[0].content[0]'"),
-    "a part of an unknown type": (
-        [{"role": "user", "content": [{"type": "tool_result"}]}],
-        "Invalid value: 'tool_result'",
-    ),
+    "a part of an unknown type": ([{"role": "user", "content": [{"type": "tool_result"}]}], "Invalid value: 'tool_result'"),
     "a text part without text": ([{"role": "user", "content": [{"type": "text"}]}], "'messages[0].content[0].text'"),
     "an image in a system message": (
         [{"role": "system", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}],
@@ -86,24 +83,12 @@ INVALID = {
     "a call that is text": ([USER, made("look")], "Invalid type for 'messages[1].tool_calls[0]'"),
     "a call that nobody answered, at the end": ([USER, made(one())], NOT_ANSWERED + "call_1"),
     "a call that nobody answered, before a user": ([USER, made(one()), USER], NOT_ANSWERED + "call_1"),
-    "a call that nobody answered, before an assistant": (
-        [USER, made(one()), {"role": "assistant", "content": "done"}],
-        NOT_ANSWERED + "call_1",
-    ),
+    "a call that nobody answered, before an assistant": ([USER, made(one()), {"role": "assistant", "content": "done"}], NOT_ANSWERED + "call_1"),
     "one of two calls unanswered": ([USER, made(one("a"), one("b")), result("a"), USER], NOT_ANSWERED + "b"),
-    "the last of three calls unanswered at the end": (
-        [USER, made(one("a"), one("b"), one("c")), result("c"), result("a")],
-        NOT_ANSWERED + "b",
-    ),
+    "the last of three calls unanswered at the end": ([USER, made(one("a"), one("b"), one("c")), result("c"), result("a")], NOT_ANSWERED + "b"),
     "a result after a user message": ([USER, made(one()), USER, result()], NOT_ANSWERED + "call_1"),
-    "a user between two results": (
-        [USER, made(one("a"), one("b")), result("a"), USER, result("b")],
-        NOT_ANSWERED + "b",
-    ),
-    "a system message before the result": (
-        [USER, made(one()), {"role": "system", "content": "hurry"}, result()],
-        NOT_ANSWERED + "call_1",
-    ),
+    "a user between two results": ([USER, made(one("a"), one("b")), result("a"), USER, result("b")], NOT_ANSWERED + "b"),
+    "a system message before the result": ([USER, made(one()), {"role": "system", "content": "hurry"}, result()], NOT_ANSWERED + "call_1"),
     "a result that comes first": ([result()], "must be a response to a preceeding message with 'tool_calls'"),
     "a result after a user, no call": ([USER, result()], "must be a response to a preceeding message"),
     "a result after an assistant without calls": (
@@ -120,14 +105,8 @@ INVALID = {
         [USER, made(one("a")), result("a"), made(one("b")), result("a"), result("b")],
         "'tool_call_id' of 'a' not found",
     ),
-    "two results for one call": (
-        [USER, made(one("a")), result("a"), result("a")],
-        "Duplicate value for 'tool_call_id' of 'a'",
-    ),
-    "two results for one call of two": (
-        [USER, made(one("a"), one("b")), result("a"), result("a")],
-        "Duplicate value for 'tool_call_id' of 'a'",
-    ),
+    "two results for one call": ([USER, made(one("a")), result("a"), result("a")], "Duplicate value for 'tool_call_id' of 'a'"),
+    "two results for one call of two": ([USER, made(one("a"), one("b")), result("a"), result("a")], "Duplicate value for 'tool_call_id' of 'a'"),
     "two calls with one id": ([USER, made(one("a"), one("a")), result("a")], "Duplicate value for 'id' of 'a'"),
     "a call without an id": ([USER, made(without(one(), "id")), result()], "'messages[1].tool_calls[0].id'"),
     "a call with an empty id": ([USER, made(one("")), result("")], "'messages[1].tool_calls[0].id': empty string"),
@@ -140,14 +119,8 @@ INVALID = {
     "a call whose name has a space": ([USER, made(one(name="look up")), result()], "does not match pattern"),
     "a call whose name ends in a newline": ([USER, made(one(name="look\n")), result()], "does not match pattern"),
     "a call whose name is too long": ([USER, made(one(name="x" * 65)), result()], "maximum length 64"),
-    "arguments that are an object": (
-        [USER, made(one(arguments={})), result()],
-        "function.arguments': expected a string",
-    ),
-    "arguments cut off": (
-        [USER, made(one(arguments='{"a": ')), result()],
-        "function.arguments': the string is not valid JSON",
-    ),
+    "arguments that are an object": ([USER, made(one(arguments={})), result()], "function.arguments': expected a string"),
+    "arguments cut off": ([USER, made(one(arguments='{"a": ')), result()], "function.arguments': the string is not valid JSON"),
     "arguments with NaN": ([USER, made(one(arguments='{"a": NaN}')), result()], "is not valid JSON"),
     "arguments that are empty": ([USER, made(one(arguments="")), result()], "function.arguments': empty string"),
     "arguments nested too deeply": ([USER, made(one(arguments="[" * 100_000)), result()], "is not valid JSON"),
@@ -165,7 +138,7 @@ INVALID = {
         [USER, *([made(one("a")), result("a")] * 50), made(one("a")), result("b")],
         "'tool_call_id' of 'b' not found",
     ),
-}
+}  # fmt: skip
 VALID = {
     "a question": [USER],
     "instructions of both kinds": [{"role": "system", "content": "s"}, {"role": "developer", "content": "d"}, USER],

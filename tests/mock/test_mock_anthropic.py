@@ -104,19 +104,13 @@ INVALID = {
     "results over two messages": ([USER, says(use("a"), use("b")), tells(result("a")), tells(result("b"))], LEFT + "b."),
     "a result that nobody asked for": ([tells(result())], "messages.0.content.0: " + UNASKED + "a."),
     "a result for another id": ([USER, says(use("a")), tells(result("b"))], UNASKED + "b."),
-    "a result too many, behind words": (
-        [USER, says(use("a")), tells(result("a"), text(), result("c"))],
-        "messages.2.content.2: " + UNASKED + "c.",
-    ),
+    "a result too many, behind words": ([USER, says(use("a")), tells(result("a"), text(), result("c"))], "messages.2.content.2: " + UNASKED + "c."),
     "two results for one call": (
         [USER, says(use()), tells(result(), result())],
         "each tool_use must have a single result. Found multiple `tool_result` blocks with id: a",
     ),
     "two calls with one id": ([USER, says(use(), use()), tells(result())], "`tool_use` ids must be unique"),
-    "an id of an earlier step": (
-        [USER, says(use()), tells(result()), says(use()), tells(result())],
-        "`tool_use` ids must be unique",
-    ),
+    "an id of an earlier step": ([USER, says(use()), tells(result()), says(use()), tells(result())], "`tool_use` ids must be unique"),
     "a result whose content is a number": ([USER, says(use()), tells(result(content=1))], "tool_result.content: Input"),
     "a result with a call in it": ([USER, says(use()), tells(result(content=[use()]))], "Input tag 'tool_use'"),
     "an error flag that is text": ([USER, says(use()), tells(result(is_error="no"))], "is_error: Input should be a valid"),
@@ -182,10 +176,7 @@ REFUSED = {
     "a tool without a name": (BODY | {"tools": [without(TOOL, "name")]}, "tools.0.custom.name: Field required"),
     "a tool with a strange name": (BODY | {"tools": [TOOL | {"name": "a b"}]}, "name: String should match pattern"),
     "a tool without a schema": (BODY | {"tools": [without(TOOL, "input_schema")]}, "input_schema: Field required"),
-    "a description that is a number": (
-        BODY | {"tools": [TOOL | {"description": 1}]},
-        "tools.0.custom.description: Input should be a valid string",
-    ),
+    "a description that is a number": (BODY | {"tools": [TOOL | {"description": 1}]}, "tools.0.custom.description: Input should be a valid string"),
     "a schema that is text": (
         BODY | {"tools": [TOOL | {"input_schema": "object"}]},
         "tools.0.custom.input_schema: Input should be a valid dictionary",
@@ -208,10 +199,7 @@ REFUSED = {
     ),
     "a choice without tools": (BODY | {"tool_choice": {"type": "auto"}}, "only be specified while providing tools"),
     "a choice in another dialect's form": (BODY | {"tools": [TOOL], "tool_choice": "auto"}, "tool_choice: Input should be a valid dict"),
-    "a choice of an unknown tool": (
-        BODY | {"tools": [TOOL], "tool_choice": {"type": "tool", "name": "x"}},
-        "Tool 'x' not found in provided tools",
-    ),
+    "a choice of an unknown tool": (BODY | {"tools": [TOOL], "tool_choice": {"type": "tool", "name": "x"}}, "Tool 'x' not found in provided tools"),
     "none with a parallel switch": (
         BODY | {"tools": [TOOL], "tool_choice": {"type": "none", "disable_parallel_tool_use": True}},
         "tool_choice.none.disable_parallel_tool_use: Extra inputs are not permitted",
@@ -222,10 +210,7 @@ REFUSED = {
     ),
     "thinking as a switch": (BODY | {"thinking": True}, "thinking: Input should be a valid dictionary"),
     "thinking of an unknown kind": (BODY | {"thinking": {"type": "deep"}}, "thinking: Input tag 'deep' found"),
-    "thinking without a budget": (
-        BODY | {"thinking": {"type": "enabled"}},
-        "thinking.enabled.budget_tokens: Field required",
-    ),
+    "thinking without a budget": (BODY | {"thinking": {"type": "enabled"}}, "thinking.enabled.budget_tokens: Field required"),
     "a small thinking budget": (BODY | THINKS | {"thinking": {"type": "enabled", "budget_tokens": 9}}, "equal to 1024"),
     "a budget above max_tokens": (BODY | THINKS | {"max_tokens": 2000}, "`max_tokens` must be greater than"),
     "a forced tool while thinking": (
@@ -284,17 +269,14 @@ TAKEN = {
     "an effort without a form": BODY | {"output_config": {"effort": "low"}},
     "a temperature where thinking is off": BODY | {"thinking": {"type": "disabled"}, "temperature": 0.2, "top_k": 5},
     "thinking as much as it likes": BODY | {"thinking": {"type": "adaptive"}},
-    "a strict tool": BODY
-    | {"tools": [TOOL | {"strict": True, "input_schema": CLOSED}], "tool_choice": {"type": "none"}},
+    "a strict tool": BODY | {"tools": [TOOL | {"strict": True, "input_schema": CLOSED}], "tool_choice": {"type": "none"}},
     "a turn that began with thinking": BODY | THINKS | {"messages": [USER, says(THINKING, use()), tells(result())]},
     "what may be set while thinking": BODY | THINKS | {"temperature": 1, "top_p": 0.95},
-    "a call by code in its container": BODY
-    | {"container": "c", "messages": [USER, says(use(caller=CODE)), tells(result())]},
-    "a call by code of an earlier turn": BODY
-    | {"messages": [USER, says(use(caller=CODE)), tells(result()), DONE, USER]},
+    "a call by code in its container": BODY | {"container": "c", "messages": [USER, says(use(caller=CODE)), tells(result())]},
+    "a call by code of an earlier turn": BODY | {"messages": [USER, says(use(caller=CODE)), tells(result()), DONE, USER]},
     "a call by the model": BODY | {"messages": [USER, says(use(caller={"type": "direct"})), tells(result())]},
     "a marker that is data": BODY | {"messages": [USER, says(use(input=MARKER)), tells(result(), *MARKED * 4)]},
-}
+}  # fmt: skip
 
 
 LEFT_TO_THE_HISTORY = {

@@ -54,29 +54,11 @@ INVALID: list[tuple[list[JsonObject], str]] = [
     ([GO, use("a"), result("a"), result("a")], "is not found"),
     ([GO, use("a"), result("a"), use("a"), result("a")], "used by more than one tool call"),
     ([GO, use("a"), result("a", is_error=True)], "unknown field: parameter 'is_error'"),
-    (
-        [GO, use("a"), result("a", content=[{"type": "image_url", "image_url": {"url": "x"}}])],
-        'cannot be "image_url"',
-    ),
-    (
-        [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "file:x"}}]}],
-        "image_url.url' does not match",
-    ),
-    (
-        [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "https://x"}}] * 21}],
-        "at most 20 images",
-    ),
-    (
-        [
-            GO,
-            {
-                "role": "assistant",
-                "tool_calls": [{"id": "a", "type": "function", "function": {"name": "x", "arguments": "{"}}],
-            },
-        ],
-        "not a JSON object",
-    ),
-]
+    ([GO, use("a"), result("a", content=[{"type": "image_url", "image_url": {"url": "x"}}])], 'cannot be "image_url"'),
+    ([{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "file:x"}}]}], "image_url.url' does not match"),
+    ([{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "https://x"}}] * 21}], "at most 20 images"),
+    ([GO, {"role": "assistant", "tool_calls": [{"id": "a", "type": "function", "function": {"name": "x", "arguments": "{"}}]}], "not a JSON object"),
+]  # fmt: skip
 
 
 @pytest.mark.row("P-MOCK", "P-COHERE")

@@ -1,6 +1,5 @@
 """The mock provider speaking Gemini: what it refuses, what it takes, and how it says a turn."""
 
-import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -8,12 +7,12 @@ from typing import Any
 import aiohttp
 import pytest
 
-from treadle import Agent, Budget, Tool, resolve_model
-from treadle.errors import IncompleteStream, ModelRejected, ModelUnavailable
-from treadle.messages import Finish, Message, Result, Text, Thinking, ToolCall, Usage, user_message
+from treadle import Agent, Tool, resolve_model
+from treadle.errors import ModelRejected
+from treadle.messages import Message, Result, ToolCall, user_message
 from treadle.mock.dialects.gemini import STAND_IN_SIGNATURES, check_gemini_history, check_gemini_request
 from treadle.ports import ModelEnd, ModelRequest
-from treadle.testing import MockProvider, Refusal, Turn, call, text
+from treadle.testing import MockProvider, Refusal, Turn, call
 
 GO = {"role": "user", "parts": [{"text": "go"}]}
 BYE = {"role": "model", "parts": [{"text": "done"}]}
@@ -44,22 +43,9 @@ VALID = {
         model(called(id="a"), called(name="g", id="b")),
         user(answered(name="g", id="b"), answered(id="a")),
     ],
-    "words, thoughts and calls in one content": [
-        GO,
-        model({"text": "I see.", "thought": True}, {"text": "Hm."}, called()),
-        user(answered()),
-    ],
-    "files after the responses": [
-        GO,
-        model(called()),
-        user(answered()),
-        user({"inlineData": {"mimeType": "image/png", "data": "AA=="}}),
-    ],
-    "files inside a response": [
-        GO,
-        model(called()),
-        user(answered(parts=[{"inlineData": {"mimeType": "image/png", "data": "AA=="}}])),
-    ],
+    "words, thoughts and calls in one content": [GO, model({"text": "I see.", "thought": True}, {"text": "Hm."}, called()), user(answered())],
+    "files after the responses": [GO, model(called()), user(answered()), user({"inlineData": {"mimeType": "image/png", "data": "AA=="}})],
+    "files inside a response": [GO, model(called()), user(answered(parts=[{"inlineData": {"mimeType": "image/png", "data": "AA=="}}]))],
     "words after the responses": [GO, model(called()), user(answered()), user({"text": "and now?"})],
     "a signature without words": [GO, model({"text": "", "thoughtSignature": "cw=="}, called()), user(answered())],
     "code that ran on the server": [
@@ -75,7 +61,7 @@ VALID = {
         {"role": "function", "parts": [{"function_response": {"name": "f", "response": {}}}]},
     ],
     "three steps": [GO, model(called()), user(answered()), model(called("g")), user(answered("g")), BYE, GO],
-}
+}  # fmt: skip
 
 
 COUNTS = "number of function response parts is equal to the number of function call parts"
@@ -93,10 +79,7 @@ INVALID = {
     "a part of another vendor": ([user({"type": "text", "text": "go"})], 'Unknown name "type"'),
     "an empty part": ([user({})], "oneof field 'data' must have one initialized field"),
     "an empty text": ([user({"text": ""})], "oneof field 'data' must have one initialized field"),
-    "two kinds in one part": (
-        [user({"text": "a", "inlineData": {"mimeType": "a/b", "data": "AA=="}})],
-        "oneof field 'data' is already set",
-    ),
+    "two kinds in one part": ([user({"text": "a", "inlineData": {"mimeType": "a/b", "data": "AA=="}})], "oneof field 'data' is already set"),
     "a number for a text": ([user({"text": 7})], "Invalid value at 'contents[0].parts[0].text'"),
     "a file without its kind": ([user({"inlineData": {"data": "AA=="}})], "mimeType"),
     "a file without an address": ([user({"fileData": {"mimeType": "a/b"}})], "fileUri"),
@@ -111,42 +94,21 @@ INVALID = {
     "a call without its response": ([GO, model(called()), GO], COUNTS),
     "one response for two calls": ([GO, model(called(), called("g")), user(answered())], COUNTS),
     "two responses for one call": ([GO, model(called()), user(answered(), answered())], COUNTS),
-    "responses in two contents": (
-        [GO, model(called(), called("g")), user(answered()), user(answered("g"))],
-        COUNTS,
-    ),
+    "responses in two contents": ([GO, model(called(), called("g")), user(answered()), user(answered("g"))], COUNTS),
     "a response without a call": ([GO, user(answered())], "immediately after a function call turn"),
     "a response after other words": ([GO, BYE, user(answered())], "immediately after a function call turn"),
-    "a response as a text": (
-        [GO, model(called()), user({"functionResponse": {"name": "f", "response": "ok"}})],
-        "google.protobuf.Struct",
-    ),
-    "a response without a value": (
-        [GO, model(called()), user({"functionResponse": {"name": "f"}})],
-        "Response cannot be empty",
-    ),
+    "a response as a text": ([GO, model(called()), user({"functionResponse": {"name": "f", "response": "ok"}})], "google.protobuf.Struct"),
+    "a response without a value": ([GO, model(called()), user({"functionResponse": {"name": "f"}})], "Response cannot be empty"),
     "a response to another function": ([GO, model(called()), user(answered("g"))], "answers function call"),
     "a response to another id": ([GO, model(called(id="a")), user(answered(id="b"))], "id `b`"),
-    "two responses to one id": (
-        [GO, model(called(id="a"), called(id="b")), user(answered(id="a"), answered(id="a"))],
-        "id `a`",
-    ),
-    "two calls of one id": (
-        [GO, model(called(id="a"), called(id="a")), user(answered(id="a"), answered(id="a"))],
-        "ids are unique",
-    ),
-    "a reference in a response": (
-        [GO, model(called()), user(answered(response={"schema": [{"$ref": "#/$defs/X"}]}))],
-        "referenced name `#/$defs/X`",
-    ),
+    "two responses to one id": ([GO, model(called(id="a"), called(id="b")), user(answered(id="a"), answered(id="a"))], "id `a`"),
+    "two calls of one id": ([GO, model(called(id="a"), called(id="a")), user(answered(id="a"), answered(id="a"))], "ids are unique"),
+    "a reference in a response": ([GO, model(called()), user(answered(response={"schema": [{"$ref": "#/$defs/X"}]}))], "referenced name `#/$defs/X`"),
     "a call at the very start": ([model(called()), user(answered())], "immediately after a user turn"),
-    "a call after the model's own words": (
-        [GO, BYE, model(called()), user(answered())],
-        "immediately after a user turn",
-    ),
+    "a call after the model's own words": ([GO, BYE, model(called()), user(answered())], "immediately after a user turn"),
     "a call at the end": ([GO, model(called())], "end with a user turn"),
     "words of the model at the end": ([GO, BYE], "end with a user turn"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.row("W06")
@@ -233,10 +195,7 @@ BAD_REQUESTS = [
     (openapi({"type": "object", "properties": {"a": {"anyOf": [{"$ref": "x"}]}}}), 'Unknown name "$ref"'),
     (schema(properties={"a": {"anyOf": [{"type": "null"}, {"$ref": "#/$defs/A"}]}}), "undefined schema"),
     (openapi({"type": ["object", "null"]}), "parameters.type' (TYPE_STRING)"),
-    (
-        openapi({"type": "object", "properties": ["a"]}),
-        "Invalid value at 'tools[0].functionDeclarations[0].parameters.properties'",
-    ),
+    (openapi({"type": "object", "properties": ["a"]}), "Invalid value at 'tools[0].functionDeclarations[0].parameters.properties'"),
     ({**tools(), "toolConfig": {"functionCallingConfig": {"mode": "auto"}}}, "TYPE_ENUM"),
     ({**tools(), "toolConfig": {"functionCallingConfig": {"mode": "AUTO", "allowedFunctionNames": ["f"]}}}, "ANY"),
     ({**tools(), "toolConfig": {"functionCallingConfig": {"mode": "ANY", "allowedFunctionNames": ["g"]}}}, '"g"'),
@@ -257,27 +216,22 @@ BAD_REQUESTS = [
         },
         "Only one of response_schema and response_json_schema may be set.",
     ),
-]
+]  # fmt: skip
 
 
 GOOD_REQUESTS = [
     {"contents": [GO]},
     tools(),
     schema(properties={"a": {"$ref": "#/$defs/A"}, "$ref": {"type": "string"}}, **{"$defs": {"A": {"type": "string"}}}),
-    schema(
-        properties={"a": {"anyOf": [{"type": "null"}, {"$ref": "#/$defs/A"}]}}, **{"$defs": {"A": {"type": "string"}}}
-    ),
+    schema(properties={"a": {"anyOf": [{"type": "null"}, {"$ref": "#/$defs/A"}]}}, **{"$defs": {"A": {"type": "string"}}}),
     openapi({"type": "object", "properties": {"a": {"type": "array", "items": {"type": "string"}}}}),
     {**tools(), "toolConfig": {"functionCallingConfig": {"mode": "ANY", "allowedFunctionNames": ["f"]}}},
     {**tools(), "tool_config": {"function_calling_config": {"mode": "NONE"}}},
     {"contents": [GO], "toolConfig": {"retrievalConfig": {"languageCode": "de"}}},
     {"contents": [GO], "tools": [{"googleSearch": {}}, {"code_execution": {}}]},
-    {
-        "contents": [GO],
-        "generationConfig": {"responseMimeType": "application/json", "responseJsonSchema": {"type": "integer"}},
-    },
+    {"contents": [GO], "generationConfig": {"responseMimeType": "application/json", "responseJsonSchema": {"type": "integer"}}},
     {"contents": [GO], "system_instruction": {"parts": {"text": "be brief"}}, "safetySettings": []},
-]
+]  # fmt: skip
 
 
 def test_every_recorded_request_is_taken(recordings: Path):
@@ -295,83 +249,6 @@ def test_every_recorded_request_is_taken(recordings: Path):
 # --- over the wire ---------------------------------------------------------------------------------------------------
 
 
-async def said(turn: Any, request: ModelRequest | None = None, *, stream: bool = True, **words: Any) -> ModelEnd:
-    async with MockProvider([turn], **words) as provider:
-        model = resolve_model("gemini:m", base_url=provider.base_url, api_key=words.get("api_key"), stream=stream)
-        async for part in model.stream(request or ModelRequest(messages=(user_message("hi"),))):
-            last = part
-    return last
-
-
-@pytest.mark.parametrize("stream", [True, False])
-@pytest.mark.parametrize("newline", ["\n", "\r\n"])
-async def test_a_turn_is_said_streamed_and_whole_alike(stream: bool, newline: Any):
-    turn = Turn(
-        thinking="I wonder.",
-        text="Grüße 🙂",
-        calls=(call("f", a=1), call("g", id="mine")),
-        usage=Usage(input_tokens=50, output_tokens=9, cached_input_tokens=20, reasoning_tokens=4),
-        newline=newline,
-    )
-    end = await said(turn, stream=stream)
-
-    calls = [part for part in end.parts if isinstance(part, ToolCall)]
-    assert end.parts[:2] == (Thinking(text="I wonder."), Text("Grüße 🙂"))
-    assert [(one.id, one.name, json.loads(one.arguments)) for one in calls] == [
-        ("call_1", "f", {"a": 1}),
-        ("mine", "g", {}),
-    ]
-    assert [one.signature is not None for one in calls] == [True, False]
-    assert (end.finish, end.usage) == (Finish.CALLS, turn.usage)
-
-
-@pytest.mark.parametrize("stream", [True, False])
-@pytest.mark.parametrize(
-    ("turn", "expected"),
-    [
-        (text("x"), Finish.STOP),
-        (text("x", finish="length"), Finish.LENGTH),
-        (Turn(refusal="No."), Finish.REFUSED),
-        (text("x", finish="OTHER"), Finish.UNKNOWN),
-    ],
-)
-async def test_endings_are_said_in_the_vendors_words(turn: Turn, expected: Finish, stream: bool):
-    assert (await said(turn, stream=stream)).finish is expected
-
-
-@pytest.mark.parametrize("arguments", ['{"a": ', '{"a": 1, "a": 2}', '{"a": NaN}', "[1]"])
-@pytest.mark.parametrize("stream", [True, False])
-async def test_broken_arguments_come_as_they_were_scripted(arguments: str, stream: bool):
-    end = await said(call("f", arguments=arguments), stream=stream)
-
-    assert [part.arguments for part in end.parts] == [arguments]
-
-
-async def test_a_stream_without_its_end_is_incomplete():
-    with pytest.raises(IncompleteStream):
-        await said(Turn(text="Hello there", finish=None))
-    with pytest.raises(IncompleteStream):
-        await said(Turn(text="Hello there", cut="before-terminal"))
-
-
-@pytest.mark.parametrize("stream", [True, False])
-async def test_scripted_errors_wear_the_vendors_envelope(stream: bool):
-    with pytest.raises(ModelUnavailable, match="Too much") as caught:
-        await said(Turn(status=429, error="Too much.", headers={"retry-after": "2"}), stream=stream)
-    assert (caught.value.status, caught.value.retry_after_seconds) == (429, 2)
-    with pytest.raises(ModelUnavailable, match="Overloaded"):
-        await said(Turn(text="x", error="Overloaded."), stream=stream)
-
-
-async def test_the_key_is_asked_for_in_the_vendors_header():
-    assert (await said("Hello.", api_key="right")).parts == (Text("Hello."),)
-    async with MockProvider(["Hello."], api_key="right") as provider:
-        model = resolve_model("gemini:m", base_url=provider.base_url, api_key="wrong")
-        with pytest.raises(ModelRejected, match="API key"):
-            async for _ in model.stream(ModelRequest(messages=(user_message("hi"),))):
-                pass
-
-
 async def test_a_refusal_is_an_error_in_the_vendors_words():
     async with (
         MockProvider(["Hello."]) as provider,
@@ -385,50 +262,6 @@ async def test_a_refusal_is_an_error_in_the_vendors_words():
             "status": "INVALID_ARGUMENT",
         }
     assert [refusal.status for refusal in provider.refusals] == [400]
-
-
-@pytest.mark.row("W05", "W06")
-@pytest.mark.parametrize("stream", [True, False])
-async def test_an_agent_runs_to_its_end_and_nothing_is_refused(stream: bool):
-    seen: list[Any] = []
-
-    async def look(arguments: Any, ctx: Any) -> Any:
-        seen.append(arguments)
-        return {"found": arguments["path"]}
-
-    looking = Tool(
-        name="look at",  # no name for the vendor
-        description="Look.",
-        parameters={"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]},
-        effect="read",
-        run=look,
-    )
-
-    def respond(body: Any) -> Any:
-        name = body["tools"][0]["functionDeclarations"][0]["name"]
-        match sum(content["role"] == "model" for content in body["contents"]):
-            case 0:
-                return [text("Two at once."), call(name, path="a"), call(name, path="b", id=None)]
-            case 1:
-                return [call(name, arguments='{"path": '), call("nobody")]
-            case _:
-                return "Done."
-
-    async with MockProvider(respond) as provider:
-        agent = Agent(resolve_model("gemini:m", base_url=provider.base_url, stream=stream), tools=[looking])
-        result = await asyncio.wait_for(agent.run("go"), timeout=60)
-
-    assert (result.text, result.completed) == ("Done.", True)
-    assert seen == [{"path": "a"}, {"path": "b"}]
-    assert provider.refusals == []
-    responses = [
-        part["functionResponse"]["response"]
-        for content in provider.requests[-1].body["contents"]
-        for part in content["parts"]
-        if "functionResponse" in part
-    ]
-    assert responses[:2] == [{"found": "a"}, {"found": "b"}]
-    assert [response["error"]["type"] for response in responses[2:]] == ["invalid_json", "unknown_tool"]
 
 
 @pytest.mark.row("M15")
@@ -464,31 +297,3 @@ async def test_a_history_that_lost_its_signatures_is_refused():
         with pytest.raises(ModelRejected, match="thought_signature"):
             async for _ in model.stream(ModelRequest(messages=(ask, stripped, answer))):
                 pass
-
-
-@pytest.mark.row("L08", "D04")
-@pytest.mark.parametrize("stream", [True, False])
-async def test_at_the_limit_the_result_tells_it_and_the_last_request_forbids_calls_with_the_tools_still_listed(
-    stream: bool,
-):
-    look = Tool(
-        name="look",
-        description="Look.",
-        parameters={"type": "object", "properties": {}},
-        effect="read",
-        run=lambda arguments, ctx: {"seen": True},
-    )
-    script = [call("look", at=1), call("look", at=2), "Partial.", call("look", at=3), "Done."]
-    async with MockProvider(script) as provider:
-        agent = Agent(resolve_model("gemini:m", base_url=provider.base_url, stream=stream), tools=[look])
-        stopped = await agent.run("go", budget=Budget(max_tool_calls=2))
-        last = provider.requests[-1].body
-        resumed = await agent.resume(stopped.session, budget=Budget(max_tool_calls=10))
-
-    assert (stopped.completed, stopped.text) == (False, "Partial.")
-    assert last["toolConfig"] == {"functionCallingConfig": {"mode": "NONE"}}
-    assert last["tools"][0]["functionDeclarations"][0]["name"] == "look"
-    response = last["contents"][-1]["parts"][0]["functionResponse"]["response"]
-    assert (response["seen"], response["limit_reached"]) == (True, True)
-    assert (resumed.completed, resumed.text) == (True, "Done.")
-    assert provider.refusals == []

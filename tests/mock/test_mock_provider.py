@@ -299,17 +299,11 @@ BAD_REQUESTS = {
     "a model that is a number": ({**BODY, "model": 4}, "Invalid type for 'model'"),
     "no messages": ({"model": "m"}, "Missing required parameter: 'messages'"),
     "messages that are null": ({**BODY, "messages": None}, "Invalid type for 'messages'"),
-    "an unknown argument": (
-        {**BODY, "tool_choise": "auto"},
-        "Unrecognized request argument supplied: tool_choise. Did you mean 'tool_choice'?",
-    ),
+    "an unknown argument": ({**BODY, "tool_choise": "auto"}, "Unrecognized request argument supplied: tool_choise. Did you mean 'tool_choice'?"),
     "a stream that is text": ({**BODY, "stream": "yes"}, "Invalid type for 'stream'"),
     "a temperature that is text": ({**BODY, "temperature": "hot"}, "Invalid type for 'temperature'"),
     "a temperature too hot": ({**BODY, "temperature": 3}, "Invalid 'temperature'"),
-    "stream options without a stream": (
-        {**BODY, "stream_options": {"include_usage": True}},
-        "only allowed when 'stream' is enabled",
-    ),
+    "stream options without a stream": ({**BODY, "stream_options": {"include_usage": True}}, "only allowed when 'stream' is enabled"),
     "stream options that are text": ({**STREAM, "stream_options": "usage"}, "Invalid type for 'stream_options'"),
     "tools that are an object": ({**BODY, "tools": TOOL}, "Invalid type for 'tools'"),
     "no tool in the list": ({**BODY, "tools": []}, "Invalid 'tools': empty array"),
@@ -321,10 +315,7 @@ BAD_REQUESTS = {
     "a tool without a type": ({**BODY, "tools": [{"function": TOOL["function"]}]}, "'tools[0].type'"),
     "a tool of an odd type": ({**BODY, "tools": [{**TOOL, "type": "magic"}]}, "Invalid value: 'magic'"),
     "a tool without a function": ({**BODY, "tools": [{"type": "function"}]}, "'tools[0].function'"),
-    "a tool without a name": (
-        {**BODY, "tools": [{"type": "function", "function": {"parameters": {}}}]},
-        "'tools[0].function.name'",
-    ),
+    "a tool without a name": ({**BODY, "tools": [{"type": "function", "function": {"parameters": {}}}]}, "'tools[0].function.name'"),
     "a tool whose schema has alternatives at its root": (
         {**BODY, "tools": [schooled({"type": "object", "anyOf": []})]},
         "Invalid schema for function 'look': schema must have type 'object' and not have",
@@ -347,22 +338,13 @@ BAD_REQUESTS = {
     "two tools with one name": ({**BODY, "tools": [TOOL, TOOL]}, "'look' is used by more than one tool"),
     "parallel calls without tools": ({**BODY, "parallel_tool_calls": True}, "only allowed when 'tools' are specified"),
     "a choice without tools": ({**BODY, "tool_choice": "none"}, "only allowed when 'tools' are specified"),
-    "an odd choice": (
-        {**BODY, "tools": [TOOL], "tool_choice": "any"},
-        "Invalid value: 'any'",
-    ),
+    "an odd choice": ({**BODY, "tools": [TOOL], "tool_choice": "any"}, "Invalid value: 'any'"),
     "a choice of an unknown tool": (
         {**BODY, "tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "lick"}}},
         "'lick' not found in 'tools'",
     ),
-    "a choice that is malformed": (
-        {**BODY, "tools": [TOOL], "tool_choice": {"name": "look"}},
-        "Missing required parameter: 'tool_choice.type'",
-    ),
-    "an odd response format": (
-        {**BODY, "response_format": {"type": "json_schema"}},
-        "Missing required parameter: 'response_format.json_schema'",
-    ),
+    "a choice that is malformed": ({**BODY, "tools": [TOOL], "tool_choice": {"name": "look"}}, "Missing required parameter: 'tool_choice.type'"),
+    "an odd response format": ({**BODY, "response_format": {"type": "json_schema"}}, "Missing required parameter: 'response_format.json_schema'"),
     "an unanswered call": (
         {
             **BODY,
@@ -377,7 +359,7 @@ BAD_REQUESTS = {
         "did not have response messages: c",
     ),
     "a body that is a list": ([], "it must be an object"),
-}
+}  # fmt: skip
 for name in ("", "look up", "x" * 65, "lo\nok", "look\n", 3):
     BAD_REQUESTS[f"a tool named {name!r:.20}"] = (
         {**BODY, "tools": [{"type": "function", "function": {"name": name, "parameters": {"type": "object"}}}]},

@@ -56,15 +56,9 @@ INVALID = {
     "a user without content": ([{"role": "user"}], "Missing required parameter: 'input[0].content'"),
     "a user with a number": ([{"role": "user", "content": 1}], "but got an integer instead"),
     "a user with no parts": ([{"role": "user", "content": []}], "'input[0].content': empty array"),
-    "a part of Chat Completions": (
-        [{"role": "user", "content": [{"type": "text", "text": "a"}]}],
-        "Invalid value: 'text'",
-    ),
+    "a part of Chat Completions": ([{"role": "user", "content": [{"type": "text", "text": "a"}]}], "Invalid value: 'text'"),
     "a part that is text": ([{"role": "user", "content": ["a"]}], "Invalid type for 'input[0].content[0]'"),
-    "a text part without text": (
-        [{"role": "user", "content": [{"type": "input_text"}]}],
-        "Missing required parameter: 'input[0].content[0].text'",
-    ),
+    "a text part without text": ([{"role": "user", "content": [{"type": "input_text"}]}], "Missing required parameter: 'input[0].content[0].text'"),
     "an image without an address": (
         [{"role": "user", "content": [{"type": "input_image", "detail": "auto"}]}],
         "Missing required parameter: 'input[0].content[0].image_url'",
@@ -153,20 +147,9 @@ VALID = {
             "content": [{"type": "output_text", "text": "a", "annotations": []}, {"type": "refusal", "refusal": "b"}],
         },
     ],
-    "a call by a program, and what it returned": [
-        USER,
-        PROGRAM,
-        made(caller=BY_PROGRAM),
-        told(caller=BY_PROGRAM),
-        RETURNED,
-    ],
+    "a call by a program, and what it returned": [USER, PROGRAM, made(caller=BY_PROGRAM), told(caller=BY_PROGRAM), RETURNED],
     "a server-side search": [USER, THOUGHT, SEARCH, SAID],
-    "a shell call and its output": [
-        USER,
-        {"type": "shell_call", "call_id": "c", "action": {"commands": ["ls"]}},
-        RAN,
-        SAID,
-    ],
+    "a shell call and its output": [USER, {"type": "shell_call", "call_id": "c", "action": {"commands": ["ls"]}}, RAN, SAID],
     "a custom call and its output": [
         USER,
         {"type": "custom_tool_call", "call_id": "c", "name": "x", "input": "y"},
@@ -174,7 +157,7 @@ VALID = {
     ],
     "an empty output": [USER, made(), told(output="")],
     "a call_id of 64 characters": [USER, made("x" * 64), told("x" * 64)],
-}
+}  # fmt: skip
 
 
 def test_broken_arguments_are_taken_by_a_lenient_server() -> None:
@@ -216,24 +199,15 @@ BAD_REQUESTS = {
     "a stream that is text": ({**OK, "stream": "yes"}, "Invalid type for 'stream'"),
     "a temperature below zero": ({**OK, "temperature": -1}, "Expected a value >= 0, but got -1"),
     "too few tokens": ({**OK, "max_output_tokens": 1}, "Expected a value >= 16"),
-    "an include that is text": (
-        {**OK, "include": "reasoning.encrypted_content"},
-        "Invalid type for 'include'",
-    ),
+    "an include that is text": ({**OK, "include": "reasoning.encrypted_content"}, "Invalid type for 'include'"),
     "an unknown include": ({**OK, "include": ["thoughts"]}, "Invalid value: 'thoughts'"),
-    "tools as an object": (
-        {**OK, "tools": {"look": LOOK}},
-        "Invalid type for 'tools': expected an array of objects, but got an object instead.",
-    ),
+    "tools as an object": ({**OK, "tools": {"look": LOOK}}, "Invalid type for 'tools': expected an array of objects, but got an object instead."),
     "a tool without a type": ({**OK, "tools": [without(LOOK, "type")]}, "Missing required parameter: 'tools[0].type'"),
     "a tool of Chat Completions": (
         {**OK, "tools": [{"type": "function", "function": {"name": "look"}}]},
         "Missing required parameter: 'tools[0].name'",
     ),
-    "a tool without parameters": (
-        {**OK, "tools": [without(LOOK, "parameters")]},
-        "Missing required parameter: 'tools[0].parameters'",
-    ),
+    "a tool without parameters": ({**OK, "tools": [without(LOOK, "parameters")]}, "Missing required parameter: 'tools[0].parameters'"),
     "a tool with a dot in its name": ({**OK, "tools": [{**LOOK, "name": "a.b"}]}, "does not match pattern"),
     "two tools of one name": ({**OK, "tools": [LOOK, LOOK]}, "used by more than one tool"),
     "a tool of an unknown kind": ({**OK, "tools": [{"type": "plugin"}]}, "Invalid value: 'plugin'"),
@@ -241,10 +215,7 @@ BAD_REQUESTS = {
         {**OK, "tools": [{**LOOK, "strict": False, "parameters": {"type": "object", "anyOf": []}}]},
         "schema must have type 'object' and not have",
     ),
-    "parameters that are not object": (
-        {**OK, "tools": [{**LOOK, "parameters": {"type": "string"}}]},
-        "got 'type: \"string\"'",
-    ),
+    "parameters that are not object": ({**OK, "tools": [{**LOOK, "parameters": {"type": "string"}}]}, "got 'type: \"string\"'"),
     "strict with an optional property": (
         {**OK, "tools": [{**LOOK, "parameters": {**CLOSED, "properties": {"a": {"type": "string"}}}}]},
         "Missing 'a'",
@@ -263,22 +234,10 @@ BAD_REQUESTS = {
     ),
     "required without tools": ({**OK, "tool_choice": "required"}, "must be specified with 'tools' parameter"),
     "a choice of Anthropic": ({**OK, "tool_choice": "any"}, "Invalid value: 'any'"),
-    "a choice by name in Anthropic's form": (
-        {**OK, "tools": [LOOK], "tool_choice": {"type": "tool", "name": "look"}},
-        "Invalid value: 'tool'",
-    ),
-    "a choice without a type": (
-        {**OK, "tools": [LOOK], "tool_choice": {"name": "look"}},
-        "Missing required parameter: 'tool_choice.type'",
-    ),
-    "a text that is not an object": (
-        {**OK, "text": "json"},
-        "Invalid type for 'text': expected an object, but got a string instead.",
-    ),
-    "a format of an unknown type": (
-        {**OK, "text": {"format": {"type": "xml"}}},
-        "Invalid value: 'xml'",
-    ),
+    "a choice by name in Anthropic's form": ({**OK, "tools": [LOOK], "tool_choice": {"type": "tool", "name": "look"}}, "Invalid value: 'tool'"),
+    "a choice without a type": ({**OK, "tools": [LOOK], "tool_choice": {"name": "look"}}, "Missing required parameter: 'tool_choice.type'"),
+    "a text that is not an object": ({**OK, "text": "json"}, "Invalid type for 'text': expected an object, but got a string instead."),
+    "a format of an unknown type": ({**OK, "text": {"format": {"type": "xml"}}}, "Invalid value: 'xml'"),
     "a format with a space in its name": (
         {**OK, "text": {"format": {"type": "json_schema", "name": "an o", "schema": CLOSED}}},
         "Invalid 'text.format.name': string does not match pattern",
@@ -291,7 +250,7 @@ BAD_REQUESTS = {
         {**OK, "text": {"format": {"type": "json_schema", "name": "o", "schema": {"type": "object"}, "strict": True}}},
         "Invalid schema for response_format 'o'",
     ),
-}
+}  # fmt: skip
 
 
 GOOD_REQUESTS = {
@@ -323,18 +282,12 @@ STRICT_FAULTS = {
         {**CLOSED, "properties": {"a": {"$ref": "#", "description": "d"}}, "required": ["a"]},
         "$ref cannot have keywords ['description']",
     ),
-    "a reference to elsewhere": (
-        {**CLOSED, "properties": {"a": {"$ref": "https://h/s"}}, "required": ["a"]},
-        "can only point to definitions",
-    ),
+    "a reference to elsewhere": ({**CLOSED, "properties": {"a": {"$ref": "https://h/s"}}, "required": ["a"]}, "can only point to definitions"),
     "a format that is unknown": (
         {**CLOSED, "properties": {"a": {"type": "string", "format": "uri"}}, "required": ["a"]},
         "'uri' is not a valid format",
     ),
-    "a schema that is true": (
-        {**CLOSED, "properties": {"a": True}, "required": ["a"]},
-        'In context=("properties", "a"), schema must be an object.',
-    ),
+    "a schema that is true": ({**CLOSED, "properties": {"a": True}, "required": ["a"]}, 'In context=("properties", "a"), schema must be an object.'),
     "a pattern that looks ahead": (
         {**CLOSED, "properties": {"a": {"type": "string", "pattern": "^(?=x)"}}, "required": ["a"]},
         'In context=("properties", "a"), regex lookaround is not supported.',

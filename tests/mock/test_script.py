@@ -12,19 +12,10 @@ from treadle.testing import Script, ScriptedCall, Turn, call, load_script, parse
 
 WHOLE = {
     "text": "I look.",
-    "calls": [
-        {"name": "a", "arguments": {"x": 1.5, "y": "ü"}, "id": "c1"},
-        {"name": "b", "arguments": '{"x": '},
-        {"name": "c", "id": None},
-    ],
+    "calls": [{"name": "a", "arguments": {"x": 1.5, "y": "ü"}, "id": "c1"}, {"name": "b", "arguments": '{"x": '}, {"name": "c", "id": None}],
     "thinking": "Hm.",
     "finish": "tool_calls",
-    "usage": {
-        "prompt_tokens": 9,
-        "completion_tokens": 4,
-        "total_tokens": 13,
-        "prompt_tokens_details": {"cached_tokens": 3},
-    },
+    "usage": {"prompt_tokens": 9, "completion_tokens": 4, "total_tokens": 13, "prompt_tokens_details": {"cached_tokens": 3}},
     "status": 200,
     "headers": {"Retry-After": 2, "x-more": "yes"},
     "delay_ms": 1,
@@ -38,7 +29,7 @@ WHOLE = {
     "cut_by": "reset",
     "gate": "g",
     "hold_after_call": 1,
-}
+}  # fmt: skip
 
 
 def test_every_key_of_a_turn_is_read():

@@ -5,11 +5,11 @@ from base64 import b64encode
 from typing import Any
 
 import pytest
-from test_damage import DAMAGE
+from wire import Till
 
-from treadle import Agent, Price, Tool, ToolContext, ToolOutput, resolve_model, tool, with_fallback
-from treadle.errors import ConfigurationError, ModelResponseInvalid
-from treadle.messages import Finish, Media, Message, Opaque, Text, Thinking, ToolCall, Usage, user_message
+from treadle import Agent, Price, ToolOutput, resolve_model, tool, with_fallback
+from treadle.errors import ModelResponseInvalid
+from treadle.messages import Media, Message, Opaque, Text, Thinking, ToolCall, Usage, user_message
 from treadle.mock.dialects.shared import event_frame
 from treadle.ports import ModelEnd, ModelRequest, ToolSpec
 from treadle.providers.bedrock.request import BedrockRequests
@@ -45,34 +45,6 @@ def whole(*content: JsonObject, stop: str = "end_turn", **more: Any) -> bytes:
 
 
 # --- outward
-
-
-@pytest.mark.row("P-CONVERSE")
-def test_a_request_has_the_fields_of_the_dialect() -> None:
-    request = ModelRequest(messages=(GO,), instructions="Be brief.", tools=(LOOK,), tool_choice="look")
-    made = body(
-        request, temperature=0.5, maxTokens=99, guardrailConfig={"guardrailIdentifier": "g", "guardrailVersion": "1"}
-    )
-
-    assert made == {
-        "guardrailConfig": {"guardrailIdentifier": "g", "guardrailVersion": "1"},
-        "inferenceConfig": {"temperature": 0.5, "maxTokens": 99},
-        "toolConfig": {
-            "tools": [{"toolSpec": {"name": "look", "description": "Look.", "inputSchema": {"json": LOOK.parameters}}}],
-            "toolChoice": {"tool": {"name": "look"}},
-        },
-        "system": [{"text": "Be brief."}],
-        "messages": [{"role": "user", "content": [{"text": "go"}]}],
-    }
-
-
-@pytest.mark.row("P-CONVERSE")
-@pytest.mark.parametrize(
-    ("choice", "sent"), [("auto", None), ("required", {"any": {}}), ("look", {"tool": {"name": "look"}})]
-)
-def test_a_tool_choice_is_said_in_the_vendors_words(choice: str, sent: JsonObject | None) -> None:
-    made = body(ModelRequest(messages=(GO,), tools=(LOOK,), tool_choice=choice))
-    assert made["toolConfig"].get("toolChoice") == sent
 
 
 @pytest.mark.row("P-CONVERSE")
@@ -210,54 +182,7 @@ def test_a_schema_for_nova_holds_its_definitions_where_they_are_used() -> None:
     assert "$ref" not in json.dumps(root)
 
 
-@pytest.mark.row("P-CONVERSE")
-def test_an_answer_of_a_schema_is_asked_for() -> None:
-    made = body(ModelRequest(messages=(GO,), output_schema={"type": "object", "properties": {}}))
-    held = made["outputConfig"]["textFormat"]["structure"]["jsonSchema"]
-    assert json.loads(held["schema"])["type"] == "object"
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"messages": []},
-        {"toolConfig": {}},
-        {"cachePoint": 3},
-        {"inferenceConfig": []},
-        {"strict_tools": "yes"},
-        {"x": object()},
-    ],
-)
-def test_an_option_that_cannot_be_used_is_refused(options: JsonObject) -> None:
-    with pytest.raises(ConfigurationError):
-        BedrockRequests("m", origin="bedrock:m", options=options)
-
-
 # --- inward
-
-ENDINGS = {
-    "end_turn": Finish.STOP,
-    "stop_sequence": Finish.STOP,
-    "tool_use": Finish.CALLS,
-    "max_tokens": Finish.LENGTH,
-    "model_context_window_exceeded": Finish.LENGTH,
-    "guardrail_intervened": Finish.REFUSED,
-    "content_filtered": Finish.REFUSED,
-    "something_new": Finish.UNKNOWN,
-}
-
-
-@pytest.mark.row("P-CONVERSE")
-@pytest.mark.parametrize(("stop", "finish"), ENDINGS.items())
-async def test_every_stop_reason_has_its_meaning(stop: str, finish: Finish) -> None:
-    streamed = events(
-        ("messageStart", {"role": "assistant"}),
-        ("contentBlockDelta", {"contentBlockIndex": 0, "delta": {"text": "Hm."}}),
-        ("contentBlockStop", {"contentBlockIndex": 0}),
-        ("messageStop", {"stopReason": stop}),
-    )
-    for end in (await end_of(streamed), await end_of(whole({"text": "Hm."}, stop=stop), stream=False)):
-        assert (end.finish, end.finish_reason, end.parts) == (finish, stop, (Text("Hm."),))
 
 
 @pytest.mark.row("P-CONVERSE")
@@ -321,15 +246,7 @@ async def test_reasoning_comes_in_pieces_and_goes_back_as_it_was() -> None:
 
 @pytest.mark.row("P-CONVERSE")
 async def test_a_call_that_a_limit_cut_never_runs() -> None:
-    ran: list[Any] = []
-
-    async def run(arguments: JsonObject, ctx: ToolContext) -> str:
-        ran.append(arguments)
-        return "paid"
-
-    pay = Tool(
-        name="pay", description="Pay.", parameters={"type": "object"}, effect="unsafe", permission="allow", run=run
-    )
+    till = Till()
     cut = whole({"toolUse": {"toolUseId": "a", "name": "pay", "input": {"sum": 1}}}, stop="max_tokens")
     streamed = events(
         ("messageStart", {"role": "assistant"}),
@@ -341,21 +258,13 @@ async def test_a_call_that_a_limit_cut_never_runs() -> None:
     for stream, content in ((False, cut), (True, streamed)):
         async with MockProvider([Turn(body=content), "done"]) as provider:
             model = resolve_model("bedrock:m", base_url=provider.base_url, api_key="k", stream=stream)
-            await Agent(model, tools=[pay]).run("go")
-    assert ran == []
+            await Agent(model, tools=till.tools).run("go")
+    assert till.paid == []
 
 
 @pytest.mark.row("P-CONVERSE")
 async def test_a_call_that_is_sent_twice_runs_once() -> None:
-    ran: list[Any] = []
-
-    async def run(arguments: JsonObject, ctx: ToolContext) -> str:
-        ran.append(arguments)
-        return "paid"
-
-    pay = Tool(
-        name="pay", description="Pay.", parameters={"type": "object"}, effect="unsafe", permission="allow", run=run
-    )
+    till = Till()
 
     def sent(index: int) -> list[tuple[str, JsonObject]]:
         return [
@@ -371,9 +280,9 @@ async def test_a_call_that_is_sent_twice_runs_once() -> None:
     for content in (events(start, *sent(0), *sent(1), stop), events(start, *sent(0), start, *sent(0), stop)):
         async with MockProvider([Turn(body=content), "done"]) as provider:
             model = resolve_model("bedrock:m", base_url=provider.base_url, api_key="k")
-            result = await Agent(model, tools=[pay]).run("go")
+            result = await Agent(model, tools=till.tools).run("go")
         assert result.text == "done"
-    assert ran == [{"sum": 1}, {"sum": 1}]
+    assert till.paid == [{"sum": 1}, {"sum": 1}]
 
 
 @pytest.mark.row("P-CONVERSE")
@@ -443,39 +352,6 @@ async def test_betas_of_a_header_become_a_field_of_the_body() -> None:
 
 
 # --- damage
-
-
-@pytest.mark.row("P-CONVERSE")
-@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
-@pytest.mark.parametrize("is_streamed", [True, False])
-async def test_damaged_arguments_are_invalid_and_nothing_runs(damage: bytes, is_streamed: bool) -> None:
-    ran: list[Any] = []
-
-    async def run(arguments: JsonObject, ctx: ToolContext) -> str:
-        ran.append(arguments)
-        return "paid"
-
-    pay = Tool(
-        name="pay", description="Pay.", parameters={"type": "object"}, effect="unsafe", permission="allow", run=run
-    )
-    arguments = json.dumps({"to": "xDAMAGEy"})
-    if is_streamed:
-        grow = json.dumps({"contentBlockIndex": 0, "delta": {"toolUse": {"input": arguments}}})
-        content = (
-            events(
-                ("contentBlockStart", {"contentBlockIndex": 0, "start": {"toolUse": {"toolUseId": "a", "name": "pay"}}})
-            )
-            + event_frame("contentBlockDelta", grow.encode().replace(b"DAMAGE", damage))
-            + events(("contentBlockStop", {"contentBlockIndex": 0}), ("messageStop", {"stopReason": "tool_use"}))
-        )
-    else:
-        use = {"toolUse": {"toolUseId": "a", "name": "pay", "input": json.loads(arguments)}}
-        content = whole(use, stop="tool_use").replace(b"DAMAGE", damage)
-    async with MockProvider([Turn(body=content), "done"]) as provider:
-        model = resolve_model("bedrock:m", base_url=provider.base_url, api_key="k", stream=is_streamed)
-        result = await Agent(model, tools=[pay]).run("go")
-
-    assert (result.text, [record.status for record in result.tool_calls], ran) == ("done", ["invalid_json"], [])
 
 
 @pytest.mark.row("P-CONVERSE")

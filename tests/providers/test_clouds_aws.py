@@ -168,13 +168,9 @@ async def test_what_a_server_echoes_of_the_credentials_is_not_shown() -> None:
         (ARN, {"environment": {"AWS_REGION": "us-west-2"}}, "https://bedrock-runtime.eu-west-1.amazonaws.com"),
         (ARN, {"options": {"region": "us-gov-west-1"}}, "https://bedrock-runtime.us-gov-west-1.amazonaws.com"),
         ("m", {"environment": {"AWS_ENDPOINT_URL_BEDROCK_RUNTIME": "http://127.0.0.1:1"}}, "http://127.0.0.1:1"),
-        (
-            "m",
-            {"base_url": "http://127.0.0.1:2", "environment": {"AWS_ENDPOINT_URL": "http://127.0.0.1:1"}},
-            "http://127.0.0.1:2",
-        ),
+        ("m", {"base_url": "http://127.0.0.1:2", "environment": {"AWS_ENDPOINT_URL": "http://127.0.0.1:1"}}, "http://127.0.0.1:2"),
     ],
-)
+)  # fmt: skip
 def test_the_address_follows_from_option_arn_and_environment(model: str, more: dict[str, Any], address: str) -> None:
     found = reached(model, api_key="k", **more)
     assert found.base_url == address

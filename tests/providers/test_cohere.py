@@ -7,13 +7,10 @@ import pytest
 
 from treadle import Agent, resolve_model
 from treadle.errors import (
-    ConfigurationError,
     IncompleteStream,
-    ModelError,
-    ModelRejected,
     ModelUnavailable,
 )
-from treadle.messages import Finish, Media, Message, Opaque, Result, Text, Thinking, ToolCall, user_message
+from treadle.messages import Media, Message, Opaque, Result, Text, Thinking, ToolCall, user_message
 from treadle.mock.dialects.cohere import cohere_events
 from treadle.ports import ModelEnd, ModelPart, ModelRequest, ToolSpec
 from treadle.providers.cohere import Cohere
@@ -68,24 +65,6 @@ def ended(parts: list[ModelPart]) -> ModelEnd:
 
 
 # --- what is sent
-
-
-@pytest.mark.row("P-COHERE")
-async def test_a_request_holds_instructions_tools_and_options() -> None:
-    request = ModelRequest(messages=(GO,), instructions="Be brief.", tools=(LOOK,))
-
-    body = await sent(request, temperature=0, safety_mode="STRICT", seed=None)
-
-    assert body == {
-        "model": "m",
-        "stream": True,
-        "temperature": 0,
-        "safety_mode": "STRICT",
-        "tools": [
-            {"type": "function", "function": {"name": "look", "description": "Look.", "parameters": LOOK.parameters}}
-        ],
-        "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "go"}],
-    }
 
 
 @pytest.mark.row("P-COHERE")
@@ -179,32 +158,6 @@ async def test_thinking_stays_here_where_it_is_switched_off() -> None:
 
 
 @pytest.mark.row("P-COHERE")
-async def test_pictures_are_sent_and_other_media_are_told_of() -> None:
-    ask = Message(
-        role="user",
-        parts=(
-            Text("What is this?"),
-            PIXEL,
-            Media(media_type="image/png", url="https://x.example/a.png"),
-            Media(media_type="application/pdf", base64="aGk=", name="a.pdf"),
-        ),
-    )
-    body = await sent(
-        ModelRequest(messages=(ask, said(ToolCall(id="a", name="look", arguments="{}")), told("a", media=(PIXEL,))))
-    )
-
-    data = {"type": "image_url", "image_url": {"url": "data:image/png;base64,aGk="}}
-    assert body["messages"][0]["content"] == [
-        {"type": "text", "text": "What is this?"},
-        data,
-        {"type": "image_url", "image_url": {"url": "https://x.example/a.png"}},
-        {"type": "text", "text": "[application/pdf: a.pdf]"},
-    ]
-    assert [message["role"] for message in body["messages"]] == ["user", "assistant", "tool", "user"]
-    assert body["messages"][3]["content"][1] == data
-
-
-@pytest.mark.row("P-COHERE")
 async def test_empty_messages_are_not_sent_empty() -> None:
     quiet = Message(role="tool", parts=(Result(call_id="a", name="look", content=" "),))
     history = (user_message(""), said(), said(ToolCall(id="a", name="look", arguments="")), quiet)
@@ -227,15 +180,6 @@ async def test_long_ids_of_the_vendor_go_back_unchanged() -> None:
     assert ids == [message["tool_call_id"] for message in messages[2:]]
     assert ids[0] == own
     assert " " not in ids[1]
-
-
-@pytest.mark.row("P-COHERE")
-@pytest.mark.parametrize(
-    "options", [{"strict_tools": "yes"}, {"messages": []}, {"tool_choice": "NONE"}, {"seed": object()}]
-)
-def test_options_that_cannot_be_used_are_refused_at_once(options: Any) -> None:
-    with pytest.raises(ConfigurationError):
-        Cohere("m", api_key="k", options=options)
 
 
 # --- what is understood
@@ -312,38 +256,12 @@ async def test_what_only_the_vendor_understands_is_kept_and_goes_back(stream: bo
 
 @pytest.mark.row("P-COHERE")
 @FORMS
-@pytest.mark.parametrize(
-    ("reason", "finish"),
-    [
-        *(("COMPLETE", Finish.STOP), ("STOP_SEQUENCE", Finish.STOP), ("MAX_TOKENS", Finish.LENGTH)),
-        *(("ERROR_TOXIC", Finish.REFUSED), ("SOMETHING", Finish.UNKNOWN)),
-    ],
-)
-async def test_each_finish_reason_is_told(reason: str, finish: Finish, stream: bool) -> None:
-    came = answer({"content": [{"type": "text", "text": "So."}]}, reason)
-
-    end = ended(await heard(cohere_events(came) if stream else came, stream=stream))
-
-    assert (end.finish, end.finish_reason) == (finish, reason)
-
-
-@pytest.mark.row("P-COHERE")
-@FORMS
 @pytest.mark.parametrize("reason", ["ERROR", "TIMEOUT"])
 async def test_a_generation_that_failed_may_be_asked_for_again(reason: str, stream: bool) -> None:
     came = answer({"content": [{"type": "text", "text": "So"}]}, reason)
 
     with pytest.raises(ModelUnavailable, match=reason):
         await heard(cohere_events(came) if stream else came, stream=stream)
-
-
-@pytest.mark.row("P-COHERE")
-async def test_a_call_that_the_limit_cut_is_marked() -> None:
-    call = {"id": "a", "type": "function", "function": {"name": "look", "arguments": '{"key": "x'}}
-
-    end = ended(await heard(cohere_events(answer({"tool_calls": [call]}, "MAX_TOKENS"))))
-
-    assert end.cut_calls == {"a"}
 
 
 @pytest.mark.row("P-COHERE")
@@ -355,45 +273,7 @@ async def test_a_whole_answer_without_its_reason_is_complete_if_it_says_anything
         await heard({"message": {"content": []}}, stream=False)
 
 
-@pytest.mark.row("P-COHERE")
-@pytest.mark.parametrize(
-    ("base_url", "expected"),
-    [
-        ("http://127.0.0.1:1", "http://127.0.0.1:1/v2/chat"),
-        ("http://127.0.0.1:1/?tag=a", "http://127.0.0.1:1/v2/chat?tag=a"),
-        ("http://127.0.0.1:1/gate", "http://127.0.0.1:1/gate/chat"),
-        ("http://127.0.0.1:1/v2/", "http://127.0.0.1:1/v2/chat"),
-    ],
-)
-def test_a_host_alone_gets_the_version(base_url: str, expected: str) -> None:
-    assert str(Cohere("m", base_url=base_url, api_key=None)._server.endpoint.url) == expected
-
-
 # --- failures
-
-
-@pytest.mark.row("P-COHERE")
-@pytest.mark.parametrize(
-    ("status", "words", "kind", "match"),
-    [
-        (400, "invalid request: temperature must be between 0 and 1.0 inclusive.", ModelRejected, "temperature"),
-        (401, "invalid api token", ModelRejected, "COHERE_API_KEY"),
-        (402, "Please add a payment method", ModelRejected, "no credit"),
-        (404, "model 'x' not found", ModelRejected, "model's name"),
-        (422, "unknown field: parameter 'x' is not a valid field.", ModelRejected, "unknown field"),
-        (
-            429,
-            "You are using a Trial key, which is limited to 20 API calls / minute.",
-            ModelUnavailable,
-            "20 API calls",
-        ),
-        (429, "You are using a Trial key, which is limited to 1,000 API calls / month.", ModelRejected, "no credit"),
-        (503, "overloaded", ModelUnavailable, "overloaded"),
-    ],
-)
-async def test_an_error_is_told_by_its_class(status: int, words: str, kind: type[ModelError], match: str) -> None:
-    with pytest.raises(kind, match=match):
-        await heard({"id": "1", "message": words}, status=status)
 
 
 @pytest.mark.row("P-COHERE")
@@ -402,20 +282,3 @@ async def test_words_of_the_deny_list_end_the_run_as_refused() -> None:
         result = await Agent(resolve_model("cohere:m", base_url=provider.base_url)).run("go")
 
     assert (result.reason, len(provider.requests)) == ("refused", 1)
-
-
-@pytest.mark.row("P-COHERE")
-@pytest.mark.parametrize("event", [{"message": "too busy"}, {"type": "error", "error": {"message": "too busy"}}])
-async def test_an_error_inside_a_stream_is_an_error(event: JsonObject) -> None:
-    start = cohere_events(answer({})).partition(b"\n\n")[0]
-
-    with pytest.raises(ModelUnavailable, match="too busy"):
-        await heard(start + b"\n\ndata: %b\n\n" % json.dumps(event).encode())
-
-
-@pytest.mark.row("P-COHERE")
-async def test_an_end_that_tells_an_error_is_one() -> None:
-    end = {"type": "message-end", "delta": {"finish_reason": "ERROR", "error": "the model broke"}}
-
-    with pytest.raises(ModelUnavailable, match="the model broke"):
-        await heard(b"data: %b\n\n" % json.dumps(end).encode())

@@ -1,19 +1,20 @@
 """Damage: bytes that are not UTF-8, control characters and half surrogates. Text is repaired; arguments never are."""
 
 import json
+from typing import Any
 
 import pytest
-from chat_server import STREAM_HEAD, Script, answer
+from chat_server import STREAM_HEAD, answer
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from wire import DIALECTS, Anthropics, Chats, Geminis, Responseses, Till, outcome, play, sse
+from wire import NAMES, Anthropics, Chats, Responseses, Till, damaged, outcome, play, said, sse
 
 from invariants import check_session
 from treadle import Agent
 from treadle.drivers.react import ReActDriver
 from treadle.messages import Text, ToolCall
 from treadle.ports import CallReady, ModelEnd, ModelRequest
-from treadle.testing import ScriptedModel
+from treadle.testing import ScriptedModel, Turn, call
 from treadle.validation import NotJson, parse_arguments
 from treadle.validation.plain import damaged_json, is_damaged, joined, repaired
 
@@ -33,51 +34,21 @@ DAMAGE = {
 }
 
 
-def streamed(dialect: str, arguments: str) -> str:
-    """Return a stream with one call of these arguments, in one piece."""
-    match dialect:
-        case "chat":
-            return sse(Chats.calls(Chats.call("a", arguments)), Chats.delta("tool_calls"), "[DONE]")
-        case "responses":
-            call = Responseses.call("a", arguments)
-            return sse(Responseses.done(0, call), Responseses.completed(call))
-        case "anthropic":
-            end = (Anthropics.reason("tool_use"), Anthropics.stop)
-            return sse(Anthropics.start, *Anthropics.call(0, "a", arguments), *end)
-        case _:
-            return sse(Geminis.chunk(Geminis.call("a", json.loads(arguments)), finish="STOP"))
+def paying(name: str, arguments: Any, *, stream: bool = True) -> bytes:
+    """Return an answer with one call of these arguments, in one piece."""
+    turn = Turn(calls=(call("pay", arguments=json.dumps(arguments, ensure_ascii=False)),), pieces=1)
+    return said(name, turn, stream=stream)
 
 
-def whole(dialect: str, arguments: str) -> str:
-    """Return a body in one piece with one call of these arguments."""
-    match dialect:
-        case "chat":
-            body = Chats.message("tool_calls", tool_calls=[Chats.call("a", arguments)])
-        case "responses":
-            body = Responseses.completed(Responseses.call("a", arguments))["response"]
-        case "anthropic":
-            block = {"type": "tool_use", "id": "a", "name": "pay", "input": json.loads(arguments)}
-            body = {"type": "message", "content": [block], "stop_reason": "tool_use"}
-        case _:
-            body = Geminis.chunk(Geminis.call("a", json.loads(arguments)), finish="STOP")
-    return json.dumps(body)
-
-
-def damaged(text: str, damage: bytes) -> bytes:
-    """Put damage into text. Arguments that are text themselves hold the bytes one level deeper: so does their escape."""
-    return text.encode().replace(MARK.encode(), damage)
-
-
-@pytest.mark.row("N03", "PF25")
+@pytest.mark.row("N03", "PF25", "P-CONVERSE")
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
-@pytest.mark.parametrize("form", [streamed, whole])
-@pytest.mark.parametrize("dialect", DIALECTS)
-async def test_damaged_arguments_are_invalid_and_nothing_runs(dialect, form, damage):
+@pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
+@pytest.mark.parametrize("name", NAMES)
+async def test_damaged_arguments_are_invalid_and_nothing_runs(name, stream, damage):
     till = Till()
-    content_type = "text/event-stream" if form is streamed else "application/json"
+    content = damaged(name, paying(name, {"to": f"x{MARK}y"}, stream=stream), damage)
 
-    script = answer(damaged(form(dialect, json.dumps({"to": f"x{MARK}y"})), damage), content_type=content_type)
-    result = await play(dialect, script, till=till)
+    result = await play(name, answer(content), till=till)
 
     assert outcome(result) == (True, ["invalid_json"])
     assert till.paid == []
@@ -86,13 +57,15 @@ async def test_damaged_arguments_are_invalid_and_nothing_runs(dialect, form, dam
 
 @pytest.mark.row("N03")
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
-@pytest.mark.parametrize("dialect", ["chat", "responses"])
-async def test_arguments_that_are_sent_as_an_object_are_not_mended_either(dialect, damage):
+@pytest.mark.parametrize("name", ["openai-chat", "openai", "cohere"])
+async def test_arguments_that_are_sent_as_an_object_are_not_mended_either(name, damage):
     till = Till()
-    arguments = json.dumps({"to": f"x{MARK}y"})
-    text = streamed(dialect, arguments).replace(json.dumps(arguments), arguments)
+    arguments = {"to": f"x{MARK}y"}
+    whole = paying(name, arguments, stream=False).decode()
+    as_object = whole.replace(json.dumps(json.dumps(arguments)), json.dumps(arguments))
+    assert as_object != whole
 
-    result = await play(dialect, answer(damaged(text, damage)), till=till)
+    result = await play(name, answer(damaged(name, as_object, damage)), till=till)
 
     assert outcome(result) == (True, ["invalid_json"])
     assert till.paid == []
@@ -100,23 +73,23 @@ async def test_arguments_that_are_sent_as_an_object_are_not_mended_either(dialec
 
 @pytest.mark.row("N03")
 @pytest.mark.parametrize("damage", [b"\xff", b"\x01", b"\\ud83d"])
-@pytest.mark.parametrize("dialect", DIALECTS)
-async def test_damage_behind_a_backslash_or_in_a_key_is_damage(dialect, damage):
+@pytest.mark.parametrize("name", NAMES)
+async def test_damage_behind_a_backslash_or_in_a_key_is_damage(name, damage):
     till = Till()
     for made in ({f"to{MARK}": "x"}, {"to": f"\\{MARK}"}, {"to": f"{MARK}\\ude00"}, {"to": f"\\ud83d{MARK}"}):
-        result = await play(dialect, answer(damaged(streamed(dialect, json.dumps(made)), damage)), till=till)
+        result = await play(name, answer(damaged(name, paying(name, made), damage)), till=till)
         assert outcome(result) == (True, ["invalid_json"])
     assert till.paid == []
 
 
 @pytest.mark.row("N03")
 @pytest.mark.parametrize("damage", [b"\x01", b"\xff", b"\\ud83d"])
-@pytest.mark.parametrize("dialect", DIALECTS)
-async def test_a_damaged_name_is_no_tool_of_ours(dialect, damage):
+@pytest.mark.parametrize("name", NAMES)
+async def test_a_damaged_name_is_no_tool_of_ours(name, damage):
     till = Till()
-    text = streamed(dialect, "{}").replace('"pay"', f'"pay{MARK}"')
+    content = said(name, Turn(calls=(call(f"pay{MARK}"),)))
 
-    result = await play(dialect, answer(damaged(text, damage)), till=till)
+    result = await play(name, answer(damaged(name, content, damage)), till=till)
 
     assert outcome(result) == (True, ["unknown_tool"])
     assert till.paid == []
@@ -167,14 +140,11 @@ async def test_a_character_that_is_split_over_events_is_joined(dialect, parts):
 
 
 @pytest.mark.row("PF25", "PF11")
-@pytest.mark.parametrize("dialect", DIALECTS)
-async def test_an_answer_that_is_cut_at_any_byte_of_the_network_is_the_same(dialect):
-    text = json.loads(json.dumps(streamed(dialect, json.dumps({"to": "å🙂"}, ensure_ascii=False))))
-    body = (
-        text.encode() if dialect == "gemini" else text.replace("\\u00e5", "å").replace("\\ud83d\\ude42", "🙂").encode()
-    )
+@pytest.mark.parametrize("name", NAMES)
+async def test_an_answer_that_is_cut_at_any_byte_of_the_network_is_the_same(name):
+    body = paying(name, {"to": "å🙂"})
 
-    for at in range(0, len(body), 7):
+    for at in range(0, len(body), 1 + len(body) // 40):
         till = Till()
 
         async def script(writer, at=at):
@@ -184,46 +154,40 @@ async def test_an_answer_that_is_cut_at_any_byte_of_the_network_is_the_same(dial
             await writer.drain()
             raise ConnectionError
 
-        result = await play(dialect, script, till=till)
+        result = await play(name, script, till=till)
         assert till.paid == [{"to": "å🙂"}], at
         assert result.completed
 
 
-TEXTS = {
-    "chat": lambda words: [Chats.delta(content=one) for one in words] + [Chats.delta("stop"), "[DONE]"],
-    "responses": lambda words: [
-        *({"type": "response.output_text.delta", "output_index": 0, "delta": one} for one in words),
-        Responseses.completed(),
-    ],
-    "anthropic": lambda words: [
-        *(Anthropics.start, *Anthropics.text(0, *words)),
-        *(Anthropics.reason("end_turn"), Anthropics.stop),
-    ],
-    "gemini": lambda words: [*(Geminis.chunk({"text": one}) for one in words), Geminis.chunk(finish="STOP")],
-}
-
-
 @pytest.mark.row("PF11", "PF25")
-@pytest.mark.parametrize("dialect", DIALECTS)
-async def test_text_is_joined_and_the_rest_of_its_damage_is_replaced(dialect):
-    text = sse(*TEXTS[dialect](["x\ud83d", "\ude00y", f"{MARK}z\ud83d"]))
+@pytest.mark.parametrize("name", NAMES)
+async def test_text_is_joined_and_the_rest_of_its_damage_is_replaced(name):
+    text = damaged(name, said(name, Turn(text="(x\ud83d)(\ude00y)(DAMAGEz\ud83d)", pieces=1)), b"\xff\x00")
 
-    result = await play(dialect, answer(damaged(text, b"\xff\x00")))
+    result = await play(name, answer(text))
 
-    assert result.text == "x😀y\ufffdz\ufffd"
+    assert result.text == "(x\ufffd)(\ufffdy)(\ufffdz\ufffd)"
     await check_session(result.session)
+
+
+@pytest.mark.row("PF25")
+@pytest.mark.parametrize("name", NAMES)
+async def test_the_halves_of_a_character_that_come_in_two_pieces_are_joined(name):
+    result = await play(name, answer(said(name, Turn(text="x\ud83d\ude00y", pieces=2))))
+
+    assert result.text == "x😀y"
 
 
 @pytest.mark.row("N03")
 @pytest.mark.parametrize("damage", [b"\xff", b"\x01", b"\\ud83d"])
-@pytest.mark.parametrize("dialect", DIALECTS)
-async def test_a_damaged_decision_is_not_carried_out(dialect, damage):
+@pytest.mark.parametrize("name", NAMES)
+async def test_a_damaged_decision_is_not_carried_out(name, damage):
     till = Till()
     decision = json.dumps({"type": "call_tool", "tool": "pay", "args": {"to": f"x{MARK}y"}})
-    script: Script = answer(damaged(sse(*TEXTS[dialect]([decision])), damage))
-    good = answer(sse(*TEXTS[dialect]([json.dumps({"type": "final_answer", "answer": "Done."})])))
+    bad = answer(damaged(name, said(name, Turn(text=decision, pieces=1)), damage))
+    good = answer(said(name, Turn(text=json.dumps({"type": "final_answer", "answer": "Done."}))))
 
-    result = await play(dialect, script, good, till=till, driver=ReActDriver())
+    result = await play(name, bad, good, till=till, driver=ReActDriver())
 
     assert outcome(result) == (True, [])
     assert till.paid == []

@@ -605,14 +605,11 @@ async def test_a_fault_of_the_request_is_neither_the_context_nor_a_refusal(messa
     [
         (400, {"code": "content_filter", "message": "The response was filtered.", "innererror": {"code": "x"}}),
         (400, {"type": "invalid_request_error", "message": "Output blocked by content filtering policy"}),
-        (
-            400,
-            {"code": "invalid_prompt", "message": "Your prompt was flagged as potentially violating our usage policy."},
-        ),
+        (400, {"code": "invalid_prompt", "message": "Your prompt was flagged as potentially violating our usage policy."}),
         (400, {"message": "The prompt triggered Azure OpenAI's content management policy."}),
         (403, {"code": 403, "message": "This model requires moderation. Your input was flagged for harassment."}),
     ],
-)
+)  # fmt: skip
 async def test_what_a_vendors_policy_refuses_is_told_apart(status, error):
     assert type(await said(status, error)) is ModelRefused
 

@@ -56,17 +56,11 @@ ONCE = {
         "responses",
         stream(Responseses.done(0, A), Responseses.completed(Responseses.call("x", ONE, item_id="other"))),
     ),
-    "responses: again at another place": (
-        "responses",
-        stream(Responseses.done(0, SAID), Responseses.done(1, A), Responseses.completed(A, SAID)),
-    ),
+    "responses: again at another place": ("responses", stream(Responseses.done(0, SAID), Responseses.done(1, A), Responseses.completed(A, SAID))),
     "responses: a whole body": ("responses", whole(Responseses.completed(A, A)["response"])),
     "chat: two indexes": ("chat", chat(Chats.calls(Chats.call("a", ONE)), Chats.calls(Chats.call("a", '{"sum":1}', index=1)))),
     "chat: one index": ("chat", chat(Chats.calls(Chats.call("a", ONE)), Chats.calls(Chats.call("a", ONE)))),
-    "chat: no index": (
-        "chat",
-        chat(Chats.calls(Chats.call("a", ONE, index=None)), Chats.calls(Chats.call("a", ONE, index=None))),
-    ),
+    "chat: no index": ("chat", chat(Chats.calls(Chats.call("a", ONE, index=None)), Chats.calls(Chats.call("a", ONE, index=None)))),
     "chat: in pieces": (
         "chat",
         chat(
@@ -81,14 +75,8 @@ ONCE = {
             Chats.message("tool_calls", content="I pay.", tool_calls=[Chats.call("a", ONE, index=None)]),
         ),
     ),
-    "chat: a message with new ids": (
-        "chat",
-        chat(Chats.calls(Chats.call("a", ONE)), Chats.message(tool_calls=[Chats.call("x", ONE, index=None)])),
-    ),
-    "chat: a message without ids": (
-        "chat",
-        chat(Chats.calls(Chats.call(None, ONE)), Chats.message(tool_calls=[Chats.call(None, ONE, index=None)])),
-    ),
+    "chat: a message with new ids": ("chat", chat(Chats.calls(Chats.call("a", ONE)), Chats.message(tool_calls=[Chats.call("x", ONE, index=None)]))),
+    "chat: a message without ids": ("chat", chat(Chats.calls(Chats.call(None, ONE)), Chats.message(tool_calls=[Chats.call(None, ONE, index=None)]))),
     "chat: a message beside an empty delta": (
         "chat",
         chat(
@@ -117,10 +105,7 @@ ONCE = {
         "anthropic",
         claude(*Anthropics.call(0, "a", '{"sum"')[:2], Anthropics.start, *Anthropics.call(0, "a", ONE)),
     ),
-    "anthropic: the start of a block comes twice": (
-        "anthropic",
-        claude(Anthropics.call(0, "a")[0], *Anthropics.call(0, "a", ONE)),
-    ),
+    "anthropic: the start of a block comes twice": ("anthropic", claude(Anthropics.call(0, "a")[0], *Anthropics.call(0, "a", ONE))),
     "anthropic: two indexes": ("anthropic", claude(*Anthropics.call(0, "a", ONE), *Anthropics.call(1, "a", ONE))),
     "anthropic: with the start and in pieces": (
         "anthropic",
@@ -132,10 +117,7 @@ ONCE = {
         "gemini",
         stream(Geminis.chunk(Geminis.call("a", {"sum": 1})), Geminis.chunk(Geminis.call("a", {"sum": 1}), finish="STOP")),
     ),
-    "gemini: one chunk": (
-        "gemini",
-        stream(Geminis.chunk(Geminis.call("a", {"sum": 1}), Geminis.call("a", {"sum": 1.0}), finish="STOP")),
-    ),
+    "gemini: one chunk": ("gemini", stream(Geminis.chunk(Geminis.call("a", {"sum": 1}), Geminis.call("a", {"sum": 1.0}), finish="STOP"))),
 }  # fmt: skip
 
 
@@ -152,14 +134,8 @@ async def test_a_call_that_is_reported_twice_runs_once(dialect, script):
 
 
 KEPT = {
-    "responses: one index": (
-        "responses",
-        stream(Responseses.done(0, A), Responseses.done(0, B), Responseses.completed(A, B)),
-    ),
-    "responses: one index, not listed": (
-        "responses",
-        stream(Responseses.done(0, A), Responseses.done(0, B), Responseses.completed()),
-    ),
+    "responses: one index": ("responses", stream(Responseses.done(0, A), Responseses.done(0, B), Responseses.completed(A, B))),
+    "responses: one index, not listed": ("responses", stream(Responseses.done(0, A), Responseses.done(0, B), Responseses.completed())),
     "responses: one index, in turns": (
         "responses",
         stream(
@@ -175,10 +151,7 @@ KEPT = {
         ),
     ),
     "responses: listed only": ("responses", stream(Responseses.done(0, A), Responseses.completed(B, A))),
-    "responses: listed in another order": (
-        "responses",
-        stream(Responseses.done(0, A), Responseses.done(1, B), Responseses.completed(B, A)),
-    ),
+    "responses: listed in another order": ("responses", stream(Responseses.done(0, A), Responseses.done(1, B), Responseses.completed(B, A))),
     "chat: one index": ("chat", chat(Chats.calls(Chats.call("a", ONE), Chats.call("b", TWO)))),
     "chat: one index, in turns": (
         "chat",
@@ -192,20 +165,14 @@ KEPT = {
         chat(Chats.calls(Chats.call("a", ONE)), Chats.message(tool_calls=[Chats.call("a", ONE), Chats.call("b", TWO)])),
     ),
     "anthropic: one index": ("anthropic", claude(*Anthropics.call(0, "a", ONE), *Anthropics.call(0, "b", TWO))),
-    "anthropic: one index, the first left open": (
-        "anthropic",
-        claude(*Anthropics.call(0, "a", ONE)[:2], *Anthropics.call(0, "b", TWO)),
-    ),
+    "anthropic: one index, the first left open": ("anthropic", claude(*Anthropics.call(0, "a", ONE)[:2], *Anthropics.call(0, "b", TWO))),
     "anthropic: the message starts again with more": (
         "anthropic",
         claude(
             *Anthropics.call(0, "a", ONE), Anthropics.start, *Anthropics.call(0, "a", ONE), *Anthropics.call(1, "b", TWO)
         ),
     ),
-    "gemini: ids that are missing": (
-        "gemini",
-        stream(Geminis.chunk(Geminis.call(None, {"sum": 1}), Geminis.call(None, {"sum": 2}), finish="STOP")),
-    ),
+    "gemini: ids that are missing": ("gemini", stream(Geminis.chunk(Geminis.call(None, {"sum": 1}), Geminis.call(None, {"sum": 2}), finish="STOP"))),
 }  # fmt: skip
 
 
@@ -241,10 +208,7 @@ MAYBE = {
         "chat",
         chat(Chats.delta(function_call={"name": "pay", "arguments": ONE}), Chats.calls(Chats.call("a", ONE))),
     ),
-    "chat: deltas after a message": (
-        "chat",
-        chat(Chats.message(tool_calls=[Chats.call("a", ONE)]), Chats.calls(Chats.call("x", ONE, index=1))),
-    ),
+    "chat: deltas after a message": ("chat", chat(Chats.message(tool_calls=[Chats.call("a", ONE)]), Chats.calls(Chats.call("x", ONE, index=1)))),
     "chat: a message with one more": (
         "chat",
         chat(Chats.calls(Chats.call("a", ONE)), Chats.message(tool_calls=[Chats.call("x", ONE), Chats.call("y", ONE)])),
@@ -274,10 +238,7 @@ MAYBE = {
         "gemini",
         stream(Geminis.chunk(Geminis.call(None, {"sum": 1}), Geminis.call("a", {"sum": 1}), finish="STOP")),
     ),
-    "anthropic: one id, two actions, the first left open": (
-        "anthropic",
-        claude(*Anthropics.call(0, "a", ONE)[:-1], *Anthropics.call(0, "a", TWO)),
-    ),
+    "anthropic: one id, two actions, the first left open": ("anthropic", claude(*Anthropics.call(0, "a", ONE)[:-1], *Anthropics.call(0, "a", TWO))),
     "anthropic: one id, two actions": ("anthropic", claude(*Anthropics.call(0, "a", ONE), *Anthropics.call(1, "a", TWO))),
     "gemini: one id, two actions": ("gemini", stream(Geminis.chunk(Geminis.call("a", {"sum": 1}), Geminis.call("a", {"sum": 2}), finish="STOP"))),
     "gemini: no ids": ("gemini", stream(Geminis.chunk(Geminis.call(None, {"sum": 1}), Geminis.call(None, {"sum": 1}), finish="STOP"))),

@@ -65,9 +65,7 @@ def chat(*pieces: dict[str, Any], finish: str = "tool_calls") -> str:
 
 KNOWN = {
     "a new id in the second piece": chat(piece("a1", "clean", ""), piece("b2", None, PATH)),
-    "a new id in each piece": chat(
-        piece("a1", "clean", ""), piece("b2", None, '{"path"'), piece("c3", "", ':"bui'), piece("d4", None, 'ld"}')
-    ),
+    "a new id in each piece": chat(piece("a1", "clean", ""), piece("b2", None, '{"path"'), piece("c3", "", ':"bui'), piece("d4", None, 'ld"}')),
     "a new id in each piece, and no index": chat(
         piece("a1", "clean", "", None), piece("b2", None, '{"path":', None), piece("c3", None, '"build"}', None)
     ),
@@ -79,7 +77,7 @@ KNOWN = {
     "all of it beside the id": chat({"index": 0, "id": "a1", "name": "clean", "arguments": PATH}),
     "a name after the id": chat(piece("a1", None, ""), piece("a1", "clean", ""), piece("b2", None, PATH)),
     "an empty piece behind": chat(piece("a1", "clean", PATH), piece("b2", None, ""), piece("", "", "", 1)),
-}
+}  # fmt: skip
 
 
 @pytest.mark.row("N02", "PF22")
@@ -185,15 +183,9 @@ STRAYS: dict[str, tuple[str, str | bytes]] = {
             "the end of another call": chat(piece("a1", "clean", ""), piece("b2", None, PATH, 1), finish="stop"),
         }.items()
     },
-    "responses: an item that was never begun": (
-        "openai",
-        responses(Responseses.done(0, CLEAN), Responseses.piece(1, "fc_b2", PATH)),
-    ),
+    "responses: an item that was never begun": ("openai", responses(Responseses.done(0, CLEAN), Responseses.piece(1, "fc_b2", PATH))),
     "responses: an item without a name": ("openai", responses(Responseses.done(0, CLEAN), Responseses.done(1, LOST))),
-    "responses: an item with a name of blanks": (
-        "openai",
-        responses(Responseses.done(0, CLEAN), Responseses.done(1, {**LOST, "name": " "})),
-    ),
+    "responses: an item with a name of blanks": ("openai", responses(Responseses.done(0, CLEAN), Responseses.done(1, {**LOST, "name": " "}))),
     "responses: after the end of an empty object": (
         "openai",
         responses(
@@ -207,10 +199,7 @@ STRAYS: dict[str, tuple[str, str | bytes]] = {
             *(Responseses.piece(0, "msg_1", PATH), Responseses.done(0, Responseses.message("Hm.")), Responseses.done(1, CLEAN)),
         ),
     ),
-    "responses: after its end": (
-        "openai",
-        responses(Responseses.added(0, CLEAN), Responseses.done(0, CLEAN), Responseses.piece(0, "fc_a1", PATH)),
-    ),
+    "responses: after its end": ("openai", responses(Responseses.added(0, CLEAN), Responseses.done(0, CLEAN), Responseses.piece(0, "fc_a1", PATH))),
     "responses: an index that is another's": (
         "openai",
         responses(Responseses.added(0, CLEAN), Responseses.piece(1, "fc_a1", PATH), Responseses.done(0, CLEAN)),
@@ -229,10 +218,7 @@ STRAYS: dict[str, tuple[str, str | bytes]] = {
     ),
     "anthropic: a block that was never begun": ("anthropic", claude(*Anthropics.call(0, "a1", name="clean"), part(1, PATH))),
     "anthropic: a block that has ended": ("anthropic", claude(*Anthropics.call(0, "a1", name="clean"), part(0, PATH))),
-    "anthropic: a block without a name": (
-        "anthropic",
-        claude(*Anthropics.call(0, "a1", name="clean"), *Anthropics.call(1, "b2", PATH, name="")),
-    ),
+    "anthropic: a block without a name": ("anthropic", claude(*Anthropics.call(0, "a1", name="clean"), *Anthropics.call(1, "b2", PATH, name=""))),
     "anthropic: a block with a name of blanks": (
         "anthropic",
         claude(*Anthropics.call(0, "a1", name="clean"), *Anthropics.call(1, "b2", PATH, name=" ")),
@@ -248,10 +234,7 @@ STRAYS: dict[str, tuple[str, str | bytes]] = {
         "anthropic",
         claude(*Anthropics.call(0, "a1", name="clean"), *blocks(1, {"id": "b2", "name": "look", "input": BUILD})),
     ),
-    "anthropic: an empty block": (
-        "anthropic",
-        claude(*Anthropics.call(0, "a1", name="clean"), blocks(1, {})[0], part(1, PATH), blocks(1, {})[1]),
-    ),
+    "anthropic: an empty block": ("anthropic", claude(*Anthropics.call(0, "a1", name="clean"), blocks(1, {})[0], part(1, PATH), blocks(1, {})[1])),
     "anthropic: a block of words": (
         "anthropic",
         claude(

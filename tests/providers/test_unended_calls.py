@@ -1,56 +1,32 @@
 """Calls whose end the server never sends, in the dialects that send one, or whose start it sends again: no arguments are lost."""
 
 import json
-from collections.abc import Callable
 
 import pytest
-from test_bedrock import events
-from wire import Anthropics, Till, outcome, sse
+from wire import Till, events_of, outcome, said, stream_of
 
 from treadle import Agent, RunResult, StopReason, resolve_model
-from treadle.testing import MockProvider, Turn
-from treadle.tools import JsonObject
+from treadle.testing import MockProvider, Turn, call
 
 ONE = '{"sum": 1}'
 
 
-def anthropic(arguments: str, *, is_ended: bool, begins_again: bool = False) -> bytes:
-    begin, *pieces, end = Anthropics.call(0, "a", *([arguments] if arguments else []))
-    again, ending = [begin] * begins_again, [end] * is_ended
-    return sse(
-        Anthropics.start, begin, *pieces, *again, *ending, Anthropics.reason("tool_use"), Anthropics.stop
-    ).encode()
+DIALECTS = {
+    "anthropic": ("content_block_start", "content_block_stop"),
+    "bedrock": ("contentBlockStart", "contentBlockStop"),
+    "cohere": ("tool-call-start", "tool-call-end"),
+}
+"""How each begins and ends a call."""
 
 
-def bedrock(arguments: str, *, is_ended: bool, begins_again: bool = False) -> bytes:
-    begin: JsonObject = {"contentBlockIndex": 0, "start": {"toolUse": {"toolUseId": "a", "name": "pay"}}}
-    piece: JsonObject = {"contentBlockIndex": 0, "delta": {"toolUse": {"input": arguments}}}
-    return events(
-        ("messageStart", {"role": "assistant"}),
-        ("contentBlockStart", begin),
-        *([("contentBlockDelta", piece)] if arguments else []),
-        *([("contentBlockStart", begin)] * begins_again),
-        *([("contentBlockStop", {"contentBlockIndex": 0})] if is_ended else []),
-        ("messageStop", {"stopReason": "tool_use"}),
-    )
-
-
-def cohere(arguments: str, *, is_ended: bool, begins_again: bool = False) -> bytes:
-    def event(kind: str, **function: str) -> JsonObject:
-        call = {"id": "a", "type": "function", "function": function}
-        return {"type": kind, "index": 0, "delta": {"message": {"tool_calls": call}}}
-
-    return sse(
-        {"type": "message-start", "delta": {"message": {"role": "assistant"}}},
-        event("tool-call-start", name="pay", arguments=""),
-        *([event("tool-call-delta", arguments=arguments)] if arguments else []),
-        *([event("tool-call-start", name="pay", arguments="")] * begins_again),
-        *([{"type": "tool-call-end", "index": 0}] if is_ended else []),
-        {"type": "message-end", "delta": {"finish_reason": "TOOL_CALL", "usage": {}}},
-    ).encode()
-
-
-DIALECTS: dict[str, Callable[..., bytes]] = {"anthropic": anthropic, "bedrock": bedrock, "cohere": cohere}
+def stream(name: str, arguments: str, *, is_ended: bool, begins_again: bool = False) -> bytes:
+    start, end = DIALECTS[name]
+    turn = Turn(calls=(call("pay", id="a", arguments=arguments or "{}"),), pieces=1)
+    events = events_of(name, said(name, turn))
+    kinds = [kind or payload["type"] for kind, payload in events]
+    again = [events[kinds.index(start)]] if begins_again else []
+    at = kinds.index(end)
+    return stream_of(name, [*events[:at], *again, *events[at if is_ended else at + 1 :]])
 
 
 async def ran(dialect: str, body: bytes, till: Till) -> RunResult:
@@ -64,7 +40,7 @@ async def ran(dialect: str, body: bytes, till: Till) -> RunResult:
 async def test_a_call_without_arguments_whose_end_is_missing_is_not_executed(dialect: str) -> None:
     till = Till()
 
-    result = await ran(dialect, DIALECTS[dialect]("", is_ended=False), till)
+    result = await ran(dialect, stream(dialect, "", is_ended=False), till)
 
     assert outcome(result) == (True, ["skipped"])
     assert till.paid == []
@@ -78,7 +54,7 @@ async def test_a_call_that_ended_or_has_whole_arguments_is_executed(
 ) -> None:
     till = Till()
 
-    result = await ran(dialect, DIALECTS[dialect](arguments, is_ended=is_ended), till)
+    result = await ran(dialect, stream(dialect, arguments, is_ended=is_ended), till)
 
     assert outcome(result) == (True, ["ok"])
     assert till.paid == [json.loads(arguments or "{}")]
@@ -92,7 +68,7 @@ async def test_a_call_that_begins_again_and_ends_at_once_does_not_lose_its_argum
 ) -> None:
     till = Till()
 
-    result = await ran(dialect, DIALECTS[dialect](arguments, is_ended=True, begins_again=True), till)
+    result = await ran(dialect, stream(dialect, arguments, is_ended=True, begins_again=True), till)
 
     assert result.reason is StopReason.APPROVAL_REQUIRED
     assert till.paid == ([{"sum": 1}] if arguments == ONE else [])

@@ -5,22 +5,17 @@ from typing import Any
 
 import pytest
 from chat_server import answer, json_answer, serving
+from wire import NAMES, said
 
 from treadle import Agent, resolve_model
 from treadle.messages import Usage
+from treadle.testing import Turn
 from treadle.tools import JsonObject
 
 BODIES: dict[str, JsonObject] = {
-    "openai-chat": {"choices": [{"index": 0, "message": {"content": "four char"}, "finish_reason": "stop"}]},
-    "openai": {
-        "status": "completed",
-        "output": [{"type": "message", "id": "m", "content": [{"type": "output_text", "text": "four char"}]}],
-    },
-    "anthropic": {"type": "message", "content": [{"type": "text", "text": "four char"}], "stop_reason": "end_turn"},
-    "gemini": {"candidates": [{"content": {"parts": [{"text": "four char"}]}, "finishReason": "STOP"}]},
-    "cohere": {"message": {"content": [{"type": "text", "text": "four char"}]}, "finish_reason": "COMPLETE"},
-    "bedrock": {"output": {"message": {"content": [{"text": "four char"}]}}, "stopReason": "end_turn"},
+    name: json.loads(said(name, Turn(text="four char", usage=None), stream=False)) for name in NAMES
 }
+BODIES["openai"]["output"] = [{"type": "message", "id": "m", "content": [{"type": "output_text", "text": "four char"}]}]
 
 
 async def used(name: str, usage: Any) -> Usage:

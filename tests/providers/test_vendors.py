@@ -84,7 +84,8 @@ async def test_a_vendors_key_is_asked_for_by_its_own_variable(name: str, variabl
 @pytest.mark.parametrize(
     ("name", "variable"),
     [("azure", "AZURE_API_KEY"), ("azure", "AZURE_OPENAI_API_KEY"), ("vllm", "VLLM_API_KEY"),
-     ("llamacpp", "LLAMACPP_API_KEY"), ("groq", "GROQ_API_KEY"), ("openai-chat", "OPENAI_API_KEY")],
+     ("llamacpp", "LLAMACPP_API_KEY"), ("groq", "GROQ_API_KEY"), ("openai-chat", "OPENAI_API_KEY"),
+     ("gemini", "GEMINI_API_KEY"), ("gemini", "GOOGLE_API_KEY")],
 )  # fmt: skip
 async def test_a_key_is_read_from_the_vendors_variable_and_sent_as_the_vendor_wants_it(
     name: str, variable: str
@@ -94,9 +95,9 @@ async def test_a_key_is_read_from_the_vendors_variable_and_sent_as_the_vendor_wa
         told = await resolved(name, "asyncio.run(Agent(model).run('go'))", **address, **{variable: "sk-1"})
 
     headers = mock.requests[0].headers
-    found = headers.get("api-key") if name == "azure" else headers.get("authorization")
-    assert (told, found) == ("", "sk-1" if name == "azure" else "Bearer sk-1")
-    assert ("authorization" in headers) == (name != "azure")
+    carrier = {"azure": "api-key", "gemini": "x-goog-api-key"}.get(name, "authorization")
+    assert (told, headers.get(carrier)) == ("", "Bearer sk-1" if carrier == "authorization" else "sk-1")
+    assert ("authorization" in headers) == (carrier == "authorization")
 
 
 @pytest.mark.parametrize(

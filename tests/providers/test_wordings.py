@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from chat_server import Script, answer, json_answer, serving
+from wire import sse
 
 from treadle import Agent, RunResult, resolve_model
 from treadle.budgets import Budget
@@ -156,3 +157,44 @@ async def test_a_quota_of_a_minute_is_waited_for() -> None:
     )
 
     assert (result.reason, requests) == ("completed", 2)
+
+
+FILTERED = {
+    "error": {"code": "content_filter", "message": "The prompt triggered the content management policy.", "status": 400}
+}
+BLOCKED = {
+    "type": "error",
+    "error": {"type": "invalid_request_error", "message": "Output blocked by content filtering policy"},
+}
+GEMINI = {"error": {"code": 400, "status": "INVALID_ARGUMENT", "message": "Blocked: your input was flagged."}}
+FAILED = {
+    "type": "response.failed",
+    "response": {"status": "failed", "output": [], "error": {"code": "bio_policy", "message": "no"}},
+}
+
+
+@pytest.mark.row("PF15", "PF10")
+@pytest.mark.parametrize(
+    ("name", "events"),
+    [
+        ("openai-chat", [{"choices": [{"index": 0, "delta": {"content": "Take"}}]}, FILTERED]),
+        ("openai", [{"type": "response.created", "response": {"status": "in_progress"}}, FAILED]),
+        ("anthropic", [{"type": "ping"}, BLOCKED]),
+        ("gemini", [{"candidates": [{"content": {"parts": [{"text": "Take"}]}}]}, GEMINI]),
+    ],
+)
+async def test_an_answer_that_a_policy_breaks_off_ends_the_run_as_refused(name: str, events: list[Any]) -> None:
+    result, requests = await run(name, answer(sse(*events)), retries=None)
+
+    assert (result.reason, result.completed, result.text, requests) == ("refused", False, "", 1)
+
+
+@pytest.mark.row("PF15")
+async def test_a_session_goes_on_after_a_refusal() -> None:
+    async with serving(json_answer(FILTERED, status=400), json_answer(ended("openai-chat", "stop"))) as server:
+        agent = Agent(resolve_model("openai-chat:m", base_url=server.url, stream=False))
+        refused = await agent.run("go")
+        result = await agent.run("something else", session=refused.session)
+
+    assert (refused.reason, result.text) == ("refused", "So")
+    assert "policy forbids it" in refused.message  # behind the vendor's own words

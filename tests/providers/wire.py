@@ -1,44 +1,252 @@
-"""The four dialects as bytes: events of streams and bodies in one piece, for servers that do not play by the rules. Reads nothing."""
+"""The dialects as bytes: how each asks and answers, and events and bodies for servers that do not play by the rules."""
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any, ClassVar
 
-from chat_server import Script, answer, serving
+from chat_server import Received, Script, answer, serving
 
-from treadle import Agent, RunResult, Tool
-from treadle.ports import Model
+from treadle import Agent, RunResult, Tool, resolve_model
+from treadle.messages import Message, Part, Result, user_message
+from treadle.mock.dialects.anthropic import AnthropicMessages, ClaudeAtACloud
+from treadle.mock.dialects.bedrock import Converse
+from treadle.mock.dialects.cohere import CohereChat
+from treadle.mock.dialects.gemini import GenerateContent
+from treadle.mock.dialects.openai_chat import ChatCompletions
+from treadle.mock.dialects.openai_responses import Responses
+from treadle.mock.dialects.shared import Dialect, event_frame
+from treadle.ports import Model, ModelEnd, ModelPart, ModelRequest, ToolSpec
 from treadle.providers.anthropic import Anthropic
+from treadle.providers.anthropic.response import AnthropicResponse, InvokedResponse
+from treadle.providers.bedrock import Bedrock
+from treadle.providers.bedrock.response import ConverseResponse
+from treadle.providers.cohere import Cohere
+from treadle.providers.cohere.response import CohereResponse
 from treadle.providers.gemini import Gemini
+from treadle.providers.gemini.response import GeminiResponse
+from treadle.providers.http.reading import Response
 from treadle.providers.openai_chat import OpenAIChat
+from treadle.providers.openai_chat.response import ChatResponse
 from treadle.providers.openai_responses import OpenAIResponses
+from treadle.providers.openai_responses.response import ResponsesResponse
+from treadle.testing import MockProvider, Turn
 from treadle.tools import JsonObject
 
 __all__ = [
+    "ADAPTERS",
+    "ASK",
     "DIALECTS",
+    "GREP",
     "MODELS",
+    "NAMES",
+    "READERS",
     "Anthropics",
     "Chats",
+    "Event",
     "Geminis",
     "Responseses",
     "Till",
+    "asked",
+    "assistant",
     "blocks",
+    "calls_in",
+    "damaged",
+    "end_of",
     "events",
+    "events_of",
+    "is_framed",
     "outcome",
     "play",
+    "read",
+    "results_in",
+    "said",
+    "sent",
     "sse",
+    "stream_of",
+    "tool",
+    "tools_in",
 ]
+
+# --- every dialect, by its name before the colon ---------------------------------------------------------------------
+
+ADAPTERS: dict[str, Callable[..., Model]] = {
+    "openai-chat": OpenAIChat,
+    "openai": OpenAIResponses,
+    "anthropic": Anthropic,
+    "gemini": Gemini,
+    "cohere": Cohere,
+    "bedrock": Bedrock,
+}
+NAMES = tuple(ADAPTERS)
+
+READERS: dict[str, type[Response]] = {
+    "openai-chat": ChatResponse,
+    "openai": ResponsesResponse,
+    "anthropic": AnthropicResponse,
+    "gemini": GeminiResponse,
+    "cohere": CohereResponse,
+    "bedrock": ConverseResponse,
+    "bedrock-claude": InvokedResponse,
+}
+
+ASK = ModelRequest(messages=(user_message("hi"),))
+GREP = ToolSpec(
+    name="grep",
+    description="Search.",
+    parameters={"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]},
+)
+
+
+def assistant(*parts: Part, origin: str | None = None) -> Message:
+    return Message(role="assistant", parts=parts, origin=origin)
+
+
+def tool(*results: Result) -> Message:
+    return Message(role="tool", parts=results)
+
+
+async def sent(name: str, request: ModelRequest, *, model: str = "m", **words: Any) -> Any:
+    """Return the body of a request as the strict mock took it; Anthropic's without cache markers unless they are asked for."""
+    if name == "anthropic":
+        words["options"] = {"cache_control": None, **words.get("options", {})}
+    async with MockProvider(["ok"]) as provider:
+        adapter = resolve_model(f"{name}:{model}", base_url=provider.base_url, api_key="k", **words)
+        parts = [part async for part in adapter.stream(request)]
+    assert isinstance(parts[-1], ModelEnd)
+    return provider.requests[0].body
+
+
+async def asked(
+    name: str, *scripts: Script, request: ModelRequest = ASK, model: str = "m", **words: Any
+) -> tuple[list[ModelPart], list[Received]]:
+    """Ask a server that answers with these scripts; return the parts, and what it was sent."""
+    async with serving(*scripts) as server:
+        adapter = resolve_model(f"{name}:{model}", base_url=server.url, **{"api_key": "k", **words})
+        parts = [part async for part in adapter.stream(request)]
+    return parts, server.requests
+
+
+async def end_of(name: str, script: Script, **words: Any) -> ModelEnd:
+    last = (await asked(name, script, **words))[0][-1]
+    assert isinstance(last, ModelEnd)
+    return last
+
+
+def said(name: str, turn: Turn, *, stream: bool = True) -> bytes:
+    """Return the body of an honest answer, as the mock writes it."""
+    speakers: dict[str, Dialect] = {
+        "openai-chat": ChatCompletions(),
+        "openai": Responses(),
+        "anthropic": AnthropicMessages(),
+        "gemini": GenerateContent(is_stream=stream, signed=set()),
+        "cohere": CohereChat(),
+        "bedrock": Converse(is_stream=stream),
+        "bedrock-claude": ClaudeAtACloud("bedrock", is_stream=stream),
+    }
+    body = {"model": "m", "messages": [], "input": [], "contents": [], "stream": stream}
+    ids = (f"call_{number}" for number in count(1))
+    return b"".join(piece.content for piece in speakers[name].answer(turn, body, number=1, ids=ids).pieces)
+
+
+Event = tuple[str, Any]
+"""The type of an event in its frame, which server-sent events have none of, and its JSON."""
+
+
+def is_framed(name: str) -> bool:
+    return name.startswith("bedrock")
+
+
+def events_of(name: str, content: bytes) -> list[Event]:
+    found = READERS[name]({}).frames().feed(content)
+    if is_framed(name):
+        return [next(iter(json.loads(data).items())) for data in found]
+    return [("", json.loads(data)) for data in found if data != b"[DONE]"]
+
+
+def stream_of(name: str, events: list[Event]) -> bytes:
+    if is_framed(name):
+        return b"".join(event_frame(kind, json.dumps(payload).encode()) for kind, payload in events)
+    return b"".join(b"data: %b\n\n" % json.dumps(payload).encode() for _, payload in events)
+
+
+def damaged(name: str, content: bytes | str, damage: bytes, mark: bytes = b"DAMAGE") -> bytes:
+    """Put damage in place of a mark. The frames of an event stream get sums that fit again."""
+    content = content if isinstance(content, bytes) else content.encode()
+    if not content.startswith(b"\0"):
+        return content.replace(mark, damage)
+    events = [data[2:-1].partition(b'":') for data in READERS[name]({}).frames().feed(content)]
+    return b"".join(event_frame(kind.decode(), payload.replace(mark, damage)) for kind, _, payload in events)
+
+
+def read(name: str, *chunks: bytes | str) -> tuple[list[ModelPart], ModelEnd]:
+    """Read a stream without a server."""
+    response = READERS[name]({})
+    frames = response.frames()
+    found = [event for piece in chunks for event in frames.feed(piece if isinstance(piece, bytes) else piece.encode())]
+    last = frames.finish()
+    parts = [part for event in [*found, *([last] if last else [])] for part in response.add(event)]
+    return parts, response.end()
+
+
+def _objects(value: Any) -> Iterator[JsonObject]:
+    if isinstance(value, dict):
+        yield value
+    for one in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from _objects(one)
+
+
+def calls_in(body: Any) -> list[tuple[str, str, Any]]:
+    """Return id, name and arguments of each call in the history of a request, whatever its dialect."""
+    found: list[tuple[str, str, Any]] = []
+    for one in _objects(body):
+        match one:
+            case {"id": call_id, "function": {"name": name, "arguments": arguments}}:
+                found.append((call_id, name, json.loads(arguments)))
+            case {"type": "function_call", "call_id": call_id, "name": name, "arguments": arguments}:
+                found.append((call_id, name, json.loads(arguments)))
+            case {"type": "tool_use", "id": call_id, "name": name, "input": arguments}:
+                found.append((call_id, name, arguments))
+            case {"functionCall": {"id": call_id, "name": name, "args": arguments}}:
+                found.append((call_id, name, arguments))
+            case {"toolUse": {"toolUseId": call_id, "name": name, "input": arguments}}:
+                found.append((call_id, name, arguments))
+    return found
+
+
+def results_in(body: Any) -> list[str]:
+    """Return the id of each result in the history of a request."""
+    found: list[str] = []
+    for one in _objects(body):
+        match one:
+            case {"role": "tool", "tool_call_id": call_id} | {"type": "function_call_output", "call_id": call_id}:
+                found.append(call_id)
+            case {"type": "tool_result", "tool_use_id": call_id} | {"functionResponse": {"id": call_id}}:
+                found.append(call_id)
+            case {"toolResult": {"toolUseId": call_id}}:
+                found.append(call_id)
+    return found
+
+
+def tools_in(body: Any) -> dict[str, Any]:
+    """Return the schemas of the functions that a request offers, by name."""
+    found: dict[str, Any] = {}
+    for one in _objects(body):
+        match one:
+            case {"name": name, "parameters": schema} | {"name": name, "input_schema": schema}:
+                found[name] = schema
+            case {"name": name, "parametersJsonSchema": schema} | {"name": name, "inputSchema": {"json": schema}}:
+                found[name] = schema
+    return found
+
+
+# --- the four dialects that servers speak badly ----------------------------------------------------------------------
 
 DIALECTS = ("chat", "responses", "anthropic", "gemini")
 
-MODELS: dict[str, Callable[..., Model]] = {
-    "chat": OpenAIChat,
-    "responses": OpenAIResponses,
-    "anthropic": Anthropic,
-    "gemini": Gemini,
-}
+MODELS: dict[str, Callable[..., Model]] = {**ADAPTERS, "chat": OpenAIChat, "responses": OpenAIResponses}
 
 
 def sse(*values: Any) -> str:
@@ -158,17 +366,9 @@ class Geminis:
         return {"candidates": [{**candidate, **({} if finish is None else {"finishReason": finish})}]}
 
 
-def events(dialect: str, text: str) -> str:
+def events(dialect: str, text: str) -> bytes:
     """Return the stream of a plain answer."""
-    match dialect:
-        case "chat":
-            return sse(Chats.delta("stop", content=text), "[DONE]")
-        case "responses":
-            return sse(Responseses.done(0, Responseses.message(text)), Responseses.completed(Responseses.message(text)))
-        case "anthropic":
-            return sse(Anthropics.start, *Anthropics.text(0, text), Anthropics.reason("end_turn"), Anthropics.stop)
-        case _:
-            return sse(Geminis.chunk({"text": text}, finish="STOP"))
+    return said({"chat": "openai-chat", "responses": "openai"}.get(dialect, dialect), Turn(text=text))
 
 
 @dataclass

@@ -42,11 +42,14 @@ __all__ = [
     "arguments_text",
     "cached_count",
     "call_arguments",
+    "cited_in",
     "count",
     "counted",
     "data_url",
     "decode",
+    "flag_option",
     "grouped",
+    "held_in",
     "id_pattern",
     "in_words",
     "is_cache_unreadable",
@@ -56,8 +59,9 @@ __all__ = [
     "is_worse",
     "may_have_lost",
     "name_or_nothing",
-    "nullable_schemas",
+    "object_option",
     "object_schema",
+    "objects_in",
     "open_turn",
     "opening",
     "own_names",
@@ -915,14 +919,39 @@ class ToolSets:
     """Tools as bytes, each tuple of them written once.
 
     Args:
-        write: Returns one tool as the dialect's JSON value.
+        write: Returns tools, which it gets in the order of their names, as the dialect's JSON values.
         name: Returns a tool's name in the letters that the dialect takes.
+        server_tools: The tools that the server runs by itself, written without the brackets; they stand behind ours.
     """
 
-    def __init__(self, write: Callable[[ToolSpec], Any], *, name: Callable[[str], str] = wire_name) -> None:
+    def __init__(
+        self,
+        write: Callable[[Iterable[ToolSpec]], Iterable[Any]],
+        *,
+        name: Callable[[str], str] = wire_name,
+        server_tools: bytes = b"",
+    ) -> None:
         self._write = write
         self._name = name
+        self._server_tools = server_tools
         self._known: dict[int, ToolSet] = {}
+        self._nullable: tuple[tuple[ToolSpec, ...], Mapping[str, JsonObject]] = ((), {})
+
+    def listed(self, tools: tuple[ToolSpec, ...]) -> bytes:
+        """Return the tools of a request, the server's own last, without the brackets; nothing where there are none."""
+        ours = self.of(tools).encoded[1:-1] if tools else b""
+        return b",".join(filter(None, (ours, self._server_tools)))
+
+    def own_names(self, tools: tuple[ToolSpec, ...]) -> Mapping[str, str]:
+        """Return our names of those tools that had to be renamed for the wire."""
+        return self.of(tools).own_names if tools else {}
+
+    def nullable(self, tools: tuple[ToolSpec, ...]) -> Mapping[str, JsonObject]:
+        """Return the schemas of those tools whose optional properties can be null in the strict form, by the tools' names."""
+        if self._nullable[0] is not tools:
+            schemas = {spec.name: object_schema(spec.parameters) for spec in tools}
+            self._nullable = tools, {name: schema for name, schema in schemas.items() if _has_nulls(schema)}
+        return self._nullable[1]
 
     def of(self, tools: tuple[ToolSpec, ...]) -> ToolSet:
         known = self._known.get(id(tools))
@@ -932,7 +961,7 @@ class ToolSets:
             in_order = sorted(tools, key=lambda spec: spec.name)
             known = self._known[id(tools)] = ToolSet(
                 tools=tools,
-                encoded=to_json([self._write(spec) for spec in in_order]),
+                encoded=to_json(list(self._write(in_order))),
                 own_names=own_names((spec.name for spec in tools), self._name),
             )
         return known
@@ -983,6 +1012,27 @@ def server_tools(given: Any, *, example: str, is_function: Callable[[Mapping[str
     return written.removeprefix(b'{"tools":[').removesuffix(b"]")
 
 
+def object_option(name: str, value: Any, *, of: str) -> JsonObject:
+    """Return an option that is an object; an empty one where it is None.
+
+    Args:
+        of: Whose option it is, for the message, such as `an Anthropic model`.
+
+    Raises:
+        ConfigurationError: It is not an object.
+    """
+    if value is not None and not isinstance(value, Mapping):
+        raise ConfigurationError(f"The option {name} of {of} must be an object; got {shown(value)}.")
+    return dict(value or {})
+
+
+def flag_option(name: str, value: Any, *, of: str, default: bool = False) -> bool:
+    """Return an option that is true or false; the default where it is None. Raises as `object_option` does."""
+    if not isinstance(value, bool | None):
+        raise ConfigurationError(f"The option {name} of {of} must be true or false; got {shown(value)}.")
+    return default if value is None else value
+
+
 def sendable_arguments(raw: str) -> str:
     """Return the arguments as the model wrote them; broken ones inside an object, since servers parse the history too.
 
@@ -1003,6 +1053,8 @@ def sendable_arguments(raw: str) -> str:
 
 _Wire: TypeAlias = dict[str, Any]  # Any: a JSON object on its way out
 
+_objects = msgspec.json.Decoder(dict[str, Any])
+
 
 def user_content(
     message: Message, *, text: Callable[[str], _Wire], media: Callable[[Media], _Wire]
@@ -1020,6 +1072,24 @@ def user_content(
         for part in message.parts
         if isinstance(part, Text | Media)
     ]
+
+
+def held_in(signature: str | None) -> JsonObject:
+    """Return the object that a signature of ours is; an empty one where it is not one of ours, as in an imported history."""
+    try:
+        return _objects.decode(signature) if signature is not None else {}
+    except msgspec.DecodeError:
+        return {}
+
+
+def cited_in(signature: str | None) -> list[JsonObject]:
+    """Return what a text cites, which its signature holds."""
+    return objects_in(held_in(signature).get("citations"))
+
+
+def objects_in(values: Any) -> list[JsonObject]:
+    """Return the objects of a list."""
+    return [value for value in values if isinstance(value, dict)] if isinstance(values, list) else []
 
 
 def data_url(media: Media) -> str | None:
@@ -1098,12 +1168,6 @@ def strict_schema(schema: Mapping[str, Any], *, nullable: bool = False) -> JsonO
         return compiler.node(schema, depth=0)
     except _NotStrict:
         return None
-
-
-def nullable_schemas(tools: Iterable[ToolSpec]) -> dict[str, JsonObject]:
-    """Return the schemas of those tools whose optional properties can be null in the strict form, by the tools' names."""
-    schemas = {spec.name: object_schema(spec.parameters) for spec in tools}
-    return {name: schema for name, schema in schemas.items() if _has_nulls(schema)}
 
 
 def _has_nulls(schema: Mapping[str, Any]) -> bool:

@@ -1,7 +1,6 @@
 """Anthropic Messages: what the dialect takes, and how it says a turn, streamed or whole. Knows no fault of the wire and no socket."""
 
 import itertools
-import json
 import re
 from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,6 +19,7 @@ from treadle.mock.dialects.shared import (
     PieceKind,
     Refusal,
     arguments_text,
+    arguments_value,
     aws_error,
     aws_exception,
     event_frame,
@@ -648,14 +648,10 @@ def _content(turn: Turn, ids: Iterator[str]) -> list[JsonObject]:
 
 def _whole(message: JsonObject) -> list[JsonObject]:
     """Return the blocks with objects as input. One that is not valid JSON, which the vendor never sends whole, stays text."""
-    return [{**block, "input": _parsed(block["input"])} if "input" in block else block for block in message["content"]]
-
-
-def _parsed(arguments: str) -> Any:
-    try:
-        return json.loads(arguments) if arguments.strip() else {}
-    except (ValueError, RecursionError):
-        return arguments
+    return [
+        {**block, "input": arguments_value(block["input"])} if "input" in block else block
+        for block in message["content"]
+    ]
 
 
 def _pieces(message: JsonObject, turn: Turn) -> Iterator[Piece]:

@@ -19,6 +19,7 @@ from treadle.mock.dialects.shared import (
     PieceKind,
     Refusal,
     arguments_text,
+    arguments_value,
     aws_error,
     aws_exception,
     event_frame,
@@ -539,17 +540,12 @@ def _parsed(answer: JsonObject) -> JsonObject:
     """Return an answer with objects as input. One that is not valid JSON, which the vendor never sends whole, stays text."""
     message = answer["output"]["message"]
     content = [
-        {"toolUse": {**block["toolUse"], "input": _object(block["toolUse"]["input"])}} if "toolUse" in block else block
+        {"toolUse": {**block["toolUse"], "input": arguments_value(block["toolUse"]["input"])}}
+        if "toolUse" in block
+        else block
         for block in message["content"]
     ]
     return {**answer, "output": {"message": {**message, "content": content}}}
-
-
-def _object(arguments: str) -> Any:
-    try:
-        return json.loads(arguments) if arguments.strip() else {}
-    except (ValueError, RecursionError):
-        return arguments
 
 
 def _pieces(answer: JsonObject, turn: Turn) -> Iterator[Piece]:

@@ -4,7 +4,7 @@ import base64
 import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Annotated, Any, Literal, NoReturn, TypeAlias, cast
+from typing import Annotated, Any, Literal, TypeAlias, cast
 
 import msgspec
 from msgspec import UNSET
@@ -17,6 +17,7 @@ from treadle.mock.dialects.shared import (
     Piece,
     PieceKind,
     Refusal,
+    arguments_value,
     bracketed,
     event_lines,
     json_bytes,
@@ -587,26 +588,7 @@ def _streamed(turn: Turn, head: JsonObject, calls: list[JsonObject]) -> Answer:
 
 def _call(name: str, arguments: str, call_id: object) -> JsonObject:
     named = {} if call_id is None else {"id": call_id}
-    return {"functionCall": {"name": name, "args": _args(arguments), **named}}
-
-
-def _args(arguments: str) -> Any:
-    """Return the arguments as an object. Broken ones go out as the text that they are: no honest server sends them."""
-    try:
-        value = json.loads(arguments, object_pairs_hook=_no_duplicates, parse_constant=_no_constant)
-    except (ValueError, RecursionError):
-        return arguments
-    return value if isinstance(value, dict) else arguments
-
-
-def _no_duplicates(pairs: list[tuple[str, Any]]) -> JsonObject:
-    if len(result := dict(pairs)) < len(pairs):
-        raise ValueError("a key occurs twice")
-    return result
-
-
-def _no_constant(word: str) -> NoReturn:
-    raise ValueError(word)
+    return {"functionCall": {"name": name, "args": arguments_value(arguments), **named}}
 
 
 def _finish(turn: Turn) -> JsonObject:

@@ -27,6 +27,7 @@ __all__ = [
     "PieceKind",
     "Refusal",
     "arguments_text",
+    "arguments_value",
     "aws_error",
     "aws_exception",
     "bracketed",
@@ -267,6 +268,25 @@ def finish_name(turn: Turn, names: Mapping[Finish, str]) -> str | None:
         return None
     finish = finish_of(turn)
     return names[finish] if finish in names else str(turn.finish)
+
+
+def arguments_value(arguments: str) -> Any:
+    """Return the arguments of a call as the object that they are. Broken ones, which no vendor sends so, go out as the text that they are."""
+    try:
+        value = json.loads(arguments or "{}", object_pairs_hook=_no_duplicates, parse_constant=_no_constant)
+    except (ValueError, RecursionError):
+        return arguments
+    return value if isinstance(value, dict) else arguments
+
+
+def _no_duplicates(pairs: list[tuple[str, Any]]) -> JsonObject:
+    if len(result := dict(pairs)) < len(pairs):
+        raise ValueError("a key occurs twice")
+    return result
+
+
+def _no_constant(word: str) -> NoReturn:
+    raise ValueError(word)
 
 
 def arguments_text(arguments: Any) -> str:
@@ -547,10 +567,6 @@ def check_arguments(arguments: str, where: str) -> None:
     except (ValueError, RecursionError):
         place = f"{where}.arguments"
         raise Refusal(f"Invalid '{place}': the string is not valid JSON.", param=place, code="invalid_value") from None
-
-
-def _no_constant(word: str) -> NoReturn:
-    raise ValueError(word)
 
 
 # --- Strict schemas: say what the vendor's strict mode refuses in a schema. Compiles nothing, and shares nothing with

@@ -1,9 +1,8 @@
 """Anthropic Messages, and every server that speaks it. One request, one response; retries and budgets are the runtime's."""
 
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
-from functools import partial
 from typing import Any
 
 import msgspec
@@ -14,7 +13,6 @@ from treadle.messages import Message, Usage
 from treadle.ports import ModelEnd, ModelPart, ModelRequest, Pricing, TextCalls
 from treadle.providers.anthropic.request import AnthropicRequests
 from treadle.providers.anthropic.response import AnthropicResponse, InvokedResponse
-from treadle.providers.http.answer import Answer
 from treadle.providers.http.client import CloudEndpoint
 from treadle.providers.http.endpoint import Timeouts
 from treadle.providers.http.model import DialectModel
@@ -91,12 +89,19 @@ class Anthropic(DialectModel):
             timeouts=timeouts,
             cloud_endpoint=cloud_endpoint,
         )
+        self._reads = InvokedResponse if cloud_endpoint.is_framed else AnthropicResponse
         super().__init__(
-            name, price, server, options, stream=stream, thinking_tags=thinking_tags, text_calls=text_calls
-        )
-        self._reader = InvokedResponse if cloud_endpoint.is_framed else AnthropicResponse
-        self._requests = AnthropicRequests(
-            model, origin=name, options=options or {}, stream=stream, fields=cloud_endpoint.fields
+            name,
+            price,
+            server,
+            requests=AnthropicRequests(
+                model, origin=name, options=options or {}, stream=stream, fields=cloud_endpoint.fields
+            ),
+            reader=self._reads,
+            options=options,
+            stream=stream,
+            thinking_tags=thinking_tags,
+            text_calls=text_calls,
         )
 
     @checked
@@ -132,11 +137,8 @@ class Anthropic(DialectModel):
             request = msgspec.structs.replace(request, messages=(*request.messages, said))
             before = whole
 
-    def _asking(self, request: ModelRequest) -> Callable[[], Awaitable[Answer]]:
-        return partial(self._server.ask, self._requests.body(request))
-
     def _response(self, request: ModelRequest) -> AnthropicResponse:
-        return self._reader(self._requests.own_names(request))
+        return self._reads(self._requests.tools.own_names(request.tools))
 
 
 def _joined(first: ModelEnd, second: ModelEnd) -> ModelEnd:

@@ -3,7 +3,7 @@
 import re
 from base64 import b64decode
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -14,10 +14,13 @@ from treadle.providers.http.listings import Listing, Page, number, objects
 from treadle.providers.known import known_facts
 from treadle.providers.payload import (
     EncodedMessages,
-    ToolSet,
     ToolSets,
+    cited_in,
+    flag_option,
     grouped,
+    held_in,
     is_foreign,
+    object_option,
     open_turn,
     opening,
     sendable_arguments,
@@ -257,8 +260,6 @@ _Block: TypeAlias = dict[str, Any]  # Any: a JSON object on its way out
 
 _CONTAINER = "treadle.container"
 
-_objects = msgspec.json.Decoder(dict[str, Any])
-
 _PLAIN_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _IMAGES = frozenset({"image/gif", "image/jpeg", "image/png", "image/webp"})
 
@@ -312,19 +313,10 @@ def _assistant(message: Message, *, is_own: bool) -> Iterator[_Block]:
 
 
 def _said(part: Text, *, is_own: bool) -> _Block:
-    held = _held(part.signature).get("citations") if is_own else None
-    cited = [one for one in held if isinstance(one, dict)] if isinstance(held, list) else []
+    cited = cited_in(part.signature) if is_own else []
     # The vendor tells the name of a file there, and refuses to be told it.
     sendable = [{name: value for name, value in one.items() if name != "file_id"} for one in cited]
     return {**_text(part.text), **({"citations": sendable} if sendable else {})}
-
-
-def _held(signature: str | None) -> _Block:
-    """Return the object that a signature is; an empty one where it is not one of ours, as in an imported history."""
-    try:
-        return _objects.decode(signature) if signature is not None else {}
-    except msgspec.DecodeError:
-        return {}
 
 
 def is_provable(part: Thinking) -> bool:
@@ -342,7 +334,7 @@ def _thinking(part: Thinking) -> _Block:
 def _call(call: ToolCall, *, is_own: bool) -> _Block:
     arguments = msgspec.json.decode(sendable_arguments(call.arguments))
     block = {"type": "tool_use", "id": _id(call.id), "name": wire_name(call.name), "input": arguments}
-    if is_own and (caller := _held(call.signature)):
+    if is_own and (caller := held_in(call.signature)):
         block["caller"] = caller
     return block
 
@@ -489,8 +481,7 @@ class AnthropicRequests:
             for thinks in (False, True)
         }
         self._messages = EncodedMessages(self._encode)
-        self._tools = ToolSets(self._tool)
-        self._limits = StrictLimits()
+        self.tools: Final = ToolSets(self._written, server_tools=self._options.server_tools)
 
     def body(self, request: ModelRequest) -> bytes:
         """Return the body. What changes least stands first, and the messages last: the bytes of one step begin those of the next."""
@@ -500,17 +491,13 @@ class AnthropicRequests:
         thinks = thinks_by_hand or not self._options.thinks_by_hand
         instructions = request.instructions if request.instructions and request.instructions.strip() else None
         head = [self._openings[request.raise_output_limit, thinks], *self._output(request), *self._container(request)]
-        if tools := self._all_tools(request):
+        if tools := self.tools.listed(request.tools):
             # Tools stand before the instructions in what the vendor caches, so the last of both is the end of what is stable.
-            head += [b',"tools":', tools if instructions else self._marked(tools, b"}]")]
+            head += [b',"tools":[', tools if instructions else self._marked(tools, b"}"), b"]"]
             head += [b',"tool_choice":', to_json(self._choice(request, thinks_by_hand=thinks_by_hand))]
         if instructions:
             head += [b',"system":', self._marked(to_json([{"type": "text", "text": instructions}]), b"}]")]
         return b"".join((*head, b',"messages":[', b",".join(self._turns(request.messages)), b"]}"))
-
-    def own_names(self, request: ModelRequest) -> Mapping[str, str]:
-        """Return our names of those tools that had to be renamed for the wire."""
-        return self._set_of(request.tools).own_names if request.tools else {}
 
     def _open(self, model: str, *, stream: bool, is_larger: bool, thinks: bool) -> bytes:
         thinking = self._options.thinking
@@ -549,24 +536,16 @@ class AnthropicRequests:
             container = {"id": known, **container} if container else known
         return [b',"container":' + to_json(container)] if container else []
 
-    def _all_tools(self, request: ModelRequest) -> bytes:
-        """Return the tools as a JSON array, the vendor's own last; nothing where there are none."""
-        ours = self._set_of(request.tools).encoded if request.tools else b""
-        if not self._options.server_tools:
-            return ours
-        return b"".join((ours[:-1] + b"," if ours else b"[", self._options.server_tools, b"]"))
-
-    def _set_of(self, tools: tuple[ToolSpec, ...]) -> ToolSet:
-        """Return the tools, written: strict ones up to the vendor's limits, by name, and plain ones beyond."""
-        self._limits = StrictLimits()
-        return self._tools.of(tools)
-
-    def _tool(self, spec: ToolSpec) -> _Wire:
-        tool: _Wire = {"name": wire_name(spec.name), "description": spec.description}
-        schema = strict_schema(spec.parameters) if self._options.is_strict else None
-        if schema is not None and self._limits.take(schema):
-            return {**tool, "input_schema": schema, "strict": True}
-        return {**tool, "input_schema": input_schema(spec.parameters)}
+    def _written(self, tools: Iterable[ToolSpec]) -> Iterator[_Wire]:
+        """Yield the tools: strict ones up to the vendor's limits, by name, and plain ones beyond."""
+        limits = StrictLimits()
+        for spec in tools:
+            tool: _Wire = {"name": wire_name(spec.name), "description": spec.description}
+            schema = strict_schema(spec.parameters) if self._options.is_strict else None
+            if schema is not None and limits.take(schema):
+                yield {**tool, "input_schema": schema, "strict": True}
+            else:
+                yield {**tool, "input_schema": input_schema(spec.parameters)}
 
     def _choice(self, request: ModelRequest, *, thinks_by_hand: bool) -> _Wire:
         choice = _tool_choice(request.tool_choice)
@@ -603,13 +582,16 @@ def _max_tokens(model: str, thinking: Mapping[str, Any], *, is_larger: bool) -> 
     return max(usual, _LARGER_MAX_TOKENS) if may_write_more else usual
 
 
+_OF = "an Anthropic model"
+
+
 def _sorted_out(options: Mapping[str, Any]) -> _Options:
     opening({}, options, ours=_OURS)  # raises where an option is not valid JSON, or one of ours
     rest = dict(options)
-    cache = _object("cache_control", rest.pop("cache_control", {"type": "ephemeral"}))
+    cache = object_option("cache_control", rest.pop("cache_control", {"type": "ephemeral"}), of=_OF)
     return _Options(
-        thinking=_object("thinking", rest.pop("thinking", None)),
-        output_config=_object("output_config", rest.pop("output_config", None)),
+        thinking=object_option("thinking", rest.pop("thinking", None), of=_OF),
+        output_config=object_option("output_config", rest.pop("output_config", None), of=_OF),
         container=_container_option(rest.pop("container", None)),
         server_tools=server_tools(
             rest.pop("server_tools", None),
@@ -617,33 +599,16 @@ def _sorted_out(options: Mapping[str, Any]) -> _Options:
             is_function=lambda tool: tool.get("type", "custom") == "custom",
         ),
         marker=b',"cache_control":' + to_json(cache) if cache else b"",
-        is_strict=_flag("strict_tools", rest.pop("strict_tools", None), default=False),
-        is_parallel=_flag("parallel_tool_calls", rest.pop("parallel_tool_calls", None), default=True),
+        is_strict=flag_option("strict_tools", rest.pop("strict_tools", None), of=_OF),
+        is_parallel=flag_option("parallel_tool_calls", rest.pop("parallel_tool_calls", None), of=_OF, default=True),
         fields=rest,
     )
 
 
-def _object(name: str, value: Any) -> JsonObject:
-    """Return an option that is an object; an empty one where it is None."""
-    if value is not None and not isinstance(value, Mapping):
-        _refuse(name, "an object")
-    return dict(value or {})
-
-
 def _container_option(value: Any) -> Any:
     if not isinstance(value, str | Mapping | None):
-        _refuse("container", "the id of a container or an object")
+        raise ConfigurationError(f"The option container of {_OF} must be the id of a container or an object.")
     return value
-
-
-def _flag(name: str, value: Any, *, default: bool) -> bool:
-    if not isinstance(value, bool | None):
-        _refuse(name, "true or false")
-    return default if value is None else value
-
-
-def _refuse(name: str, expected: str) -> NoReturn:
-    raise ConfigurationError(f"The option {name} of an Anthropic model must be {expected}.")
 
 
 # --- Anthropic's list of models, in pages.

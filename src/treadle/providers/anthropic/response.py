@@ -25,6 +25,7 @@ from treadle.providers.payload import (
     is_unreadable,
     is_untold,
     name_or_nothing,
+    objects_in,
     text_or_nothing,
     to_json,
 )
@@ -85,7 +86,7 @@ class AnswerBlock(ContentBlock):
             is_call=start.type == "tool_use" or (start.type is None and start.input != NOTHING),
         )
         self._signature = text_or_nothing(start.signature)
-        self._citations = _objects_of(start.citations)
+        self._citations = objects_in(start.citations)
 
     def begin(self) -> list[ModelPart]:
         """Take what came with the start."""
@@ -95,7 +96,7 @@ class AnswerBlock(ContentBlock):
         """Take what one event adds."""
         self._signature = text_or_nothing(delta.signature) or self._signature
         if delta.citation is not None:
-            self._citations += _objects_of([delta.citation])
+            self._citations += objects_in([delta.citation])
         self.add_arguments(text_or_nothing(delta.partial_json))
         if said := text_or_nothing(delta.thinking):
             self._said.add(said)
@@ -155,10 +156,6 @@ class AnswerBlock(ContentBlock):
         if said:
             payload["content"] = said
         return payload
-
-
-def _objects_of(values: Any) -> list[Any]:
-    return [value for value in values if isinstance(value, dict)] if isinstance(values, list) else []
 
 
 # --- Anthropic Messages, inward: from the events of one answer to the parts of one response. Does no I/O.

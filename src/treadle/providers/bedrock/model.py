@@ -1,19 +1,16 @@
 """Bedrock's Converse and ConverseStream. One request, one response; retries and budgets are the runtime's."""
 
-from collections.abc import Awaitable, Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
 from treadle.fields import checked
-from treadle.ports import ModelRequest, Pricing, TextCalls
+from treadle.ports import Pricing, TextCalls
 from treadle.providers.bedrock.request import BedrockRequests
 from treadle.providers.bedrock.response import ConverseResponse
-from treadle.providers.http.answer import Answer
 from treadle.providers.http.client import CloudEndpoint
 from treadle.providers.http.endpoint import Timeouts
 from treadle.providers.http.model import DialectModel
-from treadle.providers.http.reading import Response
 from treadle.providers.http.server import DEFAULT_TIMEOUTS, Key, Server, model_name
 from treadle.providers.payload import ThinkingTags
 
@@ -77,12 +74,13 @@ class Bedrock(DialectModel):
             cloud_endpoint=CloudEndpoint(name=cloud_endpoint.name, path=path, credentials=cloud_endpoint.credentials),
         )
         super().__init__(
-            name, price, server, options, stream=stream, thinking_tags=thinking_tags, text_calls=text_calls
+            name,
+            price,
+            server,
+            requests=BedrockRequests(model, origin=name, options=options or {}),
+            reader=ConverseResponse,
+            options=options,
+            stream=stream,
+            thinking_tags=thinking_tags,
+            text_calls=text_calls,
         )
-        self._requests = BedrockRequests(model, origin=name, options=options or {})
-
-    def _asking(self, request: ModelRequest) -> Callable[[], Awaitable[Answer]]:
-        return partial(self._server.ask, self._requests.body(request))
-
-    def _response(self, request: ModelRequest) -> Response:
-        return ConverseResponse(self._requests.own_names(request))

@@ -3,18 +3,21 @@
 import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NoReturn, TypeAlias
+from functools import partial
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from treadle.errors import ConfigurationError
 from treadle.messages import Media, Message, Opaque, Result, Text, Thinking, ToolCall
 from treadle.ports import ModelRequest, ToolChoice, ToolSpec
 from treadle.providers.payload import (
     EncodedMessages,
     ToolSets,
+    cited_in,
+    flag_option,
     grouped,
     is_foreign,
+    object_option,
     object_schema,
     opening,
     sendable_arguments,
@@ -118,8 +121,6 @@ PROVIDER = "bedrock"
 
 _Block: TypeAlias = dict[str, Any]  # Any: a JSON object on its way out
 
-_objects = msgspec.json.Decoder(dict[str, Any])
-
 _PLAIN_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
 _IMAGES = {"image/gif": "gif", "image/jpeg": "jpeg", "image/jpg": "jpeg", "image/png": "png", "image/webp": "webp"}
@@ -187,11 +188,7 @@ def _assistant(message: Message, *, is_own: bool) -> Iterator[_Block]:
 
 def _said(part: Text, *, is_own: bool) -> _Block:
     """Return a text, with what it cites where this model wrote it."""
-    try:
-        held = _objects.decode(part.signature) if is_own and part.signature is not None else {}
-    except msgspec.DecodeError:
-        held = {}
-    if isinstance(cited := held.get("citations"), list) and cited:
+    if cited := cited_in(part.signature) if is_own else []:
         return {"citationsContent": {"content": [{"text": part.text}], "citations": cited}}
     return {"text": part.text}
 
@@ -339,7 +336,7 @@ class BedrockRequests:
         self._options = _sorted_out(options, self._family)
         self._openings = {thinks: self._open(thinks=thinks) for thinks in (False, True)}
         self._messages = EncodedMessages(self._encode)
-        self._tools = ToolSets(self._tool)
+        self.tools: Final = ToolSets(partial(map, self._tool), server_tools=self._options.server_tools)
 
     def body(self, request: ModelRequest) -> bytes:
         """Return the body. What changes least stands first, and the messages last: the bytes of one step begin those of the next."""
@@ -359,10 +356,6 @@ class BedrockRequests:
             head += [b',"system":[', b",".join(instructions), b"]"]
         written = b"".join((*head, b',"messages":[', b",".join(self._turns(request.messages)), b"]}"))
         return b"{" + written[2:] if written.startswith(b"{,") else written
-
-    def own_names(self, request: ModelRequest) -> Mapping[str, str]:
-        """Return our names of those tools that had to be renamed for the wire."""
-        return self._tools.of(request.tools).own_names if request.tools else {}
 
     def _open(self, *, thinks: bool) -> bytes:
         own = self._options.model_fields
@@ -402,9 +395,8 @@ class BedrockRequests:
 
     def _all_tools(self, request: ModelRequest, *, is_last: bool) -> bytes:
         """Return the tools without the brackets, the vendor's own last. Every request whose history holds calls must declare some."""
-        ours = self._tools.of(request.tools).encoded[1:-1] if request.tools else b""
-        tools = [ours, self._options.server_tools]
-        if not ours and (called := _called(request.messages)):
+        tools = [self.tools.listed(request.tools)]
+        if not request.tools and (called := _called(request.messages)):
             tools.append(to_json([_gone(name) for name in called])[1:-1])
         if is_last and self._options.caches_tools and any(tools):
             tools.append(self._options.cache_point)
@@ -457,20 +449,23 @@ def _tool_choice(choice: ToolChoice) -> _Wire | None:
             return {"tool": {"name": wire_name(choice)}}
 
 
+_OF = "a Bedrock model"
+
+
 def _sorted_out(options: Mapping[str, Any], family: Family) -> _Options:
     opening({}, options, ours=_OURS)  # raises where an option is not valid JSON, or one of ours
     rest = dict(options)
     inference = {
-        **_object("inferenceConfig", rest.pop("inferenceConfig", None)),
+        **object_option("inferenceConfig", rest.pop("inferenceConfig", None), of=_OF),
         **{name: rest.pop(name) for name in _INFERENCE & rest.keys()},
     }
     inference = {name: value for name, value in inference.items() if value is not None}
     usual = {"type": "default"} if family.caches else None
-    cache = _object("cachePoint", rest.pop("cachePoint", usual))
-    own = _object("additionalModelRequestFields", rest.pop("additionalModelRequestFields", None))
+    cache = object_option("cachePoint", rest.pop("cachePoint", usual), of=_OF)
+    own = object_option("additionalModelRequestFields", rest.pop("additionalModelRequestFields", None), of=_OF)
     return _Options(
         model_fields={name: value for name, value in own.items() if value is not None},
-        output_config=_object("outputConfig", rest.pop("outputConfig", None)),
+        output_config=object_option("outputConfig", rest.pop("outputConfig", None), of=_OF),
         server_tools=server_tools(
             rest.pop("server_tools", None),
             example="{'systemTool': {'name': 'nova_grounding'}}",
@@ -478,23 +473,6 @@ def _sorted_out(options: Mapping[str, Any], family: Family) -> _Options:
         ),
         cache_point=to_json({"cachePoint": {"type": "default", **cache}}) if cache else b"",
         caches_tools=bool(cache) and (family.caches_tools or family == Family()),
-        is_strict=_flag("strict_tools", rest.pop("strict_tools", None)),
+        is_strict=flag_option("strict_tools", rest.pop("strict_tools", None), of=_OF),
         fields={**rest, "inferenceConfig": inference or None},
     )
-
-
-def _object(name: str, value: Any) -> JsonObject:
-    """Return an option that is an object; an empty one where it is None."""
-    if value is not None and not isinstance(value, Mapping):
-        _refuse(name, "an object")
-    return dict(value or {})
-
-
-def _flag(name: str, value: Any) -> bool:
-    if not isinstance(value, bool | None):
-        _refuse(name, "true or false")
-    return bool(value)
-
-
-def _refuse(name: str, expected: str) -> NoReturn:
-    raise ConfigurationError(f"The option {name} of a Bedrock model must be {expected}.")

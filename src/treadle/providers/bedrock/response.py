@@ -24,6 +24,7 @@ from treadle.providers.payload import (
     is_unreadable,
     is_untold,
     name_or_nothing,
+    objects_in,
     text_or_nothing,
     to_json,
 )
@@ -109,8 +110,8 @@ class ConverseBlock(ContentBlock):
         start = self._start
         parts = self.say(text_or_nothing(start.text))
         if isinstance(cited := start.citations_content, dict):
-            self._citations += _objects_of(cited.get("citations"))
-            for piece in _objects_of(cited.get("content")):
+            self._citations += objects_in(cited.get("citations"))
+            for piece in objects_in(cited.get("content")):
                 parts += self.say(text_or_nothing(piece.get("text")))
         if start.reasoning_content is not None:
             parts += self._think(start.reasoning_content)
@@ -175,10 +176,6 @@ def _joined(sealed: list[str]) -> str:
         return b64encode(b"".join(map(b64decode, sealed))).decode()
     except ValueError:
         return "".join(sealed)
-
-
-def _objects_of(values: Any) -> list[Any]:
-    return [value for value in values if isinstance(value, dict)] if isinstance(values, list) else []
 
 
 # --- Bedrock Converse, inward: from the events of one answer to the parts of one response. Does no I/O.

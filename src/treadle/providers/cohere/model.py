@@ -1,17 +1,14 @@
 """Cohere's Chat, version 2. One request, one response; retries and budgets are the runtime's."""
 
-from collections.abc import Awaitable, Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
 from typing import Any
 
 from treadle.fields import checked
-from treadle.ports import ModelRequest, Pricing, TextCalls
+from treadle.ports import Pricing, TextCalls
 from treadle.providers.cohere.request import CohereRequests
 from treadle.providers.cohere.response import CohereResponse
-from treadle.providers.http.answer import Answer
 from treadle.providers.http.endpoint import Timeouts, with_version
 from treadle.providers.http.model import DialectModel
-from treadle.providers.http.reading import Response
 from treadle.providers.http.server import DEFAULT_TIMEOUTS, Key, Server, model_name
 from treadle.providers.payload import ThinkingTags
 
@@ -74,12 +71,13 @@ class Cohere(DialectModel):
             version=_VERSION,
         )
         super().__init__(
-            name, price, server, options, stream=stream, thinking_tags=thinking_tags, text_calls=text_calls
+            name,
+            price,
+            server,
+            requests=CohereRequests(model, origin=name, options=options or {}, stream=stream),
+            reader=CohereResponse,
+            options=options,
+            stream=stream,
+            thinking_tags=thinking_tags,
+            text_calls=text_calls,
         )
-        self._requests = CohereRequests(model, origin=name, options=options or {}, stream=stream)
-
-    def _asking(self, request: ModelRequest) -> Callable[[], Awaitable[Answer]]:
-        return partial(self._server.ask, self._requests.body(request))
-
-    def _response(self, request: ModelRequest) -> Response:
-        return CohereResponse(self._requests.own_names(request))

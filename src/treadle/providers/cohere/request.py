@@ -2,11 +2,9 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any, TypeAlias
+from functools import partial
+from typing import Any, Final, TypeAlias
 
-import msgspec
-
-from treadle.errors import ConfigurationError, shown
 from treadle.messages import Media, Message, Opaque, Part, Result, Text, Thinking, ToolCall
 from treadle.ports import ModelFacts, ModelRequest, ToolSpec
 from treadle.providers.http.endpoint import with_version
@@ -14,7 +12,9 @@ from treadle.providers.http.listings import Listing, Page, number, objects
 from treadle.providers.payload import (
     EncodedMessages,
     ToolSets,
+    cited_in,
     data_url,
+    flag_option,
     in_words,
     object_schema,
     opening,
@@ -44,8 +44,6 @@ _PLAN = "PLAN"
 _NOTHING = "(no output)"
 _SILENCE = "(empty message)"
 
-_objects = msgspec.json.Decoder(dict[str, Any])
-
 
 class CohereMessages:
     """Writes the messages for one model.
@@ -69,7 +67,8 @@ class CohereMessages:
                 return b",".join(map(to_json, _results(message.results)))
             case "user":
                 content = user_content(message, text=_text, media=_media)
-                return to_json({"role": "user", "content": content or _SILENCE})
+                is_blank = isinstance(content, str) and not content.strip()  # which is refused
+                return to_json({"role": "user", "content": _SILENCE if is_blank else content})
 
     def _assistant(self, message: Message) -> _Wire:
         is_own = message.origin == self._origin
@@ -77,7 +76,7 @@ class CohereMessages:
         wire: _Wire = {"role": "assistant"}
         if calls := [_call(call) for call in message.calls]:
             # The vendor takes no text beside calls: what was said there is the plan.
-            if plan := message.text:
+            if (plan := message.text).strip():
                 wire["tool_plan"] = plan
             said = [(part, block) for part, block in said if not isinstance(part, Text)]
             wire["tool_calls"] = calls
@@ -91,7 +90,7 @@ class CohereMessages:
         """Yield each part that is content, and its block."""
         for part in message.parts:
             match part:
-                case Text() if part.text:
+                case Text() if part.text.strip():
                     yield part, _text(part.text)
                 case Thinking() if is_own and self._sends_thinking and part.text:
                     yield part, {"type": "thinking", "thinking": part.text}
@@ -107,17 +106,9 @@ def _citations(message: Message, sent: list[Part]) -> Iterator[_Wire]:
         if not isinstance(part, Text | Thinking):
             continue
         place = next((place for place, one in enumerate(sent) if one is part), None)
-        for cited in _cited(part):
+        for cited in cited_in(part.signature):
             if place is not None or cited.get("type") == _PLAN:
                 yield {**cited, "content_index": place} if "content_index" in cited and place is not None else cited
-
-
-def _cited(part: Text | Thinking) -> list[_Wire]:
-    try:
-        held = _objects.decode(part.signature or "{}").get("citations")
-    except msgspec.DecodeError:
-        return []
-    return [one for one in held if isinstance(one, dict)] if isinstance(held, list) else []
 
 
 def _call(call: ToolCall) -> _Wire:
@@ -184,7 +175,7 @@ class CohereRequests:
         self._opening = opening({"model": model, "stream": stream}, further, ours=_OURS)
         self._has_form = options.get("response_format") is not None
         self._has_documents = bool(options.get("documents"))
-        self._is_strict = _flag(options.get("strict_tools"))
+        self._is_strict = flag_option("strict_tools", options.get("strict_tools"), of="a Cohere model")
         self._server_tools = server_tools(
             options.get("server_tools"),
             example="{'type': 'web_search'}",
@@ -192,7 +183,7 @@ class CohereRequests:
         )
         messages = CohereMessages(origin=origin, sends_thinking=not _is_off(options.get("thinking")))
         self._messages = EncodedMessages(messages.encode)
-        self._tools = ToolSets(_tool)
+        self.tools: Final = ToolSets(partial(map, _tool), server_tools=self._server_tools)
 
     def body(self, request: ModelRequest) -> bytes:
         """Return the body. What changes least stands first, and the messages last: the bytes of one step begin those of the next."""
@@ -200,34 +191,16 @@ class CohereRequests:
         if request.output_schema is not None and not self._tells_schema(request):
             form = {"type": "json_object", "json_schema": request.output_schema}
             head.append(b',"response_format":' + to_json(form))
-        if tools := self._all_tools(request):
-            head += [b',"tools":', tools]
+        if tools := self.tools.listed(_offered(request)):
+            head += [b',"tools":[', tools, b"]"]
             if self._is_strict and _can_be_strict(request.tools):
                 head.append(b',"strict_tools":true')
             if request.tools and request.tool_choice != "auto":
                 head.append(b',"tool_choice":"NONE"' if request.tool_choice == "none" else b',"tool_choice":"REQUIRED"')
         head.append(b',"messages":[')
-        if instructions := self._instructions_of(request):
+        if (instructions := self._instructions_of(request)).strip():
             head.append(to_json({"role": "system", "content": instructions}))
         return self._messages.body(b"".join(head), request.messages, session_id=request.session_id)
-
-    def own_names(self, request: ModelRequest) -> Mapping[str, str]:
-        """Return our names of those tools that had to be renamed for the wire."""
-        return self._tools.of(request.tools).own_names if request.tools else {}
-
-    def _all_tools(self, request: ModelRequest) -> bytes:
-        """Return the tools as a JSON array, the server's own last; nothing where there are none."""
-        offered = request.tools
-        if request.tool_choice not in (
-            "auto",
-            "none",
-            "required",
-        ):  # the dialect demands any tool, and none by its name
-            offered = tuple(spec for spec in offered if spec.name == request.tool_choice)
-        ours = self._tools.of(offered).encoded if offered else b""
-        if not self._server_tools:
-            return ours
-        return b"".join((ours[:-1] + b"," if ours else b"[", self._server_tools, b"]"))
 
     def _tells_schema(self, request: ModelRequest) -> bool:
         """Return whether the schema goes into the instructions: the vendor takes no form of answer beside tools or documents."""
@@ -236,6 +209,13 @@ class CohereRequests:
     def _instructions_of(self, request: ModelRequest) -> str:
         told = request.output_schema if self._tells_schema(request) else None
         return with_schema(request.instructions or "", told)
+
+
+def _offered(request: ModelRequest) -> tuple[ToolSpec, ...]:
+    """Return the tools that the model is shown: one that is demanded by its name alone, since the dialect demands any."""
+    if request.tool_choice in ("auto", "none", "required"):
+        return request.tools
+    return tuple(spec for spec in request.tools if spec.name == request.tool_choice)
 
 
 def _tool(spec: ToolSpec) -> _Wire:
@@ -263,12 +243,6 @@ def _fields(schema: Any) -> int:
         return 0
     properties = schema.get("properties")
     return (len(properties) if isinstance(properties, dict) else 0) + sum(map(_fields, schema.values()))
-
-
-def _flag(value: Any) -> bool:
-    if not isinstance(value, bool | None):
-        raise ConfigurationError(f"The option strict_tools must be true or false; got {shown(value)}.")
-    return value or False
 
 
 def _is_off(thinking: Any) -> bool:

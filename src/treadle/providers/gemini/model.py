@@ -1,18 +1,15 @@
 """Gemini's generateContent and streamGenerateContent. One request, one response; retries and budgets are the runtime's."""
 
-from collections.abc import Awaitable, Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
 from typing import Any
 
 from treadle.fields import checked
-from treadle.ports import ModelRequest, Pricing, TextCalls
+from treadle.ports import Pricing, TextCalls
 from treadle.providers.gemini.request import GeminiRequests
 from treadle.providers.gemini.response import GeminiResponse
-from treadle.providers.http.answer import Answer
 from treadle.providers.http.client import CloudEndpoint
 from treadle.providers.http.endpoint import Timeouts, with_version
 from treadle.providers.http.model import DialectModel
-from treadle.providers.http.reading import Response
 from treadle.providers.http.server import DEFAULT_TIMEOUTS, Key, Server, model_name
 from treadle.providers.payload import ThinkingTags
 
@@ -75,18 +72,19 @@ class Gemini(DialectModel):
             version=_VERSION,
         )
         super().__init__(
-            name, price, server, options, stream=stream, thinking_tags=thinking_tags, text_calls=text_calls
+            name,
+            price,
+            server,
+            requests=GeminiRequests(model, origin=name, options=options or {}),
+            reader=GeminiResponse,
+            options=options,
+            stream=stream,
+            thinking_tags=thinking_tags,
+            text_calls=text_calls,
         )
         if stream:
             # Without it the vendor sends one JSON list, which has no event to start early on.
             self._server.endpoint.url = self._server.endpoint.url.update_query(alt="sse")
-        self._requests = GeminiRequests(model, origin=name, options=options or {})
-
-    def _asking(self, request: ModelRequest) -> Callable[[], Awaitable[Answer]]:
-        return partial(self._server.ask, self._requests.body(request))
-
-    def _response(self, request: ModelRequest) -> Response:
-        return GeminiResponse(self._requests.own_names(request))
 
 
 def _path(model: str, *, stream: bool) -> str:

@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, TypeAlias
+from functools import partial
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -385,7 +386,7 @@ class GeminiRequests:
         self._tool_config = _tool_config_option(self._fields.pop("toolConfig", None))
         self._opening = self._open(self._generation)
         self._contents = GeminiContents(origin=origin, is_third_generation=self._is_third_generation)
-        self._tools = ToolSets(_tool, name=gemini_name)
+        self.tools: Final = ToolSets(partial(map, _tool), name=gemini_name)
 
     def body(self, request: ModelRequest) -> bytes:
         """Return the body. What changes least stands first, and the contents last: the bytes of one step begin those of the next."""
@@ -397,10 +398,6 @@ class GeminiRequests:
         if instructions := self._instructions_of(request):
             pieces.append(b',"systemInstruction":' + to_json({"parts": [{"text": instructions}]}))
         return b"".join((*pieces, b',"contents":[', self._contents.write(request.messages), b"]}"))
-
-    def own_names(self, request: ModelRequest) -> Mapping[str, str]:
-        """Return our names of those tools that had to be renamed for the wire."""
-        return self._tools.of(request.tools).own_names if request.tools else {}
 
     def _open(self, generation: Mapping[str, Any]) -> bytes:
         return opening({}, {**self._fields, "generationConfig": dict(generation)}, ours=_OURS)
@@ -420,7 +417,7 @@ class GeminiRequests:
         return with_schema(request.instructions or "", told)
 
     def _tools_of(self, request: ModelRequest) -> bytes:
-        ours = [b'{"functionDeclarations":' + self._tools.of(request.tools).encoded + b"}"] if request.tools else []
+        ours = [b'{"functionDeclarations":' + self.tools.of(request.tools).encoded + b"}"] if request.tools else []
         tools = [*ours, self._server_tools] if self._server_tools else ours
         return b"[" + b",".join(tools) + b"]" if tools else b""
 

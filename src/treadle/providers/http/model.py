@@ -1,8 +1,8 @@
 """Model: what the models of all dialects are and do alike. A dialect's own class says how a request is written and an answer read."""
 
-from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
-from typing import Any, Final, Generic, TypeVar
+from functools import partial
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from treadle.fields import explained
 from treadle.messages import Finish
@@ -11,20 +11,31 @@ from treadle.providers.http.answer import Answer
 from treadle.providers.http.failures import finish_of
 from treadle.providers.http.reading import Response, read_response, without_ending
 from treadle.providers.http.server import Server
-from treadle.providers.payload import ContentBlock, MessageBlocks, ThinkingTags
+from treadle.providers.payload import ContentBlock, MessageBlocks, ThinkingTags, ToolSets
 
 __all__ = ["BlockResponse", "DialectModel"]
 
 _Response = TypeVar("_Response", bound=Response)
 
 
-class DialectModel(ABC):
+class Requests(Protocol):
+    """Writes the requests of one dialect, for one model."""
+
+    @property
+    def tools(self) -> ToolSets: ...
+
+    def body(self, request: ModelRequest) -> bytes: ...
+
+
+class DialectModel:
     """A model behind a server that speaks a dialect.
 
     Args:
         name: With the dialect before it.
         price: What it costs, or None when nobody knows.
         server: Where it is asked.
+        requests: Writes the bodies of requests.
+        reader: Makes what reads an answer, of our names of tools that were renamed for the wire.
         options: Further fields of each request's body.
         stream: Whether it is asked for a stream.
         thinking_tags: How reasoning that the server leaves in the text is told.
@@ -36,8 +47,10 @@ class DialectModel(ABC):
         name: str,
         price: Pricing | None,
         server: Server,
-        options: Mapping[str, Any] | None,
         *,
+        requests: "Requests",
+        reader: Callable[[Mapping[str, str]], Response],
+        options: Mapping[str, Any] | None,
         stream: bool,
         thinking_tags: ThinkingTags,
         text_calls: TextCalls,
@@ -49,6 +62,8 @@ class DialectModel(ABC):
         self.price: Final = price
         """What it costs, or None when nobody knows."""
         self._server = server
+        self._requests = requests
+        self._reader = reader
         self.asks_with: Final = {**(options or {}), "stream": stream}
         """The options of each request, and whether it asks for a stream."""
 
@@ -74,13 +89,13 @@ class DialectModel(ABC):
         response.thinking_tags, response.text_calls = self._thinking_tags, self._text_calls
         return response
 
-    @abstractmethod
     def _asking(self, request: ModelRequest) -> Callable[[], Awaitable[Answer]]:
         """Return what sends the request."""
+        return partial(self._server.ask, self._requests.body(request))
 
-    @abstractmethod
     def _response(self, request: ModelRequest) -> Response:
         """Return what reads the answer."""
+        return self._reader(self._requests.tools.own_names(request.tools))
 
 
 # --- Block responses: what dialects whose messages are blocks share of one answer: which calls are ready, and how it

@@ -103,26 +103,36 @@ class OpenAIChat(DialectModel):
             timeouts=timeouts,
             cloud_endpoint=cloud_endpoint,
         )
+        self._requests: ChatRequests
         super().__init__(
-            name, price, server, options, stream=stream, thinking_tags=thinking_tags, text_calls=text_calls
-        )
-        self._requests = ChatRequests(
-            model,
-            origin=name,
-            options=options or {},
+            name,
+            price,
+            server,
+            requests=ChatRequests(
+                model,
+                origin=name,
+                options=options or {},
+                stream=stream,
+                thinking_field=thinking_field,
+                call_id=call_id,
+                bridge=bridge,
+                named_choice=named_choice,
+                forced_choice=forced_choice,
+            ),
+            reader=ChatResponse,
+            options=options,
             stream=stream,
-            thinking_field=thinking_field,
-            call_id=call_id,
-            bridge=bridge,
-            named_choice=named_choice,
-            forced_choice=forced_choice,
+            thinking_tags=thinking_tags,
+            text_calls=text_calls,
         )
 
     def _asking(self, request: ModelRequest) -> Callable[[], Awaitable[Answer]]:
         return partial(self._ask, request)
 
     def _response(self, request: ModelRequest) -> Response:
-        return ChatResponse(self._requests.own_names(request), schemas=self._requests.schemas(request))
+        tools, requests = request.tools, self._requests
+        schemas = requests.tools.nullable(tools) if requests.is_strict else {}
+        return ChatResponse(requests.tools.own_names(tools), schemas=schemas)
 
     def _ask(self, request: ModelRequest) -> Awaitable[Answer]:
         if self._requests.demands(request):

@@ -5,10 +5,9 @@ from decimal import Decimal, InvalidOperation
 from functools import partial
 from itertools import pairwise
 from operator import is_
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from treadle.budgets import Price
-from treadle.errors import ConfigurationError, shown
 from treadle.messages import Media, Message, Result, Text, Thinking, ToolCall
 from treadle.ports import ModelFacts, ModelRequest, ToolChoice, ToolSpec
 from treadle.providers.http.listings import Listing, Page, number, objects
@@ -16,9 +15,9 @@ from treadle.providers.payload import (
     EncodedMessages,
     ToolSets,
     data_url,
+    flag_option,
     id_pattern,
     in_words,
-    nullable_schemas,
     object_schema,
     opening,
     sendable_arguments,
@@ -199,19 +198,20 @@ class ChatRequests:
     ) -> None:
         further = {name: value for name, value in options.items() if name not in _OWN_WORDS}
         self._opening = opening(_fields(model, stream=stream), further, ours=_OURS)
-        self._server_tools = server_tools(
-            options.get("server_tools"),
-            example="{'type': 'openrouter:web_search'}",
-            is_function=lambda tool: tool.get("type") == "function",
-        )
         self._has_parallel_option = "parallel_tool_calls" in options
         self._messages = ChatMessages(origin=origin, thinking_field=thinking_field, call_id=call_id, bridge=bridge)
         self._named_choice = named_choice
         self.forces_choice = forced_choice
         """Whether calls are demanded; false once the server has refused it."""
-        self._is_strict = _flag(options.get("strict_tools"))
-        self._tools = ToolSets(partial(_tool, is_strict=self._is_strict))
-        self._schemas: tuple[tuple[ToolSpec, ...], Mapping[str, Mapping[str, Any]]] = ((), {})
+        self.is_strict: Final = flag_option("strict_tools", options.get("strict_tools"), of="a Chat Completions model")
+        self.tools: Final = ToolSets(
+            partial(map, partial(_tool, is_strict=self.is_strict)),
+            server_tools=server_tools(
+                options.get("server_tools"),
+                example="{'type': 'openrouter:web_search'}",
+                is_function=lambda tool: tool.get("type") == "function",
+            ),
+        )
         self._asked: tuple[object, ...] = (None,) * 6
         self._head = b""
 
@@ -236,8 +236,8 @@ class ChatRequests:
             head.append(b',"response_format":' + to_json(self._response_format(request.output_schema)))
         choice = request.tool_choice
         is_alone = not (self._named_choice and self.forces_choice) and choice not in _CHOICES
-        if tools := self._only(choice, request.tools) if is_alone else self._all_tools(request):
-            head += [b',"tools":', tools]
+        if tools := self._only(choice, request.tools) if is_alone else self.tools.listed(request.tools):
+            head += [b',"tools":[', tools, b"]"]
             said = "required" if is_alone else choice
             said = "auto" if said == "required" and not self.forces_choice else said
             head += [b',"tool_choice":', to_json(_tool_choice(said))]
@@ -252,29 +252,12 @@ class ChatRequests:
         """Return whether a request demands a call."""
         return bool(request.tools) and self.forces_choice and request.tool_choice not in ("auto", "none")
 
-    def own_names(self, request: ModelRequest) -> Mapping[str, str]:
-        """Return our names of those tools that had to be renamed for the wire."""
-        return self._tools.of(request.tools).own_names if request.tools else {}
-
-    def schemas(self, request: ModelRequest) -> Mapping[str, Mapping[str, Any]]:
-        """Return the schemas of those tools whose optional properties may come back as null, by our names."""
-        if self._is_strict and self._schemas[0] is not request.tools:
-            self._schemas = (request.tools, nullable_schemas(request.tools))
-        return self._schemas[1]
-
     def _only(self, name: str, tools: tuple[ToolSpec, ...]) -> bytes:
-        return self._tools.of(tuple(spec for spec in tools if spec.name == name)).encoded
-
-    def _all_tools(self, request: ModelRequest) -> bytes:
-        """Return the tools as a JSON array, the server's own last; nothing where there are none."""
-        ours = self._tools.of(request.tools).encoded if request.tools else b""
-        if not self._server_tools:
-            return ours
-        return b"".join((ours[:-1] + b"," if ours else b"[", self._server_tools, b"]"))
+        return self.tools.of(tuple(spec for spec in tools if spec.name == name)).encoded[1:-1]
 
     def _response_format(self, schema: Mapping[str, Any]) -> _Wire:
         output: _Wire = {"name": "output", "schema": schema}
-        if self._is_strict and (strict := strict_schema(schema)) is not None:
+        if self.is_strict and (strict := strict_schema(schema)) is not None:
             output |= {"schema": strict, "strict": True}
         return {"type": "json_schema", "json_schema": output}
 
@@ -284,12 +267,6 @@ def _fields(model: str, *, stream: bool) -> _Wire:
     if stream:
         fields["stream_options"] = {"include_usage": True}
     return fields
-
-
-def _flag(value: Any) -> bool:
-    if not isinstance(value, bool | None):
-        raise ConfigurationError(f"The option strict_tools must be true or false; got {shown(value)}.")
-    return value or False
 
 
 def _tool(spec: ToolSpec, *, is_strict: bool) -> _Wire:

@@ -80,10 +80,18 @@ class OpenAIResponses(DialectModel):
             timeouts=timeouts,
             cloud_endpoint=cloud_endpoint,
         )
+        self._requests: ResponsesRequests
         super().__init__(
-            name, price, server, options, stream=stream, thinking_tags=thinking_tags, text_calls=text_calls
+            name,
+            price,
+            server,
+            requests=ResponsesRequests(model, origin=name, options=options or {}, stream=stream),
+            reader=ResponsesResponse,
+            options=options,
+            stream=stream,
+            thinking_tags=thinking_tags,
+            text_calls=text_calls,
         )
-        self._requests = ResponsesRequests(model, origin=name, options=options or {}, stream=stream)
 
     def _asking(self, request: ModelRequest) -> Callable[[], Awaitable[Answer]]:
         return partial(self._ask, request)
@@ -91,7 +99,9 @@ class OpenAIResponses(DialectModel):
     def _response(self, request: ModelRequest) -> Response:
         after = len(request.messages) if self._requests.is_stateful else None
         return ResponsesResponse(
-            self._requests.own_names(request), after=after, schemas=self._requests.schemas(request)
+            self._requests.tools.own_names(request.tools),
+            after=after,
+            schemas=self._requests.tools.nullable(request.tools),
         )
 
     async def _ask(self, request: ModelRequest) -> Answer:

@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -19,9 +20,9 @@ from treadle.providers.payload import (
     call_arguments,
     data_url,
     decode,
+    held_in,
     in_words,
     name_or_nothing,
-    nullable_schemas,
     object_schema,
     opening,
     sendable_arguments,
@@ -320,10 +321,7 @@ def _can_return(payload: Any, *, is_stored: bool) -> bool:
 
 
 def _rest(signature: str | None, *, is_linked: bool) -> _WireHistory:
-    try:
-        rest = _objects.decode(signature) if signature is not None else {}
-    except msgspec.DecodeError:
-        return {}
+    rest = held_in(signature)
     return rest if is_linked else {name: value for name, value in rest.items() if name != "id"}
 
 
@@ -445,20 +443,21 @@ class ResponsesRequests:
         self._opening = opening(fields, further, ours=_OURS)
         self._plain_opening = opening(fields, {**further, "include": _without_encrypted(include)}, ours=_OURS)
         self._text = _checked_text(options.get("text"))
-        self._server_tools = server_tools(
-            options.get("server_tools"),
-            example="{'type': 'web_search'}",
-            is_function=lambda tool: tool.get("type") == "function",
-        )
         self._has_parallel_option = "parallel_tool_calls" in options
         self._has_cache_key = "prompt_cache_key" in options
         self._is_stored = bool(options.get("store", self.is_stateful))
         self._messages = EncodedMessages(self._encode)
         self._callers: dict[str, _Wire] = {}
-        self._tools = ToolSets(_tool)
-        self._schemas: tuple[tuple[ToolSpec, ...], Mapping[str, Mapping[str, Any]]] = ((), {})
+        self.tools: Final = ToolSets(
+            partial(map, _tool),
+            server_tools=server_tools(
+                options.get("server_tools"),
+                example="{'type': 'web_search'}",
+                is_function=lambda tool: tool.get("type") == "function",
+            ),
+        )
 
-    def body(self, request: ModelRequest, *, resumes: bool) -> bytes:
+    def body(self, request: ModelRequest, *, resumes: bool = False) -> bytes:
         """Return the body. What changes least stands first, and the input last: the bytes of one step begin those of the next.
 
         Args:
@@ -484,16 +483,6 @@ class ResponsesRequests:
     def can_resume(self, request: ModelRequest) -> bool:
         """Whether the server keeps a response that this request continues from."""
         return self._kept(request) is not None
-
-    def own_names(self, request: ModelRequest) -> Mapping[str, str]:
-        """Return our names of those tools that had to be renamed for the wire."""
-        return self._tools.of(request.tools).own_names if request.tools else {}
-
-    def schemas(self, request: ModelRequest) -> Mapping[str, Mapping[str, Any]]:
-        """Return the schemas of those tools whose optional properties may come back as null, by our names."""
-        if self._schemas[0] is not request.tools:
-            self._schemas = (request.tools, nullable_schemas(request.tools))
-        return self._schemas[1]
 
     def _kept(self, request: ModelRequest) -> tuple[int, str] | None:
         """Return position and id of the last message that the server keeps, where something new follows it."""
@@ -526,12 +515,9 @@ class ResponsesRequests:
         return [b',"text":', to_json(text)] if text else []
 
     def _written_tools(self, request: ModelRequest) -> list[bytes]:
-        written = [self._tools.of(request.tools).encoded[1:-1]] if request.tools else []
-        if self._server_tools:
-            written.append(self._server_tools)
-        if not written:
+        if not (written := self.tools.listed(request.tools)):
             return []
-        head = [b',"tools":[', b",".join(written), b"]", b',"tool_choice":', to_json(_tool_choice(request.tool_choice))]
+        head = [b',"tools":[', written, b"]", b',"tool_choice":', to_json(_tool_choice(request.tool_choice))]
         if not request.parallel_tool_calls and not self._has_parallel_option:
             head.append(b',"parallel_tool_calls":false')
         return head
