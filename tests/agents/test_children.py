@@ -4,13 +4,13 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Sequence
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from invariants import check_session
 from loop_tools import ANYTHING, echo_tool
+from pipeline_tools import Recorder, act, raising
 from treadle import (
     Agent,
     Budget,
@@ -29,12 +29,14 @@ from treadle import (
 )
 from treadle.agents.children import child_id
 from treadle.budgets import Price
-from treadle.events import ChildStarted, ToolStarted, ToolSuspended
+from treadle.errors import ModelUnavailable
+from treadle.events import AnyEvent, ChildStarted, ToolStarted, ToolSuspended
 from treadle.journals.memory import MemoryJournal
 from treadle.messages import Finish, Text, ToolCall, Usage
 from treadle.ports import ModelEnd, ModelPart, ModelRequest
 from treadle.sessions.session import fold
 from treadle.state import SessionState, Suspended
+from treadle.testing import ScriptedModel, call, text
 from treadle.tools import CheckedCall, JsonObject
 
 Turn = str | Sequence[ToolCall]
@@ -76,7 +78,7 @@ class World:
             self.paid.append(ctx.idempotency_key)
             return "paid"
 
-        return Tool(name=name, description="Pay.", parameters=ANYTHING, effect=effect, run=run, **words)  # type: ignore[arg-type]
+        return Tool(name=name, description="Pay.", parameters=ANYTHING, effect=effect, run=run, **words)
 
 
 def payer(world: World, *, policy: Any = None, **words: Any) -> Agent:
@@ -110,10 +112,8 @@ def results(session: Session) -> dict[str, Any]:
 
 
 # --- a session of the same journal
-
-
 @pytest.mark.row("N07")
-async def test_the_child_is_a_session_of_the_callers_journal_and_its_id_follows_from_the_call(tmp_path: Path) -> None:
+async def test_the_child_is_a_session_of_the_callers_journal_and_its_id_follows_from_the_call(tmp_path):
     world = World()
     async with open_session(tmp_path / "a.db", id="top") as session:
         result = await lead(payer(world, policy=allow("pay")), policy=allow("clerk")).run("Pay", session=session)
@@ -134,7 +134,7 @@ async def test_the_child_is_a_session_of_the_callers_journal_and_its_id_follows_
 
 
 @pytest.mark.row("N07")
-async def test_children_side_by_side_with_equal_tasks_are_two_sessions() -> None:
+async def test_children_side_by_side_with_equal_tasks_are_two_sessions():
     child = Agent(Told("Found it."))
     calls = [proposed("clerk", "a", task="Look"), proposed("clerk", "b", task="Look")]
     top = Agent(Told(calls, "Done."), tools=[child.as_tool("clerk", "Looks.", effect="read")])
@@ -145,7 +145,7 @@ async def test_children_side_by_side_with_equal_tasks_are_two_sessions() -> None
 
 
 @pytest.mark.row("N07")
-async def test_a_childs_session_goes_on_with_its_caller_and_not_by_itself(tmp_path: Path) -> None:
+async def test_a_childs_session_goes_on_with_its_caller_and_not_by_itself(tmp_path):
     child = payer(World())
     async with open_session(tmp_path / "a.db", id="top") as session:
         await lead(child, policy=allow("clerk")).run("Pay", session=session)
@@ -158,11 +158,11 @@ async def test_a_childs_session_goes_on_with_its_caller_and_not_by_itself(tmp_pa
 
 
 @pytest.mark.row("N07")
-async def test_without_the_context_of_a_run_an_agent_as_a_tool_does_not_run() -> None:
+async def test_without_the_context_of_a_run_an_agent_as_a_tool_does_not_run():
     inner = payer(World(), policy=allow("pay")).as_tool("clerk", "Pays.")
 
     async def run(arguments: JsonObject, ctx: ToolContext) -> Any:
-        return await inner.run({"task": "Pay"}, None)  # type: ignore[arg-type,misc]  # what is tested
+        return await inner.run({"task": "Pay"}, None)
 
     wrapped = Tool(name="wrapped", description="Pays.", parameters=ANYTHING, effect="read", run=run)
     result = await Agent(Told([proposed("wrapped")], "Done."), tools=[wrapped]).run("Pay")
@@ -170,11 +170,9 @@ async def test_without_the_context_of_a_run_an_agent_as_a_tool_does_not_run() ->
 
 
 # --- rules
-
-
 @pytest.mark.row("N07")
 @pytest.mark.parametrize("is_grandchild", [False, True])
-async def test_what_the_caller_denies_is_denied_in_the_child_whatever_the_child_allows(is_grandchild: bool) -> None:
+async def test_what_the_caller_denies_is_denied_in_the_child_whatever_the_child_allows(is_grandchild):
     world = World()
     child = payer(world, policy=allow("*"))
     if is_grandchild:
@@ -185,7 +183,7 @@ async def test_what_the_caller_denies_is_denied_in_the_child_whatever_the_child_
     result = await top.run("Pay")
     assert world.paid == []
     session = result.session
-    while not (state := (await children_of(session))[0]).run.denials:  # type: ignore[union-attr]  # it has run
+    while not (state := (await children_of(session))[0]).run.denials:
         async with open_session(session.journal, id=state.id) as session:
             pass
     assert state.run is not None
@@ -194,7 +192,7 @@ async def test_what_the_caller_denies_is_denied_in_the_child_whatever_the_child_
 
 
 @pytest.mark.row("N07")
-async def test_a_policy_of_the_caller_that_raises_denies_and_one_without_an_opinion_changes_nothing() -> None:
+async def test_a_policy_of_the_caller_that_raises_denies_and_one_without_an_opinion_changes_nothing():
     class Moody:
         def decide(self, call: CheckedCall, session: Any) -> Decision | None:
             if call.name == "pay":
@@ -210,7 +208,7 @@ async def test_a_policy_of_the_caller_that_raises_denies_and_one_without_an_opin
 
 
 @pytest.mark.row("N07")
-async def test_an_interceptor_of_the_caller_can_block_the_childs_calls() -> None:
+async def test_an_interceptor_of_the_caller_can_block_the_childs_calls():
     class NoPay:
         def before(self, call: ToolCall) -> ToolCall | Decision:
             return Decision(kind="deny", rule="no pay") if call.name == "pay" else call
@@ -224,10 +222,8 @@ async def test_an_interceptor_of_the_caller_can_block_the_childs_calls() -> None
 
 
 # --- budgets
-
-
 @pytest.mark.row("N07")
-async def test_a_child_makes_no_more_calls_than_the_caller_has_left() -> None:
+async def test_a_child_makes_no_more_calls_than_the_caller_has_left():
     done: list[int] = []
 
     async def run(arguments: JsonObject, ctx: ToolContext) -> str:
@@ -253,7 +249,7 @@ async def test_a_child_makes_no_more_calls_than_the_caller_has_left() -> None:
 
 
 @pytest.mark.row("N07")
-async def test_a_child_that_calls_nothing_answers_though_its_own_call_was_the_last() -> None:
+async def test_a_child_that_calls_nothing_answers_though_its_own_call_was_the_last():
     child = Agent(Told("It is 42."))
     top = Agent(
         Told([proposed("clerk", task="Look")], "42, then."),
@@ -274,7 +270,7 @@ async def test_a_child_that_calls_nothing_answers_though_its_own_call_was_the_la
         (Budget(max_total_cost=Decimal("0.00004")), "budget_exceeded"),
     ],
 )
-async def test_turns_tokens_and_money_of_child_and_grandchild_count_to_the_caller(budget: Budget, reason: str) -> None:
+async def test_turns_tokens_and_money_of_child_and_grandchild_count_to_the_caller(budget, reason):
     price = Price(input=1, output=0)
     busy = [[proposed("echo", f"e{n}", n=n)] for n in range(30)]
     grandchild = Agent(Told(*busy, price=price), tools=[echo_tool()], on_limit="report")
@@ -300,7 +296,7 @@ async def test_turns_tokens_and_money_of_child_and_grandchild_count_to_the_calle
 
 @pytest.mark.row("N07")
 @pytest.mark.parametrize("budget", [Budget(max_model_turns=5), Budget(max_tool_calls=6)])
-async def test_children_side_by_side_share_one_remainder(budget: Budget) -> None:
+async def test_children_side_by_side_share_one_remainder(budget):
     busy = [[proposed("echo", f"e{n}", n=n)] for n in range(30)]
     child = Agent(Told(*busy), tools=[echo_tool()], on_limit="report")
     calls = [proposed("clerk", f"c{n}", task=f"Go {n}") for n in range(3)]
@@ -316,7 +312,7 @@ async def test_children_side_by_side_share_one_remainder(budget: Budget) -> None
 
 
 @pytest.mark.row("N07")
-async def test_what_a_child_has_spent_is_counted_once_over_pause_and_resume(tmp_path: Path) -> None:
+async def test_what_a_child_has_spent_is_counted_once_over_pause_and_resume(tmp_path):
     world = World()
 
     def top() -> Agent:
@@ -339,14 +335,10 @@ async def test_what_a_child_has_spent_is_counted_once_over_pause_and_resume(tmp_
 
 
 # --- questions
-
-
 @pytest.mark.row("N07")
 @pytest.mark.parametrize("is_grandchild", [False, True])
 @pytest.mark.parametrize("answer", ["allow", "deny"])
-async def test_a_childs_question_pauses_the_caller_and_is_answered_there(
-    tmp_path: Path, answer: Any, is_grandchild: bool
-) -> None:
+async def test_a_childs_question_pauses_the_caller_and_is_answered_there(tmp_path, answer, is_grandchild):
     world = World()
 
     def top() -> Agent:
@@ -383,7 +375,7 @@ async def test_a_childs_question_pauses_the_caller_and_is_answered_there(
 
 
 @pytest.mark.row("N07")
-async def test_the_call_of_the_child_itself_may_need_a_person_too(tmp_path: Path) -> None:
+async def test_the_call_of_the_child_itself_may_need_a_person_too(tmp_path):
     world = World()
     top = lead(payer(world))
     async with open_session(tmp_path / "a.db", id="top") as session:
@@ -397,7 +389,7 @@ async def test_the_call_of_the_child_itself_may_need_a_person_too(tmp_path: Path
 
 
 @pytest.mark.row("N07")
-async def test_one_child_waits_while_its_sibling_ends() -> None:
+async def test_one_child_waits_while_its_sibling_ends():
     world = World()
     asking, free = payer(world, policy=ask("pay")), Agent(Told("Found."))
     calls = [proposed("clerk", task="Pay"), proposed("looker", task="Look")]
@@ -413,10 +405,8 @@ async def test_one_child_waits_while_its_sibling_ends() -> None:
 
 
 # --- a call may wait, whatever it waits for
-
-
 @pytest.mark.row("N07")
-async def test_a_tool_of_any_kind_may_wait_and_goes_on_with_its_key_when_the_run_is_resumed(tmp_path: Path) -> None:
+async def test_a_tool_of_any_kind_may_wait_and_goes_on_with_its_key_when_the_run_is_resumed(tmp_path):
     keys: list[str] = []
     letters: list[str] = []
 
@@ -445,8 +435,6 @@ async def test_a_tool_of_any_kind_may_wait_and_goes_on_with_its_key_when_the_run
 
 
 # --- ends
-
-
 class Slow:
     """A tool that waits until it is cancelled, and says when it has begun."""
 
@@ -468,9 +456,7 @@ class Slow:
 
 @pytest.mark.row("N07")
 @pytest.mark.parametrize("is_grandchild", [False, True])
-async def test_a_cancelled_caller_cancels_the_child_whose_run_is_finished_before_the_callers(
-    is_grandchild: bool,
-) -> None:
+async def test_a_cancelled_caller_cancels_the_child_whose_run_is_finished_before_the_callers(is_grandchild):
     slow = Slow()
     child = Agent(Told([proposed("slow")], "Done."), tools=[slow.tool()])
     if is_grandchild:
@@ -491,7 +477,7 @@ async def test_a_cancelled_caller_cancels_the_child_whose_run_is_finished_before
 
 
 @pytest.mark.row("N07")
-async def test_the_callers_time_bounds_the_child() -> None:
+async def test_the_callers_time_bounds_the_child():
     slow = Slow()
     child = Agent(Told([proposed("slow")], "Done."), tools=[slow.tool()])
     top = lead(child, policy=allow("clerk"), budget=Budget(max_wall_time_seconds=0.3))
@@ -504,7 +490,7 @@ async def test_the_callers_time_bounds_the_child() -> None:
 
 
 @pytest.mark.row("N07")
-async def test_a_new_task_ends_the_child_that_waited(tmp_path: Path) -> None:
+async def test_a_new_task_ends_the_child_that_waited(tmp_path):
     world = World()
     async with open_session(tmp_path / "a.db", id="top") as session:
         await lead(payer(world, policy=ask("pay")), policy=allow("clerk")).run("Pay", session=session)
@@ -523,7 +509,7 @@ async def test_a_new_task_ends_the_child_that_waited(tmp_path: Path) -> None:
 
 @pytest.mark.row("N07")
 @pytest.mark.parametrize("how", ["denied", "gone", "rewound", "deleted"])
-async def test_a_child_that_waits_ends_with_its_call_however_that_ends(tmp_path: Path, how: str) -> None:
+async def test_a_child_that_waits_ends_with_its_call_however_that_ends(tmp_path, how):
     world = World()
     async with open_session(tmp_path / "a.db", id="top") as session:
         await Agent(Told("Hello.")).run("Hello", session=session)
@@ -552,7 +538,7 @@ async def test_a_child_that_waits_ends_with_its_call_however_that_ends(tmp_path:
 
 
 @pytest.mark.row("N07")
-async def test_a_stopped_child_tells_what_it_has_done() -> None:
+async def test_a_stopped_child_tells_what_it_has_done():
     world = World()
     child = Agent(
         Told([proposed("pay", amount=1)], [proposed("pay", "p2", amount=2)]),
@@ -570,10 +556,8 @@ async def test_a_stopped_child_tells_what_it_has_done() -> None:
 
 
 # --- copies
-
-
 @pytest.mark.row("N07")
-async def test_a_fork_never_touches_the_child_of_the_session_it_came_from(tmp_path: Path) -> None:
+async def test_a_fork_never_touches_the_child_of_the_session_it_came_from(tmp_path):
     world = World()
     async with open_session(tmp_path / "a.db", id="top") as session:
         top = lead(payer(world, policy=allow("pay")), policy=allow("clerk"))
@@ -588,7 +572,7 @@ async def test_a_fork_never_touches_the_child_of_the_session_it_came_from(tmp_pa
 
 
 @pytest.mark.row("N07")
-async def test_a_caller_that_was_moved_without_its_child_starts_nothing_anew(tmp_path: Path) -> None:
+async def test_a_caller_that_was_moved_without_its_child_starts_nothing_anew(tmp_path):
     world = World()
 
     def top() -> Agent:
@@ -610,17 +594,15 @@ async def test_a_caller_that_was_moved_without_its_child_starts_nothing_anew(tmp
 
 
 # --- answers that are read again
-
-
 @pytest.mark.row("N07")
-async def test_a_childs_structured_answer_and_the_output_of_a_tool_that_ends_it_are_the_result() -> None:
+async def test_a_childs_structured_answer_and_the_output_of_a_tool_that_ends_it_are_the_result():
     typed = Agent(Told('{"n": 42}'), output={"type": "object", "properties": {"n": {"type": "integer"}}})
     result = await lead(typed, policy=allow("clerk")).run("Ask")
     assert json.loads(result.messages[2].results[0].content) == {"n": 42}
 
 
 @pytest.mark.row("N07")
-async def test_explanations_show_the_childs_calls_under_the_callers(tmp_path: Path) -> None:
+async def test_explanations_show_the_childs_calls_under_the_callers(tmp_path):
     world = World()
     async with open_session(tmp_path / "a.db", id="top") as session:
         await lead(payer(world, policy=allow("pay")), policy=allow("clerk")).run("Pay", session=session)
@@ -634,7 +616,7 @@ async def test_explanations_show_the_childs_calls_under_the_callers(tmp_path: Pa
 
 
 @pytest.mark.row("N07")
-async def test_the_memory_of_a_process_holds_a_child_like_a_file_does() -> None:
+async def test_the_memory_of_a_process_holds_a_child_like_a_file_does():
     world = World()
     top = lead(payer(world, policy=ask("pay")), policy=allow("clerk"))
     paused = await top.run("Pay")
@@ -647,8 +629,6 @@ async def test_the_memory_of_a_process_holds_a_child_like_a_file_does() -> None:
 
 
 # --- what the caller's model is told, and other processes
-
-
 def doubtful() -> Agent:
     async def run(arguments: JsonObject, ctx: ToolContext) -> str:
         raise ConnectionError("The line broke.")
@@ -659,7 +639,7 @@ def doubtful() -> Agent:
 
 @pytest.mark.row("N07")
 @pytest.mark.parametrize("is_grandchild", [False, True])
-async def test_a_child_that_completes_tells_its_callers_model_which_calls_may_have_acted(is_grandchild: bool) -> None:
+async def test_a_child_that_completes_tells_its_callers_model_which_calls_may_have_acted(is_grandchild):
     child = lead(doubtful(), policy=allow("clerk")) if is_grandchild else doubtful()
 
     result = await lead(child, policy=allow("clerk")).run("Pay")
@@ -673,7 +653,7 @@ async def test_a_child_that_completes_tells_its_callers_model_which_calls_may_ha
 
 
 @pytest.mark.row("N07")
-async def test_a_child_whose_doubt_a_person_has_ended_tells_its_answer_alone() -> None:
+async def test_a_child_whose_doubt_a_person_has_ended_tells_its_answer_alone():
     journal = MemoryJournal()
     child = Agent(
         Told([proposed("pay")], [proposed("ask_first")], "I paid."),
@@ -696,9 +676,7 @@ async def test_a_child_whose_doubt_a_person_has_ended_tells_its_answer_alone() -
 
 @pytest.mark.row("N07")
 @pytest.mark.parametrize("is_grandchild", [False, True])
-async def test_a_child_that_another_process_still_holds_is_waited_for_and_not_told_as_failed(
-    is_grandchild: bool,
-) -> None:
+async def test_a_child_that_another_process_still_holds_is_waited_for_and_not_told_as_failed(is_grandchild):
     world, journal = World(), MemoryJournal()
     child = payer(world, policy=ask("pay"))
     if is_grandchild:
@@ -720,3 +698,134 @@ async def test_a_child_that_another_process_still_holds_is_waited_for_and_not_to
         assert (done.reason, len(world.paid)) == ("completed", 1)
         assert done.text == "All is done."
         await check_family(session)
+
+
+async def test_an_agent_that_is_a_tool_treats_doubts_as_its_caller_does():
+    """`in_doubt` of the caller holds where the child says nothing, and the child's own where it does."""
+    said = {}
+    for own, above in (("tell", None), (None, "tell"), ("ask", "tell")):
+        journal = MemoryJournal()
+        async with open_session(journal, id="s") as session:
+            below = Agent(
+                ScriptedModel([call("pay", id="p"), text("Paid.")], follows_history=True),
+                tools=[act(raising(ModelUnavailable("gone")), "pay")],
+                in_doubt=own,
+            )
+            agent = Agent(
+                ScriptedModel([call("clerk", task="pay"), text("Done.")], follows_history=True),
+                tools=[below.as_tool("clerk", "Pays.")],
+                policy=allow("clerk"),
+                in_doubt=above,
+            )
+            result = await agent.run("go", session=session)
+            await check_session(session)
+            said[(own, above)] = result.status
+
+    assert said == dict.fromkeys(said, "completed")
+
+
+@pytest.mark.row("P03")
+@pytest.mark.parametrize("middle", [allow("worker"), deny("other"), ask("other")])
+@pytest.mark.parametrize(("top", "runs"), [(deny("act"), 0), (allow("act", "clerk"), 1), (None, 1)])
+async def test_a_call_is_denied_by_the_first_caller_although_the_one_between_has_no_opinion(middle, top, runs):
+    ran = Recorder()
+    worker = Agent(ScriptedModel([call("act"), text("Done.")]), tools=[act(ran, permission=None)], policy=allow("act"))
+    clerk = Agent(
+        ScriptedModel([call("worker", task="Act"), text("Done.")]),
+        tools=[worker.as_tool("worker", "Works.", effect="read")],
+        policy=middle,
+    )
+    lead = Agent(
+        ScriptedModel([call("clerk", task="Act"), text("Done.")]),
+        tools=[clerk.as_tool("clerk", "Delegates.", effect="read")],
+        policy=top,
+    )
+
+    result = await lead.run("go")
+
+    assert (result.completed, ran.runs) == (True, runs)
+
+
+async def test_a_suspended_session_of_an_agent_keeps_its_caller_waiting(tmp_path):
+    world = World()
+    agent = lead(payer(world), policy=allow("clerk"))
+    async with open_session(tmp_path / "j.db", id="s") as session:
+        paused = await agent.run("Go", session=session)
+        async with open_session(tmp_path / "j.db", id=paused.children[0].session_id) as child:
+            await child.change(status="suspended")
+            await session.answer(paused.approvals[0].id, "allow")
+            waits = await agent.resume(session)
+            assert (waits.status, world.paid) == ("paused", [])
+            assert f"treadle sessions activate {child.id}" in waits.message
+            await child.change(status="active")
+        assert (await agent.resume(session)).completed
+    assert len(world.paid) == 1
+
+
+async def test_a_deleted_session_of_an_agent_leaves_its_call_of_unknown_outcome(tmp_path):
+    world = World()
+    agent = lead(payer(world), policy=allow("clerk"))
+    async with open_session(tmp_path / "j.db", id="s") as session:
+        paused = await agent.run("Go", session=session)
+        async with open_session(tmp_path / "j.db", id=paused.children[0].session_id) as child:
+            await child.delete()
+        result = await agent.resume(session)
+
+    assert [one.status for one in result.tool_calls] == ["outcome_unknown"]
+    assert "subagent_session_missing" in result.messages[-2].results[0].content
+    assert world.paid == []
+
+
+async def test_an_agent_carries_out_a_task_of_another_with_a_session_of_its_own():
+    events: list[AnyEvent] = []
+
+    async def who(arguments: JsonObject, ctx: ToolContext) -> str:
+        return str(ctx.deps)
+
+    tool = Tool(name="who", description="Who.", parameters={}, effect="read", run=who)
+    inner = ScriptedModel([call("who"), text("42")], name="inner")
+    child = Agent(inner, tools=[tool], subscribers=[events.append])
+    outer = ScriptedModel([call("research", task="Find it"), text("It is 42.")])
+    lead = Agent(outer, tools=[child.as_tool("research", "Find out one thing.", effect="read")])
+
+    result = await lead.run("Ask", deps="me")
+
+    assert result.text == "It is 42."
+    assert result.messages[2].results[0].content == "42"
+    assert [message.text for message in inner.requests[0].messages] == ["Find it"]
+    assert {event.parent for event in events} == {result.messages[2].results[0].execution_id.split(".")[0]}
+    assert inner.requests[1].messages[2].results[0].content == "me"
+
+
+async def test_an_agent_that_does_not_complete_is_a_refusal_that_says_why():
+    child = Agent(ScriptedModel([call("echo", n=1)]), tools=[echo_tool()], budget=Budget(max_model_turns=0))
+    outer = ScriptedModel([call("research", task="Find it"), call("research", task=""), text("Sorry.")])
+    result = await Agent(outer, tools=[child.as_tool("research", "Find out.", effect="read")]).run("Ask")
+
+    assert [one.status for one in result.tool_calls] == ["rejected", "invalid_arguments"]
+    told = json.loads(result.messages[2].results[0].content)
+    assert told["code"] == "subagent_step_limit_reached"
+
+
+async def test_an_agent_as_a_tool_asks_by_default():
+    child = Agent(ScriptedModel([text("x")])).as_tool("act", "Act.")
+    result = await Agent(ScriptedModel([call("act", task="go")]), tools=[child]).run("go")
+    assert result.reason == "approval_required"
+
+
+async def test_a_journal_lists_what_waits_until_somebody_answers(tmp_path):
+    agent = Agent(ScriptedModel([call("echo", n=1)]), tools=[echo_tool()], policy=ask("echo"))
+    for name in ("one", "two"):
+        async with open_session(tmp_path / "a.db", id=name) as session:
+            await agent.run("go", session=session)
+
+    async with open_journal(tmp_path / "a.db") as journal:
+        waiting = await journal.approvals()
+        assert [one.session_id for one in waiting] == ["two", "one"]
+        async with open_session(journal, id="two") as session:
+            await session.answer(waiting[0].id, "allow")
+        assert [one.session_id for one in await journal.approvals()] == ["one"]
+
+    journal = await open_journal(tmp_path / "a.db")
+    assert len(await journal.sessions()) == 2
+    await journal.close()

@@ -5,25 +5,11 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from treadle import (
-    Agent,
-    Budget,
-    Done,
-    Guards,
-    Hook,
-    Tool,
-    ToolContext,
-    allow,
-    artifact_tool,
-    ask,
-    deny,
-    first_of,
-)
+from treadle import Agent, Budget, Done, Guards, Hook, Tool, ToolContext, allow, artifact_tool, ask, deny, first_of
 from treadle.agents.agent import AgentSpec
 from treadle.context.compaction import ClearResults
 from treadle.context.compilers import CurrentTrace
@@ -119,12 +105,12 @@ CHANGES: dict[str, Any] = {
 
 @pytest.mark.row("T14")
 @pytest.mark.parametrize("option", [name for name in inspect.signature(Agent.__init__).parameters if name != "self"])
-def test_every_option_of_an_agent_shows(option: str) -> None:
+def test_every_option_of_an_agent_shows(option):
     assert agent(**{option: CHANGES[option]}).describe() != agent().describe()
 
 
 @pytest.mark.row("T14")
-def test_every_field_is_there_and_is_json() -> None:
+def test_every_field_is_there_and_is_json():
     described = agent(tools=[PAY, artifact_tool(), Shelf()]).describe()
     left_out = {"fingerprint", "policies_above", "toolbox"}
     assert {*AgentSpec.__struct_fields__} - left_out <= {*described}
@@ -136,14 +122,14 @@ def test_every_field_is_there_and_is_json() -> None:
 
 
 @pytest.mark.row("T14")
-def test_rules_are_told_as_they_were_written() -> None:
+def test_rules_are_told_as_they_were_written():
     told = json.dumps(agent(policy=first_of(deny("pay(amount=9*)"), ask("pay"))).describe()["policy"])
     assert "pay(amount=9*)" in told
     assert told.index("deny") < told.index("ask")
 
 
 @pytest.mark.row("T14")
-def test_secrets_are_left_out() -> None:
+def test_secrets_are_left_out():
     key = "sk-live-abcdefghijklmnop1234567890"
     named = Agent("openai-chat:x", instructions=f"The password=hunter2 and {key}")
     os.environ["OPENAI_API_KEY"] = key
@@ -161,7 +147,7 @@ def treadle_program() -> list[str]:
 
 
 @pytest.mark.row("T14")
-def test_the_command_says_the_same_in_every_process(treadle_program: list[str], tmp_path: Path) -> None:
+def test_the_command_says_the_same_in_every_process(treadle_program, tmp_path):
     (tmp_path / "shop.py").write_text(
         "from treadle import tool\n\n\n@tool(effect='read')\ndef stock(product: str) -> int:\n    '''Pieces in stock.'''\n    return 1\n"
     )

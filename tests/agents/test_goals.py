@@ -84,7 +84,7 @@ def checks(events: Any) -> list[GoalChecked]:
 
 
 @pytest.mark.row("G03")
-def test_a_goal_is_read_from_a_file(tmp_path: Path) -> None:
+def test_a_goal_is_read_from_a_file(tmp_path):
     path = tmp_path / "goal.toml"
     path.write_text(FILE, encoding="utf-8")
     found = load_goal(path)
@@ -98,7 +98,7 @@ def test_a_goal_is_read_from_a_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "part", ["objective", "done_condition", "validation", "checkpoint_every", "plan", "[budget]", "[stop_rules]"]
 )
-def test_a_goal_that_lacks_a_part_is_refused_by_its_name(tmp_path: Path, part: str) -> None:
+def test_a_goal_that_lacks_a_part_is_refused_by_its_name(tmp_path, part):
     path = tmp_path / "goal.toml"
     head, _, tail = FILE.partition(part)
     rest = tail.partition("\n\n" if part.startswith("[") else "\n")[2]
@@ -130,7 +130,7 @@ def test_a_goal_that_lacks_a_part_is_refused_by_its_name(tmp_path: Path, part: s
         ("validation", ""),
     ],
 )
-def test_a_vague_or_empty_part_is_refused(part: str, words: Any) -> None:
+def test_a_vague_or_empty_part_is_refused(part, words):
     with pytest.raises(ConfigurationError, match=part.replace("stop_rules", "stop rules")):
         goal(**{part: words})
 
@@ -139,19 +139,13 @@ def test_a_vague_or_empty_part_is_refused(part: str, words: Any) -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        "Fix the login bug and redesign the homepage",
-        "Migrate the database; write the newsletter",
-        "- mend the parser\n- mend the lexer",
-        "Mend the parser. Then publish the release notes.",
-        "Migrate the database and afterwards notify the users",
-        "Ship the release & notify the users",
-        "Fix bug 12 / fix bug 13",
-        "All tests pass and the docs are complete",
-        "1) mend the parser 2) mend the lexer",
-        "Mend the parser\nMend the lexer",
+        "Fix the login bug and redesign the homepage", "Migrate the database; write the newsletter", "- mend the parser\n- mend the lexer",
+        "Mend the parser. Then publish the release notes.", "Migrate the database and afterwards notify the users",
+        "Ship the release & notify the users", "Fix bug 12 / fix bug 13", "All tests pass and the docs are complete",
+        "1) mend the parser 2) mend the lexer", "Mend the parser\nMend the lexer",
     ],
-)
-def test_two_objectives_are_refused(words: str) -> None:
+)  # fmt: skip
+def test_two_objectives_are_refused(words):
     with pytest.raises(ConfigurationError, match="more than one objective"):
         goal(objective=words)
 
@@ -160,21 +154,17 @@ def test_two_objectives_are_refused(words: str) -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        "The file out.txt exists and is valid JSON",
-        "The file exists and its content is valid",
-        "All tests of the parser and the lexer pass",
-        "Rename get_user to find_user in src/, tests/ and docs/",
-        "The ratio read/write is above 3",
-        "Every invoice of May/June is paid",
+        "The file out.txt exists and is valid JSON", "The file exists and its content is valid", "All tests of the parser and the lexer pass",
+        "Rename get_user to find_user in src/, tests/ and docs/", "The ratio read/write is above 3", "Every invoice of May/June is paid",
         "Coverage of src/parser.py is above 90 %",
     ],
-)
-def test_one_objective_in_more_words_is_one(words: str) -> None:
+)  # fmt: skip
+def test_one_objective_in_more_words_is_one(words):
     assert goal(objective=words).objective == words
 
 
 @pytest.mark.row("G05")
-async def test_a_validation_whose_first_program_fails_has_failed_whatever_the_last_one_says(tmp_path: Path) -> None:
+async def test_a_validation_whose_first_program_fails_has_failed_whatever_the_last_one_says(tmp_path):
     work = goal(validation="grep -r ready out.txt | tail -n 5", stop_rules=StopRules(false_claims=2))
 
     result = await run_goal(Agent(ScriptedModel([text("All is done.")])), work, root=tmp_path)
@@ -184,7 +174,7 @@ async def test_a_validation_whose_first_program_fails_has_failed_whatever_the_la
 
 
 @pytest.mark.row("G05")
-async def test_a_claim_that_the_validation_denies_goes_on_with_what_it_says(tmp_path: Path) -> None:
+async def test_a_claim_that_the_validation_denies_goes_on_with_what_it_says(tmp_path):
     model = ScriptedModel([text("All is done."), call("put", text="ready"), text("Now it is.")])
     validation = "cat out.txt; grep -q ready out.txt"
     result = await run_goal(Agent(model, tools=[writing(tmp_path)]), goal(validation=validation), root=tmp_path)
@@ -200,9 +190,7 @@ async def test_a_claim_that_the_validation_denies_goes_on_with_what_it_says(tmp_
 
 @pytest.mark.row("G05")
 @pytest.mark.parametrize("passes", [False, True])
-async def test_a_secret_that_a_validation_prints_is_neither_recorded_nor_shown_to_the_model(
-    tmp_path: Path, passes: bool
-) -> None:
+async def test_a_secret_that_a_validation_prints_is_neither_recorded_nor_shown_to_the_model(tmp_path, passes):
     secret = "hunter2hunter2"
     end = "true" if passes else "false"
     validation = f"echo api_key=hun''ter2hunter2; echo wrong >&2; {end}"
@@ -220,7 +208,7 @@ async def test_a_secret_that_a_validation_prints_is_neither_recorded_nor_shown_t
 
 @pytest.mark.row("G05")
 @pytest.mark.parametrize("seed", range(100))
-async def test_no_lie_is_ever_reported_as_done(tmp_path: Path, seed: int) -> None:
+async def test_no_lie_is_ever_reported_as_done(tmp_path, seed):
     """A hundred models that claim, in all ways they have, what is not so."""
     chance = random.Random(seed)
     lies = [
@@ -260,7 +248,7 @@ async def _nothing(arguments: JsonObject, ctx: ToolContext) -> str:
 @pytest.mark.parametrize(
     "validate", [lambda: "yes", lambda: 1, lambda: None, lambda: 1 / 0, lambda: ("true", "yes")], ids=range(5)
 )
-async def test_whatever_is_not_a_plain_yes_is_a_no(validate: Any) -> None:
+async def test_whatever_is_not_a_plain_yes_is_a_no(validate):
     model = ScriptedModel([text("Done.")] * 9)
     result = await run_goal(Agent(model), goal(), validate=validate)
 
@@ -271,7 +259,7 @@ async def test_whatever_is_not_a_plain_yes_is_a_no(validate: Any) -> None:
 
 
 @pytest.mark.row("G04")
-async def test_the_six_questions_are_answered_at_each_checkpoint(tmp_path: Path) -> None:
+async def test_the_six_questions_are_answered_at_each_checkpoint(tmp_path):
     calls = [call("put", text=f"draft {n}") for n in range(7)]
     model = ScriptedModel([*calls, call("put", text="ready"), call("put", text="ready "), text("never")])
     result = await run_goal(Agent(model, tools=[writing(tmp_path)]), goal(), root=tmp_path)
@@ -291,7 +279,7 @@ async def test_the_six_questions_are_answered_at_each_checkpoint(tmp_path: Path)
 
 
 @pytest.mark.row("G06")
-async def test_the_work_goes_on_in_another_process_and_a_goal_that_is_reached_asks_nobody(tmp_path: Path) -> None:
+async def test_the_work_goes_on_in_another_process_and_a_goal_that_is_reached_asks_nobody(tmp_path):
     store, aim = tmp_path / "j.db", goal()
     async with open_session(store, id="g") as session:
         model = ScriptedModel([call("put", text="draft"), call("ask_user", question="Which word?")])
@@ -320,7 +308,7 @@ async def test_the_work_goes_on_in_another_process_and_a_goal_that_is_reached_as
 
 
 @pytest.mark.row("G08")
-async def test_forbidden_actions_are_denied_and_others_are_asked_about_in_children_too(tmp_path: Path) -> None:
+async def test_forbidden_actions_are_denied_and_others_are_asked_about_in_children_too(tmp_path):
     done: list[str] = []
     tools = [acting("erase", done), acting("send", done)]
     child = Agent(ScriptedModel([call("erase"), text("erased")]), tools=tools).as_tool("helper", "Help.", effect="read")
@@ -336,7 +324,7 @@ async def test_forbidden_actions_are_denied_and_others_are_asked_about_in_childr
 
 
 @pytest.mark.row("G08")
-async def test_a_goals_run_is_not_resumed_without_the_rules_of_the_goal(tmp_path: Path) -> None:
+async def test_a_goals_run_is_not_resumed_without_the_rules_of_the_goal(tmp_path):
     done: list[str] = []
     tools = [acting("erase", done), acting("send", done)]
     aim = goal(forbidden_actions=["erase"], approval_required_for=["send"])
@@ -358,7 +346,7 @@ async def test_a_goals_run_is_not_resumed_without_the_rules_of_the_goal(tmp_path
 
 
 @pytest.mark.parametrize("dialect", ["openai-chat", "openai", "anthropic", "bedrock", "gemini", "cohere"])
-async def test_a_goal_is_reached_over_every_dialect(tmp_path: Path, dialect: str) -> None:
+async def test_a_goal_is_reached_over_every_dialect(tmp_path, dialect):
     async with MockProvider([text("Done."), call("put", text="ready"), text("Now.")]) as mock:
         model = resolve_model(f"{dialect}:m", base_url=mock.base_url, api_key="k")
         result = await run_goal(Agent(model, tools=[writing(tmp_path)]), goal(), root=tmp_path)
@@ -366,7 +354,7 @@ async def test_a_goal_is_reached_over_every_dialect(tmp_path: Path, dialect: str
     assert result.status == "completed", result.message
 
 
-async def test_a_goal_is_reached_under_react(tmp_path: Path) -> None:
+async def test_a_goal_is_reached_under_react(tmp_path):
     act = '{"thought": "?", "type": "call_tool", "tool": "put", "args": {"text": "ready"}}'
     final = '{"thought": "!", "type": "final_answer", "answer": "done"}'
     model = ScriptedModel([text(final), text(act), text(final)])
@@ -377,7 +365,7 @@ async def test_a_goal_is_reached_under_react(tmp_path: Path) -> None:
 
 
 @pytest.mark.row("L16")
-async def test_a_question_pauses_the_run_and_the_answer_becomes_its_result(tmp_path: Path) -> None:
+async def test_a_question_pauses_the_run_and_the_answer_becomes_its_result(tmp_path):
     store = tmp_path / "j.db"
     async with open_session(store, id="s") as session:
         model = ScriptedModel([call("ask_user", question="Which branch?", choices=["main", "next"])])

@@ -2,7 +2,7 @@
 
 import asyncio
 import gc
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +67,7 @@ async def recorded(journal: Journal) -> dict[str, list[str]]:
 
 @pytest.mark.parametrize("tools", [wire, ToolList([wire], name="bank")], ids=["tool", "toolset"])
 @pytest.mark.parametrize("levels", [0, 1, 2])
-async def test_resuming_a_run_for_which_nothing_has_arrived_records_nothing(levels: int, tools: Tool | Toolset) -> None:
+async def test_resuming_a_run_for_which_nothing_has_arrived_records_nothing(levels, tools):
     journal, agent = MemoryJournal(), asking(levels, [tools])
     async with open_session(journal, id="s") as session:
         paused = await agent.run("Wire 7", session=session)
@@ -88,7 +88,7 @@ async def test_resuming_a_run_for_which_nothing_has_arrived_records_nothing(leve
         await check_session(session)
 
 
-async def test_a_service_that_looks_every_second_leaves_alone_what_only_waits(durable_address: str) -> None:
+async def test_a_service_that_looks_every_second_leaves_alone_what_only_waits(durable_address):
     async def paint(arguments: JsonObject, ctx: ToolContext) -> str:
         if not ctx.inputs:
             raise Suspended("a colour")
@@ -160,8 +160,8 @@ async def handed_over(agent: Agent, session: Session, began: Gate) -> None:
 
 @pytest.mark.parametrize("levels", [0, 1, 2])
 async def test_a_run_that_was_handed_over_stands_as_a_kill_leaves_it_and_its_call_is_settled_by_its_check(
-    durable_address: str, levels: int
-) -> None:
+    durable_address, levels
+):
     act = Act(check=Done("it was sent"), levels=levels)
     async with open_journal(durable_address) as journal:
         async with open_session(journal, id="s") as session:
@@ -180,14 +180,9 @@ async def test_a_run_that_was_handed_over_stands_as_a_kill_leaves_it_and_its_cal
 
 @pytest.mark.parametrize(
     ("act", "reason", "says"),
-    [
-        (Act, "completed", "outcome is unknown"),
-        (lambda: Act(in_doubt="ask"), "approval_required", ""),
-    ],
+    [(Act, "completed", "outcome is unknown"), (lambda: Act(in_doubt="ask"), "approval_required", "")],
 )
-async def test_a_call_that_acted_while_its_run_was_handed_over_is_never_repeated_unasked(
-    act: Callable[[], Act], reason: str, says: str
-) -> None:
+async def test_a_call_that_acted_while_its_run_was_handed_over_is_never_repeated_unasked(act, reason, says):
     journal, acting = MemoryJournal(), act()
     async with open_session(journal, id="s") as session:
         await handed_over(acting.agent(), session, acting.began)
@@ -204,7 +199,7 @@ def thinking(asked: Gate) -> Agent:
     return Agent(ScriptedModel([never]), name="clerk")
 
 
-async def test_a_service_that_ends_hands_over_what_it_had_begun_and_what_it_had_resumed() -> None:
+async def test_a_service_that_ends_hands_over_what_it_had_begun_and_what_it_had_resumed():
     journal, begun, resumed = MemoryJournal(), Gate(), Gate()
     unread: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: unread.append(context))
@@ -223,7 +218,7 @@ async def test_a_service_that_ends_hands_over_what_it_had_begun_and_what_it_had_
     assert unread == []
 
 
-async def test_a_run_that_has_not_begun_or_has_ended_is_not_changed_by_handing_it_over() -> None:
+async def test_a_run_that_has_not_begun_or_has_ended_is_not_changed_by_handing_it_over():
     run = Agent(ScriptedModel([text("done")])).stream("Go")
     await run.hand_over()
     assert (await run.finish()).text == "done"

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
@@ -11,11 +10,13 @@ from loop_tools import echo_tool
 from treadle import Agent, Budget, Price, Summarize, open_session
 from treadle.agents.children import child_id
 from treadle.budgets import Meter, Spent
+from treadle.engine.interrupts import Interrupt
+from treadle.engine.model_calls.reservations import Reservations
 from treadle.errors import BudgetUsedUp, ContextOverflow
 from treadle.events import ContextCompacted, ModelFinished, SessionSpawned
 from treadle.messages import Finish, Text, ToolCall, Usage, user_message
 from treadle.ports import CheckView, ModelEnd, ModelPart, ModelRequest
-from treadle.testing import ScriptedModel, Turn, call, text
+from treadle.testing import FakeClock, ScriptedModel, Turn, call, text
 
 
 class Helper:
@@ -66,7 +67,7 @@ def nothing() -> object:
 
 
 @pytest.mark.row("R-PURSE")
-async def test_a_call_waits_for_what_others_return_and_ends_no_run_that_could_go_on() -> None:
+async def test_a_call_waits_for_what_others_return_and_ends_no_run_that_could_go_on():
     helper = Helper(used=100)
     agent = lead(helper, count=3, budget=Budget(max_output_tokens=700))
 
@@ -88,10 +89,10 @@ async def test_a_call_waits_for_what_others_return_and_ends_no_run_that_could_go
 
 @pytest.mark.row("R-PURSE")
 @pytest.mark.parametrize("limit", [{"max_output_tokens": 2000}, {"max_total_cost": 2000}])
-async def test_a_tree_exceeds_its_budget_by_no_more_than_the_calls_in_flight(limit: dict[str, int]) -> None:
+async def test_a_tree_exceeds_its_budget_by_no_more_than_the_calls_in_flight(limit):
     helper = Helper(used=300, turns=50)
     helper.gate.set()
-    agent = lead(helper, count=5, budget=Budget(**limit, max_model_turns=None, max_tool_calls=None))  # type: ignore[arg-type]
+    agent = lead(helper, count=5, budget=Budget(**limit, max_model_turns=None, max_tool_calls=None))
 
     result = await agent.run("Go")
 
@@ -104,7 +105,7 @@ async def test_a_tree_exceeds_its_budget_by_no_more_than_the_calls_in_flight(lim
 
 
 @pytest.mark.row("R-PURSE")
-async def test_a_run_that_waits_for_others_can_be_cancelled() -> None:
+async def test_a_run_that_waits_for_others_can_be_cancelled():
     helper = Helper(used=100)
     agent = lead(helper, count=3, budget=Budget(max_output_tokens=400))
 
@@ -122,7 +123,7 @@ async def test_a_run_that_waits_for_others_can_be_cancelled() -> None:
 
 
 @pytest.mark.row("R-PURSE")
-def test_a_meter_gives_back_what_a_call_did_not_use() -> None:
+def test_a_meter_gives_back_what_a_call_did_not_use():
     spent = {"a": Spent(), "b": Spent()}
     top = Meter(Budget(max_output_tokens=100))
     first = Meter(Budget(), spent=lambda: spent["a"], above=top)
@@ -149,7 +150,7 @@ def test_a_meter_gives_back_what_a_call_did_not_use() -> None:
 
 
 @pytest.mark.row("R-PARENT")
-async def test_every_event_of_a_child_names_run_step_and_call_of_its_parent(tmp_path: Path) -> None:
+async def test_every_event_of_a_child_names_run_step_and_call_of_its_parent(tmp_path):
     helper = Helper(used=1, turns=2)
     helper.gate.set()
     agent = lead(helper, count=2, budget=Budget())
@@ -159,7 +160,7 @@ async def test_every_event_of_a_child_names_run_step_and_call_of_its_parent(tmp_
         assert {(one.parent, one.parent_step, one.parent_call) for one in events} == {(None, 0, None)}
         started = [one for one in events if one.type == "child.started"]
         for child in started:
-            below = await session.journal.read(child.child_id)  # type: ignore[union-attr]
+            below = await session.journal.read(child.child_id)
             assert isinstance(below[0], SessionSpawned)
             assert {(one.parent, one.parent_step, one.parent_call) for one in below} == {
                 (session.state.run.id if session.state.run else "", 1, child.call_id)
@@ -169,7 +170,7 @@ async def test_every_event_of_a_child_names_run_step_and_call_of_its_parent(tmp_
 
 
 @pytest.mark.row("R-PARENT")
-async def test_what_a_compaction_did_is_recorded_under_it() -> None:
+async def test_what_a_compaction_did_is_recorded_under_it():
 
     looks = [call("nothing", n=n, more="x" * 400) for n in range(4)]
     model = ScriptedModel([*looks, ContextOverflow("too long"), text("A summary."), text("done")])
@@ -186,7 +187,7 @@ async def test_what_a_compaction_did_is_recorded_under_it() -> None:
 
 
 @pytest.mark.row("R-PURSE", "R-PARENT")
-async def test_a_check_that_asks_the_model_is_recorded_under_it_and_charged() -> None:
+async def test_a_check_that_asks_the_model_is_recorded_under_it_and_charged():
     model = ScriptedModel(
         [
             call("nothing", n=1),
@@ -219,7 +220,7 @@ async def test_a_check_that_asks_the_model_is_recorded_under_it_and_charged() ->
 
 
 @pytest.mark.row("R-PURSE")
-async def test_a_check_for_which_the_budget_has_no_room_is_not_asked() -> None:
+async def test_a_check_for_which_the_budget_has_no_room_is_not_asked():
     model = ScriptedModel([Turn(calls=(call("nothing", n=1),), usage=Usage(input_tokens=100)), text("never")])
     refused: list[str] = []
 
@@ -236,3 +237,32 @@ async def test_a_check_for_which_the_budget_has_no_room_is_not_asked() -> None:
     assert result.reason == "budget_exceeded"
     assert refused == ["The budget max_input_tokens is used up: 100 of 50."]
     assert len(model.requests) == 1
+
+
+REQUEST = ModelRequest(messages=(user_message("go"),))
+
+
+def two() -> tuple[Reservations, Reservations]:
+    """Return the purses of two runs that draw from one budget of 100 tokens of output."""
+    top = Meter(Budget(max_output_tokens=100))
+    first, second = (Reservations(Meter(Budget(), above=top), Spent, Interrupt(FakeClock())) for _ in range(2))
+    return first, second
+
+
+async def test_what_a_call_has_used_is_used_for_the_run_beside_it_at_once():
+    first, second = two()
+    assert await first.take(REQUEST, None) is None
+    first.settle(Usage(output_tokens=100), None)
+
+    reached = await second.take(REQUEST, None)
+
+    assert reached is not None
+    assert (reached.budget, reached.used, reached.limit) == ("max_output_tokens", 100, 100)
+
+
+async def test_a_call_that_has_used_nothing_gives_all_of_its_reserve_back():
+    first, second = two()
+    assert await first.take(REQUEST, None) is None
+    first.settle(None, None)
+
+    assert await second.take(REQUEST, None) is None

@@ -82,7 +82,7 @@ async def answer(journal: str) -> None:
 
 
 @pytest.mark.row("R-BY-ID")
-async def test_a_run_that_was_killed_goes_on_by_its_sessions_id_in_another_process(processes: Processes) -> None:
+async def test_a_run_that_was_killed_goes_on_by_its_sessions_id_in_another_process(processes):
     assert await processes.run("kill", decision="allow") == signal.SIGKILL
 
     resumed = await processes.run("resume", decision="allow")
@@ -93,9 +93,7 @@ async def test_a_run_that_was_killed_goes_on_by_its_sessions_id_in_another_proce
 
 
 @pytest.mark.row("R-BY-ID")
-async def test_a_run_that_waits_for_a_person_goes_on_by_its_sessions_id_in_another_process(
-    processes: Processes,
-) -> None:
+async def test_a_run_that_waits_for_a_person_goes_on_by_its_sessions_id_in_another_process(processes):
     started = await processes.run("start")
     waiting = await processes.run("resume")
     await answer(processes.journal)
@@ -110,9 +108,7 @@ async def test_a_run_that_waits_for_a_person_goes_on_by_its_sessions_id_in_anoth
 
 
 @pytest.mark.row("R-BY-ID")
-async def test_an_agent_that_has_changed_in_another_process_is_refused_until_the_change_is_accepted(
-    processes: Processes,
-) -> None:
+async def test_an_agent_that_has_changed_in_another_process_is_refused_until_the_change_is_accepted(processes):
     await processes.run("start")
     await answer(processes.journal)
 
@@ -133,7 +129,7 @@ async def test_an_agent_that_has_changed_in_another_process_is_refused_until_the
 
 
 @pytest.mark.row("R-BY-ID")
-async def test_a_run_records_its_agent_and_its_fingerprint() -> None:
+async def test_a_run_records_its_agent_and_its_fingerprint():
     agent = clerk(call("look", n=1), text("done"), budget=Budget(max_model_turns=1), on_limit="report")
     async with open_session("memory:", id="s") as session:
         await agent.run("go", session=session)
@@ -145,7 +141,7 @@ async def test_a_run_records_its_agent_and_its_fingerprint() -> None:
     assert set(agent.fingerprint) == {"model", "instructions", "tools", "answer"}
 
 
-async def test_an_agent_without_a_name_records_neither() -> None:
+async def test_an_agent_without_a_name_records_neither():
     async with open_session("memory:", id="s") as session:
         await clerk(text("done"), name=None).run("go", session=session)
         events = await session.events()
@@ -172,7 +168,7 @@ async def look_elsewhere(n: str) -> str:
     ],
     ids=lambda value: "" if isinstance(value, dict) else value,
 )
-def test_each_part_of_an_agent_that_its_runs_depend_on_changes_its_fingerprint(options: Any, part: str) -> None:
+def test_each_part_of_an_agent_that_its_runs_depend_on_changes_its_fingerprint(options, part):
     before = clerk().fingerprint
     given = {"model": ScriptedModel([text("done")]), "tools": [look], **options}
 
@@ -181,7 +177,7 @@ def test_each_part_of_an_agent_that_its_runs_depend_on_changes_its_fingerprint(o
     assert [name for name in before if now[name] != before[name]] == [part]
 
 
-def test_what_belongs_to_the_process_changes_no_fingerprint() -> None:
+def test_what_belongs_to_the_process_changes_no_fingerprint():
     seen: list[Any] = []
 
     agent = clerk(text("other words"), budget=Budget(max_model_turns=3), profile="p", subscribers=[seen.append])
@@ -190,7 +186,7 @@ def test_what_belongs_to_the_process_changes_no_fingerprint() -> None:
 
 
 @pytest.mark.row("R-BY-ID")
-async def test_a_changed_agent_records_nothing_and_an_accepted_one_is_the_agent_of_the_run_from_then_on() -> None:
+async def test_a_changed_agent_records_nothing_and_an_accepted_one_is_the_agent_of_the_run_from_then_on():
     journal = await open_journal("memory:")
     async with open_session(journal, id="s") as session:
         limited = clerk(call("look", n=1), budget=Budget(max_model_turns=1), on_limit="report")
@@ -209,7 +205,7 @@ async def test_a_changed_agent_records_nothing_and_an_accepted_one_is_the_agent_
         assert session.state.run.fingerprint == changed["clerk"].fingerprint
 
 
-async def test_a_resume_by_id_says_what_is_missing() -> None:
+async def test_a_resume_by_id_says_what_is_missing():
     journal = await open_journal("memory:")
     agents = Agents([clerk(text("done"))])
     async with open_session(journal, id="new"):
@@ -240,13 +236,13 @@ async def test_a_resume_by_id_says_what_is_missing() -> None:
 @pytest.mark.parametrize(
     "agents", [[clerk(name=None)], [clerk(), clerk()], ["clerk"]], ids=["no name", "one name twice", "no agent"]
 )
-def test_a_registry_refuses_what_it_could_not_find_by_name(agents: list[Any]) -> None:
+def test_a_registry_refuses_what_it_could_not_find_by_name(agents):
     with pytest.raises(ConfigurationError):
         Agents(agents)
 
 
 @pytest.mark.parametrize("name", ["", "a\nb", "x" * 201, 7])
-def test_a_name_that_nobody_could_write_is_refused(name: Any) -> None:
+def test_a_name_that_nobody_could_write_is_refused(name):
     with pytest.raises(ConfigurationError, match="An agent's name"):
         clerk(name=name)
 
@@ -268,7 +264,7 @@ class Overtaken(MemoryJournal):
         return await super().acquire(*args, **options)
 
 
-async def test_a_run_that_another_agent_has_begun_meanwhile_is_not_taken_for_the_one_that_was_found() -> None:
+async def test_a_run_that_another_agent_has_begun_meanwhile_is_not_taken_for_the_one_that_was_found():
     journal = Overtaken()
     limited: dict[str, Any] = {"budget": Budget(max_model_turns=1), "on_limit": "report"}
 
@@ -290,7 +286,7 @@ async def pay(amount: int) -> str:
     return "paid"
 
 
-async def test_an_agent_as_a_tool_goes_on_with_its_caller_and_not_by_the_id_of_its_own_session() -> None:
+async def test_an_agent_as_a_tool_goes_on_with_its_caller_and_not_by_the_id_of_its_own_session():
     def registry(lead: list[Any], child: list[Any]) -> Agents:
         payer = Agent(ScriptedModel(child), name="payer", tools=[pay])
         tools = [payer.as_tool("delegate", "Pay one thing.")]

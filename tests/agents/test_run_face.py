@@ -4,14 +4,14 @@ import asyncio
 import subprocess
 import sys
 import threading
-from pathlib import Path
+from typing import Any
 
 import pytest
 
 from loop_tools import echo_tool, failing_tool
-from treadle import Agent, Budget, Tool, ToolContext, WholeHistory, ask, open_session
-from treadle.errors import ConfigurationError, SessionHeld, ToolNameConflict
-from treadle.events import AnyEvent, decode_event, encode_event, on
+from treadle import Agent, Budget, ConfigurationError, Tool, ToolContext, WholeHistory, ask, open_session
+from treadle.errors import SessionHeld, ToolNameConflict
+from treadle.events import AnyEvent, RunStarted, decode_event, encode_event, on
 from treadle.messages import Message, Text, ToolCall
 from treadle.testing import FakeClock, FixedRandomness, Gate, ScriptedModel, Turn, call, text
 from treadle.tools import JsonObject, ToolResult
@@ -33,7 +33,7 @@ def gated(entered: Gate, leave: Gate, *, effect: str = "read") -> Tool:
 
 
 @pytest.mark.row("E01", "E02", "S11", "S14")
-async def test_the_event_stream_tells_the_whole_run_in_order_with_ids_and_durations() -> None:
+async def test_the_event_stream_tells_the_whole_run_in_order_with_ids_and_durations():
     unsafe = Tool(name="act", description="Act.", parameters={}, permission="allow", run=_act)
     model = ScriptedModel([[text("I look"), call("act")], text("done")])
     async with Agent(model, tools=[unsafe]).stream("go") as run:
@@ -63,7 +63,7 @@ async def _act(arguments: JsonObject, ctx: ToolContext) -> str:
 
 @pytest.mark.row("E02")
 @pytest.mark.parametrize("error", [RuntimeError("listener"), SystemExit(1), asyncio.CancelledError()], ids=repr)
-async def test_a_listener_that_raises_changes_nothing_and_one_may_choose_what_it_hears(error: BaseException) -> None:
+async def test_a_listener_that_raises_changes_nothing_and_one_may_choose_what_it_hears(error):
     heard: list[str] = []
 
     def broken(event: AnyEvent) -> None:
@@ -82,7 +82,7 @@ async def test_a_listener_that_raises_changes_nothing_and_one_may_choose_what_it
 
 
 @pytest.mark.row("F12", "E07")
-async def test_every_event_reads_back_as_it_was_written() -> None:
+async def test_every_event_reads_back_as_it_was_written():
     model = ScriptedModel([call("echo", x=1), call("fail"), call("nobody"), call("echo", arguments="{"), text("done")])
     async with open_session("memory:") as session:
         await Agent(model, tools=[echo_tool(), failing_tool()]).run("go", session=session)
@@ -95,13 +95,9 @@ async def test_every_event_reads_back_as_it_was_written() -> None:
 
 
 # --- cancelling
-
-
 @pytest.mark.row("TF9", "L27")
 @pytest.mark.parametrize(("effect", "status"), [("read", "cancelled"), ("unsafe", "outcome_unknown")])
-async def test_cancelling_during_a_tool_answers_every_call_and_says_what_may_have_happened(
-    effect: str, status: str
-) -> None:
+async def test_cancelling_during_a_tool_answers_every_call_and_says_what_may_have_happened(effect, status):
     entered, leave = Gate(), Gate()
     clock = FakeClock(auto=True)
     model = ScriptedModel([[call("act"), call("wait"), call("echo", x=1)]])  # `act` keeps the read from starting early
@@ -121,7 +117,7 @@ async def test_cancelling_during_a_tool_answers_every_call_and_says_what_may_hav
 
 
 @pytest.mark.row("L27")
-async def test_cancelling_during_a_stream_is_told_apart() -> None:
+async def test_cancelling_during_a_stream_is_told_apart():
     never = Gate()
     async with Agent(ScriptedModel([Turn(text="a b c", gate=never)])).stream("go") as run:
         async for event in run:
@@ -133,7 +129,7 @@ async def test_cancelling_during_a_stream_is_told_apart() -> None:
 
 @pytest.mark.row("TF9", "TF10")
 @pytest.mark.parametrize("times", [1, 3])
-async def test_cancelling_the_task_records_every_result_before_it_goes_on(times: int) -> None:
+async def test_cancelling_the_task_records_every_result_before_it_goes_on(times):
     entered, leave = Gate(), Gate()
     async with open_session("memory:") as session:
         agent = Agent(ScriptedModel([call("wait"), text("after")]), tools=[gated(entered, leave, effect="unsafe")])
@@ -153,7 +149,7 @@ async def test_cancelling_the_task_records_every_result_before_it_goes_on(times:
     assert resumed.text == "after"
 
 
-async def test_leaving_the_stream_early_by_an_exception_ends_the_run() -> None:
+async def test_leaving_the_stream_early_by_an_exception_ends_the_run():
     entered, leave = Gate(), Gate()
     agent = Agent(ScriptedModel([call("wait")]), tools=[gated(entered, leave)])
     async with open_session("memory:") as session:
@@ -166,7 +162,7 @@ async def test_leaving_the_stream_early_by_an_exception_ends_the_run() -> None:
     assert run.result.reason == "cancelled"  # it has ended, and says how
 
 
-async def test_a_run_that_has_not_begun_says_what_to_do_first() -> None:
+async def test_a_run_that_has_not_begun_says_what_to_do_first():
     run = Agent(ScriptedModel([text("done")])).stream("go")
 
     with pytest.raises(RuntimeError, match="has not ended"):
@@ -181,9 +177,7 @@ async def test_a_run_that_has_not_begun_says_what_to_do_first() -> None:
 
 @pytest.mark.row("H08")
 @pytest.mark.parametrize("turns", [None, 0, 1, 2, 3])
-async def test_a_run_that_is_cancelled_before_its_session_is_open_ends_as_cancelled(
-    turns: int | None, tmp_path: Path
-) -> None:
+async def test_a_run_that_is_cancelled_before_its_session_is_open_ends_as_cancelled(turns, tmp_path):
     """None: before it has begun; else after so many turns of the event loop."""
     model = ScriptedModel([text("never")])
     async with open_session(tmp_path / "j.db") as session:
@@ -200,7 +194,7 @@ async def test_a_run_that_is_cancelled_before_its_session_is_open_ends_as_cancel
     assert types_of == ["run.started", "message.added", "run.finished"]
 
 
-async def test_a_caller_that_leaves_before_the_session_is_open_leaves_nothing_behind() -> None:
+async def test_a_caller_that_leaves_before_the_session_is_open_leaves_nothing_behind():
     model = ScriptedModel([text("never")])
     async with open_session("memory:") as session:
         with pytest.raises(ValueError, match="mine"):
@@ -210,7 +204,7 @@ async def test_a_caller_that_leaves_before_the_session_is_open_leaves_nothing_be
         assert (model.requests, list(await session.events())) == ([], [])
 
 
-async def test_a_resume_without_a_budget_goes_on_with_the_one_that_the_run_was_given() -> None:
+async def test_a_resume_without_a_budget_goes_on_with_the_one_that_the_run_was_given():
     agent = Agent(ScriptedModel([call("echo", n=n) for n in range(9)]), tools=[echo_tool()], on_limit="report")
     async with open_session("memory:") as session:
         await agent.run("go", session=session, budget=Budget(max_model_turns=1))
@@ -219,12 +213,12 @@ async def test_a_resume_without_a_budget_goes_on_with_the_one_that_the_run_was_g
     assert (result.report()["budget"], result.report()["limit"]) == ("max_model_turns", 1)
 
 
-def test_a_compiler_and_a_history_together_are_refused() -> None:
+def test_a_compiler_and_a_history_together_are_refused():
     with pytest.raises(ConfigurationError):
         Agent(ScriptedModel([text("done")]), compiler=WholeHistory(), history="current")
 
 
-async def test_an_interceptor_that_hangs_after_a_call_does_not_outlive_the_run() -> None:
+async def test_an_interceptor_that_hangs_after_a_call_does_not_outlive_the_run():
     hanging = asyncio.Event()
 
     class Hanging:
@@ -245,12 +239,12 @@ async def test_an_interceptor_that_hangs_after_a_call_does_not_outlive_the_run()
     assert [one.status for one in run.result.tool_calls] == ["ok"]  # it was done, whatever came after
 
 
-async def test_a_resume_needs_a_session() -> None:
+async def test_a_resume_needs_a_session():
     with pytest.raises(ConfigurationError, match="resume needs the session"):
-        await Agent(ScriptedModel([text("done")])).resume(None)  # type: ignore[arg-type]
+        await Agent(ScriptedModel([text("done")])).resume(None)
 
 
-async def test_what_a_run_raises_reaches_whoever_goes_through_it() -> None:
+async def test_what_a_run_raises_reaches_whoever_goes_through_it():
     class Broken(ScriptedModel):
         async def stream(self, request):
             raise ZeroDivisionError("adapter bug")
@@ -265,14 +259,12 @@ async def test_what_a_run_raises_reaches_whoever_goes_through_it() -> None:
 
 
 # --- not async
-
-
-async def test_run_sync_inside_async_code_says_what_to_write_instead() -> None:
+async def test_run_sync_inside_async_code_says_what_to_write_instead():
     with pytest.raises(RuntimeError, match=r"await agent\.run"):
         Agent(ScriptedModel([text("x")])).run_sync("go")
 
 
-def test_run_sync_works_from_many_threads_on_one_loop() -> None:
+def test_run_sync_works_from_many_threads_on_one_loop():
     loops: list[int] = []
 
     async def run(arguments: JsonObject, ctx: ToolContext) -> str:
@@ -294,7 +286,7 @@ def test_run_sync_works_from_many_threads_on_one_loop() -> None:
     assert len(set(loops)) == 1
 
 
-def test_a_paused_run_goes_on_without_async_code() -> None:
+def test_a_paused_run_goes_on_without_async_code():
     agent = Agent(ScriptedModel([call("act"), text("done")]), tools=[_unsafe()])
     paused = agent.run_sync("go")
     assert paused.reason == "approval_required"
@@ -306,7 +298,7 @@ def _unsafe() -> Tool:
     return Tool(name="act", description="Act.", parameters={}, run=_act)
 
 
-def test_ctrl_c_in_run_sync_cancels_the_run_and_comes_through() -> None:
+def test_ctrl_c_in_run_sync_cancels_the_run_and_comes_through():
     child = (
         "import os, signal\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)  # also where these tests run with it ignored\n"
@@ -327,7 +319,7 @@ def test_ctrl_c_in_run_sync_cancels_the_run_and_comes_through() -> None:
     assert done.stdout.strip() == "['tool.finished', 'run.finished']", done.stderr
 
 
-def test_ctrl_c_ends_a_run_sync_whatever_the_caller_has_come_to() -> None:
+def test_ctrl_c_ends_a_run_sync_whatever_the_caller_has_come_to():
     """The signal comes at the first event, while the caller may not wait yet: no run continues behind its back."""
     child = (
         "import os, signal, sys\n"
@@ -354,10 +346,8 @@ def test_ctrl_c_ends_a_run_sync_whatever_the_caller_has_come_to() -> None:
 
 
 # --- the description
-
-
 @pytest.mark.row("T01")
-async def test_what_the_model_is_told_of_a_tool_and_its_longer_guidance() -> None:
+async def test_what_the_model_is_told_of_a_tool_and_its_longer_guidance():
     tool = Tool(
         name="act", description="Act.", parameters={}, effect="read", guidance="Only on Mondays.",
         examples=({"x": 1},), run=_act,
@@ -372,7 +362,7 @@ async def test_what_the_model_is_told_of_a_tool_and_its_longer_guidance() -> Non
 
 
 @pytest.mark.row("M07", "E07")
-async def test_start_and_end_of_a_call_carry_one_execution_id() -> None:
+async def test_start_and_end_of_a_call_carry_one_execution_id():
     result = await Agent(ScriptedModel([call("echo", text="a"), text("done")]), tools=[echo_tool()]).run("go")
 
     events = {event.type: event for event in await result.session.events()}
@@ -382,7 +372,7 @@ async def test_start_and_end_of_a_call_carry_one_execution_id() -> None:
 
 
 @pytest.mark.parametrize("words", [{"session": "agent.db"}, {"budget": 5}])
-async def test_a_value_of_another_kind_is_refused_by_its_name(words) -> None:
+async def test_a_value_of_another_kind_is_refused_by_its_name(words):
     agent = Agent(ScriptedModel([text("done")]))
 
     with pytest.raises(ConfigurationError, match=next(iter(words))):
@@ -390,17 +380,17 @@ async def test_a_value_of_another_kind_is_refused_by_its_name(words) -> None:
 
 
 @pytest.mark.parametrize("word", ["subscribers", "interceptors"])
-def test_listeners_are_given_as_a_list(word) -> None:
+def test_listeners_are_given_as_a_list(word):
     with pytest.raises(ConfigurationError, match=word):
         Agent(ScriptedModel([text("done")]), **{word: 5})
 
 
-def test_two_tools_of_one_name_are_refused() -> None:
+def test_two_tools_of_one_name_are_refused():
     with pytest.raises(ToolNameConflict, match="'echo'"):
         Agent("demo", tools=[echo_tool(), echo_tool()])
 
 
-async def test_a_task_may_be_a_message_of_several_parts() -> None:
+async def test_a_task_may_be_a_message_of_several_parts():
     model = ScriptedModel([text("x")])
     task = Message(role="user", parts=(Text("one "), Text("two")))
     result = await Agent(model).run(task)
@@ -408,14 +398,14 @@ async def test_a_task_may_be_a_message_of_several_parts() -> None:
     assert result.messages[0].text == "one two"
 
 
-async def test_text_that_is_no_unicode_is_replaced_and_never_breaks_the_journal() -> None:
+async def test_text_that_is_no_unicode_is_replaced_and_never_breaks_the_journal():
     async with open_session("memory:") as session:
         result = await Agent(ScriptedModel([text("x")])).run("caf\udce9", session=session)
     assert result.messages[0].text == "caf?"
 
 
 @pytest.mark.row("R06")
-async def test_the_pause_between_attempts_grows_with_full_jitter_and_honours_retry_after() -> None:
+async def test_the_pause_between_attempts_grows_with_full_jitter_and_honours_retry_after():
     clock, chance = FakeClock(auto=True), FixedRandomness([0.5])
     turns = [Turn(status=503)] * 3 + [Turn(status=429, headers={"retry-after": "20"})] + [Turn(text="done")]
     async with open_session("memory:", clock=clock, randomness=chance) as session:
@@ -428,7 +418,7 @@ async def test_the_pause_between_attempts_grows_with_full_jitter_and_honours_ret
     assert waits == [0.5, 1.0, 2.0, 20.0]
 
 
-async def test_a_provider_that_asks_for_half_an_hour_is_not_waited_for() -> None:
+async def test_a_provider_that_asks_for_half_an_hour_is_not_waited_for():
     model = ScriptedModel([Turn(status=429, headers={"retry-after": "1800"})])
     result = await Agent(model).run("go")
     assert (result.reason, len(model.requests)) == ("model_error", 1)
@@ -436,7 +426,7 @@ async def test_a_provider_that_asks_for_half_an_hour_is_not_waited_for() -> None
 
 
 @pytest.mark.row("H12")
-async def test_a_held_session_that_the_caller_handles_is_no_logged_error(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_held_session_that_the_caller_handles_is_no_logged_error(caplog):
     gate = Gate()
     async with open_session("memory:") as session:
         agent = Agent(ScriptedModel([Turn(text="done", gate=gate)]))
@@ -454,7 +444,7 @@ async def test_a_held_session_that_the_caller_handles_is_no_logged_error(caplog:
     assert caplog.records == []
 
 
-async def test_the_steps_of_a_new_task_hold_no_step_of_the_one_before_whose_calls_it_settles() -> None:
+async def test_the_steps_of_a_new_task_hold_no_step_of_the_one_before_whose_calls_it_settles():
     asking = Agent(ScriptedModel([call("echo", n=1)]), tools=[echo_tool()], policy=ask("echo"))
     async with open_session("memory:") as session:
         await asking.run("go", session=session)
@@ -462,3 +452,36 @@ async def test_the_steps_of_a_new_task_hold_no_step_of_the_one_before_whose_call
             steps = [(step.number, step.message.text) async for step in run.steps()]
 
     assert steps == [(1, "done")]
+
+
+# --- what cannot be stored
+@pytest.mark.row("SF15")
+@pytest.mark.parametrize("origin", [["folder"], {"folder": "\ud800"}, {"at": float("nan")}, {1: 2}])
+def test_what_a_run_is_to_remember_must_be_an_object_that_can_be_stored(origin):
+    run = Agent(ScriptedModel([text("x")])).stream("go")
+
+    with pytest.raises(ConfigurationError, match="must be a JSON object"):
+        run.remember(origin)
+
+
+@pytest.mark.row("N13")
+async def test_what_a_run_is_to_remember_is_on_record():
+    run = Agent(ScriptedModel([text("x")])).stream("go")
+    run.remember({"folder": "/srv"})
+    async with run:
+        pass
+
+    state = run.result.session.state.run
+    assert state is not None
+    assert state.origin == {"folder": "/srv"}
+
+
+async def test_a_listener_s_interrupt_reaches_the_person():
+    def stops(event: Any) -> None:
+        if event.type == "run.started":
+            raise KeyboardInterrupt
+
+    async with open_session("memory:") as session:
+        session.ledger.subscribers.append(stops)
+        with pytest.raises(KeyboardInterrupt):
+            await session.ledger.record(RunStarted(task="go"))

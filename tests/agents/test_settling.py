@@ -1,7 +1,6 @@
 """What is recorded where a caller ends the session that carried out its call, and what is left alone."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +11,7 @@ from treadle import Agent, JournalError, allow, ask, import_session, open_journa
 from treadle.events import AnyEvent, ChildEnded, RunFinished, RunResumed
 from treadle.journals.memory import MemoryJournal
 from treadle.ports import Journal
-from treadle.testing import FakeClock
+from treadle.testing import FakeClock, ScriptedModel, call, text
 
 
 def waiting_lead(world: World) -> Agent:
@@ -29,7 +28,7 @@ def of_type(events: Any, kind: type[AnyEvent]) -> list[Any]:
     return [event for event in events if isinstance(event, kind)]
 
 
-async def test_a_child_that_its_caller_ends_is_finished_as_cancelled_and_says_why(tmp_path: Path) -> None:
+async def test_a_child_that_its_caller_ends_is_finished_as_cancelled_and_says_why(tmp_path):
     async with open_session(tmp_path / "a.db", id="top") as session:
         await pause(session)
         (before,) = await children_of(session)
@@ -49,7 +48,7 @@ async def test_a_child_that_its_caller_ends_is_finished_as_cancelled_and_says_wh
     assert [resumed.parent, finished.parent] == caller * 2, "a child's events name the run that called it"
 
 
-async def test_the_caller_records_once_how_its_child_ended_and_what_that_had_spent(tmp_path: Path) -> None:
+async def test_the_caller_records_once_how_its_child_ended_and_what_that_had_spent(tmp_path):
     async with open_session(tmp_path / "a.db", id="top") as session:
         await pause(session)
         await Agent(Told("Never mind.")).run("Forget it", session=session)
@@ -65,7 +64,7 @@ async def test_the_caller_records_once_how_its_child_ended_and_what_that_had_spe
     assert last.spent.usage.input_tokens > 0
 
 
-async def test_a_child_that_another_process_holds_is_left_to_that(tmp_path: Path, caplog: Any) -> None:
+async def test_a_child_that_another_process_holds_is_left_to_that(tmp_path, caplog):
     async with open_session(tmp_path / "a.db", id="top") as session:
         await pause(session)
         (before,) = await children_of(session)
@@ -82,7 +81,7 @@ async def test_a_child_that_another_process_holds_is_left_to_that(tmp_path: Path
     assert "is held" in caplog.text
 
 
-async def test_a_child_that_was_left_behind_by_a_move_ends_as_gone(tmp_path: Path) -> None:
+async def test_a_child_that_was_left_behind_by_a_move_ends_as_gone(tmp_path):
     async with open_session(tmp_path / "a.db", id="top") as session:
         await pause(session)
         lines = await session.export()
@@ -98,7 +97,7 @@ async def test_a_child_that_was_left_behind_by_a_move_ends_as_gone(tmp_path: Pat
     assert ends[0].spent == before[-1].spent
 
 
-async def test_a_child_is_free_again_once_its_caller_has_ended_it(tmp_path: Path) -> None:
+async def test_a_child_is_free_again_once_its_caller_has_ended_it(tmp_path):
     async with open_session(tmp_path / "a.db", id="top") as session:
         await pause(session)
         await Agent(Told("Never mind.")).run("Forget it", session=session)
@@ -112,7 +111,7 @@ async def test_a_child_is_free_again_once_its_caller_has_ended_it(tmp_path: Path
 
 
 @pytest.mark.parametrize("is_allowed", [True, False])
-async def test_a_child_that_has_ended_already_is_not_ended_again(tmp_path: Path, *, is_allowed: bool) -> None:
+async def test_a_child_that_has_ended_already_is_not_ended_again(tmp_path, *, is_allowed):
     async with open_session(tmp_path / "a.db", id="top") as session:
         await pause(session)
         await session.answer(session.approvals()[0].id, "allow" if is_allowed else "deny")
@@ -138,7 +137,7 @@ class DiesInTheChild(MemoryJournal):
         self.is_dead = session_id != "top" and any(event.type == "model.started" for event in events)
 
 
-async def test_a_child_that_ran_when_the_process_died_is_ended_when_its_caller_goes_on_without_it() -> None:
+async def test_a_child_that_ran_when_the_process_died_is_ended_when_its_caller_goes_on_without_it():
     journal = DiesInTheChild()
     async with open_session(journal, id="top") as session:
         with pytest.raises(JournalError):
@@ -153,3 +152,25 @@ async def test_a_child_that_ran_when_the_process_died_is_ended_when_its_caller_g
     assert before.run is not None
     assert after.run is not None
     assert (before.run.phase, after.run.phase) == ("running", "stopped")
+
+
+class Childless(MemoryJournal):
+    """A journal that stores nothing of a child's run, as when the process is killed right after its session was made."""
+
+    async def append(self, session_id: str, events: Sequence[AnyEvent], *, state: str, durable: bool) -> None:
+        if session_id != "s" and any(event.type == "run.started" for event in events):
+            raise JournalError("killed")
+        await super().append(session_id, events, state=state, durable=durable)
+
+
+@pytest.mark.row("N07", "N01")
+async def test_a_child_that_never_began_its_run_is_ended_with_its_call():
+    journal = Childless()
+    child = Agent(ScriptedModel([text("x")])).as_tool("research", "Find out.", effect="read")
+    async with open_session(journal, id="s") as session:
+        turns = [call("research", task="look"), text("I could not.")]
+        await Agent(ScriptedModel(turns), tools=[child]).run("go", session=session)
+        (ended,) = [event for event in await session.events() if event.type == "child.ended"]
+        await check_session(session)
+
+    assert (ended.status, ended.reason) == ("stopped", "cancelled")

@@ -71,20 +71,20 @@ async def deepest(session: Session, depth: int) -> tuple[Any, int]:
 
 
 @pytest.mark.row("U07")
-def test_the_same_definition_is_read_from_markdown_yaml_and_json_and_written_back(tmp_path: Path) -> None:
+def test_the_same_definition_is_read_from_markdown_yaml_and_json_and_written_back(tmp_path):
     (tmp_path / "one.md").write_text(REVIEWER)
     (first,) = load_subagents(tmp_path)
     assert (first.name, first.tools, first.deny, first.effect) == ("reviewer", ("echo", "rec"), ("write",), "read")
     assert first.budget == Budget(max_model_turns=3, max_total_cost=0.5)
     assert first.instructions == "You review code.\n\n--- is a line of a diff.\n"
     for form, ending in (("markdown", "md"), ("yaml", "yml"), ("json", "json")):
-        text = first.to_text(form)  # type: ignore[arg-type]
-        assert Subagent.from_text(text, form) == first  # type: ignore[arg-type]
+        text = first.to_text(form)
+        assert Subagent.from_text(text, form) == first
         (tmp_path / f"two.{ending}").write_text(text, encoding="utf-8")
         assert load_subagents(tmp_path / f"two.{ending}") == (first,)
     plain = Subagent(name="a", description="b: c", instructions="Ünï: 'x'\n# y")
     for form in ("markdown", "yaml", "json"):
-        assert Subagent.from_text(plain.to_text(form), form) == plain  # type: ignore[arg-type]
+        assert Subagent.from_text(plain.to_text(form), form) == plain
 
 
 @pytest.mark.row("U07")
@@ -104,9 +104,7 @@ def test_the_same_definition_is_read_from_markdown_yaml_and_json_and_written_bac
         ("a.txt", "x", "with the ending"),
     ],
 )
-def test_a_definition_that_is_wrong_is_refused_with_its_file_and_what_is_wrong(
-    tmp_path: Path, file: str, text: str, words: str
-) -> None:
+def test_a_definition_that_is_wrong_is_refused_with_its_file_and_what_is_wrong(tmp_path, file, text, words):
     (tmp_path / file).write_text(text)
     with pytest.raises(ConfigurationError, match=words) as caught:
         load_subagents(tmp_path / file)
@@ -114,7 +112,7 @@ def test_a_definition_that_is_wrong_is_refused_with_its_file_and_what_is_wrong(
 
 
 @pytest.mark.row("U07")
-def test_a_file_without_a_name_has_that_of_the_file_and_two_of_one_name_are_refused(tmp_path: Path) -> None:
+def test_a_file_without_a_name_has_that_of_the_file_and_two_of_one_name_are_refused(tmp_path):
     for name in ("one", "two"):
         (tmp_path / f"{name}.md").write_text("---\ndescription: Helps.\n---\nHelp.")
     assert [one.name for one in load_subagents(tmp_path)] == ["one", "two"]
@@ -129,7 +127,7 @@ def test_a_file_without_a_name_has_that_of_the_file_and_two_of_one_name_are_refu
 
 
 @pytest.mark.row("U02")
-async def test_an_agent_begins_with_its_task_and_its_own_instructions_alone() -> None:
+async def test_an_agent_begins_with_its_task_and_its_own_instructions_alone():
     inner = Told("It is 42.", name="helper")
     top = lead([spawned("helper", "Find it")], "42.", tools=[subagent_tool([helper()], models={"helper": inner})])
     result = await top.run("Ask")
@@ -142,18 +140,13 @@ async def test_an_agent_begins_with_its_task_and_its_own_instructions_alone() ->
 
 
 @pytest.mark.row("U03")
-async def test_an_agent_has_no_tool_that_its_caller_lacks_and_none_that_its_definition_denies() -> None:
+async def test_an_agent_has_no_tool_that_its_caller_lacks_and_none_that_its_definition_denies():
     inner = Told([proposed("secret"), proposed("pay"), proposed("echo")], "Done.", name="helper")
     world = World()
     definition = helper(tools=("echo", "pay", "secret", "hidden"), deny=("pay",))
     tools = [echo_tool(), echo_tool("other"), world.pay(), subagent_tool([definition], models={"helper": inner})]
     hidden = Tool(
-        name="hidden",
-        description="",
-        parameters=ANYTHING,
-        effect="read",
-        visible=lambda _: False,
-        run=echo_tool().run,
+        name="hidden", description="", parameters=ANYTHING, effect="read", visible=lambda _: False, run=echo_tool().run
     )
     result = await lead([spawned("helper")], "Done.", tools=[*tools, hidden], policy=allow("pay")).run("Ask")
     assert result.completed
@@ -164,7 +157,7 @@ async def test_an_agent_has_no_tool_that_its_caller_lacks_and_none_that_its_defi
 
 
 @pytest.mark.row("U03")
-async def test_what_the_caller_denies_is_denied_and_an_agent_that_reads_changes_nothing() -> None:
+async def test_what_the_caller_denies_is_denied_and_an_agent_that_reads_changes_nothing():
     inner = Told([proposed("echo"), proposed("pay", at="once"), proposed("look")], "Done.", name="helper")
     world = World()
 
@@ -191,9 +184,7 @@ async def test_what_the_caller_denies_is_denied_and_an_agent_that_reads_changes_
 
 @pytest.mark.row("U04")
 @pytest.mark.parametrize("max_depth", [0, 1, 3])
-async def test_agents_that_call_each_other_for_ever_are_refused_at_the_limit_and_their_callers_end(
-    max_depth: int,
-) -> None:
+async def test_agents_that_call_each_other_for_ever_are_refused_at_the_limit_and_their_callers_end(max_depth):
     inner = Told([spawned("helper")], "Done.", name="helper")
     spawn = subagent_tool([helper()], models={"helper": inner})
     result = await lead([spawned("helper")], "Done.", tools=[spawn], max_depth=max_depth).run("Ask")
@@ -206,7 +197,7 @@ async def test_agents_that_call_each_other_for_ever_are_refused_at_the_limit_and
 
 
 @pytest.mark.row("U04")
-async def test_an_agent_as_a_tool_counts_to_the_depth_and_a_callers_limit_holds_below_it() -> None:
+async def test_an_agent_as_a_tool_counts_to_the_depth_and_a_callers_limit_holds_below_it():
     lowest = Agent(Told("Low."), max_depth=9)
     middle = Agent(Told([proposed("low", task="Go")], "Middle."), tools=[lowest.as_tool("low", "L.", effect="read")])
     top = lead(
@@ -216,11 +207,11 @@ async def test_an_agent_as_a_tool_counts_to_the_depth_and_a_callers_limit_holds_
     assert result.completed
     (child,) = await children_of(result.session)
     assert [one.status for one in child.call_records()] == ["rejected"]
-    assert not child.run.children  # type: ignore[union-attr]
+    assert not child.run.children
 
 
 @pytest.mark.row("U05")
-async def test_an_unknown_agent_is_an_error_that_lists_those_there_are_and_a_failed_one_says_why() -> None:
+async def test_an_unknown_agent_is_an_error_that_lists_those_there_are_and_a_failed_one_says_why():
     broken = Told([proposed("echo")], name="broken")
     tools = [
         echo_tool(),
@@ -243,9 +234,7 @@ async def test_an_unknown_agent_is_an_error_that_lists_those_there_are_and_a_fai
 
 
 @pytest.mark.row("U06")
-async def test_a_question_of_a_grandchild_reaches_the_top_with_its_path_and_is_answered_in_another_process(
-    tmp_path: Path,
-) -> None:
+async def test_a_question_of_a_grandchild_reaches_the_top_with_its_path_and_is_answered_in_another_process(tmp_path):
     world = World()
 
     def top() -> Agent:
@@ -253,7 +242,7 @@ async def test_a_question_of_a_grandchild_reaches_the_top_with_its_path_and_is_a
             "clerk": Told([spawned("payer")], "Clerk is done.", name="clerk"),
             "payer": Told([proposed("pay", amount=40)], "I paid.", name="payer"),
         }
-        spawn = subagent_tool([helper("clerk"), helper("payer")], models=models)  # type: ignore[arg-type]
+        spawn = subagent_tool([helper("clerk"), helper("payer")], models=models)
         return lead([spawned("clerk")], "All is done.", tools=[spawn, world.pay()], policy=ask("pay"))
 
     async with open_session(tmp_path / "a.db", id="top") as session:
@@ -278,7 +267,7 @@ async def test_a_question_of_a_grandchild_reaches_the_top_with_its_path_and_is_a
 
 
 @pytest.mark.row("U01")
-async def test_whoever_watches_a_run_sees_the_events_of_all_agents_below_it_with_the_call_they_belong_to() -> None:
+async def test_whoever_watches_a_run_sees_the_events_of_all_agents_below_it_with_the_call_they_belong_to():
     inner = Told([proposed("echo", n=1)], "Done.", name="helper")
     top = lead([spawned("helper")], "Done.", tools=[echo_tool(), subagent_tool([helper()], models={"helper": inner})])
     seen: list[AnyEvent] = []
@@ -299,7 +288,7 @@ async def test_whoever_watches_a_run_sees_the_events_of_all_agents_below_it_with
 
 @pytest.mark.row("U08")
 @pytest.mark.row("B13")
-async def test_agents_that_read_run_side_by_side_and_draw_from_one_budget() -> None:
+async def test_agents_that_read_run_side_by_side_and_draw_from_one_budget():
     under_way = 0
     both = asyncio.Event()
 
@@ -330,7 +319,7 @@ async def test_agents_that_read_run_side_by_side_and_draw_from_one_budget() -> N
 
 
 @pytest.mark.row("S17")
-async def test_the_time_of_a_batch_cuts_the_agent_that_hangs_and_keeps_the_answers_of_the_others() -> None:
+async def test_the_time_of_a_batch_cuts_the_agent_that_hangs_and_keeps_the_answers_of_the_others():
     async def hang(arguments: JsonObject, ctx: ToolContext) -> None:
         await asyncio.Event().wait()
 
@@ -348,7 +337,7 @@ async def test_the_time_of_a_batch_cuts_the_agent_that_hangs_and_keeps_the_answe
         await check_family(session)
 
 
-async def test_a_long_answer_of_an_agent_is_bounded_and_kept_whole() -> None:
+async def test_a_long_answer_of_an_agent_is_bounded_and_kept_whole():
     inner = Told("x" * 90_000, name="helper")
     top = lead([spawned("helper")], "Long.", tools=[subagent_tool([helper()], models={"helper": inner})])
     result = await top.run("Ask")
@@ -359,7 +348,7 @@ async def test_a_long_answer_of_an_agent_is_bounded_and_kept_whole() -> None:
     assert b"x" * 90_000 in (await result.session.journal.blob(finished.result.artifact) or b"")
 
 
-async def test_an_agent_has_the_model_of_its_caller_where_it_names_none() -> None:
+async def test_an_agent_has_the_model_of_its_caller_where_it_names_none():
     top = lead([spawned("helper")], "Same.", tools=[subagent_tool([helper(model=None)])])
     model: Any = top.model
     # The model sees no call in the child's history, so it calls again there, until the depth ends it.
@@ -368,14 +357,14 @@ async def test_an_agent_has_the_model_of_its_caller_where_it_names_none() -> Non
     assert {request.instructions for request in model.requests} == {None, "You are helper."}
 
 
-def test_what_is_not_a_list_of_subagents_is_refused() -> None:
+def test_what_is_not_a_list_of_subagents_is_refused():
     with pytest.raises(ConfigurationError, match="at least one"):
         subagent_tool([])
     with pytest.raises(ConfigurationError, match="Two subagents"):
         subagent_tool([helper(), helper()])
     with pytest.raises(ConfigurationError):
-        subagent_tool([helper(), "x"])  # type: ignore[list-item]
+        subagent_tool([helper(), "x"])
     with pytest.raises(ConfigurationError, match="models"):
-        subagent_tool([helper()], models={"helper": "x"})  # type: ignore[dict-item]
+        subagent_tool([helper()], models={"helper": "x"})
     with pytest.raises(ConfigurationError, match="max_depth"):
         Agent("demo", max_depth=-1)

@@ -6,9 +6,9 @@ from decimal import Decimal
 import pytest
 
 from loop_tools import echo_tool
-from pipeline_tools import on_fake_clock
+from pipeline_tools import Recorder, on_fake_clock, read
 from treadle import Agent, Price, ask, tool
-from treadle.events import decode_event, encode_event, event_object
+from treadle.events import AnyEvent, decode_event, encode_event, event_object
 from treadle.messages import Text
 from treadle.ports import ModelEnd
 from treadle.testing import ScriptedModel, Turn, call, text
@@ -34,12 +34,8 @@ async def test_the_text_of_a_run_streams_alone_and_in_pieces():
 @pytest.mark.row("M-TEXT")
 @pytest.mark.parametrize(
     ("second", "heard"),
-    [
-        ("The answer is four.", "The answer is four."),
-        ("The answers are many.", "The answers are many."),
-        ("No.", "The answer\nNo."),
-    ],
-)
+    [("The answer is four.", "The answer is four."), ("The answers are many.", "The answers are many."), ("No.", "The answer\nNo.")],
+)  # fmt: skip
 async def test_a_response_that_breaks_off_is_not_said_twice(second, heard):
     model = ScriptedModel([Turn(text="The answer is four.", pieces=2, cut="mid-text"), text(second)])
     pieces = []
@@ -80,3 +76,17 @@ async def test_each_event_of_a_run_is_one_json_object_on_one_line_and_is_read_ba
         assert event_object(event)["type"] == event.type
         assert decode_event(line) == event
     assert {"approval.requested", "run.paused", "model.delta"} <= {event.type for event in events}
+
+
+# --- who watches
+@pytest.mark.row("S10", "E01")
+async def test_what_is_seen_of_a_response_that_streams_belongs_to_its_step():
+    heard: list[AnyEvent] = []
+    turns = [Turn(text="I look.", thinking="Hm.", calls=(call("look"),)), text("Done.")]
+
+    await Agent(ScriptedModel(turns), tools=[read(Recorder())], subscribers=[heard.append]).run("go")
+
+    deltas = [event for event in heard if event.type == "model.delta"]
+    assert {(bool(one.text), bool(one.thinking), one.call is not None, one.step) for one in deltas} == {
+        (True, False, False, 1), (False, True, False, 1), (False, False, True, 1), (True, False, False, 2),
+    }  # fmt: skip

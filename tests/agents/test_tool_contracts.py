@@ -8,11 +8,7 @@ from treadle import Tool, ToolExample, ToolFinding, check_tools, load_tool_examp
 from treadle.errors import ConfigurationError
 
 MONEY = {"type": "object", "properties": {"price": {"type": "number"}}, "required": ["price"]}
-ASKED = {
-    "type": "object",
-    "properties": {"product": {"type": "string", "description": "A product, such as teapot."}},
-    "required": ["product"],
-}
+ASKED = {"type": "object", "properties": {"product": {"type": "string", "description": "A product, such as teapot."}}, "required": ["product"]}  # fmt: skip
 
 
 def price(**options: Any) -> Tool:
@@ -145,7 +141,7 @@ async def test_a_call_that_is_made_again_and_fails_is_an_error_with_its_words():
         ({"price": 1.0, "name": "é"}, {"name": "é", "price": 1}, False),
     ],
 )
-async def test_a_result_of_another_type_has_drifted(now: Any, then: Any, has_drifted: bool):
+async def test_a_result_of_another_type_has_drifted(now, then, has_drifted):
     example = recorded(then, deterministic=True)
     found = await errors_of(price(run=lambda arguments, ctx: now, output_schema=None, examples=[example]), run=True)
 

@@ -1,7 +1,6 @@
 """Artifacts: what is too long for the model is kept whole, marked with its id, and read on with a tool; decisions last."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -63,7 +62,7 @@ def shown(message: Message) -> list[str]:
 
 
 @pytest.mark.row("K07", "C10")
-async def test_the_mark_names_an_artifact_and_the_model_reads_on_in_it() -> None:
+async def test_the_mark_names_an_artifact_and_the_model_reads_on_in_it():
     whole = "7:" + "".join(f"line {i}\n" for i in range(20_000))
 
     def read_on(arguments: JsonObject) -> list[Any]:
@@ -90,7 +89,7 @@ async def test_the_mark_names_an_artifact_and_the_model_reads_on_in_it() -> None
 
 
 @pytest.mark.row("C10")
-async def test_an_artifact_is_read_by_another_process_and_in_a_fork_but_in_no_other_session(tmp_path: Path) -> None:
+async def test_an_artifact_is_read_by_another_process_and_in_a_fork_but_in_no_other_session(tmp_path):
     store = tmp_path / "agent.db"
     async with open_session(store, id="one") as session:
         model = ScriptedModel([call("large", n=1, size=20_000), text("stop")])
@@ -111,7 +110,7 @@ async def test_an_artifact_is_read_by_another_process_and_in_a_fork_but_in_no_ot
 
 
 @pytest.mark.row("C10")
-async def test_the_whole_of_a_long_refusal_is_kept_too() -> None:
+async def test_the_whole_of_a_long_refusal_is_kept_too():
     async def run(arguments: JsonObject, ctx: ToolContext) -> str:
         raise Rejected({"error": "x" * 5_000 + "the reason"})
 
@@ -128,7 +127,7 @@ async def test_the_whole_of_a_long_refusal_is_kept_too() -> None:
 
 
 @pytest.mark.row("C10")
-async def test_what_a_broken_contract_withheld_cannot_be_read() -> None:
+async def test_what_a_broken_contract_withheld_cannot_be_read():
     async def run(arguments: JsonObject, ctx: ToolContext) -> Any:
         return {"secret": "x" * 5_000}
 
@@ -142,7 +141,7 @@ async def test_what_a_broken_contract_withheld_cannot_be_read() -> None:
     assert result.session.state.artifacts == {}
 
 
-async def test_an_interceptor_that_takes_the_mark_away_withdraws_the_whole() -> None:
+async def test_an_interceptor_that_takes_the_mark_away_withdraws_the_whole():
     class Hides:
         def before(self, call: ToolCall) -> ToolCall:
             return call
@@ -160,7 +159,7 @@ async def test_an_interceptor_that_takes_the_mark_away_withdraws_the_whole() -> 
 
 @pytest.mark.row("B11")
 @pytest.mark.parametrize("dialect", DIALECTS)
-async def test_the_results_of_one_step_are_held_in_their_limit_over_every_dialect(dialect: str) -> None:
+async def test_the_results_of_one_step_are_held_in_their_limit_over_every_dialect(dialect):
     sizes = [10, 4_000, 4_000, 20, 4_000]
     batch = [call("large", n=n, size=size) for n, size in enumerate(sizes)]
     async with MockProvider([batch, call("large", n=9, size=1), text("done")]) as mock:
@@ -184,7 +183,7 @@ async def test_the_results_of_one_step_are_held_in_their_limit_over_every_dialec
 
 
 @pytest.mark.row("B11")
-async def test_the_results_of_one_step_are_held_in_their_limit_under_react() -> None:
+async def test_the_results_of_one_step_are_held_in_their_limit_under_react():
     def decision(n: int) -> str:
         return json.dumps({"thought": "?", "type": "call_tool", "tool": "large", "args": {"n": n, "size": 4_000}})
 
@@ -201,7 +200,7 @@ async def test_the_results_of_one_step_are_held_in_their_limit_under_react() -> 
 
 
 @pytest.mark.row("B11")
-async def test_what_was_decided_on_a_step_stays_the_same_in_later_requests_and_after_a_restart(tmp_path: Path) -> None:
+async def test_what_was_decided_on_a_step_stays_the_same_in_later_requests_and_after_a_restart(tmp_path):
     batch = [call("large", n=n, size=4_000) for n in range(10)]
     store, first, second = tmp_path / "agent.db", ScriptedModel([batch, text("one")]), ScriptedModel([text("two")])
     async with open_session(store, id="s") as session:
@@ -215,7 +214,7 @@ async def test_what_was_decided_on_a_step_stays_the_same_in_later_requests_and_a
 
 
 @pytest.mark.row("B11")
-async def test_a_crash_between_the_results_and_the_decision_on_them_changes_nothing(tmp_path: Path) -> None:
+async def test_a_crash_between_the_results_and_the_decision_on_them_changes_nothing(tmp_path):
     """The decision is made before a request, whichever process makes it."""
     store = tmp_path / "agent.db"
     batch = [call("large", n=n, size=4_000) for n in range(10)]
@@ -231,7 +230,7 @@ async def test_a_crash_between_the_results_and_the_decision_on_them_changes_noth
     assert sum(map(len, shown(model.requests[-1].messages[2]))) <= 50_000
 
 
-async def test_a_known_window_holds_the_results_of_a_step_to_half_of_it() -> None:
+async def test_a_known_window_holds_the_results_of_a_step_to_half_of_it():
     model = ScriptedModel([call("large", n=1, size=4_000), text("done")], window=4_000)
     result = await Agent(model, tools=[large()]).run("Go")
 
@@ -240,7 +239,7 @@ async def test_a_known_window_holds_the_results_of_a_step_to_half_of_it() -> Non
 
 
 @pytest.mark.row("B11")
-async def test_one_whole_of_which_a_part_was_shown_keeps_its_artifact_when_less_of_it_is_shown() -> None:
+async def test_one_whole_of_which_a_part_was_shown_keeps_its_artifact_when_less_of_it_is_shown():
     value = {"rows": ["é" * 100] * 2_000, "note": "short"}
     batch = [call("large", n=n) for n in range(4)]
     model = ScriptedModel([batch, text("done")])
@@ -254,7 +253,7 @@ async def test_one_whole_of_which_a_part_was_shown_keeps_its_artifact_when_less_
 
 
 @given(st.lists(st.integers(0, 1_000), min_size=1, max_size=20), st.integers(1, 5_000))
-def test_the_biggest_are_cut_first_and_the_rest_stays_whole(sizes: list[int], limit: int) -> None:
+def test_the_biggest_are_cut_first_and_the_rest_stays_whole(sizes, limit):
     found = shares(sizes, limit)
 
     assert sum(found) <= max(limit, 0) or sum(sizes) <= limit
@@ -266,7 +265,7 @@ def test_the_biggest_are_cut_first_and_the_rest_stays_whole(sizes: list[int], li
 
 
 @given(st.text(min_size=1), st.integers(1, 400), st.booleans())
-def test_a_bounded_text_stays_whole_characters_and_json_stays_json(words: str, limit: int, is_json: bool) -> None:
+def test_a_bounded_text_stays_whole_characters_and_json_stays_json(words, limit, is_json):
     value: Any = {"text": words * 50, "n": 1} if is_json else words * 50
     whole = json.dumps(value, ensure_ascii=False) if is_json else value
     content, is_cut = bound(value, whole, limit, artifact="a_" + "0" * 20)
@@ -277,7 +276,7 @@ def test_a_bounded_text_stays_whole_characters_and_json_stays_json(words: str, l
         json.loads(content)
 
 
-async def test_a_search_finds_in_the_middle_of_one_long_line_once_and_says_when_there_is_more() -> None:
+async def test_a_search_finds_in_the_middle_of_one_long_line_once_and_says_when_there_is_more():
     content = ("x" * 3_990 + "needle" + "y" * 6_000).encode()
     ctx = tool_context(artifacts={"a_1": content})
     read = artifact_tool().run
@@ -296,7 +295,7 @@ async def test_a_search_finds_in_the_middle_of_one_long_line_once_and_says_when_
     assert [one["offset"] for one in found["matches"]] == [343]
 
 
-async def test_a_part_fits_into_the_result_whatever_it_holds() -> None:
+async def test_a_part_fits_into_the_result_whatever_it_holds():
     ctx = tool_context(artifacts={"a_1": ('"\n\\' * 5_000).encode()}, result_chars=1_000)
     read = artifact_tool().run
     offset, parts = 0, []
@@ -320,7 +319,7 @@ async def limited(session: Session, instructions: str) -> ContextCompacted:
 
 
 @pytest.mark.row("B11")
-async def test_results_are_shortened_once_over_a_resume_and_what_is_sent_besides_is_counted() -> None:
+async def test_results_are_shortened_once_over_a_resume_and_what_is_sent_besides_is_counted():
     async with open_session("memory:") as one, open_session("memory:") as other:
         brief, long = await limited(one, "Go."), await limited(other, "word " * 4_000)
 
@@ -331,7 +330,7 @@ async def test_results_are_shortened_once_over_a_resume_and_what_is_sent_besides
 
 @pytest.mark.row("B11")
 @pytest.mark.parametrize(("left", "made"), [(0, 0), (1, 1)])
-async def test_results_that_fill_their_limit_exactly_are_shown_whole(left: int, made: int) -> None:
+async def test_results_that_fill_their_limit_exactly_are_shown_whole(left, made):
     tools, batch = [large(value="x" * 500)], [call("large", n=1), call("large", n=2)]
     model = ScriptedModel([batch, text("Done.")])
     result = await Agent(model, tools=tools, step_result_chars=1_000 - left).run("Go")
@@ -341,7 +340,7 @@ async def test_results_that_fill_their_limit_exactly_are_shown_whole(left: int, 
 
 @pytest.mark.row("E09")
 @pytest.mark.parametrize("has_schema", [False, True])
-async def test_what_is_kept_of_a_long_result_is_without_the_keys_that_are_in_use_here(has_schema: bool) -> None:
+async def test_what_is_kept_of_a_long_result_is_without_the_keys_that_are_in_use_here(has_schema):
     key = "key-in-use-of-a-long-result"
     remember([key])
 
@@ -369,7 +368,7 @@ async def test_what_is_kept_of_a_long_result_is_without_the_keys_that_are_in_use
 
 
 @pytest.mark.row("B11", "C10")
-async def test_what_is_shortened_for_a_smaller_model_is_counted_as_it_is_then() -> None:
+async def test_what_is_shortened_for_a_smaller_model_is_counted_as_it_is_then():
     """The first request counts a note behind the results; the second shows less of these, and the note is the same."""
     counted: list[int] = []
 

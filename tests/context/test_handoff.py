@@ -3,7 +3,6 @@
 import json
 import random
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -67,7 +66,7 @@ def answers_summaries(request: ModelRequest) -> Turn:
 
 
 @pytest.mark.row("C02")
-async def test_a_handoff_has_its_sections_and_the_recorded_ones_come_from_the_journal(tmp_path: Path) -> None:
+async def test_a_handoff_has_its_sections_and_the_recorded_ones_come_from_the_journal(tmp_path):
     model = ScriptedModel([call("write", path="a.py", content="z" * 500)])
     tools = [look(), write()]
     async with open_session(tmp_path / "j.db", id="s") as session:
@@ -97,7 +96,7 @@ async def test_a_handoff_has_its_sections_and_the_recorded_ones_come_from_the_jo
 
 
 @pytest.mark.row("C03", "C08")
-async def test_the_last_exchanges_stay_exact_and_the_handoff_stays_the_same_afterwards() -> None:
+async def test_the_last_exchanges_stay_exact_and_the_handoff_stays_the_same_afterwards():
     looks = [call("look", n=n) for n in range(60)]
     model = ScriptedModel([*interleaved(looks), text("done")], window=3_000)
     agent = Agent(model, tools=[look()], compactor=Handoff(keep=3), guards=Guards(budget_warning=None))
@@ -126,7 +125,7 @@ def interleaved(calls: list[Any]) -> list[Any]:
 
 
 @pytest.mark.row("C05", "C01")
-async def test_the_tiers_are_taken_cheapest_first_and_the_requests_become_shorter() -> None:
+async def test_the_tiers_are_taken_cheapest_first_and_the_requests_become_shorter():
     calls = [[call("look", n=n), call("look", n=n + 1000)] for n in range(60)]
     model = ScriptedModel(interleaved(calls), window=12_000)
     compactor = Tiers(ClearResults(keep=2), Handoff(keep=2))
@@ -143,7 +142,7 @@ async def test_the_tiers_are_taken_cheapest_first_and_the_requests_become_shorte
 
 
 @pytest.mark.row("C05", "C07")
-async def test_old_results_are_cleared_only_where_that_gains_room_for_many_steps() -> None:
+async def test_old_results_are_cleared_only_where_that_gains_room_for_many_steps():
     looks = [call("look", n=n) for n in range(120)]
     model = ScriptedModel(interleaved(looks), window=12_000)
     compactor = Tiers(ClearResults(), Handoff())
@@ -158,7 +157,7 @@ async def test_old_results_are_cleared_only_where_that_gains_room_for_many_steps
 
 
 @pytest.mark.row("C05", "C07")
-async def test_results_are_cleared_where_the_handoff_that_would_gain_more_fails() -> None:
+async def test_results_are_cleared_where_the_handoff_that_would_gain_more_fails():
     def reply(request: ModelRequest) -> Any:
         return call("look", n=len(request.messages)) if request.tools else ModelRejected("No.", status=400)
 
@@ -172,7 +171,7 @@ async def test_results_are_cleared_where_the_handoff_that_would_gain_more_fails(
 
 
 @pytest.mark.row("C02")
-async def test_of_very_many_changes_none_is_listed_twice_and_none_must_be_made_again() -> None:
+async def test_of_very_many_changes_none_is_listed_twice_and_none_must_be_made_again():
     def reply(request: ModelRequest) -> Any:
         return call("write", path=f"{len(request.messages)}.py") if request.tools else text(WORDS)
 
@@ -190,7 +189,7 @@ async def test_of_very_many_changes_none_is_listed_twice_and_none_must_be_made_a
 
 
 @pytest.mark.row("C09")
-async def test_what_outgrows_the_window_goes_to_a_buffer_without_its_results_and_then_to_a_summary() -> None:
+async def test_what_outgrows_the_window_goes_to_a_buffer_without_its_results_and_then_to_a_summary():
     looks = [call("look", n=n) for n in range(120)]
     model = ScriptedModel(interleaved(looks), window=12_000)
     compactor, budget = Tiers(ClearResults(), Handoff()), Budget(max_model_turns=80)
@@ -226,7 +225,7 @@ def kinds_of(request: ModelRequest) -> list[str]:
 
 
 @pytest.mark.row("C05", "C10")
-async def test_a_cleared_result_names_its_artifact_and_can_be_read_again() -> None:
+async def test_a_cleared_result_names_its_artifact_and_can_be_read_again():
     names: list[str] = []
 
     def read_again(request: ModelRequest) -> Any:
@@ -244,7 +243,7 @@ async def test_a_cleared_result_names_its_artifact_and_can_be_read_again() -> No
 
 
 @pytest.mark.row("C06")
-async def test_a_compaction_is_due_before_the_room_for_an_answer_is_touched() -> None:
+async def test_a_compaction_is_due_before_the_room_for_an_answer_is_touched():
     looks = [call("look", n=n) for n in range(40)]
     model = ScriptedModel(interleaved(looks), window=4_000)
     result = await Agent(model, tools=[look()], compactor=Handoff()).run("Go")
@@ -256,7 +255,7 @@ async def test_a_compaction_is_due_before_the_room_for_an_answer_is_touched() ->
 
 
 @pytest.mark.row("C07")
-async def test_a_model_that_writes_far_too_much_is_asked_three_times_and_no_more() -> None:
+async def test_a_model_that_writes_far_too_much_is_asked_three_times_and_no_more():
     asked = []
 
     def reply(request: ModelRequest) -> Any:
@@ -273,7 +272,7 @@ async def test_a_model_that_writes_far_too_much_is_asked_three_times_and_no_more
 
 
 @pytest.mark.row("C06", "C07")
-async def test_what_is_summed_up_fits_into_a_request_of_its_own() -> None:
+async def test_what_is_summed_up_fits_into_a_request_of_its_own():
     numbers = iter(range(1_000))
 
     def reply(request: ModelRequest) -> Any:
@@ -293,20 +292,16 @@ REFUSED = {
     "openai-chat": Turn(status=400, error={"message": "too long", "code": "context_length_exceeded"}),
     "openai": Turn(text="He", error={"message": "too long", "code": "context_length_exceeded"}),
     "anthropic": Turn(status=413, error="Request exceeds the maximum size"),
-    "bedrock": Turn(
-        text="He", error={"type": "validationException", "message": "Input is too long for requested model."}
-    ),
-    "cohere": Turn(
-        status=400, error={"error_type": "TOO_MANY_TOKENS", "message": "too many tokens: size limit exceeded"}
-    ),
+    "bedrock": Turn(text="He", error={"type": "validationException", "message": "Input is too long for requested model."}),
+    "cohere": Turn(status=400, error={"error_type": "TOO_MANY_TOKENS", "message": "too many tokens: size limit exceeded"}),
     "gemini": Turn(status=400, error="The input token count (9) exceeds the maximum number of tokens allowed (8)."),
-}
+}  # fmt: skip
 
 
 @pytest.mark.row("C03")
 @pytest.mark.parametrize("dialect", REFUSED)
 @pytest.mark.parametrize("seed", range(3))
-async def test_random_histories_are_never_refused_by_a_strict_vendor(dialect: str, seed: int) -> None:
+async def test_random_histories_are_never_refused_by_a_strict_vendor(dialect, seed):
     """The mock vendor refuses a history in which a call and its result are divided."""
     chance = random.Random(seed)
     numbers = iter(range(100))
@@ -330,7 +325,7 @@ async def test_random_histories_are_never_refused_by_a_strict_vendor(dialect: st
 
 
 @pytest.mark.row("C02")
-async def test_it_hands_off_under_react_as_well() -> None:
+async def test_it_hands_off_under_react_as_well():
     def decision(n: int) -> str:
         return json.dumps({"thought": "?", "type": "call_tool", "tool": "look", "args": {"n": n}})
 

@@ -50,7 +50,7 @@ BROKEN = {
     "dialect", ["openai-chat", "openai", "anthropic", "gemini", "bedrock", "bedrock-claude", "vertex", "cohere"]
 )
 @pytest.mark.parametrize("broken", BROKEN.values(), ids=BROKEN.keys())
-async def test_a_broken_history_is_sent_whole_and_the_repair_is_told(broken: list[Message], dialect: str) -> None:
+async def test_a_broken_history_is_sent_whole_and_the_repair_is_told(broken, dialect):
     async with MockProvider(["fine"]) as mock, open_session("memory:") as session:
         await session.ledger.record(*(MessageAdded(message=message, source="import") for message in broken))
         session.state.open.clear()  # as an edited or imported journal would have it
@@ -70,7 +70,7 @@ async def test_a_broken_history_is_sent_whole_and_the_repair_is_told(broken: lis
 
 
 @pytest.mark.row("M14")
-async def test_a_sound_history_is_sent_as_it_is_and_nothing_is_told() -> None:
+async def test_a_sound_history_is_sent_as_it_is_and_nothing_is_told():
     async with open_session("memory:") as session:
         await Agent(ScriptedModel([call("echo"), call("echo", x=1), text("done")]), tools=[echo_tool()]).run(
             "go", session=session
@@ -83,7 +83,7 @@ async def test_a_sound_history_is_sent_as_it_is_and_nothing_is_told() -> None:
 
 
 @pytest.mark.row("M14")
-def test_what_was_known_of_one_history_says_nothing_of_another() -> None:
+def test_what_was_known_of_one_history_says_nothing_of_another():
     broken = (USER, said("a"), user_message("and?"))
     healer = HistoryRepair()
     assert healer.repair_history([said(words="hi"), USER, USER]) == ((said(words="hi"), USER, USER), ())
@@ -98,7 +98,7 @@ def test_what_was_known_of_one_history_says_nothing_of_another() -> None:
 
 
 @pytest.mark.row("M14")
-def test_an_id_that_comes_again_is_told_apart_with_its_result() -> None:
+def test_an_id_that_comes_again_is_told_apart_with_its_result():
     healed, repairs = HistoryRepair().repair_history([USER, said("a"), told("a"), said("a_2", "a"), told("a_2", "a")])
 
     assert [call.id for message in healed for call in message.calls] == ["a", "a_2", "a_3"]
@@ -111,7 +111,7 @@ def test_an_id_that_comes_again_is_told_apart_with_its_result() -> None:
 
 
 @pytest.mark.row("M14")
-def test_an_id_of_the_known_history_is_known_when_it_comes_again() -> None:
+def test_an_id_of_the_known_history_is_known_when_it_comes_again():
     healer = HistoryRepair()
     begun = (USER, said("a"), told("a"))
     assert healer.repair_history(begun, is_stored=True) == (begun, ())
@@ -124,7 +124,7 @@ def test_an_id_of_the_known_history_is_known_when_it_comes_again() -> None:
 
 @pytest.mark.row("M14")
 @pytest.mark.unchecked("it records a message without a run")
-async def test_an_empty_answer_is_stored_and_never_sent() -> None:
+async def test_an_empty_answer_is_stored_and_never_sent():
     async with open_session("memory:") as session:
         empty = Message(role="assistant", parts=())
         await session.ledger.record(MessageAdded(message=USER), ModelFinished(message=empty, finish="stop"))
@@ -147,7 +147,7 @@ parts = st.one_of(
 @pytest.mark.row("M14")
 @settings(max_examples=300)
 @given(st.lists(parts, max_size=8))
-def test_whatever_the_history_each_call_has_one_result_right_behind_it(messages: list[Message]) -> None:
+def test_whatever_the_history_each_call_has_one_result_right_behind_it(messages):
     before = [msgspec.json.encode(message) for message in messages]
     healed, repairs = HistoryRepair().repair_history(messages)
 
@@ -169,7 +169,7 @@ def test_whatever_the_history_each_call_has_one_result_right_behind_it(messages:
 # --- characters
 
 
-def test_a_compaction_is_stored_with_words_that_every_journal_can_hold() -> None:
+def test_a_compaction_is_stored_with_words_that_every_journal_can_hold():
     parts = (Text("a\ud800b"), Thinking(text="c\udfffd"), ToolCall(id="c", name="n\ud800", arguments='{"a":"\ud800"}'))
     message = Message(role="assistant", parts=parts, origin="m")
 

@@ -1,6 +1,5 @@
 """The beginning of requests: it stays the same as long as nothing changes it, its hash is recorded, and a change is told."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +16,7 @@ async def started(session: Any) -> list[ModelStarted]:
 
 
 @pytest.mark.row("C12")
-async def test_over_twenty_steps_the_hash_is_one_and_nothing_is_told() -> None:
+async def test_over_twenty_steps_the_hash_is_one_and_nothing_is_told():
     model = ScriptedModel([*[call("echo", n=number) for number in range(20)], text("Done.")])
     agent = Agent(model, tools=[echo_tool()], instructions="Count.", budget=Budget(max_model_turns=25))
     result = await agent.run("Go")
@@ -31,7 +30,7 @@ async def test_over_twenty_steps_the_hash_is_one_and_nothing_is_told() -> None:
 
 
 @pytest.mark.row("C12")
-async def test_a_tool_that_comes_or_goes_is_told_and_changes_the_hash() -> None:
+async def test_a_tool_that_comes_or_goes_is_told_and_changes_the_hash():
     late = Tool(
         name="late",
         description="Late.",
@@ -48,20 +47,20 @@ async def test_a_tool_that_comes_or_goes_is_told_and_changes_the_hash() -> None:
 
 
 @pytest.mark.row("C12")
-async def test_a_compiler_that_changes_earlier_messages_is_told_and_a_compaction_is_not() -> None:
+async def test_a_compiler_that_changes_earlier_messages_is_told_and_a_compaction_is_not():
     model = ScriptedModel([*[call("echo", words="x" * 400, n=number) for number in range(9)], text("Done.")])
     result = await Agent(model, tools=[echo_tool()], compiler=Window(WholeHistory(), tokens=700)).run("Go")
     assert ("messages",) in {event.prefix_changed for event in await started(result.session)}
 
     model = ScriptedModel([*[call("echo", words="x" * 4000, n=number) for number in range(9)], text("Done.")])
-    model.window = 8000  # type: ignore[attr-defined]
+    model.window = 8000
     result = await Agent(model, tools=[echo_tool()], compactor=ClearResults(keep=1, share=0.5)).run("Go")
     assert [event.type for event in await result.session.events()].count("context.compacted") > 0
     assert {event.prefix_changed for event in await started(result.session)} == {()}
 
 
 @pytest.mark.row("C12")
-async def test_another_process_with_other_instructions_is_told(tmp_path: Path) -> None:
+async def test_another_process_with_other_instructions_is_told(tmp_path):
     def agent(*turns: Any, instructions: str) -> Agent:
         budget = Budget(max_model_turns=1)
         return Agent(
@@ -79,14 +78,14 @@ async def test_another_process_with_other_instructions_is_told(tmp_path: Path) -
     assert [event.prefix_changed for event in found] == [(), (), ("restart",)]
 
 
-async def test_the_report_has_the_share_that_came_from_the_cache() -> None:
+async def test_the_report_has_the_share_that_came_from_the_cache():
     usage = Usage(input_tokens=100, cached_input_tokens=80, output_tokens=1)
     model = ScriptedModel([text("Done.", usage=usage)])
     assert (await Agent(model, compiler=CurrentTrace()).run("Go")).report()["cached_share"] == 0.8
 
 
 @pytest.mark.row("C12")
-async def test_requests_of_one_session_name_one_key_of_the_cache_and_an_option_replaces_or_removes_it() -> None:
+async def test_requests_of_one_session_name_one_key_of_the_cache_and_an_option_replaces_or_removes_it():
     async def keys(session_id: str, **options: Any) -> list[Any]:
         async with MockProvider([call("echo", n=1), text("One."), text("Two.")]) as mock:
             model = resolve_model("openai:m", base_url=mock.base_url, api_key="k", options=options)

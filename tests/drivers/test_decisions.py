@@ -1,7 +1,6 @@
 """Decisions under any text: one is found, or a typed refusal says why; nothing else ever happens."""
 
 import json
-from typing import Any
 
 import pytest
 from driver_tools import NUMBER
@@ -21,10 +20,7 @@ from treadle.drivers.react import (
 from treadle.messages import Media, Message, Result, Text, ToolCall, user_message
 from treadle.ports import ToolSpec
 
-TOOLS = (
-    ToolSpec(name="echo", description="", parameters=ANYTHING),
-    ToolSpec(name="add", description="", parameters=NUMBER),
-)
+TOOLS = (ToolSpec(name="echo", description="", parameters=ANYTHING), ToolSpec(name="add", description="", parameters=NUMBER))  # fmt: skip
 MODES: tuple[OutputMode, ...] = ("json", "json_schema", "text")
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
@@ -53,7 +49,7 @@ FIELDS = st.fixed_dictionaries(
 @example(text="{" * 100_000, mode="text", choice="auto")
 @example(text="```json\n```", mode="json", choice="auto")
 @example(text='{"type": "call_tool", "tool": "' + "x" * 100_000 + '"}', mode="json", choice="auto")
-def test_any_text_is_a_decision_or_a_refusal_that_a_model_can_read(text: str, mode: OutputMode, choice: str) -> None:
+def test_any_text_is_a_decision_or_a_refusal_that_a_model_can_read(text, mode, choice):
     decision, refusal = _read(text, mode, choice)
     if decision is None:
         assert 0 < len(refusal) < 2000
@@ -76,7 +72,7 @@ def _read(text: str, mode: OutputMode, choice: str) -> tuple[ReActDecision | Non
 
 @pytest.mark.row("D08")
 @given(args=st.dictionaries(st.text(alphabet=st.characters(exclude_categories=["Cs"])), st.integers() | st.booleans()))
-def test_what_a_model_writes_is_what_is_proposed(args: dict[str, Any]) -> None:
+def test_what_a_model_writes_is_what_is_proposed(args):
     whole = {"thought": "t", "type": "call_tool", "tool": "echo", "args": args, "answer": None}
 
     for mode in MODES:
@@ -88,7 +84,7 @@ def test_what_a_model_writes_is_what_is_proposed(args: dict[str, Any]) -> None:
 
 
 @pytest.mark.row("M08")
-def test_images_of_results_follow_the_observation() -> None:
+def test_images_of_results_follow_the_observation():
     image = Media(media_type="image/png", base64="AA==")
     results = (
         Result(call_id="1", name="a", content="one", media=(image,)),
@@ -101,7 +97,7 @@ def test_images_of_results_follow_the_observation() -> None:
 
 
 @pytest.mark.row("M08")
-def test_messages_are_rendered_once_and_never_changed() -> None:
+def test_messages_are_rendered_once_and_never_changed():
     task, spoken = user_message("go"), Message(role="assistant", parts=(ToolCall(id="1", name="a", arguments=""),))
     transcript = Transcript()
 

@@ -2,8 +2,6 @@
 
 import json
 from collections.abc import AsyncIterator, Sequence
-from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -35,7 +33,7 @@ REACT = [act("echo", "First.", x=1), act("pay", to="a"), answer("Done.")]
 
 @pytest.mark.row("D02")
 @pytest.mark.parametrize("kind", ["native", "react", "scripted", "scripted from a file"])
-async def test_all_drivers_do_the_same_work(kind: str, tmp_path: Path) -> None:
+async def test_all_drivers_do_the_same_work(kind, tmp_path):
     script = tmp_path / "script.json"
     script.write_text(
         json.dumps(
@@ -88,7 +86,7 @@ class Once:
 
 
 @pytest.mark.row("D01", "D15")
-async def test_a_driver_of_ones_own_works_with_the_stock_executor_and_is_bound_once_a_run() -> None:
+async def test_a_driver_of_ones_own_works_with_the_stock_executor_and_is_bound_once_a_run():
     driver = Once()
 
     result = await Agent(ScriptedModel([text("x")]), tools=[echo_tool()], driver=driver).run("go")
@@ -118,7 +116,7 @@ class Counting:
 
 @pytest.mark.row("D15")
 @pytest.mark.parametrize(("inner", "turns"), [(NativeDriver(), NATIVE), (ReActDriver(), REACT)])
-async def test_a_wrapper_around_a_driver_counts_calls(inner: Driver, turns: Any, tmp_path: Path) -> None:
+async def test_a_wrapper_around_a_driver_counts_calls(inner, turns, tmp_path):
     driver = Counting(inner)
     tools = [echo_tool(), counter_tool(tmp_path / "pay", permission="allow")]
 
@@ -131,7 +129,7 @@ async def test_a_wrapper_around_a_driver_counts_calls(inner: Driver, turns: Any,
 
 
 @pytest.mark.row("D18")
-async def test_a_model_that_takes_no_tools_is_driven_by_react_without_being_asked() -> None:
+async def test_a_model_that_takes_no_tools_is_driven_by_react_without_being_asked():
     async with MockProvider([act("echo", x=1), answer("end")]) as mock:
         model = resolve_model("openai-chat:m", base_url=mock.base_url, capabilities=["no_tools"])
         result = await Agent(model, tools=[echo_tool()]).run("go")
@@ -142,7 +140,7 @@ async def test_a_model_that_takes_no_tools_is_driven_by_react_without_being_aske
 
 
 @pytest.mark.row("D18")
-async def test_with_json_schema_besides_its_answers_are_held_to_the_schema() -> None:
+async def test_with_json_schema_besides_its_answers_are_held_to_the_schema():
     async with MockProvider([answer("end")]) as mock:
         special = ["no_tools", "json_schema"]
         model = resolve_model("openai-chat:m", base_url=mock.base_url, capabilities=special)
@@ -152,7 +150,7 @@ async def test_with_json_schema_besides_its_answers_are_held_to_the_schema() -> 
 
 
 @pytest.mark.row("D18")
-async def test_a_driver_that_is_given_stays() -> None:
+async def test_a_driver_that_is_given_stays():
     async with MockProvider([call("echo", x=1), text("end")]) as mock:
         model = resolve_model("openai-chat:m", base_url=mock.base_url, capabilities=["no_tools"])
         result = await Agent(model, tools=[echo_tool()], driver=NativeDriver()).run("go")
@@ -170,7 +168,7 @@ class Told(ScriptedModel):
 
 
 @pytest.mark.row("D18")
-async def test_a_model_of_ones_own_may_say_it_too() -> None:
+async def test_a_model_of_ones_own_may_say_it_too():
     result = await Agent(Told([act("echo", x=1), answer("end")]), tools=[echo_tool()]).run("go")
 
     assert (result.text, len(result.tool_calls)) == ("end", 1)
@@ -187,9 +185,7 @@ async def test_a_model_of_ones_own_may_say_it_too() -> None:
         (["no_tools", "json_schema"], ["json_schema"], ["json_schema", "no_tools"]),
     ],
 )
-def test_a_fallback_needs_what_any_of_its_models_needs(
-    first: list[str], second: list[str], expected: list[str]
-) -> None:
+def test_a_fallback_needs_what_any_of_its_models_needs(first, second, expected):
     model = with_fallback(resolve_model("demo", capabilities=first), resolve_model("demo", capabilities=second))
 
     assert isinstance(model, HasCapabilities)
@@ -198,12 +194,12 @@ def test_a_fallback_needs_what_any_of_its_models_needs(
 
 
 @pytest.mark.parametrize("words", [["tools"], "tools", [3], 3, [None]])
-def test_a_capability_that_is_none_is_refused(words: Any) -> None:
+def test_a_capability_that_is_none_is_refused(words):
     with pytest.raises(ConfigurationError, match="no_tools"):
         resolve_model("demo", capabilities=words)
 
 
-async def test_a_script_may_be_driven_by_react_too() -> None:
+async def test_a_script_may_be_driven_by_react_too():
     script = parse_script(
         msgspec.json.encode([{"text": decision(type="final_answer", answer="hi")}]).decode(), where="x"
     )

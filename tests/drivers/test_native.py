@@ -1,7 +1,6 @@
 """The native driver and its choices of tools: its order of events, forced and forbidden tools, leaked arguments, cut answers."""
 
 from collections.abc import AsyncGenerator, Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,7 +20,7 @@ from treadle.tools import JsonObject
 
 
 @pytest.mark.row("D03")
-async def test_the_moves_of_a_step_show_as_events_in_order() -> None:
+async def test_the_moves_of_a_step_show_as_events_in_order():
     events: list[str] = []
     async with MockProvider([[text("I look."), call("echo", x=1)], text("end")]) as mock:
         await Agent(chat(mock), tools=[echo_tool()], subscribers=[lambda event: events.append(event.type)]).run("go")
@@ -39,7 +38,7 @@ async def test_the_moves_of_a_step_show_as_events_in_order() -> None:
 
 @pytest.mark.row("D05")
 @pytest.mark.parametrize("choice", ["required", "glob"])
-async def test_a_forced_choice_holds_for_the_first_request_only(choice: str) -> None:
+async def test_a_forced_choice_holds_for_the_first_request_only(choice):
     async with MockProvider([call("glob", x=1), text("end")]) as mock:
         await Agent(chat(mock), tools=[echo_tool("glob"), echo_tool("grep")], tool_choice=choice).run("go")
 
@@ -49,7 +48,7 @@ async def test_a_forced_choice_holds_for_the_first_request_only(choice: str) -> 
 
 
 @pytest.mark.row("D06")
-async def test_a_text_under_required_is_noticed_and_the_model_asked_once_more() -> None:
+async def test_a_text_under_required_is_noticed_and_the_model_asked_once_more():
     model = ScriptedModel([text("No tool."), call("echo", x=1), text("end")])
 
     result = await Agent(model, tools=[echo_tool()], tool_choice="required").run("go")
@@ -73,7 +72,7 @@ async def test_a_text_under_required_is_noticed_and_the_model_asked_once_more() 
         ("{}", [{}]),
     ],
 )
-async def test_text_that_only_repeats_a_calls_arguments_is_dropped(said: str, calls: list[Any]) -> None:
+async def test_text_that_only_repeats_a_calls_arguments_is_dropped(said, calls):
     events: list[AnyEvent] = []
     turn = [text(said), *(call("echo", arguments=arguments) for arguments in calls)]
     async with MockProvider([turn, text("end")]) as mock:
@@ -92,7 +91,7 @@ async def test_text_that_only_repeats_a_calls_arguments_is_dropped(said: str, ca
     ['{"x": 2}', '{"x": true}', '{"x": "1"}', '{"x": 1', 'I call it with {"x": 1}', "[1]", "1", '{"x": 1}{"x": 1}', "{" * 5000],
     ids=range(9),
 )  # fmt: skip
-async def test_any_other_text_is_kept(said: str) -> None:
+async def test_any_other_text_is_kept(said):
     model = ScriptedModel([[text(said), call("echo", x=1)], text("end")])
 
     result = await Agent(model, tools=[echo_tool()]).run("go")
@@ -101,7 +100,7 @@ async def test_any_other_text_is_kept(said: str) -> None:
 
 
 @pytest.mark.row("D07")
-async def test_json_without_a_call_is_an_answer() -> None:
+async def test_json_without_a_call_is_an_answer():
     result = await Agent(ScriptedModel([text('{"x": 1}')]), tools=[echo_tool()]).run("go")
 
     assert (result.text, result.completed) == ('{"x": 1}', True)
@@ -111,7 +110,7 @@ async def test_json_without_a_call_is_an_answer() -> None:
 
 
 @pytest.mark.row("L26")
-async def test_an_answer_that_was_cut_off_is_continued_and_told_as_one() -> None:
+async def test_an_answer_that_was_cut_off_is_continued_and_told_as_one():
     turns = [text("One ", finish="length"), text("two ", finish="length"), text("three.")]
     async with MockProvider(turns) as mock, open_session("memory:") as session:
         result = await Agent(chat(mock)).run("count", session=session)
@@ -123,7 +122,7 @@ async def test_an_answer_that_was_cut_off_is_continued_and_told_as_one() -> None
 
 
 @pytest.mark.row("L26")
-async def test_after_three_continuations_the_run_says_that_the_answer_is_truncated() -> None:
+async def test_after_three_continuations_the_run_says_that_the_answer_is_truncated():
     model = ScriptedModel([text("more ", finish="length")])
 
     result = await Agent(model).run("count")
@@ -133,7 +132,7 @@ async def test_after_three_continuations_the_run_says_that_the_answer_is_truncat
 
 
 @pytest.mark.row("L26")
-async def test_calls_between_two_cut_answers_begin_the_count_anew() -> None:
+async def test_calls_between_two_cut_answers_begin_the_count_anew():
     cut = text("x", finish="length")
     model = ScriptedModel([cut, cut, cut, call("echo", x=1), cut, cut, cut, text("end")])
 
@@ -147,7 +146,7 @@ async def test_calls_between_two_cut_answers_begin_the_count_anew() -> None:
 
 @pytest.mark.row("L29")
 @pytest.mark.parametrize("stream", [True, False])
-async def test_a_finish_reason_that_the_user_names_ends_the_run_as_refused(stream: bool) -> None:
+async def test_a_finish_reason_that_the_user_names_ends_the_run_as_refused(stream):
     async with MockProvider([Turn(text="x", finish="odd_word")]) as mock:
         agent = Agent(chat(mock, stream=stream), guards=Guards(finish_reasons=("odd_word",)))
         guarded = await agent.run("go")
@@ -158,7 +157,7 @@ async def test_a_finish_reason_that_the_user_names_ends_the_run_as_refused(strea
 
 
 @pytest.mark.row("L29")
-async def test_calls_beside_such_a_finish_reason_do_not_run(tmp_path: Path) -> None:
+async def test_calls_beside_such_a_finish_reason_do_not_run(tmp_path):
     pay = counter_tool(tmp_path / "pay", permission="allow")
     model = ScriptedModel([Turn(calls=(call("pay", x=1),), finish="odd"), text("never asked")])
 
@@ -169,13 +168,13 @@ async def test_calls_beside_such_a_finish_reason_do_not_run(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("words", ["recitation", (1,), ("",), None])
-def test_finish_reasons_are_words(words: Any) -> None:
+def test_finish_reasons_are_words(words):
     with pytest.raises(ConfigurationError):
         Guards(finish_reasons=words)
 
 
 @pytest.mark.row("L26")
-async def test_each_piece_of_a_continued_answer_is_a_step() -> None:
+async def test_each_piece_of_a_continued_answer_is_a_step():
     model = ScriptedModel([text("One ", finish="length"), call("echo", x=1), text("two.")])
 
     async with Agent(model, tools=[echo_tool()]).stream("count") as run:
@@ -238,9 +237,7 @@ def counted(ran: list[str], name: str, effect: Any = "unsafe") -> Tool:
         ("required", ["look", "pay"], ["look", "pay"]),
     ],
 )
-async def test_what_the_choice_of_tools_forbids_does_not_run(
-    make: Callable[..., Agent], choice: str, proposed: list[str], expected: list[str]
-) -> None:
+async def test_what_the_choice_of_tools_forbids_does_not_run(make, choice, proposed, expected):
     ran: list[str] = []
     tools = [counted(ran, "look", "read"), counted(ran, "pay")]
     async with open_session("memory:") as session:
@@ -255,7 +252,7 @@ async def test_what_the_choice_of_tools_forbids_does_not_run(
 
 @pytest.mark.row("N04")
 @pytest.mark.parametrize("choice", ["none", "look"])
-async def test_a_read_that_the_choice_forbids_does_not_start_while_its_response_streams(choice: str) -> None:
+async def test_a_read_that_the_choice_forbids_does_not_start_while_its_response_streams(choice):
     ran: list[str] = []
     gate = Gate()
     turn = Turn(calls=(call("peek"), call("peek", n=2)), gate=gate, hold_after_call=0)
@@ -280,9 +277,7 @@ async def test_a_read_that_the_choice_forbids_does_not_start_while_its_response_
         ("required", [text("No tool."), text("No tool.")]),
     ],
 )
-async def test_a_model_that_ignores_the_choice_twice_ends_the_run_and_the_reason_says_so(
-    choice: str, turns: Sequence[Any]
-) -> None:
+async def test_a_model_that_ignores_the_choice_twice_ends_the_run_and_the_reason_says_so(choice, turns):
     ran: list[str] = []
     model = ScriptedModel([*turns, text("never")])
     result = await Agent(model, tools=[counted(ran, "look"), counted(ran, "pay")], tool_choice=choice).run("go")
@@ -294,7 +289,7 @@ async def test_a_model_that_ignores_the_choice_twice_ends_the_run_and_the_reason
 
 
 @pytest.mark.row("N04")
-async def test_after_the_wrong_tool_the_named_one_is_asked_for_again() -> None:
+async def test_after_the_wrong_tool_the_named_one_is_asked_for_again():
     ran: list[str] = []
     model = ScriptedModel([call("pay"), call("look"), call("pay"), text("Done.")])
     result = await Agent(model, tools=[counted(ran, "look"), counted(ran, "pay")], tool_choice="look").run("go")
@@ -305,7 +300,7 @@ async def test_after_the_wrong_tool_the_named_one_is_asked_for_again() -> None:
 
 
 @pytest.mark.row("N04")
-async def test_a_server_that_ignores_the_field_runs_nothing_over_http() -> None:
+async def test_a_server_that_ignores_the_field_runs_nothing_over_http():
     ran: list[str] = []
     async with MockProvider([call("pay"), text("Done.")]) as mock:
         result = await Agent(chat(mock), tools=[counted(ran, "pay")], tool_choice="none").run("go")

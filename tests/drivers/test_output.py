@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
@@ -44,11 +43,7 @@ class Tree(pydantic.BaseModel):
     children: list["Tree"] = []
 
 
-SCHEMA: dict[str, Any] = {
-    "type": "object",
-    "properties": {"name": {"type": "string"}, "people": {"type": "integer"}},
-    "required": ["name", "people"],
-}
+SCHEMA: dict[str, Any] = {"type": "object", "properties": {"name": {"type": "string"}, "people": {"type": "integer"}}, "required": ["name", "people"]}  # fmt: skip
 BERGEN = '{"name": "Bergen", "people": 290000}'
 
 
@@ -69,7 +64,7 @@ BERGEN = '{"name": "Bergen", "people": 290000}'
         (Town, f"```json\n{BERGEN}\n```", Town(name="Bergen", people=290000)),
     ],
 )
-async def test_the_answer_is_a_value_of_the_type(kind: Any, words: str, expected: Any) -> None:
+async def test_the_answer_is_a_value_of_the_type(kind, words, expected):
     async with MockProvider([call("echo", x=1), words]) as mock:
         result = await Agent(chat(mock), tools=[echo_tool()], output=kind).run("go")
 
@@ -96,7 +91,7 @@ async def test_the_answer_is_a_value_of_the_type(kind: Any, words: str, expected
         (f"Here: {BERGEN}", "not JSON"),
     ],
 )
-async def test_what_is_wrong_is_told_and_may_be_mended(wrong: str, told: str) -> None:
+async def test_what_is_wrong_is_told_and_may_be_mended(wrong, told):
     model = ScriptedModel([text(wrong), text(BERGEN)])
 
     result = await Agent(model, output=PydanticTown).run("go")
@@ -106,7 +101,7 @@ async def test_what_is_wrong_is_told_and_may_be_mended(wrong: str, told: str) ->
 
 
 @pytest.mark.row("D17")
-async def test_after_two_corrections_the_run_fails_with_its_own_reason(tmp_path: Path) -> None:
+async def test_after_two_corrections_the_run_fails_with_its_own_reason(tmp_path):
     model = ScriptedModel([text('{"name": "Bergen"}')])
 
     async with open_session(tmp_path / "a.db", id="s") as session:
@@ -120,7 +115,7 @@ async def test_after_two_corrections_the_run_fails_with_its_own_reason(tmp_path:
 
 
 @pytest.mark.row("D17")
-async def test_tools_between_two_corrections_do_not_begin_the_count_anew() -> None:
+async def test_tools_between_two_corrections_do_not_begin_the_count_anew():
     model = ScriptedModel([text("a"), call("echo", x=1), text("b"), call("echo", x=2), text("c")])
 
     result = await Agent(model, tools=[echo_tool()], output=Town).run("go")
@@ -128,7 +123,7 @@ async def test_tools_between_two_corrections_do_not_begin_the_count_anew() -> No
     assert (result.reason, len(model.requests)) == ("no_final_answer_or_tool_call", 5)
 
 
-async def test_a_new_task_has_its_corrections_again() -> None:
+async def test_a_new_task_has_its_corrections_again():
     model = ScriptedModel([text("a"), text(BERGEN), text("b"), text("c"), text(BERGEN)])
     async with open_session("memory:") as session:
         agent = Agent(model, output=Town)
@@ -137,7 +132,7 @@ async def test_a_new_task_has_its_corrections_again() -> None:
     assert outputs == [Town(name="Bergen", people=290000)] * 2
 
 
-async def test_a_structured_answer_that_was_cut_off_is_put_together() -> None:
+async def test_a_structured_answer_that_was_cut_off_is_put_together():
     model = ScriptedModel([text(BERGEN[:20], finish="length"), text(BERGEN[20:])])
 
     result = await Agent(model, output=Town).run("go")
@@ -145,7 +140,7 @@ async def test_a_structured_answer_that_was_cut_off_is_put_together() -> None:
     assert result.output == Town(name="Bergen", people=290000)
 
 
-async def test_at_a_limit_the_partial_answer_is_text_and_no_output() -> None:
+async def test_at_a_limit_the_partial_answer_is_text_and_no_output():
     model = ScriptedModel([call("echo", x=1), text("so far")])
 
     result = await Agent(model, tools=[echo_tool()], output=Town, budget=Budget(max_model_turns=1)).run("go")
@@ -154,6 +149,6 @@ async def test_at_a_limit_the_partial_answer_is_text_and_no_output() -> None:
 
 
 @pytest.mark.parametrize("kind", ["Town", 3, object(), {"type": "nonsense"}, {"$ref": "https://example.org/x"}, [Town]])
-def test_what_no_schema_describes_is_refused_at_once(kind: Any) -> None:
+def test_what_no_schema_describes_is_refused_at_once(kind):
     with pytest.raises(ConfigurationError):
         Agent("demo", output=kind)

@@ -1,7 +1,6 @@
 """Record and replay: what a model said is played again for the very same requests, and for no others."""
 
 import stat
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -34,7 +33,7 @@ def trace_of(events: list[AnyEvent]) -> str:
 
 
 @pytest.mark.row("D16")
-async def test_a_recorded_run_is_replayed_exactly_with_the_network_off(tmp_path: Path) -> None:
+async def test_a_recorded_run_is_replayed_exactly_with_the_network_off(tmp_path):
     path = tmp_path / "trip.jsonl"
     first: list[AnyEvent] = []
     second: list[AnyEvent] = []
@@ -56,7 +55,7 @@ async def test_a_recorded_run_is_replayed_exactly_with_the_network_off(tmp_path:
 
 
 @pytest.mark.row("D16")
-async def test_failures_are_replayed_too(tmp_path: Path) -> None:
+async def test_failures_are_replayed_too(tmp_path):
     path = tmp_path / "trip.jsonl"
     async with MockProvider([Turn(status=503, headers={"retry-after": "0"}), text("well")]) as mock:
         await Agent(RecordingModel(chat(mock), path)).run("go")
@@ -69,7 +68,7 @@ async def test_failures_are_replayed_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.row("D16")
-async def test_a_request_that_differs_is_refused_and_the_place_told(tmp_path: Path) -> None:
+async def test_a_request_that_differs_is_refused_and_the_place_told(tmp_path):
     path = tmp_path / "trip.jsonl"
     await Agent(RecordingModel(ScriptedModel([call("echo", x=1), text("end")]), path), tools=[echo_tool()]).run("go")
 
@@ -83,7 +82,7 @@ async def test_a_request_that_differs_is_refused_and_the_place_told(tmp_path: Pa
 
 
 @pytest.mark.row("D16")
-async def test_equal_requests_get_their_responses_in_order_and_no_more_than_there_are(tmp_path: Path) -> None:
+async def test_equal_requests_get_their_responses_in_order_and_no_more_than_there_are(tmp_path):
     path = tmp_path / "trip.jsonl"
     request = ModelRequest(messages=())
     model = RecordingModel(ScriptedModel([text("one"), text("two")]), path)
@@ -101,7 +100,7 @@ async def test_equal_requests_get_their_responses_in_order_and_no_more_than_ther
 
 
 @pytest.mark.row("D16", "D18")
-async def test_a_recording_knows_which_driver_its_model_needs(tmp_path: Path) -> None:
+async def test_a_recording_knows_which_driver_its_model_needs(tmp_path):
     path = tmp_path / "trip.jsonl"
     async with MockProvider([act("echo", x=1), answer("end")]) as mock:
         model = resolve_model("openai-chat:m", base_url=mock.base_url, capabilities=["no_tools"])
@@ -112,7 +111,7 @@ async def test_a_recording_knows_which_driver_its_model_needs(tmp_path: Path) ->
     assert (result.text, len(result.tool_calls)) == ("end", 1)
 
 
-async def test_a_replay_may_be_priced_and_a_recording_go_on(tmp_path: Path) -> None:
+async def test_a_replay_may_be_priced_and_a_recording_go_on(tmp_path):
     path = tmp_path / "trip.jsonl"
     for task in ("one", "two"):
         await Agent(RecordingModel(ScriptedModel([text(task)]), path)).run(task)
@@ -122,11 +121,8 @@ async def test_a_replay_may_be_priced_and_a_recording_go_on(tmp_path: Path) -> N
     assert [(await agent.run(task)).text for task in ("two", "one")] == ["two", "one"]
 
 
-@pytest.mark.parametrize(
-    "content",
-    [b"", b"{}", b'{"format": "other", "model": "m"}', b"\xff\xfe", b'{"format": "treadle recording 1"}', b"[]"],
-)
-def test_a_file_that_is_no_recording_is_refused_and_stays_as_it_is(tmp_path: Path, content: bytes) -> None:
+@pytest.mark.parametrize("content", [b"", b"{}", b'{"format": "other", "model": "m"}', b"\xff\xfe", b'{"format": "treadle recording 1"}', b"[]"])  # fmt: skip
+def test_a_file_that_is_no_recording_is_refused_and_stays_as_it_is(tmp_path, content):
     path = tmp_path / "notes"
     path.write_bytes(content)
 
@@ -138,7 +134,7 @@ def test_a_file_that_is_no_recording_is_refused_and_stays_as_it_is(tmp_path: Pat
         assert path.read_bytes() == content
 
 
-def test_a_file_that_cannot_be_there_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_there_is_refused(tmp_path):
     with pytest.raises(ConfigurationError, match="cannot be read"):
         ReplayModel(tmp_path / "none")
     with pytest.raises(ConfigurationError, match="cannot be written"):

@@ -12,11 +12,7 @@ from treadle.ports import ToolSpec
 from treadle.testing import MockProvider, ScriptedModel, Turn, call, text
 from treadle.tools import JsonObject
 
-SCHEMA: JsonObject = {
-    "type": "object",
-    "properties": {"a": {"type": "integer"}, "s": {"type": "string"}},
-    "additionalProperties": False,
-}
+SCHEMA: JsonObject = {"type": "object", "properties": {"a": {"type": "integer"}, "s": {"type": "string"}}, "additionalProperties": False}  # fmt: skip
 ADD = ToolSpec(name="add", description="Add.", parameters=SCHEMA)
 DOTTED = ToolSpec(name="fs.read", description="Read.", parameters=SCHEMA)
 ONE = {"a": 1, "s": "2"}
@@ -59,7 +55,7 @@ MARKUPS = {
 
 
 @pytest.mark.parametrize("said", MARKUPS.values(), ids=MARKUPS)
-def test_a_text_that_is_nothing_but_a_call_is_recognised_in_every_markup(said: str) -> None:
+def test_a_text_that_is_nothing_but_a_call_is_recognised_in_every_markup(said):
     (found,) = calls_in_text(said, [DOTTED, ADD])
 
     assert (found.name, json.loads(found.arguments)) == ("add", ONE)
@@ -81,7 +77,7 @@ def test_a_text_that_is_nothing_but_a_call_is_recognised_in_every_markup(said: s
         ("<tool_call>{'name': 'add', 'arguments': {}}</tool_call>", []),
     ],
 )  # fmt: skip
-def test_several_calls_and_broken_ones_are_recognised(said: str, names: list[str]) -> None:
+def test_several_calls_and_broken_ones_are_recognised(said, names):
     assert [one.name for one in calls_in_text(said, [DOTTED, ADD])] == names
 
 
@@ -106,7 +102,7 @@ PROSE = {
 
 
 @pytest.mark.parametrize("said", PROSE.values(), ids=PROSE)
-async def test_a_text_with_anything_else_is_an_answer(said: str) -> None:
+async def test_a_text_with_anything_else_is_an_answer(said):
     model = ScriptedModel([text(said)])
 
     result = await Agent(model, tools=[add([])]).run("go")
@@ -114,7 +110,7 @@ async def test_a_text_with_anything_else_is_an_answer(said: str) -> None:
     assert (result.completed, result.text, len(model.requests)) == (True, said, 1)
 
 
-def test_half_markup_of_any_length_is_read_in_a_moment() -> None:
+def test_half_markup_of_any_length_is_read_in_a_moment():
     for piece in ("<tool_call>", "[TOOL_CALLS]", "<parameter=a>", "[" * 9, '<invoke name="add">', "<tool_calls> "):
         assert calls_in_text(piece * 20_000, [ADD]) == ()
 
@@ -134,7 +130,7 @@ LEAKED = f"<tool_call>\n{JSON}\n</tool_call>"
 
 
 @pytest.mark.parametrize("said", MARKUPS.values(), ids=MARKUPS)
-async def test_such_a_text_runs_nothing_and_ends_the_run_after_two_corrections(said: str) -> None:
+async def test_such_a_text_runs_nothing_and_ends_the_run_after_two_corrections(said):
     ran: list[Any] = []
     model = ScriptedModel([text(said)])
 
@@ -146,7 +142,7 @@ async def test_such_a_text_runs_nothing_and_ends_the_run_after_two_corrections(s
     assert "did not arrive as a call" in model.requests[1].messages[-1].text
 
 
-async def test_a_model_that_then_calls_goes_on() -> None:
+async def test_a_model_that_then_calls_goes_on():
     ran: list[Any] = []
     model = ScriptedModel([text(LEAKED), call("add", a=1), text("3")])
 
@@ -171,7 +167,7 @@ async def leaked(name: str, base_url: str, stream: bool = True) -> RunResult:
         ("openai-chat", "SGLang: start it with --tool-call-parser"),
     ],
 )
-async def test_the_reason_names_the_option_of_the_server(name: str, words: str, stream: bool) -> None:
+async def test_the_reason_names_the_option_of_the_server(name, words, stream):
     async with MockProvider([text(LEAKED)]) as mock:
         result = await leaked(name, mock.base_url, stream)
 
@@ -181,14 +177,14 @@ async def test_the_reason_names_the_option_of_the_server(name: str, words: str, 
 
 
 @pytest.mark.parametrize("dialect", ["openai", "anthropic", "gemini", "cohere", "bedrock"])
-async def test_it_is_the_same_in_every_dialect(dialect: str) -> None:
+async def test_it_is_the_same_in_every_dialect(dialect):
     async with MockProvider([text(LEAKED)]) as mock:
         result = await leaked(dialect, mock.base_url)
 
     assert (result.reason, len(mock.requests)) == ("no_final_answer_or_tool_call", 3)
 
 
-async def test_the_log_says_once_that_the_server_has_no_parser(caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_log_says_once_that_the_server_has_no_parser(caplog):
     with caplog.at_level(logging.WARNING, logger="treadle"):
         await Agent(ScriptedModel([text(LEAKED)]), tools=[add([])]).run("go")
 
@@ -196,7 +192,7 @@ async def test_the_log_says_once_that_the_server_has_no_parser(caplog: pytest.Lo
     assert "has no parser" in record.getMessage()
 
 
-async def test_an_option_of_the_model_takes_the_text_as_an_answer() -> None:
+async def test_an_option_of_the_model_takes_the_text_as_an_answer():
     async with MockProvider([text(LEAKED)]) as mock:
         model = resolve_model("vllm:m", base_url=mock.base_url, text_calls="off")
         result = await Agent(model, tools=[add([])]).run("go")
@@ -204,14 +200,14 @@ async def test_an_option_of_the_model_takes_the_text_as_an_answer() -> None:
     assert (result.completed, result.text) == (True, LEAKED)
 
 
-async def test_reasoning_beside_it_changes_nothing_and_reasoning_alone_is_no_call() -> None:
+async def test_reasoning_beside_it_changes_nothing_and_reasoning_alone_is_no_call():
     beside = await Agent(ScriptedModel([Turn(thinking="Hm.", text=LEAKED)]), tools=[add([])]).run("go")
     alone = await Agent(ScriptedModel([Turn(thinking=LEAKED, text="So.")]), tools=[add([])]).run("go")
 
     assert (beside.reason, alone.text) == ("no_final_answer_or_tool_call", "So.")
 
 
-async def test_a_call_that_the_output_limit_cut_is_told_too_and_not_continued() -> None:
+async def test_a_call_that_the_output_limit_cut_is_told_too_and_not_continued():
     cut = '<tool_call>\n{"name": "add", "arguments": {"s": "lo'
     model = ScriptedModel([text(cut, finish="length")])
 
@@ -220,7 +216,7 @@ async def test_a_call_that_the_output_limit_cut_is_told_too_and_not_continued() 
     assert (result.stop.details or {})["class"] == "calls_in_text"
 
 
-async def test_it_is_told_before_a_form_or_a_demanded_call_is() -> None:
+async def test_it_is_told_before_a_form_or_a_demanded_call_is():
     formed = await Agent(ScriptedModel([text(LEAKED)]), tools=[add([])], output=dict[str, int]).run("go")
     demanded = await Agent(ScriptedModel([text(LEAKED)]), tools=[add([])], tool_choice="required").run("go")
 

@@ -17,8 +17,8 @@ from treadle.engine.tool_calls.invocation import BatchTime
 from treadle.engine.tool_calls.planning import _as_answer
 from treadle.errors import ModelRejected
 from treadle.events import ModelFinished
-from treadle.messages import Finish, Media, Message, Result, Text, ToolCall, user_message
-from treadle.ports import Compaction, Hook, ModelEnd, ModelRequest
+from treadle.messages import Finish, Media, Message, Result, Text, ToolCall, Usage, user_message
+from treadle.ports import Compaction, Hook, ModelEnd, ModelRequest, ToolSpec
 from treadle.stops import Stop, StopReason
 from treadle.testing import FakeClock
 from treadle.tools import CallStatus, ToolResult
@@ -43,7 +43,7 @@ def cut(times: int) -> list[Message]:
 
 
 @pytest.mark.parametrize(("times", "goes_on"), [(0, True), (2, True), (3, False)])
-def test_an_answer_that_is_cut_off_is_continued_three_times(times: int, goes_on: bool) -> None:
+def test_an_answer_that_is_cut_off_is_continued_three_times(times, goes_on):
     found = judged(finished("x", finish=Finish.LENGTH), user_message("go"), *cut(times))
     if goes_on:
         assert found == CONTINUE
@@ -54,7 +54,7 @@ def test_an_answer_that_is_cut_off_is_continued_three_times(times: int, goes_on:
         )  # fmt: skip
 
 
-def test_an_answer_is_whole_with_the_pieces_before_it() -> None:
+def test_an_answer_is_whole_with_the_pieces_before_it():
     assert Answers().whole_text(finished("end"), [said("old"), user_message("go"), *cut(2)]) == "0-1-end"
     assert Answers().whole_text(finished("end"), cut(1)) == "0-end"
     found = judged(finished(""), user_message("go"), *cut(1))
@@ -66,7 +66,7 @@ def test_an_answer_is_whole_with_the_pieces_before_it() -> None:
 
 
 @pytest.mark.parametrize(("choice", "words"), [("required", "any of them."), ("pay", "pay.")])
-def test_a_model_that_must_call_and_answers_is_told_once(choice: str, words: str) -> None:
+def test_a_model_that_must_call_and_answers_is_told_once(choice, words):
     told = judged(finished("x"), user_message("go"), choice=choice)
     assert told == f"You answered without calling a tool. Call a tool first: {words}"
     assert has_ignored_choice([user_message(str(told))])
@@ -87,7 +87,7 @@ def test_a_model_that_must_call_and_answers_is_told_once(choice: str, words: str
         ("pay", "tool_choice is 'pay', and the model called another tool twice."),
     ],
 )
-def test_a_model_that_calls_what_was_forbidden_twice_ends_the_run(choice: str, message: str) -> None:
+def test_a_model_that_calls_what_was_forbidden_twice_ends_the_run(choice, message):
     other = ToolCall(id="c", name="look", arguments="{}")
     told = [user_message("You answered without calling a tool. Call a tool first: pay.")]
     assert ignored_choice_stop(finished("", other), told, choice) == Stop(
@@ -102,7 +102,7 @@ def test_a_model_that_calls_what_was_forbidden_twice_ends_the_run(choice: str, m
         assert ignored_choice_stop(mixed, told, choice) is None
 
 
-def test_an_answer_in_the_wrong_form_is_corrected_twice() -> None:
+def test_an_answer_in_the_wrong_form_is_corrected_twice():
     form = Typed({"type": "object", "required": ["a"]}, where="output")
     before = [user_message("go")]
     for _ in range(2):
@@ -124,13 +124,11 @@ def test_an_answer_in_the_wrong_form_is_corrected_twice() -> None:
 
 
 # --- hooks, approvers
-
-
 def hook(run: Any) -> Hook:
     return Hook(at="prompt", run=run, name="mine")
 
 
-def test_a_hook_that_fails_and_one_that_denies_are_named() -> None:
+def test_a_hook_that_fails_and_one_that_denies_are_named():
     one = hook(lambda context: None)
     found = _raised(one, ValueError("secret"))
     assert (found.kind, found.scope, found.by) == ("deny", "hook", one.title)
@@ -154,29 +152,21 @@ def test_a_hook_that_fails_and_one_that_denies_are_named() -> None:
         (Answer(answer="deny", reason="No.", by="ada"), Answer(answer="deny", reason="No.", by="ada")),
         (Decision(kind="ask"), None),
         (Decision(kind="sandbox"), None),
-        (
-            Decision(kind="allow", reason="Why.", arguments={"n": 1}),
-            Answer(answer="allow", reason="Why.", arguments={"n": 1}, by="me"),
-        ),
-        (
-            Decision(kind="deny", reason="Why.", message="No.", interrupt=True),
-            Answer(answer="deny", reason="No.", interrupt=True, by="me"),
-        ),
+        (Decision(kind="allow", reason="Why.", arguments={"n": 1}), Answer(answer="allow", reason="Why.", arguments={"n": 1}, by="me")),
+        (Decision(kind="deny", reason="Why.", message="No.", interrupt=True), Answer(answer="deny", reason="No.", interrupt=True, by="me")),
     ],
-)
-def test_what_an_approver_says_is_an_answer_or_leaves_the_call_to_a_person(given: Any, answer: Answer | None) -> None:
+)  # fmt: skip
+def test_what_an_approver_says_is_an_answer_or_leaves_the_call_to_a_person(given, answer):
     assert _as_answer(given, "me") == answer
 
 
-def test_another_word_of_an_approver_is_an_error_that_names_its_kind() -> None:
+def test_another_word_of_an_approver_is_an_error_that_names_its_kind():
     with pytest.raises(ConfigurationError, match="answers with an Answer, 'allow', 'deny' or None; got a int"):
         _as_answer(7, "me")
 
 
 # --- asides, compactions, estimates
-
-
-def test_an_answer_beside_the_steps_that_is_cut_is_marked_and_a_refusal_is_none() -> None:
+def test_an_answer_beside_the_steps_that_is_cut_is_marked_and_a_refusal_is_none():
     mark = "[The answer was cut off here: it reached the output limit.]"
     assert _whole("x", ModelEnd(parts=(), finish=Finish.LENGTH)) == f"x\n{mark}"
     assert _whole("", ModelEnd(parts=(), finish=Finish.LENGTH)) == ""
@@ -214,17 +204,17 @@ HISTORY = (
         (-1, 1, "it is of the messages -1 to 1, and there are 4"),
     ],
 )
-def test_a_compaction_separates_no_call_from_its_result(begin: int, end: int, fault: str | None) -> None:
+def test_a_compaction_separates_no_call_from_its_result(begin, end, fault):
     assert _fault_of(Compaction(tier="x", begin=begin, end=end), HISTORY) == fault
 
 
-def test_what_is_no_compaction_and_what_no_provider_accepts_is_a_fault() -> None:
+def test_what_is_no_compaction_and_what_no_provider_accepts_is_a_fault():
     assert str(_fault_of("x", HISTORY)).endswith("return a Compaction or None")
     alone = Compaction(tier="x", begin=0, end=4, messages=(HISTORY[1],))
     assert str(_fault_of(alone, HISTORY)).startswith("its messages hold a call without its result")
 
 
-def test_what_nobody_counts_is_estimated_at_four_characters_a_token() -> None:
+def test_what_nobody_counts_is_estimated_at_four_characters_a_token():
     plain = estimate(ModelRequest(messages=(), instructions="x" * 8), ())
     assert (plain.input_tokens, plain.output_tokens, plain.estimated) == (3, 1, True)
     assert estimate(ModelRequest(messages=()), ()).input_tokens == 1
@@ -237,7 +227,7 @@ def test_what_nobody_counts_is_estimated_at_four_characters_a_token() -> None:
     assert (add_costs(None, None), count_tokens([])) == (None, 1)
 
 
-def test_words_that_can_be_stored_stay_the_same_object_and_damaged_ones_become_text() -> None:
+def test_words_that_can_be_stored_stay_the_same_object_and_damaged_ones_become_text():
     whole = ToolCall(id="c", name="é", arguments='{"a":"é"}')
     assert encodable_call(whole) is whole
     text = Text("é")
@@ -250,8 +240,6 @@ def test_words_that_can_be_stored_stay_the_same_object_and_damaged_ones_become_t
 
 
 # --- ends
-
-
 def condition(ending: Any = (), required: Any = ()) -> DoneCondition:
     offering: Any = SimpleNamespace(ending=ending, required=required)
     nobody: Any = None
@@ -262,7 +250,7 @@ def result(name: str = "end", status: CallStatus = CallStatus.OK, **more: Any) -
     return ToolResult(call_id="c", name=name, status=status, content="content", **more)
 
 
-def test_a_run_ends_with_the_first_success_of_a_tool_that_ends_it() -> None:
+def test_a_run_ends_with_the_first_success_of_a_tool_that_ends_it():
     one = condition(ending={"end"})
     done = Stop(reason=StopReason.DONE_CONDITION_SATISFIED, output={"n": 1})
     assert one.ended_by([None, result("other"), result(data={"n": 1}), result(data={"n": 2})]) == done
@@ -273,7 +261,7 @@ def test_a_run_ends_with_the_first_success_of_a_tool_that_ends_it() -> None:
     assert condition().ended_by([result()]) is None
 
 
-def test_a_run_ends_where_a_tool_that_it_needs_is_unavailable() -> None:
+def test_a_run_ends_where_a_tool_that_it_needs_is_unavailable():
     gone = result("need", CallStatus.FAILED, code="tool_unavailable", message="Gone.")
     found = condition(ending={"end"}, required=("need",)).ended_by([result(), gone])
     assert found is not None
@@ -283,7 +271,7 @@ def test_a_run_ends_where_a_tool_that_it_needs_is_unavailable() -> None:
     assert condition(required=("need",)).ended_by([result("need", CallStatus.FAILED, code="x")]) is None
 
 
-async def test_the_time_of_a_batch_counts_from_its_first_call() -> None:
+async def test_the_time_of_a_batch_counts_from_its_first_call():
     clock = FakeClock()
     time = BatchTime(clock, 10.0)
     assert (time.left, time.is_over, time.within(None), time.within(3.0), time.within(30.0)) == (
@@ -301,3 +289,36 @@ async def test_the_time_of_a_batch_counts_from_its_first_call() -> None:
     free = BatchTime(clock, None)
     free.begin()
     assert (free.left, free.is_over, free.within(None), free.within(3.0)) == (None, False, None, 3.0)
+
+
+def fresh(messages: tuple[Message, ...]) -> tuple[Message, ...]:
+    return tuple(Message(role=message.role, parts=message.parts) for message in messages)
+
+
+def test_a_history_that_grew_is_estimated_like_a_new_one():
+    messages: tuple[Message, ...] = ()
+    for number in range(60):
+        messages = (*messages, user_message("x" * number), Message(role="assistant", parts=(Text("y" * number),)))
+        grown = estimate(ModelRequest(messages=messages), ())
+        assert grown == estimate(ModelRequest(messages=fresh(messages)), ())
+
+
+def test_another_history_with_the_same_end_is_estimated_by_itself():
+    end = user_message("the end")
+    long = estimate(ModelRequest(messages=(user_message("x" * 4000), end)), ())
+    short = estimate(ModelRequest(messages=(user_message("x"), end)), ())
+    assert short.input_tokens < long.input_tokens
+
+
+def test_instructions_tools_messages_and_the_answer_count_four_characters_a_token():
+    tool = ToolSpec(name="pay", description="d" * 100, parameters={"k": "v" * 92})  # as JSON: 100 characters
+    messages = (user_message("x"),)
+    plain = estimate(ModelRequest(messages=messages), (Text("z"),))
+    full = estimate(
+        ModelRequest(messages=(user_message("x" * 81),), instructions="i" * 40, tools=(tool, tool)), (Text("z" * 45),)
+    )
+
+    assert full.input_tokens - plain.input_tokens == 10 + 100 + 20
+    assert full.output_tokens - plain.output_tokens == 11
+    assert estimate(ModelRequest(messages=()), ()) == Usage(input_tokens=1, output_tokens=1, estimated=True)
+    assert count_tokens(messages) == plain.input_tokens

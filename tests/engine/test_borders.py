@@ -1,21 +1,23 @@
 """Borders: whatever a tool's author returns, raises or declares, each call has its result and the run continues."""
 
 import asyncio
+import itertools
+import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
 
 from invariants import check_session
-from pipeline_tools import Recorder, act, read, statuses, tool_of
+from pipeline_tools import Recorder, act, content, raising, read, run_calls, statuses, tool_of
 from treadle import (
     Agent,
+    Decision,
     Done,
     InvalidArguments,
     Rejected,
     RunResult,
     Tool,
-    ToolContext,
     ToolOutput,
     Transient,
     allow,
@@ -61,7 +63,7 @@ class Strange:
         raise object.__getattribute__(self, "error")
 
     __str__ = __repr__
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None
 
     def __eq__(self, other: object) -> bool:
         raise object.__getattribute__(self, "error")
@@ -77,10 +79,7 @@ class Endless(Mapping[str, Any]):
         return 1
 
     def __iter__(self) -> Iterator[str]:
-        number = 0
-        while True:
-            yield str(number)
-            number += 1
+        return map(str, itertools.count())
 
     def __len__(self) -> int:
         return 1
@@ -90,8 +89,7 @@ class EndlessList(list[int]):
     """A list whose iteration has no end."""
 
     def __iter__(self) -> Iterator[int]:
-        while True:
-            yield 1
+        return itertools.repeat(1)
 
 
 class Breaking(Mapping[str, Any]):
@@ -110,6 +108,11 @@ class Breaking(Mapping[str, Any]):
         raise self.error
 
 
+class Sly(dict[str, Any]):
+    def items(self) -> Any:
+        raise RuntimeError("sly")
+
+
 def released() -> memoryview:
     view = memoryview(b"bytes")
     view.release()
@@ -125,7 +128,12 @@ def nested_group(depth: int = 5000) -> BaseException:
 
 def odd_os_error() -> OSError:
     error = OSError(5, "Input/output error", "/secret/path")
-    error.strerror = Strange(RuntimeError("no"))  # type: ignore[assignment]
+    error.strerror = Strange(RuntimeError("no"))
+    return error
+
+
+def caused(error: BaseException, cause: BaseException) -> BaseException:
+    error.__cause__ = cause
     return error
 
 
@@ -139,10 +147,10 @@ RETURNED: dict[str, Callable[[], Any]] = {
     "a value that raises": lambda: Strange(RuntimeError("no")),
     "a value that exits": lambda: Strange(SystemExit(1)),
     "output of a released view": lambda: ToolOutput(data=released()),
-    "output that raises": lambda: ToolOutput(data=1, display=Strange(RuntimeError("no"))),  # type: ignore[arg-type]
-    "media that raise": lambda: ToolOutput(data=1, media=Strange(RuntimeError("no"))),  # type: ignore[arg-type]
-    "itself": lambda: [value := [], value.append(value)][0],  # type: ignore[func-returns-value, var-annotated]  # short
-    "media that exit": lambda: ToolOutput(data=1, media=(Strange(SystemExit(1)),)),  # type: ignore[arg-type]
+    "output that raises": lambda: ToolOutput(data=1, display=Strange(RuntimeError("no"))),
+    "media that raise": lambda: ToolOutput(data=1, media=Strange(RuntimeError("no"))),
+    "itself": lambda: [value := [], value.append(value)][0],
+    "media that exit": lambda: ToolOutput(data=1, media=(Strange(SystemExit(1)),)),
 }
 
 RAISED: dict[str, Callable[[], BaseException]] = {
@@ -150,25 +158,20 @@ RAISED: dict[str, Callable[[], BaseException]] = {
     "without words": Silent,
     "words that exit": Exiting,
     "group of them": lambda: ExceptionGroup("many", [Silent(), Exiting()]),
-    "with such a cause": lambda: _caused(RuntimeError("outer"), Exiting()),
+    "with such a cause": lambda: caused(RuntimeError("outer"), Exiting()),
     "strange system error": odd_os_error,
     "rejected with a strange body": lambda: Rejected(Strange(RuntimeError("no"))),
     "rejected with an exiting body": lambda: Rejected(Strange(SystemExit(1))),
     "rejected without end": lambda: Rejected(Endless()),
-    "rejected with a strange code": lambda: Rejected({}, code=Strange(RuntimeError("no"))),  # type: ignore[arg-type]
-    "transient with a strange wait": lambda: Transient("x", retry_after_seconds=Strange(RuntimeError("no"))),  # type: ignore[arg-type]
-    "transient with a strange code": lambda: Transient("x", code=Strange(SystemExit(1))),  # type: ignore[arg-type]
+    "rejected with a strange code": lambda: Rejected({}, code=Strange(RuntimeError("no"))),
+    "transient with a strange wait": lambda: Transient("x", retry_after_seconds=Strange(RuntimeError("no"))),
+    "transient with a strange code": lambda: Transient("x", code=Strange(SystemExit(1))),
     "exit": lambda: SystemExit(Strange(RuntimeError("no"))),
     "leaving": Leaving,
     "generator exit": GeneratorExit,
     "async stop iteration": StopAsyncIteration,
     "stop iteration": StopIteration,
 }
-
-
-def _caused(error: BaseException, cause: BaseException) -> BaseException:
-    error.__cause__ = cause
-    return error
 
 
 async def played(*tools: Tool, **words: Any) -> RunResult:
@@ -192,7 +195,7 @@ async def played(*tools: Tool, **words: Any) -> RunResult:
 @pytest.mark.row("V01", "TF8", "TF4")
 @pytest.mark.parametrize("value", RETURNED.values(), ids=RETURNED.keys())
 @pytest.mark.parametrize("kind", ["read", "unsafe", "thread", "schema", "check", "done"])
-async def test_whatever_a_tool_returns_is_one_result(value: Callable[[], Any], kind: str) -> None:
+async def test_whatever_a_tool_returns_is_one_result(value, kind):
     async def run(arguments: Any, ctx: Any) -> Any:
         if kind in ("check", "done"):
             raise TimeoutError
@@ -212,11 +215,30 @@ async def test_whatever_a_tool_returns_is_one_result(value: Callable[[], Any], k
     assert statuses(result)[1] in ("unexpected_result_shape", "failed", "outcome_unknown")
 
 
-async def test_of_a_list_whose_iteration_has_no_end_only_what_it_stores_is_read() -> None:
-    async def run(arguments: Any, ctx: Any) -> Any:
-        return EndlessList([1, 2])
+FACE = "display must be text and media a tuple of Media"
 
-    result = await played(read(run, "odd"))
+
+@pytest.mark.row("TF4", "F06")
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (float("nan"), "It is not JSON: $ is nan"), (float("inf"), "inf"), ({1, 2}, "a set"), ({1: 2}, "a key that is a int"), (object(), "object"), ("\ud800", "surrogate"),
+        ({"a": b"bytes"}, "bytes"), (10**5000, "digits"), (Sly(a=1), ""), (lambda: 1, "function"), (ToolOutput(data={1}), "a set"),
+        (ToolOutput(display=5), FACE), (ToolOutput(media=("x",)), FACE), (ToolOutput(data=1, media=(object(),)), FACE), (ToolOutput(display="\ud800"), ""),
+        (ToolOutput(data=1, artifact="text"), "artifact must be bytes: got 'text'"), (ToolOutput(data=1, facts={"a": {1}}), "facts must be a JSON object"),
+    ],
+    ids=range(17),
+)  # fmt: skip
+async def test_what_is_no_json_is_an_unexpected_shape_and_named_by_its_kind(value, words):
+    result = await run_calls(call("look"), tools=[read(Recorder(value))])
+
+    assert statuses(result) == ["unexpected_result_shape"]
+    assert words in str(content(result))
+    await check_session(result.session)
+
+
+async def test_of_a_list_whose_iteration_has_no_end_only_what_it_stores_is_read():
+    result = await played(read(Recorder(EndlessList([1, 2])), "odd"))
 
     assert result.messages[2].results[1].content == "[1,2]"
 
@@ -224,7 +246,7 @@ async def test_of_a_list_whose_iteration_has_no_end_only_what_it_stores_is_read(
 @pytest.mark.row("V01", "TF8", "TF4")
 @pytest.mark.parametrize("error", RAISED.values(), ids=RAISED.keys())
 @pytest.mark.parametrize("kind", ["read", "unsafe", "keyed", "thread", "check"])
-async def test_whatever_a_tool_raises_is_one_result(error: Callable[[], BaseException], kind: str) -> None:
+async def test_whatever_a_tool_raises_is_one_result(error, kind):
     async def run(arguments: Any, ctx: Any) -> Any:
         raise TimeoutError if kind == "check" else error()
 
@@ -241,6 +263,31 @@ async def test_whatever_a_tool_raises_is_one_result(error: Callable[[], BaseExce
     result = await played(tool_of(run_, "odd", effect=effect, permission="allow", **words))
 
     assert statuses(result)[1] in ("failed", "rejected", "outcome_unknown", "timeout")
+
+
+FAILING = [
+    ValueError("\ud800"), Exception("x" * 10_000_000), BaseException("base"), SystemExit(3), KeyboardInterrupt(), asyncio.CancelledError(),
+    ExceptionGroup("two", [ValueError("a"), TypeError("b")]), BaseExceptionGroup("one", [SystemExit()]), RecursionError(), MemoryError(),
+]  # fmt: skip
+
+
+@pytest.mark.row("TF1")
+@pytest.mark.parametrize("is_sync", [False, True])
+@pytest.mark.parametrize("error", FAILING, ids=lambda error: type(error).__name__)
+async def test_whatever_a_read_raises_is_told_in_few_words(error, is_sync):
+    function = raises(lambda: error) if is_sync else raising(error)
+    result = await run_calls(call("look"), call("other"), tools=[read(function, retries=0), read(Recorder(), "other")])
+
+    assert statuses(result) == ["failed", "ok"]
+    assert len(result.messages[2].results[0].content) < 2000
+    await check_session(result.session)
+
+
+@pytest.mark.row("TF1")
+async def test_a_tool_that_tries_to_end_the_process_is_not_tried_again():
+    result = await run_calls(call("look"), tools=[read(raising(SystemExit(1)))])
+
+    assert [(one.status, one.attempts) for one in result.tool_calls] == [("failed", 1)]
 
 
 OUT: dict[str, Callable[[], BaseException]] = {
@@ -268,39 +315,30 @@ def raises_later(error: Callable[[], BaseException]) -> Callable[..., Any]:
     return function
 
 
-@pytest.mark.row("V01", "S05", "P01", "TF4")
+@pytest.mark.row("V01", "V05", "S05", "P01", "TF4", "F12")
 @pytest.mark.parametrize("error", OUT.values(), ids=OUT.keys())
 @pytest.mark.parametrize(
-    ("word", "status"),
-    [("resources", "ok"), ("visible", "unknown_tool"), ("effect", "ok"), ("validate", "failed"), ("convert", "failed")],
-)
-async def test_whatever_a_tools_own_functions_raise_is_no_end_of_the_run(
-    word: str, status: str, error: Callable[[], BaseException]
-) -> None:
+    ("word", "function", "status"),
+    [
+        ("resources", raises, "ok"), ("visible", raises, "unknown_tool"), ("effect", raises, "ok"), ("validate", raises, "failed"),
+        ("validate", raises_later, "failed"), ("convert", raises, "failed"),
+    ],
+)  # fmt: skip
+async def test_whatever_a_tools_own_functions_raise_is_no_end_of_the_run(word, function, status, error):
     recorder = Recorder()
-    words = {"effect": "unsafe", "permission": "allow", word: raises(error)}
+    words = {"effect": "unsafe", "permission": "allow", word: function(error)}
 
     result = await played(tool_of(recorder, "odd", **words))
 
     assert statuses(result)[1] == status
     assert recorder.runs == (status == "ok")
-
-
-@pytest.mark.row("V01", "TF4")
-@pytest.mark.parametrize("error", OUT.values(), ids=OUT.keys())
-async def test_an_async_check_of_arguments_that_raises_anything_is_a_failed_call(
-    error: Callable[[], BaseException],
-) -> None:
-    recorder = Recorder()
-
-    result = await played(act(recorder, "odd", validate=raises_later(error)))
-
-    assert (statuses(result)[1], recorder.runs) == ("failed", 0)
+    if status == "failed":
+        assert content(result, 1)["code"] == "internal_error"
 
 
 @pytest.mark.row("V04", "TF4")
 @pytest.mark.parametrize("words", [Silent, Exiting])
-async def test_a_check_that_cannot_say_what_is_wrong_still_refuses(words: Any) -> None:
+async def test_a_check_that_cannot_say_what_is_wrong_still_refuses(words):
     class Wordless(InvalidArguments):
         __str__ = words.__str__
 
@@ -315,7 +353,7 @@ async def test_a_check_that_cannot_say_what_is_wrong_still_refuses(words: Any) -
 @pytest.mark.parametrize(
     "named", [Endless, lambda: Breaking(SystemExit(1)), lambda: {Strange: "write"}, lambda: {1: "read"}, list]
 )
-async def test_resources_that_cannot_be_read_mean_exclusive(named: Callable[[], Any]) -> None:
+async def test_resources_that_cannot_be_read_mean_exclusive(named):
     result = await played(act(Recorder(), "odd", resources=lambda arguments: named()))
 
     assert statuses(result)[1] == "ok"
@@ -323,7 +361,7 @@ async def test_resources_that_cannot_be_read_mean_exclusive(named: Callable[[], 
 
 @pytest.mark.row("V02")
 @pytest.mark.parametrize("error", [RuntimeError("no"), SystemExit(1), Leaving()], ids=str)
-async def test_a_tool_whose_visibility_cannot_be_read_is_not_offered(error: BaseException) -> None:
+async def test_a_tool_whose_visibility_cannot_be_read_is_not_offered(error):
     result = await played(act(Recorder(), "odd", visible=lambda session: Strange(error)))
 
     assert statuses(result)[1] == "unknown_tool"
@@ -354,9 +392,7 @@ class Raising:
 @pytest.mark.parametrize("error", OUT.values(), ids=OUT.keys())
 @pytest.mark.parametrize("later", [False, True], ids=["now", "later"])
 @pytest.mark.parametrize(("where", "status"), [("decide", "denied"), ("before", "denied"), ("after", "ok")])
-async def test_whatever_a_policy_or_an_interceptor_raises_is_no_end_of_the_run(
-    where: str, status: str, later: bool, error: Callable[[], BaseException]
-) -> None:
+async def test_whatever_a_policy_or_an_interceptor_raises_is_no_end_of_the_run(where, status, later, error):
     recorder, odd = Recorder(), Raising(error, where=where, later=later)
     words: dict[str, Any] = {"policy": odd} if where == "decide" else {"interceptors": [odd]}
 
@@ -366,53 +402,57 @@ async def test_whatever_a_policy_or_an_interceptor_raises_is_no_end_of_the_run(
     assert recorder.runs == (status == "ok")
 
 
-@pytest.mark.row("TF11")
-@pytest.mark.parametrize(
-    "value", [lambda: Strange(SystemExit(1)), lambda: Strange(Leaving()), released], ids=["exit", "leave", "view"]
-)
-async def test_a_late_result_that_cannot_be_shown_ends_nothing(value: Callable[[], Any]) -> None:
-    clock, leave = FakeClock(), asyncio.Event()
-    begun = asyncio.Event()
-
-    async def stubborn(arguments: Any, ctx: Any) -> Any:
-        begun.set()
-        while True:
-            try:
-                await leave.wait()
-                return value()
-            except asyncio.CancelledError:
-                continue
-
-    async with open_session("memory:", clock=clock) as session:
-        agent = Agent(ScriptedModel([call("odd"), text("Done.")]), tools=[read(stubborn, "odd", timeout=1, retries=0)])
-        running = asyncio.create_task(agent.run("go", session=session))
-        await begun.wait()
-        while not running.done():
-            clock.advance(1)
-            await asyncio.sleep(0)
-        leave.set()
-        while session.abandoned:
-            await asyncio.sleep(0)
-        result = await running
-
-    assert statuses(result) == ["timeout"]
-
-
 PIECE = 256 * 1024
 """Characters of a returned text that are looked at in one go."""
 
 
+@pytest.mark.row("TF4", "MF7")
 @pytest.mark.parametrize("place", [0, 1, PIECE - 1, PIECE, PIECE + 1, 2 * PIECE])
-async def test_half_a_surrogate_pair_is_found_wherever_it_stands_in_a_long_text(place: int) -> None:
+async def test_half_a_surrogate_pair_is_found_wherever_it_stands_in_a_long_text(place):
     plain = "x" * (2 * PIECE + 1)
     broken = plain[:place] + "\ud800" + plain[place + 1 :]
 
-    async def look(arguments: Any, ctx: ToolContext) -> str:
-        return broken if arguments["n"] else plain
+    result = await run_calls(call("a"), call("b"), tools=[read(Recorder(broken), "a"), read(Recorder(plain), "b")])
 
-    result = await Agent(
-        ScriptedModel([call("look", n=1), call("look", n=0), text("Done.")]), tools=[read(look, parameters=ONE)]
-    ).run("go")
     await check_session(result.session)
-
     assert statuses(result) == ["unexpected_result_shape", "ok"]
+
+
+# --- words of others: the model gets valid, bounded JSON of them
+HOSTILE = {
+    "half a character": "caf\udce9",
+    "no number": float("nan"),
+    "endless": float("inf"),
+    "a set": {1, 2},
+    "bytes": b"\x00",
+    "a huge number": 10**400,
+    "deep": [[[[[[["x"]]]]]]],
+    "an object": object,
+}
+
+
+@pytest.mark.row("V01", "V04", "TF4", "F04", "MF7")
+@pytest.mark.parametrize("value", HOSTILE.values(), ids=HOSTILE.keys())
+async def test_what_a_check_and_what_a_service_says_reach_the_model_as_json(value):
+    rows = [{"field": "x", "constraint": "good", "value": value, 7: (value,)}]
+    checked = read(Recorder(), "checked", validate=raises(lambda: InvalidArguments("no good", rows)))
+    served = read(raising(Rejected({"error": "NO", "value": value}, code="conflict")), "served")
+
+    result = await run_calls(call("checked"), call("served"), tools=[checked, served])
+
+    first, second = (json.loads(one.content) for one in result.messages[2].results)
+    assert (first["type"], first["details"][0]["field"]) == ("invalid_arguments", "x")
+    assert (second["type"], second["code"], bool(second["details"])) == ("rejected", "conflict", True)
+
+
+@pytest.mark.row("P03", "MF7")
+async def test_a_policys_reason_that_is_no_unicode_still_reaches_the_model():
+    class Policy:
+        def decide(self, checked: object, session: object) -> Decision:
+            return Decision(kind="deny", reason="caf\udce9 " + "x" * 100_000)
+
+    result = await run_calls(call("act"), tools=[act(Recorder())], policy=Policy())
+
+    assert content(result)["type"] == "denied"
+    assert "caf?" in content(result)["message"]
+    assert len(content(result)["message"]) < 10_000

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from invariants import check_session
-from pipeline_tools import on_fake_clock
+from pipeline_tools import Recorder, on_fake_clock, read, types
 from treadle import (
     Agent,
     Budget,
@@ -55,16 +55,14 @@ DIALECTS = {
     "openai-chat": Turn(status=400, error={"message": "too long", "code": "context_length_exceeded"}),
     "openai": Turn(text="He", error={"message": "too long", "code": "context_length_exceeded"}),
     "anthropic": Turn(status=413, error="Request exceeds the maximum size"),
-    "bedrock": Turn(
-        text="He", error={"type": "validationException", "message": "Input is too long for requested model."}
-    ),
+    "bedrock": Turn(text="He", error={"type": "validationException", "message": "Input is too long for requested model."}),
     "bedrock-claude": Turn(status=400, error="The model returned the following errors: prompt is too long"),
-    "cohere": Turn(
-        status=400, error={"error_type": "TOO_MANY_TOKENS", "message": "too many tokens: size limit exceeded"}
-    ),
+    "cohere": Turn(status=400, error={"error_type": "TOO_MANY_TOKENS", "message": "too many tokens: size limit exceeded"}),
     "gemini": Turn(status=400, error="The input token count (9) exceeds the maximum number of tokens allowed (8)."),
-}
+}  # fmt: skip
+
 TOO_LONG = ContextOverflow("The request is longer than the model's context.", status=400)
+
 PRICE = Price(input=1, output=2)
 
 
@@ -91,11 +89,9 @@ def words(message: Message) -> str:
 
 
 # --- an overflow
-
-
 @pytest.mark.row("R-ATTEMPT")
 @pytest.mark.parametrize("dialect", DIALECTS)
-async def test_a_refusal_as_too_long_is_answered_by_a_shorter_request_over_every_dialect(dialect: str) -> None:
+async def test_a_refusal_as_too_long_is_answered_by_a_shorter_request_over_every_dialect(dialect):
     turns = [*looks(5), DIALECTS[dialect], text("done")]
     async with MockProvider(turns) as mock:
         model = resolve_model(f"{dialect}:m", base_url=mock.base_url, api_key="k")
@@ -114,7 +110,7 @@ async def test_a_refusal_as_too_long_is_answered_by_a_shorter_request_over_every
 
 
 @pytest.mark.row("R-ATTEMPT")
-async def test_each_refusal_takes_the_next_tier_and_they_are_bounded() -> None:
+async def test_each_refusal_takes_the_next_tier_and_they_are_bounded():
     model = ScriptedModel([*looks(6), TOO_LONG, TOO_LONG, text("A summary."), TOO_LONG, text("Shorter."), TOO_LONG])
     agent = Agent(model, tools=[look()], compactor=Tiers(ClearResults(keep=2), Summarize(keep=1)))
 
@@ -129,7 +125,7 @@ async def test_each_refusal_takes_the_next_tier_and_they_are_bounded() -> None:
 
 
 @pytest.mark.row("R-ATTEMPT")
-async def test_without_anything_shorter_the_run_ends_after_one_request() -> None:
+async def test_without_anything_shorter_the_run_ends_after_one_request():
     model = ScriptedModel([call("look", n=1), TOO_LONG, text("never")])
 
     result = await Agent(model, tools=[look()], compactor=ClearResults()).run("Go")
@@ -140,7 +136,7 @@ async def test_without_anything_shorter_the_run_ends_after_one_request() -> None
 
 
 @pytest.mark.row("R-ATTEMPT")
-async def test_no_further_attempt_is_made_where_the_budget_allows_none() -> None:
+async def test_no_further_attempt_is_made_where_the_budget_allows_none():
     model = ScriptedModel([*looks(5), TOO_LONG, text("never")])
     agent = Agent(model, tools=[look()], compactor=ClearResults(), budget=Budget(max_retries_per_model_call=0))
 
@@ -148,7 +144,7 @@ async def test_no_further_attempt_is_made_where_the_budget_allows_none() -> None
 
 
 @pytest.mark.row("R-ATTEMPT")
-async def test_a_compiler_alone_may_answer_a_refusal_and_is_told_why() -> None:
+async def test_a_compiler_alone_may_answer_a_refusal_and_is_told_why():
     needs: list[RequestNeed] = []
 
     class Later:
@@ -173,7 +169,7 @@ async def test_a_compiler_alone_may_answer_a_refusal_and_is_told_why() -> None:
 
 
 @pytest.mark.row("R-ATTEMPT")
-async def test_a_window_takes_no_more_than_the_model_and_less_after_a_refusal() -> None:
+async def test_a_window_takes_no_more_than_the_model_and_less_after_a_refusal():
     model = ScriptedModel([*looks(6), TOO_LONG, text("done")], window=400)
 
     result = await Agent(model, tools=[look()], compiler=Window(WholeHistory(), tokens=50_000)).run("Go")
@@ -185,10 +181,8 @@ async def test_a_window_takes_no_more_than_the_model_and_less_after_a_refusal() 
 
 
 # --- before the request
-
-
 @pytest.mark.row("R-ATTEMPT")
-async def test_near_the_window_messages_are_made_shorter_before_the_request() -> None:
+async def test_near_the_window_messages_are_made_shorter_before_the_request():
     model = ScriptedModel([*looks(12), text("done")], window=1_000)
 
     result = await Agent(model, tools=[look()], compactor=ClearResults(keep=2)).run("Go")
@@ -201,7 +195,7 @@ async def test_near_the_window_messages_are_made_shorter_before_the_request() ->
 
 
 @pytest.mark.row("R-STABLE")
-async def test_what_is_shown_grows_at_its_end_only_between_compactions() -> None:
+async def test_what_is_shown_grows_at_its_end_only_between_compactions():
     model = ScriptedModel([*looks(30), text("done")], window=2_000)
 
     result = await Agent(model, tools=[look()], compactor=ClearResults(keep=3)).run("Go")
@@ -213,10 +207,8 @@ async def test_what_is_shown_grows_at_its_end_only_between_compactions() -> None
 
 
 # --- a summary
-
-
 @pytest.mark.row("R-STABLE", "R-PURSE")
-async def test_a_summary_is_asked_for_under_its_compaction_and_charged() -> None:
+async def test_a_summary_is_asked_for_under_its_compaction_and_charged():
     model = ScriptedModel(
         [
             *looks(4),
@@ -254,7 +246,7 @@ async def test_a_summary_is_asked_for_under_its_compaction_and_charged() -> None
 
 
 @pytest.mark.row("R-PURSE")
-async def test_a_summary_for_which_the_budget_has_no_room_is_not_asked_for() -> None:
+async def test_a_summary_for_which_the_budget_has_no_room_is_not_asked_for():
     spent = Turn(text="", calls=(call("look", n=4),), usage=Usage(input_tokens=5000, output_tokens=1))
     model = ScriptedModel([*looks(3), spent, text("never")], window=900)
     asked: list[BaseException] = []
@@ -276,7 +268,7 @@ async def test_a_summary_for_which_the_budget_has_no_room_is_not_asked_for() -> 
 
 
 @pytest.mark.row("R-PURSE")
-async def test_what_a_compactor_used_by_itself_is_charged_once() -> None:
+async def test_what_a_compactor_used_by_itself_is_charged_once():
     class Own:
         def is_due(self, need: RequestNeed, tokens: int) -> bool:
             return False
@@ -306,7 +298,7 @@ async def test_what_a_compactor_used_by_itself_is_charged_once() -> None:
 
 
 @pytest.mark.row("R-PURSE")
-async def test_what_a_summary_that_broke_off_had_cost_is_charged_with_the_one_that_follows() -> None:
+async def test_what_a_summary_that_broke_off_had_cost_is_charged_with_the_one_that_follows():
     broken = Turn(text="Half a", cut="before-terminal", usage=Usage(input_tokens=100, output_tokens=10))
     whole = Turn(text="S", usage=Usage(input_tokens=100, output_tokens=10))
     model = ScriptedModel([*looks(5), TOO_LONG, broken, whole, text("done")], price=PRICE)
@@ -323,7 +315,7 @@ async def test_what_a_summary_that_broke_off_had_cost_is_charged_with_the_one_th
 
 
 @pytest.mark.row("R-STABLE")
-async def test_a_summary_whose_model_fails_ends_no_run_that_could_go_on() -> None:
+async def test_a_summary_whose_model_fails_ends_no_run_that_could_go_on():
     class AtFive(Summarize):
         def is_due(self, need: RequestNeed, tokens: int) -> bool:
             return need.step == 5
@@ -336,7 +328,7 @@ async def test_a_summary_whose_model_fails_ends_no_run_that_could_go_on() -> Non
     assert not compactions(await result.session.events())
 
 
-async def test_a_summary_is_not_asked_for_again_once_the_run_is_stopped() -> None:
+async def test_a_summary_is_not_asked_for_again_once_the_run_is_stopped():
     """The run is cancelled when the first attempt has failed: nothing waits for the second, and nothing is asked."""
 
     class AtOnce(Summarize):
@@ -361,8 +353,6 @@ async def test_a_summary_is_not_asked_for_again_once_the_run_is_stopped() -> Non
 
 
 # --- compactions that are wrong
-
-
 class Fixed:
     def __init__(self, made: Any) -> None:
         self.made = made
@@ -393,7 +383,7 @@ class Fixed:
     ],
     ids=str,
 )
-async def test_a_compaction_that_splits_a_pair_or_helps_nothing_is_not_used(made: Any) -> None:
+async def test_a_compaction_that_splits_a_pair_or_helps_nothing_is_not_used(made):
     model = ScriptedModel([*looks(3), TOO_LONG, text("never")])
 
     result = await Agent(model, tools=[look()], compactor=Fixed(made)).run("Go")
@@ -404,10 +394,8 @@ async def test_a_compaction_that_splits_a_pair_or_helps_nothing_is_not_used(made
 
 
 # --- several models
-
-
 @pytest.mark.row("R-ATTEMPT")
-async def test_with_fallback_each_attempt_is_made_for_the_model_that_is_asked() -> None:
+async def test_with_fallback_each_attempt_is_made_for_the_model_that_is_asked():
     large = ScriptedModel([*looks(6), *[ModelUnavailable("down")] * 9], name="large", window=100_000)
     small = ScriptedModel([text("done")], name="small", window=700)
     model = with_fallback(large, small, failures=1)
@@ -434,8 +422,6 @@ async def test_with_fallback_each_attempt_is_made_for_the_model_that_is_asked() 
 
 
 # --- it lasts
-
-
 async def compacted_session(journal: str | Path, session_id: str = "s") -> tuple[SessionState, ModelRequest]:
     """Make a session with two compactions; return its state and its last request."""
     model = ScriptedModel([*looks(6), TOO_LONG, *looks(2, 7), TOO_LONG, TOO_LONG, text("A summary."), text("done")])
@@ -455,9 +441,7 @@ async def next_request(journal: str | Path, session_id: str) -> ModelRequest:
 
 
 @pytest.mark.row("R-STABLE")
-async def test_what_is_shown_is_the_same_after_a_restart_a_fork_an_export_and_without_the_compactor(
-    tmp_path: Path,
-) -> None:
+async def test_what_is_shown_is_the_same_after_a_restart_a_fork_an_export_and_without_the_compactor(tmp_path):
     path = tmp_path / "j.db"
     state, last = await compacted_session(path)
     async with open_session(path, id="s", must_exist=True) as session:
@@ -476,7 +460,7 @@ async def test_what_is_shown_is_the_same_after_a_restart_a_fork_an_export_and_wi
 
 
 @pytest.mark.row("R-STABLE")
-async def test_a_rewind_behind_a_compaction_brings_back_what_was_shown_there(tmp_path: Path) -> None:
+async def test_a_rewind_behind_a_compaction_brings_back_what_was_shown_there(tmp_path):
     path = tmp_path / "j.db"
     await compacted_session(path)
     async with open_session(path, id="s", must_exist=True) as session:
@@ -521,9 +505,7 @@ asyncio.run(main(sys.argv[2], sys.argv[3]))
 @pytest.mark.row("R-STABLE", "R-PURSE")
 @pytest.mark.parametrize("store", ["sqlite", "postgres"])
 @pytest.mark.parametrize("point", ["summary", "compacted"])
-async def test_a_process_that_dies_in_a_compaction_loses_nothing_of_it(
-    point: str, store: str, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
+async def test_a_process_that_dies_in_a_compaction_loses_nothing_of_it(point, store, tmp_path, request):
     address = str(tmp_path / "j.db") if store == "sqlite" else request.getfixturevalue("postgres_url")
     child = await asyncio.create_subprocess_exec(
         sys.executable, "-c", CHILD, str(Path(__file__).parent), address, point,
@@ -560,9 +542,7 @@ async def all_finished(address: str) -> list[ModelFinished]:
 
 
 # --- old journals
-
-
-def test_an_event_of_an_older_version_changes_nothing_that_is_shown() -> None:
+def test_an_event_of_an_older_version_changes_nothing_that_is_shown():
     event = decode_event(b'{"type": "context.compacted", "seq": 3, "summary": "old"}')
     assert isinstance(event, ContextCompacted)
     state = SessionState("s")
@@ -572,14 +552,12 @@ def test_an_event_of_an_older_version_changes_nothing_that_is_shown() -> None:
 
 
 # --- by hand
-
-
 def skipped(events: Sequence[AnyEvent]) -> list[str]:
     return [event.message for event in events if isinstance(event, CompactionSkipped)]
 
 
 @pytest.mark.row("R-COMPACT-BY-HAND")
-async def test_a_person_has_a_session_made_shorter_before_its_next_request(tmp_path: Path) -> None:
+async def test_a_person_has_a_session_made_shorter_before_its_next_request(tmp_path):
     model = ScriptedModel([*looks(6), text("done"), text("still done"), text("again")])
     agent = Agent(model, tools=[look()])
     async with open_session(tmp_path / "j.db", id="s") as session:
@@ -604,7 +582,7 @@ async def test_a_person_has_a_session_made_shorter_before_its_next_request(tmp_p
 
 
 @pytest.mark.row("R-COMPACT-BY-HAND")
-async def test_a_run_that_is_under_way_is_made_shorter_before_its_next_request() -> None:
+async def test_a_run_that_is_under_way_is_made_shorter_before_its_next_request():
     asked = asyncio.Event()
 
     async def ask(arguments: JsonObject, ctx: ToolContext) -> str:
@@ -627,7 +605,7 @@ async def test_a_run_that_is_under_way_is_made_shorter_before_its_next_request()
 
 
 @pytest.mark.row("R-COMPACT-BY-HAND")
-async def test_whoever_asks_where_nothing_can_be_shorter_is_told_so_once() -> None:
+async def test_whoever_asks_where_nothing_can_be_shorter_is_told_so_once():
     model = ScriptedModel([call("look", n=1), text("done"), text("still done")])
     agent = Agent(model, tools=[look(3)])
     async with open_session("memory:") as session:
@@ -642,7 +620,7 @@ async def test_whoever_asks_where_nothing_can_be_shorter_is_told_so_once() -> No
 
 
 @pytest.mark.row("R-COMPACT-BY-HAND")
-async def test_a_compactor_that_raises_by_hand_ends_no_run_and_the_person_is_told() -> None:
+async def test_a_compactor_that_raises_by_hand_ends_no_run_and_the_person_is_told():
     class Broken:
         def is_due(self, need: RequestNeed, tokens: int) -> bool:
             return False
@@ -661,7 +639,7 @@ async def test_a_compactor_that_raises_by_hand_ends_no_run_and_the_person_is_tol
 
 
 @pytest.mark.row("R-COMPACT-BY-HAND")
-async def test_a_wish_that_is_rewound_is_gone() -> None:
+async def test_a_wish_that_is_rewound_is_gone():
     model = ScriptedModel([*looks(6), text("done"), text("still done")])
     async with open_session("memory:") as session:
         await Agent(model, tools=[look()]).run("Go", session=session)
@@ -677,7 +655,7 @@ async def test_a_wish_that_is_rewound_is_gone() -> None:
         assert compactions(await session.events()) == []
 
 
-async def test_a_run_that_is_cancelled_while_it_is_made_shorter_ends_as_cancelled_and_goes_on_later() -> None:
+async def test_a_run_that_is_cancelled_while_it_is_made_shorter_ends_as_cancelled_and_goes_on_later():
     begun = asyncio.Event()
 
     class Slow(ClearResults):
@@ -700,3 +678,73 @@ async def test_a_run_that_is_cancelled_while_it_is_made_shorter_ends_as_cancelle
         await check_session(session)
 
     assert done.text == "done"
+
+
+async def test_a_compactor_that_fails_three_times_is_not_asked_again_in_this_run():
+    asked: list[int] = []
+
+    class Fails(ClearResults):
+        def is_due(self, need: Any, tokens: int) -> bool:
+            asked.append(need.step)
+            return True
+
+        async def compact(self, context: Any) -> Any:
+            raise ValueError("no idea")
+
+    model = ScriptedModel([*([call("look", n=n)] for n in range(6)), text("Done.")])
+    result = await Agent(model, tools=[read(Recorder())], compactor=Fails()).run("go")
+
+    assert (result.completed, asked) == (True, [1, 2, 3])
+
+
+async def test_a_compactor_that_cannot_say_whether_it_is_due_shortens_nothing():
+    class Broken:
+        def is_due(self, need: Any, tokens: int) -> bool:
+            raise ValueError("no idea")
+
+        async def compact(self, context: Any) -> Any:
+            raise AssertionError("not due")
+
+    model = ScriptedModel([call("look", n=1), text("done")], window=100_000)
+    result = await Agent(model, tools=[read(Recorder())], compactor=Broken()).run("Go")
+
+    assert result.completed
+    assert await types(result, "context.compacted") == []
+
+
+@pytest.mark.row("R-ATTEMPT")
+async def test_the_one_retry_that_a_budget_allows_may_be_a_shorter_request():
+    look = read(lambda arguments, ctx: "x" * 4_000)
+    model = ScriptedModel([*[call("look", n=n) for n in range(4)], TOO_LONG, text("Done.")])
+    agent = Agent(model, tools=[look], compactor=ClearResults(keep=1), budget=Budget(max_retries_per_model_call=1))
+    assert (await agent.run("go")).completed
+
+
+class RaisesAtTheEnd:
+    """A compactor that waits until it is cancelled, and fails then."""
+
+    def __init__(self) -> None:
+        self.begun = asyncio.Event()
+
+    def is_due(self, need: RequestNeed, tokens: int) -> bool:
+        return True
+
+    async def compact(self, context: Compactable) -> Compaction | None:
+        self.begun.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            raise RuntimeError("broken off") from None
+        return None
+
+
+async def test_a_run_that_is_cancelled_while_its_compactor_works_ends_as_cancelled_and_logs_no_error(caplog):
+    compactor, model = RaisesAtTheEnd(), ScriptedModel([text("never")])
+    run = Agent(model, compactor=compactor).stream("go")
+    ending = asyncio.create_task(run.finish())
+    await compactor.begun.wait()
+    run.cancel()
+    result = await ending
+
+    assert (result.reason, model.requests) == ("cancelled", [])
+    assert [one.getMessage() for one in caplog.records if one.levelname == "ERROR"] == []

@@ -8,17 +8,8 @@ import pytest
 
 from invariants import check_session
 from loop_tools import counter_tool, echo_tool, failing_tool, lines
-from treadle import (
-    Agent,
-    Budget,
-    ConfigurationError,
-    Done,
-    Guards,
-    JournalError,
-    StopReason,
-    Tool,
-    open_session,
-)
+from pipeline_tools import Recorder, act
+from treadle import Agent, Budget, ConfigurationError, Done, Guards, JournalError, StopReason, Tool, open_session
 from treadle.drivers.native import NativeDriver
 from treadle.drivers.react import ReActDriver
 from treadle.drivers.scripted import ScriptedDriver
@@ -41,14 +32,10 @@ def never(session: Any) -> bool:
 @pytest.mark.row("L15")
 @pytest.mark.parametrize(
     ("driver", "turn"),
-    [
-        (NativeDriver(), call("echo", x=1)),
-        (ReActDriver(), text(REACT)),
-        (ScriptedDriver(ScriptedModel([call("echo", x=1)])), text("Never asked.")),
-    ],
+    [(NativeDriver(), call("echo", x=1)), (ReActDriver(), text(REACT)), (ScriptedDriver(ScriptedModel([call("echo", x=1)])), text("Never asked."))],
     ids=["native", "react", "scripted"],
-)
-async def test_a_condition_of_the_users_own_ends_the_run_with_its_payload(driver: Any, turn: Any) -> None:
+)  # fmt: skip
+async def test_a_condition_of_the_users_own_ends_the_run_with_its_payload(driver, turn):
     model = ScriptedModel([turn, text("Never asked.")])
 
     result = await Agent(model, tools=[echo_tool()], driver=driver, done_when=has_result).run("go")
@@ -60,7 +47,7 @@ async def test_a_condition_of_the_users_own_ends_the_run_with_its_payload(driver
 
 
 @pytest.mark.row("L15")
-async def test_every_call_of_the_batch_after_which_a_run_is_done_has_its_result(tmp_path: Any) -> None:
+async def test_every_call_of_the_batch_after_which_a_run_is_done_has_its_result(tmp_path):
     ran = tmp_path / "ran"
     asking = counter_tool(tmp_path / "paid", name="pay", effect="unsafe")
     model = ScriptedModel([[call("echo", x=1), call("rec"), call("fail"), call("nope"), call("pay")], text("No.")])
@@ -75,7 +62,7 @@ async def test_every_call_of_the_batch_after_which_a_run_is_done_has_its_result(
 
 
 @pytest.mark.row("L15")
-async def test_a_condition_that_does_not_hold_changes_nothing() -> None:
+async def test_a_condition_that_does_not_hold_changes_nothing():
     model = ScriptedModel([call("echo", x=1), call("echo", x=2), text("Done.")])
 
     result = await Agent(model, tools=[echo_tool()], done_when=never).run("go")
@@ -84,7 +71,7 @@ async def test_a_condition_that_does_not_hold_changes_nothing() -> None:
 
 
 @pytest.mark.row("L15")
-async def test_a_condition_may_be_async_and_a_cancelled_run_does_not_wait_for_it() -> None:
+async def test_a_condition_may_be_async_and_a_cancelled_run_does_not_wait_for_it():
     asked = asyncio.Event()
 
     async def hangs(session: Any) -> bool:
@@ -104,7 +91,7 @@ async def test_a_condition_may_be_async_and_a_cancelled_run_does_not_wait_for_it
 @pytest.mark.parametrize(
     "answer", ["yes", 1, {"done": True}, Done(object()), Done(float("nan")), ZeroDivisionError, SystemExit]
 )
-async def test_a_condition_that_is_broken_is_logged_and_ends_nothing(answer: Any, caplog: Any) -> None:
+async def test_a_condition_that_is_broken_is_logged_and_ends_nothing(answer, caplog):
     def broken(session: Any) -> Any:
         if isinstance(answer, type):
             raise answer
@@ -119,7 +106,7 @@ async def test_a_condition_that_is_broken_is_logged_and_ends_nothing(answer: Any
 
 
 @pytest.mark.row("L15")
-async def test_being_done_counts_before_a_guard_and_before_a_limit() -> None:
+async def test_being_done_counts_before_a_guard_and_before_a_limit():
     model = ScriptedModel([call("fail"), text("No.")])
     words: dict[str, Any] = {"guards": Guards(failures=1), "budget": Budget(max_model_turns=1)}
 
@@ -129,7 +116,7 @@ async def test_being_done_counts_before_a_guard_and_before_a_limit() -> None:
 
 
 @pytest.mark.row("L15")
-async def test_a_tool_that_ends_the_run_has_the_last_word_on_the_payload() -> None:
+async def test_a_tool_that_ends_the_run_has_the_last_word_on_the_payload():
     async def run(arguments: Any, ctx: Any) -> Any:
         return "mine"
 
@@ -141,7 +128,7 @@ async def test_a_tool_that_ends_the_run_has_the_last_word_on_the_payload() -> No
 
 
 @pytest.mark.row("L15")
-async def test_a_condition_looks_at_a_copy_of_the_session() -> None:
+async def test_a_condition_looks_at_a_copy_of_the_session():
     def clears(session: Any) -> None:
         session.state.messages.clear()
 
@@ -153,9 +140,9 @@ async def test_a_condition_looks_at_a_copy_of_the_session() -> None:
 
 
 @pytest.mark.row("L15")
-def test_a_condition_that_is_no_function_is_refused() -> None:
+def test_a_condition_that_is_no_function_is_refused():
     with pytest.raises(ConfigurationError, match="done_when must be a function"):
-        Agent(ScriptedModel([text("x")]), done_when=True)  # type: ignore[arg-type]  # as a user may write it
+        Agent(ScriptedModel([text("x")]), done_when=True)
 
 
 def finishing(kind: str, counted: Any) -> dict[str, Any]:
@@ -167,7 +154,7 @@ def finishing(kind: str, counted: Any) -> dict[str, Any]:
 
 @pytest.mark.row("L15")
 @pytest.mark.parametrize("kind", ["ends_run", "done_when"])
-async def test_a_run_that_died_after_its_last_result_ends_without_another_request(kind: str, tmp_path: Any) -> None:
+async def test_a_run_that_died_after_its_last_result_ends_without_another_request(kind, tmp_path):
     """Die before each write in turn: what is recorded decides whether the model is needed again."""
     ended_before = 0
     for number in itertools.count(1):
@@ -197,7 +184,7 @@ async def test_a_run_that_died_after_its_last_result_ends_without_another_reques
 
 
 @pytest.mark.row("L15")
-async def test_a_run_that_died_in_the_batch_that_ends_it_starts_nothing_more(tmp_path: Any) -> None:
+async def test_a_run_that_died_in_the_batch_that_ends_it_starts_nothing_more(tmp_path):
     """The result of the tool that ends the run is recorded, and another call of its batch is not answered."""
     counted, paid, store = tmp_path / "rec", tmp_path / "paid", MemoryJournal()
     tools = [
@@ -230,3 +217,18 @@ async def test_a_run_that_died_in_the_batch_that_ends_it_starts_nothing_more(tmp
         assert (lines(counted), lines(paid)) == (1, 0)
         await check_session(result.session)
     assert deaths
+
+
+@pytest.mark.parametrize("answer", [True, Done, Done()])
+async def test_each_way_to_say_that_it_is_done_ends_the_run(answer):
+    model = ScriptedModel([call("act"), text("Done.")])
+    run = await Agent(model, tools=[act(lambda arguments, ctx: "ok")], done_when=lambda view: answer).run("go")
+    assert run.reason == "done_condition_satisfied"
+
+
+async def test_a_run_that_its_own_condition_ends_says_so():
+    result = await Agent(ScriptedModel([call("act")]), tools=[act(Recorder())], done_when=lambda session: True).run(
+        "go"
+    )
+
+    assert (result.completed, result.message) == (True, "The condition of done_when holds.")

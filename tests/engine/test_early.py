@@ -9,14 +9,25 @@ import pytest
 
 from invariants import check_session
 from pipeline_tools import Recorder, act, on_fake_clock, read, results, statuses, types
-from treadle import Agent, Budget, Hook, Suspended, ToolContext, open_session, resolve_model
-from treadle.errors import JournalError, ModelRejected
+from treadle import (
+    Agent,
+    Budget,
+    Decision,
+    Hook,
+    JournalError,
+    Suspended,
+    ToolContext,
+    allow,
+    open_session,
+    resolve_model,
+)
+from treadle.errors import ModelRejected
 from treadle.events import AnyEvent
 from treadle.journals.memory import MemoryJournal
 from treadle.messages import Finish, Text, ToolCall
 from treadle.ports import CallReady, ModelEnd, ModelPart, ModelRequest, SessionView
 from treadle.testing import FaultyJournal, Gate, MockProvider, ScriptedModel, Turn, call, text
-from treadle.tools import CheckedCall, Decision, JsonObject
+from treadle.tools import CheckedCall, JsonObject
 
 
 @pytest.mark.row("S07")
@@ -186,9 +197,7 @@ AFTERWARDS: dict[str, list[Any]] = {
 
 @pytest.mark.row("N01")
 @pytest.mark.parametrize("afterwards", AFTERWARDS.values(), ids=AFTERWARDS)
-async def test_a_read_of_a_response_that_broke_off_ends_before_its_run_whatever_came_instead(
-    afterwards: list[Any],
-) -> None:
+async def test_a_read_of_a_response_that_broke_off_ends_before_its_run_whatever_came_instead(afterwards):
     begun, log = asyncio.Event(), []
     gate = Gate()
     broken = Turn(calls=(call("look"),), cut="before-terminal", gate=gate, hold_after_call=0)
@@ -214,7 +223,7 @@ async def test_a_read_of_a_response_that_broke_off_ends_before_its_run_whatever_
 
 @pytest.mark.row("N01")
 @pytest.mark.parametrize("fail_at", range(3, 9))
-async def test_no_early_call_outlives_a_run_whose_journal_fails(fail_at: int) -> None:
+async def test_no_early_call_outlives_a_run_whose_journal_fails(fail_at):
     begun, log = asyncio.Event(), []
     turn = Turn(calls=(call("look"), call("look", n=2)), gate="never", hold_after_call=1)
     store = FaultyJournal(MemoryJournal(), fail_at=fail_at)
@@ -232,7 +241,7 @@ async def test_no_early_call_outlives_a_run_whose_journal_fails(fail_at: int) ->
 
 
 @pytest.mark.row("N01")
-async def test_an_early_call_of_a_crashed_run_is_settled_once_when_another_task_begins() -> None:
+async def test_an_early_call_of_a_crashed_run_is_settled_once_when_another_task_begins():
     begun, store = asyncio.Event(), MemoryJournal()
     turn = Turn(calls=(call("look"),), gate="never", hold_after_call=0)
     async with on_fake_clock(CrashingJournal(store, after="tool.started")) as session:
@@ -282,7 +291,7 @@ def when_started(gate: Gate) -> Any:
     return watch
 
 
-async def test_a_start_names_the_attempt_whose_response_streamed() -> None:
+async def test_a_start_names_the_attempt_whose_response_streamed():
     gate, other = Gate(), Gate()
     turns = [
         Turn(calls=(call("look", n=1),), gate=gate, hold_after_call=0, cut="before-terminal"),
@@ -302,21 +311,12 @@ async def test_a_start_names_the_attempt_whose_response_streamed() -> None:
 
 
 # --- a read whose response must be whole before
-
-
 @pytest.mark.row("S07", "R-HOOKS")
 @pytest.mark.parametrize(
     "words",
-    [
-        {"hooks": [Hook(at="after_response", run=lambda _: None)]},
-        {"budget": Budget(max_tool_calls=1)},
-        {"budget": Budget(max_model_turns=1)},
-        {},
-    ],
-)
-async def test_no_read_starts_early_where_a_hook_looks_at_the_response_or_a_limit_comes_with_the_call(
-    words: Any,
-) -> None:
+    [{"hooks": [Hook(at="after_response", run=lambda _: None)]}, {"budget": Budget(max_tool_calls=1)}, {"budget": Budget(max_model_turns=1)}, {}],
+)  # fmt: skip
+async def test_no_read_starts_early_where_a_hook_looks_at_the_response_or_a_limit_comes_with_the_call(words):
     gate = Gate()
 
     def watch(event: AnyEvent) -> None:
@@ -339,8 +339,6 @@ async def test_no_read_starts_early_where_a_hook_looks_at_the_response_or_a_limi
 
 
 # --- a read that waits for something
-
-
 async def letter(arguments: JsonObject, ctx: ToolContext) -> Any:
     if not ctx.inputs:
         raise Suspended("a letter")
@@ -349,17 +347,9 @@ async def letter(arguments: JsonObject, ctx: ToolContext) -> Any:
 
 @pytest.mark.row("S07", "SF11")
 @pytest.mark.parametrize(
-    ("follows", "said"),
-    [
-        ("the rest", ["Dear Ada", "done"]),
-        ("an equal call", ["Dear Ada"]),
-        ("another call", ["done"]),
-        ("an answer", []),
-    ],
-)
-async def test_a_read_that_waits_for_something_may_have_started_while_its_response_streamed(
-    follows: str, said: list[str]
-) -> None:
+    ("follows", "said"), [("the rest", ["Dear Ada", "done"]), ("an equal call", ["Dear Ada"]), ("another call", ["done"]), ("an answer", [])]
+)  # fmt: skip
+async def test_a_read_that_waits_for_something_may_have_started_while_its_response_streamed(follows, said):
     gate, recorder = Gate(), Recorder()
     calls = (call("letter", n=1), call("look", n=2))
     first = Turn(calls=calls, gate=gate, hold_after_call=0, cut=None if follows == "the rest" else "before-terminal")
@@ -402,9 +392,7 @@ class Reformatting:
 
 @pytest.mark.row("N02", "S07")
 @pytest.mark.parametrize("change", [{"arguments": '{"n": 1}'}, {"signature": "s"}])
-async def test_a_call_that_started_early_is_the_same_call_however_the_final_message_writes_it(
-    change: dict[str, str],
-) -> None:
+async def test_a_call_that_started_early_is_the_same_call_however_the_final_message_writes_it(change):
     recorder, begun = Recorder(), asyncio.Event()
 
     def watch(event: AnyEvent) -> None:
@@ -423,7 +411,7 @@ async def test_a_call_that_started_early_is_the_same_call_however_the_final_mess
 
 
 @pytest.mark.row("S07")
-async def test_a_policy_is_asked_once_about_a_call_that_it_saw_while_its_response_streamed() -> None:
+async def test_a_policy_is_asked_once_about_a_call_that_it_saw_while_its_response_streamed():
     asked, recorder, seen = [], Recorder(), asyncio.Event()
 
     class Counting:
@@ -441,7 +429,7 @@ async def test_a_policy_is_asked_once_about_a_call_that_it_saw_while_its_respons
 
 
 @pytest.mark.row("R-MODE", "S07")
-async def test_what_was_decided_while_the_response_streamed_is_decided_anew_in_another_mode() -> None:
+async def test_what_was_decided_while_the_response_streamed_is_decided_anew_in_another_mode():
     seen, changed, recorder = asyncio.Event(), asyncio.Event(), Recorder()
 
     class Undecided:
@@ -465,7 +453,7 @@ async def test_what_was_decided_while_the_response_streamed_is_decided_anew_in_a
     assert recorder.log == [("begin", 1), ("end", 1)]
 
 
-async def test_an_early_call_whose_start_is_being_stored_when_its_step_fails_never_begins() -> None:
+async def test_an_early_call_whose_start_is_being_stored_when_its_step_fails_never_begins():
     begun, release, recorder = asyncio.Event(), asyncio.Event(), Recorder()
 
     class Slow(MemoryJournal):
@@ -495,3 +483,69 @@ async def test_an_early_call_whose_start_is_being_stored_when_its_step_fails_nev
 
     assert recorder.log == []
     assert [event.call_id for event in ended] == ["a"]
+
+
+# --- calls that start early
+@pytest.mark.row("S07", "N01")
+async def test_a_later_step_reads_anew_what_a_discarded_response_had_begun_to_read():
+    begun, recorder = Gate(), Recorder("seen")
+    broken = Turn(calls=(call("look", n=1),), cut="before-terminal", gate=begun, hold_after_call=0)
+    turns = [broken, call("act", n=2), call("look", n=1), text("Done.")]
+
+    def watch(event: AnyEvent) -> None:
+        if event.type == "tool.started":
+            begun.open()
+
+    async with on_fake_clock() as session:
+        agent = Agent(ScriptedModel(turns), tools=[read(recorder), act(Recorder())], subscribers=[watch])
+        result = await agent.run("go", session=session)
+        await check_session(session)
+
+    assert (statuses(result), results(result)[-1]) == (["ok", "ok"], "seen")
+    assert [n for word, n in recorder.log if word == "begin"] == [1, 1]
+
+
+@pytest.mark.row("S07")
+@pytest.mark.parametrize(
+    ("resources", "early"),
+    [(None, True), ({"folder": "read"}, True), ({}, True), ({"folder": "write"}, False)],
+    ids=["none named", "reads one", "names none", "claims one"],
+)
+async def test_a_read_starts_early_unless_it_claims_something_for_itself(resources, early):
+    begun, started = Gate(), {}
+    named = None if resources is None else (lambda _: resources)
+
+    def watch(event: AnyEvent) -> None:
+        if event.type == "tool.started":
+            started[event.tool] = event.early
+        if len(started) == 1 + early:
+            begun.open()
+
+    turn = Turn(calls=(call("first", n=1), call("look", n=2)), gate=begun, hold_after_call=1)
+    tools = [read(Recorder(), "first"), read(Recorder(), resources=named)]
+    async with on_fake_clock() as session:
+        agent = Agent(ScriptedModel([turn, text("Done.")]), tools=tools, subscribers=[watch])
+        result = await agent.run("go", session=session)
+
+    assert started == {"first": True, "look": early}
+    assert statuses(result) == ["ok", "ok"]
+
+
+async def test_an_agent_as_a_tool_does_not_start_while_the_response_that_calls_it_still_streams():
+    child = Agent(ScriptedModel([text("Found it.")]))
+    gate = Gate()
+    turn = Turn(calls=(call("see", n=1), call("clerk", task="Look"), call("see", n=2)), gate=gate, hold_after_call=2)
+
+    def watch(event: AnyEvent) -> None:
+        if event.type == "tool.started":
+            gate.open()
+
+    model = ScriptedModel([turn, text("Done.")])
+    tools = [read(Recorder(), "see"), child.as_tool("clerk", "Looks.", effect="read")]
+    run = await Agent(model, tools=tools, policy=allow("*"), subscribers=[watch]).run("go")
+
+    assert [(event.tool, event.early) for event in await types(run, "tool.started")] == [
+        ("see", True),
+        ("clerk", False),
+        ("see", False),
+    ]

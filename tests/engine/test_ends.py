@@ -14,11 +14,11 @@ from treadle.stops import LimitReached, Stop, StopReason
 from treadle.tools import CallStatus, Effect, Unfinished
 
 CALL = ToolCall(id="c1", name="pay", arguments="{}")
+
 SUSPENDED = CallState(call=CALL, position=0, suspended=ToolSuspended(call_id="c1", tool="pay", waits_for="a person"))
 
+
 # --- endings
-
-
 def finished(text: str, finish: Finish = Finish.STOP) -> ModelFinished:
     message = Message(role="assistant", parts=(Text(text),))
     return ModelFinished(message=message, finish=finish, usage=Usage(), turns=1)
@@ -33,9 +33,7 @@ def finished(text: str, finish: Finish = Finish.STOP) -> ModelFinished:
         (finished("", Finish.REFUSED), StopReason.REFUSED, "The model or its provider refused."),
     ],
 )
-def test_a_response_without_calls_is_an_answer_or_says_why_not(
-    event: ModelFinished, reason: StopReason, message: str
-) -> None:
+def test_a_response_without_calls_is_an_answer_or_says_why_not(event, reason, message):
     assert endings.answer_stop(event) == Stop(reason=reason, message=message)
 
 
@@ -48,9 +46,7 @@ def test_a_response_without_calls_is_an_answer_or_says_why_not(
         (Finish.STOP, 9, 2, None),
     ],
 )
-def test_calls_that_were_cut_may_be_issued_again_so_many_times(
-    finish: Finish, before: int, allowed: int, reason: StopReason | None
-) -> None:
+def test_calls_that_were_cut_may_be_issued_again_so_many_times(finish, before, allowed, reason):
     stop = endings.unstarted_calls_stop(finish, cut_before=before, allowed=allowed)
 
     assert (None if stop is None else stop.reason) is reason
@@ -61,10 +57,11 @@ def test_calls_that_were_cut_may_be_issued_again_so_many_times(
 
 
 TURNS = LimitReached(budget="max_model_turns", used=5, limit=5)
+
 TIME = LimitReached(budget="max_wall_seconds", used=9.0, limit=9.0)
 
 
-def test_a_limit_of_turns_or_calls_is_told_to_the_model_and_others_are_not() -> None:
+def test_a_limit_of_turns_or_calls_is_told_to_the_model_and_others_are_not():
     calls = LimitReached(budget="max_tool_calls", used=3, limit=3)
 
     assert [endings.is_turn_or_call_limit(one) for one in (TURNS, calls, TIME)] == [True, True, False]
@@ -79,7 +76,7 @@ def test_a_limit_of_turns_or_calls_is_told_to_the_model_and_others_are_not() -> 
     assert endings.limit_stop(calls).message == "The budget max_tool_calls is used up: 3 of 3."
 
 
-def test_the_end_of_time_names_the_budget_or_the_deadline_that_came_first() -> None:
+def test_the_end_of_time_names_the_budget_or_the_deadline_that_came_first():
     by_budget = endings.time_stop(TIME, deadline=None)
     by_deadline = endings.time_stop(TIME, deadline=86_400.0)
 
@@ -89,7 +86,7 @@ def test_the_end_of_time_names_the_budget_or_the_deadline_that_came_first() -> N
     assert by_deadline.message == "The run's deadline, 1970-01-02T00:00:00+00:00, has passed."
 
 
-def test_a_closing_request_that_failed_is_told_beside_what_it_was_made_for() -> None:
+def test_a_closing_request_that_failed_is_told_beside_what_it_was_made_for():
     ending = Stop(reason=StopReason.BUDGET_EXCEEDED, message="Used up.", details={"a": 1})
     failed = Stop(reason=StopReason.REFUSED, message="Down.", details={"b": 2})
     bare = Stop(reason=StopReason.REFUSED, message="Down.")
@@ -101,14 +98,14 @@ def test_a_closing_request_that_failed_is_told_beside_what_it_was_made_for() -> 
     assert endings.not_closed(bare, bare).details == {"closing_request": {"reason": bare.reason.value}}
 
 
-def test_a_run_that_lacks_a_tool_says_which_and_why() -> None:
+def test_a_run_that_lacks_a_tool_says_which_and_why():
     stop = endings.lacking_stop("files", "It did not start.")
 
     assert (stop.reason, stop.details) == (StopReason.TOOL_UNAVAILABLE, {"tool": "files"})
     assert stop.message == "The run needs files, which is unavailable: It did not start."
 
 
-def test_a_pause_says_what_waits_and_how_to_answer() -> None:
+def test_a_pause_says_what_waits_and_how_to_answer():
     approval = Approval(
         id="a1", session_id="s", call_id="c1", tool="pay", arguments={}, digest="d", effect=Effect.UNSAFE,
         requested_at=0.0, expires_at=1.0,
@@ -130,7 +127,7 @@ def test_a_pause_says_what_waits_and_how_to_answer() -> None:
     )  # fmt: skip
 
 
-def test_a_run_that_a_decision_stops_says_who_and_why() -> None:
+def test_a_run_that_a_decision_stops_says_who_and_why():
     decided = CallDecided(call_id="c1", tool="pay", decision="deny", rule="r", by="ada", reason="No.", interrupt=True)
     said = endings.interrupted_stop(decided)
     by_hook = endings.interrupted_stop(
@@ -145,7 +142,7 @@ def test_a_run_that_a_decision_stops_says_who_and_why() -> None:
     assert said.reason is by_hook.reason is StopReason.CANCELLED
 
 
-def test_the_last_event_of_a_run_holds_the_whole_end() -> None:
+def test_the_last_event_of_a_run_holds_the_whole_end():
     other = Stop(reason=StopReason.CANCELLED, message="Cancelled.")
     stop = Stop(
         reason=StopReason.STEP_LIMIT_REACHED,
@@ -170,8 +167,6 @@ def test_the_last_event_of_a_run_holds_the_whole_end() -> None:
 
 
 # --- failures
-
-
 class Silent(Exception):
     def __str__(self) -> str:
         raise SystemExit
@@ -192,7 +187,7 @@ class Silent(Exception):
     ],
     ids=repr,
 )
-def test_what_an_error_means_follows_from_the_effect(error: BaseException, read: str, unsafe: str) -> None:
+def test_what_an_error_means_follows_from_the_effect(error, read, unsafe):
     assert failures.failure_class(Effect.READ, error) == read
     assert failures.failure_class(Effect.UNSAFE, error) == unsafe
 
@@ -215,7 +210,7 @@ def test_what_an_error_means_follows_from_the_effect(error: BaseException, read:
     ],
     ids=range(12),
 )  # fmt: skip
-def test_an_error_is_described_in_one_bounded_line(error: BaseException, line: str) -> None:
+def test_an_error_is_described_in_one_bounded_line(error, line):
     assert failures.describe(error) == line
 
 
@@ -228,7 +223,7 @@ def raised(error: BaseException, cause: BaseException | None = None) -> BaseExce
         return caught
 
 
-def test_a_traceback_has_the_causes_the_groups_and_bounded_words() -> None:
+def test_a_traceback_has_the_causes_the_groups_and_bounded_words():
     causes: BaseException = raised(KeyError("root"))
     for number in range(20):
         causes = raised(ValueError(f"number {number}."), causes)
@@ -254,7 +249,7 @@ def test_a_traceback_has_the_causes_the_groups_and_bounded_words() -> None:
 
 
 @pytest.mark.parametrize("hides", [True, False])
-def test_a_context_is_shown_unless_it_was_suppressed(hides: bool) -> None:
+def test_a_context_is_shown_unless_it_was_suppressed(hides):
     def fail() -> None:
         try:
             raise KeyError("inner")
@@ -271,7 +266,7 @@ def test_a_context_is_shown_unless_it_was_suppressed(hides: bool) -> None:
     assert ("inner" in shown) is not hides
 
 
-async def test_a_tool_that_exits_is_told_from_what_stops_the_program() -> None:
+async def test_a_tool_that_exits_is_told_from_what_stops_the_program():
     async def exits() -> None:
         raise SystemExit(3)
 
@@ -290,7 +285,7 @@ async def test_a_tool_that_exits_is_told_from_what_stops_the_program() -> None:
         failures.pass_interrupts(KeyboardInterrupt())
 
 
-async def test_a_cancellation_of_the_running_task_is_told_from_one_that_its_code_raised() -> None:
+async def test_a_cancellation_of_the_running_task_is_told_from_one_that_its_code_raised():
     seen: list[bool] = []
 
     async def wait() -> None:

@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+from functools import partial
+from typing import Any
 
 import pytest
 
@@ -28,6 +30,7 @@ from treadle import (
     NotDone,
     Rejected,
     StopReason,
+    ToolContext,
     ToolError,
     ToolOutput,
     Transient,
@@ -38,14 +41,11 @@ from treadle import (
 from treadle.journals.memory import MemoryJournal
 from treadle.messages import Media
 from treadle.testing import FakeClock, FixedRandomness, MockProvider, ScriptedModel, Turn, call, text
+from treadle.tools import CallStatus, Unfinished
 
 N = {"type": "object", "properties": {"n": {"type": "integer", "maximum": 12}}, "required": ["n"]}
-SEVERITY = {
-    "type": "object",
-    "properties": {"severity": {"type": "string"}},
-    "required": ["severity"],
-    "additionalProperties": False,
-}
+
+SEVERITY = {"type": "object", "properties": {"severity": {"type": "string"}}, "required": ["severity"], "additionalProperties": False}  # fmt: skip
 
 
 async def hang(arguments, ctx):
@@ -73,6 +73,7 @@ async def test_an_unknown_tool_is_told_with_its_near_names_and_the_run_goes_on()
 
 
 OURS = ("shell", "edit", "write", "read", "grep", "list", "spawn_agent")
+
 RENAMED = ("fs_edit", "fs-read", "mcp__box__run_command")
 
 
@@ -81,16 +82,13 @@ RENAMED = ("fs_edit", "fs-read", "mcp__box__run_command")
     ("called", "offered", "near"),
     [
         *((name, OURS, ["shell"]) for name in ("Bash", "BASH", "run_shell_command", "functions.exec_command")),
-        *(
-            (name, OURS, ["edit"])
-            for name in ("Edit", "MultiEdit", "str_replace", "apply_patch", "default_api:replace")
-        ),
+        *((name, OURS, ["edit"]) for name in ("Edit", "MultiEdit", "str_replace", "apply_patch", "default_api:replace")),
         ("Task", OURS, ["spawn_agent"]),
         ("run-subagent", ("research_agent",), ["research_agent"]),
         *(("Edit", RENAMED, ["fs_edit"]), ("read_file", RENAMED, ["fs-read"]), ("Bash", RENAMED, [RENAMED[2]])),
         *(("Bash", ("grep",), []), ("Glob", ("globe",), ["globe"]), ("sehll", OURS, ["shell"])),
     ],
-)
+)  # fmt: skip
 async def test_an_unknown_tool_that_another_program_has_names_the_tool_of_this_run_that_does_its_job(
     called, offered, near
 ):
@@ -148,38 +146,11 @@ async def test_three_calls_in_a_row_that_are_no_json_end_the_run_and_nothing_run
     assert recorder.runs == 0
 
 
-@pytest.mark.row("F01")
-async def test_a_valid_call_resets_the_count_of_invalid_json():
-    bad, good = call("act", arguments="{"), call("act", n=1)
-    model = ScriptedModel([bad, bad, good, bad, bad, text("Sorry.")])
-    run = await Agent(model, tools=[act(Recorder())]).run("go")
-
-    assert run.completed
-    assert statuses(run) == ["invalid_json", "invalid_json", "ok", "invalid_json", "invalid_json"]
-
-
-@pytest.mark.row("F03", "MF2")
-async def test_broken_schemas_are_counted_apart_from_broken_json():
-    shape, json_ = call("act", n="x"), call("act", arguments="{")
-    model = ScriptedModel([shape, json_, shape, json_, shape])
-    run = await Agent(model, tools=[act(Recorder(), parameters=N)], on_limit="report").run("go")
-
-    assert run.reason is StopReason.INVALID_CALL_LIMIT
-    assert statuses(run) == [
-        "invalid_arguments",
-        "invalid_json",
-        "invalid_arguments",
-        "invalid_json",
-        "invalid_arguments",
-    ]
-    assert run.stop.details["class"] == "invalid_arguments"
-
-
 @pytest.mark.row("V13", "MF1")
 @pytest.mark.parametrize(
     "arguments",
     [
-        '{"n": 1, "n": 2}', '{"n": NaN}', '{"n": Infinity}', '{"n": 1e400}', "[" * 10_000, '{"n": ' * 70 + "1" + "}" * 70,
+        '{"n": 1, "n": 2}', '{"n": NaN}', '{"n": -Infinity}', '{"n": 1e400}', "[" * 10_000, '{"n": ' * 70 + "1" + "}" * 70,
         '{"n": "' + "x" * 10_000_000 + '"}', '{"n": “1”}', '{"n": "\ud800"}', '{"n": "\\ud800"}', "{'n': 1}", '{"n": 1} {}',
     ],
     ids=["duplicate", "nan", "infinity", "overflow", "brackets", "deep", "10MB", "quotes", "half", "escape", "single", "two"],
@@ -192,18 +163,6 @@ async def test_hostile_arguments_never_run_and_are_told_in_few_words(arguments):
     assert recorder.runs == 0
     assert len(run.messages[2].results[0].content) < 1000
     await check_session(run.session)
-
-
-@pytest.mark.row("F02", "MF1")
-async def test_a_stream_that_breaks_off_in_the_arguments_runs_nothing_and_is_tried_again():
-    recorder = Recorder()
-    broken = Turn(calls=(call("act", n=1),), cut="mid-arguments")
-    model = ScriptedModel([broken, call("act", n=2), text("Done.")])
-    async with on_fake_clock() as session:
-        run = await Agent(model, tools=[act(recorder)]).run("go", session=session)
-
-    assert run.completed
-    assert [n for word, n in recorder.log if word == "begin"] == [2]
 
 
 @pytest.mark.row("F02")
@@ -274,16 +233,6 @@ async def test_a_wait_that_a_service_asks_for_is_kept_when_short_and_told_when_l
                 assert asked in session.clock.waits
 
 
-@pytest.mark.row("F05")
-@pytest.mark.parametrize("asked", [float("nan"), float("inf"), -5.0, "soon"])
-async def test_a_wait_that_is_no_span_of_time_asks_for_nothing(asked):
-    async with on_fake_clock() as session:
-        tools = [read(raising(Transient("busy", retry_after_seconds=asked)))]
-        result = await run_calls(call("look"), tools=tools, session=session)
-
-    assert statuses(result) == ["failed"]
-
-
 @pytest.mark.row("F06", "V11", "TF4")
 async def test_a_result_of_another_shape_is_withheld_named_and_kept_for_operators():
     async def run(arguments, ctx):
@@ -314,20 +263,6 @@ async def test_a_forgotten_return_is_told_as_the_null_that_it_is():
     assert "got null" in content(result)["message"]
     [violated] = await types(result, "contract.violated")
     assert await result.session.journal.blob(violated.artifact) == b"null"
-
-
-@pytest.mark.row("F06")
-@pytest.mark.parametrize(("value", "words"), [(float("nan"), "nan"), ({1, 2}, "a set"), ("\ud800", "surrogate")])
-async def test_what_is_no_json_at_all_is_told_by_its_kind(value, words):
-    async def run(arguments, ctx):
-        return value
-
-    result = await run_calls(call("look"), tools=[read(run)])
-
-    told = content(result)
-    assert told["type"] == "unexpected_result_shape"
-    assert "It is not JSON" in told["message"]
-    assert words in told["message"]
 
 
 @pytest.mark.row("F08", "F09", "R02")
@@ -546,8 +481,10 @@ class Service:
         self._acts_after = acts_after
         self._fails_after = fails_after
         self._begun = 0.0
+        self.runs = 0
 
     async def run(self, arguments, ctx):
+        self.runs += 1
         self._begun = self.clock.monotonic()
         await self._wait(self._sends_after)
         self._begun = self.clock.monotonic()
@@ -564,9 +501,9 @@ class Service:
         self.asked.append(self.clock.monotonic() - self._begun)
         return Done("paid") if self.asked[-1] >= self._acts_after else NotDone
 
-    async def pay(self, *, effect="unsafe", **words):
+    async def pay(self, *, effect="unsafe", retries=0, **words):
         async with open_session(MemoryJournal(), clock=self.clock, randomness=FixedRandomness([0.5])) as session:
-            tools = [act(self.run, check=self.check, timeout=30.0, effect=effect, retries=0)]
+            tools = [act(self.run, check=self.check, timeout=30.0, effect=effect, retries=retries)]
             return await run_calls(call("act"), tools=tools, session=session, **words)
 
 
@@ -603,6 +540,15 @@ async def test_a_request_that_was_sent_just_before_the_time_limit_may_act_after_
     assert (statuses(run), service.asked) == (["ok"], pytest.approx([1.0, 31.0], abs=0.3))
 
 
+@pytest.mark.row("ST02", "KF2")
+async def test_the_time_limit_of_a_call_that_was_tried_twice_is_counted_from_its_last_attempt():
+    service = Service(acts_after=1e9, fails_after=12.0)
+    run = await service.pay(effect="idempotent", retries=1)
+
+    assert (statuses(run), service.runs) == (["failed"], 2)
+    assert service.asked == pytest.approx([12.0, 42.0], abs=0.3)
+
+
 @pytest.mark.row("ST02")
 async def test_the_wall_time_of_the_run_ends_the_wait_for_a_request_that_may_be_under_way():
     service = Service(acts_after=1e9, fails_after=0.0)
@@ -630,20 +576,6 @@ async def test_a_cancel_ends_the_wait_for_a_request_that_may_be_under_way():
     assert (result.reason, statuses(result), service.asked) == ("cancelled", ["outcome_unknown"], [0.0])
 
 
-async def test_what_an_authors_own_check_raises_is_a_failure_of_this_call_alone():
-    recorder = Recorder()
-
-    def validate(arguments):
-        raise RuntimeError("a bug")
-
-    tools = [act(recorder, validate=validate), read(Recorder())]
-    run = await run_calls(call("act"), call("look"), tools=tools)
-
-    assert statuses(run) == ["failed", "ok"]
-    assert recorder.runs == 0
-    await check_session(run.session)
-
-
 @pytest.mark.row("V06")
 async def test_what_an_authors_own_check_finds_is_not_called_a_fault_of_the_schema():
     def validate(arguments):
@@ -655,16 +587,6 @@ async def test_what_an_authors_own_check_finds_is_not_called_a_fault_of_the_sche
 
     assert statuses(run) == ["invalid_arguments"]
     assert content(run)["message"] == "The arguments are invalid: There is no account 'x'."
-
-
-async def test_a_tool_that_cannot_say_whether_it_is_visible_is_not_offered():
-    def visible(session):
-        raise RuntimeError("a bug")
-
-    run = await run_calls(call("act"), tools=[act(Recorder(), visible=visible), read(Recorder())])
-
-    assert statuses(run) == ["unknown_tool"]
-    assert [event.tools for event in await types(run, "model.started")] == [("look",), ("look",)]
 
 
 async def test_an_output_contract_that_is_no_schema_is_found_before_the_tool_acts():
@@ -725,7 +647,6 @@ async def test_a_refusal_after_an_attempt_that_may_have_acted_says_so(effect):
 
 
 # --- what a model, and an operator, learn of an exception
-
 SECRET = "SELECT * FROM cards WHERE path = '/srv/db'"
 
 
@@ -791,3 +712,171 @@ async def test_a_call_that_is_cut_off_or_rejected_is_no_exception_of_the_tool(ca
     await run_calls(call("slow"), call("no"), tools=[slow, read(raising(Rejected("no")), "no")])
 
     assert [record.getMessage() for record in caplog.records if record.exc_info] == []
+
+
+@pytest.mark.row("B10", "F04")
+@pytest.mark.parametrize(
+    ("error", "body", "limit", "is_whole"),
+    [
+        (Rejected, {"why": "x" * 500}, 900, True),
+        (Rejected, {"why": "x" * 5000}, 800, False),
+        (partial(Unfinished, CallStatus.CANCELLED, "It ended.", may_have_acted=False, body="x" * 5000), None, 800, False),
+        (Rejected, {"why": [*range(30_000)]}, 2000, False),
+        (Rejected, {"why": [*range(30_000)]}, None, True),
+    ],
+    ids=range(5),
+)  # fmt: skip
+async def test_the_words_of_a_refusal_are_told_whole_or_cut_at_the_limit_and_then_kept(error, body, limit, is_whole):
+    tools = [read(raising(error() if body is None else error(body)), result_limit=limit)]
+    result = await run_calls(call("look"), tools=tools, budget=Budget(max_tool_result_chars=limit))
+    (finished,) = await types(result, "tool.finished")
+
+    if is_whole:
+        assert (content(result)["details"], finished.result.data, finished.result.artifact) == ([body], body, None)
+    else:
+        assert 100 < len(finished.result.content) <= limit
+    if limit == 2000:  # the service's own words are what is kept
+        assert json.loads(await result.session.journal.blob(finished.result.artifact)) == body
+
+
+@pytest.mark.row("F04", "R10")
+@pytest.mark.parametrize("effect", ["unsafe", "keyed", "read"])
+async def test_a_refusal_of_the_first_attempt_says_nothing_of_earlier_ones(effect):
+    result = await run_calls(call("act"), tools=[act(raising(Rejected({"why": "full"})), effect=effect)])
+
+    (finished,) = await types(result, "tool.finished")
+    assert (finished.result.status, finished.result.may_have_acted) == ("rejected", False)
+    assert "earlier attempt" not in finished.result.content
+
+
+@pytest.mark.row("F06", "TF4", "R05")
+@pytest.mark.parametrize("effect", ["unsafe", "idempotent", "read"])
+@pytest.mark.parametrize("value", [{1, 2}, "no object"])
+async def test_a_call_whose_result_is_withheld_may_have_acted_unless_it_reads(effect, value):
+    result = await run_calls(call("act"), tools=[act(Recorder(value), effect=effect, output_schema={"type": "object"})])
+    (violated, finished) = await types(result, "contract.violated", "tool.finished")
+    changed = (await result.session.explain()).changed
+
+    assert finished.result.status == "unexpected_result_shape"
+    assert finished.result.may_have_acted is content(result)["may_have_acted"] is (effect != "read")
+    assert [(one.call_id, one.is_certain) for one in changed] == ([] if effect == "read" else [("call_1", True)])
+    if value == {1, 2}:
+        assert [(row["field"], row["constraint"]) for row in violated.details] == [("", "plain JSON")]
+        assert "set" in violated.details[0]["value"]
+
+
+# --- long refusals
+@pytest.mark.parametrize(
+    ("raised", "message", "details"),
+    [
+        (Rejected({"error": "The account is closed.", "account": 7}, code="closed"), "The account is closed.", {"error": "The account is closed.", "account": 7}),
+        (Rejected({"account": 7}), "act was refused by its own check: see `details`.", {"account": 7}),
+        (Rejected({"error": 7}), "act was refused by its own check: see `details`.", {"error": 7}),
+        (Rejected("closed"), "act was refused by its own check: see `details`.", "closed"),
+    ],
+)  # fmt: skip
+async def test_what_a_tool_s_own_check_refuses_is_told_in_its_words(raised, message, details):
+    def validate(arguments: Any) -> None:
+        raise raised
+
+    ran = Recorder()
+    result = await run_calls(call("act"), tools=[act(ran, validate=validate)])
+
+    (told,) = results(result)
+    assert statuses(result) == ["invalid_arguments"]
+    assert (told["message"], told["details"]) == (message, [details])
+    assert ran.runs == 0
+
+
+@pytest.mark.row("F04", "F05")
+@pytest.mark.parametrize(
+    ("asked", "told"), [(0, 0.0), (2.5, 2.5), *((odd, None) for odd in (-1, -5.0, float("inf"), float("nan"), "soon"))]
+)
+async def test_a_wait_that_is_no_span_of_time_is_not_told(asked, told):
+    run = await run_calls(call("act"), tools=[act(raising(Transient("busy", retry_after_seconds=asked)))])
+
+    assert (content(run).get("retry_after_seconds"), statuses(run)) == (told, ["failed"])
+
+
+@pytest.mark.parametrize(("effect", "status", "attempts"), [("idempotent", "ok", 2), ("unsafe", "outcome_unknown", 1)])
+async def test_a_call_that_our_time_limit_has_cut_runs_again_where_its_effect_allows_that(effect, status, attempts):
+    async def run(arguments: Any, ctx: ToolContext) -> str:
+        if ctx.attempt == 1:
+            await asyncio.Event().wait()
+        return "ok"
+
+    async with on_fake_clock() as session:
+        model = ScriptedModel([call("act"), text("Done.")])
+        result = await Agent(model, tools=[act(run, effect=effect, timeout=5)]).run("go", session=session)
+
+    assert [(one.status, one.attempts) for one in result.tool_calls] == [(status, attempts)]
+
+
+# --- whether a retry is worth its wait
+@pytest.mark.row("H12", "S17")
+@pytest.mark.parametrize("words", [{"budget": Budget(max_wall_time_seconds=20)}, {"batch_seconds": 20}])
+@pytest.mark.parametrize(("asked", "announced"), [(20.0, [None]), (19.0, [19.0, None])])
+async def test_a_retry_that_could_begin_only_as_the_time_ends_is_not_announced(words, asked, announced):
+    tools = [read(raising(Transient("busy", retry_after_seconds=asked)), retries=1)]
+    async with on_fake_clock() as session:
+        result = await run_calls(call("look"), tools=tools, session=session, **words)
+        failed = await types(result, "tool.attempt_failed")
+
+    assert [one.retry_in_seconds for one in failed] == announced
+
+
+@pytest.mark.row("T05", "B02")
+@pytest.mark.parametrize(
+    ("own", "budget", "attempts"), [(5, 1, 2), (0, 3, 1), (1, 3, 2), (None, 2, 3), (5, 0, 1), (4, None, 5)]
+)
+async def test_the_smaller_number_of_retries_holds(own, budget, attempts):
+    flaky = read(raising(ConnectionError("no")), retries=own)
+    async with on_fake_clock() as session:
+        limits = Budget(max_retries_per_tool_call=budget)
+        result = await run_calls(call("look"), tools=[flaky], budget=limits, session=session)
+
+    assert [one.attempts for one in result.tool_calls] == [attempts]
+
+
+# --- what the model is told
+@pytest.mark.row("V04", "F03")
+async def test_the_model_is_told_of_every_violation_with_field_constraint_and_value():
+    schema = {
+        "type": "object",
+        "properties": {
+            "quantity": {"type": "integer", "minimum": 1, "maximum": 12},
+            "target": {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]},
+            "where": {"enum": ["Skaro", "Earth"]},
+        },
+        "required": ["quantity", "when"],
+        "additionalProperties": False,
+    }
+    wrong = {"quantity": "many", "target": {"name": 3}, "where": "Mars", "extra": True}
+
+    result = await run_calls(call("summon", **wrong), tools=[tool_of(Recorder(), "summon", parameters=schema)])
+
+    told = results(result)[0]["details"]
+    assert {row["field"]: row["value"] for row in told if row["field"] != "when"} == {
+        "quantity": "many", "target.name": 3, "where": "Mars", "extra": True,
+    }  # fmt: skip
+    assert sorted(row["field"] for row in told) == ["extra", "quantity", "target.name", "when", "where"]
+    assert next(row["constraint"] for row in told if row["field"] == "quantity") == "integer 1..12"
+
+
+@pytest.mark.row("TF9")
+async def test_a_cancelled_batch_has_done_cancelled_and_unknown_calls():
+    begun = asyncio.Event()
+
+    async def hang(arguments, ctx):
+        begun.set()
+        await asyncio.Event().wait()
+
+    model = ScriptedModel([[call("look"), call("act", n=1), call("act", n=2), call("look", n=9)]])
+    agent = Agent(model, tools=[read(Recorder()), act(hang)])
+    async with agent.stream("go") as run:
+        await begun.wait()
+        run.cancel()
+
+    assert run.result.reason is StopReason.CANCELLED
+    assert statuses(run.result) == ["ok", "outcome_unknown", "cancelled", "cancelled"]
+    await check_session(run.result.session)

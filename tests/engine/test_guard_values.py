@@ -41,8 +41,6 @@ def after(*responses: list[CallState], guards: Guards | None = None, polling: An
 
 
 # --- repetitions
-
-
 @pytest.mark.parametrize(
     ("before", "now", "found"),
     [
@@ -62,7 +60,7 @@ def after(*responses: list[CallState], guards: Guards | None = None, polling: An
         ([[ended(content=str(number))] for number in range(3)], [ended()], (4, 1, False, False)),
     ],
 )
-def test_a_response_is_compared_with_those_before_it(before: Any, now: Any, found: Any) -> None:
+def test_a_response_is_compared_with_those_before_it(before, now, found):
     repetition = after(*before).repetition([key(one) for one in now])
 
     told = None
@@ -83,14 +81,14 @@ def test_a_response_is_compared_with_those_before_it(before: Any, now: Any, foun
     ],
     ids=range(6),
 )
-def test_results_are_equal_by_what_they_mean(results: Any, are_equal: bool) -> None:
+def test_results_are_equal_by_what_they_mean(results, are_equal):
     repetition = after(*([one] for one in results)).repetition([key(results[0])])
 
     assert repetition is not None
     assert repetition.has_equal_results is are_equal
 
 
-def test_a_call_of_a_polling_tool_repeats_nothing_and_what_comes_after_it_neither() -> None:
+def test_a_call_of_a_polling_tool_repeats_nothing_and_what_comes_after_it_neither():
     poll = ended("poll")
     tries = after([poll], [poll], [poll], polling=["poll"])
 
@@ -104,7 +102,7 @@ def test_a_call_of_a_polling_tool_repeats_nothing_and_what_comes_after_it_neithe
     ("limit", "before", "is_over"),
     [(None, [[A]] * 9, False), (1, [], True), (2, [[A]], True), (3, [[A]], False), (3, [[A], [A]], True), (3, [[B], [B]], False)],
 )  # fmt: skip
-def test_a_call_may_be_the_one_that_ends_the_run(limit: int | None, before: Any, is_over: bool) -> None:
+def test_a_call_may_be_the_one_that_ends_the_run(limit, before, is_over):
     tries = after(*before, guards=Guards(repeats=limit, repeats_with_progress=None))
 
     assert tries.may_be_over(key(A)) is is_over
@@ -113,11 +111,14 @@ def test_a_call_may_be_the_one_that_ends_the_run(limit: int | None, before: Any,
 
 
 # --- trouble
-
 JSON, UNFIT = (ended(status=one) for one in (CallStatus.INVALID_JSON, CallStatus.INVALID_ARGUMENTS))
+
 DENIED, FAILED = (ended(status=one) for one in (CallStatus.DENIED, CallStatus.FAILED))
+
 SKIPPED = ended(status=CallStatus.SKIPPED, code="other")
+
 UNTRIED = ended(status=CallStatus.SKIPPED, code=NOT_STARTED)
+
 LIMITS = Guards(failures=2, invalid_json=2, invalid_arguments=2, denials=2)
 
 
@@ -139,7 +140,7 @@ LIMITS = Guards(failures=2, invalid_json=2, invalid_arguments=2, denials=2)
         ([[FAILED, JSON], [FAILED, UNFIT]], "failures"),
     ],
 )
-def test_responses_that_only_went_wrong_count_in_a_row(responses: Any, guard: str | None) -> None:
+def test_responses_that_only_went_wrong_count_in_a_row(responses, guard):
     words = {
         "invalid_json": ("not valid JSON", StopReason.INVALID_CALL_LIMIT),
         "invalid_arguments": ("do not fit the schema", StopReason.INVALID_CALL_LIMIT),
@@ -157,14 +158,13 @@ def test_responses_that_only_went_wrong_count_in_a_row(responses: Any, guard: st
         assert (stops[0].details["count"], stops[0].details["limit"], stops[0].details["tool"]) == (2, 2, "look")
 
 
-def test_a_guard_without_a_limit_stops_nothing() -> None:
+def test_a_guard_without_a_limit_stops_nothing():
     guards = Guards(failures=None, invalid_json=None, invalid_arguments=None, denials=None)
 
     assert after(*([one] for one in (JSON, UNFIT, DENIED, FAILED) * 9), guards=guards).stops() == ()
 
 
 # --- progress
-
 LONG = "y" * 200
 
 
@@ -196,7 +196,7 @@ def near(number: int, content: str = "x", **more: Any) -> CallState:
     ],
     ids=range(10),
 )
-def test_responses_that_bring_nothing_new_count_in_a_row(responses: Any, count: int) -> None:
+def test_responses_that_bring_nothing_new_count_in_a_row(responses, count):
     for limit in range(1, 6):
         stop = brought(*responses, limit=limit).stop()
 
@@ -211,7 +211,7 @@ def test_responses_that_bring_nothing_new_count_in_a_row(responses: Any, count: 
             }
 
 
-def test_the_model_is_reminded_before_the_end_and_then_nothing_of_the_kind_runs() -> None:
+def test_the_model_is_reminded_before_the_end_and_then_nothing_of_the_kind_runs():
     told = [brought(*(near(number) for number in range(count)), limit=5).reminder() for count in range(1, 7)]
     at_end = brought(*(near(number) for number in range(5)), limit=5)
 
@@ -229,7 +229,7 @@ def test_the_model_is_reminded_before_the_end_and_then_nothing_of_the_kind_runs(
     assert not at_end.is_stale([near(9).call])
 
 
-def test_the_model_is_told_once_that_whatever_it_asks_has_the_same_long_result() -> None:
+def test_the_model_is_told_once_that_whatever_it_asks_has_the_same_long_result():
     def told(count: int) -> str | None:
         return brought(*(ended(arguments=f'{{"n":{n}}}', content=LONG) for n in range(count)), limit=3).reminder()
 
@@ -237,7 +237,7 @@ def test_the_model_is_told_once_that_whatever_it_asks_has_the_same_long_result()
     assert "the last 4 responses had identical results from look" in (told(4) or "")
 
 
-def test_a_polling_tool_brings_what_it_brings_and_a_limit_of_none_ends_nothing() -> None:
+def test_a_polling_tool_brings_what_it_brings_and_a_limit_of_none_ends_nothing():
     many = [near(number) for number in range(9)]
 
     assert brought(*many, limit=2, polling=["look"]).stop() is None
@@ -258,13 +258,13 @@ def test_a_polling_tool_brings_what_it_brings_and_a_limit_of_none_ends_nothing()
     ],
     ids=range(5),
 )
-def test_arguments_that_only_look_different_are_nearly_the_same(one: str, other: str, near_enough: bool) -> None:
+def test_arguments_that_only_look_different_are_nearly_the_same(one, other, near_enough):
     progress = brought(ended(arguments=one), ended(arguments=other), limit=1)
 
     assert (progress.stop() is not None) is near_enough
 
 
-def test_the_digest_of_a_call_is_of_its_decision_else_of_its_start_and_empty_without_either() -> None:
+def test_the_digest_of_a_call_is_of_its_decision_else_of_its_start_and_empty_without_either():
     made = ToolCall(id="c", name="act", arguments="{}")
     decided = CallDecided(call_id="c", tool="act", decision="allow", rule="", digest="decided")
     started = ToolStarted(call_id="c", tool="act", digest="started")

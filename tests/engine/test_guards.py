@@ -2,18 +2,19 @@
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from invariants import check_session
 from loop_tools import ANYTHING, echo_tool
+from pipeline_tools import Recorder, act, read, types
 from treadle import (
     Agent,
     Budget,
     ConfigurationError,
     Guards,
+    Price,
     Tool,
     ToolContext,
     ToolsetContext,
@@ -24,7 +25,7 @@ from treadle import (
 from treadle.events import BudgetWarned, CallDecided, MessageAdded
 from treadle.messages import Usage
 from treadle.ports import SessionView
-from treadle.testing import ScriptedModel, Turn, call, text
+from treadle.testing import FakeClock, ScriptedModel, Turn, call, text
 from treadle.tools import JsonObject
 
 NEAR = ['{"q": "Earl  Grey"}', '{"q":"earl grey"}', '{ "q" : " EARL GREY " }', '{"q": "Earl\\tGrey"}']
@@ -36,14 +37,7 @@ class Counted:
     def __init__(self, answer: Any = None, *, effect: str = "read", name: str = "look", **words: Any) -> None:
         self.calls: list[JsonObject] = []
         self.answer = answer
-        self.tool = Tool(
-            name=name,
-            description="Look.",
-            parameters=ANYTHING,
-            effect=effect,  # type: ignore[arg-type]
-            run=self._run,
-            **words,
-        )
+        self.tool = Tool(name=name, description="Look.", parameters=ANYTHING, effect=effect, run=self._run, **words)
 
     async def _run(self, arguments: JsonObject, ctx: ToolContext) -> Any:
         self.calls.append(arguments)
@@ -64,7 +58,6 @@ async def told(result: Any) -> list[str]:
 
 
 # --- the end by a guard
-
 ENDED_BY: dict[str, tuple[str, list[Any]]] = {
     "repeats": ("repeated_tool_call", [call("look", n=1)] * 3),
     "failures": ("repeated_failures", [call("fail", n=number) for number in range(2)]),
@@ -74,14 +67,13 @@ ENDED_BY: dict[str, tuple[str, list[Any]]] = {
     "no_progress": ("repeated_failures", [call("look", arguments=one) for one in NEAR[:3]]),
 }
 
-
 ALL = Guards(repeats=3, failures=2, denials=2, invalid_json=2, invalid_arguments=2, no_progress=2)
 
 
 @pytest.mark.row("FAULTS-15")
 @pytest.mark.parametrize("guard", ENDED_BY)
 @pytest.mark.parametrize("means", ["left", "at the limit of turns too", "used up", "not to be used"])
-async def test_a_run_that_a_guard_ends_asks_for_a_last_answer_as_at_a_limit(guard: str, means: str) -> None:
+async def test_a_run_that_a_guard_ends_asks_for_a_last_answer_as_at_a_limit(guard, means):
     reason, calls = ENDED_BY[guard]
     tools = [Counted().tool, Counted(RuntimeError("down"), name="fail", retries=0).tool, Counted(name="deny").tool]
     last = Turn(calls=(calls[-1],), usage=Usage(input_tokens=1000))
@@ -104,10 +96,8 @@ async def test_a_run_that_a_guard_ends_asks_for_a_last_answer_as_at_a_limit(guar
 
 
 # --- nothing new
-
-
 @pytest.mark.row("L13")
-async def test_nearly_equal_calls_that_bring_nothing_new_are_told_then_held_back_and_end_with_an_answer() -> None:
+async def test_nearly_equal_calls_that_bring_nothing_new_are_told_then_held_back_and_end_with_an_answer():
     look = Counted()
     model = ScriptedModel([*near_calls(7), text("I found nothing more.")])
     result = await Agent(model, tools=[look.tool]).run("Find it")
@@ -127,7 +117,7 @@ async def test_nearly_equal_calls_that_bring_nothing_new_are_told_then_held_back
 
 
 @pytest.mark.row("L13")
-async def test_without_summaries_such_a_run_ends_at_once() -> None:
+async def test_without_summaries_such_a_run_ends_at_once():
     look = Counted()
     model = ScriptedModel(near_calls(9))
     result = await Agent(model, tools=[look.tool], on_limit="report", guards=Guards(no_progress=2)).run("Find it")
@@ -137,7 +127,7 @@ async def test_without_summaries_such_a_run_ends_at_once() -> None:
 
 @pytest.mark.row("L13")
 @pytest.mark.parametrize("numbers", [["1", "1.0", "1e0", "10e-1"], ["0.1", "1e-1", "0.10", "0.1000000000000000055"]])
-async def test_the_form_of_a_number_makes_no_difference(numbers: list[str]) -> None:
+async def test_the_form_of_a_number_makes_no_difference(numbers):
     look = Counted("none")
     model = ScriptedModel([call("look", arguments=f'{{"n": {one}}}') for one in numbers * 2])
     result = await Agent(model, tools=[look.tool], guards=Guards(no_progress=4), on_limit="report").run("Find it")
@@ -146,7 +136,7 @@ async def test_the_form_of_a_number_makes_no_difference(numbers: list[str]) -> N
 
 
 @pytest.mark.row("L13")
-async def test_other_calls_that_fail_with_the_very_same_words_bring_nothing_new() -> None:
+async def test_other_calls_that_fail_with_the_very_same_words_bring_nothing_new():
     look = Counted(RuntimeError("the service is down"), retries=0)
     model = ScriptedModel([*[call("look", n=number) for number in range(5)], text("It is down.")])
     result = await Agent(model, tools=[look.tool], guards=Guards(failures=None, no_progress=4)).run("Find it")
@@ -156,7 +146,7 @@ async def test_other_calls_that_fail_with_the_very_same_words_bring_nothing_new(
 
 
 @pytest.mark.row("L13")
-async def test_a_good_call_beside_begins_the_count_anew_and_so_does_a_new_call() -> None:
+async def test_a_good_call_beside_begins_the_count_anew_and_so_does_a_new_call():
     look, other = Counted(), Counted(name="other")
     responses: list[Any] = []
     for number in range(6):
@@ -169,7 +159,7 @@ async def test_a_good_call_beside_begins_the_count_anew_and_so_does_a_new_call()
 
 
 @pytest.mark.row("L13")
-async def test_honest_work_is_not_stopped() -> None:
+async def test_honest_work_is_not_stopped():
     exists = Counted("false", name="exists")
     state = {"version": 0}
 
@@ -195,7 +185,7 @@ async def test_honest_work_is_not_stopped() -> None:
 
 
 @pytest.mark.row("L13")
-async def test_the_very_same_long_result_of_different_calls_is_told_and_stops_nothing() -> None:
+async def test_the_very_same_long_result_of_different_calls_is_told_and_stops_nothing():
     look = Counted("The same ten hits. " * 20)
     model = ScriptedModel([*[call("look", q=f"words {number}") for number in range(12)], text("Done.")])
     result = await Agent(model, tools=[look.tool]).run("Find it")
@@ -206,18 +196,16 @@ async def test_the_very_same_long_result_of_different_calls_is_told_and_stops_no
 
 @pytest.mark.row("L13")
 @pytest.mark.parametrize("guards", [Guards(no_progress=None), Guards(repeats=None)])
-async def test_the_guard_can_be_switched_off(guards: Guards) -> None:
+async def test_the_guard_can_be_switched_off(guards):
     look = Counted()
     result = await Agent(ScriptedModel([*near_calls(10), text("Done.")]), tools=[look.tool], guards=guards).run("Go")
     assert result.completed
 
 
 # --- limits that come near
-
-
 @pytest.mark.row("B16")
 @pytest.mark.row("B18")
-async def test_a_limit_that_comes_near_is_an_event_and_the_model_reads_it_at_the_end_of_the_next_request() -> None:
+async def test_a_limit_that_comes_near_is_an_event_and_the_model_reads_it_at_the_end_of_the_next_request():
     model = ScriptedModel([*[call("echo", n=number) for number in range(9)], text("Done.")])
     result = await Agent(model, tools=[echo_tool()], budget=Budget(max_model_turns=10)).run("Go")
     warned = [event for event in await result.session.events() if isinstance(event, BudgetWarned)]
@@ -232,7 +220,7 @@ async def test_a_limit_that_comes_near_is_an_event_and_the_model_reads_it_at_the
 
 
 @pytest.mark.row("B18")
-async def test_a_limit_is_told_once_also_after_a_restart_and_anew_where_it_has_grown(tmp_path: Path) -> None:
+async def test_a_limit_is_told_once_also_after_a_restart_and_anew_where_it_has_grown(tmp_path):
     def agent(*turns: Any, limit: int) -> Agent:
         return Agent(ScriptedModel(turns), tools=[echo_tool()], budget=Budget(max_tool_calls=limit), on_limit="report")
 
@@ -248,23 +236,21 @@ async def test_a_limit_is_told_once_also_after_a_restart_and_anew_where_it_has_g
 
 @pytest.mark.row("B18")
 @pytest.mark.parametrize("part", [0, 1, -0.5, "much", True])
-def test_a_part_of_a_limit_that_is_none_is_refused(part: Any) -> None:
+def test_a_part_of_a_limit_that_is_none_is_refused(part):
     with pytest.raises(ConfigurationError, match="budget_warning"):
         Guards(budget_warning=part)
 
 
-async def test_the_words_on_limits_can_be_switched_off() -> None:
+async def test_the_words_on_limits_can_be_switched_off():
     model = ScriptedModel([*[call("echo", n=number) for number in range(4)], text("Done.")])
     agent = Agent(model, tools=[echo_tool()], budget=Budget(max_model_turns=5), guards=Guards(budget_warning=None))
     assert await told(await agent.run("Go")) == []
 
 
 # --- a single turn
-
-
 @pytest.mark.row("G02")
 @pytest.mark.row("G01")
-async def test_a_single_turn_is_an_answer_or_one_round_of_calls_and_then_the_answer() -> None:
+async def test_a_single_turn_is_an_answer_or_one_round_of_calls_and_then_the_answer():
     model = ScriptedModel([[call("echo", n=1), call("echo", n=2)], text("One and two.")])
     agent = Agent(model, tools=[echo_tool()])
     result = await agent.single_turn("Look")
@@ -275,7 +261,7 @@ async def test_a_single_turn_is_an_answer_or_one_round_of_calls_and_then_the_ans
 
 
 @pytest.mark.row("G02")
-async def test_a_second_round_of_calls_is_refused_and_nothing_of_it_runs() -> None:
+async def test_a_second_round_of_calls_is_refused_and_nothing_of_it_runs():
     look = Counted()
     model = ScriptedModel([call("look", n=1), call("look", n=2), call("look", n=3), text("Never.")])
     result = await Agent(model, tools=[look.tool]).single_turn("Look")
@@ -285,7 +271,7 @@ async def test_a_second_round_of_calls_is_refused_and_nothing_of_it_runs() -> No
 
 
 @pytest.mark.row("G01", "G02")
-async def test_a_single_turn_that_waits_for_a_person_is_one_after_resume_too(tmp_path: Path) -> None:
+async def test_a_single_turn_that_waits_for_a_person_is_one_after_resume_too(tmp_path):
     look = Counted()
     model = ScriptedModel([call("look", n=1), call("look", n=2), call("look", n=3), text("Never.")])
     agent = Agent(model, tools=[look.tool], policy=ask("look"))
@@ -300,14 +286,12 @@ async def test_a_single_turn_that_waits_for_a_person_is_one_after_resume_too(tmp
 
 
 @pytest.mark.row("G02")
-async def test_only_a_yes_or_no_makes_a_stream_a_single_turn() -> None:
+async def test_only_a_yes_or_no_makes_a_stream_a_single_turn():
     with pytest.raises(ConfigurationError, match="single_turn must be True or False; got 1"):
-        Agent(ScriptedModel([text("Hello.")])).stream("Hi", single_turn=1)  # type: ignore[arg-type]  # what is tested
+        Agent(ScriptedModel([text("Hello.")])).stream("Hi", single_turn=1)
 
 
 # --- what a run needs
-
-
 class Backend:
     """A toolset that may refuse at its start, or break off in the middle."""
 
@@ -340,7 +324,7 @@ class Backend:
 
 @pytest.mark.row("L17")
 @pytest.mark.parametrize("required", ["backend", "missing"])
-async def test_a_run_without_a_toolset_that_it_needs_asks_no_model(required: str) -> None:
+async def test_a_run_without_a_toolset_that_it_needs_asks_no_model(required):
     model = ScriptedModel([text("Never.")])
     result = await Agent(model, tools=[Backend(refuses=True)], required=[required]).run("Go")
     assert (result.reason, result.completed, len(model.requests)) == ("tool_unavailable", False, 0)
@@ -348,7 +332,7 @@ async def test_a_run_without_a_toolset_that_it_needs_asks_no_model(required: str
 
 
 @pytest.mark.row("L17")
-async def test_a_run_ends_when_a_toolset_that_it_needs_is_lost_and_resumes_when_it_is_back() -> None:
+async def test_a_run_ends_when_a_toolset_that_it_needs_is_lost_and_resumes_when_it_is_back():
     backend = Backend()
     model = ScriptedModel([call("ask"), text("Done."), text("Done.")])
     agent = Agent(model, tools=[backend], required=["ask"])
@@ -361,7 +345,7 @@ async def test_a_run_ends_when_a_toolset_that_it_needs_is_lost_and_resumes_when_
 
 @pytest.mark.row("L17")
 @pytest.mark.parametrize("effect", ["read", "idempotent", "unsafe"])
-async def test_a_call_of_a_required_tool_that_cannot_reach_its_service_is_not_tried_again(effect: str) -> None:
+async def test_a_call_of_a_required_tool_that_cannot_reach_its_service_is_not_tried_again(effect):
     look = Counted(ConnectionRefusedError("nobody listens"), effect=effect, permission="allow", retries=5)
     model = ScriptedModel([[call("look", n=1), call("look", n=2)], text("Never.")])
     result = await Agent(model, tools=[look.tool], required=["look"], budget=Budget(max_parallel_tool_calls=1)).run(
@@ -370,3 +354,63 @@ async def test_a_call_of_a_required_tool_that_cannot_reach_its_service_is_not_tr
     assert (result.reason, len(model.requests)) == ("tool_unavailable", 1)
     assert look.calls in ([{"n": 1}], [{"n": 1}, {"n": 2}])  # never a second attempt
     await check_session(result.session)
+
+
+@pytest.mark.row("B18")
+@pytest.mark.parametrize(("part", "tokens"), [(0.8, 800_000), (0.5, 500_000), (0.3, 300_000)])
+async def test_a_cost_of_exactly_the_part_of_its_limit_is_told(part, tokens):
+    turn = Turn(calls=(call("look"),), usage=Usage(input_tokens=tokens))
+    model = ScriptedModel([turn, text("Done.")], price=Price(input=1, output=0))
+    limited = Budget(max_total_cost=1)
+    agent = Agent(model, tools=[read(Recorder())], budget=limited, guards=Guards(budget_warning=part))
+    result = await agent.run("go")
+
+    (warned,) = await types(result, "budget.warned")
+    assert (warned.budget, float(warned.used), warned.limit) == ("max_total_cost", part, 1)
+
+
+@pytest.mark.row("B18")
+@pytest.mark.parametrize(
+    ("limit", "used"),
+    [("max_tool_calls", 1), ("max_input_tokens", 100), ("max_output_tokens", 40), ("max_wall_time_seconds", 8)],
+)
+async def test_a_limit_is_told_as_soon_as_exactly_its_part_is_used(limit, used):
+    clock = FakeClock()
+
+    async def look(arguments: Any, ctx: Any) -> str:
+        clock.advance(8)
+        return "seen"
+
+    turn = Turn(calls=(call("look"),), usage=Usage(input_tokens=100, output_tokens=40))
+    budget, guards = Budget(**{limit: 2 * used}), Guards(budget_warning=0.5)
+    async with open_session("memory:", clock=clock) as session:
+        agent = Agent(ScriptedModel([turn, text("Done.")]), tools=[read(look)], budget=budget, guards=guards)
+        result = await agent.run("go", session=session)
+        (warned,) = await types(result, "budget.warned")
+
+    assert (warned.budget, warned.used, warned.limit) == (limit, used, 2 * used)
+
+
+@pytest.mark.row("B18")
+async def test_the_seconds_of_a_run_before_its_pause_count_for_what_is_told():
+    clock = FakeClock()
+
+    async def takes_three(arguments: Any, ctx: Any) -> str:
+        clock.advance(3)
+        return "seen"
+
+    tools = [read(takes_three), act(Recorder())]
+    words: Any = {
+        "policy": ask("act"),
+        "budget": Budget(max_wall_time_seconds=10),
+        "guards": Guards(budget_warning=0.5),
+    }
+    async with open_session("memory:", clock=clock) as session:
+        paused = await Agent(ScriptedModel([call("look"), call("act")]), tools=tools, **words).run(
+            "go", session=session
+        )
+        await session.answer(paused.approvals[0].id, "allow")
+        result = await Agent(ScriptedModel([call("look"), text("Done.")]), tools=tools, **words).resume(session)
+        (warned,) = await types(result, "budget.warned")
+
+    assert (warned.budget, warned.used, warned.limit) == ("max_wall_time_seconds", 6, 10)

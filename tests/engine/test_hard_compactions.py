@@ -19,7 +19,7 @@ def is_summary(request: ModelRequest) -> bool:
 
 
 @pytest.mark.parametrize("compactor", [Summarize(keep=1), Handoff(keep=1)], ids=["summary", "handoff"])
-async def test_a_summary_that_is_refused_as_too_long_is_asked_for_with_half_of_the_words(compactor: Any) -> None:
+async def test_a_summary_that_is_refused_as_too_long_is_asked_for_with_half_of_the_words(compactor):
     model = ScriptedModel([*looks(6), TOO_LONG, TOO_LONG, TOO_LONG, text("The shelves are counted."), text("done")])
 
     result = await Agent(model, tools=[look(4_000)], compactor=compactor).run("Go")
@@ -34,7 +34,7 @@ async def test_a_summary_that_is_refused_as_too_long_is_asked_for_with_half_of_t
     await check_session(result.session)
 
 
-async def test_a_summary_that_is_always_too_long_is_asked_for_four_times_and_the_run_ends_with_the_overflow() -> None:
+async def test_a_summary_that_is_always_too_long_is_asked_for_four_times_and_the_run_ends_with_the_overflow():
     model = ScriptedModel([*looks(6), TOO_LONG])
 
     result = await Agent(model, tools=[look()], compactor=Summarize(keep=1)).run("Go")
@@ -43,7 +43,7 @@ async def test_a_summary_that_is_always_too_long_is_asked_for_four_times_and_the
     assert len([one for one in model.requests if is_summary(one)]) == 4
 
 
-async def test_a_handoff_that_the_model_cannot_write_after_an_overflow_keeps_what_is_recorded() -> None:
+async def test_a_handoff_that_the_model_cannot_write_after_an_overflow_keeps_what_is_recorded():
     turns = [*looks(6), TOO_LONG, text(""), text("done")]
     for turn in (text(""), call("look", n=99), Turn(text="I cannot help with that.", finish="content_filter")):
         turns[7] = turn
@@ -59,7 +59,7 @@ async def test_a_handoff_that_the_model_cannot_write_after_an_overflow_keeps_wha
         await check_session(result.session)
 
 
-async def test_a_refusal_to_sum_up_is_no_summary() -> None:
+async def test_a_refusal_to_sum_up_is_no_summary():
     model = ScriptedModel([*looks(6), TOO_LONG, Turn(text="I cannot help with that.", finish="content_filter")])
 
     result = await Agent(model, tools=[look()], compactor=Summarize(keep=1)).run("Go")
@@ -68,7 +68,7 @@ async def test_a_refusal_to_sum_up_is_no_summary() -> None:
     assert not compactions(await result.session.events())
 
 
-async def test_a_summary_that_is_cut_off_is_asked_for_once_more_and_marked_when_it_is_cut_again() -> None:
+async def test_a_summary_that_is_cut_off_is_asked_for_once_more_and_marked_when_it_is_cut_again():
     half = Turn(text="Half of a summ", finish="length")
     model = ScriptedModel([*looks(6), TOO_LONG, half, text("A whole summary."), text("done")])
     result = await Agent(model, tools=[look()], compactor=Summarize(keep=1)).run("Go")
@@ -83,7 +83,7 @@ async def test_a_summary_that_is_cut_off_is_asked_for_once_more_and_marked_when_
 
 
 @pytest.mark.parametrize("compactor", [Summarize(keep=1), Handoff(keep=1)], ids=["summary", "handoff"])
-async def test_the_task_of_a_later_run_is_still_shown_word_for_word_after_two_compactions(compactor: Any) -> None:
+async def test_the_task_of_a_later_run_is_still_shown_word_for_word_after_two_compactions(compactor):
     model = ScriptedModel(
         [text("one"), *looks(6), TOO_LONG, text("S1."), *looks(5, 7), TOO_LONG, text("S2."), text("two"), text("three")]
     )
@@ -102,7 +102,7 @@ async def test_the_task_of_a_later_run_is_still_shown_word_for_word_after_two_co
 
 
 @pytest.mark.parametrize("compactor", [Summarize(keep=1), Handoff(keep=1)], ids=["summary", "handoff"])
-async def test_a_picture_in_the_task_stays_and_one_in_an_old_message_is_named(compactor: Any) -> None:
+async def test_a_picture_in_the_task_stays_and_one_in_an_old_message_is_named(compactor):
     picture = Media(media_type="image/png", base64=base64.b64encode(b"pixels" * 100).decode(), name="shelf.png")
 
     def task(said: str) -> Message:
@@ -121,7 +121,7 @@ async def test_a_picture_in_the_task_stays_and_one_in_an_old_message_is_named(co
     assert sum(picture in one.parts for one in model.requests[-1].messages) == 1
 
 
-async def test_a_request_longer_than_the_window_is_made_shorter_until_it_fits_and_not_sent_before() -> None:
+async def test_a_request_longer_than_the_window_is_made_shorter_until_it_fits_and_not_sent_before():
     def answer(request: ModelRequest) -> Any:
         size = sum(len(words(one)) for one in request.messages) // 4
         assert size < 4_000
@@ -142,7 +142,7 @@ async def test_a_request_longer_than_the_window_is_made_shorter_until_it_fits_an
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-async def test_a_summary_that_calls_a_tool_is_no_message_over_any_dialect(dialect: str) -> None:
+async def test_a_summary_that_calls_a_tool_is_no_message_over_any_dialect(dialect):
     turns = [*looks(5), DIALECTS[dialect], call("look", n=9), text("done")]
     async with MockProvider(turns) as mock:
         model = resolve_model(f"{dialect}:m", base_url=mock.base_url, api_key="k")

@@ -37,11 +37,9 @@ from treadle.testing import FakeClock, FaultyJournal, FixedRandomness, MockProvi
 from treadle.tools import JsonObject, ToolResult
 
 EFFECTS = ("read", "idempotent", "keyed", "unsafe")
-NUMBERED: JsonObject = {
-    "type": "object",
-    "properties": {"n": {"type": "integer", "maximum": 9}},
-    "additionalProperties": False,
-}
+
+NUMBERED: JsonObject = {"type": "object", "properties": {"n": {"type": "integer", "maximum": 9}}, "additionalProperties": False}  # fmt: skip
+
 BEHAVIOURS = (
     "ok", "text", "none", "bytes", "media", "long", "nan", "cycle", "set", "surrogate", "shape", "face",
     "value", "runtime", "timeout", "connection", "file", "transient", "patience", "rejected", "odd rejection",
@@ -70,7 +68,7 @@ def behave(word: str) -> Any:
         "set": {1, 2},
         "surrogate": "\ud800",
         "shape": {"other": "shape"},
-        "face": ToolOutput(data="fine", display=5),  # type: ignore[arg-type]
+        "face": ToolOutput(data="fine", display=5),
     }
     errors: dict[str, BaseException] = {
         "value": ValueError("\ud800 bad"),
@@ -81,7 +79,7 @@ def behave(word: str) -> Any:
         "transient": Transient("later"),
         "patience": Transient("much later", retry_after_seconds=5000),
         "rejected": Rejected({"error": "NO"}),
-        "odd rejection": Rejected({"error": "\ud800"}, code=404),  # type: ignore[arg-type]
+        "odd rejection": Rejected({"error": "\ud800"}, code=404),
         "exit": SystemExit(3),
         "interrupt": KeyboardInterrupt(),
         "group": ExceptionGroup("two", [ValueError("a"), ConnectionError("b")]),
@@ -117,7 +115,7 @@ class Workshop:
                         name=f"{effect}_{kind}",
                         description="",
                         parameters=NUMBERED,
-                        effect=effect,  # type: ignore[arg-type]
+                        effect=effect,
                         run=run,
                         timeout=5,
                         **words,
@@ -183,7 +181,7 @@ class Meddler:
             case "rewrite":
                 return msgspec.structs.replace(call, arguments='{"n": 7}')
             case "deny":
-                return Decision(kind="deny", reason=None)  # type: ignore[arg-type]
+                return Decision(kind="deny", reason=None)
             case _:
                 return call
 
@@ -225,7 +223,7 @@ class Ruler:
             case "none":
                 return None
             case word:
-                return Decision(kind=word, reason="\ud800" if word == "deny" else "")  # type: ignore[arg-type]
+                return Decision(kind=word, reason="\ud800" if word == "deny" else "")
 
 
 class SlowJournal:
@@ -263,18 +261,22 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
 
 
 names = st.sampled_from([f"{effect}_{kind}" for effect in EFFECTS for kind in ("async", "sync")])
+
 arguments = st.one_of(
     st.integers(0, 9).map(lambda n: f'{{"n": {n}}}'),
     st.sampled_from(["", "{}", '{"n": 99}', '{"n": 1,}', '{"n": NaN}', '{"n": 1, "n": 2}', '{"x": 1}', "[1]", "null",
                      '{"n": 1e400}', '{"n": ', '{"n": "\ud800"}', "[" * 10_000, '{"n": ' + "1" * 5000 + "}"]),
 )  # fmt: skip
+
 ids = st.one_of(st.none(), st.just("call_0"), st.just(""), st.just("i" * 60), st.just("é ☃"), st.just("\ud800"))
+
 calls = st.builds(
     lambda name, raw, given: call(name, arguments=raw, id=given),
     st.one_of(names, names, names, st.sampled_from(["grpe", "READ_async", "", "\ud800", "n" * 150])),
     arguments,
     ids,
 )
+
 errors = st.sampled_from(
     [
         ModelUnavailable("503", status=503),
@@ -283,6 +285,7 @@ errors = st.sampled_from(
         ContextOverflow("long"),
     ]
 )
+
 turns = st.one_of(
     st.lists(calls, min_size=1, max_size=8),
     st.lists(calls, min_size=1, max_size=8),
@@ -297,6 +300,7 @@ turns = st.one_of(
     errors,
     st.just(text("")),
 )
+
 budgets = st.fixed_dictionaries(
     {},
     optional={
@@ -310,7 +314,9 @@ budgets = st.fixed_dictionaries(
         "max_retries_per_model_call": st.integers(0, 2),
     },
 )
+
 words = st.sampled_from(["allow", "allow", "allow", "deny", "ask", "sandbox", "raise", "garbage", "none"])
+
 scenarios = st.builds(
     Scenario,
     turns=st.lists(turns, min_size=1, max_size=4),
@@ -327,6 +333,7 @@ scenarios = st.builds(
     answers=st.lists(st.sampled_from(["allow", "deny", "edit", "edit badly"]), max_size=6),
     is_slow=st.booleans(),
 )
+
 # Not shrunk: an example that hangs would be tried again and again. What is drawn is small, and printed.
 QUIET = settings(
     deadline=None,
@@ -361,7 +368,7 @@ class World:
             interceptors=[Meddler(about.before, about.after)],
             budget=Budget(**limits),
             guards=Guards() if about.guards else none,
-            on_limit=about.on_limit,  # type: ignore[arg-type]
+            on_limit=about.on_limit,
             subscribers=[self._hear, self._workshop.hear],
         )
 
@@ -375,7 +382,7 @@ class World:
     async def play(self) -> None:
         self._before = asyncio.all_tasks()
         journal: Journal = self._journal or MemoryJournal()
-        journal = SlowJournal(journal) if self.scenario.is_slow else journal  # type: ignore[assignment]
+        journal = SlowJournal(journal) if self.scenario.is_slow else journal
         async with open_session(journal, clock=self._clock, randomness=FixedRandomness()) as session:
             try:
                 await self._play(session)
@@ -467,13 +474,11 @@ http_turns = st.lists(
             st.sampled_from(["mid-arguments", "before-terminal", 40, 400]),
             st.sampled_from(["close", "clean"]),
         ),
-        st.builds(
-            lambda made: Turn(calls=tuple(made), interleave=True, pieces=4), st.lists(calls, min_size=2, max_size=4)
-        ),
+        st.builds(lambda made: Turn(calls=tuple(made), interleave=True, pieces=4), st.lists(calls, min_size=2, max_size=4)),
     ),
     min_size=1,
     max_size=3,
-).filter(lambda drawn: "\\ud800" not in ascii(drawn))
+).filter(lambda drawn: "\\ud800" not in ascii(drawn))  # fmt: skip
 
 
 @pytest.mark.row("V01", "V09", "F02")

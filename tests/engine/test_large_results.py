@@ -11,7 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle import Agent, Budget, Rejected, Tool, tool
+from pipeline_tools import Recorder, content, read, run_calls, statuses, types
+from treadle import Agent, Budget, Rejected, Tool, ToolOutput, tool
+from treadle.engine.rules.bounds import bound_encoded
 from treadle.testing import ScriptedModel, call, text
 from treadle.validation.plain import NotData, Walk
 
@@ -236,16 +238,133 @@ async def test_arguments_of_too_many_values_are_told_before_anything_looks_at_th
     "value",
     [
         {str(number): "x" for number in range(50_000)},
-        {
-            "a": {str(number): "x" * (number % 50) for number in range(30_000)},
-            "b": "y" * 700_000,
-            "c": [{"k": 1}] * 40_000,
-        },
+        {"a": {str(number): "x" * (number % 50) for number in range(30_000)}, "b": "y" * 700_000, "c": [{"k": 1}] * 40_000},
         {"x" * 400_000: "y" * 400_000, "z": 1},
     ],
-)
+)  # fmt: skip
 def test_an_object_of_many_fields_is_encoded_in_few_pieces_and_as_a_whole_would_be(value):
     data, pieces = walked(value)
 
     assert b"".join(pieces) == msgspec.json.encode(data)
     assert len(pieces) < 1000
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [("a summary", "a summary\n[The whole is the artifact "), ({"n": 1}, None), ("{no json", "{no json\n[The whole is the artifact ")],
+)  # fmt: skip
+async def test_an_artifact_that_a_tool_gives_is_named_beside_its_value(value, shown):
+    result = await run_calls(call("look"), tools=[read(Recorder(ToolOutput(data=value, artifact=b"all of it")))])
+
+    (part,) = (one for message in result.messages for one in message.results)
+    if shown is None:
+        assert set(content(result)) == {"n", "artifact"}
+    else:
+        assert part.content.startswith(shown)
+    async with result.session as session:
+        (name,) = session.state.artifacts
+        assert name in part.content
+
+
+@pytest.mark.parametrize("value", [list(range(5_000)), [{"a": "é\n" * 10}] * 500], ids=["numbers", "objects"])
+async def test_what_the_model_is_shown_of_a_long_result_says_how_much_there_is_and_where(value):
+    result = await run_calls(call("look"), tools=[read(Recorder(value))], budget=Budget(max_tool_result_chars=1_000))
+
+    shown = content(result)
+    assert sorted(shown) == ["artifact", "preview", "shown_chars", "total_chars", "truncated"]
+    whole = msgspec.json.encode(value).decode()
+    assert shown["truncated"] is True
+    assert (shown["total_chars"], shown["shown_chars"]) == (len(whole), len(shown["preview"]))
+    assert whole.startswith(shown["preview"])
+    assert shown["artifact"].startswith("a_")
+
+
+@pytest.mark.parametrize(("own", "of_the_run"), [(300, 700), (700, 300), (None, 300), (300, None)])
+async def test_a_result_is_held_to_the_smaller_limit_of_the_tool_and_of_the_run(own, of_the_run):
+    tools = [read(Recorder("x" * 5000), result_limit=own)]
+    run = await run_calls(call("look"), tools=tools, budget=Budget(max_tool_result_chars=of_the_run))
+
+    assert 250 < len(run.messages[-2].results[0].content) <= 300
+
+
+@pytest.mark.parametrize(
+    "fields", [{"a": "x" * 9000, "b": "y"}, {"b": "y", "a": "x" * 9000}, {"b": 7, "a": "x" * 9000, "c": None}]
+)
+@pytest.mark.parametrize("limit", [300, 1000])
+def test_of_a_long_object_the_longest_text_is_shortened_wherever_it_stands(fields, limit):
+    whole = json.dumps(fields)
+
+    shown = bound_encoded(fields, [whole.encode()], limit, total_chars=len(whole))
+
+    kept = json.loads(shown)
+    assert len(shown) <= limit
+    assert {name: value for name, value in kept.items() if name != "a"} == {
+        name: value for name, value in fields.items() if name != "a"
+    }
+    assert "of 9000 characters" in kept["a"]
+
+
+@pytest.mark.row("F06")
+@pytest.mark.parametrize(("last", "status"), [(1, "ok"), ("one", "unexpected_result_shape")])
+async def test_a_long_result_is_held_to_what_its_tool_promised(last, status):
+    """So long that only its text would be kept if nobody looked at its values."""
+    promised = {"type": "array", "items": {"type": "object", "properties": {"n": {"type": "integer"}}}}
+
+    async def look(arguments: Any, ctx: Any) -> Any:
+        return [{"n": number} for number in (*range(60_000), last)]
+
+    run = await run_calls(call("look"), tools=[read(look, output_schema=promised)])
+
+    assert statuses(run) == [status]
+
+
+@pytest.mark.row("B10", "TF3")
+async def test_a_long_result_is_shortened_and_marked_and_the_rest_is_in_the_journal():
+    whole = "".join(f"line {n} é\n" for n in range(100_000))
+
+    async def run(arguments, ctx):
+        return whole if arguments["n"] == 1 else {"rows": whole, "count": 3}
+
+    result = await run_calls(
+        call("look", n=1), call("look", n=2), tools=[read(run)], budget=Budget(max_tool_result_chars=5000)
+    )
+
+    first, second = result.messages[2].results
+    assert len(first.content) <= 5000
+    assert f"of {len(whole)} characters" in first.content
+    assert len(second.content) <= 5000
+    assert json.loads(second.content)["count"] == 3
+    ended = {event.call_id: event.result for event in await types(result, "tool.finished")}  # in whatever order
+    assert await result.session.journal.blob(ended[first.call_id].artifact) == whole.encode()
+
+
+@pytest.mark.row("B10")
+@pytest.mark.parametrize("limit", [1, 5, 30, 80, 300])
+@pytest.mark.parametrize("value", ["x" * 1000, ["é" * 50] * 50, {"a": "x" * 1000, "b": ["y"] * 100}, {"n": 1, "m": list(range(500))}])  # fmt: skip
+async def test_no_limit_is_too_small_to_be_kept(limit, value):
+    async def run(arguments, ctx):
+        return value
+
+    result = await run_calls(
+        call("look"), tools=[read(run)], budget=Budget(max_tool_result_chars=limit, max_model_turns=3)
+    )
+
+    told = result.messages[2].results[0].content
+    assert len(told) <= limit
+    if not isinstance(value, str) and limit >= 30:
+        json.loads(told)
+    assert "truncated" in told or "…" in told
+
+
+async def test_a_limits_notice_is_kept_when_the_result_beside_it_is_long():
+    async def run(arguments, ctx):
+        return list(range(2000))
+
+    result = await run_calls(
+        call("look"), tools=[read(run)], budget=Budget(max_tool_result_chars=1000, max_model_turns=1)
+    )
+
+    told = content(result)
+    assert told["limit_reached"] is True
+    assert "limit reached (1)" in told["limit_message"]
+    assert len(result.messages[2].results[0].content) <= 1000

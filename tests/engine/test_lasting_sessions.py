@@ -1,35 +1,36 @@
 """Sessions: what lasts, what is restored, who may run one, and how a paused or stopped run continues."""
 
 import asyncio
+import itertools
 import os
-import signal
 import sys
-from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
+from invariants import check_session
 from loop_tools import counter_tool, echo_tool, lines
+from pipeline_tools import Recorder, act, read, tool_of
 from treadle import (
     Agent,
-    ApprovalExpired,
     Budget,
     ConfigurationError,
     JournalError,
+    NotDone,
     NothingToResume,
     SessionHeld,
     Tool,
     ToolContext,
-    UnknownApproval,
     ask,
-    open_journal,
     open_session,
 )
-from treadle.errors import MissingCredential, UnknownModel
+from treadle.errors import MissingCredential, SessionConflict, UnknownModel
+from treadle.events import AnyEvent
 from treadle.journals.memory import MemoryJournal
 from treadle.resolve import resolve_model
 from treadle.sessions.session import fold
-from treadle.testing import FakeClock, FaultyJournal, Gate, MockProvider, ScriptedModel, Turn, call, parse_script, text
+from treadle.testing import FaultyJournal, Gate, MockProvider, ScriptedModel, Turn, call, parse_script, text
 from treadle.tools import JsonObject
 
 
@@ -38,7 +39,7 @@ def provider(*turns: object) -> MockProvider:
 
 
 @pytest.mark.row("Q01", "Q03", "M01")
-async def test_a_session_opened_again_sends_the_very_conversation_that_was_stored(tmp_path: Path) -> None:
+async def test_a_session_opened_again_sends_the_very_conversation_that_was_stored(tmp_path):
     async with provider(
         {"text": "I look", "calls": [{"id": "call_xyz", "name": "echo", "arguments": '{"a":  1}'}]},
         {"text": "one"},
@@ -60,7 +61,7 @@ async def test_a_session_opened_again_sends_the_very_conversation_that_was_store
 
 
 @pytest.mark.row("Q02", "E07")
-async def test_call_and_result_are_events_of_their_own_and_the_transcript_is_a_view_over_them(tmp_path: Path) -> None:
+async def test_call_and_result_are_events_of_their_own_and_the_transcript_is_a_view_over_them(tmp_path):
     async with open_session(tmp_path / "a.db", id="s") as session:
         model = ScriptedModel([[call("echo", x=1), call("nobody")], text("done")])
         await Agent(model, tools=[echo_tool()]).run("go", session=session)
@@ -74,7 +75,7 @@ async def test_call_and_result_are_events_of_their_own_and_the_transcript_is_a_v
 
 
 @pytest.mark.row("P05", "P06")
-async def test_a_call_that_needs_consent_pauses_the_run_and_any_process_may_answer(tmp_path: Path) -> None:
+async def test_a_call_that_needs_consent_pauses_the_run_and_any_process_may_answer(tmp_path):
     rec = counter_tool(tmp_path / "rec", name="pay", effect="unsafe")
     model = ScriptedModel([[call("echo", x=1), call("pay", amount=5), call("echo", x=2)], text("paid")])
     agent = Agent(model, tools=[rec, echo_tool()])
@@ -110,7 +111,7 @@ async def test_a_call_that_needs_consent_pauses_the_run_and_any_process_may_answ
 
 
 @pytest.mark.row("P05", "P03")
-async def test_a_denied_consent_reaches_the_model_with_its_reason(tmp_path: Path) -> None:
+async def test_a_denied_consent_reaches_the_model_with_its_reason(tmp_path):
     rec = counter_tool(tmp_path / "rec", effect="unsafe")
     agent = Agent(ScriptedModel([call("rec", x=1), text("I may not.")]), tools=[rec])
     paused = await agent.run("go")
@@ -124,23 +125,7 @@ async def test_a_denied_consent_reaches_the_model_with_its_reason(tmp_path: Path
     assert [(denial.tool, denial.reason) for denial in done.denials] == [("rec", "Too much.")]
 
 
-@pytest.mark.row("P05")
-async def test_the_first_answer_wins_and_an_unknown_one_is_told() -> None:
-    agent = Agent(ScriptedModel([call("echo", x=1), text("done")]), tools=[echo_tool()], policy=ask("echo"))
-    paused = await agent.run("go")
-    approval = paused.approvals[0].id
-
-    with pytest.raises(UnknownApproval, match="ap_nothing"):
-        await paused.session.answer("ap_nothing", "allow")
-    with pytest.raises(ConfigurationError, match="maybe"):
-        await paused.session.answer(approval, "maybe")  # type: ignore[arg-type]
-    await paused.session.answer(approval, "allow")
-    with pytest.raises(UnknownApproval, match="first answer wins"):
-        await paused.session.answer(approval, "deny")
-    assert (await agent.resume(paused.session)).completed
-
-
-async def test_resuming_before_an_answer_pauses_again_without_asking_twice() -> None:
+async def test_resuming_before_an_answer_pauses_again_without_asking_twice():
     agent = Agent(ScriptedModel([call("echo", x=1), text("done")]), tools=[echo_tool()], policy=ask("echo"))
     first = await agent.run("go")
     second = await agent.resume(first.session)
@@ -148,21 +133,7 @@ async def test_resuming_before_an_answer_pauses_again_without_asking_twice() -> 
     assert [one.id for one in second.approvals] == [one.id for one in first.approvals]
 
 
-async def test_an_answer_that_came_after_the_request_expired_asks_again(tmp_path: Path) -> None:
-    clock = FakeClock()
-    agent = Agent(ScriptedModel([call("echo", x=1), text("done")]), tools=[echo_tool()], policy=ask("echo"))
-    async with open_session("memory:", clock=clock) as session:
-        first = await agent.run("go", session=session)
-        clock.advance(first.approvals[0].expires_at - clock.now() + 1)
-        with pytest.raises(ApprovalExpired, match=r"expired at 20\d\d-.*Resume the session"):
-            await session.answer(first.approvals[0].id, "allow")
-        second = await agent.resume(session)
-
-    assert second.reason == "approval_required"
-    assert second.approvals[0].id != first.approvals[0].id
-
-
-async def test_edited_arguments_are_validated_and_run_while_the_transcript_keeps_the_models_own(tmp_path: Path) -> None:
+async def test_edited_arguments_are_validated_and_run_while_the_transcript_keeps_the_models_own(tmp_path):
     seen: list[JsonObject] = []
 
     async def run(arguments: JsonObject, ctx: ToolContext) -> str:
@@ -180,7 +151,7 @@ async def test_edited_arguments_are_validated_and_run_while_the_transcript_keeps
     assert seen == [{"n": 2}]
 
 
-async def test_a_new_task_on_a_paused_session_answers_the_open_call_first() -> None:
+async def test_a_new_task_on_a_paused_session_answers_the_open_call_first():
     async with provider({"calls": [{"name": "echo", "arguments": {}}]}, {"text": "new"}) as mock:
         agent = Agent(resolve_model("openai-chat:m", base_url=mock.base_url), tools=[echo_tool()], policy=ask("echo"))
         paused = await agent.run("first")
@@ -190,7 +161,7 @@ async def test_a_new_task_on_a_paused_session_answers_the_open_call_first() -> N
     assert [message.role for message in done.messages] == ["user", "assistant", "tool", "user", "assistant"]
 
 
-async def test_two_runs_of_one_session_at_once_are_refused() -> None:
+async def test_two_runs_of_one_session_at_once_are_refused():
     gate = Gate()
     agent = Agent(ScriptedModel([Turn(text="slow", gate=gate)]))
     async with open_session("memory:", id="s") as session, agent.stream("go", session=session) as run:
@@ -202,7 +173,7 @@ async def test_two_runs_of_one_session_at_once_are_refused() -> None:
     assert run.result.completed
 
 
-async def test_there_is_nothing_to_resume_in_a_new_or_completed_session() -> None:
+async def test_there_is_nothing_to_resume_in_a_new_or_completed_session():
     agent = Agent(ScriptedModel([text("x")]))
     async with open_session("memory:") as session:
         with pytest.raises(NothingToResume, match="no run yet"):
@@ -213,7 +184,7 @@ async def test_there_is_nothing_to_resume_in_a_new_or_completed_session() -> Non
 
 
 @pytest.mark.row("L28")
-async def test_a_message_given_during_a_step_follows_its_results() -> None:
+async def test_a_message_given_during_a_step_follows_its_results():
     entered, leave = Gate(), Gate()
 
     async def slow(arguments: JsonObject, ctx: ToolContext) -> str:
@@ -234,80 +205,14 @@ async def test_a_message_given_during_a_step_follows_its_results() -> None:
     assert mock.refusals == []
 
 
-@pytest.mark.row("CP13", "CP15", "CP10")
-@pytest.mark.parametrize("effect", ["read", "unsafe"])
-async def test_after_kill_9_in_mid_call_nothing_with_an_effect_is_done_twice(tmp_path: Path, effect: str) -> None:
-    """The child dies inside its tool; the effect is counted by a file that no process's memory holds."""
-    child = (
-        "import asyncio, os, signal, sys\n"
-        "from pathlib import Path\n"
-        "from treadle import Agent, Tool, open_session\n"
-        "from treadle.testing import ScriptedModel, call\n"
-        "async def run(arguments, ctx):\n"
-        "    with open(sys.argv[2], 'a') as file: file.write(ctx.idempotency_key + '\\n')\n"
-        "    os.kill(os.getpid(), signal.SIGKILL)\n"
-        "tool = Tool(name='rec', description='d', parameters={}, effect=sys.argv[3], permission='allow', run=run)\n"
-        "async def main():\n"
-        "    async with open_session(sys.argv[1], id='s') as session:\n"
-        "        await Agent(ScriptedModel([call('rec', x=1)]), tools=[tool]).run('go', session=session)\n"
-        "asyncio.run(main())"
-    )
-    died = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", child, str(tmp_path / "a.db"), str(tmp_path / "rec"), effect
-    )
-    assert await died.wait() == -signal.SIGKILL
-    assert lines(tmp_path / "rec") == 1
-
-    rec = counter_tool(tmp_path / "rec", effect=effect, permission="allow")
-    async with open_session(tmp_path / "a.db", id="s") as session:
-        assert session.state.phase == "running"
-        done = await Agent(ScriptedModel([text("done")]), tools=[rec]).resume(session)
-        keys = (tmp_path / "rec").read_text().split()
-
-    assert (done.completed, len(set(keys))) == (True, 1)
-    assert len(keys) in ((1, 2) if effect == "read" else (1,))  # a read may run again, and may have started early
-    if effect == "unsafe":
-        told = done.messages[2].results[0]
-        assert told.is_error
-        assert "outcome_unknown" in told.content
-
-
-async def test_every_failing_write_of_the_journal_is_told_and_loses_nothing_that_was_stored() -> None:
-    """Fail at the n-th operation, for n = 1, 2, ... until a run has no fault left; then continue from what is stored."""
-    for n in range(1, 60):
-        store = MemoryJournal()
-        journal = FaultyJournal(store, fail_at=n)
-        agent = Agent(ScriptedModel([call("echo", x=1), text("done")]), tools=[echo_tool()])
-        try:
-            async with open_session(journal, id="s") as session:
-                await agent.run("go", session=session)
-        except JournalError:
-            assert journal.has_failed
-        else:
-            assert not journal.has_failed
-            return
-        events = await store.read("s")
-        if not events:
-            continue
-        state = fold("s", events)
-        assert [event.seq for event in events] == list(range(1, len(events) + 1))
-        if state.phase == "running":
-            async with open_session(store, id="s") as session:
-                done = await Agent(ScriptedModel([text("after all")]), tools=[echo_tool()]).resume(session)
-            assert done.completed
-    pytest.fail("no run without a fault in 60 tries")
-
-
 # --- bad input at the face
-
-
 @pytest.mark.parametrize("name", ["", "nope", "nope:x", "openai-chat", "openai-chat:", ":", "script:"])
-def test_an_unknown_model_is_told_with_what_there_is(name: str) -> None:
+def test_an_unknown_model_is_told_with_what_there_is(name):
     with pytest.raises(UnknownModel, match="openai-chat:NAME"):
         Agent(name)
 
 
-async def test_a_missing_key_is_told_before_any_request() -> None:
+async def test_a_missing_key_is_told_before_any_request():
     code = "from treadle import Agent; Agent('openai-chat:gpt-5-mini').run_sync('hi')"
     clean = {key: value for key, value in os.environ.items() if not key.startswith("OPENAI")}
     child = await asyncio.create_subprocess_exec(
@@ -321,15 +226,15 @@ async def test_a_missing_key_is_told_before_any_request() -> None:
 
 
 @pytest.mark.parametrize("task", ["", "  \n"])
-async def test_an_empty_task_is_told(task: str) -> None:
+async def test_an_empty_task_is_told(task):
     with pytest.raises(ConfigurationError, match="empty"):
         await Agent(ScriptedModel([text("x")])).run(task)
 
 
 @pytest.mark.parametrize("task", [3, None, b"go", ["go"]])
-async def test_a_task_that_is_no_text_is_told(task: object) -> None:
+async def test_a_task_that_is_no_text_is_told(task):
     with pytest.raises(ConfigurationError, match="string or a Message"):
-        await Agent(ScriptedModel([text("x")])).run(task)  # type: ignore[arg-type]
+        await Agent(ScriptedModel([text("x")])).run(task)
 
 
 async def _heard(event: object) -> None: ...
@@ -344,23 +249,139 @@ async def _heard(event: object) -> None: ...
         {"model": None}, {"model": 3},
     ],
 )  # fmt: skip
-def test_a_wrong_word_in_the_description_is_told(words: JsonObject) -> None:
+def test_a_wrong_word_in_the_description_is_told(words):
     with pytest.raises(ConfigurationError):
         Agent(**{"model": "demo", **words})
 
 
-async def test_the_journal_lists_sessions_with_their_state_and_task(tmp_path: Path) -> None:
-    async with open_session(tmp_path / "a.db", id="done") as session:
-        await Agent(ScriptedModel([text("x")])).run("Count the stars", session=session)
-    agent = Agent(
-        ScriptedModel([call("echo")]), tools=[echo_tool()], budget=Budget(max_model_turns=1), on_limit="report"
-    )
-    async with open_session(tmp_path / "a.db", id="stopped") as session:
-        await agent.run("Continue for ever", session=session)
+# --- sessions
+async def test_a_word_that_the_runtime_adds_at_a_resume_is_marked_as_its_own():
+    async with open_session(MemoryJournal(), id="s") as session:
+        first = ScriptedModel([call("look"), text("Half.")])
+        await Agent(first, tools=[read(Recorder())], budget=Budget(max_model_turns=1)).run("go", session=session)
+        await Agent(ScriptedModel([text("Done.")]), tools=[read(Recorder())]).resume(session, budget=Budget())
+        added = [event for event in await session.events() if event.type == "message.added"]
 
-    journal = await open_journal(tmp_path / "a.db")
-    try:
-        listed = {one.id: (one.phase, one.task) for one in await journal.sessions()}
-    finally:
-        await journal.close()
-    assert listed == {"done": ("completed", "Count the stars"), "stopped": ("stopped", "Continue for ever")}
+    assert [(event.source, event.message.text) for event in added] == [("task", "go"), ("runtime", "Please continue.")]
+
+
+# --- the list of sessions
+@pytest.mark.row("Q08")
+async def test_a_session_is_listed_as_running_while_its_tool_runs():
+    journal, states = MemoryJournal(), []
+
+    async def look(arguments: Any, ctx: Any) -> str:
+        states.extend([one.phase for one in await journal.sessions()])
+        return "seen"
+
+    async with open_session(journal, id="s") as session:
+        await Agent(ScriptedModel([call("look"), text("x")]), tools=[read(look)]).run("go", session=session)
+
+    assert states == ["running"]
+    assert [one.phase for one in await journal.sessions()] == ["completed"]
+
+
+@pytest.mark.row("ST04", "HF2")
+async def test_a_run_that_another_process_has_begun_meanwhile_can_be_cancelled():
+    journal = MemoryJournal()
+    async with open_session(journal, id="s") as seen, open_session(journal, id="s") as session:
+        paused = await Agent(ScriptedModel([call("act")]), tools=[act(Recorder(), permission="ask")]).run(
+            "go", session=session
+        )
+        is_cancelled = await seen.cancel()
+        again = await Agent(ScriptedModel([text("x")]), tools=[act(Recorder())]).resume(session)
+
+    assert (paused.reason, is_cancelled, again.reason) == ("approval_required", True, "cancelled")
+
+
+@pytest.mark.row("E09", "Q02")
+async def test_a_run_that_is_resumed_from_a_stale_view_keeps_its_id():
+    journal = MemoryJournal()
+    async with open_session(journal, id="s") as stale, open_session(journal, id="s") as session:
+        await Agent(ScriptedModel([call("act")]), tools=[act(Recorder(), permission="ask")]).run("go", session=session)
+        await Agent(ScriptedModel([text("x")]), tools=[act(Recorder(), permission="ask")]).resume(stale)
+        run_ids = {event.run_id for event in await stale.events()}
+
+    assert len(run_ids) == 1
+
+
+@pytest.mark.row("SF15", "ST10")
+@pytest.mark.parametrize(("word", "words"), [("by", {"by": 3}), ("reason", {"reason": "\ud800"})])
+async def test_what_is_said_of_a_doubt_must_be_text_that_can_be_stored(word, words):
+    async with open_session("memory:") as session:
+        with pytest.raises(ConfigurationError, match=f"^{word} (must be a string|cannot be stored)"):
+            await session.resolve("p", NotDone, **{"by": "ada", "reason": "seen", **words})
+
+
+# --- who hears of a run
+@pytest.mark.row("E02")
+async def test_who_follows_a_run_hears_nothing_of_its_session_once_the_run_has_ended():
+    heard: list[AnyEvent] = []
+    async with open_session("memory:") as session:
+        await Agent(ScriptedModel([text("Done.")]), tools=[read(Recorder())], subscribers=[heard.append]).run(
+            "go", session=session
+        )
+        await session.mark("here")
+        await session.change(metadata={"tier": "gold"})
+
+    assert heard[-1].type == "run.finished"
+
+
+@pytest.mark.row("V01", "R02")
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_a_store_that_fails_at_any_operation_loses_no_result_and_repeats_no_unsafe_call(when):
+    for n in itertools.count(1):
+        recorder, store = Recorder(), MemoryJournal()
+        await store.create("s")
+        journal = FaultyJournal(store, fail_at=n, when=when)
+        tools = [read(Recorder()), act(recorder), tool_of(recorder, "key", effect="keyed", permission="allow")]
+        turns = [[call("look", n=1), call("act", n=2), call("key", n=3)], text("Done.")]
+        with_fault = Agent(ScriptedModel(turns), tools=tools)
+        try:
+            async with open_session(journal, id="s") as session:
+                await with_fault.run("go", session=session)
+        except (JournalError, SessionConflict):
+            pass
+        async with open_session(store, id="s") as session:
+            if session.state.run is not None and session.state.phase != "completed":
+                again = Agent(ScriptedModel([text("Done.")] if session.state.step else turns), tools=tools)
+                assert (await again.resume(session)).completed
+            await check_session(session)
+        assert [word for word in recorder.log if word == ("begin", 2)] in ([], [("begin", 2)])
+        if not journal.has_failed:
+            return
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_an_append_that_is_cancelled_half_way_leaves_the_numbers_whole(when):
+    class Torn:
+        """Cancels whoever appends the start of a tool: before it is stored, or after."""
+
+        def __init__(self, journal):
+            self._journal = journal
+            self.task = None
+
+        def __getattr__(self, name):
+            return getattr(self._journal, name)
+
+        async def append(self, session_id, events, **words):
+            if self.task is not None and any(event.type == "model.started" for event in events):
+                task, self.task = self.task, None
+                if when == "after":
+                    await self._journal.append(session_id, events, **words)
+                task.cancel()
+                await asyncio.sleep(0)  # the cancellation arrives here, and must not tear the append
+                if when == "after":
+                    return
+            await self._journal.append(session_id, events, **words)
+
+    store = MemoryJournal()
+    journal = Torn(store)
+    async with open_session(journal, id="s") as session:
+        task = asyncio.create_task(Agent(ScriptedModel([text("Done.")])).run("go", session=session))
+        journal.task = task
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await check_session(session)
+        assert (await Agent(ScriptedModel([text("Done.")])).resume(session)).completed
+    assert fold("s", await store.read("s")).phase == "completed"

@@ -2,23 +2,26 @@
 
 import asyncio
 import itertools
-from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
+from invariants import check_session
 from loop_tools import counter_tool, echo_tool, lines
+from pipeline_tools import Recorder, act, raising, read, run_calls, statuses
 from treadle import Agent, Budget, Tool, open_session
 from treadle.drivers.native import NativeDriver
-from treadle.messages import Text, ToolCall
+from treadle.events import RunFinished
+from treadle.messages import Finish, Text, ToolCall
 from treadle.ports import Executor, Model, ModelEnd, ModelRequest
 from treadle.resolve import resolve_model
-from treadle.testing import MockProvider, ScriptedModel, call, parse_script, text
+from treadle.testing import MockProvider, ScriptedModel, Turn, call, parse_script, text
 from treadle.tools import JsonObject, ToolContext
 
 
 def provider(*turns: object, **words: object) -> MockProvider:
-    return MockProvider(parse_script(msgspec.json.encode(list(turns)).decode(), where="test"), **words)  # type: ignore[arg-type]
+    return MockProvider(parse_script(msgspec.json.encode(list(turns)).decode(), where="test"), **words)
 
 
 def chat(mock: MockProvider, *, stream: bool = True) -> Model:
@@ -27,7 +30,7 @@ def chat(mock: MockProvider, *, stream: bool = True) -> Model:
 
 @pytest.mark.row("L01", "S20", "M07")
 @pytest.mark.parametrize("stream", [True, False])
-async def test_each_request_holds_the_calls_and_results_of_all_steps_before_in_order(stream: bool) -> None:
+async def test_each_request_holds_the_calls_and_results_of_all_steps_before_in_order(stream):
     turns = [{"calls": [{"name": n, "arguments": {"x": n}}]} for n in ("a", "b")]
     async with provider(*turns, {"text": "done"}) as mock:
         result = await Agent(chat(mock, stream=stream), tools=[echo_tool("a"), echo_tool("b")]).run("go")
@@ -44,7 +47,7 @@ async def test_each_request_holds_the_calls_and_results_of_all_steps_before_in_o
 
 
 @pytest.mark.row("L02")
-async def test_a_text_without_calls_completes_after_one_request() -> None:
+async def test_a_text_without_calls_completes_after_one_request():
     model = ScriptedModel([text("Hello.")])
 
     result = await Agent(model).run("greet")
@@ -54,7 +57,7 @@ async def test_a_text_without_calls_completes_after_one_request() -> None:
 
 @pytest.mark.row("L03", "PF19")
 @pytest.mark.parametrize("stream", [True, False])
-async def test_the_presence_of_calls_decides_and_not_the_finish_reason(stream: bool) -> None:
+async def test_the_presence_of_calls_decides_and_not_the_finish_reason(stream):
     async with provider(
         {"calls": [{"name": "echo", "arguments": {}}], "finish": "stop"}, {"text": "end", "finish": "tool_calls"}
     ) as mock:
@@ -65,7 +68,7 @@ async def test_the_presence_of_calls_decides_and_not_the_finish_reason(stream: b
 
 
 @pytest.mark.row("L04")
-async def test_text_before_a_call_is_kept_and_sent_again_in_one_message() -> None:
+async def test_text_before_a_call_is_kept_and_sent_again_in_one_message():
     async with provider(
         {"text": "I'll look", "calls": [{"name": "echo", "arguments": {}, "id": "c1"}]}, {"text": "done"}
     ) as mock:
@@ -77,7 +80,7 @@ async def test_text_before_a_call_is_kept_and_sent_again_in_one_message() -> Non
 
 
 @pytest.mark.row("L05", "PF13")
-async def test_neither_answer_nor_call_is_no_success() -> None:
+async def test_neither_answer_nor_call_is_no_success():
     model = ScriptedModel([text("")])
 
     report = (await Agent(model).run("go")).report()
@@ -87,7 +90,7 @@ async def test_neither_answer_nor_call_is_no_success() -> None:
 
 
 @pytest.mark.row("L05")
-async def test_a_session_goes_on_after_an_empty_answer_with_a_history_that_providers_accept() -> None:
+async def test_a_session_goes_on_after_an_empty_answer_with_a_history_that_providers_accept():
     async with provider({"text": ""}, {"text": "here"}) as mock:
         first = await Agent(chat(mock)).run("go")
         second = await Agent(chat(mock)).resume(first.session)
@@ -96,7 +99,7 @@ async def test_a_session_goes_on_after_an_empty_answer_with_a_history_that_provi
 
 
 @pytest.mark.row("PF15")
-async def test_a_refusal_is_its_own_reason() -> None:
+async def test_a_refusal_is_its_own_reason():
     async with provider({"text": "No.", "finish": "content_filter"}) as mock:
         result = await Agent(chat(mock)).run("go")
 
@@ -105,9 +108,7 @@ async def test_a_refusal_is_its_own_reason() -> None:
 
 @pytest.mark.row("PF14")
 @pytest.mark.parametrize("stream", [True, False])
-async def test_a_response_cut_by_its_output_limit_starts_no_call_that_had_not_started(
-    tmp_path: Path, stream: bool
-) -> None:
+async def test_a_response_cut_by_its_output_limit_starts_no_call_that_had_not_started(tmp_path, stream):
     rec = counter_tool(tmp_path / "rec", effect="unsafe", permission="allow")
     cut = {
         "calls": [{"name": "rec", "arguments": {"x": 1}}, {"name": "rec", "arguments": '{"x": '}],
@@ -123,9 +124,7 @@ async def test_a_response_cut_by_its_output_limit_starts_no_call_that_had_not_st
 
 @pytest.mark.row("L26", "PF14")
 @pytest.mark.parametrize("effect", ["read", "unsafe"])
-async def test_calls_that_are_cut_off_again_and_again_end_the_run_and_it_may_be_resumed(
-    tmp_path: Path, effect: str
-) -> None:
+async def test_calls_that_are_cut_off_again_and_again_end_the_run_and_it_may_be_resumed(tmp_path, effect):
     rec = counter_tool(tmp_path / "rec", effect=effect, permission="allow")
     cut = {"calls": [{"name": "rec", "arguments": '{"x": '}], "finish": "length"}
     async with provider(cut, cut, cut, cut, {"text": "Shorter now."}) as mock:
@@ -139,7 +138,7 @@ async def test_calls_that_are_cut_off_again_and_again_end_the_run_and_it_may_be_
 
 
 @pytest.mark.row("PF15", "L29")
-async def test_calls_of_a_refused_response_never_start_and_end_the_run(tmp_path: Path) -> None:
+async def test_calls_of_a_refused_response_never_start_and_end_the_run(tmp_path):
     rec = counter_tool(tmp_path / "rec", effect="unsafe", permission="allow")
     filtered = {"calls": [{"name": "rec", "arguments": {}}], "finish": "content_filter"}
     async with provider(filtered) as mock:
@@ -151,7 +150,7 @@ async def test_calls_of_a_refused_response_never_start_and_end_the_run(tmp_path:
 
 
 @pytest.mark.row("T13", "L15")
-async def test_a_tool_that_ends_the_run_completes_it_and_answers_every_call_of_its_batch(tmp_path: Path) -> None:
+async def test_a_tool_that_ends_the_run_completes_it_and_answers_every_call_of_its_batch(tmp_path):
     async def submit(arguments: JsonObject, ctx: ToolContext) -> JsonObject:
         return {"answer": arguments["answer"]}
 
@@ -177,7 +176,7 @@ async def test_a_tool_that_ends_the_run_completes_it_and_answers_every_call_of_i
 
 
 @pytest.mark.row("L21")
-async def test_an_abnormal_stop_gives_back_text_calls_usage_and_messages() -> None:
+async def test_an_abnormal_stop_gives_back_text_calls_usage_and_messages():
     model = ScriptedModel([[text("so far"), call("echo", x=1)]])
 
     result = await Agent(model, tools=[echo_tool()], budget=Budget(max_model_turns=1), on_limit="report").run("go")
@@ -190,7 +189,7 @@ async def test_an_abnormal_stop_gives_back_text_calls_usage_and_messages() -> No
 
 
 @pytest.mark.row("L22")
-async def test_steps_can_be_watched_one_by_one_and_end_where_the_run_ends() -> None:
+async def test_steps_can_be_watched_one_by_one_and_end_where_the_run_ends():
     def turns() -> ScriptedModel:
         return ScriptedModel([call("echo", x=1), [call("echo", x=2), call("echo", x=3)], text("done")])
 
@@ -208,7 +207,7 @@ async def test_steps_can_be_watched_one_by_one_and_end_where_the_run_ends() -> N
 
 
 @pytest.mark.row("L31")
-async def test_one_agent_runs_side_by_side_with_itself_without_mixing_histories() -> None:
+async def test_one_agent_runs_side_by_side_with_itself_without_mixing_histories():
     both = asyncio.Barrier(2)
 
     async def meet(arguments: JsonObject, ctx: ToolContext) -> str:
@@ -247,7 +246,7 @@ class UpperDriver:
 
 
 @pytest.mark.row("D01")
-async def test_a_driver_of_ones_own_is_bound_once_a_run_and_works_with_the_stock_executor() -> None:
+async def test_a_driver_of_ones_own_is_bound_once_a_run_and_works_with_the_stock_executor():
     driver = UpperDriver()
     agent = Agent(ScriptedModel([call("echo", x=1), text("quiet")]), tools=[echo_tool()], driver=driver)
 
@@ -257,7 +256,7 @@ async def test_a_driver_of_ones_own_is_bound_once_a_run_and_works_with_the_stock
     assert [one.status for one in result.tool_calls] == ["ok"]
 
 
-async def test_a_driver_that_ends_without_a_terminal_part_gives_no_answer() -> None:
+async def test_a_driver_that_ends_without_a_terminal_part_gives_no_answer():
     class Mute(NativeDriver):
         def bind(self, model: Model, tools: object, executor: Executor) -> "Mute":
             return self
@@ -274,7 +273,7 @@ async def test_a_driver_that_ends_without_a_terminal_part_gives_no_answer() -> N
 
 
 @pytest.mark.row("M01", "M09")
-async def test_every_request_begins_with_the_bytes_of_the_one_before() -> None:
+async def test_every_request_begins_with_the_bytes_of_the_one_before():
     turns = [{"calls": [{"name": "echo", "arguments": {"b": n, "a": [1, {"z": 1, "y": 2}]}}]} for n in range(4)]
     async with provider(*turns, {"text": "done"}) as mock:
         await Agent(chat(mock), tools=[echo_tool()], instructions="Be brief.").run("go")
@@ -286,7 +285,7 @@ async def test_every_request_begins_with_the_bytes_of_the_one_before() -> None:
 
 
 @pytest.mark.row("L11", "Q02")
-async def test_a_second_task_in_one_session_counts_from_zero() -> None:
+async def test_a_second_task_in_one_session_counts_from_zero():
     model = ScriptedModel([call("echo", x=1), call("echo", x=2), text("one"), call("echo", x=3), text("two")])
     agent = Agent(model, tools=[echo_tool()], budget=Budget(max_tool_calls=3))
     async with open_session("memory:", id="s") as session:
@@ -296,3 +295,91 @@ async def test_a_second_task_in_one_session_counts_from_zero() -> None:
     assert (first.text, second.text) == ("one", "two")
     assert len(second.tool_calls) == 1
     assert [message.role for message in second.messages].count("user") == 2
+
+
+# --- responses that were cut off
+@pytest.mark.row("L26")
+async def test_more_room_is_asked_for_only_once_a_response_was_cut():
+    model = ScriptedModel([call("look", n=1), Turn(text="So", finish="length"), text(" be it.")])
+
+    result = await Agent(model, tools=[read(Recorder())]).run("go")
+
+    assert result.text == "So be it."
+    assert [request.raise_output_limit for request in model.requests] == [False, False, True]
+
+
+@pytest.mark.row("L26", "PF14")
+async def test_calls_that_are_cut_for_the_first_time_are_asked_for_again_however_many_steps_came_before():
+    cut = Turn(calls=(call("look", n=9),), finish="length")
+    model = ScriptedModel([*(call("look", n=n) for n in range(6)), cut, text("Done.")])
+
+    result = await Agent(model, tools=[read(Recorder())]).run("go")
+
+    assert (result.reason, len(model.requests)) == ("completed", 8)
+
+
+@pytest.mark.row("W11", "L29")
+async def test_a_refusal_that_the_provider_explains_ends_the_run_with_those_words():
+    class Refusing:
+        name, price = "refusing", None
+
+        async def stream(self, request: Any) -> Any:
+            yield ModelEnd(parts=(), finish=Finish.REFUSED, message="Blocked: PROHIBITED_CONTENT.")
+
+    result = await Agent(Refusing()).run("go")
+
+    assert (result.reason, result.report()["message"]) == ("refused", "Blocked: PROHIBITED_CONTENT.")
+
+
+@pytest.mark.row("L22")
+async def test_a_step_is_shown_while_the_run_goes_on():
+    model = ScriptedModel([call("look", n=n) for n in range(50)])
+    shown: list[int] = []
+
+    async with Agent(model, tools=[read(Recorder())]).stream("go") as run:
+        async for step in run.steps():
+            shown.append(len(step.messages))
+            if len(shown) == 2:
+                run.cancel()
+
+    assert run.result.reason == "cancelled"
+    assert shown[:2] == [3, 5]
+    assert len(model.requests) < 50
+
+
+@pytest.mark.row("L21")
+@pytest.mark.parametrize("on_limit", ["report", "summarize"])
+async def test_the_end_of_a_stopped_run_has_the_last_text_in_its_record(on_limit):
+    turns = [Turn(text=f"Looking {n}", calls=(call("look", n=n),)) for n in range(9)]
+    budget = Budget(max_model_turns=2)
+
+    result = await Agent(ScriptedModel(turns), tools=[read(Recorder())], budget=budget, on_limit=on_limit).run("go")
+
+    last = "Looking 1" if on_limit == "report" else "Looking 2"
+    (ended,) = [event for event in await result.session.events() if isinstance(event, RunFinished)]
+    assert (ended.text, result.text, ended.status) == (last, last, "stopped")
+
+
+@pytest.mark.row("L15")
+@pytest.mark.parametrize("error", [RuntimeError("broke"), ConnectionError("gone")])
+async def test_a_failed_call_of_a_tool_that_ends_the_run_does_not_end_it(error):
+    submit = read(raising(error), "submit", ends_run=True, retries=0)
+
+    result = await run_calls(call("submit", answer=1), tools=[submit], answer="I could not submit.")
+
+    assert (result.reason, result.text, statuses(result)) == ("completed", "I could not submit.", ["failed"])
+
+
+@pytest.mark.row("L15")
+async def test_every_call_beside_one_that_ends_the_run_has_a_result_and_those_that_ran_keep_theirs():
+    async def submit(arguments: Any, ctx: Any) -> Any:
+        return {"answer": 42}
+
+    tools = [read(Recorder("seen")), read(submit, "submit", ends_run=True), act(Recorder("acted"))]
+    batch = [call("look"), call("nope"), call("submit"), call("act", n=1), call("look", n=2)]
+
+    result = await run_calls(*batch, tools=tools)
+
+    assert (result.reason, result.report()["output"]) == ("done_condition_satisfied", {"answer": 42})
+    assert statuses(result) == ["ok", "unknown_tool", "ok", "skipped", "skipped"]
+    await check_session(result.session)

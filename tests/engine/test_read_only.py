@@ -2,7 +2,8 @@
 
 import copy
 import json
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from operator import methodcaller
 from typing import Any
 
@@ -10,19 +11,20 @@ import msgspec
 import pytest
 
 from invariants import check_session
-from pipeline_tools import on_fake_clock
+from pipeline_tools import Recorder, on_fake_clock, read
 from treadle import Agent, Decision, Hook, Tool, ToolContext
 from treadle.canonical import copied
 from treadle.events import encode_event
-from treadle.ports import Compaction, ModelRequest, Moment
+from treadle.ports import Compaction, ModelRequest, Moment, SessionView, ToolsetContext
 from treadle.testing import ScriptedModel, call, text
-from treadle.tools import JsonObject
+from treadle.tools import CheckedCall, JsonObject
 
 SCHEMA: JsonObject = {
     "type": "object",
     "properties": {"n": {"type": "integer", "enum": [1, 2, 3, 4]}, "tags": {"type": "array", "default": ["a"]}},
     "required": ["n"],
 }
+
 RESULT: JsonObject = {"type": "object", "properties": {"seen": {"type": "array"}}}
 
 
@@ -66,7 +68,7 @@ class Vandal:
     # a policy, an interceptor, a compiler, a compactor
 
     def decide(self, call: Any, session: Any) -> Decision:
-        decision = Decision(kind="ask" if call.name == "pay" else "allow")  # type: ignore[arg-type]
+        decision = Decision(kind="ask" if call.name == "pay" else "allow")
         self.at("policy", call, session)
         return decision
 
@@ -183,18 +185,13 @@ async def lived(place: str | None) -> tuple[Any, set[str]]:
 PLACES = sorted(
     {"policy", "interceptor before", "interceptor after", "compiler", "compactor due", "compactor", "tool", "resources"}
     | {"key", "risk", "review", "visible", "validate", "convert", "subjects", "requires_approval", "effect", "model"}
-    | {
-        "approver",
-        "subscriber",
-        "done_when",
-        *(f"hook {moment.value}" for moment in Moment if moment is not Moment.ERROR),
-    }
-)
+    | {"approver", "subscriber", "done_when", *(f"hook {moment.value}" for moment in Moment if moment is not Moment.ERROR)}
+)  # fmt: skip
 
 
 @pytest.mark.row("H21", "T03")
 @pytest.mark.parametrize("place", PLACES)
-async def test_what_is_given_to_somebody_is_theirs_alone(place: str) -> None:
+async def test_what_is_given_to_somebody_is_theirs_alone(place):
     (expected, _), (found, was_there) = await lived(None), await lived(place)
 
     assert place in was_there
@@ -221,7 +218,7 @@ CHANGES: list[Callable[[Any], object]] = [
 
 @pytest.mark.row("H21")
 @pytest.mark.parametrize("change", CHANGES)
-def test_the_schema_of_a_tool_that_an_agent_has_refuses_every_change(change: Callable[[Any], object]) -> None:
+def test_the_schema_of_a_tool_that_an_agent_has_refuses_every_change(change):
     tool = Tool(name="look", description="", run=print, parameters=copied({**SCHEMA, "examples": [{"n": 1}]}))
     Agent(ScriptedModel([text("Done.")]), tools=[tool])
 
@@ -232,3 +229,57 @@ def test_the_schema_of_a_tool_that_an_agent_has_refuses_every_change(change: Cal
     copy.deepcopy(tool.parameters)["properties"].clear()  # a copy is one's own
     assert json.loads(json.dumps(tool.parameters)) == tool.parameters
     assert msgspec.json.decode(msgspec.json.encode(tool.parameters)) == tool.parameters
+
+
+class Set:
+    """A toolset of tools that are there already."""
+
+    name = "set"
+
+    def __init__(self, *tools: Tool) -> None:
+        self._tools = tools
+
+    @asynccontextmanager
+    async def open(self, ctx: ToolsetContext) -> AsyncIterator["Set"]:
+        yield self
+
+    def tools(self, session: SessionView) -> Sequence[Tool]:
+        return self._tools
+
+
+class ToolVandal:
+    """A policy that tries to change the tool of a call, and allows it."""
+
+    def __init__(self) -> None:
+        self.failed: list[str] = []
+
+    def decide(self, call: CheckedCall, session: SessionView) -> Decision:
+        tool: Any = call.tool
+        for name, change in {
+            "parameters": lambda: tool.parameters.update(type="string"),
+            "properties": lambda: tool.parameters["properties"].update(n={}),
+            "aliases": lambda: tool.aliases.update(m="n"),
+            "examples": lambda: tool.examples[0].update(n="x"),
+        }.items():
+            try:
+                change()
+            except (TypeError, AttributeError):
+                self.failed.append(name)
+        return Decision(kind="allow")
+
+
+@pytest.mark.parametrize("own", [True, False])
+async def test_a_policy_cannot_change_a_tool_of_the_agent_or_of_a_toolset(own):
+    tool = read(
+        Recorder(),
+        parameters={"type": "object", "properties": {"n": {"type": "integer"}}},
+        aliases={"number": "n"},
+        examples=[{"n": 1}],
+    )
+    vandal = ToolVandal()
+    model = ScriptedModel([call("look", n=1), call("look", n=2), text("Done.")])
+    result = await Agent(model, tools=[tool if own else Set(tool)], policy=vandal).run("go")
+
+    assert vandal.failed == ["parameters", "properties", "aliases", "examples"] * 2
+    assert [one.status for one in result.tool_calls] == ["ok", "ok"]
+    assert model.requests[2].tools[0].parameters == model.requests[0].tools[0].parameters

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from test_can_fail import Dying
+from test_recovered_calls import Dying
 
 from pipeline_tools import Recorder, act, on_fake_clock, read, tool_of
 from treadle import Agent, Budget, Done, JournalError, Price, Session, deny, open_session
@@ -13,6 +13,7 @@ from treadle.events import AnyEvent
 from treadle.testing import FakeClock, FixedRandomness, Gate, ScriptedModel, Turn, call, text
 
 N = {"type": "object", "properties": {"n": {"type": "integer", "maximum": 12}}, "required": ["n"]}
+
 LEFT_OUT = frozenset({
     *("type", "session_id", "run_id", "seq", "at"),
     *("usage", "cost", "content", "data", "message", "call"),
@@ -57,7 +58,7 @@ def shown(event: AnyEvent, names: dict[str, str]) -> str:
 
 
 @pytest.mark.row("E07", "Q02", "E01")
-async def test_every_record_of_a_session_has_all_its_fields() -> None:
+async def test_every_record_of_a_session_has_all_its_fields():
     async with on_fake_clock() as session:
         events = await record(session)
 
@@ -94,7 +95,7 @@ async def keep(journal: Dying) -> Session:
 
 
 @pytest.mark.row("E08", "Q02", "ST10")
-async def test_every_record_of_what_people_do_has_all_its_fields() -> None:
+async def test_every_record_of_what_people_do_has_all_its_fields():
     session = await keep(Dying("tool.finished"))
     names: dict[str, str] = {}
 

@@ -5,6 +5,7 @@ import contextvars
 import subprocess
 import sys
 import threading
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,7 +13,8 @@ from hypothesis import strategies as st
 
 from invariants import check_session
 from pipeline_tools import Recorder, act, on_fake_clock, read, results, run_calls, statuses, tool_of, types
-from treadle import Agent, Budget, Guards, StopReason, open_session, resolve_model
+from treadle import Agent, Budget, ConfigurationError, Guards, StopReason, Transient, open_session, resolve_model
+from treadle.engine.tool_calls.invocation import Slots
 from treadle.journals.memory import MemoryJournal
 from treadle.testing import FakeClock, MockProvider, ScriptedModel, call, text
 
@@ -177,16 +179,6 @@ async def test_a_thousand_calls_in_a_turn_all_get_results_up_to_the_budget():
     await check_session(result.session)
 
 
-@pytest.mark.row("MF6")
-async def test_the_same_call_for_ever_ends_the_run():
-    recorder = Recorder()
-    result = await Agent(ScriptedModel([call("look", n=1)]), tools=[read(recorder)]).run("go")
-
-    assert result.reason is StopReason.REPEATED_TOOL_CALL
-    assert recorder.runs == 2
-    await check_session(result.session)
-
-
 @pytest.mark.row("S10", "S14")
 async def test_the_calls_in_progress_are_known_at_any_time_and_the_set_is_empty_in_the_end():
     running, most = set(), []
@@ -272,75 +264,6 @@ def test_a_blocking_tool_that_is_stuck_for_ever_does_not_keep_the_process_alive(
     assert (ended.returncode, ended.stdout.strip()) == (0, "timeout")
 
 
-@pytest.mark.row("TF2", "TF11", "S15")
-async def test_an_unsafe_call_that_ignores_its_end_holds_back_the_next_one_until_it_has_ended():
-    begun, told, release = asyncio.Event(), asyncio.Event(), asyncio.Event()
-    log = []
-
-    async def stubborn(arguments, ctx):
-        log.append(f"+{arguments['n']}")
-        if arguments["n"] == 1:
-            begun.set()
-            while not release.is_set():
-                try:
-                    await release.wait()
-                except asyncio.CancelledError:
-                    told.set()
-        log.append(f"-{arguments['n']}")
-        return "late"
-
-    def watch(event):
-        if event.type == "call.decided" and event.call_id == "call_2":
-            release.set()
-
-    clock = FakeClock()
-    async with open_session("memory:", clock=clock) as session:
-        model = ScriptedModel([call("act", n=1), call("act", n=2), text("Done.")])
-        agent = Agent(model, tools=[act(stubborn, timeout=5)], subscribers=[watch])
-        running = asyncio.create_task(agent.run("go", session=session))
-        await begun.wait()
-        clock.advance(5)
-        await told.wait()
-        clock.advance(1)
-        result = await running
-        late = await types(result, "tool.late")
-        await check_session(session)
-
-    assert log == ["+1", "-1", "+2", "-2"]
-    assert statuses(result) == ["outcome_unknown", "ok"]
-    assert [(event.call_id, event.outcome, event.content) for event in late] == [("call_1", "returned", "'late'")]
-    assert "late" not in result.messages[2].results[0].content
-
-
-async def test_a_call_left_behind_by_one_run_holds_back_the_next_run_of_the_session():
-    release, begun = threading.Event(), asyncio.Event()
-    loop = asyncio.get_running_loop()
-    log = []
-
-    def stuck(arguments, ctx):
-        log.append(f"+{arguments['n']}")
-        loop.call_soon_threadsafe(begun.set)
-        if arguments["n"] == 1:
-            release.wait(30)
-        log.append(f"-{arguments['n']}")
-
-    def watch(event):
-        if event.type == "call.decided" and event.call_id == "call_2":
-            release.set()
-
-    model = ScriptedModel([call("act", n=1), text("I stopped."), call("act", n=2), text("Done.")])
-    agent = Agent(model, tools=[act(stuck)], subscribers=[watch])
-    async with agent.stream("go") as run:
-        await begun.wait()
-        run.cancel()
-    session = run.result.session
-    model = ScriptedModel([call("act", n=2, id="call_2"), text("Done.")])
-    result = await Agent(model, tools=[act(stuck)], subscribers=[watch]).run("again", session=session)
-
-    assert result.completed
-    assert log == ["+1", "-1", "+2", "-2"]
-
-
 @pytest.mark.row("TF6")
 async def test_what_a_tool_prints_reaches_no_model(capsys):
     def run(arguments, ctx):
@@ -421,40 +344,6 @@ async def test_the_idempotency_key_is_the_same_over_attempts_and_another_for_the
     assert keys[0] != keys[2]
 
 
-@pytest.mark.row("T05")
-async def test_a_tool_that_ends_the_run_leaves_what_comes_after_it():
-    recorder = Recorder()
-
-    async def finish(arguments, ctx):
-        return 0
-
-    result = await run_calls(
-        call("look", n=1), call("finish"), call("act"), tools=[read(recorder), read(finish, "finish", ends_run=True), act(recorder)]
-    )  # fmt: skip
-
-    assert (result.reason, result.output) == (StopReason.DONE_CONDITION_SATISFIED, 0)
-    assert statuses(result) == ["ok", "ok", "skipped"]
-    assert recorder.runs == 1
-    await check_session(result.session)
-
-
-@pytest.mark.row("TF11")
-async def test_what_a_call_returns_when_it_is_told_to_stop_is_late():
-    async def run(arguments, ctx):
-        try:
-            await asyncio.Event().wait()
-        except asyncio.CancelledError:
-            return "too late"
-
-    async with on_fake_clock() as session:
-        tools = [read(run, timeout=5)]
-        result = await run_calls(call("look"), tools=tools, session=session, budget=Budget(max_retries_per_tool_call=0))
-
-    assert statuses(result) == ["timeout"]
-    [late] = await types(result, "tool.late")
-    assert (late.outcome, late.content) == ("returned", "'too late'")
-
-
 @pytest.mark.row("T05", "B09")
 async def test_a_call_that_waits_for_a_slot_is_left_when_the_run_ends_before_it():
     recorder = Recorder()
@@ -526,40 +415,6 @@ def test_any_order_of_ends_gives_each_call_its_own_result(order):
     asyncio.run(play())
 
 
-@pytest.mark.row("TF11", "E08")
-async def test_a_thread_that_was_given_up_and_runs_on_is_in_the_report_and_its_late_end_is_explained():
-    begun, release = threading.Event(), threading.Event()
-
-    def block(arguments, ctx):
-        begun.set()
-        release.wait(60)
-        return "paid after all"
-
-    clock, heard = FakeClock(), asyncio.Event()
-
-    class Hearing(MemoryJournal):
-        async def append(self, session_id, events, **words):
-            await super().append(session_id, events, **words)
-            if any(event.type == "tool.late" for event in events):
-                heard.set()
-
-    async with open_session(Hearing(), clock=clock) as session:
-        model = ScriptedModel([call("act"), text("Done.")])
-        agent = Agent(model, tools=[act(block, timeout=5)])
-        running = asyncio.create_task(agent.run("go", session=session))
-        await asyncio.to_thread(begun.wait, 60)
-        clock.advance(5)
-        result = await running
-        assert result.report()["running_on"] == ["call_1"]
-        before = (await session.explain()).tried
-        release.set()
-        await asyncio.wait_for(heard.wait(), 60)
-        after = (await session.explain()).tried
-
-    assert [one.late for one in before] == [""]
-    assert [one.late for one in after] == ["returned 'paid after all'"]
-
-
 @pytest.mark.row("S23")
 async def test_the_report_says_what_parallel_calls_gained():
     clock, both, first_ended = FakeClock(), asyncio.Barrier(2), asyncio.Event()
@@ -584,3 +439,204 @@ async def test_the_report_says_what_parallel_calls_gained():
         result = await Agent(model, tools=[read(wait)], subscribers=[watch]).run("go", session=session)
 
     assert result.report()["tool_seconds"] == {"sum": 9.0, "critical_path": 6.0, "gained": 3.0}
+
+
+class Watching:
+    """A policy that notes how often others had a turn of the event loop."""
+
+    def __init__(self) -> None:
+        self.turns, self.seen = 0, set[int]()
+
+    def decide(self, call: Any, session: Any) -> None:
+        self.seen.add(self.turns)
+
+    async def tick(self) -> None:
+        while True:
+            self.turns += 1
+            await asyncio.sleep(0)
+
+
+@pytest.mark.row("N10", "MF5")
+async def test_others_have_turns_while_a_batch_of_many_calls_is_looked_at():
+    policy = Watching()
+    ticking = asyncio.create_task(policy.tick())
+    batch = [call("act", n=n) for n in range(200)]
+
+    await run_calls(*batch, tools=[act(Recorder())], policy=policy)
+    ticking.cancel()
+
+    assert len(policy.seen) >= 3
+
+
+@pytest.mark.row("T05")
+async def test_a_plain_function_that_makes_a_coroutine_may_have_no_limit():
+    async def answer() -> str:
+        return "seen"
+
+    run = await run_calls(call("look"), tools=[read(lambda arguments, ctx: answer(), timeout=None)])
+
+    assert statuses(run) == ["ok"]
+
+
+async def free(slots, most=10):
+    """Return how many slots are free, and leave them free."""
+    with await slots.take(most) as held:
+        return len(held)
+
+
+async def test_as_many_are_taken_as_are_free_and_none_is_waited_for():
+    slots = Slots(3)
+
+    with await slots.take(2) as two, await slots.take(2) as one:
+        assert (len(two), len(one), await free(slots)) == (2, 1, 0)
+
+    assert await free(slots) == 3
+
+
+async def test_without_a_limit_each_call_finds_a_slot():
+    assert await free(Slots(None), 1000) == 1000
+
+
+async def test_slots_are_given_back_where_the_start_could_not_be_stored():
+    slots = Slots(2)
+
+    with pytest.raises(OSError), await slots.take(2):
+        raise OSError("disk full")
+
+    assert await free(slots) == 2
+
+
+async def test_what_does_not_start_gives_its_slot_back_at_once():
+    slots = Slots(3)
+
+    with await slots.take(3) as held:
+        held.keep(1)
+
+        assert await free(slots) == 2
+
+    assert await free(slots) == 3
+
+
+async def test_a_slot_that_was_handed_on_is_given_back_by_its_new_holder_alone():
+    slots = Slots(2)
+
+    with await slots.take(2) as held:
+        slot = held.transfer()
+    assert await free(slots) == 1
+
+    with slot, slot:  # given back once, however often it is left
+        pass
+    assert await free(slots) == 2
+
+
+async def test_who_waits_gets_the_slot_that_is_given_back():
+    slots = Slots(1)
+    held = await slots.wait()
+    waiting = asyncio.create_task(slots.wait())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+
+    held.keep(0)
+
+    with await waiting as one:
+        assert len(one) == 1
+    assert await free(slots) == 1
+
+
+async def hanging(arguments, ctx):
+    await asyncio.Event().wait()
+
+
+@pytest.mark.row("S17")
+async def test_the_time_of_a_batch_cuts_what_still_runs_and_keeps_what_has_ended():
+    async with on_fake_clock() as session:
+        result = await run_calls(
+            call("look", n=1), call("slow"), call("look", n=2), call("act"), call("look", n=3),
+            tools=[read(Recorder()), read(hanging, "slow", timeout=60), act(Recorder())],
+            session=session, batch_seconds=5,
+        )  # fmt: skip
+        await check_session(session)
+
+    assert statuses(result) == ["ok", "timeout", "ok", "skipped", "skipped"]
+    started = [event.call_id for event in await types(result, "tool.started")]
+    assert started == ["call_1", "call_2", "call_3"]
+    assert result.tool_calls[1].duration_seconds == pytest.approx(5, abs=0.5)
+    assert [one["code"] for one in results(result)[3:]] == ["batch_deadline", "batch_deadline"]
+    assert "5 seconds in total" in results(result)[3]["message"]
+    assert result.completed
+
+
+@pytest.mark.row("S17")
+async def test_a_call_that_acts_and_is_cut_by_the_time_of_its_batch_is_of_unknown_outcome():
+    async with on_fake_clock() as session:
+        result = await run_calls(
+            call("act"), call("act2"), tools=[act(hanging), act(Recorder(), "act2")], session=session, batch_seconds=5
+        )
+
+    assert statuses(result) == ["outcome_unknown", "skipped"]
+
+
+@pytest.mark.row("S17")
+async def test_each_batch_has_the_whole_time_and_a_tool_has_its_own_limit_within_it():
+    clock = FakeClock(auto=True)
+
+    async def work(arguments, ctx):
+        worked = asyncio.Event()
+        clock.call_later(4, worked.set)
+        await worked.wait()
+        return "done"
+
+    async with open_session(MemoryJournal(), clock=clock) as session:
+        model = ScriptedModel([call("look", n=1), call("look", n=2), call("slow"), text("Done.")])
+        tools = [read(work), read(hanging, "slow", timeout=1, retries=0)]
+        result = await Agent(model, tools=tools, batch_seconds=5).run("go", session=session)
+        ended = await types(result, "tool.finished")
+
+    assert statuses(result) == ["ok", "ok", "timeout"]
+    assert ended[-1].result.duration_seconds == pytest.approx(1, abs=0.1)
+
+
+@pytest.mark.row("S17")
+async def test_no_retry_begins_when_the_time_of_the_batch_is_over():
+    tried = []
+
+    async def broken(arguments, ctx):
+        tried.append(ctx.attempt)
+        raise Transient("later", retry_after_seconds=20)
+
+    async with on_fake_clock() as session:
+        result = await run_calls(call("look"), tools=[read(broken)], session=session, batch_seconds=5)
+
+    assert (tried, statuses(result)) == ([1], ["failed"])
+
+
+@pytest.mark.row("S17")
+async def test_calls_that_wait_for_a_slot_are_skipped_when_the_time_of_their_batch_is_over():
+    async with on_fake_clock() as session:
+        result = await run_calls(
+            call("slow", n=1), call("slow", n=2), tools=[read(hanging, "slow")], session=session, batch_seconds=5,
+            budget=Budget(max_parallel_tool_calls=1),
+        )  # fmt: skip
+
+    assert statuses(result) == ["timeout", "skipped"]
+
+
+@pytest.mark.row("S17")
+async def test_the_time_that_a_person_takes_is_not_the_batches():
+    clock = FakeClock()
+    async with open_session(MemoryJournal(), clock=clock) as session:
+        model = ScriptedModel([[call("look"), call("act")], text("Done.")])
+        agent = Agent(model, tools=[read(Recorder()), tool_of(Recorder())], batch_seconds=5)
+        paused = await agent.run("go", session=session)
+        clock.advance(3600)
+        await session.answer(paused.approvals[0].id, "allow")
+        result = await agent.resume(session)
+
+    assert statuses(result) == ["ok", "ok"]
+
+
+@pytest.mark.row("S17")
+@pytest.mark.parametrize("value", [0, -1, "5", float("nan"), True])
+def test_a_time_of_a_batch_that_is_no_number_of_seconds_is_refused(value):
+    with pytest.raises(ConfigurationError, match="batch_seconds must be a number of seconds"):
+        Agent(ScriptedModel([text("Done.")]), batch_seconds=value)

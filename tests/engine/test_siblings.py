@@ -3,14 +3,16 @@
 import asyncio
 import json
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from invariants import check_session
+from pipeline_tools import act, checked_call, read
 from treadle import Agent, Rejected, Tool, deny, file_tools, open_session, writing_tools
+from treadle.engine.tool_calls.execution import Siblings
 from treadle.testing import ScriptedModel, call, text
+from treadle.tools import CallStatus, CheckedCall, ToolResult
 
 SECONDS = 60
 """After so long a gate hangs."""
@@ -47,7 +49,7 @@ async def well(arguments: Any, ctx: Any) -> Any:
 
 
 @pytest.mark.row("S13")
-async def test_a_write_runs_beside_a_read_of_another_file_and_a_read_of_its_own_waits() -> None:
+async def test_a_write_runs_beside_a_read_of_another_file_and_a_read_of_its_own_waits():
     order: list[str] = []
     read_b = asyncio.Event()
 
@@ -77,7 +79,7 @@ async def test_a_write_runs_beside_a_read_of_another_file_and_a_read_of_its_own_
 
 
 @pytest.mark.row("S13")
-async def test_what_depends_on_a_failed_call_is_skipped_and_so_is_what_depends_on_that() -> None:
+async def test_what_depends_on_a_failed_call_is_skipped_and_so_is_what_depends_on_that():
     ran: list[str] = []
 
     async def copy(arguments: Any, ctx: Any) -> Any:
@@ -103,7 +105,7 @@ async def test_what_depends_on_a_failed_call_is_skipped_and_so_is_what_depends_o
 
 
 @pytest.mark.row("S13")
-async def test_the_next_response_is_not_bound_by_what_failed_in_this_one() -> None:
+async def test_the_next_response_is_not_bound_by_what_failed_in_this_one():
     tools = [
         made("write_a", fails, effect="idempotent", resources={"file:/a": "write"}),
         made("read_a", well, resources={"file:/a": "read"}),
@@ -116,7 +118,7 @@ async def test_the_next_response_is_not_bound_by_what_failed_in_this_one() -> No
 
 
 @pytest.mark.row("S13")
-async def test_a_read_that_fails_and_a_barrier_that_fails_let_the_others_run() -> None:
+async def test_a_read_that_fails_and_a_barrier_that_fails_let_the_others_run():
     tools = [
         made("read_a", fails, resources={"file:/a": "read"}),
         made("shell", fails, effect="unsafe", resources={"*": "write"}),
@@ -127,7 +129,7 @@ async def test_a_read_that_fails_and_a_barrier_that_fails_let_the_others_run() -
 
 
 @pytest.mark.row("S13")
-async def test_read_and_write_of_ours_name_the_same_file_by_any_path_and_root(tmp_path: Path) -> None:
+async def test_read_and_write_of_ours_name_the_same_file_by_any_path_and_root(tmp_path):
     (tmp_path / "src").mkdir()
     (tmp_path / "src" / "a.txt").write_text("old\n")
     (tmp_path / "link").symlink_to("src/a.txt")
@@ -144,7 +146,7 @@ async def test_read_and_write_of_ours_name_the_same_file_by_any_path_and_root(tm
 
 
 @pytest.mark.row("S13")
-async def test_a_stale_write_skips_the_read_of_that_file_and_not_of_another(tmp_path: Path) -> None:
+async def test_a_stale_write_skips_the_read_of_that_file_and_not_of_another(tmp_path):
     for name in ("a", "b"):
         (tmp_path / name).write_text(f"{name}\n")
     turn = [
@@ -164,7 +166,7 @@ async def test_a_stale_write_skips_the_read_of_that_file_and_not_of_another(tmp_
 
 
 @pytest.mark.row("S12")
-async def test_a_call_that_acts_and_fails_cancels_its_siblings_where_the_policy_says_so() -> None:
+async def test_a_call_that_acts_and_fails_cancels_its_siblings_where_the_policy_says_so():
     reading, ended = asyncio.Event(), list[str]()
 
     async def act(arguments: Any, ctx: Any) -> Any:
@@ -197,7 +199,7 @@ async def test_a_call_that_acts_and_fails_cancels_its_siblings_where_the_policy_
 
 
 @pytest.mark.row("S12")
-async def test_benign_failures_cancel_nothing_and_the_default_cancels_nothing() -> None:
+async def test_benign_failures_cancel_nothing_and_the_default_cancels_nothing():
     grep = made("grep", fails)
     tools = [
         grep,
@@ -210,7 +212,7 @@ async def test_benign_failures_cancel_nothing_and_the_default_cancels_nothing() 
 
 
 @pytest.mark.row("S12")
-async def test_a_sibling_that_acts_and_is_under_way_ends_by_itself() -> None:
+async def test_a_sibling_that_acts_and_is_under_way_ends_by_itself():
     failed = asyncio.Event()
 
     async def act(arguments: Any, ctx: Any) -> Any:
@@ -234,8 +236,6 @@ async def test_a_sibling_that_acts_and_is_under_way_ends_by_itself() -> None:
 
 
 # --- what an agent chooses for a failure, and for a denial
-
-
 async def wrong(arguments: Any, ctx: Any) -> Any:
     raise ValueError("no such row")
 
@@ -269,9 +269,7 @@ OK, SKIPPED = ("ok", None), ("skipped", "run_ended")
     ],
     ids=["those behind", "those before ran", "beside"],
 )
-async def test_a_run_that_is_to_stop_at_a_failure_starts_no_other_call_and_every_call_has_its_result(
-    names: list[str], told: list[tuple[str, str | None]]
-) -> None:
+async def test_a_run_that_is_to_stop_at_a_failure_starts_no_other_call_and_every_call_has_its_result(names, told):
     result, found = await stops(names, on_failure="stop")
     failed = next(one for one in result.tool_calls if one.status in ("rejected", "failed"))
 
@@ -285,7 +283,7 @@ async def test_a_run_that_is_to_stop_at_a_failure_starts_no_other_call_and_every
 
 
 @pytest.mark.row("E04")
-async def test_what_never_ran_does_not_stop_a_run_that_stops_at_failures() -> None:
+async def test_what_never_ran_does_not_stop_a_run_that_stops_at_failures():
     result, found = await stops(["hidden", "nothing"], on_failure="stop")
 
     assert result.completed
@@ -293,7 +291,7 @@ async def test_what_never_ran_does_not_stop_a_run_that_stops_at_failures() -> No
 
 
 @pytest.mark.row("E04")
-async def test_the_calls_behind_a_denied_one_are_skipped_where_the_agent_wants_that() -> None:
+async def test_the_calls_behind_a_denied_one_are_skipped_where_the_agent_wants_that():
     behind = ("skipped", "denied_before")
     result, found = await stops(["pay", "hidden", "look", "other"], on_denial="skip")
     assert found == [OK, ("denied", "permission_denied"), behind, behind]
@@ -301,3 +299,102 @@ async def test_the_calls_behind_a_denied_one_are_skipped_where_the_agent_wants_t
 
     _, found = await stops(["pay", "hidden", "look", "other"])
     assert found == [OK, ("denied", "permission_denied"), OK, OK]
+
+
+async def nothing(arguments: Any, ctx: Any) -> Any:
+    return None
+
+
+def acting(name: str = "act", **resources: str) -> CheckedCall:
+    return checked_call(act(nothing, name, resources=lambda _: resources))
+
+
+def reading(name: str = "look", **resources: str) -> CheckedCall:
+    return checked_call(read(nothing, name, resources=lambda _: resources))
+
+
+# --- siblings
+def failed(call: CheckedCall) -> ToolResult:
+    return ToolResult(call_id=call.id, name=call.name, status=CallStatus.FAILED, content="x")
+
+
+async def forever() -> ToolResult:
+    await asyncio.Event().wait()
+    raise AssertionError
+
+
+async def watched(siblings: Siblings, call: CheckedCall) -> "tuple[asyncio.Task[Any], asyncio.Task[Any]]":
+    inner = asyncio.create_task(forever())
+    outer = asyncio.create_task(siblings.watched(call, inner))
+    await asyncio.sleep(0)
+    return inner, outer
+
+
+async def test_a_read_whose_batch_is_cancelled_is_cancelled_and_gets_no_result():
+    inner, outer = await watched(Siblings("on_unsafe_error"), reading())
+    outer.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await outer
+    with pytest.raises(asyncio.CancelledError):
+        await inner
+
+
+async def test_a_read_that_is_cancelled_by_nobodys_failure_gets_no_result():
+    inner, outer = await watched(Siblings("on_unsafe_error"), reading())
+    inner.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await outer
+
+
+async def test_a_read_is_cut_off_by_the_first_call_that_acts_and_fails():
+    siblings, call = Siblings("on_unsafe_error"), reading()
+    inner, outer = await watched(siblings, call)
+    siblings.finished(reading("other"), failed(reading("other")))
+    siblings.finished(acting("well"), ToolResult(call_id="c", name="well", status=CallStatus.OK, content="x"))
+    await asyncio.sleep(0)
+    assert not inner.cancelling()
+    assert siblings.refusal(call) is None
+    siblings.finished(acting("pay"), failed(acting("pay")))
+    siblings.finished(acting("bill"), failed(acting("bill")))
+    result = await outer
+    assert inner.cancelled()
+    assert "pay" in result.content
+    assert "bill" not in result.content
+    told = siblings.refusal(call)
+    assert told is not None
+    assert told.content == result.content
+    siblings.begin()
+    assert siblings.refusal(call) is None
+
+
+async def test_a_read_that_is_cut_off_and_whose_batch_is_cancelled_too_gets_no_result():
+    siblings = Siblings("on_unsafe_error")
+    _, outer = await watched(siblings, reading())
+    siblings.finished(acting("pay"), failed(acting("pay")))
+    outer.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await outer
+
+
+def test_what_depends_on_a_failed_write_is_refused_and_so_is_what_depends_on_that():
+    siblings = Siblings("never")
+    pay, book, tell = acting("pay", a="write"), acting("book", a="read", b="write"), acting("tell", b="write")
+    siblings.finished(pay, failed(pay))
+    for dependent in (book, tell):
+        told = siblings.refusal(dependent)
+        assert told is not None
+        assert "pay" in told.content
+    assert siblings.refusal(acting("other", c="write")) is None
+    everything = acting("all", **{"*": "write"})
+    siblings.begin()
+    siblings.finished(everything, failed(everything))
+    assert siblings.refusal(acting("any", **{"*": "write"})) is None
+
+
+def test_a_read_that_is_refused_breaks_nothing_and_a_failed_read_of_a_resource_neither():
+    siblings = Siblings("never")
+    pay = acting("pay", a="read", b="write")
+    siblings.finished(pay, failed(pay))
+    assert siblings.refusal(acting("other", a="write")) is None
+    assert siblings.refusal(reading("look", b="read", c="write")) is not None
+    assert siblings.refusal(acting("tell", c="write")) is None

@@ -1,5 +1,6 @@
 """Spent is spent: attempts that broke off are counted, limits hold over them, and what nobody knows is null."""
 
+import base64
 from collections.abc import AsyncGenerator
 from decimal import Decimal
 from typing import Any
@@ -8,17 +9,31 @@ import pytest
 
 from invariants import check_session
 from loop_tools import Unpriced, echo_tool
-from treadle import Agent, Budget, Price, Session, Tool, ToolContext, Transient, open_session, resolve_model
+from treadle import (
+    Agent,
+    Budget,
+    Message,
+    Price,
+    Session,
+    Tool,
+    ToolContext,
+    ToolOutput,
+    Transient,
+    open_session,
+    resolve_model,
+    tool,
+)
 from treadle.drivers.native import NativeDriver
 from treadle.drivers.react import ReActDriver
 from treadle.errors import IncompleteStream, ModelRejected, ModelUnavailable
 from treadle.events import ModelFailed
-from treadle.messages import ToolCall, Usage
+from treadle.messages import Media, Text, ToolCall, Usage
 from treadle.ports import CallReady, Executor, Model, ModelRequest, ResponseSetAside, TextDelta
 from treadle.testing import FakeClock, FixedRandomness, MockProvider, ScriptedModel, Turn, call, text
 from treadle.tools import JsonObject
 
 PRICE = Price(input=1, output=10)
+
 COUNTED = Usage(input_tokens=1000, output_tokens=100)
 
 
@@ -32,7 +47,7 @@ async def failures(session: Session) -> list[ModelFailed]:
 
 @pytest.mark.row("N08")
 @pytest.mark.parametrize("dialect", ["anthropic", "gemini"])
-async def test_an_attempt_that_broke_off_counts_what_its_server_had_counted(dialect: str) -> None:
+async def test_an_attempt_that_broke_off_counts_what_its_server_had_counted(dialect):
     broken = Turn(text="I was about to", usage=COUNTED, cut="before-terminal")
     async with MockProvider([broken, Turn(text="Done.", usage=COUNTED)]) as mock, on_fake_clock() as session:
         model = resolve_model(f"{dialect}:m", base_url=mock.base_url, api_key="k", price=PRICE)
@@ -48,7 +63,7 @@ async def test_an_attempt_that_broke_off_counts_what_its_server_had_counted(dial
 
 
 @pytest.mark.row("N08")
-async def test_an_attempt_that_broke_off_uncounted_counts_a_marked_estimate() -> None:
+async def test_an_attempt_that_broke_off_uncounted_counts_a_marked_estimate():
     model = ScriptedModel([Turn(text="word " * 100, cut="before-terminal"), Turn(text="Done.", usage=COUNTED)])
     async with on_fake_clock() as session:
         result = await Agent(model).run("go", session=session)
@@ -61,7 +76,7 @@ async def test_an_attempt_that_broke_off_uncounted_counts_a_marked_estimate() ->
 
 
 @pytest.mark.row("N08")
-async def test_an_attempt_without_an_answer_counts_nothing_and_its_cost_is_unknown() -> None:
+async def test_an_attempt_without_an_answer_counts_nothing_and_its_cost_is_unknown():
     model = Unpriced([ModelUnavailable("503", status=503), Turn(text="Done.", usage=COUNTED)])
     async with on_fake_clock() as session:
         result = await Agent(model).run("go", session=session)
@@ -73,7 +88,7 @@ async def test_an_attempt_without_an_answer_counts_nothing_and_its_cost_is_unkno
 
 
 @pytest.mark.row("N08")
-async def test_a_cost_that_nobody_knows_stays_null_when_every_attempt_broke_off() -> None:
+async def test_a_cost_that_nobody_knows_stays_null_when_every_attempt_broke_off():
     model = Unpriced([Turn(text="I", cut="before-terminal")])
     async with on_fake_clock() as session:
         result = await Agent(model, budget=Budget(max_retries_per_model_call=1)).run("go", session=session)
@@ -84,11 +99,8 @@ async def test_a_cost_that_nobody_knows_stays_null_when_every_attempt_broke_off(
 
 
 @pytest.mark.row("N08")
-@pytest.mark.parametrize(
-    ("limit", "budget"),
-    [({"max_input_tokens": 1500}, "max_input_tokens"), ({"max_output_tokens": 5}, "max_output_tokens")],
-)
-async def test_limits_hold_over_attempts_that_broke_off(limit: dict[str, Any], budget: str) -> None:
+@pytest.mark.parametrize(("limit", "budget"), [({"max_input_tokens": 1500}, "max_input_tokens"), ({"max_output_tokens": 5}, "max_output_tokens")])  # fmt: skip
+async def test_limits_hold_over_attempts_that_broke_off(limit, budget):
     broken = Turn(text="word " * 20, usage=COUNTED, cut="before-terminal")
     async with MockProvider([broken] * 5) as mock, on_fake_clock() as session:
         model = resolve_model("anthropic:m", base_url=mock.base_url, api_key="k")
@@ -102,7 +114,7 @@ async def test_limits_hold_over_attempts_that_broke_off(limit: dict[str, Any], b
 
 
 @pytest.mark.row("N08", "B12")
-async def test_retries_that_led_to_an_answer_are_in_the_report() -> None:
+async def test_retries_that_led_to_an_answer_are_in_the_report():
     turns = iter([Transient("busy"), Transient("busy")])
 
     async def flaky(arguments: JsonObject, ctx: ToolContext) -> str:
@@ -123,11 +135,10 @@ async def test_retries_that_led_to_an_answer_are_in_the_report() -> None:
 
 @pytest.mark.row("N08")
 @pytest.mark.parametrize(
-    ("budget", "reason"),
-    [("max_model_turns", "step_limit_reached"), ("max_tool_calls", "budget_exceeded")],
+    ("budget", "reason"), [("max_model_turns", "step_limit_reached"), ("max_tool_calls", "budget_exceeded")]
 )
 @pytest.mark.parametrize("failure", [ModelRejected("400", status=400), ModelUnavailable("503", status=503)])
-async def test_a_failed_closing_request_still_reports_the_budget(budget: str, reason: str, failure: Exception) -> None:
+async def test_a_failed_closing_request_still_reports_the_budget(budget, reason, failure):
     model = ScriptedModel([call("echo", x=1), failure])
     async with on_fake_clock() as session:
         result = await Agent(model, tools=[echo_tool()], budget=Budget(**{budget: 1})).run("go", session=session)
@@ -140,7 +151,7 @@ async def test_a_failed_closing_request_still_reports_the_budget(budget: str, re
 
 
 @pytest.mark.row("H12")
-async def test_a_retry_that_the_running_time_does_not_allow_is_not_announced() -> None:
+async def test_a_retry_that_the_running_time_does_not_allow_is_not_announced():
     async def busy(arguments: JsonObject, ctx: ToolContext) -> str:
         raise Transient("busy", retry_after_seconds=20)
 
@@ -152,12 +163,12 @@ async def test_a_retry_that_the_running_time_does_not_allow_is_not_announced() -
         result = await agent.run("go", session=session)
         [failed] = [event for event in await session.events() if event.type == "tool.attempt_failed"]
 
-    assert failed.retry_in_seconds is None  # type: ignore[union-attr]
+    assert failed.retry_in_seconds is None
     assert result.completed
 
 
 @pytest.mark.row("H12")
-async def test_a_model_s_retry_that_the_rest_of_the_running_time_does_not_allow_is_not_announced() -> None:
+async def test_a_model_s_retry_that_the_rest_of_the_running_time_does_not_allow_is_not_announced():
     slow = ModelUnavailable("slow down", retry_after_seconds=6)
     async with on_fake_clock() as session:
         agent = Agent(ScriptedModel([slow, slow, text("never")]), budget=Budget(max_wall_time_seconds=10))
@@ -169,7 +180,7 @@ async def test_a_model_s_retry_that_the_rest_of_the_running_time_does_not_allow_
 
 
 @pytest.mark.row("H21", "D11")
-async def test_a_final_inference_that_fails_leaves_the_draft_as_the_answer() -> None:
+async def test_a_final_inference_that_fails_leaves_the_draft_as_the_answer():
     draft = text('{"thought": "I know.", "type": "final_answer", "answer": "draft"}')
     model = ScriptedModel([draft, ModelRejected("400", status=400)])
     result = await Agent(model, driver=ReActDriver(final_via_inference=True)).run("go")
@@ -192,7 +203,7 @@ class RewordsTwice(NativeDriver):
 
 
 @pytest.mark.row("N08")
-async def test_what_a_response_had_said_that_was_set_aside_counts_once() -> None:
+async def test_what_a_response_had_said_that_was_set_aside_counts_once():
     agent = Agent(ScriptedModel([text("x")]), driver=RewordsTwice(), budget=Budget(max_retries_per_model_call=0))
     async with on_fake_clock() as session:
         result = await agent.run("go", session=session)
@@ -202,3 +213,24 @@ async def test_what_a_response_had_said_that_was_set_aside_counts_once() -> None
     assert failed.usage is not None
     assert failed.usage.input_tokens > 130
     assert failed.usage.output_tokens == 3  # one of each that was set aside, and one for what broke off, as we estimate
+
+
+PICTURE = Media(media_type="image/png", base64=base64.b64encode(b"\x89PNG" * 500_000).decode())
+
+NOTES = Media(media_type="text/plain", base64=base64.b64encode(b"words" * 4_000).decode())
+
+
+@tool(effect="read")
+async def camera() -> ToolOutput:
+    """Take a picture."""
+    return ToolOutput(data="taken", media=(PICTURE,))
+
+
+@pytest.mark.row("PF20")
+async def test_a_picture_of_megabytes_is_estimated_as_a_picture_and_a_text_by_its_length():
+    task = Message(role="user", parts=(Text("What do you see?"), PICTURE, NOTES))
+    async with MockProvider([Turn(calls=(call("camera"),), usage=None), Turn(text="Nothing.", usage=None)]) as mock:
+        result = await Agent(resolve_model("openai-chat:m", base_url=mock.base_url), tools=[camera]).run(task)
+
+    assert result.usage.estimated
+    assert 15_000 < result.usage.input_tokens < 25_000  # two requests: 3 pictures, and the notes twice

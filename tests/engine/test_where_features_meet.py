@@ -27,15 +27,7 @@ from treadle.errors import ContextOverflow, JournalError, UnknownApproval
 from treadle.events import AnyEvent
 from treadle.journals.memory import MemoryJournal
 from treadle.redaction import remember
-from treadle.testing import (
-    FaultyJournal,
-    Gate,
-    MockProvider,
-    ScriptedModel,
-    Turn,
-    call,
-    text,
-)
+from treadle.testing import FaultyJournal, Gate, MockProvider, ScriptedModel, Turn, call, text
 from treadle.tools import JsonObject, ToolContext
 
 
@@ -57,10 +49,8 @@ def decides(tool: str, **arguments: Any) -> Any:
 
 
 # --- ReAct x tool_choice x closing request
-
-
 @pytest.mark.parametrize("choice", ["none", "look"])
-async def test_a_choice_of_tools_holds_under_react_also_in_the_closing_request(choice: str) -> None:
+async def test_a_choice_of_tools_holds_under_react_also_in_the_closing_request(choice):
     paid, looked = Recorder(), Recorder()
     model = ScriptedModel([decides("pay", n=1), decides("pay", n=2), decides("pay", n=3)])
     agent = Agent(
@@ -79,7 +69,7 @@ async def test_a_choice_of_tools_holds_under_react_also_in_the_closing_request(c
     await check_session(result.session)
 
 
-async def test_a_closing_request_under_react_runs_nothing_that_its_response_calls() -> None:
+async def test_a_closing_request_under_react_runs_nothing_that_its_response_calls():
     paid = Recorder()
     model = ScriptedModel([decides("pay", n=1), decides("pay", n=2)])
 
@@ -93,10 +83,8 @@ async def test_a_closing_request_under_react_runs_nothing_that_its_response_call
 
 
 # --- an agent as a tool x cancel x crash
-
-
 @pytest.mark.parametrize("dies", [False, True])
-async def test_a_cancelled_run_takes_back_what_its_agents_had_asked_a_person(dies: bool) -> None:
+async def test_a_cancelled_run_takes_back_what_its_agents_had_asked_a_person(dies):
     """Also where the process dies before it has carried the cancellation out."""
     paid = Recorder()
     journal = MemoryJournal()
@@ -127,7 +115,7 @@ async def test_a_cancelled_run_takes_back_what_its_agents_had_asked_a_person(die
     assert paid.runs == 0
 
 
-async def test_an_agent_that_dies_after_its_tool_has_paid_is_not_run_again_when_its_caller_is_cancelled() -> None:
+async def test_an_agent_that_dies_after_its_tool_has_paid_is_not_run_again_when_its_caller_is_cancelled():
     paid = Recorder()
     journal = MemoryJournal()
 
@@ -152,9 +140,7 @@ async def test_an_agent_that_dies_after_its_tool_has_paid_is_not_run_again_when_
 
 
 # --- redaction x resume
-
-
-async def test_a_secret_in_a_call_that_waits_is_shown_redacted_and_runs_as_it_is_after_a_restart(tmp_path: Any) -> None:
+async def test_a_secret_in_a_call_that_waits_is_shown_redacted_and_runs_as_it_is_after_a_restart(tmp_path):
     remember(["canary-of-meeting"])
     place, recorder = str(tmp_path / "j.db"), Recorder()
     tools = [act(recorder, "login")]
@@ -174,9 +160,7 @@ async def test_a_secret_in_a_call_that_waits_is_shown_redacted_and_runs_as_it_is
 
 
 # --- early start x retry x cancel
-
-
-async def test_an_early_read_that_a_retry_was_to_adopt_ends_with_the_run_that_is_cancelled_in_between() -> None:
+async def test_an_early_read_that_a_retry_was_to_adopt_ends_with_the_run_that_is_cancelled_in_between():
     looking, ended = asyncio.Event(), asyncio.Event()
 
     async def slow(arguments: JsonObject, ctx: ToolContext) -> str:
@@ -210,9 +194,7 @@ async def test_an_early_read_that_a_retry_was_to_adopt_ends_with_the_run_that_is
 
 
 # --- polled tools x repetition x resume
-
-
-async def test_a_polled_tool_may_be_called_again_and_again_over_a_pause_and_others_begin_anew() -> None:
+async def test_a_polled_tool_may_be_called_again_and_again_over_a_pause_and_others_begin_anew():
     polled, looked, paid = Recorder("waits"), Recorder("same"), Recorder()
     tools = [
         read(polled, "poll", polling=True), read(looked), act(paid, "pay", permission="ask"),
@@ -231,7 +213,7 @@ async def test_a_polled_tool_may_be_called_again_and_again_over_a_pause_and_othe
     assert (result.reason, polled.runs, looked.runs, paid.runs) == ("completed", 9, 4, 1)
 
 
-async def test_a_third_equal_response_after_a_resume_ends_the_run_though_a_poll_stands_beside_it() -> None:
+async def test_a_third_equal_response_after_a_resume_ends_the_run_though_a_poll_stands_beside_it():
     polled, looked = Recorder("waits"), Recorder("same")
     tools = [read(polled, "poll", polling=True), read(looked)]
     turns = [[call("look"), call("poll")]] * 5
@@ -245,7 +227,6 @@ async def test_a_third_equal_response_after_a_resume_ends_the_run_though_a_poll_
 
 
 # --- strict structured answers x optional properties
-
 NOTE: JsonObject = {
     "type": "object",
     "properties": {"n": {"type": "integer"}, "note": {"type": "string"}},
@@ -256,9 +237,7 @@ NOTE: JsonObject = {
 
 @pytest.mark.parametrize("dialect", ["openai-chat", "openai", "anthropic", "gemini"])
 @pytest.mark.parametrize("answer", [{"n": 3}, {"n": 3, "note": "x"}, {"n": 3, "note": None}])
-async def test_an_optional_property_of_a_structured_answer_may_be_left_out_or_null_as_its_request_says(
-    dialect: str, answer: JsonObject
-) -> None:
+async def test_an_optional_property_of_a_structured_answer_may_be_left_out_or_null_as_its_request_says(dialect, answer):
     """A strict request makes optional properties nullable: a model that does as it was told must not be refused."""
     async with MockProvider([Turn(text=json.dumps(answer)), Turn(text=json.dumps({"n": 3}))]) as mock:
         model = resolve_model(f"{dialect}:m", base_url=mock.base_url, api_key="k")
@@ -273,9 +252,7 @@ async def test_an_optional_property_of_a_structured_answer_may_be_left_out_or_nu
 
 
 # --- errors of subscribers and hooks x suspension
-
-
-async def test_subscribers_and_hooks_that_fail_do_not_keep_a_run_from_waiting_and_going_on() -> None:
+async def test_subscribers_and_hooks_that_fail_do_not_keep_a_run_from_waiting_and_going_on():
     def listener(event: Any) -> None:
         if event.type in ("tool.suspended", "run.paused", "tool.input", "run.resumed", "tool.resumed"):
             raise RuntimeError("the subscriber broke")
@@ -303,9 +280,7 @@ async def test_subscribers_and_hooks_that_fail_do_not_keep_a_run_from_waiting_an
 
 
 # --- compaction x resume x overflow
-
-
-async def test_a_compacted_session_that_waits_is_resumed_and_compacted_again_after_an_overflow() -> None:
+async def test_a_compacted_session_that_waits_is_resumed_and_compacted_again_after_an_overflow():
     long, paid = Recorder("x" * 600), Recorder()
     tools = [read(long), act(paid, "pay", permission="ask")]
     too_long = ContextOverflow("too long")

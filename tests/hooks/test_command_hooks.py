@@ -34,7 +34,7 @@ def told(tmp_path: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.row("E06")
-async def test_exit_code_2_blocks_with_its_words(program: Any, tmp_path: Path):
+async def test_exit_code_2_blocks_with_its_words(program, tmp_path):
     command = program("print('never read'); sys.stderr.write('not today'); sys.exit(2)")
     result, found = await run(on("PreToolUse", command, matcher="rm"), call("rm", path="x"), folder=tmp_path)
 
@@ -53,7 +53,7 @@ async def test_exit_code_2_blocks_with_its_words(program: Any, tmp_path: Path):
 
 
 @pytest.mark.row("P13")
-async def test_a_hook_that_allows_overrides_no_rule(program: Any):
+async def test_a_hook_that_allows_overrides_no_rule(program):
     said = {"hookSpecificOutput": {"hookEventName": "PreToolUse", "permissionDecision": "allow"}}
     command = program(f"print(json.dumps({said!r}))")
 
@@ -65,14 +65,14 @@ async def test_a_hook_that_allows_overrides_no_rule(program: Any):
 
 @pytest.mark.row("E06")
 @pytest.mark.parametrize(("word", "ended"), [("deny", "denied"), ("ask", "approval_required")])
-async def test_a_decision_is_read_from_standard_output(program: Any, word: str, ended: str):
+async def test_a_decision_is_read_from_standard_output(program, word, ended):
     said = {"hookSpecificOutput": {"permissionDecision": word, "permissionDecisionReason": "because"}}
     result, _ = await run(on("PreToolUse", program(f"print(json.dumps({said!r}))")), call("rm", path="x"))
 
     assert ended in (str(result.reason), *(one.status for one in result.tool_calls))
 
 
-async def test_arguments_that_a_hook_changes_are_validated_again(program: Any):
+async def test_arguments_that_a_hook_changes_are_validated_again(program):
     def changing(value: Any) -> str:
         said = {"hookSpecificOutput": {"permissionDecision": "allow", "updatedInput": {"path": "y", "force": value}}}
         return program(f"print(json.dumps({said!r}))")
@@ -84,7 +84,7 @@ async def test_arguments_that_a_hook_changes_are_validated_again(program: Any):
 
 
 @pytest.mark.row("E06")
-async def test_the_names_of_tools_and_fields_are_the_foreign_ones(program: Any, tmp_path: Path):
+async def test_the_names_of_tools_and_fields_are_the_foreign_ones(program, tmp_path):
     (tmp_path / "w").mkdir()
     settings = on(
         "PreToolUse", program("sys.exit(2 if 'rm -rf' in str(given['tool_input']) else 0)"), matcher="Bash|Edit|Write"
@@ -112,15 +112,9 @@ async def test_the_names_of_tools_and_fields_are_the_foreign_ones(program: Any, 
 
 @pytest.mark.row("E06")
 @pytest.mark.parametrize(
-    "body",
-    [
-        "sys.exit(1)",
-        "import time; time.sleep(60)  # sleep: it is ended",
-        "print('{')",
-        "import os; os.kill(os.getpid(), 9)",
-    ],
-)
-async def test_a_program_that_fails_denies_where_it_is_told_to(program: Any, body: str):
+    "body", ["sys.exit(1)", "import time; time.sleep(60)  # sleep: it is ended", "print('{')", "import os; os.kill(os.getpid(), 9)"]
+)  # fmt: skip
+async def test_a_program_that_fails_denies_where_it_is_told_to(program, body):
     opened, _ = await run(on("PreToolUse", program(body), timeout=0.5), call("rm", path="x"))
     closed, _ = await run(on("PreToolUse", program(body), timeout=0.5, fails="closed"), call("rm", path="x"))
     by_default, _ = await run(on("PreToolUse", program(body), timeout=0.5), call("rm", path="x"), fails="closed")
@@ -128,7 +122,7 @@ async def test_a_program_that_fails_denies_where_it_is_told_to(program: Any, bod
     assert [one.tool_calls[0].status for one in (opened, closed, by_default)] == ["ok", "denied", "denied"]
 
 
-async def test_after_a_tool_a_hook_adds_words_for_the_model(program: Any, tmp_path: Path):
+async def test_after_a_tool_a_hook_adds_words_for_the_model(program, tmp_path):
     _, found = await run(
         on("PostToolUse", program("sys.stderr.write('run the linter'); sys.exit(2)")), call("rm", path="x")
     )
@@ -138,7 +132,7 @@ async def test_after_a_tool_a_hook_adds_words_for_the_model(program: Any, tmp_pa
     assert told(tmp_path)[0]["tool_response"] == "removed x False"
 
 
-async def test_prompts_starts_and_stops(program: Any, tmp_path: Path):
+async def test_prompts_starts_and_stops(program, tmp_path):
     settings = {
         "hooks": {
             **on("UserPromptSubmit", program("print('It is Monday.')", "a"))["hooks"],
@@ -158,7 +152,7 @@ async def test_prompts_starts_and_stops(program: Any, tmp_path: Path):
     assert denied.reason == "task_denied"
 
 
-async def test_a_hook_may_stop_the_run(program: Any):
+async def test_a_hook_may_stop_the_run(program):
     said = {"continue": False, "stopReason": "Enough."}
     result, _ = await run(
         on("PreToolUse", program(f"print(json.dumps({said!r}))")), [call("rm", path="x"), call("rm", path="y")]
@@ -186,16 +180,13 @@ async def test_a_hook_may_stop_the_run(program: Any):
         ({"hooks": {"PreToolUse": [{"Matcher": "Bash", "hooks": []}]}}, "Did you mean 'matcher'"),
     ],
 )
-def test_settings_that_are_invalid_are_refused(settings: Any, words: str):
+def test_settings_that_are_invalid_are_refused(settings, words):
     with pytest.raises(ConfigurationError, match=words):
         command_hooks(settings)
 
 
-@pytest.mark.parametrize(
-    "content",
-    ['{"hooks": {"PreToolUse": []}, "hooks": {}}', '{"hooks": {"Stop": [], "Stop": []}}', "[" * 100_000, "", "\\xff"],
-)
-def test_a_file_of_hooks_that_cannot_be_read_for_sure_is_refused(tmp_path: Path, content: str):
+@pytest.mark.parametrize("content", ['{"hooks": {"PreToolUse": []}, "hooks": {}}', '{"hooks": {"Stop": [], "Stop": []}}', "[" * 100_000, "", "\\xff"])  # fmt: skip
+def test_a_file_of_hooks_that_cannot_be_read_for_sure_is_refused(tmp_path, content):
     (tmp_path / "hooks.json").write_text(content)
     with pytest.raises(ConfigurationError, match=r"hooks\.json cannot be read"):
         command_hooks(tmp_path / "hooks.json")
@@ -219,7 +210,7 @@ def test_fields_that_change_nothing_are_left_alone():
     assert [hook.at for hook in command_hooks(settings)] == ["stop"]
 
 
-async def test_no_variable_of_ours_is_handed_to_a_hook(program: Any, tmp_path: Path):
+async def test_no_variable_of_ours_is_handed_to_a_hook(program, tmp_path):
     command = program(f"import os; open({str(tmp_path / 'env')!r}, 'w').write(json.dumps(dict(os.environ)))")
     await run(on("PreToolUse", command), call("rm", path="x"), policy=first_of(allow("rm")), folder=tmp_path)
 
@@ -240,9 +231,7 @@ async def test_no_variable_of_ours_is_handed_to_a_hook(program: Any, tmp_path: P
         ("ask_user", "AskUserQuestion", {"question": "Which?"}, {"question": "Which?"}),
     ],
 )  # fmt: skip
-async def test_a_matcher_fits_each_of_our_tools_by_its_name_there(
-    ours: str, theirs: str, arguments: Any, given: Any, program: Any, tmp_path: Path
-):
+async def test_a_matcher_fits_each_of_our_tools_by_its_name_there(ours, theirs, arguments, given, program, tmp_path):
     body = f"print(json.dumps({{'hookSpecificOutput': {{'updatedInput': {given!r}}}}}))"
     seen = []
     anything: Any = {"type": "object"}
@@ -318,7 +307,7 @@ async def run_on_files(folder: Path, one: Any, command: str, **more: Any) -> Any
         (call("list"), False),
     ],
 )
-async def test_a_guard_finds_a_path_of_the_project_however_it_was_written(folder: Path, one: Any, is_denied: bool):
+async def test_a_guard_finds_a_path_of_the_project_however_it_was_written(folder, one, is_denied):
     result = await run_on_files(folder, one, f'{sys.executable} guard.py "$CLAUDE_PROJECT_DIR"')
 
     assert [record.status for record in result.tool_calls] == ["denied" if is_denied else "ok"]
@@ -330,14 +319,9 @@ async def test_a_guard_finds_a_path_of_the_project_however_it_was_written(folder
 
 @pytest.mark.row("E06")
 @pytest.mark.parametrize(
-    ("change", "written"),
-    [
-        ("{}", "./docs/first"),
-        ("{'file_path': root + '/docs/new'}", "docs/new"),
-        ("{'file_path': 'docs/new'}", "docs/new"),
-    ],
-)
-async def test_a_path_that_a_hook_sends_back_is_the_same_file(folder: Path, change: str, written: str):
+    ("change", "written"), [("{}", "./docs/first"), ("{'file_path': root + '/docs/new'}", "docs/new"), ("{'file_path': 'docs/new'}", "docs/new")]
+)  # fmt: skip
+async def test_a_path_that_a_hook_sends_back_is_the_same_file(folder, change, written):
     """Rules see it in the form that the model would have written."""
     (folder / "change.py").write_text(
         f"import json, os, sys\nroot = os.getcwd()\nnew = json.load(sys.stdin)['tool_input'] | {change}\n"
@@ -353,7 +337,7 @@ async def test_a_path_that_a_hook_sends_back_is_the_same_file(folder: Path, chan
 
 
 @pytest.mark.row("E06")
-async def test_a_path_outside_of_the_root_that_a_hook_sends_back_is_refused(folder: Path):
+async def test_a_path_outside_of_the_root_that_a_hook_sends_back_is_refused(folder):
     (folder / "change.py").write_text(
         "import json\nprint(json.dumps({'hookSpecificOutput': {'updatedInput': {'file_path': '/etc/hostname'}}}))\n"
     )
@@ -363,7 +347,7 @@ async def test_a_path_outside_of_the_root_that_a_hook_sends_back_is_refused(fold
 
 
 @pytest.mark.parametrize("path", ["a\0b", "\ud800", "x" * 5000, "a/../\0", "", "~/x"])
-async def test_a_path_that_is_none_reaches_the_hook_and_is_refused_by_the_tool(folder: Path, path: str):
+async def test_a_path_that_is_none_reaches_the_hook_and_is_refused_by_the_tool(folder, path):
     result = await run_on_files(folder, call("read", path=path), f"{sys.executable} guard.py /")
 
     assert [record.status for record in result.tool_calls] != ["ok"]

@@ -11,16 +11,7 @@ from treadle.messages import Media
 from treadle.testing import call
 
 VALUES = [None, "text", 0, [], [1, 2], {"a": 1}, b"\xff", Media(media_type="image/png", base64="AAAA")]
-PLAIN = [
-    None,
-    "text",
-    0,
-    [],
-    [1, 2],
-    {"a": 1},
-    {"base64": "/w==", "size": 1},
-    {"media_type": "image/png", "name": None},
-]
+PLAIN = [None, "text", 0, [], [1, 2], {"a": 1}, {"base64": "/w==", "size": 1}, {"media_type": "image/png", "name": None}]  # fmt: skip
 
 
 async def wrapped(form, **words):

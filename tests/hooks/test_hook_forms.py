@@ -21,7 +21,7 @@ async def ended(folder: Path, path: str = "x", **entry: Any) -> str:
 
 @pytest.mark.row("E06")
 @pytest.mark.parametrize("place", ["${CLAUDE_PROJECT_DIR}/", "${TREADLE_PROJECT_DIR}/", "", "./"])
-async def test_a_hook_with_args_is_started_without_a_shell(tmp_path: Path, place: str):
+async def test_a_hook_with_args_is_started_without_a_shell(tmp_path, place):
     """What the model writes is never code: the script alone is carried out."""
     (tmp_path / "a b;$(touch ran).py").write_text(
         "import json, sys\nopen('told', 'w').write(json.dumps([json.load(sys.stdin)['tool_input'], sys.argv[1:]]))\nsys.exit(2)\n"
@@ -38,7 +38,7 @@ async def test_a_hook_with_args_is_started_without_a_shell(tmp_path: Path, place
 
 
 @pytest.mark.row("E06")
-async def test_a_placeholder_in_the_command_of_a_hook_with_args_is_replaced(tmp_path: Path):
+async def test_a_placeholder_in_the_command_of_a_hook_with_args_is_replaced(tmp_path):
     (tmp_path / "check").write_text("#!/bin/sh\nexit 2\n")
     (tmp_path / "check").chmod(0o755)
 
@@ -46,14 +46,14 @@ async def test_a_placeholder_in_the_command_of_a_hook_with_args_is_replaced(tmp_
 
 
 @pytest.mark.row("E06")
-async def test_a_shell_of_its_own_in_args_reads_variables(tmp_path: Path):
+async def test_a_shell_of_its_own_in_args_reads_variables(tmp_path):
     (tmp_path / "check").write_text("exit 2\n")
 
     assert await ended(tmp_path, command="sh", args=["-c", '. "$CLAUDE_PROJECT_DIR"/check']) == "denied"
 
 
 @pytest.mark.row("E06")
-async def test_a_hook_may_ask_for_bash(tmp_path: Path):
+async def test_a_hook_may_ask_for_bash(tmp_path):
     assert await ended(tmp_path, command='[[ -n "$BASH_VERSION" ]] && exit 2', shell="bash") == "denied"
 
 
@@ -67,9 +67,7 @@ async def test_a_hook_may_ask_for_bash(tmp_path: Path):
         ({"onFailure": "block", "fails": "open"}, "denied"),
     ],
 )
-async def test_what_a_failure_means_is_said_in_either_way_and_the_stricter_one_counts(
-    tmp_path: Path, entry: Any, status: str
-):
+async def test_what_a_failure_means_is_said_in_either_way_and_the_stricter_one_counts(tmp_path, entry, status):
     assert await ended(tmp_path, command="exit 1", **entry) == status
     assert await ended(tmp_path, command="/no/such/program", args=[], **entry) == status
 
@@ -102,7 +100,7 @@ async def test_what_a_failure_means_is_said_in_either_way_and_the_stricter_one_c
         ({"command": "$CLAUDE_PLUGIN_ROOT/check.py"}, "only plugins of Claude Code"),
     ],
 )
-def test_a_field_that_would_change_what_runs_is_carried_out_or_refused(entry: Any, words: str):
+def test_a_field_that_would_change_what_runs_is_carried_out_or_refused(entry, words):
     with pytest.raises(ConfigurationError, match=words):
         command_hooks(on("PreToolUse", **{"command": "check", **entry}))
 
@@ -158,7 +156,7 @@ READING += [
         *({"command": line} for line in READING),
     ],
 )
-def test_an_interpreter_without_a_script_is_refused(entry: Any):
+def test_an_interpreter_without_a_script_is_refused(entry):
     """It would take the words of the model, which are its input, for its script."""
     with pytest.raises(ConfigurationError, match="standard input"):
         command_hooks(on("PreToolUse", **entry))
@@ -167,63 +165,25 @@ def test_an_interpreter_without_a_script_is_refused(entry: Any):
 @pytest.mark.parametrize(
     "command",
     [
-        "bash check.sh",
-        "bash -c true",
-        "bash -xc true",
-        "X=check.sh; bash $X",
-        "read f; bash $f",
-        "jq -r .x | bash check.sh",
-        "bash < check.sh",
-        "bash -s <<< true",
-        "bash ${X:-check.sh}",
-        'bash "$(which check)"',
-        "echo bash",
-        "python3 -c pass",
-        "perl -ne print",
-        "node -e 1",
-        "python3 -m check",
-        "'unclosed",
-        "command -v node >/dev/null && node x.js",
-        "command -v python3 || exit 0; python3 x.py",
-        "if ! command -v node; then exit 0; fi; node x.js",
-        "bash --version",
-        "python3 --version",
-        "python3 -V && node -v",
-        "type node",
-        "which node",
-        "bash -euo pipefail -c true",
-        "bash -o pipefail check.sh 2>/dev/null",
-        "bash check.sh >log 2>&1",
-        "python3 -W ignore -X dev x.py",
-        "python3 -Wignore -m check",
-        "ruby -rjson -e 'p JSON.parse(STDIN.read)'",
-        "node --no-warnings --require ./x x.js",
-        "perl -0777 -ne print",
-        "perl -Mstrict -i.bak -pe 1",
-        "php -d x=1 -r 'echo 1;'",
-        "deno run --allow-read x.ts",
-        "uv run --with x python x.py",
-        "sudo -u x bash check.sh",
-        "timeout -k 1 5 bash check.sh",
-        "source .venv/bin/activate && python x.py",
-        "python3 - <<'EOF'\nprint(1)\nEOF",
-        "python3 <<EOF\nbash\nEOF",
-        "bash -c 'cat | jq .'",
-        "x=$(cat); echo $x | python3 -c 'import sys'",
-        "# bash\nbash check.sh # bash",
-        "echo 'bash; sh' \"; bash\"",
-        'python3 "$(dirname "$0")/x.py"',
-        "awk -f check.awk",
-        "env -S 'bash check.sh'",
+        "bash check.sh", "bash -c true", "bash -xc true", "X=check.sh; bash $X", "read f; bash $f", "jq -r .x | bash check.sh", "bash < check.sh",
+        "bash -s <<< true", "bash ${X:-check.sh}", 'bash "$(which check)"', "echo bash", "python3 -c pass", "perl -ne print", "node -e 1",
+        "python3 -m check", "'unclosed", "command -v node >/dev/null && node x.js", "command -v python3 || exit 0; python3 x.py",
+        "if ! command -v node; then exit 0; fi; node x.js", "bash --version", "python3 --version", "python3 -V && node -v", "type node", "which node",
+        "bash -euo pipefail -c true", "bash -o pipefail check.sh 2>/dev/null", "bash check.sh >log 2>&1", "python3 -W ignore -X dev x.py",
+        "python3 -Wignore -m check", "ruby -rjson -e 'p JSON.parse(STDIN.read)'", "node --no-warnings --require ./x x.js", "perl -0777 -ne print",
+        "perl -Mstrict -i.bak -pe 1", "php -d x=1 -r 'echo 1;'", "deno run --allow-read x.ts", "uv run --with x python x.py",
+        "sudo -u x bash check.sh", "timeout -k 1 5 bash check.sh", "source .venv/bin/activate && python x.py", "python3 - <<'EOF'\nprint(1)\nEOF",
+        "python3 <<EOF\nbash\nEOF", "bash -c 'cat | jq .'", "x=$(cat); echo $x | python3 -c 'import sys'", "# bash\nbash check.sh # bash",
+        "echo 'bash; sh' \"; bash\"", 'python3 "$(dirname "$0")/x.py"', "awk -f check.awk", "env -S 'bash check.sh'",
         "if [[ $x =~ ^(bash|sh)$ ]]; then exit 2; fi",
     ],
-)
-def test_a_line_that_names_its_code_is_taken(command: str):
+)  # fmt: skip
+def test_a_line_that_names_its_code_is_taken(command):
     assert command_hooks(on("PreToolUse", command))
 
 
 @pytest.mark.row("E06")
-def test_an_event_that_only_other_programs_have_is_warned_of_and_the_rest_counts(caplog: Any):
+def test_an_event_that_only_other_programs_have_is_warned_of_and_the_rest_counts(caplog):
     hook = [{"hooks": [{"type": "command", "command": "true"}]}]
     hooks = command_hooks({"hooks": {"WorktreeCreate": hook, "PostToolUseFailure": hook, "PreToolUse": hook}})
 

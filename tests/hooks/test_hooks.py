@@ -11,7 +11,7 @@ from invariants import check_session
 from pipeline_tools import Recorder, act, content, on_fake_clock, raising, read, results, run_calls, statuses, types
 from treadle import Agent, Budget, ConfigurationError, Decision, Guards, Hook, allow, can_use_tool, deny, open_session
 from treadle.journals.memory import MemoryJournal
-from treadle.ports import Moment
+from treadle.ports import HookContext, Moment
 from treadle.testing import ScriptedModel, Turn, call, text
 
 N = {"type": "object", "properties": {"n": {"type": "integer", "maximum": 12}}, "required": ["n"]}
@@ -22,8 +22,6 @@ def texts(result):
 
 
 # --- moments and context
-
-
 @pytest.mark.row("R-HOOKS")
 async def test_every_moment_of_a_run_has_its_hook_with_what_it_is_about():
     seen = []
@@ -78,8 +76,6 @@ async def test_the_highest_priority_comes_first_and_interceptors_are_hooks_among
 
 
 # --- around a call
-
-
 @pytest.mark.row("R-HOOKS")
 async def test_a_hook_tightens_and_never_allows():
     recorder = Recorder()
@@ -164,8 +160,6 @@ async def test_a_hook_is_asked_about_the_tools_that_it_names(tools, status):
 
 
 # --- failures and time
-
-
 def _raises(context):
     raise RuntimeError("broken")
 
@@ -220,8 +214,6 @@ async def test_a_hook_that_takes_too_long_is_left_behind(blocks):
 
 
 # --- prompts
-
-
 @pytest.mark.row("L18", "R-HOOKS")
 async def test_a_prompt_may_be_kept_out_or_added_to_and_resume_asks_again():
     is_closed = True
@@ -269,8 +261,6 @@ async def test_words_for_a_run_under_way_are_prompts_too():
 
 
 # --- requests and responses
-
-
 @pytest.mark.row("R-HOOKS")
 async def test_a_hook_before_a_request_adds_words_or_ends_the_run():
     async def add(context):
@@ -345,8 +335,6 @@ async def test_a_crash_before_the_end_was_stored_does_not_lift_the_interrupt_of_
 
 
 # --- the stop
-
-
 @pytest.mark.row("L25", "R-HOOKS")
 async def test_a_stop_may_go_on_with_a_message_but_not_for_ever():
     async def more(context):
@@ -400,8 +388,6 @@ async def test_the_bound_on_going_on_counts_over_a_resume():
 
 
 # --- agents below, and what is refused
-
-
 @pytest.mark.row("R-HOOKS")
 async def test_the_hooks_of_a_caller_hold_for_the_calls_of_its_agents():
     recorder, seen = Recorder(), []
@@ -465,8 +451,6 @@ async def test_an_answer_that_a_hook_denies_for_a_person_ends_the_run_as_stopped
 
 
 # --- errors
-
-
 @pytest.mark.row("E05")
 @pytest.mark.parametrize("fails", ["tool", "model"])
 async def test_hooks_at_an_error_are_told_of_a_tool_that_raised_and_of_a_model_that_failed(fails):
@@ -485,3 +469,73 @@ async def test_hooks_at_an_error_are_told_of_a_tool_that_raised_and_of_a_model_t
     assert [tool for tool, _, _ in seen] == ["look" if fails == "tool" else ""]
     assert seen[0][1:] == ("LookupError", "row 7") if fails == "tool" else seen[0][1] == "ModelRejected"
     assert result.reason == ("completed" if fails == "tool" else "model_error")
+
+
+@pytest.mark.parametrize("first", ["deny", "ask"])
+async def test_of_two_hooks_on_a_call_the_stricter_counts_in_either_order(first):
+    def says(kind: Any, n: int) -> Hook:
+        async def run(context: HookContext) -> Decision:
+            return Decision(kind=kind, arguments={"n": n})
+
+        return Hook(at="before_tool", run=run)
+
+    hooks = [says("deny", 1), says("ask", 2)]
+    tools = [act(lambda arguments, ctx: "ok")]
+    model = ScriptedModel([call("act", n=0), text("Done.")])
+    run = await Agent(model, tools=tools, hooks=hooks if first == "deny" else hooks[::-1]).run("go")
+    assert statuses(run) == ["denied"]
+
+
+async def test_of_two_hooks_that_ask_and_change_arguments_the_person_is_asked_about_the_last_ones():
+    def asks(n: int) -> Hook:
+        async def run(context: HookContext) -> Decision:
+            return Decision(kind="ask", arguments={"n": n})
+
+        return Hook(at="before_tool", run=run)
+
+    tools = [act(lambda arguments, ctx: "ok")]
+    run = await Agent(ScriptedModel([call("act", n=0)]), tools=tools, hooks=[asks(1), asks(2)]).run("go")
+    assert [one.arguments for one in run.approvals] == [{"n": 2}]
+
+
+async def broken(context: HookContext) -> Any:
+    raise RuntimeError("broken")
+
+
+async def silent(context: HookContext) -> None:
+    return None
+
+
+async def denies(context: HookContext) -> Decision:
+    return Decision(kind="deny", reason="No.")
+
+
+@pytest.mark.row("R-HOOKS")
+@pytest.mark.parametrize("first", [broken, silent])
+@pytest.mark.parametrize("at", [*Moment])
+async def test_every_hook_of_a_moment_is_asked_where_one_before_it_fails_open(at, first):
+    asked: list[str] = []
+
+    async def second(context: HookContext) -> None:
+        asked.append(str(context.at))
+
+    hooks = [Hook(at=at, run=first, fails="open"), Hook(at=at, run=second, fails="open")]
+    async with on_fake_clock() as session:
+        model = ScriptedModel([call("act"), text("Done.")])
+        result = await Agent(
+            model, tools=[act(raising(ValueError()) if at is Moment.ERROR else Recorder())], hooks=hooks
+        ).run("go", session=session)
+
+    assert result.completed
+    assert set(asked) == {at.value}
+
+
+@pytest.mark.row("R-HOOKS")
+async def test_a_hook_denies_a_call_after_one_that_fails_open():
+    ran = Recorder()
+    hooks = [Hook(at="before_tool", run=broken, fails="open"), Hook(at="before_tool", run=denies)]
+    async with on_fake_clock() as session:
+        model = ScriptedModel([call("act"), text("Done.")])
+        result = await Agent(model, tools=[act(ran)], hooks=hooks).run("go", session=session)
+
+    assert ([one.status for one in result.tool_calls], ran.runs) == (["denied"], 0)

@@ -72,7 +72,7 @@ NOT_UNDERSTOOD = [
 
 @pytest.mark.row("E06")
 @pytest.mark.parametrize("body", NOT_UNDERSTOOD)
-async def test_an_answer_that_is_not_understood_denies_where_the_hook_fails_closed(run: Any, body: str):
+async def test_an_answer_that_is_not_understood_denies_where_the_hook_fails_closed(run, body):
     assert status(await run("PreToolUse", body, fails="closed")) == "denied"
     assert status(await run("PreToolUse", body)) == "ok"
 
@@ -92,7 +92,7 @@ async def test_an_answer_that_is_not_understood_denies_where_the_hook_fails_clos
         "",
     ],
 )
-async def test_words_and_silence_decide_nothing(run: Any, body: str):
+async def test_words_and_silence_decide_nothing(run, body):
     assert status(await run("PreToolUse", body, fails="closed")) == "ok"
 
 
@@ -114,7 +114,7 @@ async def test_words_and_silence_decide_nothing(run: Any, body: str):
         f"import time\nif os.fork() == 0: os.setsid(); time.sleep(4); os._exit(0)  # sleep: as above\n{says({'decision': 'block'})}",
     ],
 )
-async def test_a_denial_is_understood_whatever_comes_with_it(run: Any, body: str):
+async def test_a_denial_is_understood_whatever_comes_with_it(run, body):
     result = await run("PreToolUse", body, call("rm", path="y" * 900_000))
 
     assert status(result) == "denied"
@@ -134,9 +134,7 @@ async def test_a_denial_is_understood_whatever_comes_with_it(run: Any, body: str
         ("{python} deep/check.py", False),
     ],
 )
-async def test_no_module_of_the_folder_takes_the_place_of_one_of_pythons_own(
-    tmp_path: Path, command: str, is_own: bool
-):
+async def test_no_module_of_the_folder_takes_the_place_of_one_of_pythons_own(tmp_path, command, is_own):
     """A model may write in the folder: what it puts there is not run by a hook that names nothing of it."""
     for name in ("json", "timeit"):
         (tmp_path / f"{name}.py").write_text("open('ran', 'w').close()\n")
@@ -152,7 +150,7 @@ async def test_no_module_of_the_folder_takes_the_place_of_one_of_pythons_own(
 
 
 @pytest.mark.row("E06")
-async def test_a_hook_that_never_ends_is_ended_with_all_that_it_has_started(run: Any, tmp_path: Path):
+async def test_a_hook_that_never_ends_is_ended_with_all_that_it_has_started(run, tmp_path):
     body = (
         "import time\nos.fork()\nopen('pids', 'a').write(f'{os.getpid()}\\n')\ntime.sleep(100)  # sleep: it never ends"
     )
@@ -166,7 +164,7 @@ async def test_a_hook_that_never_ends_is_ended_with_all_that_it_has_started(run:
 
 @pytest.mark.row("E06")
 @pytest.mark.parametrize("said", [{"path": "\ud800"}, {"path": "secret", "force": True}, {"path": 3}, {"other": 1}, {}])
-async def test_changed_arguments_are_held_to_schema_and_rules(run: Any, said: Any):
+async def test_changed_arguments_are_held_to_schema_and_rules(run, said):
     body = says({"hookSpecificOutput": {"permissionDecision": "allow", "updatedInput": said}})
     result = await run("PreToolUse", body, policy=deny("rm(path=secret)", "rm(force=true)"))
 
@@ -175,7 +173,7 @@ async def test_changed_arguments_are_held_to_schema_and_rules(run: Any, said: An
 
 @pytest.mark.row("E06")
 @pytest.mark.parametrize("fails", ["open", "closed"])
-async def test_a_hook_after_a_tool_may_stop_the_run(run: Any, fails: str):
+async def test_a_hook_after_a_tool_may_stop_the_run(run, fails):
     result = await run(
         "PostToolUse",
         says({"continue": False, "stopReason": "Enough."}),
@@ -190,7 +188,7 @@ async def test_a_hook_after_a_tool_may_stop_the_run(run: Any, fails: str):
 
 
 @pytest.mark.row("E06")
-async def test_a_block_after_a_tool_brings_its_context_along(run: Any):
+async def test_a_block_after_a_tool_brings_its_context_along(run):
     body = says({"decision": "block", "reason": "lint", "hookSpecificOutput": {"additionalContext": "line 3"}})
     result = await run("PostToolUse", body)
 
@@ -199,7 +197,7 @@ async def test_a_block_after_a_tool_brings_its_context_along(run: Any):
 
 
 @pytest.mark.row("E06")
-async def test_a_stop_at_the_end_of_a_run_is_stronger_than_a_block(run: Any):
+async def test_a_stop_at_the_end_of_a_run_is_stronger_than_a_block(run):
     result = await run("Stop", says({"continue": False, "decision": "block", "reason": "more"}))
 
     assert (result.text, len(result.messages)) == ("Done.", 4)

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator
 from itertools import permutations
-from pathlib import Path
 from typing import Any, Literal
 
 import pytest
@@ -51,7 +50,7 @@ async def everything(model: Model) -> list[ModelPart]:
 @pytest.mark.row("PF16")
 @every_dialect
 @FORMS
-async def test_an_answer_that_never_ends_is_cut_at_the_limit(dialect: str, stream: bool) -> None:
+async def test_an_answer_that_never_ends_is_cut_at_the_limit(dialect, stream):
     async with MockProvider([Turn(text="hello", cut="before-terminal", cut_by="endless")]) as mock, asyncio.timeout(60):
         with pytest.raises(ModelResponseInvalid, match=LIMITS):
             await everything(model_of(dialect, mock, stream=stream))
@@ -60,7 +59,7 @@ async def test_an_answer_that_never_ends_is_cut_at_the_limit(dialect: str, strea
 @pytest.mark.row("PF16")
 @every_dialect
 @FORMS
-async def test_an_answer_that_unpacks_to_a_huge_one_is_cut_at_the_limit(dialect: str, stream: bool) -> None:
+async def test_an_answer_that_unpacks_to_a_huge_one_is_cut_at_the_limit(dialect, stream):
     turn = Turn(body=b": hello\n\n" if stream else b'{"', bomb_bytes=HUGE)
     async with MockProvider([turn]) as mock, asyncio.timeout(60):
         with pytest.raises(ModelResponseInvalid, match=LIMITS):
@@ -94,7 +93,7 @@ class Cutting:
 
 
 @pytest.mark.row("PF14", "L26")
-async def test_a_call_marked_as_cut_off_never_starts_whatever_the_response_says() -> None:
+async def test_a_call_marked_as_cut_off_never_starts_whatever_the_response_says():
     ran: list[str] = []
 
     result = await Agent(Cutting(), tools=[look(ran=ran, effect="unsafe")]).run("go")
@@ -106,7 +105,7 @@ async def test_a_call_marked_as_cut_off_never_starts_whatever_the_response_says(
 
 @pytest.mark.row("R07")
 @every_dialect
-async def test_a_stream_lost_after_a_read_ran_is_told_and_the_read_is_not_run_again(dialect: str) -> None:
+async def test_a_stream_lost_after_a_read_ran_is_told_and_the_read_is_not_run_again(dialect):
     ran: list[str] = []
     gate = asyncio.Event()
     calls = (call("look", key="a"), call("look", key="b"))
@@ -138,7 +137,7 @@ async def test_a_stream_lost_after_a_read_ran_is_told_and_the_read_is_not_run_ag
 @pytest.mark.row("D07")
 @every_dialect
 @FORMS
-async def test_a_text_that_only_repeats_the_arguments_is_dropped_in_every_dialect(dialect: str, stream: bool) -> None:
+async def test_a_text_that_only_repeats_the_arguments_is_dropped_in_every_dialect(dialect, stream):
     turns: list[Turn | str] = [
         Turn(text='{ "key":"a" }', calls=(call("look", key="a"),)),
         Turn(text='{"key": "c"}', calls=(call("look", key="b"),)),
@@ -197,7 +196,7 @@ TOO_LONG: dict[str, list[Turn]] = {
 @pytest.mark.parametrize(
     ("dialect", "turn"), [(dialect, turn) for dialect, turns in TOO_LONG.items() for turn in turns]
 )
-async def test_a_prompt_that_is_too_long_stops_the_run_and_says_what_to_do(dialect: str, turn: Turn) -> None:
+async def test_a_prompt_that_is_too_long_stops_the_run_and_says_what_to_do(dialect, turn):
     async with MockProvider([turn]) as mock:
         result = await Agent(model_of(dialect, mock)).run("go")
 
@@ -208,7 +207,7 @@ async def test_a_prompt_that_is_too_long_stops_the_run_and_says_what_to_do(diale
 
 
 @pytest.mark.row("W11")
-async def test_too_many_tokens_a_minute_are_no_long_prompt() -> None:
+async def test_too_many_tokens_a_minute_are_no_long_prompt():
     turn = Turn(text="He", error={"message": "Too many tokens per minute. Try again."})
     async with MockProvider([turn, "done"]) as mock:
         result = await Agent(model_of("openai-chat", mock)).run("go")
@@ -219,7 +218,7 @@ async def test_too_many_tokens_a_minute_are_no_long_prompt() -> None:
 @pytest.mark.row("W11")
 @every_dialect
 @pytest.mark.parametrize("status", [400, 404, 422, 429, 529])
-async def test_only_what_may_pass_is_tried_again(dialect: str, status: int) -> None:
+async def test_only_what_may_pass_is_tried_again(dialect, status):
     turn = Turn(status=status, error="no", headers={"retry-after-ms": "1"})
     async with MockProvider([turn, "done"]) as mock:
         result = await Agent(model_of(dialect, mock)).run("go")
@@ -234,7 +233,7 @@ async def test_only_what_may_pass_is_tried_again(dialect: str, status: int) -> N
 @pytest.mark.row("W09")
 @every_dialect
 @FORMS
-async def test_each_call_of_the_model_is_recorded_with_its_tokens_and_times(dialect: str, stream: bool) -> None:
+async def test_each_call_of_the_model_is_recorded_with_its_tokens_and_times(dialect, stream):
     usage = Usage(input_tokens=70, output_tokens=9, cached_input_tokens=50)
     async with MockProvider([Turn(text="done", usage=usage)]) as mock:
         result = await Agent(model_of(dialect, mock, stream=stream)).run("go")
@@ -253,7 +252,7 @@ async def test_each_call_of_the_model_is_recorded_with_its_tokens_and_times(dial
 
 @pytest.mark.row("M15", "W06")
 @pytest.mark.parametrize(("first", "then"), list(permutations(DIALECTS, 2)))
-async def test_a_conversation_begun_on_one_dialect_goes_on_with_another(tmp_path: Path, first: str, then: str) -> None:
+async def test_a_conversation_begun_on_one_dialect_goes_on_with_another(tmp_path, first, then):
     """Thinking, parallel calls, broken arguments, an unknown tool and an id of no vendor's form are all in it."""
     begun: list[Turn | str] = [
         Turn(thinking="Hm.", text="I look.", calls=(call("look", id="a.b:c/1", key="x"), call("look", key="y"))),
@@ -277,9 +276,7 @@ async def test_a_conversation_begun_on_one_dialect_goes_on_with_another(tmp_path
 
 @pytest.mark.row("M15", "W06")
 @pytest.mark.parametrize(("first", "then"), list(permutations(DIALECTS, 2)))
-async def test_a_turn_begun_on_one_dialect_goes_on_with_another_in_its_middle(
-    tmp_path: Path, first: str, then: str
-) -> None:
+async def test_a_turn_begun_on_one_dialect_goes_on_with_another_in_its_middle(tmp_path, first, then):
     """The second model is asked with results that the first one's calls had, and makes a call of its own behind them."""
     begun = Turn(thinking="Hm.", text="I look.", calls=(call("look", key="x"), call("look", key="y")))
     going_on = [Turn(thinking="So.", calls=(call("look", key="z"),)), "Here."]
@@ -320,7 +317,7 @@ FUNCTIONS: dict[str, JsonObject] = {
 
 @pytest.mark.row("W10")
 @every_dialect
-def test_what_is_no_server_tool_is_refused(dialect: str) -> None:
+def test_what_is_no_server_tool_is_refused(dialect):
     wrong: list[Any] = [[FUNCTIONS[dialect]], {"type": "web"}, ["web"], [{}], 3]
     for given in wrong:
         with pytest.raises(ConfigurationError, match="server_tools"):

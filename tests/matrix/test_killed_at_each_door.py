@@ -3,7 +3,6 @@
 import asyncio
 import signal
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -11,14 +10,9 @@ from treadle.testing import MockProvider, RecordedRequest, Turn, call
 
 NAMES = (
     *("openai-chat:m", "openai:m", "anthropic:m", "gemini:m", "cohere:m"),
-    *(
-        "azure:m",
-        "azure-responses:m",
-        "bedrock:us.amazon.nova-lite-v1:0",
-        "bedrock-claude:us.anthropic.claude-sonnet-4-5-v1:0",
-    ),
+    *("azure:m", "azure-responses:m", "bedrock:us.amazon.nova-lite-v1:0", "bedrock-claude:us.anthropic.claude-sonnet-4-5-v1:0"),
     *("vertex:gemini-2.5-pro", "vertex:claude-sonnet-4-5@20250929"),
-)
+)  # fmt: skip
 
 CHILD = """
 import asyncio, os, signal, sys
@@ -63,9 +57,7 @@ def told(request: RecordedRequest) -> str:
 @pytest.mark.row("P-CONVERSE", "P-INVOKE", "P-VERTEX", "P-AZURE", "P-COHERE")
 @pytest.mark.parametrize("form", ["stream", "whole"])
 @pytest.mark.parametrize("name", NAMES)
-async def test_another_process_goes_on_with_the_results_that_were_recorded(
-    name: str, form: str, tmp_path: Path
-) -> None:
+async def test_another_process_goes_on_with_the_results_that_were_recorded(name, form, tmp_path):
     asked = Turn(thinking="Hm.", text="I look.", calls=(call("look", key="a"), call("look", key="b")))
     async with MockProvider([asked, "done"]) as provider:
         killed, said = await child(name, provider.base_url, str(tmp_path), "run", form)

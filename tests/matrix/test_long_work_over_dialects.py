@@ -46,7 +46,7 @@ def look(ran: list[Any], name: str = "look") -> Tool:
 
 
 @pytest.mark.parametrize(("dialect", "driver"), every_way)
-async def test_one_round_of_calls_is_completed_as_such(dialect: str, driver: str) -> None:
+async def test_one_round_of_calls_is_completed_as_such(dialect, driver):
     ran: list[Any] = []
     async with MockProvider([turn(driver, call("look", n=1)), turn(driver, text="Seen.")]) as mock:
         result = await Agent(model_of(dialect, mock), tools=[look(ran)], driver=driver_of(driver)).single_turn("Look")
@@ -56,7 +56,7 @@ async def test_one_round_of_calls_is_completed_as_such(dialect: str, driver: str
 
 
 @pytest.mark.parametrize(("dialect", "driver"), every_way)
-async def test_tools_are_found_on_demand(dialect: str, driver: str) -> None:
+async def test_tools_are_found_on_demand(dialect, driver):
     ran: list[Any] = []
     tools = [look(ran, f"look_{number}") for number in range(60)]
     turns = [
@@ -74,7 +74,7 @@ async def test_tools_are_found_on_demand(dialect: str, driver: str) -> None:
 
 
 @pytest.mark.parametrize(("dialect", "driver"), every_way)
-async def test_a_handoff_keeps_the_task_and_what_was_done(dialect: str, driver: str) -> None:
+async def test_a_handoff_keeps_the_task_and_what_was_done(dialect, driver):
     class AtSix(Handoff):
         def is_due(self, need: RequestNeed, tokens: int) -> bool:
             return need.step == 6
@@ -96,7 +96,7 @@ async def test_a_handoff_keeps_the_task_and_what_was_done(dialect: str, driver: 
 
 
 @pytest.mark.parametrize(("dialect", "driver"), every_way)
-async def test_a_helper_works_below_the_budget_and_answers_its_caller(dialect: str, driver: str) -> None:
+async def test_a_helper_works_below_the_budget_and_answers_its_caller(dialect, driver):
     ran: list[Any] = []
     turns: Sequence[Any] = [
         turn(driver, call("helper", task="Look")),

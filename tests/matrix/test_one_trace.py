@@ -19,22 +19,8 @@ from treadle.testing import MockProvider, Turn, call
 from treadle.tools import JsonObject
 
 SCENARIO: JsonObject = json.loads(Path(__file__).with_name("scenario.json").read_text(encoding="utf-8"))
-DIALECTS = (
-    "openai-chat",
-    "openai",
-    "anthropic",
-    "gemini",
-    "bedrock",
-    "bedrock-claude",
-    "vertex",
-    "vertex-claude",
-    "cohere",
-)
-DRIVERS: dict[str, Driver] = {
-    "native": NativeDriver(),
-    "react": ReActDriver(),
-    "react-schema": ReActDriver(output="json_schema"),
-}
+DIALECTS = ("openai-chat", "openai", "anthropic", "gemini", "bedrock", "bedrock-claude", "vertex", "vertex-claude", "cohere")  # fmt: skip
+DRIVERS: dict[str, Driver] = {"native": NativeDriver(), "react": ReActDriver(), "react-schema": ReActDriver(output="json_schema")}  # fmt: skip
 
 
 async def _temperature(arguments: JsonObject, ctx: ToolContext) -> float:
@@ -130,7 +116,7 @@ def _in_order(facts: list[Any]) -> list[Any]:
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("driver", DRIVERS)
-async def test_one_scenario_has_one_trace(driver: str, dialect: str, stream: bool) -> None:
+async def test_one_scenario_has_one_trace(driver, dialect, stream):
     expected = await trace("openai-chat", "native", stream=False)
 
     found = await trace(dialect, driver, stream=stream)
@@ -140,7 +126,7 @@ async def test_one_scenario_has_one_trace(driver: str, dialect: str, stream: boo
 
 
 @pytest.mark.row("W07")
-async def test_the_trace_is_the_scenario() -> None:
+async def test_the_trace_is_the_scenario():
     facts = await trace("openai-chat", "native", stream=True)
 
     steps = SCENARIO["steps"]

@@ -1,24 +1,34 @@
 """What a person who is asked about a call is shown, and how far the answer reaches."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
+from pipeline_tools import Recorder, act, tool_of
 from treadle import (
     Agent,
     Approval,
     ConfigurationError,
+    Decision,
+    RequireApproval,
     Review,
     Session,
+    Tool,
+    ToolList,
+    allow,
     ask,
     file_tools,
     open_session,
+    resolve_model,
     shell_tool,
     tool,
     writing_tools,
 )
 from treadle.events import ApprovalAnswered, ApprovalRequested, RulesGranted
-from treadle.testing import ScriptedModel, call, text
+from treadle.journals.memory import MemoryJournal
+from treadle.testing import FakeClock, MockProvider, ScriptedModel, Turn, call, text
+from treadle.tools import JsonObject
 
 pytest.importorskip("tree_sitter_bash")
 
@@ -163,9 +173,7 @@ async def test_no_rule_is_offered_where_a_rule_asks(tmp_path):
 
 async def test_a_rule_is_offered_for_a_plain_command_and_holds(tmp_path):
     agent, session, asked = await asked_about(
-        call("shell", command="touch a"),
-        call("shell", command="touch a; touch b"),
-        tools=[shell_tool(tmp_path)],
+        call("shell", command="touch a"), call("shell", command="touch a; touch b"), tools=[shell_tool(tmp_path)]
     )
     assert asked.rules == ("shell(touch a)",)
 
@@ -208,3 +216,128 @@ async def test_a_diff_of_large_files_takes_bounded_work(tmp_path):
     assert asked.preview.kind == "diff"
     assert not asked.preview.is_whole
     assert asked.arguments["content"] == new
+
+
+N = {"type": "object", "properties": {"n": {"type": "integer", "maximum": 12}}, "required": ["n"]}
+
+
+# --- consent
+class Desk:
+    """A session with one call that waits for consent, and what becomes of it under another tool."""
+
+    def __init__(self) -> None:
+        self.journal, self.clock, self.recorder = MemoryJournal(), FakeClock(), Recorder()
+
+    def tool(self, **words: Any) -> Tool:
+        return tool_of(self.recorder, "pay", **{"parameters": N, "effect": "unsafe", **words})
+
+    async def ask(self, tool: Tool) -> Any:
+        async with open_session(self.journal, id="s", clock=self.clock) as session:
+            model = ScriptedModel([call("pay", n=1)])
+            return await Agent(model, tools=[tool], policy=ask("pay")).run("go", session=session)
+
+    async def answer(self, approval_id: str) -> None:
+        async with open_session(self.journal, id="s", clock=self.clock) as session:
+            await session.answer(approval_id, "allow")
+
+    async def go_on(self, tool: Tool) -> Any:
+        async with open_session(self.journal, id="s", clock=self.clock) as session:
+            return await Agent(ScriptedModel([text("Paid.")]), tools=[tool], policy=ask("pay")).resume(session)
+
+
+@pytest.mark.row("P06")
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"effect": "idempotent"},
+        {"output_schema": {"type": "string"}},
+        {"parameters": {**N, "properties": {"n": {"type": "integer", "maximum": 99}}}},
+    ],
+    ids=["effect", "output_schema", "parameters"],
+)
+async def test_consent_to_a_tool_that_has_changed_since_is_asked_again(change):
+    desk = Desk()
+    paused = await desk.ask(desk.tool())
+    await desk.answer(paused.approvals[0].id)
+
+    again = await desk.go_on(desk.tool(**change))
+
+    assert (again.reason, desk.recorder.runs) == ("approval_required", 0)
+    assert again.approvals[0].id != paused.approvals[0].id
+    assert again.approvals[0].digest != paused.approvals[0].digest
+
+
+@pytest.mark.row("P05", "P06")
+@pytest.mark.parametrize("waits", [61.0, 6.9 * 86_400.0], ids=["1m", "6d"])
+async def test_a_question_waits_for_days(waits):
+    desk = Desk()
+    paused = await desk.ask(desk.tool())
+    desk.clock.advance(waits)
+    await desk.answer(paused.approvals[0].id)
+
+    done = await desk.go_on(desk.tool())
+
+    assert (desk.recorder.runs, done.completed) == (1, True)
+
+
+@tool(effect="unsafe")
+async def pay(amount: int) -> str:
+    """Pay an invoice."""
+    raise ConnectionError("the bank hung up")
+
+
+WHY_ASKED = {
+    "the default asks": {"tools": [pay]},
+    "a rule asks": {"tools": [pay], "policy": ask("pay")},
+    "the tool asks": {"tools": [RequireApproval(ToolList([pay], name="bank"))], "policy": allow("pay")},
+}
+
+
+@pytest.mark.parametrize("why", WHY_ASKED)
+async def test_a_question_about_a_call_that_equals_one_in_doubt_says_so(why):
+    agent = Agent(ScriptedModel([call("pay", amount=40), call("pay", amount=40), text("Done.")]), **WHY_ASKED[why])
+    async with open_session("memory:") as session:
+        (first,) = (await agent.run("Pay", session=session)).approvals
+        await session.answer(first.id, "allow")
+        (second,) = (await agent.resume(session)).approvals
+
+        assert (first.approval_type, second.approval_type) == ("tool_call", "in_doubt")
+        assert "whose outcome is unknown" in second.reason
+        await session.answer(second.id, "deny")
+        result = await agent.resume(session)
+
+    assert [one.status for one in result.tool_calls] == ["outcome_unknown", "denied"]
+
+
+async def test_a_question_about_a_call_that_may_be_reported_twice_says_so():
+    twice = Turn(calls=(call("pay", id="same", amount=40), call("pay", id="same", amount=41)))
+    async with MockProvider([twice, text("Done.")]) as provider:
+        agent = Agent(resolve_model("openai-chat:any", base_url=provider.base_url), tools=[pay])
+        async with open_session("memory:") as session:
+            asked = (await agent.run("Pay", session=session)).approvals
+    assert [one.approval_type for one in asked] == ["tool_call", "possible_repetition"]
+
+
+NUMBER: JsonObject = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+
+
+async def test_a_second_question_keeps_the_words_of_the_policy_for_the_model():
+    """A call that may be a repetition is asked about; what the policy said to the model still comes beside its result."""
+    recorder = Recorder()
+
+    class Says:
+        def decide(self, made: Any, session: Any) -> Decision:
+            return Decision(kind="allow", message="Mind the costs.")
+
+    async with open_session(MemoryJournal(), id="s") as session:
+        twice = ScriptedModel([[call("pay", id="a", n=1), call("pay", id="a", n=2)]])
+        tools = [act(recorder, "pay", parameters=NUMBER)]
+        paused = await Agent(twice, tools=tools, policy=Says()).run("go", session=session)
+        for approval in paused.approvals:
+            await session.answer(approval.id, "allow")
+        model = ScriptedModel([text("Done.")])
+        await Agent(model, tools=tools, policy=Says()).resume(session)
+        told = [one.content for message in model.requests[0].messages for one in message.results]
+
+    assert paused.approvals
+    assert all("Mind the costs." in words for words in told)

@@ -4,9 +4,11 @@ import asyncio
 import json
 import sys
 import threading
+from typing import Any
 
 import pytest
 
+from pipeline_tools import Recorder, act, checked_call, on_fake_clock, run_calls
 from treadle import (
     Agent,
     Answer,
@@ -14,15 +16,15 @@ from treadle import (
     Decision,
     ProgramApprover,
     ToolContext,
-    allow,
-    ask,
     can_use_tool,
     open_session,
     tool,
 )
-from treadle.events import ApprovalAnswered, ApprovalRequested, CallDecided, RunPaused
+from treadle.events import ApprovalAnswered, CallDecided, RunPaused
 from treadle.journals.memory import MemoryJournal
+from treadle.stops import StopReason
 from treadle.testing import FakeClock, ScriptedModel, call, text
+from treadle.tools import JsonObject
 
 
 class Acts:
@@ -322,8 +324,6 @@ def test_what_cannot_be_asked_is_refused():
 
 
 # --- can_use_tool
-
-
 @pytest.mark.row("P04")
 async def test_a_permission_function_allows_with_other_arguments_which_are_validated_again():
     acts = Acts()
@@ -403,22 +403,112 @@ async def test_a_tool_asks_the_permission_function_too():
     assert [part.content for message in result.messages for part in message.results] == ["deny"]
 
 
-async def test_a_schema_that_changed_is_asked_about_again():
-    def described(limit: int):
-        @tool
-        async def act(n: int) -> str:
-            """Act."""
-            return "did"
+class Asked:
+    """An approver that notes what it is asked about."""
 
-        act.parameters["properties"]["n"]["maximum"] = limit
-        return act
+    def __init__(self) -> None:
+        self.tools: list[str] = []
 
-    async with open_session(MemoryJournal(), id="s") as session:
-        model = ScriptedModel([call("act", n=1), text("Done.")])
-        result = await Agent(model, tools=[described(5)], policy=ask("act")).run("Go", session=session)
-        await session.answer(result.approvals[0].id, "allow")
-        result = await Agent(model, tools=[described(500)], policy=ask("act")).resume(session)
+    async def approve(self, asked: Any) -> str:
+        self.tools.append(asked.tool)
+        return "allow"
 
-    assert result.reason == "approval_required"
-    assert len(await events_of(result, ApprovalRequested)) == 2
-    assert allow("act")
+
+async def test_no_approver_is_asked_about_a_call_of_a_run_that_its_tool_has_ended():
+    asked, paid = Asked(), Recorder()
+    tools = [act(Recorder(), "finish", ends_run=True), act(paid, "pay", permission="ask")]
+
+    run = await run_calls(call("finish"), call("pay"), tools=tools, approver=asked)
+
+    assert run.reason is StopReason.DONE_CONDITION_SATISFIED
+    assert (asked.tools, paid.runs) == ([], 0)
+
+
+async def test_no_approver_is_asked_about_a_call_of_a_run_that_was_cancelled_beside_it():
+    asked, paid = Asked(), Recorder()
+
+    async def cancel(arguments: JsonObject, ctx: ToolContext) -> str:
+        running.cancel()
+        return "done"
+
+    tools = [act(cancel, "halt"), act(paid, "pay", permission="ask")]
+    async with on_fake_clock() as session:
+        agent = Agent(ScriptedModel([[call("halt"), call("pay")]]), tools=tools, approver=asked)
+        running = agent.stream("go", session=session)
+        run = await running.finish()
+
+    assert run.reason is StopReason.CANCELLED
+    assert (asked.tools, paid.runs) == ([], 0)
+
+
+async def pay(arguments: Any, ctx: Any) -> Any:
+    return "paid"
+
+
+async def decided(said: Any) -> Decision | None:
+    def mine(name: str, arguments: Any, session: Any) -> Any:
+        arguments["amount"] = 9  # its own copy
+        return said
+
+    one = checked_call(act(pay), amount=1)
+    found: Any = await can_use_tool(mine).decide(one, None)
+    assert one.arguments == {"amount": 1}
+    return found
+
+
+def decision(kind: Any, **more: Any) -> Decision:
+    return Decision(kind=kind, rule="mine", **more)
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ({"behavior": "allow", "updated_input": {"amount": 2}}, decision("allow", arguments={"amount": 2})),
+        ({"behavior": "allow", "updatedInput": {"amount": 2}}, decision("allow", arguments={"amount": 2})),
+        ({"behavior": "allow", "updatedInput": {"amount": 2}, "updated_input": {"amount": 3}}, decision("allow", arguments={"amount": 2})),
+        ({"behavior": "allow", "updated_input": {"amount": 1}}, decision("allow")),
+        ({"behavior": "allow", "updated_input": None}, decision("allow")),
+        ({"behavior": "allow", "updated_input": {}}, decision("allow", arguments={})),
+        ({"behavior": "deny", "updated_input": {"amount": 2}}, decision("deny")),
+        ({"behavior": "ask", "updatedInput": {"amount": 2}}, decision("ask")),
+        ({"behavior": "deny", "message": "No.", "interrupt": True}, decision("deny", message="No.", interrupt=True)),
+        ({"behavior": "deny", "interrupt": 1}, decision("deny")),
+        ({"behavior": "allow", "interrupt": True, "message": None}, decision("allow")),
+        ({"behavior": "ask", "message": 7}, decision("ask", message="7")),
+        (True, decision("allow")),
+        (False, decision("deny")),
+        (None, None),
+    ],
+)  # fmt: skip
+async def test_an_answer_decides_with_what_it_says(said, expected):
+    assert await decided(said) == expected
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ({}, "mine: behavior must be allow, deny or ask; got None."),
+        ({"behavior": "maybe"}, "mine: behavior must be allow, deny or ask; got 'maybe'."),
+        ("allow", "mine answered with 'allow'. Return a Decision"),
+        (1.5, "mine answered with 1.5. Return a Decision"),
+    ],
+)
+async def test_another_answer_is_an_error_that_names_the_function(said, words):
+    with pytest.raises(ConfigurationError) as raised:
+        await decided(said)
+    assert str(raised.value).startswith(words)
+
+
+async def test_a_function_is_named_by_its_kind_where_it_has_no_name():
+    class Mine:
+        async def __call__(self, name: str, arguments: Any, session: Any) -> bool:
+            return name == "act"
+
+    found: Any = await can_use_tool(Mine()).decide(checked_call(act(pay)), None)
+    assert found == Decision(kind="allow", rule="Mine")
+
+
+def test_what_is_no_function_is_refused():
+    wrong: Any = 7
+    with pytest.raises(ConfigurationError, match=r"takes a function of \(name, arguments, session\); got 7"):
+        can_use_tool(wrong)

@@ -5,11 +5,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from pipeline_tools import Recorder, tool_of
+from pipeline_tools import Recorder, checked_call, tool_of
 from treadle.events import ApprovalAnswered, CallDecided, ToolStarted
 from treadle.messages import ToolCall
 from treadle.permissions import consent
-from treadle.permissions.modes import in_mode, with_approval
+from treadle.permissions.modes import in_mode, with_approval, with_protection
 from treadle.permissions.policies import stricter
 from treadle.permissions.rules import cleaned, covering_globs, fits, folded, lexical, reaches
 from treadle.ports import Decision
@@ -44,9 +44,7 @@ def state(approval: Approval | None = None, **more: Any) -> CallState:
 
 
 # --- what a consent covers
-
-
-def test_a_consent_is_bound_to_session_call_tool_arguments_effect_and_schema() -> None:
+def test_a_consent_is_bound_to_session_call_tool_arguments_effect_and_schema():
     other_call = msgspec.structs.replace(made(), call=ToolCall(id="c2", name="pay", arguments='{"n":1}'))
     other_tool = msgspec.structs.replace(made(), tool=tool_of(Recorder(), "play", effect="unsafe"))
     others = [
@@ -79,9 +77,7 @@ def test_a_consent_is_bound_to_session_call_tool_arguments_effect_and_schema() -
         (asked(answered(), digest="other"), True, False, False),
     ],
 )
-def test_an_answer_counts_for_this_very_action_while_the_question_was_open(
-    approval: Approval | None, allowed: bool, denied: bool, covers: bool
-) -> None:
+def test_an_answer_counts_for_this_very_action_while_the_question_was_open(approval, allowed, denied, covers):
     found = state(approval)
 
     assert (consent.is_allowed(found), consent.is_denied(found)) == (allowed, denied)
@@ -105,7 +101,7 @@ STARTED = ToolStarted(call_id="c1", tool="pay", effect=Effect.UNSAFE, key="k", s
         (asked(answered(), rule=IN_DOUBT, expires_at=1.0), STARTED, None),
     ],
 )
-def test_a_doubt_is_answered_once_for_the_start_that_it_is_about(approval: Any, started: Any, answer: Any) -> None:
+def test_a_doubt_is_answered_once_for_the_start_that_it_is_about(approval, started, answer):
     assert consent.answer_in_doubt(state(approval, started=started), made(), "s") == answer
 
 
@@ -122,7 +118,7 @@ def test_a_doubt_is_answered_once_for_the_start_that_it_is_about(approval: Any, 
         (asked(rule=IN_DOUBT), 0.0, False, True),
     ],
 )
-def test_the_same_question_is_not_asked_twice(approval: Any, now: float, in_doubt: bool, is_open: bool) -> None:
+def test_the_same_question_is_not_asked_twice(approval, now, in_doubt, is_open):
     assert consent.is_asked_about(state(approval), made(), "s", now=now, is_in_doubt=in_doubt) is is_open
 
 
@@ -139,9 +135,7 @@ def test_the_same_question_is_not_asked_twice(approval: Any, now: float, in_doub
         ("draft", "allow", "allow", "draft"),
     ],
 )
-def test_a_person_lifts_a_question_and_nothing_that_a_policy_forbids(
-    policy: Any, boxed: Any, answer: str, kind: str
-) -> None:
+def test_a_person_lifts_a_question_and_nothing_that_a_policy_forbids(policy, boxed, answer, kind):
     decision = Decision(kind=policy, rule="r", reason="Why.", scope="user", by="policy", consent=boxed)
     said = answered(answer, reason="Said.", approved_by="ada", interrupt=True)
     found = consent.ruled(decision, asked(said))
@@ -154,7 +148,7 @@ def test_a_person_lifts_a_question_and_nothing_that_a_policy_forbids(
         assert found.interrupt is True
 
 
-def test_a_recorded_decision_is_read_again_with_every_field() -> None:
+def test_a_recorded_decision_is_read_again_with_every_field():
     decided = CallDecided(
         call_id="c1", tool="pay", decision="deny", rule="r", reason="Why.", scope="user", by="ada", mode="plan", arguments={"n": 2},
         message="Ask.", interrupt=True,
@@ -180,7 +174,7 @@ def test_a_recorded_decision_is_read_again_with_every_field() -> None:
         ("sandbox", "deny", "deny", "sandbox"),
     ],
 )
-def test_what_has_started_in_a_sandbox_stays_there(started: Any, kind: Any, found: str, boxed: str) -> None:
+def test_what_has_started_in_a_sandbox_stays_there(started, kind, found, boxed):
     box = (
         None
         if started is None
@@ -192,7 +186,7 @@ def test_what_has_started_in_a_sandbox_stays_there(started: Any, kind: Any, foun
     assert (after.rule, after.scope, after.by) == (("box", "user", "eve") if found == "sandbox" else ("r", "", ""))
 
 
-def test_a_question_of_the_runtime_lifts_nothing_else_of_the_decision() -> None:
+def test_a_question_of_the_runtime_lifts_nothing_else_of_the_decision():
     before = Decision(kind="sandbox", rule="r", mode="plan", arguments={"n": 2}, message="m", scope="user", by="eve")
     boxed = consent.asked_instead(before, consent.may_be_repeated())
     kept = consent.asked_instead(Decision(kind="ask", consent="sandbox"), consent.may_be_repeated())
@@ -203,7 +197,7 @@ def test_a_question_of_the_runtime_lifts_nothing_else_of_the_decision() -> None:
     assert (kept.consent, free.consent, free.rule) == ("sandbox", "allow", IN_DOUBT)
 
 
-def test_a_call_that_equals_one_in_doubt_is_told_in_what() -> None:
+def test_a_call_that_equals_one_in_doubt_is_told_in_what():
     doubt = Doubt(call_id="c0", session_id="s", tool="pay", arguments={}, effect=Effect.UNSAFE, key="k")
 
     assert "equals call c0 of pay in its arguments" in consent.equals_doubt(doubt).reason
@@ -214,8 +208,6 @@ def test_a_call_that_equals_one_in_doubt_is_told_in_what() -> None:
 
 
 # --- modes
-
-
 def decided(kind: Any, scope: str = "default", boxed: Any = "allow") -> Decision:
     return Decision(kind=kind, rule="r", scope=scope, by="policy", message="m", consent=boxed)
 
@@ -244,7 +236,7 @@ def decided(kind: Any, scope: str = "default", boxed: Any = "allow") -> Decision
         ("accept-edits", decided("deny"), made(risk="write_local"), "deny"),
     ],
 )
-def test_a_mode_lifts_or_denies_what_it_says(mode: Any, decision: Decision, call: CheckedCall, kind: str) -> None:
+def test_a_mode_lifts_or_denies_what_it_says(mode, decision, call, kind):
     found = in_mode(mode, decision, call)
 
     assert found.kind == kind
@@ -256,8 +248,6 @@ def test_a_mode_lifts_or_denies_what_it_says(mode: Any, decision: Decision, call
 
 
 # --- what a tool requires
-
-
 @pytest.mark.parametrize(
     ("decision", "options", "kind", "rule", "boxed"),
     [
@@ -274,9 +264,7 @@ def test_a_mode_lifts_or_denies_what_it_says(mode: Any, decision: Decision, call
         (decided("ask"), {"leaves_sandbox": lambda _: True}, "ask", "r", "allow"),
     ],
 )  # fmt: skip
-def test_what_a_tool_requires_makes_a_question(
-    decision: Decision, options: Any, kind: str, rule: str, boxed: str
-) -> None:
+def test_what_a_tool_requires_makes_a_question(decision, options, kind, rule, boxed):
     found = with_approval(decision, made(**options))
 
     assert (found.kind, found.rule, found.consent) == (kind, rule, boxed)
@@ -285,18 +273,13 @@ def test_what_a_tool_requires_makes_a_question(
 
 
 # --- globs
-
-
-@pytest.mark.parametrize(
-    ("glob", "plain"),
-    [("./a", "a"), ("././a//b/", "a/b"), ("/", "/"), ("a", "a"), ("//a", "/a"), (".", "."), ("./", "./")],
-)
-def test_a_glob_is_written_as_canonical_names_are(glob: str, plain: str) -> None:
+@pytest.mark.parametrize(("glob", "plain"), [("./a", "a"), ("././a//b/", "a/b"), ("/", "/"), ("a", "a"), ("//a", "/a"), (".", "."), ("./", "./")])  # fmt: skip
+def test_a_glob_is_written_as_canonical_names_are(glob, plain):
     assert cleaned(glob) in (plain, plain.removeprefix("./"))
 
 
 @pytest.mark.parametrize(("path", "plain"), [("", ""), ("a/../b", "b"), ("//a", "/a"), ("a/./b/", "a/b"), ("/..", "/")])
-def test_a_path_is_read_as_far_as_its_text_tells(path: str, plain: str) -> None:
+def test_a_path_is_read_as_far_as_its_text_tells(path, plain):
     assert lexical(path) == plain
 
 
@@ -314,7 +297,7 @@ def test_a_path_is_read_as_far_as_its_text_tells(path: str, plain: str) -> None:
         ("./secret/", "secret/x", True),
     ],
 )
-def test_a_rule_that_forbids_a_folder_means_all_below_it(glob: str, name: str, is_meant: bool) -> None:
+def test_a_rule_that_forbids_a_folder_means_all_below_it(glob, name, is_meant):
     assert any(fits(folded(name), one) for one in covering_globs(glob)) is is_meant
 
 
@@ -335,14 +318,13 @@ def test_a_rule_that_forbids_a_folder_means_all_below_it(glob: str, name: str, i
         ("?/x", "a", False, True),
     ],
 )
-def test_a_glob_reaches_below_a_folder_where_it_can_continue(
-    glob: str, folder: str, deep: bool, is_reached: bool
-) -> None:
+def test_a_glob_reaches_below_a_folder_where_it_can_continue(glob, folder, deep, is_reached):
     assert reaches(glob, folder, is_deep=deep) is is_reached
 
 
 KINDS = ("allow", "sandbox", "ask", "draft", "deny")
 """From the loosest to the strictest."""
+
 DECISIONS = [
     Decision(kind=kind, rule=kind, consent=bound, message=message, interrupt=cuts)
     for kind in KINDS
@@ -354,7 +336,7 @@ DECISIONS = [
 
 @pytest.mark.row("P02")
 @pytest.mark.parametrize("one", DECISIONS, ids=lambda one: f"{one.kind}-{one.consent}-{one.message}-{one.interrupt}")
-def test_of_two_decisions_nothing_that_either_forbids_is_lifted(one: Decision) -> None:
+def test_of_two_decisions_nothing_that_either_forbids_is_lifted(one):
     for other in DECISIONS:
         found = stricter(one, other)
         kinds = [str(one.kind), str(other.kind)]
@@ -369,3 +351,41 @@ def test_of_two_decisions_nothing_that_either_forbids_is_lifted(one: Decision) -
         if one.kind == other.kind and one.interrupt >= other.interrupt:
             assert found.reason == one.reason
             assert found.rule == one.rule
+
+
+def test_a_person_s_interrupt_in_a_tool_s_function_is_not_swallowed():
+    def stops(call: Any) -> bool:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        with_approval(Decision(kind="allow"), checked_call(tool_of(Recorder(), requires_approval=stops)))
+
+
+@pytest.mark.parametrize(
+    ("kind", "boxed", "effect", "found"),
+    [
+        ("allow", "allow", "unsafe", ("ask", "allow")),
+        ("sandbox", "allow", "unsafe", ("ask", "sandbox")),
+        ("ask", "sandbox", "unsafe", ("ask", "sandbox")),
+        ("ask", "allow", "unsafe", ("ask", "allow")),
+        ("deny", "allow", "unsafe", ("deny", "allow")),
+        ("allow", "allow", "read", ("allow", "allow")),
+    ],
+)
+def test_a_question_about_a_protected_file_lifts_no_sandbox(kind, boxed, effect, found):
+    tool = tool_of(Recorder(), "save", effect=effect)
+    save = CheckedCall(
+        call=ToolCall(id="c", name="save", arguments="{}"), tool=tool, arguments={"path": ".env"}, values={},
+        effect=tool.effect_of({}), position=0, digest="", key="",
+    )  # fmt: skip
+    decision = Decision(kind=kind, rule="r", scope="user", by="eve", consent=boxed)
+    after = with_protection(decision, save, {})
+
+    assert (after.kind, after.consent) == found
+    if found[0] == "ask":
+        assert (after.rule, after.scope, after.by) == ("protected file", "runtime", "runtime")
+        assert after.reason.startswith(".env is protected: it controls what runs later")
+    else:
+        assert after == decision
+    other = msgspec.structs.replace(save, arguments={"path": "notes.txt"})
+    assert with_protection(decision, other, {}) == decision

@@ -15,45 +15,22 @@ FOLLOWING = [
     "grep -R x d", "grep -nR x d", "grep --deref x d", "rg -L x d", "rg --follow x d", "fd -L x d", "find -L d", "find d -follow", "du -aL d",
     "du --dereference d", "tree -l d", "ls -RL d", "diff -r d e", "diff d e",
 ]  # fmt: skip
+
 COPYING = [
-    "cp -rL d x",
-    "cp -r d x",
-    "mv d x; cat x/l",
-    "tar chf x d",
-    "zip -r x d",
-    "rsync -aL d x",
-    "mytool d",
-    "grep -R x .",
-    "cp -r deep x",
-    "git mv d x; cat x/l/key",
-    "git -P mv d x && cat x/l/key",
-]
+    "cp -rL d x", "cp -r d x", "mv d x; cat x/l", "tar chf x d", "zip -r x d", "rsync -aL d x", "mytool d", "grep -R x .", "cp -r deep x",
+    "git mv d x; cat x/l/key", "git -P mv d x && cat x/l/key",
+]  # fmt: skip
+
 LINKING = [
-    "ln -s l d/m && cat d/m/key",
-    "ln -sf -- l d/m; cat d/m/key",
-    "ln --symbolic l d/m; cat d/m/key",
-    "ln -st d l e; cat d/l/key",
-    "ln -s --target-directory=d l; cat d/l/key",
-    "ln -svtd l; cat d/l/key",
-    "ln -s l d; cat d/l/key",
-    "ln -s l/key d/m; cat d/m",
+    "ln -s l d/m && cat d/m/key", "ln -sf -- l d/m; cat d/m/key", "ln --symbolic l d/m; cat d/m/key", "ln -st d l e; cat d/l/key",
+    "ln -s --target-directory=d l; cat d/l/key", "ln -svtd l; cat d/l/key", "ln -s l d; cat d/l/key", "ln -s l/key d/m; cat d/m",
     "ln -s ./l/. d/m; cat d/m/key",
-]
+]  # fmt: skip
+
 PLAIN = [
-    "grep -r x d",
-    "rg x d",
-    "find d",
-    "du -a d",
-    "tree d",
-    "ls d",
-    "ls -R d",
-    "fd x d",
-    "rm -r d",
-    "cat d/k",
-    "ln -s d/k e/k",
-    "ln -s k d/m; cat d/m",
-    "ln d/k e/m",
-]
+    "grep -r x d", "rg x d", "find d", "du -a d", "tree d", "ls d", "ls -R d", "fd x d", "rm -r d", "cat d/k", "ln -s d/k e/k",
+    "ln -s k d/m; cat d/m", "ln d/k e/m",
+]  # fmt: skip
 
 
 @pytest.fixture

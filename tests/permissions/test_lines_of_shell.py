@@ -2,17 +2,18 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
-from pipeline_tools import checked_call
-from treadle import Agent, allow, ask, deny, first_of
+from pipeline_tools import Recorder, checked_call, run_calls
+from treadle import Agent, Tool, allow, ask, deny, first_of, shell_tool
 from treadle.errors import ConfigurationError
 from treadle.permissions.lines import judged
 from treadle.testing import ScriptedModel, call, text
+from treadle.tools import ShellLine
 from treadle.toolsets.files import file_tools, writing_tools
-from treadle.toolsets.shell import shell_tool
 
 ALLOWED = ("shell(git log:*)", "shell(echo:*)", "shell(ls:*)", "shell(find:*)", "shell(cat:*)")
 
@@ -53,52 +54,23 @@ def root(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("command", "becomes"),
     [
-        *(
-            (line, "denied")
-            for line in ("git diff", "git diff main", "git diff a.txt", "git log -p", "git log --patch -3", "git show")
-        ),
-        *(
-            (line, "denied")
-            for line in ("git show main", "git show main:secrets/key", "git cat-file -p main:secrets/key")
-        ),
-        *(
-            (line, "denied")
-            for line in ("git cat-file -p abc", "git grep x main", "git whatchanged -p", "git stash show -p")
-        ),
-        *(
-            (line, "ran")
-            for line in (
-                "git log",
-                "git log --oneline -3",
-                "git log --stat",
-                "git diff -- a.txt",
-                "git log -p -- a.txt",
-            )
-        ),
-        *(
-            (line, "ran")
-            for line in ("git show main:a.txt", "git cat-file -p main:a.txt", "git grep x -- a.txt", "git status")
-        ),
+        *((line, "denied") for line in ("git diff", "git diff main", "git diff a.txt", "git log -p", "git log --patch -3", "git show")),
+        *((line, "denied") for line in ("git show main", "git show main:secrets/key", "git cat-file -p main:secrets/key")),
+        *((line, "denied") for line in ("git cat-file -p abc", "git grep x main", "git whatchanged -p", "git stash show -p")),
+        *((line, "ran") for line in ("git log", "git log --oneline -3", "git log --stat", "git diff -- a.txt", "git log -p -- a.txt")),
+        *((line, "ran") for line in ("git show main:a.txt", "git cat-file -p main:a.txt", "git grep x -- a.txt", "git status")),
     ],
-)
-async def test_what_git_shows_of_the_whole_folder_is_denied_with_a_part_of_it(root: Path, command: str, becomes: str):
+)  # fmt: skip
+async def test_what_git_shows_of_the_whole_folder_is_denied_with_a_part_of_it(root, command, becomes):
     assert await outcome(command, root, rules=["shell(git:*)"], denied=["read(path=secrets/**)"]) == becomes
     assert await outcome(command, root, rules=["shell(git:*)"]) == "ran"
 
 
 @pytest.mark.parametrize(
     "command",
-    [
-        "echo hi",
-        "ls -la",
-        "cat a.txt | head -1",
-        "find . -name '*.txt'",
-        "echo a && ls; echo b",
-        "cd secrets && ls",
-        "echo x >/dev/null 2>&1",
-    ],
-)
-async def test_what_the_rules_cover_runs(root: Path, command: str):
+    ["echo hi", "ls -la", "cat a.txt | head -1", "find . -name '*.txt'", "echo a && ls; echo b", "cd secrets && ls", "echo x >/dev/null 2>&1"],
+)  # fmt: skip
+async def test_what_the_rules_cover_runs(root, command):
     assert await outcome(command, root) == "ran"
 
 
@@ -115,7 +87,7 @@ async def test_what_the_rules_cover_runs(root: Path, command: str):
         "cat <<E\n$(id)\nE\n", "l\\\ns", "ls\u00a0x", "ls\r", "{ls,-l}", "true && " * 60 + "ls", "ls " + "a" * 11_000,
     ],
 )  # fmt: skip
-async def test_what_they_do_not_cover_is_asked_about(root: Path, command: str):
+async def test_what_they_do_not_cover_is_asked_about(root, command):
     assert await outcome(command, root) == "asked"
 
 
@@ -135,7 +107,7 @@ async def test_what_they_do_not_cover_is_asked_about(root: Path, command: str):
         "true && " * 30 + "rm x",
     ],
 )
-async def test_what_a_rule_denies_is_denied_behind_each_wrapper(root: Path, command: str):
+async def test_what_a_rule_denies_is_denied_behind_each_wrapper(root, command):
     assert await outcome(command, root, rules=[*ALLOWED, "shell"], denied=["shell(rm:*)"]) == "denied"
 
 
@@ -143,7 +115,7 @@ async def test_what_a_rule_denies_is_denied_behind_each_wrapper(root: Path, comm
 @pytest.mark.parametrize(
     "command", ["echo 'x; rm x", 'echo "x; rm x', "echo `rm x", "echo $(rm x", "rm x; echo 'y", "cat <<E; rm x\n"]
 )
-async def test_a_line_without_its_closing_quote_is_never_run_unasked(root: Path, command: str):
+async def test_a_line_without_its_closing_quote_is_never_run_unasked(root, command):
     assert await outcome(command, root, rules=[*ALLOWED, "shell"], denied=["shell(rm:*)"]) in ("denied", "asked")
 
 
@@ -151,39 +123,18 @@ async def test_a_line_without_its_closing_quote_is_never_run_unasked(root: Path,
 @pytest.mark.parametrize(
     "command",
     [
-        "cat secrets/key",
-        "cat ./secrets/../secrets/key",
-        "cat alias/key",
-        "ls secrets",
-        "grep -r canary .",
-        "cd secrets && cat key",
-        "cat < secrets/key",
-        "find . -name key",
-        "cat secrets/*",
-        "grep canary alias/*",
-        "sed -e p secrets/key",
-        "sed -ne p secrets/key",
-        "sed secrets/key -e p",
-        "sed -n p secrets/key",
-        "awk 1 secrets/key",
-        "awk -F : 1 secrets/key",
-        "secrets/key",
-        "./alias/key x",
-        "cd out && W/secrets/key",
-        "ls; ../W/secrets/key",
-        "timeout 5 secrets/key",
-        "grep -r canary ..",
-        "grep -r canary out",
-        "cd out && find . -type f",
-        "ls -R ../..",
-        "find / -name key",
+        "cat secrets/key", "cat ./secrets/../secrets/key", "cat alias/key", "ls secrets", "grep -r canary .", "cd secrets && cat key",
+        "cat < secrets/key", "find . -name key", "cat secrets/*", "grep canary alias/*", "sed -e p secrets/key", "sed -ne p secrets/key",
+        "sed secrets/key -e p", "sed -n p secrets/key", "awk 1 secrets/key", "awk -F : 1 secrets/key", "secrets/key", "./alias/key x",
+        "cd out && W/secrets/key", "ls; ../W/secrets/key", "timeout 5 secrets/key", "grep -r canary ..", "grep -r canary out",
+        "cd out && find . -type f", "ls -R ../..", "find / -name key",
     ],
-)
-async def test_a_rule_that_denies_a_path_holds_for_commands_too(root: Path, command: str):
+)  # fmt: skip
+async def test_a_rule_that_denies_a_path_holds_for_commands_too(root, command):
     assert await outcome(command, root, rules=[*ALLOWED, "shell(grep:*)"], denied=["read(path=secrets/**)"]) == "denied"
 
 
-async def test_a_program_outside_of_the_root_folder_is_covered_by_a_rule_that_names_it(root: Path):
+async def test_a_program_outside_of_the_root_folder_is_covered_by_a_rule_that_names_it(root):
     for program in ("/bin/true", "../bin/tool", "./out/tool"):
         found = await outcome(f"{program} a", root, rules=[f"shell({program}:*)"], denied=["read(path=secrets/**)"])
         assert found == "ran", program
@@ -195,7 +146,7 @@ async def test_a_program_outside_of_the_root_folder_is_covered_by_a_rule_that_na
     ["cat s*/key", "cat s[a-e]crets/k?y", "cat {secrets,x}/key", "cat */*", "grep -r canary a*", "f=secrets; cat $f/key", "cat s?crets/key",
      "grep -r canary ?lias/", "cat $(echo secrets)/key", "cat <(cat s*/key)"],
 )  # fmt: skip
-async def test_a_denied_path_that_a_pattern_or_a_variable_may_name_is_never_read_unasked(root: Path, command: str):
+async def test_a_denied_path_that_a_pattern_or_a_variable_may_name_is_never_read_unasked(root, command):
     found = await outcome(
         command, root, rules=[*ALLOWED, "shell(grep:*)", "shell(cat:*)"], denied=["read(path=secrets/**)"]
     )
@@ -208,9 +159,7 @@ async def test_a_denied_path_that_a_pattern_or_a_variable_may_name_is_never_read
     ["/proc/self/cwd/secrets/key", "/proc/thread-self/cwd/secrets/key", "/proc/self/task/1/cwd/secrets/key", "/proc/1/cwd/secrets/key", "/dev/fd/9/key",
      "/proc/self/root/proc/self/cwd/secrets/key", "here/secrets/key", "//proc//self/./cwd/secrets/key", "/proc/self/cwd/../W/secrets/key"],
 )  # fmt: skip
-async def test_a_denied_path_behind_a_link_that_leads_each_process_elsewhere_is_never_read_unasked(
-    root: Path, path: str
-):
+async def test_a_denied_path_behind_a_link_that_leads_each_process_elsewhere_is_never_read_unasked(root, path):
     (root / "here").symlink_to("/proc/self/cwd")
     for command in (f"cat {path}", f"cat < {path}"):
         found = await outcome(command, root, rules=[*ALLOWED, "shell"], denied=["read(path=secrets/**)"])
@@ -218,17 +167,17 @@ async def test_a_denied_path_behind_a_link_that_leads_each_process_elsewhere_is_
         assert await outcome(command, root) != "ran", command
 
 
-async def test_a_path_is_never_allowed_by_its_text(root: Path):
+async def test_a_path_is_never_allowed_by_its_text(root):
     assert await outcome("rm a.txt", root, rules=["shell(command=rm a*)"]) == "asked"
     assert await outcome("ls; rm a.txt", root, rules=["shell(command=ls*)"]) == "asked"
 
 
-async def test_asking_overrides_allowing(root: Path):
+async def test_asking_overrides_allowing(root):
     assert await outcome("git push", root, rules=["shell"], asked=["shell(git push:*)"]) == "asked"
     assert await outcome("git -C . push", root, rules=["shell"], asked=["shell(git push:*)"]) == "asked"
 
 
-async def test_without_a_rule_what_reads_in_the_folder_runs_and_all_else_is_asked_about(root: Path):
+async def test_without_a_rule_what_reads_in_the_folder_runs_and_all_else_is_asked_about(root):
     for line in (
         "cat a.txt | wc -l",
         "grep -n a a.txt /dev/null",
@@ -243,13 +192,13 @@ async def test_without_a_rule_what_reads_in_the_folder_runs_and_all_else_is_aske
     assert await outcome("touch x", root, rules=()) == "asked"
 
 
-async def test_rules_of_claude_code_are_understood(root: Path):
+async def test_rules_of_claude_code_are_understood(root):
     assert await outcome("ls -la", root, rules=["Bash(ls:*)"]) == "ran"
     assert await outcome("rm x", root, rules=["shell"], denied=["Bash(rm:*)"]) == "denied"
     assert await outcome("cat secrets/key", root, rules=["Bash"], denied=["Read(secrets/**)"]) in ("denied", "asked")
 
 
-async def test_the_folder_of_the_last_command_counts(root: Path):
+async def test_the_folder_of_the_last_command_counts(root):
     tools = [shell_tool(root)]
     script = [
         call("shell", command="cd secrets"),
@@ -264,7 +213,7 @@ async def test_the_folder_of_the_last_command_counts(root: Path):
 
 
 @pytest.mark.parametrize("rule", ["shell()", "shell(  )", "shell(git log; id)", "pay(x)", "read()", "shell('open)"])
-def test_a_rule_that_says_nothing_clear_is_refused(rule: str):
+def test_a_rule_that_says_nothing_clear_is_refused(rule):
     with pytest.raises(ConfigurationError):
         allow(rule)
 
@@ -284,15 +233,13 @@ def test_a_rule_that_says_nothing_clear_is_refused(rule: str):
         ("uniq a.txt secrets/key", "denied"),
     ],
 )
-async def test_a_reader_with_an_option_that_writes_may_write_every_path_that_it_names(
-    command: str, becomes: str, root: Path
-) -> None:
+async def test_a_reader_with_an_option_that_writes_may_write_every_path_that_it_names(command, becomes, root):
     assert await outcome(command, root, rules=["shell"], denied=["write(path=secrets/*)"]) == becomes
     assert (root / "secrets/key").read_text() == "canary"
 
 
 @pytest.mark.row("P07")
-def test_the_words_of_an_undecided_line_are_looked_at_in_each_folder_that_it_may_be_in(root: Path) -> None:
+def test_the_words_of_an_undecided_line_are_looked_at_in_each_folder_that_it_may_be_in(root):
     command = "cd secrets && cd / && python3 -c \"open('key')\""
     line = judged(checked_call(shell_tool(root), command=command), {})
 
@@ -304,7 +251,7 @@ def test_the_words_of_an_undecided_line_are_looked_at_in_each_folder_that_it_may
 
 @pytest.mark.row("P16")
 @pytest.mark.parametrize("command", ["uniq a.txt out.txt", "cat a.txt | uniq - out.txt", "xxd a.txt out.txt"])
-async def test_a_reader_that_is_given_a_file_to_write_is_asked_about_without_a_rule(root: Path, command: str):
+async def test_a_reader_that_is_given_a_file_to_write_is_asked_about_without_a_rule(root, command):
     assert await outcome(command, root, rules=()) == "asked"
     assert not (root / "out.txt").exists()
 
@@ -313,16 +260,11 @@ async def test_a_reader_that_is_given_a_file_to_write_is_asked_about_without_a_r
 @pytest.mark.parametrize(
     "command",
     [
-        "git push secrets x",
-        "git -P push secrets x",
-        "git --no-pager fetch secrets",
-        "git -q push secrets",
-        "git fetch secrets",
-        "git pull ./secrets",
-        "cd out; git push W",
+        "git push secrets x", "git -P push secrets x", "git --no-pager fetch secrets", "git -q push secrets", "git fetch secrets",
+        "git pull ./secrets", "cd out; git push W",
     ],
-)
-async def test_git_is_not_given_a_folder_as_the_other_repository_by_a_rule(root: Path, command: str):
+)  # fmt: skip
+async def test_git_is_not_given_a_folder_as_the_other_repository_by_a_rule(root, command):
     rules = ["shell(git push:*)", "shell(git fetch:*)", "shell(git pull:*)", "shell(cd:*)"]
     assert await outcome(command, root, rules=rules) == "asked"
     assert await outcome("git fetch origin", root, rules=rules) == "ran"
@@ -331,16 +273,9 @@ async def test_git_is_not_given_a_folder_as_the_other_repository_by_a_rule(root:
 @pytest.mark.row("P14")
 @pytest.mark.parametrize(
     ("command", "offered"),
-    [
-        ("mytool 'a|b'", ("shell(mytool 'a|b')",)),
-        ("mytool 'x; y'", ("shell(mytool 'x; y')",)),
-        ("rm '*'", ()),
-        ("npm run 'te?t*'", ()),
-    ],
-)
-async def test_a_question_about_quoted_signs_pauses_the_run_and_offers_no_wider_rule(
-    root: Path, command: str, offered: tuple[str, ...]
-):
+    [("mytool 'a|b'", ("shell(mytool 'a|b')",)), ("mytool 'x; y'", ("shell(mytool 'x; y')",)), ("rm '*'", ()), ("npm run 'te?t*'", ())],
+)  # fmt: skip
+async def test_a_question_about_quoted_signs_pauses_the_run_and_offers_no_wider_rule(root, command, offered):
     agent = Agent(ScriptedModel([call("shell", command=command), text("ok")]), tools=[shell_tool(root)])
     result = await agent.run("go")
 
@@ -364,14 +299,12 @@ async def test_a_question_about_quoted_signs_pauses_the_run_and_offers_no_wider_
         ("echo x | sh", "shell(touch:*)", "asked"),
     ],
 )
-async def test_a_command_that_only_reads_needs_no_rule_beside_one_that_a_rule_allows(
-    command: str, rule: str, becomes: str, root: Path
-) -> None:
+async def test_a_command_that_only_reads_needs_no_rule_beside_one_that_a_rule_allows(command, rule, becomes, root):
     assert await outcome(command, root, rules=[rule]) == becomes
 
 
 @pytest.mark.row("P07")
-async def test_where_every_call_is_asked_about_a_rule_allows_its_own_command_alone(root: Path) -> None:
+async def test_where_every_call_is_asked_about_a_rule_allows_its_own_command_alone(root):
     asking = shell_tool(root)
     asking = msgspec.structs.replace(asking, permission="ask")
     for command, reason in (("touch b.txt", "completed"), ("touch b.txt | tail -2", "approval_required")):
@@ -379,3 +312,45 @@ async def test_where_every_call_is_asked_about_a_rule_allows_its_own_command_alo
             ScriptedModel([call("shell", command=command), text("ok")]), tools=[asking], policy=allow("shell(touch:*)")
         )
         assert (await agent.run("go")).reason == reason
+
+
+def line_tool(line: Any) -> Tool:
+    return Tool(name="remote", description="Run.", parameters={"type": "object"}, run=Recorder(), line=line)
+
+
+def test_a_tool_that_cannot_say_which_line_it_would_run_is_in_doubt():
+    def line(arguments: Any, facts: Any) -> ShellLine:
+        raise KeyError("host")
+
+    found = judged(checked_call(line_tool(line)), {})
+
+    assert found is not None
+    assert [one.reason for one in found.line.doubts] == ["The tool failed to say which line it would run: KeyError."]
+    assert not found.is_decided
+    assert not found.redirects
+
+
+async def test_a_line_that_its_tool_cannot_name_is_asked_about_although_rules_allow_it():
+    def line(arguments: Any, facts: Any) -> ShellLine:
+        raise KeyError("host")
+
+    result = await run_calls(call("remote"), tools=[line_tool(line)], policy=allow("shell(ls:*)", "remote(path=a)"))
+
+    assert str(result.status) == "paused"
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        ("touch $X l*/config", "The files that this pattern matches are unknown."),
+        ("touch $X " + " ".join(f"a{number}" for number in range(600)), "The line names too many files to check each one."),
+    ],
+)  # fmt: skip
+async def test_a_line_that_names_what_cannot_be_looked_at_is_asked_about(tmp_path, words, why):
+    for number in range(6000 if "*" in words else 0):
+        (tmp_path / f"l{number}").mkdir()
+
+    found = judged(checked_call(shell_tool(tmp_path), command=words), {})
+
+    assert found is not None
+    assert why in [one.reason for one in found.unknown]

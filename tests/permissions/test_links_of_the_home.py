@@ -23,6 +23,7 @@ REACHING = [
         "f=a/key; cat $f", "base64 < a/key", "cat other/deep",
     )),
 ]  # fmt: skip
+
 HARMLESS = [
     call("read", path="plain.txt"),
     call("read", path="twin.txt"),

@@ -198,12 +198,12 @@ def _until_the_clock_of_files_moves(folder: Path, place: Path) -> None:
 
 
 NAMES = st.sampled_from(["a", "b", "Sec", "sec", "a.py", "link", "é"])
+
 PATHS = st.lists(NAMES, min_size=1, max_size=3).map("/".join)
+
 GLOBS = st.lists(
-    st.sampled_from(["a", "b", "Sec", "sec", "*", "**", "?", "a*", "*.py", "[ab]", "link", ".", "é", "e\u0301"]),
-    min_size=1,
-    max_size=3,
-).flatmap(lambda parts: st.sampled_from(["/".join(parts), f"./{'/'.join(parts)}", f"{'/'.join(parts)}/"]))
+    st.sampled_from(["a", "b", "Sec", "sec", "*", "**", "?", "a*", "*.py", "[ab]", "link", ".", "é", "e\u0301"]), min_size=1, max_size=3
+).flatmap(lambda parts: st.sampled_from(["/".join(parts), f"./{'/'.join(parts)}", f"{'/'.join(parts)}/"]))  # fmt: skip
 
 
 @settings(max_examples=60, deadline=None)
@@ -263,18 +263,7 @@ async def test_a_rule_far_below_the_folder_of_a_search_is_found_among_others(roo
     assert await asked("grep", pattern="x", path="docs") is None
 
 
-PROGRAMS = [
-    "python",
-    "python3.11",
-    "/usr/bin/python3.11",
-    "./python",
-    "Python3",
-    "rm",
-    "/bin/rm",
-    "RM",
-    "env",
-    "g++-12",
-]
+PROGRAMS = ["python", "python3.11", "/usr/bin/python3.11", "./python", "Python3", "rm", "/bin/rm", "RM", "env", "g++-12"]  # fmt: skip
 
 
 @pytest.mark.row("P07")

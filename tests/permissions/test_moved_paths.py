@@ -68,9 +68,7 @@ def results(result: Any) -> list[Result]:
         (("pub", "secrets"), call("glob", pattern="*", path="pub")),
     ],
 )
-async def test_a_link_that_an_earlier_call_of_the_response_has_made_leads_past_no_rule(
-    root: Path, link: tuple[str, str], then: Any
-):
+async def test_a_link_that_an_earlier_call_of_the_response_has_made_leads_past_no_rule(root, link, then):
     model = ScriptedModel([[call("link", name=link[0], to=link[1]), then], text("Done.")])
     rules = first_of(*(deny(f"{name}(path=secrets/**)") for name in ("read", "list", "glob")))
 
@@ -83,7 +81,7 @@ async def test_a_link_that_an_earlier_call_of_the_response_has_made_leads_past_n
 
 @pytest.mark.row("AT-PATHS-SWAPPED", "AT-PATHS-PROTECTED")
 @pytest.mark.parametrize("path", ["out/hooks/pre-commit", "out/config", "out/new"])
-async def test_a_write_that_would_go_elsewhere_by_now_is_refused(root: Path, path: str):
+async def test_a_write_that_would_go_elsewhere_by_now_is_refused(root, path):
     model = ScriptedModel(
         [
             call("read", path=".git/config"),
@@ -99,7 +97,7 @@ async def test_a_write_that_would_go_elsewhere_by_now_is_refused(root: Path, pat
     assert (root / ".git/config").read_text() == "[core]\n"
 
 
-async def test_the_next_call_by_the_same_path_is_decided_on_as_it_leads_now(root: Path):
+async def test_the_next_call_by_the_same_path_is_decided_on_as_it_leads_now(root):
     first = [call("link", name="l", to="pub"), call("read", path="l/key")]
     model = ScriptedModel([first, call("read", path="l/key"), text("Done.")])
 
@@ -113,7 +111,7 @@ async def test_the_next_call_by_the_same_path_is_decided_on_as_it_leads_now(root
 @pytest.mark.parametrize(
     ("to", "rule"), [(".git", "protected file"), ("pub", "tool write permission"), ("secrets", None)]
 )
-async def test_consent_to_a_path_is_none_to_where_it_leads_later(root: Path, to: str, rule: str | None):
+async def test_consent_to_a_path_is_none_to_where_it_leads_later(root, to, rule):
     async with open_session(root / "agent.db", id="s") as session:
         model = ScriptedModel([call("write", path="out/new", content="x"), text("Done.")])
         agent = Agent(model, tools=tools(root), policy=deny("write(path=secrets/**)"))
@@ -128,9 +126,7 @@ async def test_consent_to_a_path_is_none_to_where_it_leads_later(root: Path, to:
 
 
 @pytest.mark.row("AT-APPROVAL-BOUND")
-async def test_consent_to_a_path_through_a_link_covers_it_in_another_process_and_place(
-    root: Path, tmp_path_factory: Any
-):
+async def test_consent_to_a_path_through_a_link_covers_it_in_another_process_and_place(root, tmp_path_factory):
     swap(root, "out", "pub")
     async with open_session(root / "agent.db", id="s") as session:
         model = ScriptedModel([call("write", path="./out/new", content="x"), text("Done.")])
@@ -146,7 +142,7 @@ async def test_consent_to_a_path_through_a_link_covers_it_in_another_process_and
 
 
 @pytest.mark.row("AT-PATHS-SWAPPED")
-async def test_a_tool_learns_what_its_call_was_decided_to_name(root: Path):
+async def test_a_tool_learns_what_its_call_was_decided_to_name(root):
     found: list[Any] = []
 
     async def look(arguments: JsonObject, ctx: ToolContext) -> str:
@@ -165,24 +161,16 @@ async def test_a_tool_learns_what_its_call_was_decided_to_name(root: Path):
     assert found == [{"path": ("pub/key", f"{root}/pub/key")}]
 
 
-LINES = (
-    deny("read(path=secrets/**)", "write(path=secrets/**)"),
-    allow("shell(cd:*)", "shell(cat:*)", "shell(rm:*)", "shell(ls:*)"),
-)
+LINES = (deny("read(path=secrets/**)", "write(path=secrets/**)"), allow("shell(cd:*)", "shell(cat:*)", "shell(rm:*)", "shell(ls:*)"))  # fmt: skip
 
 
 @pytest.mark.row("AT-PATHS-DENIED", "S21")
 @pytest.mark.parametrize(
     ("folder", "line", "status"),
-    [
-        ("secrets", "cat key", "denied"),
-        ("secrets", "rm key", "denied"),
-        ("pub", "ls", "ok"),
-        ("pub", "cat key", "ok"),
-    ],
+    [("secrets", "cat key", "denied"), ("secrets", "rm key", "denied"), ("pub", "ls", "ok"), ("pub", "cat key", "ok")],
 )
 async def test_a_line_is_decided_on_for_the_folder_in_which_an_earlier_line_of_its_response_leaves_it(
-    root: Path, folder: str, line: str, status: str
+    root, folder, line, status
 ):
     model = ScriptedModel([[call("shell", command=f"cd {folder}"), call("shell", command=line)], text("Done.")])
 
@@ -194,7 +182,7 @@ async def test_a_line_is_decided_on_for_the_folder_in_which_an_earlier_line_of_i
 
 
 @pytest.mark.row("AT-PATHS-PROTECTED")
-async def test_a_protected_file_is_asked_about_where_a_line_of_the_same_response_has_gone_to_its_folder(root: Path):
+async def test_a_protected_file_is_asked_about_where_a_line_of_the_same_response_has_gone_to_its_folder(root):
     model = ScriptedModel([[call("shell", command="cd .git"), call("shell", command="rm config")], text("Done.")])
 
     result = await Agent(model, tools=[shell_tool(root)], policy=first_of(*LINES)).run("Go")
@@ -205,7 +193,7 @@ async def test_a_protected_file_is_asked_about_where_a_line_of_the_same_response
 
 
 @pytest.mark.row("AT-APPROVAL-BOUND")
-async def test_consent_to_a_line_is_none_to_it_in_another_folder(root: Path):
+async def test_consent_to_a_line_is_none_to_it_in_another_folder(root):
     async with open_session(root / "agent.db", id="s") as session:
         model = ScriptedModel([[call("shell", command="rm key"), call("shell", command="cd pub")], text("Done.")])
         agent = Agent(model, tools=[shell_tool(root)], policy=allow("shell(cd:*)"))
@@ -222,7 +210,7 @@ async def test_consent_to_a_line_is_none_to_it_in_another_folder(root: Path):
 
 
 @pytest.mark.row("AT-APPROVAL-BOUND", "AT-PATHS-PROTECTED")
-async def test_consent_to_a_line_is_none_to_a_protected_file_that_it_reaches_by_now(root: Path):
+async def test_consent_to_a_line_is_none_to_a_protected_file_that_it_reaches_by_now(root):
     async with open_session(root / "agent.db", id="s") as session:
         model = ScriptedModel([call("shell", command="echo x > out/config"), text("Done.")])
         agent = Agent(model, tools=[shell_tool(root)])
@@ -241,7 +229,7 @@ async def test_consent_to_a_line_is_none_to_a_protected_file_that_it_reaches_by_
 
 
 @pytest.mark.row("AT-PATHS-SWAPPED", "AT-PATHS-DENIED")
-async def test_a_link_that_never_stops_moving_leads_past_no_rule(root: Path):
+async def test_a_link_that_never_stops_moving_leads_past_no_rule(root):
     stop = threading.Event()
 
     def flip() -> None:
@@ -269,7 +257,7 @@ async def test_a_link_that_never_stops_moving_leads_past_no_rule(root: Path):
 
 @pytest.mark.row("AT-PATHS-PROTECTED", "AT-APPROVAL-BOUND")
 @pytest.mark.parametrize("path", ["out/hook", ".git/hook"])
-async def test_edited_arguments_that_reach_a_protected_file_are_confirmed(root: Path, path: str):
+async def test_edited_arguments_that_reach_a_protected_file_are_confirmed(root, path):
     swap(root, "out", ".git")
     edit = {"path": path, "content": "x"}
     async with open_session(root / "agent.db", id="s") as session:
@@ -288,7 +276,7 @@ async def test_edited_arguments_that_reach_a_protected_file_are_confirmed(root: 
 
 
 @pytest.mark.parametrize("path", ["l/new", "l/deep/new"])
-async def test_a_link_to_a_folder_that_does_not_exist_yet_is_written_through(root: Path, path: str):
+async def test_a_link_to_a_folder_that_does_not_exist_yet_is_written_through(root, path):
     (root / "l").symlink_to("later/on")
     model = ScriptedModel(
         [call("write", path="later/on/first", content="x"), call("write", path=path, content="x"), text("Done.")]
@@ -299,7 +287,7 @@ async def test_a_link_to_a_folder_that_does_not_exist_yet_is_written_through(roo
     assert [one.status for one in result.tool_calls] == ["ok", "ok"]
 
 
-async def test_folders_are_made_where_a_link_leads_that_leads_nowhere_yet(root: Path):
+async def test_folders_are_made_where_a_link_leads_that_leads_nowhere_yet(root):
     (root / "l").symlink_to("later/on")
     model = ScriptedModel([call("write", path="l/new", content="x"), text("Done.")])
 
@@ -311,7 +299,7 @@ async def test_folders_are_made_where_a_link_leads_that_leads_nowhere_yet(root: 
 @pytest.mark.row("AT-PATHS-SWAPPED", "AT-PATHS-DENIED")
 @pytest.mark.parametrize(("to", "status"), [("secrets/key", "denied"), ("pub/key", "ok")])
 async def test_a_line_is_decided_again_where_an_earlier_call_of_its_response_has_moved_what_it_touches(
-    root: Path, to: str, status: str
+    root, to, status
 ):
     asked: list[str] = []
 
@@ -359,7 +347,7 @@ def naming(root: Path) -> Tool:
     ],
 )
 async def test_a_hard_link_that_an_earlier_call_of_the_response_has_made_leads_past_no_rule(
-    root: Path, to: str, status: str, name: str, then: Any
+    root, to, status, name, then
 ):
     model = ScriptedModel([[call("name", name=name, to=to), then], text("Done.")])
     rules = first_of(deny("grep(path=secrets/**)"), *LINES)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pipeline_tools import checked_call
+from pipeline_tools import checked_call, run_calls, statuses
 from treadle import Agent, Prefixed, Subject, Tool, allow, deny, file_tools, first_of, shell_tool
 from treadle.resolve import memory_session
 from treadle.testing import ScriptedModel, call, text
@@ -114,8 +114,6 @@ async def test_a_link_to_the_root_itself_is_no_way_around(root, tmp_path):
 
 
 # --- tools of one's own ----------------------------------------------------------------------------------------------
-
-
 def own_tool(subjects: Any = None) -> Tool:
     schema = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
     return Tool(
@@ -306,7 +304,7 @@ async def test_a_rule_that_cannot_be_resolved_stands_as_it_is_written():
 @pytest.mark.row("AT-PATHS-DENIED")
 @pytest.mark.parametrize("rule", ["secret/**/x", "**/secret/**/x", "secret/**/**/x", "link/**/x", "{root}/secret/**/x"])
 @pytest.mark.parametrize("path", ["secret/x", "docs/file-link", "absolute"])
-async def test_any_number_of_folders_in_a_denial_may_be_none(root: Path, rule: str, path: str):
+async def test_any_number_of_folders_in_a_denial_may_be_none(root, rule, path):
     rules = deny(f"read(path={rule.format(root=root)})")
 
     assert await status_of(root, rules, "read", {"path": path}) == "denied"
@@ -315,11 +313,24 @@ async def test_any_number_of_folders_in_a_denial_may_be_none(root: Path, rule: s
 
 @pytest.mark.row("AT-PATHS-DENIED")
 @pytest.mark.parametrize("rule", ["fs_read(path=secret/**)", "*read(path=secret/**)"])
-async def test_what_a_tool_with_a_prefix_may_not_read_the_one_with_the_same_prefix_may_not_search(
-    root: Path, rule: str
-):
+async def test_what_a_tool_with_a_prefix_may_not_read_the_one_with_the_same_prefix_may_not_search(root, rule):
     model = ScriptedModel([call("fs_grep", pattern="canary"), call("fs_read", path="link/x"), text("Done.")])
 
     result = await Agent(model, tools=[Prefixed(file_tools(root), "fs_")], policy=deny(rule)).run("Look")
 
     assert [one.status for one in result.tool_calls] == ["denied", "denied"]
+
+
+@pytest.mark.row("H20")
+@pytest.mark.parametrize("pattern", ["s*/key", "sr*/key", "src*/key", "*/key", "src/k*", "src/key"])
+async def test_a_folder_is_not_searched_in_which_a_pattern_denies_a_file(tmp_path, pattern):
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "key").write_text("x")
+
+    result = await run_calls(
+        call("grep", pattern="x", path="src"),
+        tools=file_tools(tmp_path),
+        policy=first_of(deny(f"read(path={pattern})"), allow("*")),
+    )
+
+    assert statuses(result) == ["denied"]

@@ -16,12 +16,9 @@ TEXTS = [
     "'load(\"{}\")'", "'load({})'", "'a|{}'", "'x <{}'", "'x;{}'", "'{{\"path\":\"{}\"}}'", "'[{}]'", "--x='{{\"a\":\"{}\"}}'", "'a#{}'", "'a+{}'", "a^{}",
     "'a!{}'", "-e'read {} now'", "'$x := \"{}\"'", "'(b) `{}`'",
 ]  # fmt: skip
-VALUES = [
-    "my-tool --out=src/x",
-    "pytest --ignore=tests/slow --cov=src/pkg",
-    "npm run lint --dir=src/a/b",
-    "cargo test --package=a/b",
-]
+
+VALUES = ["my-tool --out=src/x", "pytest --ignore=tests/slow --cov=src/pkg", "npm run lint --dir=src/a/b", "cargo test --package=a/b"]  # fmt: skip
+
 PLAIN = ["'see a/b (c), d|e and f;g'", "--title='Fix (this) in src/main.py'", '\'{"path": "d/k"}\'', "'1 < 2'"]
 
 

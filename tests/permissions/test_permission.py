@@ -1,28 +1,36 @@
 """Permission: every call is decided before it runs; consent covers exactly one action; garbage allows nothing."""
 
 import asyncio
+import json
+from typing import Any
 
 import msgspec
 import pytest
 
 from invariants import check_session
-from pipeline_tools import Recorder, act, content, on_fake_clock, read, run_calls, statuses, tool_of, types
+from pipeline_tools import Recorder, act, content, read, run_calls, statuses, tool_of, types
 from treadle import (
     Agent,
-    ApprovalExpired,
     ConfigurationError,
     Decision,
+    Hook,
+    HookContext,
     StopReason,
-    Tool,
+    ToolCall,
+    ToolResult,
     allow,
     ask,
+    default_decision,
     deny,
     first_of,
+    is_answered,
     open_session,
+    tool,
 )
 from treadle.errors import UnknownApproval
-from treadle.journals.memory import MemoryJournal
-from treadle.testing import FakeClock, ScriptedModel, call, text
+from treadle.ports import SessionView
+from treadle.testing import ScriptedModel, call, text
+from treadle.tools import CheckedCall, JsonObject
 
 N = {"type": "object", "properties": {"n": {"type": "integer", "maximum": 12}}, "required": ["n"]}
 
@@ -40,7 +48,7 @@ class Answering:
 class Later(Answering):
     async def decide(self, call, session):
         await asyncio.sleep(0)
-        return self.answer
+        return super().decide(call, session)
 
 
 class Before:
@@ -104,20 +112,32 @@ async def test_every_start_has_a_decision_before_it():
     await check_session(run.session)
 
 
-@pytest.mark.row("P02")
+CONTRACT = "interrupt or consent is invalid."
+
+
+@pytest.mark.row("P01", "P02", "P03")
 @pytest.mark.parametrize(
-    "answer",
-    [RuntimeError("broken"), "allow", 1, {"kind": "allow"}, Decision(kind="maybe"), Decision(kind=["allow"]), Decision(kind=None)],
+    ("said", "why"),
+    [
+        (KeyError("n"), "KeyError"), ("allow", "The policy returned a str, which is not a valid Decision."), (1, "a int, which is not"),
+        ({"kind": "allow"}, "The policy returned a dict, which is not a valid Decision"),
+        *((Decision(kind=odd), "The policy returned a Decision, which is not a valid Decision.") for odd in ("maybe", ["allow"], None)),
+        *((Decision(kind="allow", arguments=odd), "changed the arguments to something other than a JSON object.") for odd in ([1], {"n": {1}})),
+        *((Decision(kind="allow", interrupt=odd), CONTRACT) for odd in (0, 1, "yes", None)), (Decision(kind="ask", consent="deny"), CONTRACT),
+    ],
+    ids=range(14),
 )  # fmt: skip
 @pytest.mark.parametrize("policy", [Answering, Later])
-async def test_a_policy_that_raises_or_talks_nonsense_allows_nothing(answer, policy):
-    if policy is Later and isinstance(answer, BaseException):
-        answer = "yes"
+async def test_a_policy_that_raises_or_breaks_its_contract_denies_in_the_name_of_the_runtime(said, why, policy):
     recorder = Recorder()
-    run = await run_calls(call("act"), tools=[act(recorder)], policy=policy(answer))
+    run = await run_calls(call("act"), tools=[act(recorder)], policy=policy(said))
+    [decided] = await types(run, "call.decided")
 
-    assert statuses(run) == ["denied"]
-    assert recorder.runs == 0
+    assert (statuses(run), recorder.runs) == (["denied"], 0)
+    assert (decided.decision, decided.scope, decided.by) == ("deny", "runtime", "runtime")
+    assert why in decided.reason
+    assert why in content(run)["message"]
+    assert isinstance(said, Exception) or decided.rule == "policy broke its contract"
     await check_session(run.session)
 
 
@@ -142,19 +162,6 @@ async def test_a_decision_whose_words_are_no_text_can_be_recorded():
 
     assert statuses(run) == ["denied"]
     await check_session(run.session)
-
-
-async def test_what_a_policy_does_to_the_arguments_does_not_reach_the_tool():
-    recorder = Recorder()
-
-    class Mutating:
-        def decide(self, call, session):
-            call.arguments["n"] = 99
-            return Decision(kind="allow")
-
-    await run_calls(call("pay", n=1), tools=[tool_of(recorder, "pay", parameters=N)], policy=Mutating())
-
-    assert recorder.log[0] == ("begin", 1)
 
 
 async def test_a_policy_that_never_answers_does_not_outlive_the_run():
@@ -270,17 +277,6 @@ async def test_siblings_of_a_call_that_waits_run_once_and_resume_does_not_repeat
     await check_session(run.session)
 
 
-async def test_a_denied_call_tells_the_model_the_persons_reason():
-    recorder = Recorder()
-    agent, run = await paused(recorder, call("pay", n=1))
-    await run.session.answer(run.approvals[0].id, "deny", reason="Too much.")
-    run = await agent.resume(run.session)
-
-    assert run.completed
-    assert content(run)["reason"] == "Too much."
-    assert recorder.runs == 0
-
-
 async def test_a_persons_no_stands_though_the_policy_allows_by_now():
     recorder = Recorder()
     agent, run = await paused(recorder, call("pay", n=1))
@@ -290,16 +286,6 @@ async def test_a_persons_no_stands_though_the_policy_allows_by_now():
 
     assert statuses(run) == ["denied"]
     assert recorder.runs == 0
-
-
-async def test_edited_arguments_are_what_runs():
-    recorder = Recorder()
-    agent, run = await paused(recorder, call("pay", n=1))
-    await run.session.answer(run.approvals[0].id, "allow", arguments={"n": 3})
-    run = await agent.resume(run.session)
-
-    assert statuses(run) == ["ok"]
-    assert [n for word, n in recorder.log if word == "begin"] == [3]
 
 
 @pytest.mark.row("ST11", "HF1")
@@ -350,23 +336,6 @@ async def test_an_edit_for_a_tool_that_has_changed_since_is_asked_about_again():
     assert recorder.runs == 0
 
 
-@pytest.mark.parametrize("arguments", [None, {"n": 3}])
-async def test_consent_given_too_late_is_asked_for_again(arguments):
-    recorder, clock = Recorder(), FakeClock()
-    model = ScriptedModel([call("pay", n=1), text("Done.")])
-    agent = Agent(model, tools=[tool_of(recorder, "pay", parameters=N)])
-    async with open_session(MemoryJournal(), clock=clock) as session:
-        run = await agent.run("go", session=session)
-        clock.shift(8 * 24 * 3600)
-        with pytest.raises(ApprovalExpired, match="expired"):
-            await session.answer(run.approvals[0].id, "allow", arguments=arguments)
-        again = await agent.resume(session)
-
-    assert again.reason is StopReason.APPROVAL_REQUIRED
-    assert again.approvals[0].id != run.approvals[0].id
-    assert recorder.runs == 0
-
-
 async def test_an_interceptor_cannot_turn_an_edited_call_into_another_one():
     recorder = Recorder()
     tools = [tool_of(recorder, "pay", parameters=N)]
@@ -390,43 +359,6 @@ async def test_the_authors_permission_decides_where_no_policy_speaks(permission,
     assert (statuses(run) or [run.reason.value])[0] == expected
 
 
-@pytest.mark.row("T05")
-async def test_every_other_word_of_a_tool_changes_what_happens():
-    runs = []
-
-    async def flaky(arguments, ctx):
-        runs.append(ctx.attempt)
-        raise ConnectionError("no")
-
-    async def long(arguments, ctx):
-        return "x" * 1000
-
-    tool = read(flaky, "flaky", retries=1, guidance="Call it twice.", examples=[{"n": 1}])
-    limited = read(long, "long", result_limit=200)
-    hidden = read(Recorder(), "hidden", visible=False)
-    model = ScriptedModel([[call("flaky"), call("long"), call("hidden")], text("Done.")])
-    async with on_fake_clock() as session:
-        run = await Agent(model, tools=[tool, limited, hidden]).run("go", session=session)
-
-    assert statuses(run) == ["failed", "ok", "unknown_tool"]
-    assert runs == [1, 2]
-    assert len(run.messages[2].results[1].content) <= 200
-    request = model.requests[0]
-    assert "Call it twice." in request.instructions
-    assert [spec.name for spec in request.tools] == ["flaky", "long"]
-    assert '{"n":1}' in request.tools[0].description
-    assert isinstance(tool, Tool)
-
-
-@pytest.mark.row("P01")
-@pytest.mark.parametrize(
-    "make", [lambda: allow(3), lambda: ask("rm", None), lambda: first_of("rm"), lambda: first_of(deny)]
-)
-def test_a_policy_made_of_what_is_none_is_told_at_once(make):
-    with pytest.raises(ConfigurationError):
-        make()
-
-
 @pytest.mark.row("P01")
 @pytest.mark.parametrize(
     ("rule", "ran"),
@@ -439,7 +371,191 @@ async def test_a_rule_with_a_pattern_holds_for_the_arguments_that_fit_it(rule, r
     assert recorder.runs == ran
 
 
-@pytest.mark.parametrize("rule", ["act(", "(x=1)", "act(src/*)", "act(=x)", "act(a b=c)", " "])
-def test_a_rule_that_is_none_is_told(rule):
-    with pytest.raises(ConfigurationError, match="Rule"):
-        deny(rule)
+NUMBER: JsonObject = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+
+
+# --- a tool that requires approval
+@pytest.mark.parametrize(
+    ("required", "decided"),
+    [
+        (True, ["ask", "ask"]),
+        (False, ["allow", "allow"]),
+        (lambda made: made.arguments["n"] > 1, ["allow", "ask"]),
+        (lambda made: made.values["n"] > 1, ["allow", "ask"]),
+        (lambda made: made.arguments["missing"], ["ask", "ask"]),
+    ],
+    ids=["always", "never", "by arguments", "by values", "fails"],
+)
+async def test_a_tool_that_requires_approval_is_asked_about_whatever_a_policy_allows(required, decided):
+    recorder = Recorder()
+    tools = [act(recorder, "pay", parameters=NUMBER, requires_approval=required)]
+    paused = await run_calls(call("pay", n=1), call("pay", n=2), tools=tools, policy=allow("pay"))
+
+    found = await types(paused, "call.decided")
+    assert [one.decision for one in found] == decided
+    assert recorder.runs == decided.count("allow")
+    asked = [(one.rule, one.reason, one.scope, one.by) for one in found if one.decision == "ask"]
+    assert asked == [("tool requires approval", "A person must allow this call.", "tool", "tool")] * decided.count(
+        "ask"
+    )
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: first_of("grep"), "policies must be a Policy, which has decide; got 'grep'."),
+        (lambda: first_of(allow("a"), None), "policies must be a Policy, which has decide; got None."),
+        (allow, "allow() needs at least one tool's name, or '*' for every tool."),
+        (deny, "deny() needs at least one tool's name, or '*' for every tool."),
+        (lambda: ask("a", 3), "names must be a string; got 3."),
+        (lambda: allow(b"pay"), "names must be a string; got b'pay'."),
+    ],
+)
+def test_what_is_not_a_policy_or_a_name_is_refused_where_it_is_given(make, message):
+    with pytest.raises(ConfigurationError) as refused:
+        make()
+
+    assert str(refused.value) == message
+
+
+class Unattended:
+    """Denies what would be asked about, unless a person has answered: the policy of a program without people."""
+
+    def __init__(self):
+        self.kinds = []
+        self.answered = []
+
+    def decide(self, call, session):
+        self.kinds.append(str(default_decision(call).kind))
+        self.answered.append(is_answered(call, session))
+
+
+@pytest.mark.parametrize(
+    ("effect", "permission", "kind"),
+    [
+        ("read", None, "allow"),
+        ("read", "deny", "deny"),
+        ("read", "ask", "ask"),
+        ("unsafe", None, "ask"),
+        ("keyed", None, "ask"),
+        ("unsafe", "allow", "allow"),
+    ],
+)
+async def test_the_default_decision_is_what_is_decided_without_a_policy(effect, permission, kind):
+    policy = Unattended()
+    tool = tool_of(Recorder(), "pay", effect=effect, permission=permission)
+
+    with_policy = await Agent(ScriptedModel([[call("pay")], text("Done.")]), tools=[tool], policy=policy).run("go")
+    without = await Agent(ScriptedModel([[call("pay")], text("Done.")]), tools=[tool]).run("go")
+
+    assert policy.kinds == [kind]
+    assert with_policy.reason == without.reason
+    assert (with_policy.reason is StopReason.APPROVAL_REQUIRED) == (kind == "ask")
+
+
+async def test_a_call_is_answered_once_a_person_has_answered_it():
+    policy, recorder = Unattended(), Recorder()
+    model = ScriptedModel([[call("pay")], text("Paid.")])
+    agent = Agent(model, tools=[tool_of(recorder, "pay", effect="unsafe")], policy=policy)
+
+    paused = await agent.run("go")
+    paused = await agent.resume(paused.session)  # nobody has answered yet
+    await paused.session.answer(paused.approvals[0].id, "allow")
+    result = await agent.resume(paused.session)
+
+    assert result.text == "Paid."
+    assert policy.answered == [False, False, True]
+    assert policy.kinds == ["ask", "ask", "ask"]
+
+
+async def test_a_policy_that_changes_arguments_leaves_those_that_a_person_has_put_in_their_place():
+    class Capped:
+        def decide(self, call, session):
+            return Decision(kind="ask", arguments={"n": min(call.arguments["n"], 100)})
+
+    recorder = Recorder()
+    model = ScriptedModel([[call("pay", n=500)], text("Paid.")])
+    agent = Agent(model, tools=[tool_of(recorder, "pay", effect="unsafe")], policy=Capped())
+
+    paused = await agent.run("go")
+    assert paused.approvals[0].arguments == {"n": 100}
+    await paused.session.answer(paused.approvals[0].id, "allow", arguments={"n": 50})
+    result = await agent.resume(paused.session)
+
+    assert result.text == "Paid.", result.message
+    assert recorder.log == [("begin", 50), ("end", 50)]
+
+
+said: list[str] = []
+
+
+@tool(effect="unsafe")
+async def say(words: str) -> str:
+    """Say words."""
+    said.append(words)
+    return f"said {words}"
+
+
+def loud(words: str) -> str:
+    return words if words.endswith("!") else f"{words}!"
+
+
+async def hook(context: HookContext) -> Decision:
+    assert context.arguments is not None
+    return Decision(kind="allow", arguments={"words": loud(context.arguments["words"])})
+
+
+class Interceptor:
+    def before(self, call: ToolCall) -> ToolCall:
+        words = json.loads(call.arguments)["words"]
+        return msgspec.structs.replace(call, arguments=json.dumps({"words": loud(words)}))
+
+    def after(self, call: ToolCall, result: ToolResult) -> ToolResult:
+        return result
+
+
+class Policy:
+    def decide(self, call: CheckedCall, session: SessionView) -> Decision:
+        return Decision(kind="ask", rule="loud", arguments={"words": loud(call.arguments["words"])})
+
+
+WHO: dict[str, dict[str, Any]] = {
+    "hook": {"hooks": [Hook(at="before_tool", run=hook)]},
+    "interceptor": {"interceptors": [Interceptor()]},
+    "policy": {"policy": Policy()},
+}
+
+
+@pytest.mark.parametrize("who", WHO)
+async def test_a_second_question_is_about_the_edited_call_until_it_has_run(who, tmp_path):
+    said.clear()
+    agent = Agent(ScriptedModel([call("say", words="buy"), text("Done.")]), tools=[say], **WHO[who])
+    async with open_session(tmp_path / "j.db", id="s") as session:
+        first = (await agent.run("Go", session=session)).approvals[0]
+        await session.answer(first.id, "allow", arguments={"words": "wait"})
+        (second,) = (await agent.resume(session)).approvals
+    assert (first.arguments, second.arguments) == ({"words": "buy!"}, {"words": "wait!"})
+    assert second.reason.startswith("The edited arguments were changed")
+    assert second.edited == {"words": "wait"}
+
+    async with open_session(tmp_path / "j.db", id="s") as session:
+        (still,) = (await agent.resume(session)).approvals
+        assert still.id == second.id
+        await session.answer(second.id, "allow")
+        result = await agent.resume(session)
+
+    assert result.completed
+    assert said == ["wait!"]
+
+
+async def test_an_edit_of_an_edit_counts_from_itself():
+    said.clear()
+    agent = Agent(ScriptedModel([call("say", words="buy"), text("Done.")]), tools=[say], **WHO["hook"])
+    async with open_session("memory:") as session:
+        result = await agent.run("Go", session=session)
+        for words in ("wait", "sell", "stop!"):
+            await session.answer(result.approvals[0].id, "allow", arguments={"words": words})
+            result = await agent.resume(session)
+
+    assert result.completed
+    assert said == ["stop!"]

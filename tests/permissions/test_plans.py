@@ -423,3 +423,19 @@ async def test_what_the_function_of_an_effect_does_to_the_arguments_reaches_nobo
         await Agent(model, tools=[sly]).run("Go", session=session)
 
     assert acted == ["look"]
+
+
+async def test_a_mode_that_no_run_has_taken_in_yet_stays_known_over_a_rewind(tmp_path):
+    agent = Agent(ScriptedModel([text("Hello.")]))
+    async with open_session(tmp_path / "j.db", id="s") as session:
+        await agent.run("Go", session=session)
+        await session.mark("here")
+        await session.set_mode("plan")
+        await session.rewind("here")
+        assert session.mode == "plan"
+
+        await agent.run("Go on", session=session)
+        async with open_session(tmp_path / "j.db", id="s") as other:
+            await other.set_mode("ask")
+        await agent.run("Go on", session=session)
+        assert session.mode == "ask"

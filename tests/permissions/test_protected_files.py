@@ -12,95 +12,23 @@ from treadle.tools.protected import SEALED, is_protected, may_name_protected
 pytest.importorskip("tree_sitter_bash")
 
 NAMES = [
-    ".git/hooks/pre-commit",
-    ".git/config",
-    ".git/info/attributes",
-    "sub/.git/hooks/x",
-    ".git",
-    ".treadle/config.toml",
-    ".claude/settings.json",
-    ".mcp.json",
-    ".envrc",
-    "src/.ugrep",
-    ".bash_completion",
-    ".mailcap",
-    ".env",
-    ".env.local",
-    ".bashrc",
-    ".zshenv",
-    ".profile",
-    ".npmrc",
-    ".gitconfig",
-    ".gitmodules",
-    ".vscode/tasks.json",
-    ".husky/pre-push",
-    ".ssh/authorized_keys",
-    ".pre-commit-config.yaml",
-    "lib/site.pth",
-    "lib/sitecustomize.py",
-    "keys/server.pem",
-    "id_ed25519",
-    ".config/git/config",
-    ".GIT/hooks/x",
-    ".Git/Config",
-    ".BASHRC",
-    "./a/../.git/hooks/x",
-    ".git//hooks/x",
-    ".\uff27\uff29\uff34/hooks/x",
-    ".g\u200cit/hooks/x",
-    ".git./hooks/x",
-    ".git /hooks/x",
-    ".git::$INDEX_ALLOCATION/x",
-    ".ba\u017fhrc",
-    ".hg/hgrc",
-    ".cargo/config.toml",
-    ".mvn/extensions.xml",
-    ".yarn/releases/yarn.cjs",
-    ".bazelrc",
-    ".tool-versions",
-    ".devcontainer.json",
-    ".CARGO/Config",
-    ".\uff28g/hgrc",
-    "rust-toolchain.toml",
-    "HEAD",
-    "sub/HEAD",
-    "sub/Head",
-    "\uff28EAD",
-    "repo.git/hooks/update",
-    "repo.GIT/config",
-    "lefthook-local.yml",
-    ".lefthook-local.jsonc",
-    "mise.local.toml",
-    ".mise.production.toml",
-    "mise/config.local.toml",
-    "sub/mise/config.toml",
-    ".github/hooks/x.json",
-    ".GitHub/Hooks/x.json",
-    "a.code-workspace",
-    "opencode.json",
+    ".git/hooks/pre-commit", ".git/config", ".git/info/attributes", "sub/.git/hooks/x", ".git", ".treadle/config.toml", ".claude/settings.json",
+    ".mcp.json", ".envrc", "src/.ugrep", ".bash_completion", ".mailcap", ".env", ".env.local", ".bashrc", ".zshenv", ".profile", ".npmrc",
+    ".gitconfig", ".gitmodules", ".vscode/tasks.json", ".husky/pre-push", ".ssh/authorized_keys", ".pre-commit-config.yaml", "lib/site.pth",
+    "lib/sitecustomize.py", "keys/server.pem", "id_ed25519", ".config/git/config", ".GIT/hooks/x", ".Git/Config", ".BASHRC", "./a/../.git/hooks/x",
+    ".git//hooks/x", ".\uff27\uff29\uff34/hooks/x", ".g\u200cit/hooks/x", ".git./hooks/x", ".git /hooks/x", ".git::$INDEX_ALLOCATION/x",
+    ".ba\u017fhrc", ".hg/hgrc", ".cargo/config.toml", ".mvn/extensions.xml", ".yarn/releases/yarn.cjs", ".bazelrc", ".tool-versions",
+    ".devcontainer.json", ".CARGO/Config", ".\uff28g/hgrc", "rust-toolchain.toml", "HEAD", "sub/HEAD", "sub/Head", "\uff28EAD",
+    "repo.git/hooks/update", "repo.GIT/config", "lefthook-local.yml", ".lefthook-local.jsonc", "mise.local.toml", ".mise.production.toml",
+    "mise/config.local.toml", "sub/mise/config.toml", ".github/hooks/x.json", ".GitHub/Hooks/x.json", "a.code-workspace", "opencode.json",
     ".opencode/plugin/x.ts",
-]
+]  # fmt: skip
+
 PLAIN = [
-    "src/a.py",
-    "notes.txt",
-    ".gitignore",
-    ".github/workflows/ci.yml",
-    "gitconfig",
-    "hooks/x.py",
-    ".env.example",
-    "a.path",
-    "treadle.py",
-    "objects/a",
-    "refs/heads/b",
-    "HEADER.md",
-    "HEAD/a",
-    "a.git",
-    "mise/notes.toml",
-    "mise.md",
-    "hooks/config.toml",
-    ".github/copilot.md",
-    "lefthook.md",
-]
+    "src/a.py", "notes.txt", ".gitignore", ".github/workflows/ci.yml", "gitconfig", "hooks/x.py", ".env.example", "a.path", "treadle.py", "objects/a",
+    "refs/heads/b", "HEADER.md", "HEAD/a", "a.git", "mise/notes.toml", "mise.md", "hooks/config.toml", ".github/copilot.md", "lefthook.md",
+]  # fmt: skip
+
 MODES = ["ask", "accept-edits", "bypass"]
 
 
@@ -201,42 +129,15 @@ async def test_another_name_of_a_protected_file_is_one_for_a_command_that_change
 
 
 LINES = [
-    "touch .git/hooks/x",
-    "cp x .git/hooks/pre-commit",
-    "cd .git && touch config",
-    "cd .git; cp ../x hooks/y",
-    "echo x > .bashrc",
-    "echo x >> a/../.envrc",
-    "tee .zshrc",
-    "dd if=x of=.git/config",
-    "install -t .git/hooks x",
-    "ln -s x .mcp.json",
-    "mv x .GIT/hooks/post-checkout",
-    "sed -i s/a/b/ .git/config",
-    "git config core.pager x",
-    "git -C . config core.hooksPath x",
-    "git config --global alias.x '!id'",
-    "git remote add o file:///x",
-    "X=.git/hooks; touch $X/y",
-    "touch .g?t/hooks/x",
-    "touch .[g]it/hooks/x",
-    "touch .{git,x}/hooks/y",
-    "for f in a; do touch .git/hooks/$f; done",
-    "bash -c 'touch .git/hooks/x' $Y",
-    "touch $'\\x2egit/hooks/x'",
-    "touch .gi''t/hooks/$X",
-    'python -c \'open(".bashrc", "w")\'',
-    "touch link/x",
-    "sort -o .git/hooks/x a",
-    "sort -no.git/hooks/x a",
-    "sort --outp=link/x a",
-    "tree -o .git/hooks/x",
-    "find . -maxdepth 0 -fprintf .git/hooks/x y",
-    "git diff --output=.git/hooks/x",
-    "git diff --output .git/hooks/x",
-    "mv -t.git/hooks x",
-    "file -C -m .git/hooks/x",
-]
+    "touch .git/hooks/x", "cp x .git/hooks/pre-commit", "cd .git && touch config", "cd .git; cp ../x hooks/y", "echo x > .bashrc",
+    "echo x >> a/../.envrc", "tee .zshrc", "dd if=x of=.git/config", "install -t .git/hooks x", "ln -s x .mcp.json", "mv x .GIT/hooks/post-checkout",
+    "sed -i s/a/b/ .git/config", "git config core.pager x", "git -C . config core.hooksPath x", "git config --global alias.x '!id'",
+    "git remote add o file:///x", "X=.git/hooks; touch $X/y", "touch .g?t/hooks/x", "touch .[g]it/hooks/x", "touch .{git,x}/hooks/y",
+    "for f in a; do touch .git/hooks/$f; done", "bash -c 'touch .git/hooks/x' $Y", "touch $'\\x2egit/hooks/x'", "touch .gi''t/hooks/$X",
+    'python -c \'open(".bashrc", "w")\'', "touch link/x", "sort -o .git/hooks/x a", "sort -no.git/hooks/x a", "sort --outp=link/x a",
+    "tree -o .git/hooks/x", "find . -maxdepth 0 -fprintf .git/hooks/x y", "git diff --output=.git/hooks/x", "git diff --output .git/hooks/x",
+    "mv -t.git/hooks x", "file -C -m .git/hooks/x",
+]  # fmt: skip
 
 
 @pytest.mark.row("D-PROTECTED", "AT-PATHS-PROTECTED")
@@ -271,17 +172,8 @@ async def test_a_person_is_told_that_the_line_names_a_protected_file_though_a_wo
 
 @pytest.mark.parametrize(
     "command",
-    [
-        "cat .bashrc",
-        "git config --get user.name",
-        "git config --list",
-        "git remote -v",
-        "grep x .git/config",
-        "ls .git",
-        "touch x",
-        "echo $HOME",
-    ],
-)
+    ["cat .bashrc", "git config --get user.name", "git config --list", "git remote -v", "grep x .git/config", "ls .git", "touch x", "echo $HOME"],
+)  # fmt: skip
 async def test_a_line_that_only_reads_is_not_asked_about(tmp_path, command):
     found = await outcome(call("shell", command=command), [shell_tool(tmp_path)], mode="bypass", policy=allow("shell"))
 
@@ -307,16 +199,8 @@ def test_the_folder_that_holds_the_root_does_not_count():
 
 
 @pytest.mark.parametrize(
-    "text",
-    [
-        "ls $X",
-        "echo ${Y} > out",
-        'git commit -m "$(cat msg)"',
-        "for f in *.py; do wc $f; done",
-        "rm ..*",
-        "cat .gitignore $X",
-    ],
-)
+    "text", ["ls $X", "echo ${Y} > out", 'git commit -m "$(cat msg)"', "for f in *.py; do wc $f; done", "rm ..*", "cat .gitignore $X"]
+)  # fmt: skip
 def test_a_line_that_mentions_nothing_protected_is_not_hinted_at(text):
     assert not may_name_protected(text)
 
@@ -372,33 +256,13 @@ async def test_protected_files_that_a_history_may_change_are_asked_about(tmp_pat
 @pytest.mark.parametrize(
     "command",
     [
-        "rm -rf build",
-        "mv build out",
-        "cp -r build out",
-        "chmod -R u+w build",
-        "find build -delete",
-        "rm a.txt",
-        "rm -rf b*",
-        "tar cf a.tar build",
-        "tar -tf a.tar; true",
-        "tar -xf a.tar -C build; true",
-        "unzip -l a.zip; true",
-        "unzip a.zip -d build; true",
-        "git apply --stat p; true",
-        "git checkout main; true",
-        "git pull; true",
-        "git reset HEAD a.txt; true",
-        "git stash list; true",
-        "git restore a.txt; true",
-        "git checkout -- build; true",
-        "git worktree list; true",
-        "git clone x y; true",
-        "git init; true",
-        "gzip a.txt",
-        "rsync -a build/ out; true",
+        "rm -rf build", "mv build out", "cp -r build out", "chmod -R u+w build", "find build -delete", "rm a.txt", "rm -rf b*", "tar cf a.tar build",
+        "tar -tf a.tar; true", "tar -xf a.tar -C build; true", "unzip -l a.zip; true", "unzip a.zip -d build; true", "git apply --stat p; true",
+        "git checkout main; true", "git pull; true", "git reset HEAD a.txt; true", "git stash list; true", "git restore a.txt; true",
+        "git checkout -- build; true", "git worktree list; true", "git clone x y; true", "git init; true", "gzip a.txt", "rsync -a build/ out; true",
         "svn status; true",
     ],
-)
+)  # fmt: skip
 async def test_folders_without_protected_files_are_taken_away(tmp_path, command):
     (tmp_path / ".git").mkdir()
     (tmp_path / "build").mkdir()

@@ -6,6 +6,7 @@ import pytest
 
 from pipeline_tools import checked_call, tool_of
 from treadle import ConfigurationError
+from treadle.permissions.policies import RuleIndex
 from treadle.permissions.rules import Rule, Subjects, Unresolved, as_text, beginnings, spellings
 from treadle.tools import CheckedCall, Subject
 
@@ -35,15 +36,11 @@ def naming(name: str, path: str, **words: Any) -> CheckedCall:
         ("fetch(host=EXAMPLE.com)", ("fetch", "host", "example.com", None), "calls of fetch whose host is example.com"),
         ("fetch(example.com)", ("fetch", "host", "example.com", None), "calls of fetch whose host is example.com"),
         ("pay(host=EXAMPLE.com)", ("pay", "host", "EXAMPLE.com", None), "calls of pay whose host is EXAMPLE.com"),
-        (
-            "WebFetch(domain:example.com)",
-            ("WebFetch", "host", "example.com", None),
-            "calls of fetch whose host is example.com",
-        ),
+        ("WebFetch(domain:example.com)", ("WebFetch", "host", "example.com", None), "calls of fetch whose host is example.com"),
         ("write(src/*)", ("write", None, None, "src/*"), "calls of write on the path src/*"),
     ],
-)
-def test_a_rule_is_read_into_its_tool_its_key_and_its_glob(text: str, parts: Any, covers: str) -> None:
+)  # fmt: skip
+def test_a_rule_is_read_into_its_tool_its_key_and_its_glob(text, parts, covers):
     rule = Rule.parse(text)
     assert (rule.text, rule.tool, rule.key, rule.glob, rule.pattern) == (text, *parts)
     assert rule.covers == covers
@@ -63,7 +60,7 @@ def test_a_rule_is_read_into_its_tool_its_key_and_its_glob(text: str, parts: Any
         ("write( )", "for 'write', write `write` or `write(key=glob)`, such as `write(path=src/*)`."),
     ],
 )
-def test_what_is_no_rule_is_refused_with_the_form_that_is_one(text: str, words: str) -> None:
+def test_what_is_no_rule_is_refused_with_the_form_that_is_one(text, words):
     with pytest.raises(ConfigurationError) as raised:
         Rule.parse(text)
     assert str(raised.value).endswith(words)
@@ -106,9 +103,7 @@ def test_what_is_no_rule_is_refused_with_the_form_that_is_one(text: str, words: 
         ("write(a.txt)", naming("grep", "a.txt"), False, False),
     ],
 )
-def test_a_rule_that_allows_needs_certainty_and_one_that_forbids_does_not(
-    text: str, call: CheckedCall, allows: bool, forbids: bool
-) -> None:
+def test_a_rule_that_allows_needs_certainty_and_one_that_forbids_does_not(text, call, allows, forbids):
     rule = Rule.parse(text)
     assert (rule.matches(call, loosens=True), rule.matches(call)) == (allows, forbids)
 
@@ -118,14 +113,14 @@ def broken(arguments: Any) -> Any:
 
 
 @pytest.mark.parametrize("subjects", [broken, lambda arguments: 7, lambda arguments: {"path": "a.txt"}])
-def test_where_a_tool_cannot_say_what_it_names_nothing_is_allowed_and_all_is_forbidden(subjects: Any) -> None:
+def test_where_a_tool_cannot_say_what_it_names_nothing_is_allowed_and_all_is_forbidden(subjects):
     call, rule = of("write", subjects, path="a.txt"), Rule.parse("write(path=b.txt)")
     assert Subjects(call).of("path") is Unresolved
     assert (rule.matches(call, loosens=True), rule.matches(call)) == (False, True)
     assert spellings(call, "path", Subjects(call)) is None
 
 
-def test_a_tool_that_could_not_say_what_it_names_is_not_asked_again() -> None:
+def test_a_tool_that_could_not_say_what_it_names_is_not_asked_again():
     asked: list[int] = []
 
     def named(arguments: dict[str, Any]) -> Any:
@@ -139,7 +134,7 @@ def test_a_tool_that_could_not_say_what_it_names_is_not_asked_again() -> None:
     assert asked == [1]
 
 
-def test_what_a_call_names_is_asked_for_once_and_for_both_policies() -> None:
+def test_what_a_call_names_is_asked_for_once_and_for_both_policies():
     asked: list[dict[str, Any]] = []
 
     def named(arguments: dict[str, Any]) -> Any:
@@ -171,17 +166,24 @@ def test_what_a_call_names_is_asked_for_once_and_for_both_policies() -> None:
         (of("pay", lambda _: {"to": Subject(names=("x", "y"))}), "to", {"x", "y"}),
     ],
 )
-def test_a_call_is_looked_up_by_the_names_that_it_may_mean(call: CheckedCall, key: str, found: Any) -> None:
+def test_a_call_is_looked_up_by_the_names_that_it_may_mean(call, key, found):
     assert spellings(call, key, Subjects(call)) == found
 
 
 @pytest.mark.parametrize(
     ("glob", "found"), [("src/a*b", {"src/a"}), ("src/?", {"src/"}), ("src/[ab]", {"src/"}), ("*", {""}), ("a", {"a"})]
 )
-def test_a_glob_begins_with_what_stands_before_its_first_sign(glob: str, found: set[str]) -> None:
+def test_a_glob_begins_with_what_stands_before_its_first_sign(glob, found):
     assert beginnings(glob) == found
 
 
 @pytest.mark.parametrize(("value", "text"), [(None, ""), ("a", "a"), (7, "7"), ([1], "[1]"), (True, "true")])
-def test_an_argument_is_compared_as_text(value: Any, text: str) -> None:
+def test_an_argument_is_compared_as_text(value, text):
     assert as_text(value) == text
+
+
+def test_rule_indexes_of_equal_rules_are_equal():
+    rules = tuple(map(Rule.parse, ("pay", "Read(docs/*)")))
+    one, same, other = RuleIndex(rules, loosens=True), RuleIndex(rules, loosens=True), RuleIndex(rules, loosens=False)
+
+    assert (one == same, hash(one) == hash(same), one == other, one == rules) == (True, True, False, False)

@@ -65,7 +65,7 @@ def root(tmp_path: Path) -> Path:
         ("KillShell", call("kill_process")),
     ],
 )
-async def test_a_rule_that_denies_holds_here(root: Path, rule: str, made: Any):
+async def test_a_rule_that_denies_holds_here(root, rule, made):
     assert await status(rule.replace("ROOT", f"/{root}"), made, root) == "denied"
 
 
@@ -80,9 +80,7 @@ WRITING = {
 @pytest.mark.parametrize("tool", WRITING)
 @pytest.mark.parametrize("name", ["Edit", "MultiEdit", "Write", "edit", "write"])
 @pytest.mark.parametrize("kind", ["deny", "ask"])
-async def test_a_path_that_is_denied_to_a_tool_that_writes_is_denied_to_all_of_them(
-    root: Path, kind: str, name: str, tool: str
-):
+async def test_a_path_that_is_denied_to_a_tool_that_writes_is_denied_to_all_of_them(root, kind, name, tool):
     rules = (f"{name}(src/**)", f"{name}(path=src/**)", f"{name}(*)")
     policies = [first_of(deny(rule) if kind == "deny" else ask(rule), allow("*")) for rule in rules]
     tools = [*file_tools(root), *writing_tools(root), shell_tool(root)]
@@ -97,12 +95,12 @@ async def test_a_path_that_is_denied_to_a_tool_that_writes_is_denied_to_all_of_t
 
 @pytest.mark.row("P11")
 @pytest.mark.parametrize("rule", ["read(*)", "Read(*)", "read(**)"])
-async def test_a_rule_on_every_path_that_is_read_denies_a_search_too(root: Path, rule: str):
+async def test_a_rule_on_every_path_that_is_read_denies_a_search_too(root, rule):
     assert await status(rule, call("grep", pattern="x", path="src"), root) == "denied"
 
 
 @pytest.mark.row("P11")
-async def test_many_rules_on_one_tool_that_writes_hold_for_the_other(root: Path):
+async def test_many_rules_on_one_tool_that_writes_hold_for_the_other(root):
     policy = first_of(deny(*(f"edit(d{at}/**)" for at in range(100)), "edit(src/**)"), allow("*"))
     result = await Agent(
         ScriptedModel([WRITING["write"], text("Done.")]), tools=writing_tools(root), policy=policy
@@ -112,21 +110,14 @@ async def test_many_rules_on_one_tool_that_writes_hold_for_the_other(root: Path)
 
 @pytest.mark.row("P11")
 @pytest.mark.parametrize(
-    ("name", "tool"),
-    [
-        ("Edit(src/**)", "write"),
-        ("edit(src/**)", "write"),
-        ("Write(src/**)", "edit"),
-        ("Edit(*)", "write"),
-        ("write(*)", "edit"),
-    ],
-)
-async def test_a_path_that_is_allowed_to_one_tool_that_writes_is_allowed_to_no_other(root: Path, name: str, tool: str):
+    ("name", "tool"), [("Edit(src/**)", "write"), ("edit(src/**)", "write"), ("Write(src/**)", "edit"), ("Edit(*)", "write"), ("write(*)", "edit")]
+)  # fmt: skip
+async def test_a_path_that_is_allowed_to_one_tool_that_writes_is_allowed_to_no_other(root, name, tool):
     assert await status(name, WRITING[tool], root, kind="allow") == "asked"
 
 
 @pytest.mark.row("P11")
-async def test_a_rule_on_a_whole_tool_that_writes_is_about_that_tool_only(root: Path):
+async def test_a_rule_on_a_whole_tool_that_writes_is_about_that_tool_only(root):
     assert await status("Edit", WRITING["write"], root) == "ok"
 
 
@@ -141,12 +132,12 @@ async def test_a_rule_on_a_whole_tool_that_writes_is_about_that_tool_only(root: 
         ("Task(Explore)", call("spawn_agent", agent="Plan")),
     ],
 )
-async def test_it_holds_for_no_more(root: Path, rule: str, made: Any):
+async def test_it_holds_for_no_more(root, rule, made):
     assert await status(rule, made, root) != "denied"
 
 
 @pytest.mark.row("P11")
-async def test_a_star_in_the_middle_of_a_rule_that_allows_is_one_word(root: Path):
+async def test_a_star_in_the_middle_of_a_rule_that_allows_is_one_word(root):
     assert await status("Bash(ls * a)", call("shell", command="ls src a"), root, kind="allow") == "ok"
     assert await status("Bash(touch * a)", call("shell", command="touch b c a"), root, kind="allow") == "asked"
 
@@ -179,7 +170,7 @@ async def test_a_star_in_the_middle_of_a_rule_that_allows_is_one_word(root: Path
         ("Read()", "for 'read', write `read`"),
     ],
 )
-def test_what_would_mean_something_else_is_refused_with_what_to_write(rule: str, instead: str):
+def test_what_would_mean_something_else_is_refused_with_what_to_write(rule, instead):
     with pytest.raises(ConfigurationError) as error:
         deny(rule)
     assert instead in str(error.value)
@@ -187,5 +178,44 @@ def test_what_would_mean_something_else_is_refused_with_what_to_write(rule: str,
 
 @pytest.mark.row("P11")
 @pytest.mark.parametrize("host", ["example.com", "*.example.com", "::1", "[::1]", "fe80:*", "127.0.0.1", "*"])
-def test_what_is_a_host_is_not_refused(host: str):
+def test_what_is_a_host_is_not_refused(host):
     assert deny(f"fetch(host={host})").rules[0].key == "host"
+
+
+@pytest.mark.row("P11")
+@pytest.mark.parametrize(
+    ("rule", "instead"),
+    [
+        ("write(src/*, docs/*)", "one rule for each"),
+        ("write(src/*,docs/*)", "one rule for each"),
+        ("write(path=src/a, docs/b)", "one rule for each"),
+        ("read(a)(b)", "one rule with one"),
+        ("Bash(ls)(rm:*)", "one rule with one"),
+        ("pay(to=ann)(amount=5)", "one rule with one"),
+        ("read(path:secrets)", "write `read(secrets)`"),
+        ("Edit(path: src/**)", "write `edit(src/**)`"),
+        ("shell(command:rm *)", "write `shell(rm *)`"),
+        ("fetch(host:example.com)", "write `fetch(example.com)`"),
+        ("Task(agent:Explore)", "write `spawn_agent(Explore)`"),
+        ("shell(rm: *)", "Write `rm:*`"),
+        ("shell('rm -rf')", "without quotes: `rm -rf`"),
+        ('shell("git push":*)', "without quotes: `git push`"),
+    ],
+)
+def test_a_rule_that_no_call_matches_is_refused_with_what_to_write(rule, instead):
+    with pytest.raises(ConfigurationError) as error:
+        deny(rule)
+    assert instead in str(error.value)
+
+
+@pytest.mark.row("P11")
+@pytest.mark.parametrize(
+    "rule",
+    ["read(a,b)", "read(a[,] b)", "read(notes/a,b.txt)", "read(a[)](b)", "shell('./my tool' x)", "shell(: *)", "fetch(domain:x.org)", "read(x:y)"],
+)  # fmt: skip
+def test_a_name_with_such_signs_is_no_mistake(rule):
+    assert deny(rule).rules[0].text == rule
+
+
+def test_spaces_around_the_sign_of_a_rule_are_no_part_of_its_pattern():
+    assert allow("pay(to = ann*)").rules[0].glob == "ann*"

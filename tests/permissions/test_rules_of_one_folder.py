@@ -40,9 +40,7 @@ COMMANDS = [
 
 @pytest.mark.row("P15")
 @pytest.mark.parametrize(("command", "rule"), COMMANDS)
-async def test_a_rule_on_a_whole_command_or_a_relative_program_means_the_root_folder(
-    root: Path, command: str, rule: str
-):
+async def test_a_rule_on_a_whole_command_or_a_relative_program_means_the_root_folder(root, command, rule):
     assert await becomes(command, root, rule) == "ran"
     assert await becomes(command, root, rule, first="cd vendor") == "asked"
     assert await becomes(f"cd vendor && {command}", root, rule) == "asked"
@@ -62,14 +60,12 @@ async def test_a_rule_on_a_whole_command_or_a_relative_program_means_the_root_fo
         ("/bin/echo x", "shell(/bin/echo:*)"),
     ],
 )
-async def test_a_rule_by_prefix_and_one_on_a_command_that_only_reads_hold_in_every_folder(
-    root: Path, command: str, rule: str
-):
+async def test_a_rule_by_prefix_and_one_on_a_command_that_only_reads_hold_in_every_folder(root, command, rule):
     assert await becomes(command, root, rule, first="cd vendor") == "ran"
 
 
 @pytest.mark.row("P15")
-async def test_a_folder_that_an_option_names_is_part_of_the_command(root: Path):
+async def test_a_folder_that_an_option_names_is_part_of_the_command(root):
     rule = "shell(make -C vendor all)"
     assert await becomes("make -C vendor all", root, rule) == "ran"
     assert await becomes("cd vendor && make -C vendor all", root, rule) == "asked"
@@ -77,7 +73,7 @@ async def test_a_folder_that_an_option_names_is_part_of_the_command(root: Path):
 
 
 @pytest.mark.row("P14")
-async def test_what_is_allowed_always_is_asked_about_in_another_folder(root: Path):
+async def test_what_is_allowed_always_is_asked_about_in_another_folder(root):
     lines = ["./run.sh", "./run.sh", "cd vendor", "./run.sh"]
     model = ScriptedModel([*(call("shell", command=line) for line in lines), text("ok")])
     agent = Agent(model, tools=[shell_tool(root)])
@@ -94,7 +90,7 @@ async def test_what_is_allowed_always_is_asked_about_in_another_folder(root: Pat
 
 
 @pytest.mark.row("P14")
-async def test_what_fetching_takes_away_is_asked_about_though_fetching_is_allowed(root: Path):
+async def test_what_fetching_takes_away_is_asked_about_though_fetching_is_allowed(root):
     subprocess.run(["git", "init", "-q"], cwd=root, check=True)
     lines = ["git fetch origin", "git fetch origin", "git fetch origin --prune '+refs/heads/*:refs/heads/*'"]
     model = ScriptedModel([*(call("shell", command=line) for line in lines), text("ok")])

@@ -19,6 +19,7 @@ from treadle import (
     Command,
     Confinement,
     Decision,
+    ProcessResult,
     ReActDriver,
     RecordingModel,
     ReplayModel,
@@ -35,11 +36,7 @@ from treadle.events import CallDecided, ToolStarted
 from treadle.journals.memory import MemoryJournal
 from treadle.testing import MockProvider, ScriptedModel, Turn, call, text
 
-N = {
-    "type": "object",
-    "properties": {"n": {"type": "integer", "maximum": 12}, "note": {"type": "string", "default": ""}},
-    "required": ["n"],
-}
+N = {"type": "object", "properties": {"n": {"type": "integer", "maximum": 12}, "note": {"type": "string", "default": ""}}, "required": ["n"]}  # fmt: skip
 
 
 class Changing:
@@ -80,8 +77,6 @@ def boxed(**words: Any) -> Any:
 
 
 # --- it travels
-
-
 @pytest.mark.row("R-DECISION")
 async def test_the_decision_is_in_the_start_and_in_the_context_of_the_call():
     contexts = []
@@ -138,8 +133,6 @@ async def test_an_edit_that_changes_nothing_is_told_as_none():
 
 
 # --- changed arguments
-
-
 @pytest.mark.row("R-DECISION")
 @pytest.mark.parametrize("effect", ["read", "unsafe"])
 async def test_a_policy_may_change_arguments_and_the_model_is_told_with_the_result(effect):
@@ -277,8 +270,6 @@ async def test_a_react_driver_shows_the_model_what_was_changed():
 
 
 # --- interrupt
-
-
 @pytest.mark.row("R-DECISION")
 @pytest.mark.parametrize("place", [0, 1, 2])
 async def test_a_decision_may_stop_the_run_and_no_sibling_starts(place):
@@ -391,8 +382,6 @@ async def test_an_interrupting_allow_denies():
 
 
 # --- the sandbox
-
-
 def shell(form: Any, folder: Path, **words: Any) -> Any:
     """A real tool that writes a file by a program."""
 
@@ -551,8 +540,6 @@ async def test_a_killed_call_goes_on_by_the_decision_that_it_started_with(tmp_pa
 
 
 # --- early reads and replay
-
-
 @pytest.mark.row("R-DECISION")
 async def test_an_early_read_runs_once_with_what_the_policy_has_put_in():
     recorder, ended = Recorder("seen"), asyncio.Event()
@@ -605,3 +592,46 @@ async def test_a_recorded_run_with_changed_arguments_is_replayed_and_without_the
     assert [n for word, n in recorder.log if word == "begin"] == [3, 3, 4]
     assert other.reason == "model_error"  # the model was never shown what 4 came to
     await check_session(replayed.session)
+
+
+class Bare:
+    """A sandbox that nothing runs in."""
+
+    name = "bare"
+
+    async def run(self, command: Command) -> ProcessResult:
+        raise AssertionError("nothing was to run here")
+
+
+class Boxing(Bare):
+    async def run(self, command: Command) -> ProcessResult:
+        return ProcessResult(exit_code=0, stdout="", stderr="")
+
+
+async def test_a_call_that_runs_in_the_sandbox_names_it():
+    class Says:
+        def decide(self, call: Any, session: Any) -> Decision:
+            return Decision(kind="sandbox")
+
+    tools = [act(Recorder(), sandbox=lambda arguments: Command(arguments=("true",)))]
+    result = await run_calls(call("act"), tools=tools, policy=Says(), sandbox=Boxing())
+
+    (started,) = await types(result, "tool.started")
+    assert (started.sandbox, statuses(result)) == ("bare", ["ok"])
+
+
+@pytest.mark.parametrize("kind", ["allow", "ask"])
+async def test_a_call_that_runs_outside_of_the_sandbox_names_none(kind):
+    class Says:
+        def decide(self, call: Any, session: Any) -> Decision:
+            return Decision(kind=kind)
+
+    agent = Agent(ScriptedModel([call("act"), text("Done.")]), tools=[act(Recorder())], policy=Says(), sandbox=Bare())
+    result = await agent.run("go")
+    if kind == "ask":
+        await result.session.answer(result.approvals[0].id, "allow")
+        result = await agent.resume(result.session)
+
+    (started,) = await types(result, "tool.started")
+    assert started.sandbox == ""
+    assert statuses(result) == ["ok"]

@@ -85,9 +85,7 @@ def told(policy: Any, *tools: Any) -> list[tuple[str, str]]:
         ("fetch(hots=x)", "host"),
     ],
 )
-def test_a_rule_that_no_call_can_match_is_told_with_the_name_that_may_be_meant(
-    tmp_path: Any, rule: str, near: str
-) -> None:
+def test_a_rule_that_no_call_can_match_is_told_with_the_name_that_may_be_meant(tmp_path, rule, near):
     tools = [*file_tools(tmp_path), fetch_tool(), named("pay", {"amount": {}, "to": {}})]
 
     assert told(deny(rule), *tools) == [(rule, near)]
@@ -99,7 +97,7 @@ def test_a_rule_that_no_call_can_match_is_told_with_the_name_that_may_be_meant(
     ["*", "re*", "shell", "Bash(rm:*)", "write(src/*)", "Task(Explore)", "pay(to=x)", "fetch(example.com)", "*(path=x)", "read(path=x)",
      "open(page=x)", "named(page=x)", "free(x=1)", "*(x=1)"],
 )  # fmt: skip
-def test_a_rule_that_may_match_or_is_on_one_of_our_own_tools_is_not_told(tmp_path: Any, rule: str) -> None:
+def test_a_rule_that_may_match_or_is_on_one_of_our_own_tools_is_not_told(tmp_path, rule):
     tools = [
         *file_tools(tmp_path),
         fetch_tool(),
@@ -113,7 +111,7 @@ def test_a_rule_that_may_match_or_is_on_one_of_our_own_tools_is_not_told(tmp_pat
 
 
 @pytest.mark.row("P11")
-def test_a_permission_by_the_text_of_a_line_is_told_and_a_denial_by_it_is_not(tmp_path: Any) -> None:
+def test_a_permission_by_the_text_of_a_line_is_told_and_a_denial_by_it_is_not(tmp_path):
     policy = first_of(allow("shell(command=git log*)"), deny("shell(command=rm*)"))
 
     (found,) = agent(policy, shell_tool(tmp_path)).unmatched_rules()
@@ -125,7 +123,7 @@ def test_a_permission_by_the_text_of_a_line_is_told_and_a_denial_by_it_is_not(tm
 
 
 @pytest.mark.row("P11")
-def test_denials_come_first_and_each_names_where_it_is_written() -> None:
+def test_denials_come_first_and_each_names_where_it_is_written():
     policy = scoped(
         RuleSet(scope="user", allow=("pya",), ask=("deplyo",), origin="ann.toml"),
         RuleSet(scope="project", deny=("raed",), origin=".treadle/config.toml"),
@@ -147,7 +145,7 @@ def test_denials_come_first_and_each_names_where_it_is_written() -> None:
 
 
 @pytest.mark.row("P11")
-def test_where_more_tools_may_come_only_a_name_that_resembles_one_is_told() -> None:
+def test_where_more_tools_may_come_only_a_name_that_resembles_one_is_told():
     policy = deny("raed", "deploy", "fs_*", "mcp__gti__log", "mcp__git__lgo", "mcp__other__x")
     child = Agent(ScriptedModel([text("Done.")]), tools=[named("deploy")])
 
@@ -156,7 +154,7 @@ def test_where_more_tools_may_come_only_a_name_that_resembles_one_is_told() -> N
 
 
 @pytest.mark.row("P11")
-async def test_the_log_tells_it_once_for_an_agent_when_its_toolsets_are_open(caplog: Any) -> None:
+async def test_the_log_tells_it_once_for_an_agent_when_its_toolsets_are_open(caplog):
     caplog.set_level(logging.WARNING, "treadle")
     made = agent(deny("mcp__git__lgo", "mcp__git__log"), Set("git", named("mcp__git__log")))
 
@@ -169,7 +167,7 @@ async def test_the_log_tells_it_once_for_an_agent_when_its_toolsets_are_open(cap
 
 
 @pytest.mark.row("P11")
-async def test_a_toolset_that_is_away_may_have_the_tool(caplog: Any) -> None:
+async def test_a_toolset_that_is_away_may_have_the_tool(caplog):
     caplog.set_level(logging.WARNING, "treadle")
 
     await agent(deny("mcp__git__log", "deploy"), Set("git", fails=True)).run("One")
@@ -180,7 +178,7 @@ async def test_a_toolset_that_is_away_may_have_the_tool(caplog: Any) -> None:
 @pytest.mark.row("P11")
 @pytest.mark.row("P11")
 @pytest.mark.parametrize("rule", ["read(path=secrets/**)", "Read(secrets/**)", "read"])
-async def test_a_rule_on_a_tool_that_a_wrapper_has_renamed_is_told(tmp_path: Any, caplog: Any, rule: str) -> None:
+async def test_a_rule_on_a_tool_that_a_wrapper_has_renamed_is_told(tmp_path, caplog, rule):
     caplog.set_level(logging.WARNING, "treadle")
     tools = Prefixed(file_tools(tmp_path), "fs_")
 
@@ -191,7 +189,7 @@ async def test_a_rule_on_a_tool_that_a_wrapper_has_renamed_is_told(tmp_path: Any
     assert found.endswith("rules use the new name. Did you mean `fs_read`?")
 
 
-async def test_an_agent_that_is_called_is_not_told_of_its_callers_rules(caplog: Any) -> None:
+async def test_an_agent_that_is_called_is_not_told_of_its_callers_rules(caplog):
     caplog.set_level(logging.WARNING, "treadle")
     child = Agent(ScriptedModel([text("Done.")]), tools=[named("look")], policy=deny("pya"))
     model = ScriptedModel([call("helper", task="Look"), text("Done.")])
@@ -208,7 +206,7 @@ async def listed(toolset: Any) -> list[Tool]:
     return [named(one.name) for one in model.requests[0].tools] if result.completed else []
 
 
-async def test_the_names_of_treadles_own_tools_are_known(tmp_path: Any) -> None:
+async def test_the_names_of_treadles_own_tools_are_known(tmp_path):
     """A tool of ours with a new name is added to the list, or a rule on it is called a mistake wherever it is not offered."""
     found = [*file_tools(tmp_path), *writing_tools(tmp_path), shell_tool(tmp_path), fetch_tool(), todo_tool()]
     found += [artifact_tool(), ask_user_tool(), exit_plan_tool()]

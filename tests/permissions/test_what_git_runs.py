@@ -81,13 +81,11 @@ async def test_outside_of_a_repository_nothing_is(tmp_path):
 
 
 # --- what runs unasked
-
-
 @pytest.fixture
 def environment() -> Iterator[dict[str, str]]:
     """The environment of this process, which is as before once the test has ended."""
     before = dict(os.environ)
-    yield os.environ  # type: ignore[misc]  # it is one in all that matters here
+    yield os.environ
     os.environ.clear()
     os.environ.update(before)
 
@@ -147,7 +145,7 @@ STARTS = {
 
 
 @pytest.mark.parametrize(("more", "line"), STARTS.values(), ids=STARTS)
-async def test_git_is_asked_about_where_the_folder_configures_what_it_runs(brought: Path, more: str, line: str):
+async def test_git_is_asked_about_where_the_folder_configures_what_it_runs(brought, more, line):
     (brought / "team").write_text(f"[core]\n\tfsmonitor = {brought}/evil\n")
     assert await ran_unasked(brought, line) == "completed"
     settings(brought, more)
@@ -156,7 +154,7 @@ async def test_git_is_asked_about_where_the_folder_configures_what_it_runs(broug
 
 @pytest.mark.parametrize("line", ["git status", "cd sub && git log -p", "git diff --submodule=diff"])
 @pytest.mark.parametrize("where", ["sub", "worktree", "file"])
-async def test_what_belongs_to_a_repository_is_looked_at_too(brought: Path, line: str, where: str):
+async def test_what_belongs_to_a_repository_is_looked_at_too(brought, line, where):
     inner = brought / "sub"
     if where == "worktree":
         git(brought, "worktree", "add", "-q", str(inner))
@@ -180,7 +178,7 @@ async def test_what_belongs_to_a_repository_is_looked_at_too(brought: Path, line
      "[pager]\n\tlog = EVIL\n[alias]\n\tstatus = !EVIL\n\tlog = !EVIL", '[remote "o"]\n\turl = ssh://x/y\n\tpromisor = true',
      "[core]\n\thooksPath = hooks", '[diff "x"]\n\txfuncname = ".*"\n[filter "x"]\n\trequired = false'],
 )  # fmt: skip
-async def test_what_reading_commands_never_start_costs_no_question(brought: Path, more: str):
+async def test_what_reading_commands_never_start_costs_no_question(brought, more):
     hooks = [brought / ".git" / "hooks", brought / "hooks"]
     for folder in hooks:
         folder.mkdir(exist_ok=True)
@@ -191,7 +189,7 @@ async def test_what_reading_commands_never_start_costs_no_question(brought: Path
         assert (await ran_unasked(brought, line), (brought.parent / "ran").exists()) == ("completed", False), line
 
 
-async def test_the_environment_names_no_program_of_git(brought: Path, environment: dict[str, str]):
+async def test_the_environment_names_no_program_of_git(brought, environment):
     for name in ("GIT_EXTERNAL_DIFF", "GIT_PAGER", "GIT_SSH_COMMAND", "GIT_EDITOR", "PAGER"):
         environment[name] = str(brought / "evil")
     environment["GIT_CONFIG_COUNT"] = "1"
@@ -207,7 +205,7 @@ async def test_the_environment_names_no_program_of_git(brought: Path, environmen
         assert (await ran_unasked(brought, line), (brought.parent / "ran").exists()) == ("approval_required", False)
 
 
-async def test_the_persons_own_drivers_and_rules_hold(brought: Path, environment: dict[str, str]):
+async def test_the_persons_own_drivers_and_rules_hold(brought, environment):
     home = brought.parent / "home"
     home.mkdir()
     environment["HOME"] = str(home)
@@ -225,9 +223,7 @@ async def test_the_persons_own_drivers_and_rules_hold(brought: Path, environment
     "path", [".:PATH", "PATH:.", ":PATH", "bin:PATH", "BIN:PATH", "LINK:PATH", "HOME:PATH", "PATH:", ""]
 )
 @pytest.mark.parametrize("line", ["ls", "cd bin && ls", "git status"])
-async def test_an_unasked_program_is_none_of_the_projects_own(
-    brought: Path, environment: dict[str, str], path: str, line: str
-):
+async def test_an_unasked_program_is_none_of_the_projects_own(brought, environment, path, line):
     (brought / "bin").mkdir()
     (brought.parent / "link").symlink_to(brought / "bin")
     (brought.parent / "home").mkdir()

@@ -30,7 +30,7 @@ def words(source: str) -> list[tuple[str, ...]]:
         ("cat <<'E' | sort\n$(rm x)\nE\n", [("cat",), ("sort",)]),
     ],
 )
-def test_each_simple_command_of_a_line_is_found_with_its_words(source: str, found: list[tuple[str, ...]]):
+def test_each_simple_command_of_a_line_is_found_with_its_words(source, found):
     assert read(source).is_understood
     assert words(source) == found
 
@@ -48,7 +48,7 @@ def test_each_simple_command_of_a_line_is_found_with_its_words(source: str, foun
         "r\\\nm x", "ls \u202ex", "cd", "cd -", "cd a b", "'if' true", "ls 'a'b\\\nc",
     ],
 )  # fmt: skip
-def test_whatever_the_shell_would_change_or_hide_is_a_doubt(source: str):
+def test_whatever_the_shell_would_change_or_hide_is_a_doubt(source):
     line = read(source)
 
     assert not line.is_understood
@@ -68,7 +68,7 @@ def test_work_is_bounded_and_fails_closed():
     ["ls" + " a" * 600, "tar cCf" + " a" * 400, "cp" + " -Sa b" * 200, "sudo" + " env" * 400, "find ." + " -exec rm {} +" * 400, "jq '" + "env " * 2000 + "'",
      "ls" + "".join(f" a={one}:b" for one in range(450)), "git show " + "a:/" * 3000, "cp" + " -Sa b" * 900],
 )  # fmt: skip
-def test_a_command_with_too_much_in_it_is_asked_about(line: str):
+def test_a_command_with_too_much_in_it_is_asked_about(line):
     found = analyse(line)
 
     assert len(found.touched) <= 1000
@@ -90,7 +90,7 @@ def test_git_with_too_many_paths_behind_colons_reaches_all():
         ("git log --format /x", {"/x"}), ("column -s/ a", {"a"}),
     ],
 )  # fmt: skip
-def test_the_value_of_an_option_is_no_path_where_it_never_is_one(source: str, touched: set[str]):
+def test_the_value_of_an_option_is_no_path_where_it_never_is_one(source, touched):
     assert {one.path for one in analyse(source).touched} == touched
 
 
@@ -108,16 +108,13 @@ def test_a_cd_adds_the_folder_it_may_have_gone_to():
         ("echo x >> ../log", {("../log", "write")}),
         ("echo x 2>&1 >/dev/null", set()),
         ("uniq a b", {("a", "read"), ("b", "write")}),
-        (
-            "mytool in --to=/etc/x -I/usr/y -o../z",
-            {("in", "write"), ("/etc/x", "write"), ("/usr/y", "write"), ("../z", "write")},
-        ),
+        ("mytool in --to=/etc/x -I/usr/y -o../z", {("in", "write"), ("/etc/x", "write"), ("/usr/y", "write"), ("../z", "write")}),
         ("dd if=/dev/sda of=../x", {("/dev/sda", "write"), ("../x", "write")}),
         ("grep -- -e ../x", {("../x", "read")}),
         ("ls -- -l", {("-l", "read")}),
     ],
-)
-def test_paths_are_taken_out_of_arguments_options_and_redirections(source: str, touched: set[tuple[str, str]]):
+)  # fmt: skip
+def test_paths_are_taken_out_of_arguments_options_and_redirections(source, touched):
     assert touched <= {(one.path, one.access) for one in analyse(source).touched}
 
 
@@ -174,7 +171,7 @@ def test_paths_are_taken_out_of_arguments_options_and_redirections(source: str, 
         "python --version x", "./python --version", "command -p id", "command id", "date -f f 1", "pytest --cov-config=x",
     ],
 )  # fmt: skip
-def test_what_starts_others_or_has_an_option_that_writes_is_a_risk(source: str):
+def test_what_starts_others_or_has_an_option_that_writes_is_a_risk(source):
     line = analyse(source)
 
     assert line.invocations[0].risks
@@ -196,7 +193,7 @@ def test_what_starts_others_or_has_an_option_that_writes_is_a_risk(source: str):
      "awk 'length > 80' f g", "awk '/a/,/b/' f", "whoami", "groups", "who", "tty",
      "test -f f && cat f", "base64 -d f", "shuf -n 3 f", "zcat f", "df -h .", "diff3 a b c", "look a f", "nproc"],
 )  # fmt: skip
-def test_lines_that_only_read_are_known_as_such(source: str):
+def test_lines_that_only_read_are_known_as_such(source):
     assert reads_only(analyse(source))
 
 
@@ -206,7 +203,7 @@ def test_lines_that_only_read_are_known_as_such(source: str):
      "git tag -n3 x", "git branch --list --edit-description", "git branch --format=x y", "cat < /dev/tcp/localhost/1", "cat </dev/udp/a/1 f",
      "rm x", "ls > x", "mytool", "./ls", "/bin/ls x", "git add x", "git branch x", "git tag x", "git stash", "git remote update", "tee x", "uniq a b", "uniq a b && rm c", "cat a | uniq - b", "xxd a b", "ls; X=1"],
 )  # fmt: skip
-def test_nothing_else_counts_as_reading(source: str):
+def test_nothing_else_counts_as_reading(source):
     assert not reads_only(analyse(source))
 
 
@@ -220,7 +217,7 @@ def test_nothing_else_counts_as_reading(source: str):
      "gh pr view 5", "bat x", "rpm -qa", "apt list", "my-tool --config=x", "my-tool --filter x", "jobs", "cargo test -q", "cargo build", "go test -run x -count 1 ./...", "npm test", "npm ci", "jest --coverage", "tsc --noEmit", "vitest run",
      "pytest --cov=src --cov-report=term-missing", "ruff check .", "split -l 10 f part_", "git --no-pager log -3", "git log --format='%h %s'", "eslint src", "pylint src", "prettier --check .", "jest src", "mocha", "pip list", "go env GOPATH"],
 )  # fmt: skip
-def test_plain_uses_of_programs_with_such_options_are_no_risk(source: str):
+def test_plain_uses_of_programs_with_such_options_are_no_risk(source):
     assert analyse(source).invocations[0].risks == ()
 
 
@@ -237,7 +234,7 @@ LOG = 'command_not_found_handle() { printf "%s\\0" "$@" $\'\\1\' >> "$LOG"; retu
 """Lets bash write down each program that it would start, with its arguments. There is no program on the path."""
 
 
-def test_bash_starts_nothing_and_writes_nothing_that_the_analysis_does_not_name(tmp_path: Path):
+def test_bash_starts_nothing_and_writes_nothing_that_the_analysis_does_not_name(tmp_path):
     chance = random.Random(int(os.environ.get("TREADLE_SEED", "20261122")))
     (tmp_path / "env").write_text(LOG)
     started = 0
@@ -278,35 +275,13 @@ PROGRAM_NAMES = sorted(
     {*PROGRAMS, *WRAPPERS, *INTERPRETERS, *UNPACKERS, *(f"git {one}" for one in PLAIN_GIT), "git", "rename", "x"}
 )
 WORDS = [
-    "",
-    "-",
-    "--",
-    "-x",
-    "--x",
-    "-S",
-    "--suffix",
-    "--suffix=",
-    "-i",
-    "a",
-    ".",
-    "..",
-    ":",
-    "a:b",
-    "@",
-    "+",
-    "=",
-    "-C",
-    "'*'",
-    "'$x'",
-    "-c",
-    "1",
-    "''",
+    "", "-", "--", "-x", "--x", "-S", "--suffix", "--suffix=", "-i", "a", ".", "..", ":", "a:b", "@", "+", "=", "-C", "'*'", "'$x'", "-c", "1", "''",
     "-r",
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_no_command_makes_the_analysis_raise(seed: int):
+def test_no_command_makes_the_analysis_raise(seed):
     chance = random.Random(seed)
     for name in PROGRAM_NAMES:
         for count in range(4):

@@ -17,36 +17,10 @@ pytest.importorskip("tree_sitter_bash")
 ALLOWED = [
     CommandPattern.parse(f"{one}:*")
     for one in [
-        "cat",
-        "ls",
-        "grep",
-        "find",
-        "head",
-        "tail",
-        "sort",
-        "uniq",
-        "wc",
-        "cut",
-        "tr",
-        "diff",
-        "stat",
-        "file",
-        "du",
-        "nl",
-        "tac",
-        "comm",
-        "paste",
-        "od",
-        "touch",
-        "mkdir",
-        "cp",
-        "mv",
-        "rm",
-        "ln",
-        "echo",
-        "printf",
+        "cat", "ls", "grep", "find", "head", "tail", "sort", "uniq", "wc", "cut", "tr", "diff", "stat", "file", "du", "nl", "tac", "comm", "paste",
+        "od", "touch", "mkdir", "cp", "mv", "rm", "ln", "echo", "printf",
     ]
-] + [CommandPattern.parse(f"git {one}:*") for one in ["log", "status", "diff", "show", "ls-files", "grep", "blame"]]
+] + [CommandPattern.parse(f"git {one}:*") for one in ["log", "status", "diff", "show", "ls-files", "grep", "blame"]]  # fmt: skip
 LINES = (
     "ls -la", "ls -R d", "cat f g", "cat < f", "grep -rn x .", "grep -c x f | head -1", "find . -name '*.txt'", "find d -type f -size +0",
     "head -n1 f; tail -n1 g", "sort f | uniq -c", "sort -u f g", "wc -l f", "cut -c1 f", "tr a b", "diff f g", "stat f", "du -sh .",

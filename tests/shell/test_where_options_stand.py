@@ -3,7 +3,6 @@
 import random
 import shutil
 import subprocess
-from pathlib import Path
 
 import pytest
 
@@ -45,7 +44,7 @@ OPERANDS = [
 
 
 @pytest.mark.parametrize("line", [*BEHIND_DASHES, *SPELLED])
-async def test_an_option_counts_in_each_place_and_spelling(tmp_path: Path, line: str):
+async def test_an_option_counts_in_each_place_and_spelling(tmp_path, line):
     found, prefix = analyse(line), " ".join(line.split()[:2] if line.startswith("git ") else line.split()[:1])
     called, session = checked_call(shell_tool(tmp_path), command=line), await memory_session()
 
@@ -56,14 +55,14 @@ async def test_an_option_counts_in_each_place_and_spelling(tmp_path: Path, line:
 
 
 @pytest.mark.parametrize("line", OPERANDS)
-def test_what_surely_is_an_operand_or_a_value_is_no_option(line: str):
+def test_what_surely_is_an_operand_or_a_value_is_no_option(line):
     assert reads_only(analyse(line))
 
 
 @pytest.mark.parametrize(
     "line", ["cargo clippy -- -D warnings", "npm test -- --coverage", "rm -- -x", "git checkout -- f", "git add -- -x"]
 )
-def test_what_other_programs_are_passed_is_no_risk_where_it_is_none(line: str):
+def test_what_other_programs_are_passed_is_no_risk_where_it_is_none(line):
     assert analyse(line).invocations[0].risks == ()
 
 
@@ -84,7 +83,7 @@ def spelled(option: str, program: Program, rng: random.Random) -> str:
 
 @pytest.mark.row("D-VARIANTS")
 @pytest.mark.parametrize("seed", range(4))
-def test_no_place_and_no_spelling_hides_a_risky_option(seed: int):
+def test_no_place_and_no_spelling_hides_a_risky_option(seed):
     rng = random.Random(seed)
     for name, program in tables():
         for option in rng.sample(sorted(program.risky), min(len(program.risky), 6)):
@@ -101,7 +100,7 @@ def test_no_place_and_no_spelling_hides_a_risky_option(seed: int):
 
 @pytest.mark.row("D-VARIANTS")
 @pytest.mark.parametrize("seed", range(4))
-def test_an_option_as_the_value_of_another_hides_no_path(seed: int):
+def test_an_option_as_the_value_of_another_hides_no_path(seed):
     rng = random.Random(seed)
     for name, program in [*PROGRAMS.items(), *((f"git {name}", one) for name, one in GIT.items())]:
         taking = sorted(one for one in program.plain | program.texts if not one.endswith("="))
@@ -134,7 +133,7 @@ LISTED = [
 
 @pytest.mark.row("P16")
 @pytest.mark.parametrize("line", [*READ_BY_VALUE, *LISTED])
-async def test_no_denied_file_is_reached_by_an_option_in_an_odd_place(tmp_path: Path, line: str):
+async def test_no_denied_file_is_reached_by_an_option_in_an_odd_place(tmp_path, line):
     for name in ("s", "d"):
         (tmp_path / name).mkdir()
     (tmp_path / "s" / "key").write_text("secret")
@@ -148,7 +147,7 @@ async def test_no_denied_file_is_reached_by_an_option_in_an_odd_place(tmp_path: 
 @pytest.mark.parametrize(
     "line", ["tar cv --file=o.tar d", "grep --include=*.py -r x d", "rg --files-with-matches x d", "git status --short"]
 )
-async def test_an_option_that_only_begins_alike_lists_no_files(tmp_path: Path, line: str):
+async def test_an_option_that_only_begins_alike_lists_no_files(tmp_path, line):
     (tmp_path / "d").mkdir()
     rules = first_of(deny("read(path=s/**)"), allow("shell"))
 
@@ -161,36 +160,28 @@ async def test_an_option_that_only_begins_alike_lists_no_files(tmp_path: Path, l
 
 @pytest.mark.parametrize(
     "line",
-    [
-        "git fetch --shallow-exclude -j host:x",
-        "git fetch --submodule-prefix -j host:x",
-        "git fetch -vj 4 host:x",
-        "git pull --refmap -j host:x",
-    ],
-)
-def test_another_repository_is_found_behind_an_option_that_is_a_value(line: str):
+    ["git fetch --shallow-exclude -j host:x", "git fetch --submodule-prefix -j host:x", "git fetch -vj 4 host:x", "git pull --refmap -j host:x"],
+)  # fmt: skip
+def test_another_repository_is_found_behind_an_option_that_is_a_value(line):
     assert any("repository address" in risk for risk in analyse(line).invocations[0].risks)
 
 
-@pytest.mark.parametrize(
-    "line",
-    ["xxd -c -l a b", "xxd -n -l a .git/config", "xxd -cols -l a b", "xxd -po a b", "uniq -s -f a b", "ptx -G -- -x f"],
-)
-def test_a_file_is_written_behind_an_option_that_is_a_value(line: str):
+@pytest.mark.parametrize("line", ["xxd -c -l a b", "xxd -n -l a .git/config", "xxd -cols -l a b", "xxd -po a b", "uniq -s -f a b", "ptx -G -- -x f"])  # fmt: skip
+def test_a_file_is_written_behind_an_option_that_is_a_value(line):
     assert not reads_only(analyse(line))
 
 
 @pytest.mark.parametrize(
     "line", ['git stash push -m -m "$X"', 'git stash push --pathspec-from-file -m "$X"', 'git checkout -b -m "$X"']
 )
-def test_a_word_that_is_expanded_behind_an_option_that_is_a_value_may_be_a_file(line: str):
+def test_a_word_that_is_expanded_behind_an_option_that_is_a_value_may_be_a_file(line):
     assert analyse(line).unknown
 
 
 @pytest.mark.parametrize(
     "line", ['git commit -m "$X"', 'git commit -a -m "$X"', 'gh pr create --fill --title "$X" --body "$Y"']
 )
-def test_a_message_that_is_expanded_is_no_file(line: str):
+def test_a_message_that_is_expanded_is_no_file(line):
     assert not analyse(line).unknown
 
 
@@ -202,7 +193,7 @@ SETTING = [
 
 
 @pytest.mark.parametrize("line", SETTING)
-async def test_a_builtin_that_sets_a_variable_is_asked_about(tmp_path: Path, line: str):
+async def test_a_builtin_that_sets_a_variable_is_asked_about(tmp_path, line):
     rules = first_of(deny("shell(rm:*)"), allow("shell"))
     called, session = checked_call(shell_tool(tmp_path), command=f"{line} && ls"), await memory_session()
 
@@ -215,7 +206,7 @@ async def test_a_builtin_that_sets_a_variable_is_asked_about(tmp_path: Path, lin
     "line",
     ["printf '%s\\n' x", "printf '100%%n'", "printf '[%s] %d' a 1", "printf 'a[b c] $x'", "test -v 'a[1]'", "test -v 'a[i]'", "test -v 'a[@]'", "test -f 'app/[id]/x.tsx'"],
 )  # fmt: skip
-def test_plain_uses_of_such_builtins_only_read(line: str):
+def test_plain_uses_of_such_builtins_only_read(line):
     assert reads_only(analyse(line))
 
 
@@ -225,7 +216,7 @@ def test_a_shell_option_that_only_changes_patterns_is_no_risk():
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
 @pytest.mark.parametrize("line", SETTING[:6] + SETTING[7:10])
-def test_bash_really_sets_what_these_name(line: str):
+def test_bash_really_sets_what_these_name(line):
     ran = subprocess.run(
         ["bash", "-c", f"PATH=/x; {line} > /dev/null 2>&1; [ $PATH != /x ] && echo set"],
         capture_output=True,
@@ -243,7 +234,7 @@ def test_bash_really_sets_what_these_name(line: str):
         ("cp --arch a b", ("a", "b")), ("fd -HX rm", (".",)), ("find -- d -delete", ("d",)), ("git rm -fr d", ("d",)), ("git clone -qu x y", (".",)),
     ],
 )  # fmt: skip
-def test_what_is_swept_is_found_in_each_spelling(line: str, folders: tuple[str, ...]):
+def test_what_is_swept_is_found_in_each_spelling(line, folders):
     named = swept(analyse(line).invocations[0])
 
     assert set(folders) <= set(named)
@@ -257,7 +248,7 @@ def test_what_is_swept_is_found_in_each_spelling(line: str, folders: tuple[str, 
         ("git pull -- origin", (".",)), ("git checkout --pathspec-from-file -- d", (".",)), ("git stash push -m -- d", (".",)),
     ],
 )  # fmt: skip
-def test_git_writes_only_what_stands_behind_dashes_where_these_surely_name_paths(line: str, folders: tuple[str, ...]):
+def test_git_writes_only_what_stands_behind_dashes_where_these_surely_name_paths(line, folders):
     assert checked_out(analyse(line).invocations[0]) == folders
 
 

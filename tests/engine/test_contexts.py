@@ -1,15 +1,17 @@
 """What a survey of mutations showed that no test noticed: all that a tool may know of a plain call, on the loop and in a thread."""
 
+import asyncio
 import copy
 from typing import Any
 
 import pytest
 
-from pipeline_tools import act, on_fake_clock, read
+from pipeline_tools import act, on_fake_clock, read, tool_of, types
 from treadle import Agent, Agents, Budget, ConfigurationError, Prefixed, ToolContext, allow, open_session, tool
+from treadle.events import AnyEvent
 from treadle.journals.memory import MemoryJournal
 from treadle.messages import Usage
-from treadle.testing import ScriptedModel, Turn, call, text
+from treadle.testing import Gate, ScriptedModel, Turn, call, text
 from treadle.tools import JsonObject
 
 
@@ -50,7 +52,7 @@ EXPECTED = {
 
 
 @pytest.mark.parametrize("in_thread", [False, True])
-async def test_a_tool_knows_its_call_its_session_and_that_nobody_has_stopped_it(in_thread: bool) -> None:
+async def test_a_tool_knows_its_call_its_session_and_that_nobody_has_stopped_it(in_thread):
     seen: list[dict[str, Any]] = []
 
     def blocking(arguments: JsonObject, ctx: ToolContext) -> str:
@@ -70,25 +72,8 @@ async def test_a_tool_knows_its_call_its_session_and_that_nobody_has_stopped_it(
     assert seen == [EXPECTED]
 
 
-async def test_each_attempt_of_a_call_has_its_number_and_the_same_key() -> None:
-    seen: list[tuple[int, str, bool]] = []
-
-    async def fails_twice(arguments: JsonObject, ctx: ToolContext) -> str:
-        seen.append((ctx.attempt, ctx.idempotency_key, ctx.cancelled))
-        if ctx.attempt < 3:
-            raise ConnectionError
-        return "done"
-
-    async with on_fake_clock() as session:
-        model = ScriptedModel([call("look"), text("Done.")])
-        await Agent(model, tools=[read(fails_twice, retries=2)]).run("go", session=session)
-
-    assert [(attempt, cancelled) for attempt, _, cancelled in seen] == [(1, False), (2, False), (3, False)]
-    assert len({key for _, key, _ in seen}) == 1
-
-
 @pytest.mark.row("T03")
-async def test_a_tool_reads_its_sessions_metadata_tenant_and_status_and_what_is_left_of_the_budget() -> None:
+async def test_a_tool_reads_its_sessions_metadata_tenant_and_status_and_what_is_left_of_the_budget():
     seen: list[Any] = []
 
     async def note(arguments: JsonObject, ctx: ToolContext) -> None:
@@ -135,7 +120,7 @@ async def lookup(ctx: ToolContext[Bank | None]) -> int:
 
 @pytest.mark.row("FAULTS-16")
 @pytest.mark.parametrize("how", ["run", "resume", "child", "toolset"])
-async def test_a_run_without_what_its_tools_find_in_deps_is_refused_when_it_starts(how: str) -> None:
+async def test_a_run_without_what_its_tools_find_in_deps_is_refused_when_it_starts(how):
     model = ScriptedModel([call("balance"), text("x")])
     agent = Agent(model, name="clerk", tools=[Prefixed([balance], "my_")] if how == "toolset" else [balance])
     if how == "child":
@@ -153,7 +138,97 @@ async def test_a_run_without_what_its_tools_find_in_deps_is_refused_when_it_star
     assert not model.requests
 
 
-async def test_a_tool_whose_deps_may_be_none_runs_without_them() -> None:
+async def test_a_tool_whose_deps_may_be_none_runs_without_them():
     result = await Agent(ScriptedModel([call("lookup"), text("x")]), tools=[lookup]).run("go")
 
     assert [one.status for one in result.tool_calls] == ["ok"]
+
+
+# --- what a tool is given
+@pytest.mark.row("T03", "T04")
+@pytest.mark.parametrize("effect", ["read", "unsafe"])
+async def test_the_messages_that_a_tool_sees_are_a_copy_that_nothing_changes(effect):
+    seen: list[Any] = []
+
+    async def run(arguments: Any, ctx: Any) -> Any:
+        seen.append((ctx.session.messages, len(ctx.session.messages), ctx))
+        return "done"
+
+    tool = tool_of(run, "look", effect=effect, permission="allow")
+    result = await Agent(ScriptedModel([call("look", n=1), call("look", n=2), text("x")]), tools=[tool]).run("go")
+
+    for messages, count, ctx in seen:
+        assert isinstance(messages, tuple)
+        assert len(messages) == count, "it has grown since"
+        assert len(ctx.session.messages) == count
+    assert len(result.messages) == 6
+
+
+@pytest.mark.row("T04")
+async def test_a_tool_has_the_history_the_application_and_the_signal_to_stop():
+    begun, told = asyncio.Event(), []
+
+    async def run(arguments: Any, ctx: Any) -> Any:
+        told.append((ctx.deps, [message.text for message in ctx.session.messages], ctx.cancelled))
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            told.append(ctx.cancelled)
+
+    agent = Agent(ScriptedModel([call("act", n=1)]), tools=[act(run)])
+    async with agent.stream("the task", deps={"db": 1}) as run_:
+        await begun.wait()
+        run_.cancel()
+
+    assert told[0][0] == {"db": 1}
+    assert told[0][1][0] == "the task"
+    assert (told[0][2], told[1]) == (False, True)
+
+
+@pytest.mark.row("T11")
+@pytest.mark.parametrize("waits", [True, False], ids=["waits", "returns-at-once"])
+@pytest.mark.parametrize("effect", ["read", "unsafe"])
+async def test_progress_of_an_async_tool_comes_before_its_end_and_never_to_the_model(waits, effect):
+    heard: list[AnyEvent] = []
+
+    async def run(arguments: Any, ctx: Any) -> str:
+        ctx.progress("half", done=1, total=2)
+        if waits:
+            await asyncio.sleep(0)
+        ctx.progress("whole", done=2, total=2)
+        return "done"
+
+    tool = tool_of(run, "look", effect=effect, permission="allow")
+    model = ScriptedModel([call("look"), text("Done.")])
+    await Agent(model, tools=[tool], subscribers=[heard.append]).run("go")
+
+    of_tools = [(event.type, getattr(event, "message", "")) for event in heard if event.type.startswith("tool.")]
+    assert of_tools == [
+        ("tool.started", ""), ("tool.progress", "half"), ("tool.progress", "whole"), ("tool.finished", ""),
+    ]  # fmt: skip
+    assert "half" not in str(model.requests[1].messages)
+
+
+@pytest.mark.row("H21", "T04")
+async def test_a_read_that_starts_early_sees_its_own_step_and_call():
+    seen: list[Any] = []
+    gate = Gate()
+
+    async def look(arguments: JsonObject, ctx: ToolContext) -> str:
+        last = ctx.session.messages[-1]
+        seen.append((ctx.session.step, [one.id for one in last.calls], ctx.call.id, last.role))
+        gate.open()
+        return "done"
+
+    turn = Turn(calls=(call("look", n=1), call("look", n=2)), gate=gate, hold_after_call=0)
+    async with on_fake_clock() as session:
+        result = await Agent(ScriptedModel([turn, call("look", n=3), text("x")]), tools=[read(look)]).run(
+            "go", session=session
+        )
+        early = [event.call_id for event in await types(result, "tool.started") if event.early]
+
+    assert early[0] == seen[0][2]
+    assert [(step, own in ids, role) for step, ids, own, role in seen] == [
+        (1, True, "assistant"), (1, True, "assistant"), (2, True, "assistant")
+    ]  # fmt: skip

@@ -2,11 +2,13 @@
 
 from collections.abc import AsyncIterator
 
-from pipeline_tools import Recorder, on_fake_clock, read
-from treadle import Agent, Price
+from pipeline_tools import Recorder, act, on_fake_clock, read
+from treadle import Agent, Budget, Price
+from treadle.errors import ModelUnavailable
 from treadle.events import AnyEvent, ModelFailed, ModelFinished, ModelStarted
 from treadle.messages import Finish, Text, ToolCall, Usage, user_message
 from treadle.ports import CheckView, ModelEnd, ModelPart, ModelRequest
+from treadle.testing import ScriptedModel, call, text
 
 
 class Judge:
@@ -46,7 +48,7 @@ async def checked(model: Judge) -> tuple[list[str], list[AnyEvent]]:
     return answers, events
 
 
-async def test_a_question_beside_the_steps_is_sent_without_tools_and_recorded_with_its_cost() -> None:
+async def test_a_question_beside_the_steps_is_sent_without_tools_and_recorded_with_its_cost():
     model = Judge(said("yes"))
 
     answers, events = await checked(model)
@@ -64,7 +66,7 @@ async def test_a_question_beside_the_steps_is_sent_without_tools_and_recorded_wi
     assert started.act == finished.act
 
 
-async def test_a_response_without_an_end_is_asked_for_again_and_counts_what_was_sent() -> None:
+async def test_a_response_without_an_end_is_asked_for_again_and_counts_what_was_sent():
     model = Judge(None, said("yes"))
 
     answers, events = await checked(model)
@@ -79,10 +81,26 @@ async def test_a_response_without_an_end_is_asked_for_again_and_counts_what_was_
     assert failed.retry_in_seconds is not None
 
 
-async def test_an_answer_that_is_cut_off_is_asked_for_again_with_a_higher_limit_and_then_marked() -> None:
+async def test_an_answer_that_is_cut_off_is_asked_for_again_with_a_higher_limit_and_then_marked():
     model = Judge(said("It is", Finish.LENGTH), said("It is not", Finish.LENGTH))
 
     answers, _ = await checked(model)
 
     assert [request.raise_output_limit for request in model.asked] == [False, True]
     assert answers[0].startswith("It is not\n")
+
+
+async def test_what_a_check_asks_the_model_is_tried_again_as_often_as_the_budget_allows():
+    said: list[str] = []
+
+    async def is_done(view: CheckView) -> bool:
+        said.append(await view.ask([user_message("Is it done?")]))
+        return True
+
+    model = ScriptedModel([call("act"), ModelUnavailable("down"), text("Yes.")])
+    agent = Agent(model, tools=[act(lambda arguments, ctx: "ok")], done_when=is_done)
+    async with on_fake_clock() as session:
+        run = await agent.run("go", session=session, budget=Budget(max_retries_per_model_call=1))
+
+    assert said == ["Yes."]
+    assert run.reason == "done_condition_satisfied"
