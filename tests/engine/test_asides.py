@@ -1,4 +1,4 @@
-"""What a survey of mutations showed that no test noticed: what is asked beside the steps, sent and recorded field by field."""
+"""What is asked beside the steps, sent and recorded field by field."""
 
 from collections.abc import AsyncIterator
 

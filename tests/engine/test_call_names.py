@@ -1,4 +1,4 @@
-"""The engine at its edges: what tools, checks and models rarely do, and what is told of it."""
+"""The names of calls: those of one response, of earlier ones, and of calls that are reported twice, in any order of its parts."""
 
 from collections.abc import Collection
 

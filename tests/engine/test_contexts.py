@@ -1,4 +1,4 @@
-"""What a survey of mutations showed that no test noticed: all that a tool may know of a plain call, on the loop and in a thread."""
+"""All that a tool may know of its call, its session and its run, on the loop and in a thread."""
 
 import asyncio
 import copy

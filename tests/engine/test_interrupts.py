@@ -1,7 +1,6 @@
-"""An interrupt reaches everything that waits for it, in the order in which it began to wait, and its results say what it was."""
+"""Ends that come from outside or several at a time: who is reached, which reason decides, and what a call says that was cut."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from functools import partial
 
 import msgspec
@@ -90,8 +89,6 @@ ENDS = {
     by_run_limit: ("was interrupted after 30 s (The budget max_wall_time_seconds is used up: 30 of 30).", "timeout"),
     by_call_limit: ("did not answer within 60 s.", "timeout"),
 }
-
-Interrupting = Callable[[Run, Session, FakeClock], Awaitable[None]]
 
 
 @pytest.mark.row("L27", "FAULTS-13")

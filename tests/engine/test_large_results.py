@@ -1,4 +1,4 @@
-"""Large results: whole in the journal, bounded for the model, and never a reason to hold the event loop."""
+"""Large and endless results: read up to a bound, whole in the journal, bounded for the model."""
 
 import asyncio
 import enum

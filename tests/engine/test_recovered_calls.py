@@ -1,4 +1,4 @@
-"""Promises that one wrong line once broke without any test noticing: each test here was seen to fail with that line."""
+"""Calls that had started or waited when their run was lost or ended: what is recorded of them, and what the model reads."""
 
 import asyncio
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""What a survey of mutations showed that no test noticed: which tracer counts, and what a run keeps of its origin."""
+"""Which tracer counts, and what a run keeps of its origin."""
 
 from collections.abc import Mapping
 from typing import Any
