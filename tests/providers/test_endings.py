@@ -31,21 +31,21 @@ def in_body(status: str | None, text: str = "Half", **more: Any) -> dict[str, An
 BROKEN_OFF = {
     **{
         f"chat: {word}": ("chat", Chats.message(word, content="Half"), sse(Chats.delta(word, content="Half"), "[DONE]"))
-        for word in ("abort", "insufficient_system_resource", "something_new")
+        for word in ("abort", "insufficient_system_resource", "time_limit", "requestCancelled", "policy_hit")
     },
     **{
         f"gemini: {word}": ("gemini", Geminis.chunk({"text": "Half"}, finish=word), sse(Geminis.chunk({"text": "Half"}, finish=word)))
-        for word in ("OTHER", "SOMETHING_NEW", "UNEXPECTED_TOOL_CALL")
+        for word in ("OTHER", "UNEXPECTED_TOOL_CALL")
     },
     "responses: an item that is not whole": (
         "responses",
         Responseses.completed({**Responseses.message("Half"), "status": "incomplete"})["response"],
         sse(Responseses.completed({**Responseses.message("Half"), "status": "incomplete"})),
     ),
-    "anthropic: something new": (
+    "anthropic: a failure": (
         "anthropic",
-        {"type": "message", "content": [{"type": "text", "text": "Half"}], "stop_reason": "something_new"},
-        sse(Anthropics.start, *Anthropics.text(0, "Half"), Anthropics.reason("something_new"), Anthropics.stop),
+        {"type": "message", "content": [{"type": "text", "text": "Half"}], "stop_reason": "serverFailure"},
+        sse(Anthropics.start, *Anthropics.text(0, "Half"), Anthropics.reason("serverFailure"), Anthropics.stop),
     ),
     **{
         f"responses: incomplete, {details}": (
@@ -132,6 +132,48 @@ async def test_a_whole_body_without_an_ending_and_without_a_word_is_asked_for_ag
     result = await play(dialect, answer(json.dumps(body), content_type="application/json"))
 
     assert (result.text, [event.type for event in await result.session.events()].count("model.failed")) == ("Done.", 1)
+
+
+NEW = "something_new"
+NEW_ENDING: dict[str, list[Any]] = {
+    "chat": [Chats.message(NEW, content="Whole."), sse(Chats.delta(NEW, content="Whole."), "[DONE]")],
+    "anthropic": [
+        {"type": "message", "content": [{"type": "text", "text": "Whole."}], "stop_reason": NEW},
+        sse(Anthropics.start, *Anthropics.text(0, "Whole."), Anthropics.reason(NEW), Anthropics.stop),
+        sse(Anthropics.start, *Anthropics.text(0, "Whole."), Anthropics.reason(NEW), "[DONE]"),
+    ],
+    "responses": [in_body(NEW, "Whole."), sse({"type": "response.completed", "response": in_body(NEW, "Whole.")})],
+    "gemini": [Geminis.chunk({"text": "Whole."}, finish=NEW.upper())],
+}
+
+
+@pytest.mark.row("PF24")
+@pytest.mark.parametrize(
+    ("dialect", "body"), [(dialect, body) for dialect, bodies in NEW_ENDING.items() for body in bodies]
+)
+async def test_an_answer_that_has_certainly_ended_is_taken_whatever_its_word_for_the_end(dialect, body, caplog):
+    script = answer(body) if isinstance(body, str) else answer(json.dumps(body), content_type="application/json")
+
+    result = await play(dialect, script, budget=ONCE)
+
+    assert (result.completed, result.text) == (True, "Whole.")
+    assert NEW in caplog.text.lower()
+
+
+@pytest.mark.row("PF24")
+@pytest.mark.parametrize(
+    ("dialect", "body"),
+    [
+        ("chat", sse(Chats.delta(NEW, content="Half"))),
+        ("gemini", sse(Geminis.chunk({"text": "Half"}, finish=NEW.upper()))),
+        ("chat", sse(Chats.delta(NEW, content="  "), "[DONE]")),
+        ("chat", sse(Chats.delta(NEW, reasoning_content="hm"), "[DONE]")),
+    ],
+)
+async def test_a_new_word_ends_no_stream_that_may_go_on_and_no_answer_that_says_nothing(dialect, body):
+    result = await play(dialect, answer(body), budget=ONCE)
+
+    assert result.reason is StopReason.INCOMPLETE_STREAM
 
 
 def whole_calls(word: str) -> dict[str, tuple[Any, Any]]:

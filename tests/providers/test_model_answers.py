@@ -102,25 +102,25 @@ def test_a_stream_cut_at_every_byte_gives_the_same_parts(name: str) -> None:
 FINISHES: dict[str, dict[Finish, str]] = {
     "openai-chat": {Finish.STOP: "stop eos", Finish.CALLS: "tool_calls", Finish.LENGTH: "length", Finish.REFUSED: "content_filter", Finish.UNKNOWN: "abort"},
     "anthropic": {
-        Finish.STOP: "end_turn stop_sequence",
+        Finish.STOP: "end_turn stop_sequence something_new",
         Finish.CALLS: "tool_use",
         Finish.LENGTH: "max_tokens model_context_window_exceeded",
         Finish.REFUSED: "refusal",
-        Finish.UNKNOWN: "something_new",
+        Finish.UNKNOWN: "something_aborted",
     },
     "gemini": {
         Finish.STOP: "STOP",
         Finish.LENGTH: "MAX_TOKENS",
         Finish.REFUSED: "SAFETY RECITATION PROHIBITED_CONTENT BLOCKLIST SPII",
-        Finish.UNKNOWN: "OTHER SOMETHING_NEW",
+        Finish.UNKNOWN: "OTHER",
     },
-    "cohere": {Finish.STOP: "COMPLETE STOP_SEQUENCE", Finish.LENGTH: "MAX_TOKENS", Finish.REFUSED: "ERROR_TOXIC", Finish.UNKNOWN: "SOMETHING"},
+    "cohere": {Finish.STOP: "COMPLETE STOP_SEQUENCE SOMETHING", Finish.LENGTH: "MAX_TOKENS", Finish.REFUSED: "ERROR_TOXIC"},
     "bedrock": {
-        Finish.STOP: "end_turn stop_sequence",
+        Finish.STOP: "end_turn stop_sequence something_new",
         Finish.CALLS: "tool_use",
         Finish.LENGTH: "max_tokens model_context_window_exceeded",
         Finish.REFUSED: "guardrail_intervened content_filtered",
-        Finish.UNKNOWN: "something_new",
+        Finish.UNKNOWN: "something_aborted",
     },
 }  # fmt: skip
 

@@ -33,11 +33,11 @@ __all__ = [
     "excerpt",
     "failure_of",
     "finish_of",
-    "is_known",
     "not_the_protocol",
     "read_failure",
     "retry_after_seconds",
     "says",
+    "speaks_of_a_break",
 ]
 
 
@@ -315,9 +315,17 @@ def finish_of(word: str) -> Finish:
     return _FINISHES.get(_plain(word), Finish.UNKNOWN)
 
 
-def is_known(word: str) -> bool:
-    """Whether a vendor's word for the end of a response is known here, be it as one for a response that broke off."""
-    return _plain(word) in _FINISHES or any(_plain(word) == ending.word for ending in BREAKS)
+def speaks_of_a_break(word: str) -> bool:
+    """Whether a vendor's word for the end of a response means that it was not a natural one, be it a word that is not known here."""
+    plain = _plain(word)
+    return plain in _FINISHES or any(plain == ending.word for ending in BREAKS) or bool(_BREAK.search(plain))
+
+
+_BREAK = re.compile(
+    "abort|block|cancel|disconnect|error|exceed|fail|filter|incomplete|interrupt|length|limit|max|moderat|not_|paus|pend"
+    "|polic|progress|refus|safety|sensitive|time_?out|too_|trunc|unexpected|unsafe"
+)
+"""What stands in the names of endings that are limits, refusals and breaks. An answer before such a word may lack its rest."""
 
 
 def _plain(word: str) -> str:

@@ -13,7 +13,7 @@ from treadle.errors import IncompleteStream, ModelError, ModelResponseInvalid, M
 from treadle.messages import Finish, Text, Thinking, ToolCall, Usage
 from treadle.ports import CallReady, ModelEnd, ModelPart, TextCalls, tell_counted
 from treadle.providers.http.answer import Answer
-from treadle.providers.http.failures import ModelRefused, event_failure, is_known, not_the_protocol
+from treadle.providers.http.failures import ModelRefused, event_failure, not_the_protocol, speaks_of_a_break
 from treadle.providers.payload import ObjectEnd, ThinkingTags, ThoughtText, repaired_end, to_json
 from treadle.redaction import redacted_logger
 
@@ -212,6 +212,8 @@ class Response(Protocol):
     """Whether content has followed the terminal: it may do so again, however late."""
     is_done: bool = False
     """Whether nothing follows any more."""
+    is_cut_off: bool = False
+    """Whether the server says that the response is not whole, whatever its word for the reason."""
     is_empty: bool = True
     """Whether nothing of this dialect came yet."""
     counted: Usage | None = None
@@ -346,7 +348,8 @@ def _ended(response: Response, thoughts: ThoughtText, answer: Answer) -> list[Mo
         response_id=response.id[:_MAX_ID_CHARS],
         response_model=response.model[:_MAX_ID_CHARS],
     )
-    return [*thoughts.rest(), _ended_by_its_calls(end, answer, is_certain=response.is_done)]
+    has_ended = response.is_done or (response.is_whole and not response.may_go_on)
+    return [*thoughts.rest(), _ended_in_any_word(end, answer, is_certain=has_ended and not response.is_cut_off)]
 
 
 def _check_size(end: ModelEnd, answer: Answer) -> None:
@@ -383,19 +386,20 @@ def _check_name(call: ToolCall, answer: Answer) -> None:
         )
 
 
-def _ended_by_its_calls(end: ModelEnd, answer: Answer, *, is_certain: bool) -> ModelEnd:
-    """Take a response that has certainly ended, in a word that nobody knows, as one that ends with its calls, if all of them are whole."""
-    if not (is_certain and end.is_broken_off) or end.cut_calls or is_known(end.finish_reason or ""):
+def _ended_in_any_word(end: ModelEnd, answer: Answer, *, is_certain: bool) -> ModelEnd:
+    """Take a response that has certainly ended, in a word that nobody knows, for what it is: an answer, or calls that are all whole."""
+    if not (is_certain and end.is_broken_off) or end.cut_calls or speaks_of_a_break(end.finish_reason or ""):
         return end
     calls = [part for part in end.parts if isinstance(part, ToolCall)]
-    if not calls or not all(ObjectEnd().feed(call.arguments) for call in calls):
+    says_anything = any(isinstance(part, Text) and part.text.strip() for part in end.parts)
+    if not (calls or says_anything) or not all(ObjectEnd().feed(call.arguments) for call in calls):
         return end
     logger.warning(
-        "%s: the response ended with the finish reason %s, which Treadle does not know. Its calls are whole and are taken.",
+        "%s: the response ended with the finish reason %s, which Treadle does not know. It is whole and is taken.",
         answer.endpoint.shown,
         shown(end.finish_reason),
     )
-    return msgspec.structs.replace(end, finish=Finish.CALLS)
+    return msgspec.structs.replace(end, finish=Finish.CALLS if calls else Finish.STOP)
 
 
 async def _next(answer: Answer, response: Response) -> bytes:

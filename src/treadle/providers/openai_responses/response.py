@@ -557,7 +557,7 @@ class ResponsesResponse(Response):
             self._close(slot, item, parts)
         status = self._worst(reported, "incomplete" if self._has_half_a_message else None)
         self.is_whole = self.is_done = True
-        self.is_empty = False
+        self.is_empty, self.is_cut_off = False, status in _ENDS
         if status != "completed" and finish_of(status) not in (Finish.STOP, Finish.CALLS):
             self._finish_reason = self._incomplete_reason or status
         self._finish = self._judge([slot.final() for slot in self._slots.in_order()])
