@@ -121,6 +121,7 @@ class KnownValues:
 
 
 KNOWN = KnownValues()
+"""The secrets that this process uses."""
 
 
 def remember(values: Iterable[str]) -> None:

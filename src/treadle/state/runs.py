@@ -102,7 +102,7 @@ class RunState(msgspec.Struct, Documented, kw_only=True):
     under_way: dict[str, float] = msgspec.field(default_factory=dict)
     """When each call started that is under way, by its id, in seconds since 1970."""
     busy_since: float = 0.0
-    """When the first of those started."""
+    """When the first of those started, in seconds since 1970."""
 
     @classmethod
     @explained
