@@ -4,7 +4,7 @@
     python benchmarks/soak.py --kills 500 --store postgres
 
 Each life is one session of a real process: killed with SIGKILL at a crash point or at a random time, resumed, perhaps killed
-again, until it ends. What it did to the world is counted by a process of its own. Exit code 1 when anything promised did not
+again, until it ends. What it did to the world is counted outside of it. Exit code 1 when anything promised did not
 hold, or when there was too little time for the kills that were asked for.
 """
 
@@ -23,7 +23,7 @@ from pathlib import Path
 sys.path[:0] = [str(Path(__file__).resolve().parent.parent / "tests" / name) for name in ("durability", "")]
 
 from crash_child import Job
-from crashing import Children, World, children, world
+from crashing import Children, World, world
 from soaking import SCENES, WHERES, Life, Tally
 
 
@@ -36,8 +36,8 @@ async def main() -> int:
     with tempfile.TemporaryDirectory(prefix="treadle-soak-") as folder:
         async with AsyncExitStack() as stack:
             url = stack.enter_context(database()) if words.store == "postgres" else ""
-            outside = await stack.enter_async_context(world(Path(folder) / "acts"))
-            mothers = [await stack.enter_async_context(children()) for _ in range(words.workers)]
+            outside = await stack.enter_async_context(world())
+            mothers = [stack.enter_context(Children()) for _ in range(words.workers)]
             typical = await typical_seconds(mothers[0], outside, Path(folder))
             plan = endless(chance, wheres)
 

@@ -22,8 +22,7 @@ import msgspec
 
 from treadle import Agent, Decision, NothingToResume, Tool, ToolContext, allow, open_session
 from treadle.events import AnyEvent, ApprovalRequested, RunFinished, RunPaused, ToolFinished, ToolStarted
-from treadle.journals.sqlite import SqliteJournal
-from treadle.journals.sqlite.journal import build
+from treadle.journals.sqlite import SqliteJournal, build
 from treadle.messages import Finish, Text, ToolCall
 from treadle.ports import CallReady, ModelEnd, ModelPart, ModelRequest, TextDelta
 from treadle.providers.openai_chat.request import ChatRequests

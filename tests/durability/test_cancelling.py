@@ -14,8 +14,9 @@ import msgspec
 import pytest
 
 from invariants import check_session
-from treadle import Agent, Session, Tool, ToolContext, UnknownApproval, open_session
+from treadle import Agent, Session, Tool, ToolContext, UnknownApproval, open_journal, open_session
 from treadle.errors import JournalError, ToolDefinitionError
+from treadle.events import AnyEvent, ToolFinished
 from treadle.journals.memory import MemoryJournal
 from treadle.testing import FakeClock, FaultyJournal, Gate, ScriptedModel, Turn, call, text
 from treadle.tools import Done, JsonObject
@@ -126,29 +127,24 @@ class Acting:
         return Tool(name="pay", description="Pay.", parameters={}, effect=effect, run=run, **words)
 
 
-CHILD = """
-import asyncio, os, signal, sys
-from treadle import Agent, Tool, open_session
-from treadle.testing import ScriptedModel, call
+class Dying(FaultyJournal):
+    """A journal whose process dies before any result of a call is stored, as far as the journal can tell."""
 
-async def run(arguments, ctx):
-    os.kill(os.getpid(), signal.SIGKILL)
-
-async def main(path, effect, point):
-    die = Tool(name="die", description="Die.", parameters={}, effect="unsafe", permission="allow", run=run)
-    pay = Tool(name="pay", description="Pay.", parameters={}, effect=effect, permission="allow", run=run)
-    calls = [call("die", id="d"), call("pay", id="p")] if point == "before" else [call("pay", id="p")]
-    async with open_session(path, id="s") as session:
-        await Agent(ScriptedModel([calls]), tools=[die, pay]).run("go", session=session)
-
-asyncio.run(main(*sys.argv[1:]))
-"""
+    async def append(self, session_id: str, events: Sequence[AnyEvent], *, state: str, durable: bool) -> None:
+        if any(isinstance(event, ToolFinished) for event in events):
+            raise JournalError("gone")
+        await super().append(session_id, events, state=state, durable=durable)
 
 
 async def crash(place: Path, effect: str, point: str) -> None:
-    """Leave session `s` as a process that was killed: before a call started, or inside it."""
-    child = await asyncio.create_subprocess_exec(sys.executable, "-c", CHILD, str(place), effect, point)
-    assert await child.wait() == -9
+    """Leave session `s` as a process that was killed: before the call `p` started, or inside it."""
+    acting = Acting()
+    calls = [call("die", id="d"), call("pay", id="p")] if point == "before" else [call("pay", id="p")]
+    tools = [msgspec.structs.replace(acting.tool(), name="die"), acting.tool(effect)]
+    place.parent.mkdir(exist_ok=True)
+    async with open_journal(place) as journal, open_session(Dying(journal, fail_at=0), id="s") as session:
+        with pytest.raises(JournalError, match="gone"):
+            await Agent(ScriptedModel([calls]), tools=tools).run("go", session=session)
 
 
 @pytest.mark.row("ST04", "HF2")

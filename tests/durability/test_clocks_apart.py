@@ -3,13 +3,10 @@
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from crash_child import Job
-from crashing import World, children, stored, world
+from crashing import Children, Scene, World, stored
 
 MINUTE, HOUR, YEAR = 60, 3600, 31_557_600
 LIBRARIES = sorted(Path("/usr/lib").glob("**/faketime/libfaketimeMT.so.1"))
@@ -17,24 +14,12 @@ LIBRARIES = sorted(Path("/usr/lib").glob("**/faketime/libfaketimeMT.so.1"))
 pytestmark = pytest.mark.skipif(not LIBRARIES, reason="libfaketime is not installed: apt-get install faketime")
 
 
-@pytest.fixture
-async def outside(tmp_path: Path) -> AsyncIterator[World]:
-    async with world(tmp_path / "acts") as found:
-        yield found
-
-
 PATIENT = 40.0
 """The lease of a process that shall keep it, however busy the machine is, in seconds; less than each jump."""
-CLOCKS = (MINUTE, HOUR, YEAR, -MINUTE, -HOUR, -YEAR)
-OF_POSTGRES = CLOCKS if os.environ.get("TREADLE_SOAK") == "1" else (HOUR, -HOUR)
-"""The server's clock stamps what matters there, and each case takes 4 seconds: `make soak` runs them all."""
-PLACES_AND_CLOCKS = [("sqlite", clock) for clock in CLOCKS] + [("postgres", clock) for clock in OF_POSTGRES]
-
-
-@pytest.fixture
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """Where the session is. The server's own clock is right: it is a machine of its own."""
-    return str(tmp_path / "a.db") if request.param == "sqlite" else str(request.getfixturevalue("postgres_url"))
+ALL = (MINUTE, HOUR, YEAR, -MINUTE, -HOUR, -YEAR)
+CLOCKS = ALL if os.environ.get("TREADLE_SOAK") == "1" else (HOUR, -YEAR)
+"""Each case takes some seconds: `make soak` runs them all. The server's own clock is right."""
+PLACES_AND_CLOCKS = [(place, clock) for place in ("sqlite", "postgres") for clock in CLOCKS]
 
 
 def faked(**variables: str) -> dict[str, str]:
@@ -50,21 +35,12 @@ def faked(**variables: str) -> dict[str, str]:
 @pytest.mark.parametrize(("place", "apart"), PLACES_AND_CLOCKS, indirect=["place"])
 @pytest.mark.parametrize("point", ["CP9", "CP11"])
 async def test_an_heir_with_another_clock_acts_no_second_time(
-    tmp_path: Path, outside: World, place: str, apart: int, point: str
+    scene: Scene, outside: World, place: str, apart: int, point: str
 ) -> None:
-    job = Job(
-        journal=place,
-        port=outside.port,
-        out=str(tmp_path / "out"),
-        check="service",
-        timeout=0.5,
-        lease_seconds=2.0,
-        point=point,
-    )
-    async with children() as here:
-        assert (await here.run(job)).was_killed
-    async with children(**faked(FAKETIME=f"{apart:+d}")) as there:
-        ended = await there.run(Job(**{**fields(job), "point": "", "lease_seconds": PATIENT}))
+    words = {"check": "service", "timeout": 0.5}
+    await scene.kill(point, lease_seconds=2.0, **words)
+    with Children(**faked(FAKETIME=f"{apart:+d}")) as there:
+        ended = await there.run(scene.job(lease_seconds=PATIENT, **words))
     assert ended.report.get("reason") == "completed", ended
     assert outside.duplicates() == []
     assert outside.requests() == {1: 1, 2: 1}
@@ -76,16 +52,14 @@ async def test_an_heir_with_another_clock_acts_no_second_time(
 @pytest.mark.parametrize(("place", "jump"), PLACES_AND_CLOCKS, indirect=["place"])
 @pytest.mark.parametrize("dies", [False, True])
 async def test_a_clock_that_jumps_inside_an_act_causes_no_second_one(
-    tmp_path: Path, outside: World, place: str, jump: int, dies: bool
+    tmp_path: Path, scene: Scene, outside: World, place: str, jump: int, dies: bool
 ) -> None:
     pipe, clock, pids = tmp_path / "pipe", tmp_path / "clock", list[int]()
     os.mkfifo(pipe)
     clock.write_text("+0")
-    job = Job(
-        journal=place, port=outside.port, out=str(tmp_path / "out"),
-        check="service", timeout=2.0, lease_seconds=6.0 if dies else PATIENT, gate=str(pipe),
-    )  # fmt: skip
-    async with children(**faked(FAKETIME_TIMESTAMP_FILE=str(clock), FAKETIME_NO_CACHE="1")) as mother:
+    words = {"check": "service", "timeout": 2.0}
+    job = scene.job(lease_seconds=6.0 if dies else PATIENT, gate=str(pipe), **words)
+    with Children(**faked(FAKETIME_TIMESTAMP_FILE=str(clock), FAKETIME_NO_CACHE="1")) as mother:
         running = asyncio.create_task(mother.run(job, on_start=pids.append))
         inside = await asyncio.to_thread(os.open, pipe, os.O_WRONLY)
         clock.with_suffix(".new").write_text(f"{jump:+d}")
@@ -96,13 +70,9 @@ async def test_a_clock_that_jumps_inside_an_act_causes_no_second_one(
         ended = await running
         assert ended.was_killed is dies, ended
         if dies:
-            ended = await mother.run(Job(**{**fields(job), "gate": "", "lease_seconds": PATIENT}))
+            ended = await mother.run(scene.job(lease_seconds=PATIENT, **words))
     assert ended.report.get("reason") == "completed", ended
     assert outside.duplicates() == []
     assert outside.requests() == {1: 1, 2: 1}
     events, _ = await stored(place)
     assert (events[-1].at - events[0].at) / jump > 0.5  # the clock has jumped
-
-
-def fields(job: Job) -> dict[str, Any]:
-    return {name: getattr(job, name) for name in job.__struct_fields__}

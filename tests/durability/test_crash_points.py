@@ -1,59 +1,31 @@
 """Kill -9 at each crash point of faults.md, for each effect; then resume, then resume again. Effects are counted outside."""
 
-from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from crash_child import Job
-from crashing import EFFECTS, Children, World, answer_all, children, stored, world
+from crashing import EFFECTS, Children, Scene, World, check_whole, stored, world
 
-from invariants import check_events, check_pairs
+from treadle import open_journal, open_session
+from treadle.events import ChildStarted, ToolStarted
 
 BEFORE_ANY_ACT = ("CP1", "CP2", "CP3", "CP3:early", "CP4", "CP5", "CP6", "CP8")
 AROUND_AN_ACT = ("CP9", "CP10", "CP11")
 AFTER_AN_ACT = ("CP12", "CP13", "CP15:before", "CP15:after")
 
 
-@pytest.fixture
-async def mother() -> AsyncIterator[Children]:
-    async with children() as found:
-        yield found
-
-
-@pytest.fixture
-async def outside(tmp_path: Path) -> AsyncIterator[World]:
-    async with world(tmp_path / "acts") as found:
-        yield found
-
-
-def job(tmp_path: Path, outside: World, **words: object) -> Job:
-    return Job(journal=str(tmp_path / "a.db"), port=outside.port, out=str(tmp_path / "out"), **words)  # type: ignore[arg-type]
-
-
-async def check_whole(path: Path) -> dict[str, str]:
-    """Assert that the session is whole. Return the status of each call's one result."""
-    events, state = await stored(path / "a.db")
-    check_events(events)
-    check_pairs(state.messages, open_ids=set(state.open))
-    return {event.call_id or "": event.result.status.value for event in events if event.type == "tool.finished"}
-
-
 @pytest.mark.row("CP1", "CP2", "CP3", "CP4", "CP5", "CP6", "CP8", "Q04")
 @pytest.mark.parametrize("effect", EFFECTS)
 @pytest.mark.parametrize("point", BEFORE_ANY_ACT)
 async def test_killed_before_any_act_nothing_was_done_and_resume_does_all_once(
-    tmp_path: Path, mother: Children, outside: World, point: str, effect: str
+    scene: Scene, outside: World, point: str, effect: str
 ) -> None:
-    died = await mother.run(job(tmp_path, outside, effect=effect, point=point))
-    assert died.was_killed, f"never reached {point}: {died}"
+    await scene.kill(point, effect=effect)
     if effect != "read":
         assert outside.acts() == []
 
-    ended = await mother.run(job(tmp_path, outside, effect=effect, act="again"))
+    statuses = await scene.complete(effect=effect)
 
-    assert (ended.code, ended.report.get("reason")) == (0, "completed"), ended
-    statuses = await check_whole(tmp_path)
-    assert outside.duplicates() == []
     # What had started early stays on record; the response that comes instead has its calls under fresh ids.
     assert (statuses["act_1"], statuses["act_2"]) == ("ok", "ok") or effect == "read"
     assert list(statuses.values()).count("ok") >= 3
@@ -65,23 +37,19 @@ async def test_killed_before_any_act_nothing_was_done_and_resume_does_all_once(
 @pytest.mark.parametrize("effect", EFFECTS)
 @pytest.mark.parametrize("point", AROUND_AN_ACT)
 async def test_killed_around_an_act_an_unsafe_one_is_never_repeated_and_any_other_keeps_its_key(
-    tmp_path: Path, mother: Children, outside: World, point: str, effect: str
+    scene: Scene, outside: World, point: str, effect: str
 ) -> None:
-    died = await mother.run(job(tmp_path, outside, effect=effect, point=point))
-    assert died.was_killed, f"never reached {point}: {died}"
+    await scene.kill(point, effect=effect)
     before = outside.requests()
 
-    ended = await mother.run(job(tmp_path, outside, effect=effect, act="again"))
+    statuses = await scene.complete(effect=effect)
 
-    assert (ended.code, ended.report.get("reason")) == (0, "completed"), ended
-    statuses = await check_whole(tmp_path)
-    assert outside.duplicates() == []
     if effect == "unsafe":
         # At CP10 the request was under way when the process died: it may arrive after that, and once at most.
         assert all(count == 1 for count in outside.requests().values())
         assert point == "CP10" or outside.requests() == before
         assert statuses["act_1"] == "outcome_unknown"
-        events, _ = await stored(tmp_path / "a.db")
+        events, _ = await stored(scene.place)
         assert {event.call_id for event in events if event.type == "tool.in_doubt"} >= {"act_1"}
     elif effect == "read":  # it had started early, and its response was lost
         assert list(statuses.values()).count("ok") >= 3
@@ -93,18 +61,15 @@ async def test_killed_around_an_act_an_unsafe_one_is_never_repeated_and_any_othe
 @pytest.mark.parametrize("effect", EFFECTS)
 @pytest.mark.parametrize("point", AFTER_AN_ACT)
 async def test_killed_after_a_stored_result_no_finished_call_runs_again(
-    tmp_path: Path, mother: Children, outside: World, point: str, effect: str
+    scene: Scene, outside: World, point: str, effect: str
 ) -> None:
-    died = await mother.run(job(tmp_path, outside, effect=effect, point=point))
-    assert died.was_killed, f"never reached {point}: {died}"
+    await scene.kill(point, effect=effect)
 
-    ended = await mother.run(job(tmp_path, outside, effect=effect, act="again"))
+    ended = await scene.run(effect=effect, act="again")
 
-    if point == "CP15:after":
-        assert ended.report["error"].startswith("NothingToResume"), ended
-    else:
-        assert (ended.code, ended.report.get("reason")) == (0, "completed"), ended
-    statuses = await check_whole(tmp_path)
+    is_over = ended.report.get("error", "").startswith("NothingToResume")
+    assert is_over if point == "CP15:after" else ended.is_completed, ended
+    statuses = await check_whole(scene.place)
     assert outside.duplicates() == []
     if effect == "read":  # a read's result is not synced: it may be read again
         return
@@ -116,49 +81,34 @@ async def test_killed_after_a_stored_result_no_finished_call_runs_again(
 @pytest.mark.row("CP7", "CP8", "P06", "P08")
 @pytest.mark.parametrize("point", ["CP7", "CP7:paused"])
 async def test_killed_while_it_asks_the_question_stays_and_is_asked_once(
-    tmp_path: Path, mother: Children, outside: World, point: str
+    scene: Scene, outside: World, point: str
 ) -> None:
-    died = await mother.run(job(tmp_path, outside, consent=True, point=point))
-    assert died.was_killed, f"never reached {point}: {died}"
-
-    again = await mother.run(job(tmp_path, outside, consent=True, act="resume"))
-    assert again.report["reason"] == "approval_required"
-    assert await answer_all(tmp_path / "a.db") == 2
-    killed = await mother.run(job(tmp_path, outside, consent=True, act="resume", point="CP8"))
-    assert killed.was_killed
+    await scene.kill(point, consent=True)
+    assert (await scene.run(consent=True, act="resume")).report["reason"] == "approval_required"
+    assert await scene.answer() == 2
+    await scene.kill("CP8", consent=True, act="resume")
     assert outside.acts() == []
-    done = await mother.run(job(tmp_path, outside, consent=True, act="again"))
 
-    assert (done.code, done.report.get("reason")) == (0, "completed"), done
+    assert await scene.complete(consent=True) == dict.fromkeys(("look", "act_1", "act_2"), "ok")
+
     assert outside.requests() == {1: 1, 2: 1}
-    events, _ = await stored(tmp_path / "a.db")
+    events, _ = await stored(scene.place)
     assert sum(event.type == "approval.requested" for event in events) == 2
-    assert await check_whole(tmp_path) == dict.fromkeys(("look", "act_1", "act_2"), "ok")
 
 
 @pytest.mark.row("CP9", "CP10", "R05")
-async def test_a_person_who_had_consented_is_asked_about_a_call_in_doubt(
-    tmp_path: Path, mother: Children, outside: World
-) -> None:
-    await mother.run(job(tmp_path, outside, consent=True))
-    await answer_all(tmp_path / "a.db")
-    killed = await mother.run(job(tmp_path, outside, consent=True, act="resume", point="CP9"))
-    assert killed.was_killed
+async def test_a_person_who_had_consented_is_asked_about_a_call_in_doubt(scene: Scene, outside: World) -> None:
+    await scene.run(consent=True)
+    for _ in range(2):  # one answer serves for one start: allowed, it runs again, and is asked about again
+        await scene.answer()
+        await scene.kill("CP9", consent=True, act="resume")
+        assert (await scene.run(consent=True, act="resume")).report["reason"] == "approval_required"
+        assert outside.acts() == []
+    await scene.answer("deny")
 
-    asked = await mother.run(job(tmp_path, outside, consent=True, act="resume"))
+    statuses = await scene.complete(consent=True)
 
-    assert asked.report["reason"] == "approval_required"
-    assert outside.acts() == []
-    await answer_all(tmp_path / "a.db")
-    killed = await mother.run(job(tmp_path, outside, consent=True, act="resume", point="CP9"))
-    assert killed.was_killed, "allowed, it runs again"
-    asked = await mother.run(job(tmp_path, outside, consent=True, act="resume"))
-    assert asked.report["reason"] == "approval_required", "one answer serves for one start"
-    assert outside.acts() == []
-    await answer_all(tmp_path / "a.db", "deny")
-    done = await mother.run(job(tmp_path, outside, consent=True, act="again"))
-    assert (done.code, done.report.get("reason")) == (0, "completed"), done
-    assert await check_whole(tmp_path) == {"look": "ok", "act_1": "outcome_unknown", "act_2": "outcome_unknown"}
+    assert statuses == {"look": "ok", "act_1": "outcome_unknown", "act_2": "outcome_unknown"}
     assert outside.acts() == []
 
 
@@ -172,16 +122,11 @@ async def test_a_person_who_had_consented_is_asked_about_a_call_in_doubt(
     ],
 )
 async def test_a_check_that_knows_ends_the_doubt(
-    tmp_path: Path, mother: Children, outside: World, point: str, check: str, status: str, requests: dict[int, int]
+    scene: Scene, outside: World, point: str, check: str, status: str, requests: dict[int, int]
 ) -> None:
-    killed = await mother.run(job(tmp_path, outside, point=point))
-    assert killed.was_killed
-
-    done = await mother.run(job(tmp_path, outside, check=check, act="again"))
-
-    assert (done.code, done.report.get("reason")) == (0, "completed"), done
-    assert await check_whole(tmp_path) == {"look": "ok", "act_1": status, "act_2": status}
-    assert (outside.requests(), outside.duplicates()) == (requests, [])
+    await scene.kill(point)
+    assert await scene.complete(check=check) == {"look": "ok", "act_1": status, "act_2": status}
+    assert outside.requests() == requests
 
 
 @pytest.mark.row("Q04", "CP3", "CP15")
@@ -191,30 +136,132 @@ async def test_killed_at_every_single_append_nothing_is_lost_and_nothing_done_tw
     tmp_path: Path, mother: Children, effect: str, when: str
 ) -> None:
     for n in range(1, 40):
-        folder = tmp_path / str(n)
-        folder.mkdir()
-        async with world(folder / "acts") as outside:
-            died = await mother.run(job(folder, outside, effect=effect, point=f"append:{n}:{when}"))
+        async with world() as outside:
+            scene = Scene(mother, outside, str(tmp_path / f"{n}.db"), tmp_path)
+            died = await scene.run(effect=effect, point=f"append:{n}:{when}")
             if not died.was_killed:
-                assert died.report["reason"] == "completed"
+                assert died.is_completed
                 assert n > 5
                 return
-            ended = await mother.run(job(folder, outside, effect=effect, act="again"))
+            ended = await scene.run(effect=effect, act="again")
             assert ended.report.get("completed") or "NothingToResume" in ended.report["error"], ended
-            await check_whole(folder)
+            await check_whole(scene.place)
             assert outside.duplicates() == []
     pytest.fail("no run without a crash in 40 tries")
 
 
 @pytest.mark.row("Q04")
-async def test_killed_again_and_again_in_its_resumes_a_session_still_ends_whole(
-    tmp_path: Path, mother: Children, outside: World
+async def test_killed_again_and_again_in_its_resumes_a_session_still_ends_whole(scene: Scene) -> None:
+    for point in ("CP1", "CP4", "CP9", "append:2:after", "CP13", "CP15:before"):
+        await scene.kill(point)
+    await scene.complete()
+
+
+# --- inside an agent that is another's tool: the caller is resumed, and the child continues under one key
+
+IN_A_CHILD = ("CP1", "CP4", "CP6", "CP8", "CP9", "CP10", "CP11", "CP12", "CP13", "CP15:before", "CP15:after")
+DEPTHS = [(point, 1) for point in IN_A_CHILD] + [("CP10", 2), ("CP11", 2), ("CP15:after", 2)]
+
+
+@pytest.mark.row("N07")
+@pytest.mark.parametrize("effect", ["keyed", "unsafe"])
+@pytest.mark.parametrize(("point", "depth"), DEPTHS)
+async def test_killed_inside_the_child_nothing_is_done_twice_and_the_caller_goes_on(
+    scene: Scene, outside: World, point: str, effect: str, depth: int
 ) -> None:
-    points = ["CP1", "CP4", "CP9", "append:2:after", "CP13", "CP15:before"]
-    for point in points:
-        died = await mother.run(job(tmp_path, outside, point=point))
-        assert died.was_killed, f"never reached {point}: {died}"
-    ended = await mother.run(job(tmp_path, outside, act="again"))
-    assert (ended.code, ended.report.get("reason")) == (0, "completed"), ended
-    await check_whole(tmp_path)
+    await scene.kill(point, effect=effect, depth=depth)
+
+    statuses = await scene.complete(effect=effect, depth=depth)
+
+    assert statuses["clerk"] == "ok"
+    is_lost = effect == "unsafe" and point in ("CP9", "CP10", "CP11")
+    assert statuses["act_1"] == ("outcome_unknown" if is_lost else "ok")
+    if effect == "keyed":
+        assert statuses["act_2"] == "ok"
+    _, state = await stored(scene.place)
+    assert state.run is not None
+    assert state.run.spent.usage.input_tokens > 0
+    assert state.run.spent.model_turns == 2 * (depth + 1)  # each asks twice: for the call, and for the answer
+
+
+@pytest.mark.row("N07")
+@pytest.mark.parametrize("point", ["CP7", "CP7:paused"])
+async def test_killed_while_the_child_asks_the_question_stays_and_is_answered_at_the_caller(
+    scene: Scene, outside: World, point: str
+) -> None:
+    await scene.kill(point, consent=True, depth=1)
+    waits = await scene.run(consent=True, depth=1)
+    assert (waits.report["reason"], len(waits.report["approvals"])) == ("approval_required", 2)
+    assert await scene.answer() == 2
+
+    assert await scene.complete(consent=True, depth=1) == dict.fromkeys(("clerk", "look", "act_1", "act_2"), "ok")
+    assert outside.requests() == {1: 1, 2: 1}
+
+
+@pytest.mark.row("N07")
+async def test_a_payment_in_doubt_in_the_child_asks_the_person_who_resumes_the_caller(
+    scene: Scene, outside: World
+) -> None:
+    words: dict[str, Any] = {"effect": "unsafe", "in_doubt": "ask", "depth": 1}
+    await scene.kill("CP11", **words)
+    waits = await scene.run(**words)
+    assert waits.report["reason"] == "approval_required"
+    asked = [one["call_id"] for one in waits.report["approvals"]]
+    assert asked in (["act_1"], ["act_1", "act_2"])  # the two ran side by side, and the second may have ended
+    before = outside.requests()
+    assert await scene.answer("deny") == len(asked)
+
+    assert (await scene.complete(**words))["act_1"] == "outcome_unknown"
+    assert outside.requests() == before
+
+
+@pytest.mark.row("N07")
+@pytest.mark.parametrize("number", range(1, 20))
+async def test_killed_around_any_commit_of_the_family_it_goes_on(scene: Scene, outside: World, number: int) -> None:
+    died = ended = await scene.run(effect="keyed", point=f"append:{number}:after", depth=1)
+    if died.was_killed:
+        ended = await scene.run(effect="keyed", act="again", depth=1)
+        if ended.report.get("error", "").startswith("NothingToResume"):
+            return  # its last commit was the caller's end
+    assert ended.is_completed, ended
+    assert (await check_whole(scene.place))["clerk"] == "ok"
     assert outside.duplicates() == []
+
+
+@pytest.mark.row("N07")
+@pytest.mark.parametrize("point", ["CP6", "CP9", "CP11", "CP7:paused"])
+async def test_a_caller_that_is_cancelled_after_the_crash_ends_its_child_without_another_act(
+    scene: Scene, outside: World, point: str
+) -> None:
+    consents = point == "CP7:paused"
+    await scene.kill(point, depth=1, consent=consents)
+    events, _ = await stored(scene.place)
+    (child,) = {event.child_id for event in events if isinstance(event, ChildStarted)}
+    before, _ = await stored(scene.place, child)
+    async with open_session(scene.place, id="s") as session:
+        assert await session.cancel()
+    async with open_journal(scene.place) as journal:
+        assert await journal.approvals() == ()  # what the child asked is withdrawn with it
+
+    ended = await scene.run(depth=1, consent=consents)
+
+    assert (ended.code, ended.report.get("reason")) == (0, "cancelled"), ended
+    assert (await check_whole(scene.place))["clerk"] == "outcome_unknown"
+    events, _ = await stored(scene.place)
+    below, state = await stored(scene.place, child)
+    # Not by what the world has seen so far: an act that the dead process had begun may reach it late.
+    assert not [event for event in below[len(before) :] if isinstance(event, ToolStarted)]
+    assert set(outside.requests().values()) <= {1}
+    assert state.run is not None
+    assert (state.run.phase, state.run.reason, state.open) == ("stopped", "cancelled", {})
+    assert below[-1].at <= events[-1].at
+
+
+@pytest.mark.row("N07")
+@pytest.mark.parametrize("place", ["postgres"], indirect=True)
+async def test_killed_inside_a_childs_payment_on_postgresql_it_goes_on_under_the_same_key(
+    scene: Scene, outside: World
+) -> None:
+    await scene.kill("CP11", effect="keyed", depth=1, lease_seconds=2.0)
+    await scene.complete(effect="keyed", depth=1, lease_seconds=40.0)  # so long that a busy machine keeps it
+    assert outside.requests()[1] == 2  # asked twice under one key: the service pays once

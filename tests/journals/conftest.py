@@ -6,7 +6,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -16,6 +16,8 @@ from treadle.journals.stores import Backend, StoreJournal
 from treadle.ports import Journal
 
 if TYPE_CHECKING:
+    from journal_places import Place
+
     from postgres_server import PostgresServer
 
 SAMPLE = Path(__file__).parents[2] / "docs_src" / "stores.py"
@@ -66,6 +68,14 @@ def _journal(request: pytest.FixtureRequest, tmp_path: Path) -> Journal:
 def durable_address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """Return the address of a journal that several processes can use."""
     return str(tmp_path / "journal.db") if request.param == "sqlite" else str(request.getfixturevalue("url"))
+
+
+@pytest.fixture
+def durable_place(durable_address: str) -> "Place[Any]":
+    """Return the place of a journal that several processes can use, for those who reach into it as another program would."""
+    from journal_places import FilePlace, SchemaPlace
+
+    return SchemaPlace(durable_address) if durable_address.startswith("postgresql:") else FilePlace(durable_address)
 
 
 @pytest.fixture

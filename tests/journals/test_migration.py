@@ -15,8 +15,7 @@ from journal_events import kept_session, notes, one_of_each, whole_session
 
 from treadle.errors import JournalError
 from treadle.events import SessionChanged
-from treadle.journals.sqlite import SqliteJournal, open_sqlite
-from treadle.journals.sqlite.journal import STEPS, VERSION, backup_of, build, migrate
+from treadle.journals.sqlite import STEPS, VERSION, SqliteJournal, backup_of, build, migrate, open_sqlite
 from treadle.sessions.session import fold
 
 CORPUS = Path(__file__).parent / "corpus"
@@ -25,7 +24,7 @@ V1 = CORPUS / "v1.sqlite"
 KILLED = """
 import os, signal, sqlite3, sys
 from pathlib import Path
-from treadle.journals.sqlite.journal import migrate
+from treadle.journals.sqlite import migrate
 
 path, moment = Path(sys.argv[1]), sys.argv[2]
 connection = sqlite3.connect(path, isolation_level=None)
@@ -80,6 +79,8 @@ async def test_a_file_of_each_version_opens_folds_and_goes_on(tmp_path: Path, ve
     if "kept" in infos:  # from version 2 on
         assert await journal.read("kept") == kept_session()
         assert (infos["kept"].status, infos["kept"].parent_id) == ("suspended", "weather")
+    assert [message.id for message in await journal.inbox("weather")] == ["m2"]
+    assert await journal.blob(hashlib.sha256(b"kept bytes").hexdigest()) == b"kept bytes"
     changed = SessionChanged(seq=11, at=7.0, status="suspended")
     await journal.append("weather", [changed], state="completed", durable=True)
     assert {info.id: info.status for info in await journal.sessions()}["weather"] == "suspended"

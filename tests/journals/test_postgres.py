@@ -1,33 +1,29 @@
 """The journal in PostgreSQL: what survives, what is refused, what is never shown. With a real server and real processes."""
 
 import asyncio
-import gc
 import os
 import signal
 import subprocess
 import sys
-import threading
 import traceback
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("psycopg", reason="a journal in PostgreSQL needs the extra `postgres`")
 
-import psycopg
-from cutting_proxy import CuttingProxy
 from journal_events import note, notes
+from proxies import CuttingProxy
 
 from postgres_server import PASSWORD, PostgresServer, connect
 from treadle import Agent, open_journal, open_session, tool
 from treadle.errors import ConfigurationError, JournalError, SessionConflict, SessionHeld
 from treadle.events import AnyEvent, ContextCompacted, SessionChanged
-from treadle.journals.postgres import PostgresJournal, open_postgres, statements
-from treadle.journals.postgres.link import VERSION
-from treadle.journals.store import append_of
-from treadle.state import LeftCancellation, LeftMessage
+from treadle.journals.backend import append_of
+from treadle.journals.postgres import Acts, PostgresJournal, Transaction, open_postgres
+from treadle.state import LeftCancellation
 from treadle.testing import ScriptedModel, Turn, call, text
 
 StartChild = Callable[..., subprocess.Popen[str]]
@@ -53,28 +49,6 @@ async def opened(url: str, **words: float) -> AsyncIterator[PostgresJournal]:
 async def stored(url: str, session_id: str = "s") -> tuple[AnyEvent, ...]:
     async with opened(url) as journal:
         return tuple(await journal.read(session_id))
-
-
-@contextmanager
-def locked(url: str, session_id: str) -> Iterator[None]:
-    """Keep one session's row, so that the writer waits at it and what follows becomes one group."""
-    with connect(url) as connection, connection.transaction():
-        connection.execute("SELECT FROM session WHERE id = %s FOR UPDATE", (session_id,))
-        yield
-
-
-@contextmanager
-def one_group(url: str) -> Iterator[Callable[[PostgresJournal], "asyncio.Task[None]"]]:
-    """Give what starts an append that waits until the end of this; whatever is queued after it becomes one group."""
-    with locked(url, "plug"):
-        yield lambda journal: asyncio.create_task(journal.append("plug", notes(1, 1), state="running", durable=True))
-
-
-async def wait_until_locked_out(url: str) -> None:
-    """Return once somebody waits for a lock."""
-    with connect(url) as connection:
-        while connection.execute("SELECT FROM pg_locks WHERE NOT granted").fetchone() is None:
-            await asyncio.sleep(0)
 
 
 def shown(exc: BaseException) -> str:
@@ -109,7 +83,7 @@ def test_a_purge_reads_as_many_events_however_many_other_sessions_there_are(post
                 "FROM generate_series(1, %s) AS number",
                 (others,),
             )
-            statements.purge(connection, append_of("s", [tombstone], "deleted"), named)()
+            Acts(Transaction(), 10.0, 1.0).purge(connection, append_of("s", [tombstone], "deleted"), named)()
             assert connection.execute("SELECT count(*) FROM blob").fetchone() == (0,)
             row = connection.execute(
                 "SELECT seq_tup_read + idx_tup_fetch FROM pg_stat_xact_user_tables WHERE relid = 'event'::regclass"
@@ -122,24 +96,6 @@ def test_a_purge_reads_as_many_events_however_many_other_sessions_there_are(post
 
 
 # --- what survives ---------------------------------------------------------------------------------------------------
-
-
-def test_kill_9_after_a_durable_append_loses_nothing(url: str, start_child: StartChild):
-    acknowledged = 0
-    for goal in (1, 7, 40):
-        child = start_child("append_for_ever", url)
-        assert child.stdout is not None
-        for _ in range(goal):
-            acknowledged = int(child.stdout.readline())
-        child.send_signal(signal.SIGKILL)
-        rest = child.stdout.read().split("\n")[:-1]  # said before it died
-        acknowledged = int(rest[-1]) if rest else acknowledged
-        child.wait()
-
-        events = asyncio.run(stored(url))
-
-        assert len(events) >= acknowledged
-        assert events == notes(1, len(events))
 
 
 async def test_what_is_durable_survives_the_crash_of_the_server(server: PostgresServer, url: str):
@@ -205,7 +161,7 @@ async def test_a_server_that_stays_away_is_told_and_the_journal_goes_on_when_it_
 
 
 async def test_a_commit_whose_answer_was_lost_is_stored_exactly_once(server: PostgresServer, url: str):
-    async with CuttingProxy(server.folder) as proxy, opened(f"{url}&port=5433", patience_seconds=60) as journal:
+    async with CuttingProxy(server.folder) as proxy, opened(proxy.url(url), patience_seconds=60) as journal:
         proxy.cuts_left = 1
         await journal.create("s")
         proxy.cuts_left = 1
@@ -229,7 +185,7 @@ async def test_a_commit_whose_answer_was_lost_is_stored_exactly_once(server: Pos
 
 
 async def test_another_writer_in_the_place_of_a_lost_answer_fences(server: PostgresServer, url: str):
-    async with CuttingProxy(server.folder) as proxy, opened(f"{url}&port=5433", patience_seconds=60) as journal:
+    async with CuttingProxy(server.folder) as proxy, opened(proxy.url(url), patience_seconds=60) as journal:
         await journal.create("s")
         await journal.flush()
         async with opened(url) as other:
@@ -253,138 +209,7 @@ async def test_connections_that_the_server_ends_are_made_anew(url: str):
         assert await journal.read("s") == notes(1, 2)
 
 
-def test_an_unclosed_journal_stores_what_is_queued_when_its_process_ends(url: str, run_child: RunChild):
-    run_child("leave", url)
-    assert asyncio.run(stored(url)) == notes(1, 200)
-
-
-async def test_a_journal_that_nobody_reaches_any_more_stores_what_is_queued_and_ends_its_threads(url: str):
-    before = set(threading.enumerate())
-    journal = await open_postgres(url)
-    await journal.create("s")
-    await journal.acquire("s", on_lost=nothing, on_message=nothing)
-    await journal.append("s", notes(1, 2), state="running", durable=False)
-    started = set(threading.enumerate()) - before
-
-    del journal
-    gc.collect()
-    for thread in started:
-        await asyncio.to_thread(thread.join, 60)
-
-    assert not any(thread.is_alive() for thread in started)
-    assert await stored(url) == notes(1, 2)
-
-
-def test_one_journal_serves_one_event_loop_after_another(url: str):
-    journal = PostgresJournal(url)
-    asyncio.run(journal.create("s"))
-    asyncio.run(journal.append("s", notes(1, 1), state="running", durable=False))
-    assert asyncio.run(journal.read("s")) == notes(1, 1)
-    asyncio.run(journal.close())
-
-
-async def test_an_append_whose_task_is_cancelled_is_stored(url: str):
-    async with opened(url, busy_seconds=60) as journal:
-        await journal.create("s")
-        with locked(url, "s"):
-            waiting = asyncio.create_task(journal.append("s", notes(1, 1), state="running", durable=True))
-            await wait_until_locked_out(url)
-            waiting.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await waiting
-        assert await journal.read("s") == notes(1, 1)
-
-
-@pytest.mark.row("SF8")
-async def test_a_session_of_ten_thousand_events_is_read_whole(url: str):
-    async with opened(url) as journal:
-        await journal.create("s")
-        await journal.append("s", notes(1, 10_000), state="completed", durable=True)
-    assert await stored(url) == notes(1, 10_000)
-
-
 # --- several writers -------------------------------------------------------------------------------------------------
-
-
-async def test_a_fenced_append_fails_alone_in_a_group(url: str):
-    async with opened(url, busy_seconds=60) as journal:
-        for name in ("plug", "s", "other", "third"):
-            await journal.create(name)
-        with one_group(url) as plug:
-            plugged = plug(journal)
-            await wait_until_locked_out(url)
-            appends = [("other", notes(1, 2)), ("s", notes(5, 6)), ("third", notes(1, 1)), ("s", notes(1, 1))]
-            waiting = asyncio.gather(
-                *(journal.append(name, events, state="running", durable=True) for name, events in appends),
-                return_exceptions=True,
-            )
-            await asyncio.sleep(0)  # they are queued
-        outcomes = await waiting
-        await plugged
-
-        assert [type(outcome) for outcome in outcomes] == [type(None), SessionConflict, type(None), type(None)]
-        assert [len(await journal.read(name)) for name in ("s", "other", "third")] == [1, 2, 1]
-
-
-async def test_what_cannot_be_stored_fails_alone_in_a_group(url: str):
-    async with opened(url, busy_seconds=60) as journal:
-        for name in ("plug", "s", "other"):
-            await journal.create(name)
-        with one_group(url) as plug:
-            plugged = plug(journal)
-            await wait_until_locked_out(url)
-            waiting = asyncio.gather(
-                journal.append("other", notes(1, 2), state="running", durable=True),
-                journal.put("other", LeftMessage(id="a\0b")),
-                journal.put("other", LeftMessage(id="\ud800")),
-                journal.consume("other", ["m"], 2**70),
-                journal.append("s", notes(1, 1), state="run\0ning", durable=True),
-                journal.append("s", notes(1, 1), state="running", durable=True),
-                return_exceptions=True,
-            )
-            await asyncio.sleep(0)
-        outcomes = await waiting
-        await plugged
-
-        assert [type(outcome) for outcome in outcomes] == [type(None), *[JournalError] * 4, type(None)]
-        assert all("cannot store this" in str(outcome) for outcome in outcomes[1:5])
-        assert await journal.read("s") == notes(1, 1)
-        assert await journal.read("other") == notes(1, 2)
-
-
-async def test_two_journals_on_one_schema_fence_each_other(url: str):
-    async with opened(url) as one, opened(url) as two:
-        assert (await one.create("s"), await two.create("s")) == (True, False)
-        await one.append("s", notes(1, 2), state="running", durable=False)
-        await one.flush()
-
-        assert await two.read("s") == notes(1, 2)
-        with pytest.raises(SessionConflict):
-            await two.append("s", notes(1, 1), state="running", durable=True)
-        await two.append("s", notes(3, 3), state="running", durable=True)
-        with pytest.raises(SessionConflict, match="is at event 3"):
-            await one.append("s", notes(3, 3), state="running", durable=True)
-        assert await one.read("s") == notes(1, 3)
-
-
-def test_many_processes_make_and_share_one_schema(url: str, start_child: StartChild):
-    children = [start_child("write_session", url, f"s{number}", 40) for number in range(4)]
-    for child in children:
-        _, complaints = child.communicate(timeout=100)
-        assert child.returncode == 0, complaints
-
-    async def read() -> list[int]:
-        async with opened(url) as journal:
-            return [len(await journal.read(f"s{number}")) for number in range(4)]
-
-    assert asyncio.run(read()) == [40, 40, 40, 40]
-
-
-@pytest.mark.row("N12")
-def test_a_fork_uses_the_journal_beside_its_parent_and_has_none_of_its_leases(url: str, run_child: RunChild):
-    said = run_child("fork", url)
-    assert "is run by the process that this one was forked from" in said[0]
-    assert said[1:] == ["held", "child 0", "parent 1 1"]
 
 
 async def test_several_journals_live_in_one_database(server: PostgresServer):
@@ -394,47 +219,6 @@ async def test_several_journals_live_in_one_database(server: PostgresServer):
 
 
 # --- appends that nobody waits for -----------------------------------------------------------------------------------
-
-
-async def test_after_a_deferred_append_failed_nothing_follows_until_the_session_is_opened_anew(url: str):
-    async with opened(url, busy_seconds=60) as journal:
-        for name in ("plug", "s", "other"):
-            await journal.create(name)
-        with one_group(url) as plug:
-            plugged = plug(journal)
-            await wait_until_locked_out(url)
-            for seq in (1, 5, 2):
-                await journal.append("s", notes(seq, seq), state="running", durable=False)
-        await plugged
-
-        with pytest.raises(JournalError, match=r"could not be stored.*is at event 1"):
-            await journal.flush()
-        await journal.flush()  # told once
-        with pytest.raises(SessionConflict, match="is at event 1"):
-            await journal.append("s", notes(2, 2), state="running", durable=False)
-        await journal.append("other", notes(1, 1), state="running", durable=True)
-        assert await journal.read("s") == notes(1, 1)
-
-        await journal.create("s")
-        await journal.append("s", notes(2, 2), state="running", durable=True)
-        assert await journal.read("s") == notes(1, 2)
-
-
-async def test_closing_tells_of_a_deferred_append_that_failed(url: str):
-    journal = await open_postgres(url)
-    await journal.create("s")
-    await journal.append("s", notes(2, 2), state="running", durable=False)
-    with pytest.raises(JournalError, match="could not be stored"):
-        await journal.close()
-    await journal.close()
-
-
-async def test_more_appends_than_may_wait_are_all_stored_in_order(url: str):
-    async with opened(url) as journal:
-        await journal.create("s")
-        for seq in range(1, 1001):
-            await journal.append("s", [note(seq)], state="running", durable=False)
-        assert await journal.read("s") == notes(1, 1000)
 
 
 # --- leases ----------------------------------------------------------------------------------------------------------
@@ -593,17 +377,6 @@ def test_a_missing_driver_is_told_with_what_to_install():
     assert "hunter2" not in said.stdout
 
 
-@pytest.mark.row("SF3")
-async def test_a_newer_journal_is_refused_with_what_to_do(server: PostgresServer):
-    url = server.new_url()
-    async with opened(url) as journal:
-        await journal.create("s")
-    with connect(url) as connection:
-        connection.execute("UPDATE treadle_journal SET version = 7")
-    with pytest.raises(JournalError, match=rf"newer Treadle \(schema 7; this one knows {VERSION}\)"):
-        await open_postgres(url)
-
-
 async def test_tables_of_another_program_are_left_alone(url: str):
     with connect(url) as connection:
         connection.execute("CREATE TABLE session (theirs integer)")
@@ -658,61 +431,6 @@ async def test_a_schema_that_the_role_may_not_use_is_told_apart_from_one_that_is
     outsider = server.url(schema, password="outsider").replace("treadle:", "outsider:")
     with pytest.raises(JournalError, match=r"or none that this role may use.*GRANT USAGE"):
         await open_postgres(outsider)
-
-
-@pytest.mark.row("SF2")
-async def test_a_locked_table_is_told_after_a_bounded_wait_and_the_journal_goes_on(url: str):
-    async with opened(url, busy_seconds=0.05) as journal:
-        await journal.create("s")
-        with locked(url, "s"):
-            with pytest.raises(JournalError, match="locked"):
-                await journal.append("s", notes(1, 1), state="running", durable=True)
-            assert await journal.read("s") == ()  # readers never wait for writers
-        await journal.append("s", notes(1, 1), state="running", durable=True)
-        assert await journal.read("s") == notes(1, 1)
-
-
-@pytest.mark.row("Q02")
-async def test_events_are_neither_changed_nor_removed_unless_their_session_is_deleted(url: str):
-    async with opened(url) as journal:
-        await journal.create("s")
-        await journal.append("s", notes(1, 3), state="completed", durable=True)
-    with connect(url) as connection:
-        for statement in ("UPDATE event SET body = '{}'", "DELETE FROM event WHERE seq = 3", "TRUNCATE event"):
-            with pytest.raises(psycopg.IntegrityError, match="append-only"):
-                connection.execute(statement)
-        connection.execute("UPDATE session SET state = 'deleted'")
-        assert connection.execute("DELETE FROM event").rowcount == 3
-
-
-@pytest.mark.row("SF3")
-@pytest.mark.parametrize(
-    ("damage", "complaint"),
-    [
-        ("UPDATE event SET body = 'no json' WHERE seq = 2", "Event 2 of session 's' cannot be read"),
-        ("DELETE FROM event WHERE seq = 2", "event 2 is missing"),
-        ("DELETE FROM event WHERE seq = 3", "event 3 is missing"),
-        ("DROP TABLE event", "tables of the journal"),
-    ],
-)
-async def test_damage_is_told(url: str, damage: str, complaint: str):
-    async with opened(url) as journal:
-        await journal.create("s")
-        await journal.append("s", notes(1, 3), state="completed", durable=True)
-        with connect(url) as connection:
-            connection.execute("DROP FUNCTION event_is_append_only CASCADE")
-            connection.execute(damage)
-        with pytest.raises(JournalError, match=complaint):
-            await journal.read("s")
-
-
-async def test_damaged_bytes_are_told(url: str):
-    async with opened(url) as journal:
-        digest = await journal.put_blob(b"kept")
-        with connect(url) as connection:
-            connection.execute("UPDATE blob SET bytes = 'other'")
-        with pytest.raises(JournalError, match="damaged"):
-            await journal.blob(digest)
 
 
 # --- the face --------------------------------------------------------------------------------------------------------

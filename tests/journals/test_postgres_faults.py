@@ -7,7 +7,7 @@ pytest.importorskip("psycopg", reason="a journal in PostgreSQL needs the extra `
 import psycopg
 from psycopg import errors
 
-from treadle.journals.postgres.link import Address, describe
+from treadle.journals.postgres_link import Address, describe
 
 ADDRESS = Address(parameters={}, location="postgresql://db/agents", secrets=("hunter2",))
 

@@ -9,7 +9,7 @@ import pytest
 
 from postgres_server import PostgresServer, connect
 from treadle.journals.postgres import PostgresJournal
-from treadle.journals.postgres.live import digest_of
+from treadle.journals.postgres_live import digest_of
 
 pytestmark = pytest.mark.row("W15")
 

@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("psycopg", reason="a journal in PostgreSQL needs the extra `postgres`")
 
 from journal_events import notes
-from pooling_proxy import PoolingProxy
+from proxies import PoolingProxy
 
 from postgres_server import PostgresServer, connect
 from treadle import Agent, open_session

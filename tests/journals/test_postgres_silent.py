@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("psycopg", reason="a journal in PostgreSQL needs the extra `postgres`")
 
 from journal_events import notes
-from silent_proxy import SilentProxy
+from proxies import SilentProxy
 
 from postgres_server import PostgresServer
 from treadle import Agent, open_session, tool
@@ -188,7 +188,7 @@ async def live(server: PostgresServer, url: str, passes: int, ending: str, limit
     async with SilentProxy(server.folder) as proxy:
         journal = PostgresJournal(proxy.url(url) + "&connect_timeout=2", **limits)
         await create_patiently(journal)
-        proxy.seen, proxy._passes = 0, passes
+        proxy.seen, proxy.passes = 0, passes
         running = asyncio.create_task(run_held(journal, payment))
         silent = asyncio.create_task(proxy.silent.wait())
         await asyncio.wait({running, silent}, return_when=asyncio.FIRST_COMPLETED)

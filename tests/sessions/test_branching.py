@@ -92,20 +92,14 @@ async def test_a_fork_where_a_call_is_open_is_refused_and_the_nearest_point_is_n
     assert [info.id for info in await journal.sessions() if info.parent_id] == [child.id]
 
 
-async def test_the_beginning_of_a_task_is_no_point_and_both_next_to_it_are_named(journal: Journal) -> None:
-    session = await waiting_session(journal)
-
-    with pytest.raises(NoSuchPoint, match=r"Event 1 of session 'w' begins a task.*Name event 0 or 2"):
-        await session.fork(at=1)
-
-    assert [message.text for message in (await session.fork(at=2)).messages] == ["Pay 7"]
-
-
 @pytest.mark.row("ST07")
 @pytest.mark.parametrize(
     ("point", "words"),
     [
-        ({"at": 1}, "begins a task"),
+        (
+            {"at": 1},
+            "Event 1 of session 's' begins a task, which enters the conversation with the next event. Name event 0 or 2.",
+        ),
         ({"at": 999}, "There is no event 999: the session's events have the numbers 1 to"),
         ({"at": -1}, "There is no event -1"),
         ({"at": "there"}, "has no mark 'there'. Marks: here, start."),
@@ -260,25 +254,15 @@ EARLY = ToolStarted(
 )
 
 
-@pytest.mark.unchecked("it records a start by hand, without a run and its decision")
-async def test_a_read_that_started_early_before_a_crash_hinders_no_mark_after_a_rewind(journal: Journal) -> None:
-    await stored_session(journal)
-    async with open_session(journal, id="s") as session:
-        await session.ledger.record(EARLY)
-        with pytest.raises(NoSuchPoint, match="without a result"):
-            await session.mark("here")
-        await session.rewind(2, tell_model=False)
-        await session.mark("here")
-
-    assert not session.state.early
-
-
 @pytest.mark.row("H22")
 @pytest.mark.unchecked("it records a start by hand, without a run and its decision")
-async def test_no_fork_mark_or_copy_shares_an_early_call_of_a_response_that_broke_off(journal: Journal) -> None:
+@pytest.mark.parametrize("later", [(), (ModelDiscarded(calls=("e1",)),)], ids=["a crash", "a response that broke off"])
+async def test_no_fork_mark_or_copy_shares_a_call_that_started_early_and_a_rewind_ends_it(
+    journal: Journal, later: Sequence[AnyEvent]
+) -> None:
     await stored_session(journal)
     async with open_session(journal, id="s") as session:
-        await session.ledger.record(EARLY, ModelDiscarded(calls=("e1",)))
+        await session.ledger.record(EARLY, *later)
 
         with pytest.raises(NoSuchPoint, match="has no result yet"):
             await session.fork(id="s2")
@@ -286,6 +270,10 @@ async def test_no_fork_mark_or_copy_shares_an_early_call_of_a_response_that_brok
             await session.mark("here")
         with pytest.raises(NoSuchPoint, match="without a result"):
             await import_session(journal, await session.export(), id="s3")
+        await session.rewind(2, tell_model=False)
+        await session.mark("here")
+
+    assert not session.state.early
 
 
 async def test_a_rewound_run_goes_on_and_what_it_spent_stays_spent(journal: Journal) -> None:

@@ -17,7 +17,7 @@ from treadle.events import AnyEvent, SessionChanged
 from treadle.events.codec import artifacts_of
 from treadle.journals.backend import append_of
 from treadle.journals.memory import MemoryJournal
-from treadle.journals.sqlite.statements import purge
+from treadle.journals.sqlite import Writer
 from treadle.ports import Journal
 from treadle.redaction import Redactor
 from treadle.sessions.explain import explain
@@ -168,7 +168,7 @@ def test_a_purge_in_a_file_takes_as_many_steps_of_the_database_however_many_othe
         tombstone = SessionChanged(session_id="one", seq=1, at=0.0, status="deleted")
         with closing(sqlite3.connect(path)) as connection:
             connection.set_progress_handler(step, 1)
-            purge(connection, append_of("one", [tombstone], "deleted"), digests)
+            Writer(path, 1.0).purge(connection, append_of("one", [tombstone], "deleted"), digests)
             connection.rollback()
         return taken
 

@@ -15,7 +15,7 @@ from simulator.store import SimJournal, SimLease, SimStore
 from treadle.errors import SessionConflict
 from treadle.events import AnyEvent
 from treadle.journals.sqlite import SqliteJournal
-from treadle.journals.sqlite.lease import FileLease
+from treadle.journals.sqlite_leases import FileLease
 from treadle.ports import InboxMessage, SessionFilter, SessionInfo
 from treadle.ports.journals import ALL_SESSIONS
 

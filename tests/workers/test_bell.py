@@ -4,14 +4,16 @@ import asyncio
 
 import pytest
 
-from postgres_server import running_server
+from postgres_server import PostgresServer
 from treadle import open_journal, open_session, submit
 from treadle.ports import HasBell
 
 pytestmark = pytest.mark.row("N19")
 
 
-async def test_a_task_and_a_message_ring_in_another_connection(postgres_url: str) -> None:
+async def test_a_task_and_a_message_ring_in_another_connection_and_so_does_the_end_of_an_outage(
+    postgres: PostgresServer, postgres_url: str
+) -> None:
     rang = asyncio.Event()
     async with open_journal(postgres_url) as journal:
         await journal.sessions()  # its tables are made
@@ -23,19 +25,9 @@ async def test_a_task_and_a_message_ring_in_another_connection(postgres_url: str
             async with open_session(postgres_url, id=session_id) as session:
                 await session.steer("Do it soon")
             await heard(rang)
-
-
-async def test_a_bell_rings_again_after_its_database_was_away() -> None:
-    rang = asyncio.Event()
-    with running_server() as server:
-        async with open_journal(server.new_url()) as journal:
-            await journal.sessions()
-            assert isinstance(journal, HasBell)
-            async with journal.hear_bell(rang.set):
-                await heard(rang)
-                server.crash()
-                server.restart()
-                await heard(rang)
+            postgres.crash()
+            postgres.restart()
+            await heard(rang)
 
 
 async def heard(rang: asyncio.Event) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.workers.test_workers import until, working
+from tests.workers.test_workers import Waiting, until, working
 
 from postgres_server import PostgresServer
 from treadle import Agent, ConfigurationError, tool
@@ -111,49 +111,30 @@ async def test_what_waits_is_told_by_tenant_with_the_age_of_the_oldest(address: 
 
 
 async def test_health_says_what_the_worker_does(address: str) -> None:
-    gate, began = asyncio.Event(), asyncio.Event()
-
-    @tool(effect="read")
-    async def wait() -> str:
-        """Wait."""
-        began.set()
-        await gate.wait()
-        return "waited"
-
-    async with working(
-        address, {"clerk": paying(call("wait"), text("done"), tools=(wait,))}, health_port=0, name="w1"
-    ) as worker:
+    waiting = Waiting()
+    async with working(address, {"clerk": waiting}, health_port=0, name="w1") as worker:
         await ready(worker)
         await submit(address, "clerk", "Wait for it")
-        await began.wait()
+        await waiting.begun.wait()
         status, body = await ask(worker, "/health")
         assert (status, json.loads(body)) == (200, {"status": "ready", "worker": "w1", "sessions": 1, "done": 0})
         worker.stop()
         status, body = await ask(worker, "/health")
         assert (status, json.loads(body)["status"]) == (503, "draining")
         assert (await ask(worker, "/live"))[0] == 200
-        gate.set()
+        waiting.go_on.set()
     assert await list_workers_of(address) == ()
 
 
 async def test_a_run_that_another_process_left_is_counted_as_taken_over_and_a_new_one_is_not(address: str) -> None:
-    began, gate = asyncio.Event(), asyncio.Event()
-
-    @tool(effect="read")
-    async def wait() -> str:
-        """Wait."""
-        began.set()
-        await gate.wait()
-        return "waited"
-
-    agent = paying(call("wait"), text("done"), text("done"), tools=(wait,))()
-    first = asyncio.create_task(Worker(address, {"clerk": lambda: agent}).run())
+    waiting = Waiting()
+    first = asyncio.create_task(Worker(address, {"clerk": waiting}).run())
     session_id = await submit(address, "clerk", "Wait for it", tenant="acme")
-    await began.wait()
+    await waiting.begun.wait()
     first.cancel()
     await asyncio.wait({first})
-    gate.set()
-    async with working(address, {"clerk": lambda: agent}, health_port=0) as worker:
+    waiting.go_on.set()
+    async with working(address, {"clerk": waiting}, health_port=0) as worker:
         await ready(worker)
         await result(address, session_id, timeout=60)
         await result(address, await submit(address, "clerk", "Something new"), timeout=60)
@@ -229,18 +210,9 @@ def test_the_command_answers_on_its_port_and_logs_with_session_and_run(tmp_path:
     journal = tmp_path / "agent.db"
     environment = {**os.environ, "TREADLE_HOME": str(tmp_path)}
     (tmp_path / "agents.py").write_text(_AGENTS)
-    command = [
-        sys.executable,
-        "-m",
-        "treadle",
-        "worker",
-        "--journal",
-        str(journal),
-        "--agents",
-        str(tmp_path / "agents.py"),
-    ]
+    words = ["worker", "--journal", str(journal), "--agents", str(tmp_path / "agents.py"), "--health", "0"]
     worker = subprocess.Popen(
-        [*command, "--health", "0", "--log-format", "json", "--name", "w7"],
+        [sys.executable, "-m", "treadle", *words, "--log-format", "json", "--name", "w7"],
         stderr=subprocess.PIPE, text=True, env=environment, cwd=tmp_path,
     )  # fmt: skip
     assert worker.stderr is not None
@@ -302,17 +274,8 @@ async def test_a_request_that_is_too_long_is_refused_without_a_traceback(
 
 
 async def test_a_session_that_a_drain_hands_over_is_no_error(tmp_path: Path) -> None:
-    began = asyncio.Event()
-
-    @tool(effect="read")
-    async def look() -> str:
-        """Look."""
-        began.set()
-        await asyncio.Event().wait()
-        return "seen"
-
-    address = str(tmp_path / "agent.db")
-    async with working(address, {"clerk": paying(call("look"), tools=(look,))}, drain_seconds=0) as worker:
+    address, waiting = str(tmp_path / "agent.db"), Waiting()
+    async with working(address, {"clerk": waiting}, drain_seconds=0) as worker:
         await submit(address, "clerk", "Look")
-        await began.wait()
+        await waiting.begun.wait()
     assert "treadle_errors_total{" not in worker._metrics.text([])  # its server has ended with it

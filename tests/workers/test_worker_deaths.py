@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 from tests.workers.test_workers import Waiting, suspended, until, working
 
-from postgres_server import running_server
+from postgres_server import PostgresServer
 from treadle import Agent, open_journal, open_session, submit
 from treadle.events import RunResumed
 from treadle.journals.postgres import open_postgres
@@ -43,24 +43,25 @@ async def resumed(address: Any, session_id: str, count: int) -> None:
         await until(is_so)
 
 
-async def test_a_database_that_was_away_three_times_is_no_death_of_a_worker() -> None:
-    with running_server() as server:
-        address, waiting = server.new_url(), Asking()
-        session_id = await submit(address, "clerk", "Do it")
-        journal = await open_postgres(address, lease_seconds=1.0, patience_seconds=0.1, busy_seconds=0.5)
-        worker = Worker(journal, {"clerk": waiting}, tries=2, drain_seconds=0.01)
-        running = asyncio.create_task(worker.run())
-        await asyncio.wait_for(waiting.begun.wait(), 60)
-        for count in (1, 2, 3):
-            server.crash()
-            await until(lambda: gone(worker))
-            server.restart()
-            await resumed(address, session_id, count)
-        waiting.go_on.set()
-        assert (await result(address, session_id, timeout=60)).completed
-        worker.stop()
-        await running
-        await journal.close()
+async def test_a_database_that_was_away_three_times_is_no_death_of_a_worker(
+    postgres: PostgresServer, postgres_url: str
+) -> None:
+    waiting = Asking()
+    session_id = await submit(postgres_url, "clerk", "Do it")
+    journal = await open_postgres(postgres_url, lease_seconds=1.0, patience_seconds=0.1, busy_seconds=0.5)
+    worker = Worker(journal, {"clerk": waiting}, tries=2, drain_seconds=0.01)
+    running = asyncio.create_task(worker.run())
+    await asyncio.wait_for(waiting.begun.wait(), 60)
+    for count in (1, 2, 3):
+        postgres.crash()
+        await until(lambda: gone(worker))
+        postgres.restart()
+        await resumed(postgres_url, session_id, count)
+    waiting.go_on.set()
+    assert (await result(postgres_url, session_id, timeout=60)).completed
+    worker.stop()
+    await running
+    await journal.close()
 
 
 async def gone(worker: Worker) -> bool:

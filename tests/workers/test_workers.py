@@ -37,7 +37,7 @@ from treadle.resolve.journals import SystemClock
 from treadle.testing import FakeClock, ScriptedModel, call, text
 from treadle.tools import Tool
 from treadle.workers import Worker, follow, list_workers, result, submit
-from treadle.workers.worker import Carrier
+from treadle.workers.worker import SessionRunner
 
 pytestmark = pytest.mark.row("N19")
 
@@ -267,11 +267,11 @@ class Waiting:
 async def leave_broken(journal: Any, session_id: str) -> None:
     """Begin or resume the session's run, and leave it as a process leaves it that is killed in a call."""
     waiting = Waiting()
-    carrier = Carrier(journal, {"clerk": waiting}, clock=SystemClock(), tries=3)
-    carrying = asyncio.create_task(carrier.carry(session_id))
+    runner = SessionRunner(journal, {"clerk": waiting}, clock=SystemClock(), tries=3)
+    running = asyncio.create_task(runner.run(session_id))
     await asyncio.wait_for(waiting.begun.wait(), 60)
-    carrier.hand_over()
-    assert await carrying is None
+    runner.hand_over()
+    assert await running is None
 
 
 async def test_workers_say_that_they_are_there_and_no_two_have_one_name(address: str) -> None:

@@ -3,10 +3,9 @@
 import asyncio
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import blake2b
-from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
@@ -49,7 +48,6 @@ from treadle.ports import InboxMessage, Lease, SessionFilter, SessionInfo
 __all__ = [
     "AT_ONCE",
     "DESCRIBING",
-    "INFO_COLUMNS",
     "LISTING",
     "TASK_CHARS",
     "UNKNOWN",
@@ -58,16 +56,13 @@ __all__ = [
     "DueChanges",
     "DueRow",
     "EventRow",
-    "Followers",
     "IndexKind",
     "LocalLease",
     "LocalLeases",
     "MessageRow",
-    "Questions",
     "SessionRow",
     "StoredEvents",
     "SumRow",
-    "TableBackend",
     "append_of",
     "chain",
     "chained",
@@ -85,7 +80,6 @@ __all__ = [
     "exists",
     "followed",
     "forked",
-    "info_of",
     "locked",
     "merged",
     "message_of",
@@ -255,8 +249,8 @@ class DueChanges(msgspec.Struct, frozen=True, kw_only=True):
 def merged(changes: Iterable[DueChanges | None]) -> DueChanges | None:
     """Return changes that follow each other as one; None where nothing changes."""
     whole: DueChanges | None = None
-    for one in changes:
-        whole = whole if one is None else one.after(whole)
+    for change in changes:
+        whole = whole if change is None else change.after(whole)
     return whole
 
 
@@ -447,26 +441,6 @@ class SessionRow(NamedTuple):
     """When the last event was recorded, in seconds since 1970."""
 
 
-INFO_COLUMNS = "id, state, head, updated_at, task, parent_id, parent_seq, tenant"
-"""Columns of a line in the list of sessions; the status follows, which old schemas lack."""
-
-
-def info_of(row: Sequence[Any]) -> SessionInfo:  # Any: a value of each column
-    """Return a line of the list of sessions from `INFO_COLUMNS` and the status."""
-    session_id, phase, head, updated_at, task, parent_id, parent_seq, tenant, status = row
-    return SessionInfo(
-        id=session_id,
-        phase=phase,
-        head=head,
-        updated_at=updated_at,
-        task=task,
-        parent_id=parent_id,
-        parent_seq=parent_seq,
-        tenant=tenant,
-        status=status,
-    )
-
-
 def rows_of(events: Sequence[AnyEvent]) -> list[EventRow]:
     """Encode events now, so that what is stored is what they were when they were appended.
 
@@ -590,41 +564,20 @@ class Append(msgspec.Struct, frozen=True, kw_only=True):
             before: The checksum of the event that these follow; None where it has none.
         """
         sums = chain(self.session_id, before, ((row[0], row[4]) for row in self.rows))
-        return [(row[0], row[4], one) for row, one in zip(self.rows, sums, strict=True)]
+        return [(row[0], row[4], link) for row, link in zip(self.rows, sums, strict=True)]
 
-
-class Followers:
-    """Appends of one session that follow a first one in its transaction: where that one was right, so are they.
-
-    Args:
-        first: What the store has judged and taken, with at least one event.
-    """
-
-    def __init__(self, first: Append) -> None:
-        self._head = first.rows[-1][0]
-        self._appends: list[Append] = []
-
-    def take(self, append: Append) -> bool:
-        """Take one more. Return whether it follows; where not, it must be judged by itself."""
-        follows = bool(append.rows) and append.rows[0][0] == self._head + 1
-        if follows:
-            self._head = append.rows[-1][0]
-            self._appends.append(append)
-        return follows
-
-    def as_one(self) -> Append | None:
-        """Return all that were taken as one append; None where there were none."""
-        if not self._appends:
-            return None
-        last = self._appends[-1]
-        return Append(
+    @classmethod
+    def joined(cls, appends: Sequence["Append"]) -> "Append":
+        """Return appends of one session that follow each other as one."""
+        last = appends[-1]
+        return cls(
             session_id=last.session_id,
-            rows=[row for append in self._appends for row in append.rows],
+            rows=[row for append in appends for row in append.rows],
             state=last.state,
-            task=next((append.task for append in self._appends if append.task), ""),
-            status=next((append.status for append in reversed(self._appends) if append.status), None),
-            tenant=next((append.tenant for append in reversed(self._appends) if append.tenant is not None), None),
-            due=merged(append.due for append in self._appends),
+            task=next((append.task for append in appends if append.task), ""),
+            status=next((append.status for append in reversed(appends) if append.status), None),
+            tenant=next((append.tenant for append in reversed(appends) if append.tenant is not None), None),
+            due=merged(append.due for append in appends),
         )
 
 
@@ -850,75 +803,6 @@ def locked(place: object) -> JournalError:
 def not_taken(place: object, fault: object) -> JournalError:
     """Return the error of the one thing that a store cannot keep."""
     return JournalError(f"The journal {place} cannot store this ({fault}). Nothing was written.")
-
-
-# --- What is asked of a store that keeps tables, by a thread that reads. SQLite and PostgreSQL share it. Holds no SQL.
-
-_Connection = TypeVar("_Connection")
-_Asked_contra = TypeVar("_Asked_contra", contravariant=True)
-
-
-class Questions(Protocol[_Asked_contra]):
-    """A module of functions that ask the tables over a connection."""
-
-    def select_row(self, connection: _Asked_contra, session_id: str) -> SessionRow: ...
-    def select_sum(self, connection: _Asked_contra, session_id: str, seq: int) -> bytes | None: ...
-    def select_events(self, connection: _Asked_contra, session_id: str, after: int) -> list[SumRow]: ...
-    def select_sessions(self, connection: _Asked_contra, where: SessionFilter) -> Sequence[SessionInfo]: ...
-    def select_with_messages(self, connection: _Asked_contra) -> frozenset[str]: ...
-    def select_with_unknown_outcomes(self, connection: _Asked_contra) -> frozenset[str]: ...
-    def select_due(self, connection: _Asked_contra, before: float | None) -> list[DueRow] | None: ...
-    def select_inbox(self, connection: _Asked_contra, session_id: str) -> list[MessageRow]: ...
-    def select_blob(self, connection: _Asked_contra, digest: str) -> bytes | None: ...
-
-
-class TableBackend(Backend, Generic[_Connection]):
-    """The reading half of a store with tables.
-
-    Args:
-        questions: What the tables can be asked.
-    """
-
-    def __init__(self, questions: Questions[_Connection]) -> None:
-        self._questions = questions
-
-    @abstractmethod
-    async def ask(self, question: Callable[[_Connection], _T]) -> _T:
-        """Return what a question comes to, asked on the thread that reads.
-
-        Raises:
-            JournalError: The store failed.
-        """
-
-    async def events(self, session_id: str, after: int, decode: Callable[[StoredEvents], _T]) -> _T:
-        def read(connection: _Connection) -> _T:
-            row = self._questions.select_row(connection, session_id)  # first: what it names is stored a moment later
-            before = self._questions.select_sum(connection, session_id, after) if after else None
-            return decode(StoredEvents(row, before, self._questions.select_events(connection, session_id, after)))
-
-        return await self.ask(read)
-
-    async def sessions(self, where: SessionFilter) -> Sequence[SessionInfo]:
-        return await self.ask(partial(self._questions.select_sessions, where=where))
-
-    async def with_messages(self) -> Collection[str]:
-        """Return the ids of the paused sessions in whose inbox a message waits that their run would take in."""
-        await self.settle()
-        return await self.ask(self._questions.select_with_messages)
-
-    async def with_unknown_outcomes(self) -> Collection[str]:
-        """Return the ids of the sessions in which a result says so; one look over all results."""
-        await self.settle()
-        return await self.ask(self._questions.select_with_unknown_outcomes)
-
-    async def due(self, before: float | None = None) -> Sequence[DueRow] | None:
-        return await self.ask(partial(self._questions.select_due, before=before))
-
-    async def inbox(self, session_id: str, decode: Callable[[Sequence[MessageRow]], _T]) -> _T:
-        return await self.ask(lambda connection: decode(self._questions.select_inbox(connection, session_id)))
-
-    async def blob(self, digest: str) -> bytes | None:
-        return await self.ask(partial(self._questions.select_blob, digest=digest))
 
 
 # --- Leases for a store that one process uses: whoever holds a session lives as long as the process. Knows no store.

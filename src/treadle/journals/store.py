@@ -7,12 +7,13 @@ import shlex
 import socket
 import threading
 import time
+from abc import abstractmethod
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 
 import msgspec
 
@@ -26,6 +27,7 @@ from treadle.journals.backend import (
     Backend,
     DueRow,
     MessageRow,
+    SessionRow,
     StoredEvents,
     append_of,
     check_messages,
@@ -62,7 +64,7 @@ __all__ = [
     "BEATS_A_LEASE",
     "LEASE_SECONDS",
     "LOOK_SECONDS",
-    "WITH_MESSAGES",
+    "SELECT_SUM",
     "Deferred",
     "Holder",
     "HolderLink",
@@ -70,13 +72,14 @@ __all__ = [
     "Notifications",
     "Reindex",
     "StoreJournal",
+    "TableBackend",
+    "TableJournal",
     "Worker",
     "again",
     "broken_off",
     "can_be_taken_in",
     "can_continue",
     "check_filter",
-    "conditions",
     "due_items",
     "follow",
     "held",
@@ -249,12 +252,6 @@ async def follow(
 
 # --- The list of sessions: which of them a filter names, in values and as conditions of a statement. Asks no store.
 
-WITH_MESSAGES = (
-    "SELECT DISTINCT session_id FROM inbox JOIN session ON session.id = session_id "
-    "WHERE consumed_seq IS NULL AND session.state = 'paused' AND kind NOT IN ('message', 'compact')"
-)
-"""Which paused sessions have a message that their run would take in: a message to the model waits for the results of the open calls."""
-
 
 def check_filter(where: SessionFilter) -> None:
     """Refuse a filter that no list can answer.
@@ -283,32 +280,28 @@ def listed(infos: Iterable[SessionInfo], where: SessionFilter) -> tuple[SessionI
     return tuple(info for _, _, info in sorted(found, key=lambda row: row[:2], reverse=True)[: where.limit])
 
 
-def conditions(
-    where: SessionFilter, mark: Callable[[str], str], holds_text: str, *, status: str = "status"
-) -> tuple[str, dict[str, Any]]:  # Any: what a statement takes
-    """Return the end of a statement over the table of sessions, from `WHERE` on, and its values.
+def conditions(where: SessionFilter, holds_text: str) -> tuple[str, dict[str, Any]]:  # Any: what a statement takes
+    """Return the end of a statement over the table of sessions, from `WHERE` on, and its values, whose places are `:name`.
 
     Args:
-        mark: Writes the place of a named value, such as `:limit`.
-        holds_text: The condition on `{text}`, in lower case.
-        status: The status, or what stands for it.
+        holds_text: The condition on `:text`, in lower case.
     """
     values: dict[str, Any] = {}
 
     def place(name: str, value: object) -> str:
         values[name] = value
-        return mark(name)
+        return f":{name}"
 
-    def one_of(column: str, name: str, wanted: Iterable[str]) -> list[str]:
+    def is_among(column: str, name: str, wanted: Iterable[str]) -> list[str]:
         places = [place(f"{name}{number}", value) for number, value in enumerate(wanted)]
         return [f"{column} IN ({', '.join(places)})"] if places else []
 
-    kinds = one_of("state", "phase", where.phases) + one_of(status, "status", where.statuses)
+    kinds = is_among("state", "phase", where.phases) + is_among("status", "status", where.statuses)
     asked = [f"({' OR '.join(kinds)})"] if kinds else []
     if WORKER not in where.phases:
         asked.append(f"state <> '{WORKER}'")
     if where.without_deleted:
-        asked.append(f"{status} <> 'deleted'")
+        asked.append("status <> 'deleted'")
     if where.parent_id is not None:
         asked.append(f"parent_id = {place('parent', where.parent_id)}")
     if where.tenant is not None:
@@ -316,7 +309,8 @@ def conditions(
     if where.since is not None:
         asked.append(f"updated_at >= {place('since', where.since)}")
     if where.text:
-        asked.append(holds_text.format(text=place("text", where.text.lower())))
+        values["text"] = where.text.lower()
+        asked.append(holds_text)
     if where.after:
         at, session_id = position(where.after)
         seat = f"coalesce((SELECT seat FROM session WHERE id = {place('last', session_id)}), 0)"  # noqa: S608 - a place
@@ -648,10 +642,121 @@ def _decoded_messages(session_id: str, rows: Sequence[MessageRow]) -> Sequence[I
     return tuple(inbox_message(row[0], row[1], msgspec.json.decode(row[2])) for row in rows)
 
 
+# --- What stores with tables share: they are asked in the same words, by a thread that reads.
+
+_Connection = TypeVar("_Connection")
+_T = TypeVar("_T")
+
+SELECT_SUM = "SELECT sum FROM event WHERE session_id = :id AND seq = :seq"
+
+_INFO = {"id": "id", "phase": "state"} | {
+    name: name for name in ("head", "updated_at", "task", "parent_id", "parent_seq", "tenant", "status")
+}
+"""The fields of a line in the list of sessions, and their columns."""
+
+
+class TableBackend(Backend, Generic[_Connection]):
+    """The reading half of a store with tables."""
+
+    find: ClassVar[str]
+    """The function of SQL that returns where a text holds another one; 0 for nowhere."""
+
+    @abstractmethod
+    async def ask(self, question: Callable[[_Connection], _T]) -> _T:
+        """Return what a question comes to, asked on the thread that reads.
+
+        Raises:
+            JournalError: The store failed.
+        """
+
+    @abstractmethod
+    def rows(self, connection: _Connection, statement: str, **values: object) -> list[Any]:  # Any: of any columns
+        """Return what a statement finds. The place of a value is `:name`."""
+
+    @abstractmethod
+    async def held(self, session_ids: Collection[str]) -> Collection[str]:
+        """Return those of these sessions that a process which seems to live holds."""
+
+    async def events(self, session_id: str, after: int, decode: Callable[[StoredEvents], _T]) -> _T:
+        def read(connection: _Connection) -> _T:
+            named = "SELECT head, task, status, updated_at FROM session WHERE id = :id"
+            sessions = self.rows(connection, named, id=session_id)  # first: what it names is stored a moment later
+            sums = self.rows(connection, SELECT_SUM, id=session_id, seq=after) if after else []
+            events = self.rows(
+                connection,
+                "SELECT seq, body, sum FROM event WHERE session_id = :id AND seq > :after ORDER BY seq",
+                id=session_id,
+                after=after,
+            )
+            session = SessionRow(*sessions[0]) if sessions else SessionRow()
+            return decode(StoredEvents(session, sums[0][0] if sums else None, events))
+
+        return await self.ask(read)
+
+    async def sessions(self, where: SessionFilter) -> Sequence[SessionInfo]:
+        filtered, values = conditions(where, f"{self.find}(lower(id || ' ' || task), :text) > 0")
+        found = await self._found(f"SELECT {', '.join(_INFO.values())} FROM session {filtered}", **values)  # noqa: S608 - ours
+        return [SessionInfo(**dict(zip(_INFO, row, strict=True))) for row in found]
+
+    async def with_messages(self) -> Collection[str]:
+        """Return the paused sessions with a message that their run would take in: one to the model waits for the open calls."""
+        await self.settle()
+        found = await self._found(
+            "SELECT DISTINCT session_id FROM inbox JOIN session ON session.id = session_id "
+            "WHERE consumed_seq IS NULL AND session.state = 'paused' AND kind NOT IN ('message', 'compact')"
+        )
+        return [session_id for (session_id,) in found]
+
+    async def with_unknown_outcomes(self) -> Collection[str]:
+        """Return the sessions with a result that says `outcome_unknown`, or whose text does; one look over all results."""
+        await self.settle()
+        found = await self._found(
+            "SELECT DISTINCT session_id FROM event "  # noqa: S608 - a name of ours
+            f"WHERE type = 'tool.finished' AND {self.find}(body, 'outcome_unknown') > 0"
+        )
+        return [session_id for (session_id,) in found]
+
+    async def due(self, before: float | None = None) -> Sequence[DueRow] | None:
+        found = await self._found(
+            "SELECT due.session_id, due.key, due.kind, due.at, due.call_id FROM due JOIN session ON session.id = due.session_id "
+            "WHERE session.state IN ('paused', 'queued', 'running') AND (CAST(:before AS double precision) IS NULL "
+            "OR due.at <= CAST(:before AS double precision) OR due.kind = 'unknown' OR due.key = 'now') "
+            "ORDER BY session.updated_at DESC, session.seat DESC, due.key",
+            before=before,
+        )
+        return [DueRow(*row) for row in found]
+
+    async def inbox(self, session_id: str, decode: Callable[[Sequence[MessageRow]], _T]) -> _T:
+        waiting = (
+            "SELECT msg_id, kind, body, sum FROM inbox WHERE session_id = :id AND consumed_seq IS NULL ORDER BY arrival"
+        )
+        return await self.ask(lambda connection: decode(self.rows(connection, waiting, id=session_id)))
+
+    async def _found(self, statement: str, **values: object) -> list[Any]:
+        return await self.ask(lambda connection: self.rows(connection, statement, **values))
+
+
+_TABLES = TypeVar("_TABLES", bound=TableBackend[Any])
+
+
+class TableJournal(StoreJournal[_TABLES]):
+    """The `Journal` port over a store with tables, which answers some questions without reading events."""
+
+    async def held(self, session_ids: Collection[str]) -> Collection[str]:
+        """Return those of these sessions that a process which seems to live holds."""
+        return await self._store.held(session_ids)
+
+    async def with_messages(self) -> Collection[str]:
+        """Return the ids of the paused sessions in whose inbox a message waits that their run would take in."""
+        return await self._store.with_messages()
+
+    async def with_unknown_outcomes(self) -> Collection[str]:
+        """Return the ids of the sessions in which a result says so; one look over all results."""
+        return await self._store.with_unknown_outcomes()
+
+
 # --- A daemon thread that does jobs in order, in batches, and tells the event loops that wait. Knows no SQL and no
 # event.
-
-_T = TypeVar("_T")
 
 
 class Job(Generic[_T]):
@@ -663,10 +768,10 @@ class Job(Generic[_T]):
         session_id: The session that it appends to, or empty.
         is_durable: Whether it must survive a power cut before its future is told.
         is_aside: Whether nobody asks what happened to it, now or later.
-        owner: Notified of a failure, where several journals share the thread.
+        deferred: Where its failure is noted, when several journals share the thread.
     """
 
-    __slots__ = ("act", "error", "future", "is_aside", "is_durable", "outcome", "owner", "session_id")
+    __slots__ = ("act", "deferred", "error", "future", "is_aside", "is_durable", "outcome", "session_id")
 
     def __init__(
         self,
@@ -676,31 +781,22 @@ class Job(Generic[_T]):
         session_id: str = "",
         is_durable: bool = False,
         is_aside: bool = False,
-        owner: "_Owner | None" = None,
+        deferred: "Deferred | None" = None,
     ) -> None:
         self.act = act
         self.future = future
         self.session_id = session_id
         self.is_durable = is_durable
         self.is_aside = is_aside
-        self.owner = owner
+        self.deferred = deferred
         self.outcome: _T | None = None
         self.error: TreadleError | None = None
 
     def fail(self, error: TreadleError) -> None:
-        """Note that it failed, for whoever waits for it, else for its owner."""
+        """Note that it failed, for whoever waits for it, else for the next caller of its session."""
         self.error = error
-        if self.owner is not None:
-            self.owner.deferred.fail(self, error)
-
-
-class _Failures(Protocol):
-    def fail(self, job: Job[Any], error: TreadleError) -> None: ...
-
-
-class _Owner(Protocol):
-    @property
-    def deferred(self) -> _Failures: ...
+        if self.deferred is not None:
+            self.deferred.note(self, error)
 
 
 class Worker:
@@ -910,9 +1006,8 @@ class Deferred:
         """Let appends of a session in again: somebody has opened it anew."""
         self._refused.pop(session_id, None)
 
-    def fail(self, job: Job[Any], error: TreadleError) -> None:
-        """Note that a job failed; whoever waits for it is told, else the next caller of its session."""
-        job.error = error
+    def note(self, job: Job[Any], error: TreadleError) -> None:
+        """Note that a job failed: whoever waits for it is told, else the next caller of its session."""
         if job.future is not None:
             self._unreported.pop(job.session_id, None)
         elif not job.is_aside and job.session_id not in self._refused:

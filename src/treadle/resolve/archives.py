@@ -16,8 +16,8 @@ from treadle.ports import Clock, DueItem, HasOverview, Journal, SessionInfo
 from treadle.redaction import redacted_logger
 from treadle.resolve import open_session
 from treadle.resolve.journals import SystemClock, checked_id
+from treadle.sessions.answering import doubts_of
 from treadle.sessions.maintenance import Parcel, fold, take_in, unpack
-from treadle.sessions.resolving import doubts_of
 from treadle.sessions.session import Session
 from treadle.state import Doubt, SessionState, is_cancelled, unreadable, waiting_approvals
 

@@ -26,7 +26,7 @@ from treadle.fields import checked, checked_but
 from treadle.messages import Message
 from treadle.ports import Clock, Degradation, InboxMessage, Journal, Lease, Randomness
 from treadle.redaction import Redactor
-from treadle.sessions import answering, maintenance, resolving
+from treadle.sessions import answering, maintenance
 from treadle.sessions.answering import store_time
 from treadle.sessions.explain import Explanation, explained, exported
 from treadle.sessions.ledger import Ledger
@@ -339,8 +339,7 @@ class Session:
         maintenance.check_here(self.state, self.journal)
         approval = await self._find_waiting(approval_id)
         answering.check_scope(scope, approval, answer=answer, arguments=arguments)
-        now = await answering.store_time(self.journal)
-        at = self.clock.now() if now is None else now
+        at = await self._store_time()
         if at > approval.expires_at:
             raise ApprovalExpired(
                 f"Approval {shown(approval_id)} expired at {instant(approval.expires_at)}. Resume the session to be asked again."
@@ -386,7 +385,7 @@ class Session:
 
     async def _fresh_doubts(self) -> Doubts:
         await self.refresh()
-        return Doubts(await resolving.doubts_of(self.journal, self.state), self._fresh_doubts)
+        return Doubts(await answering.doubts_of(self.journal, self.state), self._fresh_doubts)
 
     async def resolve(
         self, call_id: str, outcome: "Done | type[NotDone | Unknown]", *, reason: str = "", by: str = "person"
@@ -406,10 +405,10 @@ class Session:
             SessionHeld: A run is under way.
         """
         maintenance.check_text("call_id", call_id)
-        said = resolving.checked_outcome(outcome, reason=reason, by=by)
+        said = answering.checked_outcome(outcome, reason=reason, by=by)
         holder = await self._holder_of(call_id)
         async with holder.held():
-            resolved = await resolving.resolved(holder.ledger, call_id, said, by=by, reason=reason)
+            resolved = await answering.resolved(holder.ledger, call_id, said, by=by, reason=reason)
             await holder._report_to_callers(resolved)  # noqa: SLF001 - as above
             await holder.ledger.record(resolved, durable=True)
         await holder._wake()  # noqa: SLF001 - as above
@@ -466,11 +465,20 @@ class Session:
             SessionMoved: The session continues elsewhere.
         """
         maintenance.check_text("The text of a message", text)
+        await self._refresh_open()
+        message = LeftMessage(id="m_" + self.randomness.token(), text=text)
+        await self.journal.put(self.id, message)
+
+    async def _refresh_open(self) -> None:
+        """Refresh, and raise where the session was deleted or moved: what is left for its run would reach nobody."""
         await self.refresh()
         maintenance.check_there(self.state)
         maintenance.check_here(self.state, self.journal)
-        message = LeftMessage(id="m_" + self.randomness.token(), text=text)
-        await self.journal.put(self.id, message)
+
+    async def _store_time(self) -> float:
+        """Return the time by the store's clock, or by ours where it has none."""
+        now = await answering.store_time(self.journal)
+        return self.clock.now() if now is None else now
 
     async def set_mode(self, mode: Mode, *, by: str = "person") -> None:
         """Change how much happens without a question, from this or any other process. It holds for all that has not started.
@@ -490,9 +498,7 @@ class Session:
         if mode not in MODES:
             raise ConfigurationError(f"A session's mode is one of {', '.join(MODES)}; got {shown(mode)}.")
         maintenance.check_text("by", by)
-        await self.refresh()
-        maintenance.check_there(self.state)
-        maintenance.check_here(self.state, self.journal)
+        await self._refresh_open()
         maintenance.check_own(self.state)
         message = LeftMode(id="mode_" + self.randomness.token(), mode=mode, by=by)
         await self.journal.put(self.id, message)
@@ -513,9 +519,7 @@ class Session:
             SessionMoved: The session continues elsewhere.
         """
         maintenance.check_text("by", by)
-        await self.refresh()
-        maintenance.check_there(self.state)
-        maintenance.check_here(self.state, self.journal)
+        await self._refresh_open()
         maintenance.check_own(self.state)
         await self.journal.put(self.id, LeftCompaction(id="compact_" + self.randomness.token(), by=by))
 
@@ -542,8 +546,7 @@ class Session:
         await self.refresh()
         maintenance.check_here(self.state, self.journal)
         waits, suspended = await answering.find_suspended(self.journal, self.state, call_id)
-        now = await answering.store_time(self.journal)
-        at = self.clock.now() if now is None else now
+        at = await self._store_time()
         waiting = suspended.call_id or call_id
         message = LeftInput(id=input_id(suspended), call_id=waiting, value=value, by=by, at=at)
         if not await self.journal.put(waits, message):

@@ -19,14 +19,8 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from treadle.errors import JournalError
-from treadle.journals.postgres.link import (
-    Address,
-    create_notification,
-    describe,
-    describe_unreachable,
-    notification_channels,
-    parse_address,
-)
+from treadle.journals.postgres_link import Address, describe, describe_unreachable, parse_address
+from treadle.journals.postgres_live import create_notification, notification_channels
 
 __all__ = ["FAULTS", "Place", "take"]
 

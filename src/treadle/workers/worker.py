@@ -70,12 +70,12 @@ from treadle.workers.submitting import shared_journal
 
 __all__ = [
     "AgentMaker",
-    "Carrier",
     "Finder",
     "JournalDispatcher",
-    "Leash",
+    "RevocableJournal",
+    "SessionRunner",
     "StrandedSession",
-    "Watch",
+    "StrandedWatch",
     "Work",
     "Worker",
     "made_agents",
@@ -108,23 +108,23 @@ _WAITS_SECONDS = 5.0
 """How long no other run begins because of a suspect that waits. It is delivered again much sooner, here or elsewhere."""
 
 
-class Leash:
-    """A journal that stores nothing any more once it was cut: whoever uses it has handed its sessions over.
+class RevocableJournal:
+    """A journal that stores nothing any more once it was revoked: whoever uses it has handed its sessions over.
 
     Everything else is the journal's own.
     """
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
-        self.is_cut = False
+        self.is_revoked = False
         """Whether it stores nothing any more."""
 
-    def cut(self) -> None:
+    def revoke(self) -> None:
         """Refuse all further events."""
-        self.is_cut = True
+        self.is_revoked = True
 
     async def append(self, *args: Any, **options: Any) -> None:  # Any: as the journal's own
-        if self.is_cut:
+        if self.is_revoked:
             raise RunHandedOver("The worker ends: it has handed its sessions over.")
         await self._journal.append(*args, **options)
 
@@ -132,7 +132,7 @@ class Leash:
         return getattr(self._journal, name)
 
 
-class Carrier:
+class SessionRunner:
     """Runs sessions for a worker.
 
     Args:
@@ -160,7 +160,7 @@ class Carrier:
         self._limits = limits or Limits(journal, (), clock)
         self._metrics = metrics or Metrics()
         self._live = live_line(journal) if live else None
-        self._leash = Leash(journal)
+        self._revocable = RevocableJournal(journal)
         self._makers = agents
         self._made: dict[str, Agent] = {}
         self._clock = clock
@@ -179,7 +179,7 @@ class Carrier:
         """The sessions that are being run."""
         return tuple(self._lives.values())
 
-    async def carry(self, session_id: str) -> RunResult | None:
+    async def run(self, session_id: str) -> RunResult | None:
         """Do what is to be done in a session, or in the one at the top whose call it carries out.
 
         Returns:
@@ -195,7 +195,7 @@ class Carrier:
         try:
             async with self._opened(session_id) as session:
                 if session.state.caller is not None:
-                    return await self.carry(session.state.root_id)
+                    return await self.run(session.state.root_id)
                 life = await self._life(session)
                 if life is None:
                     return None
@@ -256,14 +256,14 @@ class Carrier:
 
     def hand_over(self) -> None:
         """Let go of all sessions where they stand: nothing more is recorded of them here, and other workers resume them."""
-        self._leash.cut()
+        self._revocable.revoke()
         for life in tuple(self._lives):
             life.cancel()
 
     @asynccontextmanager
     async def _opened(self, session_id: str) -> AsyncIterator[Session]:
-        leash: Any = self._leash  # it is the journal, but for its appends
-        async with open_session(leash, id=session_id, clock=self._clock, must_exist=True) as session:
+        journal: Any = self._revocable  # it is the journal, but for its appends
+        async with open_session(journal, id=session_id, clock=self._clock, must_exist=True) as session:
             yield session
 
     async def _life(self, session: Session) -> Lifecycle | None:
@@ -512,7 +512,7 @@ SWEEP_SECONDS = 0.5
 """How often runs are looked for whose process has died."""
 _SHARE = 5
 """A look at a journal takes at most one part in so many of the time."""
-_AWAY_SECONDS = (0.1, 30.0)
+_BACKOFF_SECONDS = (0.1, 30.0)
 """How long a session is left alone in which there was nothing to do: it doubles from the first to the last."""
 _CHOICE = 8
 """Workers choose at random among so many: two that choose the same are in each other's way."""
@@ -556,7 +556,7 @@ class Finder:
         return [work for work in found.values() if work.session_id not in but]
 
 
-class _Pile:
+class _Backlog:
     """What was found and not taken yet, by tenants."""
 
     def __init__(self, found: Iterable[Work] = ()) -> None:
@@ -586,10 +586,10 @@ class _Pile:
         return work
 
 
-class _Away(msgspec.Struct):
+class _Backoff(msgspec.Struct):
     """A session in which there was nothing to do."""
 
-    seconds: float = _AWAY_SECONDS[0]
+    seconds: float = _BACKOFF_SECONDS[0]
     until: float = 0.0
 
 
@@ -606,10 +606,10 @@ class JournalDispatcher:
         self._finder = Finder(journal, clock)
         self._place = journal.location
         self._file = _log_of(self._place)
-        self._pile = _Pile()
+        self._backlog = _Backlog()
         self._look_again_at = float("-inf")
         self._running: dict[str, str] = {}  # sessions that were delivered here, with their tenants
-        self._away: dict[str, _Away] = {}
+        self._backoffs: dict[str, _Backoff] = {}
         self._served: Counter[str] = Counter()
         self._resting: dict[str, float] = {}
         self._nudge = asyncio.Event()
@@ -628,7 +628,7 @@ class JournalDispatcher:
             bell, self._bell = self._bell, None
             await self._listening.enter_async_context(bell.hear_bell(self._nudge.set))
         while True:
-            if self._pile and asyncio.get_running_loop().time() >= self._look_again_at:
+            if self._backlog and asyncio.get_running_loop().time() >= self._look_again_at:
                 await self._look()  # others have taken some of it, and what came since may be more urgent
             if (work := self._choose()) is not None:
                 self._running[work.session_id] = work.tenant
@@ -638,13 +638,13 @@ class JournalDispatcher:
             await self._look()
 
     async def close(self) -> None:
-        self._pile, self._bell = _Pile(), None
+        self._backlog, self._bell = _Backlog(), None
         await self._listening.aclose()
 
     @property
     def waiting(self) -> int:
         """How many sessions were found that no worker has taken yet, at the last look."""
-        return len(self._pile)
+        return len(self._backlog)
 
     # --- choosing
 
@@ -652,13 +652,13 @@ class JournalDispatcher:
         busy = Counter(self._running.values())
         now = asyncio.get_running_loop().time()
         resting = {tenant for tenant, until in self._resting.items() if until > now}
-        while (work := self._pile.take(busy, self._served, resting)) is not None:
+        while (work := self._backlog.take(busy, self._served, resting)) is not None:
             if self._is_wanted(work):
                 return work
         return None
 
     def _is_wanted(self, work: Work) -> bool:
-        away = self._away.get(work.session_id)
+        away = self._backoffs.get(work.session_id)
         return (
             work.session_id not in self._running
             and (self._tenants is None or not work.is_task or work.tenant in self._tenants)
@@ -696,10 +696,10 @@ class JournalDispatcher:
             await asyncio.sleep(SWEEP_SECONDS)
         else:
             tell_back(self._place)
-        self._pile = _Pile(work for work in found if self._is_wanted(work))
+        self._backlog = _Backlog(work for work in found if self._is_wanted(work))
         took = loop.time() - begun
         self._look_again_at = loop.time() + max(LOOK_SECONDS, _SHARE * took)
-        if not self._pile:
+        if not self._backlog:
             await asyncio.sleep(min(took * (_SHARE - 1), SWEEP_SECONDS))
 
     # --- what happened to a delivery
@@ -708,15 +708,15 @@ class JournalDispatcher:
         self._running.pop(work.session_id, None)
         soon = asyncio.get_running_loop().time() + LOOK_SECONDS
         if is_done:
-            self._away.pop(work.session_id, None)
+            self._backoffs.pop(work.session_id, None)
         elif waits and work.is_task:
             self._resting[work.tenant] = soon
         elif waits:
-            self._away.setdefault(work.session_id, _Away()).until = soon
+            self._backoffs.setdefault(work.session_id, _Backoff()).until = soon
         else:
-            away = self._away.setdefault(work.session_id, _Away())
+            away = self._backoffs.setdefault(work.session_id, _Backoff())
             away.until = asyncio.get_running_loop().time() + away.seconds
-            away.seconds = min(2 * away.seconds, _AWAY_SECONDS[1])
+            away.seconds = min(2 * away.seconds, _BACKOFF_SECONDS[1])
         self._nudge.set()
 
 
@@ -817,7 +817,7 @@ async def stranded_sessions(
     return tuple(one for one in found if one is not None)
 
 
-class Watch:
+class StrandedWatch:
     """What a worker knows of stranded sessions. It says so in one warning for each, where it is the oldest of the living workers.
 
     Args:
@@ -1018,12 +1018,12 @@ class Worker:
         self._lost = asyncio.Event()
         self._is_superseded = False
         self._done = 0
-        self._carries: set[asyncio.Task[None]] = set()
+        self._active: set[asyncio.Task[None]] = set()
         self._free = asyncio.Event()
         self._info: WorkerInfo | None = None
-        self._carrier: Carrier | None = None
+        self._runner: SessionRunner | None = None
         self._queue: Queue | None = None
-        self._watch: Watch | None = None
+        self._watch: StrandedWatch | None = None
         self._metrics = Metrics()
         self._health = None if health_port is None else self._health_on(health_port)
 
@@ -1066,26 +1066,26 @@ class Worker:
                 logger.info("Worker %s answers at %s: /live, /health, /metrics.", self._name, self._health.address)
             journal = await stack.enter_async_context(shared_journal(self._journal))
             limits = Limits(journal, self._limits, self._clock)
-            carrier = self._carrier_on(journal, limits)
-            await carrier.check_agents()
+            runner = self._runner_on(journal, limits)
+            await runner.check_agents()
             await _check_clock(journal, self._clock, self._name)
-            carrier.presence = presence = await self._present(journal, carrier)
-            self._watch = watch = Watch(journal, self._name)
-            carrier.on_refused = watch.refused
+            runner.presence = presence = await self._present(journal, runner)
+            self._watch = watch = StrandedWatch(journal, self._name)
+            runner.on_refused = watch.refused
             stack.push_async_callback(presence.leave)
             dispatcher = self._dispatcher or JournalDispatcher(journal, clock=self._clock, tenants=self._tenants)
-            self._carrier, self._queue = carrier, Queue(journal, self._clock)
-            telling = asyncio.create_task(self._tell(presence, carrier, limits, watch))
+            self._runner, self._queue = runner, Queue(journal, self._clock)
+            telling = asyncio.create_task(self._tell(presence, runner, limits, watch))
             try:
-                await self._take(dispatcher, carrier)
-                await self._drain(carrier)
+                await self._take(dispatcher, runner)
+                await self._drain()
             finally:
-                await self._end(carrier, telling)
+                await self._end(runner, telling)
                 await presence.tell(replace(presence.info, sessions=(), done=self._done, is_draining=True))
                 await dispatcher.close()
 
-    def _carrier_on(self, journal: Journal, limits: Limits) -> Carrier:
-        return Carrier(
+    def _runner_on(self, journal: Journal, limits: Limits) -> SessionRunner:
+        return SessionRunner(
             journal,
             self._makers,
             clock=self._clock,
@@ -1110,11 +1110,11 @@ class Worker:
             status = "superseded"
         elif self._stopping.is_set():
             status = "draining"
-        elif self._carrier is None:
+        elif self._runner is None:
             status = "beginning"
         elif self._lost.is_set():
             status = "waiting_for_journal"
-        running = () if self._carrier is None else self._carrier.sessions
+        running = () if self._runner is None else self._runner.sessions
         return WorkerCondition(status=status, worker=self._name, sessions=len(running), done=self._done)
 
     async def _gauges(self) -> list[Sample]:
@@ -1124,7 +1124,7 @@ class Worker:
 
     # --- its place
 
-    async def _present(self, journal: Journal, carrier: Carrier) -> Presence:
+    async def _present(self, journal: Journal, runner: SessionRunner) -> Presence:
         self._info = WorkerInfo(
             name=self._name,
             host=socket.gethostname(),
@@ -1134,7 +1134,7 @@ class Worker:
             tenants=self._tenants,
             since=self._clock.now(),
             boot=boot_id(),
-            fingerprints=carrier.fingerprints,
+            fingerprints=runner.fingerprints,
             accepts_change=self._accepts_change,
         )
         presence = Presence(journal, self._clock, self._info, on_lost=self._lost.set)
@@ -1169,7 +1169,7 @@ class Worker:
             self._is_superseded = True
             self._stopping.set()
 
-    async def _tell(self, presence: Presence, carrier: Carrier, limits: Limits, watch: Watch) -> None:
+    async def _tell(self, presence: Presence, runner: SessionRunner, limits: Limits, watch: StrandedWatch) -> None:
         while not self._is_superseded:
             await asyncio.sleep(TELL_SECONDS)
             assert self._info is not None
@@ -1179,7 +1179,7 @@ class Worker:
             is_draining = self._stopping.is_set()
             self._info = replace(
                 self._info,
-                sessions=carrier.sessions,
+                sessions=runner.sessions,
                 done=self._done,
                 is_draining=is_draining,
                 waiting=self._reasons(limits),
@@ -1195,20 +1195,20 @@ class Worker:
 
     # --- its work
 
-    async def _take(self, dispatcher: Dispatcher, carrier: Carrier) -> None:
+    async def _take(self, dispatcher: Dispatcher, runner: SessionRunner) -> None:
         """Take sessions, as many as may run side by side, until the worker is stopped."""
         while (delivery := await self._next(dispatcher)) is not None:
-            carry = asyncio.create_task(self._carry(delivery, carrier))
-            self._carries.add(carry)
+            carry = asyncio.create_task(self._run_session(delivery, runner))
+            self._active.add(carry)
             carry.add_done_callback(self._let_go)
 
     def _let_go(self, carry: "asyncio.Task[None]") -> None:
-        self._carries.discard(carry)
+        self._active.discard(carry)
         self._free.set()
 
     async def _next(self, dispatcher: Dispatcher) -> Delivery | None:
         """Return the next session; None where the worker is stopped."""
-        while len(self._carries) >= self._concurrency:
+        while len(self._active) >= self._concurrency:
             self._free.clear()
             if await self._or_stopped(self._free.wait()) is None:
                 return None
@@ -1224,11 +1224,11 @@ class Worker:
             stopped.cancel()
             wanted.cancel()
 
-    async def _carry(self, delivery: Delivery, carrier: Carrier) -> None:
+    async def _run_session(self, delivery: Delivery, runner: SessionRunner) -> None:
         is_done = waits = False
         self._waiting.pop(delivery.session_id, None)
         try:
-            is_done = await carrier.carry(delivery.session_id) is not None
+            is_done = await runner.run(delivery.session_id) is not None
             self._done += is_done
         except LimitReachedNow as reason:
             waits = True
@@ -1240,18 +1240,18 @@ class Worker:
 
     # --- its end
 
-    async def _drain(self, carrier: Carrier) -> None:
+    async def _drain(self) -> None:
         """Let the runs under way end by themselves for a while, then wait for a moment at which no call may be acting."""
-        if self._carries and not self._is_superseded:
-            logger.info("Worker %s ends: %d sessions may still end by themselves.", self._name, len(self._carries))
-            await asyncio.wait(self._carries, timeout=self._drain_seconds)
+        if self._active and not self._is_superseded:
+            logger.info("Worker %s ends: %d sessions may still end by themselves.", self._name, len(self._active))
+            await asyncio.wait(self._active, timeout=self._drain_seconds)
 
-    async def _end(self, carrier: Carrier, telling: "asyncio.Task[None]") -> None:
+    async def _end(self, runner: SessionRunner, telling: "asyncio.Task[None]") -> None:
         """Hand over what still runs, and end."""
         telling.cancel()
-        carrier.hand_over()
-        while self._carries:
-            await asyncio.wait(set(self._carries))
+        runner.hand_over()
+        while self._active:
+            await asyncio.wait(set(self._active))
         with suppress(asyncio.CancelledError):
             await telling
 

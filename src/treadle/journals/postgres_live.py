@@ -1,6 +1,6 @@
-"""What followers in other processes receive and nobody stores: a text that grows, sent by NOTIFY. A kill leaves nothing behind.
+"""What processes hear from each other by NOTIFY, and nobody stores: that something was left in the journal, and texts that grow.
 
-A follower listens, and shows that it does by a shared advisory lock, which ends with its connection. Whoever tells asks for the
+A follower of a text listens, and shows that it does by a shared advisory lock, which ends with its connection. Whoever tells asks for the
 locks of all sessions that speak here, twice a second in one query, and sends nothing where there is none. A second lock says that
 a follower has missed the beginning: then all of the text is sent again.
 """
@@ -17,18 +17,103 @@ import psycopg
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from treadle.journals.postgres.link import Address, Connection
+from treadle.journals.postgres_link import Address, Connection
 from treadle.redaction import redacted_logger
 
-__all__ = ["LiveTexts", "hearing"]
+__all__ = ["LiveTexts", "create_notification", "digest_of", "hearing", "hearing_notification", "notification_channels"]
 
 logger = redacted_logger(__name__)
+
+RECONNECT_SECONDS = 1.0
+
+
+async def _listening(
+    address: Address, use: Callable[[psycopg.AsyncConnection[Any]], Awaitable[None]], what: str
+) -> None:
+    """Use a connection for ever; another one where it is lost."""
+    while True:
+        try:
+            async with await psycopg.AsyncConnection.connect(
+                make_conninfo(**address.parameters), autocommit=True, prepare_threshold=None
+            ) as connection:
+                await use(connection)
+        except (psycopg.Error, OSError) as error:
+            logger.info("%s: %s", what, address.cleaned(str(error)))
+        await asyncio.sleep(RECONNECT_SECONDS)
+
+
+async def _end(listening: asyncio.Task[None]) -> None:
+    listening.cancel()
+    with suppress(asyncio.CancelledError):
+        await listening
+
+
+# --- The bell of a journal: it rings in every process that listens when a task or a message is left there. Nobody has
+# to listen.
+
+_HANGING = 0x5452424C
+"""The advisory lock of whoever hangs it: `TRBL`."""
+
+_BELL = (
+    """
+    CREATE OR REPLACE FUNCTION treadle_ring() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN
+        PERFORM pg_notify('treadle_bell_' || TG_RELID::text, '');
+        RETURN NULL;
+    END
+    $$
+    """,
+    "CREATE TRIGGER treadle_ring AFTER INSERT ON inbox FOR EACH STATEMENT EXECUTE FUNCTION treadle_ring()",
+    "CREATE TRIGGER treadle_ring AFTER INSERT ON due FOR EACH ROW WHEN (NEW.kind = 'task') EXECUTE FUNCTION treadle_ring()",
+)
+
+
+async def create_notification(connection: psycopg.AsyncConnection[Any]) -> None:
+    """Let the journal ring from now on. It has its tables. Raises what the driver raises."""
+    async with connection.transaction():
+        await connection.execute("SELECT pg_advisory_xact_lock(%s)", (_HANGING,))
+        found = await connection.execute(
+            "SELECT FROM pg_trigger WHERE tgname = 'treadle_ring' AND tgrelid = 'inbox'::regclass"
+        )
+        if await found.fetchone() is None:
+            for statement in _BELL:
+                await connection.execute(statement)
+
+
+async def notification_channels(connection: psycopg.AsyncConnection[Any]) -> list[str]:
+    """Return the channels on which the journal rings: one for each of its tables that do."""
+    found = await connection.execute(
+        "SELECT oid::bigint FROM pg_class WHERE relnamespace = current_schema()::regnamespace AND relname IN ('inbox', 'due')"
+    )
+    return [f"treadle_bell_{oid}" for (oid,) in await found.fetchall()]
+
+
+@asynccontextmanager
+async def hearing_notification(address: Address, ring: Callable[[], None]) -> AsyncIterator[None]:
+    """Call back on this event loop at each ring, and whenever one may have been missed."""
+
+    async def listen(connection: psycopg.AsyncConnection[Any]) -> None:
+        with suppress(psycopg.errors.InsufficientPrivilege):  # another process may have hung it
+            await create_notification(connection)
+        for channel in await notification_channels(connection):
+            await connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
+        ring()
+        async for _ in connection.notifies():
+            ring()
+
+    listening = asyncio.create_task(_listening(address, listen, "Notifications of the journal cannot be received"))
+    try:
+        yield
+    finally:
+        await _end(listening)
+
+
+# --- Texts that grow.
 
 ASK_SECONDS = 0.5
 """How often the server is asked who follows, while anything is told."""
 LISTEN_SECONDS = 0.25
 """How often a follower looks whether it has missed something."""
-RECONNECT_SECONDS = 1.0
 MOST_CHARACTERS = 1_900
 """Of one notification: PostgreSQL takes less than 8,000 bytes, and a character has up to four."""
 
@@ -122,26 +207,18 @@ class _Hearing(msgspec.Struct):
 async def hearing(address: Address, session_id: str) -> AsyncIterator[Callable[[], list[tuple[int, str]]]]:
     """Follow the live texts of a session; give what returns the new parts, each with the number of its text."""
     heard = _Hearing()
-    listening = asyncio.create_task(_listen(address, digest_of(session_id), heard))
+
+    async def listen(connection: psycopg.AsyncConnection[Any]) -> None:
+        try:
+            await _listen_over(connection, digest_of(session_id), heard)
+        finally:
+            heard.misses_some = True
+
+    listening = asyncio.create_task(_listening(address, listen, "Responses cannot be followed as they arrive"))
     try:
         yield heard.give
     finally:
-        listening.cancel()
-        with suppress(asyncio.CancelledError):
-            await listening
-
-
-async def _listen(address: Address, digest: str, heard: _Hearing) -> None:
-    while True:
-        try:
-            async with await psycopg.AsyncConnection.connect(
-                make_conninfo(**address.parameters), autocommit=True, prepare_threshold=None
-            ) as connection:
-                await _listen_over(connection, digest, heard)
-        except (psycopg.Error, OSError) as error:
-            logger.info("Responses cannot be followed as they arrive: %s", address.cleaned(str(error)))
-        heard.misses_some = True
-        await asyncio.sleep(RECONNECT_SECONDS)
+        await _end(listening)
 
 
 async def _listen_over(connection: psycopg.AsyncConnection[Any], digest: str, heard: _Hearing) -> None:

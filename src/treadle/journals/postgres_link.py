@@ -1,22 +1,21 @@
-"""A connection to a journal's server that is opened when it is needed, and anew when it was lost. Stores nothing."""
+"""Links to a journal's server: its address, its tables, and connections that are made anew when they are lost. Stores nothing."""
 
-import asyncio
 import re
 import time
-from collections.abc import AsyncIterator, Callable, Generator, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable, Generator, Mapping
+from contextlib import suppress
 from enum import Enum
 from typing import Any, Self, TypeAlias, TypeVar
 from urllib.parse import quote
 
 import msgspec
 import psycopg
-from psycopg import errors, sql
+from psycopg import errors
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from treadle.errors import ConfigurationError, JournalError
 from treadle.journals.backend import disk_full, locked, not_taken
-from treadle.redaction import redacted_logger, remember
+from treadle.redaction import remember
 
 __all__ = [
     "COLLISIONS",
@@ -31,14 +30,12 @@ __all__ = [
     "Connection",
     "Kind",
     "Link",
+    "Sent",
     "ServerSilent",
     "build",
-    "create_notification",
     "describe",
     "describe_unreachable",
-    "hearing_notification",
     "kind_of",
-    "notification_channels",
     "parse_address",
 ]
 
@@ -191,7 +188,12 @@ class BoundConnection(psycopg.Connection[tuple[Any, ...]]):
 
 # --- The tables of a journal in PostgreSQL, and how they are recognised. Opens no connection and stores no event.
 
+_T = TypeVar("_T")
+
 Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]  # Any: rows of all tables
+
+Sent: TypeAlias = Callable[[], _T]
+"""Gives the outcome of statements that were sent."""
 
 # The same tables as in SQLite. `session` has room in its pages, because its rows change with every append.
 _FIRST = (
@@ -379,8 +381,6 @@ def build(connection: Connection, busy_seconds: float) -> None:
 
 # --- A connection to a journal's server that is opened when it is needed, and anew when it was lost. Stores nothing.
 
-_T = TypeVar("_T")
-
 _PAUSE_SECONDS = 0.05
 _ENCODINGS = ("UTF8", "SQL_ASCII")
 """Encodings of a database that take every character."""
@@ -507,80 +507,6 @@ class Link:
 
 def _names(path: str) -> list[str]:
     return [name.strip().strip('"') for name in path.split(",")]
-
-
-# --- The bell of a journal: it rings in every process that listens when a task or a message is left there. Nobody has
-# to listen.
-
-logger = redacted_logger(__name__)
-
-RECONNECT_SECONDS = 1.0
-
-_HANGING = 0x5452424C
-"""The advisory lock of whoever hangs it: `TRBL`."""
-
-_BELL = (
-    """
-    CREATE OR REPLACE FUNCTION treadle_ring() RETURNS trigger LANGUAGE plpgsql AS $$
-    BEGIN
-        PERFORM pg_notify('treadle_bell_' || TG_RELID::text, '');
-        RETURN NULL;
-    END
-    $$
-    """,
-    "CREATE TRIGGER treadle_ring AFTER INSERT ON inbox FOR EACH STATEMENT EXECUTE FUNCTION treadle_ring()",
-    "CREATE TRIGGER treadle_ring AFTER INSERT ON due FOR EACH ROW WHEN (NEW.kind = 'task') EXECUTE FUNCTION treadle_ring()",
-)
-
-
-async def create_notification(connection: psycopg.AsyncConnection[Any]) -> None:
-    """Let the journal ring from now on. It has its tables. Raises what the driver raises."""
-    async with connection.transaction():
-        await connection.execute("SELECT pg_advisory_xact_lock(%s)", (_HANGING,))
-        found = await connection.execute(
-            "SELECT FROM pg_trigger WHERE tgname = 'treadle_ring' AND tgrelid = 'inbox'::regclass"
-        )
-        if await found.fetchone() is None:
-            for statement in _BELL:
-                await connection.execute(statement)
-
-
-async def notification_channels(connection: psycopg.AsyncConnection[Any]) -> list[str]:
-    """Return the channels on which the journal rings: one for each of its tables that do."""
-    found = await connection.execute(
-        "SELECT oid::bigint FROM pg_class WHERE relnamespace = current_schema()::regnamespace AND relname IN ('inbox', 'due')"
-    )
-    return [f"treadle_bell_{oid}" for (oid,) in await found.fetchall()]
-
-
-@asynccontextmanager
-async def hearing_notification(address: Address, ring: Callable[[], None]) -> AsyncIterator[None]:
-    """Call back on this event loop at each ring, and whenever one may have been missed."""
-    listening = asyncio.create_task(_listen(address, ring))
-    try:
-        yield
-    finally:
-        listening.cancel()
-        with suppress(asyncio.CancelledError):
-            await listening
-
-
-async def _listen(address: Address, ring: Callable[[], None]) -> None:
-    while True:
-        try:
-            async with await psycopg.AsyncConnection.connect(
-                make_conninfo(**address.parameters), autocommit=True, prepare_threshold=None
-            ) as connection:
-                with suppress(psycopg.errors.InsufficientPrivilege):  # another process may have hung it
-                    await create_notification(connection)
-                for channel in await notification_channels(connection):
-                    await connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
-                ring()
-                async for _ in connection.notifies():
-                    ring()
-        except (psycopg.Error, OSError) as error:
-            logger.info("Notifications of the journal cannot be received: %s", address.cleaned(str(error)))
-        await asyncio.sleep(RECONNECT_SECONDS)
 
 
 # --- What PostgreSQL and its driver complain of, in words that say what to do, without secrets. Acts on nothing.

@@ -1,81 +1,148 @@
-"""A journal in a PostgreSQL database, shared by any number of machines. It knows nothing of what its events mean."""
+"""PostgreSQL: a journal that several machines share. It knows nothing of what its events mean."""
 
 import asyncio
 import os
+import re
 import threading
 import weakref
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager, suppress
-from functools import partial
+from functools import cache, partial
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 from weakref import WeakSet
 
+import msgspec
 import psycopg
 from psycopg import generators
 
 from treadle.concurrency import CURRENT, FIRST_SECONDS, NEXT_SECONDS, Patience, StoreSilent, after_fork, answer_of, bury
-from treadle.errors import JournalError, SessionError
+from treadle.errors import JournalError, SessionConflict, SessionError, UnknownSession
 from treadle.fields import checked
-from treadle.journals.backend import Append, DueRow, EventRow, MessageRow, TableBackend, exists, forked
-from treadle.journals.postgres import queries, statements
-from treadle.journals.postgres.lease import Heart, LeaseActs, ServerLease, ServerLeases
-from treadle.journals.postgres.link import (
+from treadle.journals import postgres_leases as leases
+from treadle.journals.backend import (
+    Append,
+    DueChanges,
+    DueRow,
+    EventRow,
+    MessageRow,
+    conflict,
+    due_changes,
+    event_of,
+    exists,
+    forked,
+    merged,
+    taken_over,
+    unknown,
+)
+from treadle.journals.postgres_leases import UNTIL, Claim, Heartbeat, LeaseActs, ServerLease, ServerLeases
+from treadle.journals.postgres_link import (
     COLLISIONS,
+    NAMED,
+    NAMES_MORE,
+    NAMES_ONE,
     OWN_FAULTS,
     STORE_FAULTS,
     Address,
     Connection,
     Link,
+    Sent,
     describe,
-    hearing_notification,
     parse_address,
 )
-from treadle.journals.postgres.live import LiveTexts, hearing
-from treadle.journals.postgres.statements import Claim, Sent
-from treadle.journals.store import LEASE_SECONDS, Deferred, Job, StoreJournal, Worker, again, look_seconds, opened
+from treadle.journals.postgres_live import LiveTexts, hearing, hearing_notification
+from treadle.journals.store import (
+    LEASE_SECONDS,
+    SELECT_SUM,
+    Deferred,
+    Job,
+    TableBackend,
+    TableJournal,
+    Worker,
+    again,
+    look_seconds,
+    opened,
+)
 from treadle.redaction import redacted_logger
 
-__all__ = [
-    "Behind",
-    "Engine",
-    "Hands",
-    "Limits",
-    "PostgresBackend",
-    "PostgresJournal",
-    "PostgresReader",
-    "PostgresWriter",
-    "Transaction",
-    "engine_for",
-    "give_back",
-    "open_postgres",
-]
+__all__ = ["Acts", "PostgresBackend", "PostgresJournal", "Transaction", "open_postgres"]
+
+_T = TypeVar("_T")
 
 
-# --- The reading side of a PostgreSQL journal. Runs on the reader's thread only; changes nothing.
+# --- What is done to the tables. Each act sends its statements and returns what gives its outcome once the server has answered,
+# so that the statements of many sessions travel together. Each is right by itself: what must hold is asked in the statement that writes.
 
+_NOW = "extract(epoch FROM clock_timestamp())::double precision"
+_ROWS = """unnest(%(seqs)s::bigint[], %(ats)s::double precision[], %(types)s::text[], %(versions)s::integer[],
+        %(bodies)s::text[], %(sums)s::bytea[]) AS item"""
+_DUE_ROWS = (
+    "unnest(%(keys)s::text[], %(due_kinds)s::text[], %(dues)s::double precision[], %(call_ids)s::text[]) AS item"
+)
 
-class PostgresReader:
-    """Serves jobs that read; again where the connection was lost meanwhile."""
+# `moved` is empty, and so is everything, where the head, the epoch or the lease no longer holds.
+_APPEND = f"""
+WITH moved AS (
+    UPDATE session SET
+        state = %(state)s, version = version + 1, head = coalesce(%(head)s, head),
+        updated_at = coalesce(%(at)s, updated_at), task = CASE task WHEN '' THEN %(task)s ELSE task END,
+        status = coalesce(%(status)s, status), tenant = coalesce(%(tenant)s, tenant),
+        lease_until = CASE WHEN %(holds)s THEN {UNTIL} ELSE lease_until END
+    WHERE id = %(id)s AND epoch = coalesce(%(epoch)s, epoch) AND head = coalesce(%(before)s, head)
+        AND (NOT %(holds)s OR lease_until > clock_timestamp())
+    RETURNING id, epoch
+), added AS (
+    INSERT INTO event (session_id, epoch, seq, at, type, version, body, sum)
+    SELECT moved.id, moved.epoch, item.*
+    FROM moved, {_ROWS}
+)
+SELECT epoch FROM moved
+"""  # noqa: S608 - made of constants
 
-    def __init__(self, link: Link) -> None:
-        self._link = link
+# One statement sees its rows as they were before it: a key that is put anew is changed, and not dropped as well.
+_DUE = f"""), dropped AS (
+    DELETE FROM due USING moved WHERE due.session_id = moved.id
+        AND (%(drops_all)s OR due.key = ANY(%(drops)s)) AND due.key <> ALL(%(keys)s)
+), put AS (
+    INSERT INTO due (session_id, key, kind, at, call_id)
+    SELECT moved.id, item.*
+    FROM moved, {_DUE_ROWS}
+    ON CONFLICT (session_id, key) DO UPDATE SET kind = excluded.kind, at = excluded.at, call_id = excluded.call_id
+)
+SELECT epoch FROM moved
+"""  # noqa: S608 - made of constants
 
-    def serve(self, jobs: Sequence[Job[Any]]) -> None:  # Any: jobs of all outcomes share one queue
-        for job in jobs:
-            if job.act is None:
-                continue
-            try:
-                job.outcome = self._link.run(job.act)
-            except STORE_FAULTS as exc:
-                job.error = describe(self._link.address, exc)
-            except (JournalError, SessionError) as exc:
-                job.error = exc
+_APPEND_DUE = _APPEND.replace(")\nSELECT epoch FROM moved\n", _DUE)
 
-    def finish(self) -> None:
-        self._link.drop()
+_ADOPT = f"""
+WITH made AS (
+    INSERT INTO session (id, parent_id, parent_seq, state, status, tenant, head, task, version, created_at, updated_at)
+    VALUES (%(id)s, %(parent_id)s, %(parent_seq)s, %(state)s, coalesce(%(status)s, 'active'), coalesce(%(tenant)s, ''),
+        coalesce(%(head)s, 0), %(task)s, 1, {_NOW}, coalesce(%(at)s, {_NOW}))
+    ON CONFLICT (id) DO NOTHING
+    RETURNING id
+), added AS (
+    INSERT INTO event (session_id, epoch, seq, at, type, version, body, sum)
+    SELECT made.id, 0, item.*
+    FROM made, {_ROWS}
+), left_there AS (
+    INSERT INTO inbox (session_id, msg_id, kind, body, sum)
+    SELECT made.id, message.*
+    FROM made, unnest(%(msg_ids)s::text[], %(kinds)s::text[], %(messages)s::text[], %(message_sums)s::bytea[]) AS message
+    ON CONFLICT (session_id, msg_id) DO NOTHING
+), put AS (
+    INSERT INTO due (session_id, key, kind, at, call_id)
+    SELECT made.id, item.*
+    FROM made, {_DUE_ROWS}
+)
+SELECT id FROM made
+"""  # noqa: S608 - made of constants
 
-
-# --- What one journal holds in a PostgreSQL store: its sessions' numbers, checksums, and what happened to its appends.
+# Counted, not asked whether there are any: the server then looks each digest up, and never reads all events to compare them.
+_DROP_BLOBS = f"""
+DELETE FROM blob WHERE sha256 = ANY(%s) AND EXISTS (SELECT FROM session WHERE id = %s)
+    AND (SELECT count(*) FROM event WHERE {NAMED} = blob.sha256 AND {NAMES_ONE}) = 0
+    AND (SELECT count(*) FROM event WHERE {NAMES_MORE} AND strpos(body, blob.sha256) > 0) = 0
+"""  # noqa: S608 - made of constants
 
 _HEIR_BEATS = 4
 """An heir that has not asked for so many looks is dead itself."""
@@ -89,17 +156,18 @@ class Transaction:
 
     def __init__(self) -> None:
         self.tries = 0
-        self.claimed: list[tuple[Hands, str, int | None]] = []
-        """Sessions taken in it."""
+        self.claimed: list[tuple[Acts, str, int | None]] = []
+        """Sessions taken in it, with the number of each before."""
 
 
-class Behind(Exception):
+class LostEvents(Exception):
     """The store lacks events before an append, which the server had confirmed and lost in a crash of its own."""
 
-    def __init__(self, whole: Append) -> None:
+    def __init__(self, session_id: str, act: Callable[[Connection], Sent[None]]) -> None:
         super().__init__()
-        self.whole = whole
-        """The append with the events that were lost."""
+        self.session_id = session_id
+        self.act = act
+        """Appends those that were lost as well."""
 
 
 class _Last(NamedTuple):
@@ -109,17 +177,16 @@ class _Last(NamedTuple):
     sum: bytes | None
 
 
-class Hands:
-    """The acts of one journal's jobs. Each sends its statements and returns what gives its outcome."""
+class Acts:
+    """The acts of one journal's jobs.
+
+    Args:
+        foreign: Sessions that the process holds from which this one was forked.
+    """
 
     def __init__(
         self, transaction: Transaction, lease_seconds: float, look_seconds: float, *, foreign: Collection[str] = ()
     ) -> None:
-        """Make the hands of a journal.
-
-        Args:
-            foreign: Sessions that the process holds from which this one was forked.
-        """
         self.deferred = Deferred()
         self._foreign = set(foreign)
         self._transaction = transaction
@@ -137,20 +204,25 @@ class Hands:
         return tuple(self._held)
 
     def create(self, connection: Connection, session_id: str) -> Sent[bool]:
-        sent = statements.create(connection, session_id)
+        made = connection.execute(
+            f"INSERT INTO session (id, created_at, updated_at) VALUES (%s, {_NOW}, {_NOW}) ON CONFLICT (id) DO NOTHING",  # noqa: S608 - made of constants
+            (session_id,),
+        )
+        found = connection.execute("SELECT epoch FROM session WHERE id = %s", (session_id,))
 
         def outcome() -> bool:
-            made, epoch = sent()
+            row = found.fetchone()
+            assert row is not None
             if session_id not in self._held:  # a fenced run must not be let in again by whoever opens its session
-                self._epochs[session_id] = epoch
+                self._epochs[session_id] = int(row[0])
             self._last.pop(session_id, None)
             self.deferred.forget(session_id)
-            return made
+            return made.rowcount == 1
 
         return outcome
 
     def claim(self, connection: Connection, session_id: str, owner: str) -> Sent[Claim]:
-        sent = statements.claim(connection, session_id, owner, self._lease_seconds, self._heir_seconds)
+        sent = leases.claim(connection, session_id, owner, self._lease_seconds, self._heir_seconds)
 
         def outcome() -> Claim:
             claim = sent()
@@ -184,7 +256,7 @@ class Hands:
     def give_back(self, connection: Connection, session_id: str, epoch: int) -> Sent[None]:
         if self._epochs.get(session_id) == epoch:
             self._held.discard(session_id)
-        return statements.give_back(connection, session_id, epoch)
+        return leases.give_back(connection, session_id, epoch)
 
     def append(self, connection: Connection, append: Append) -> Sent[None]:
         session_id = append.session_id
@@ -194,27 +266,28 @@ class Hands:
         epoch = self._epochs.get(session_id)
         lease_seconds = self._lease_seconds if session_id in self._held else None
         before = self._sum_before(connection, append)
-        sent = statements.append(connection, append, epoch, before=before, lease_seconds=lease_seconds)
+        sent = _send_append(connection, append, epoch, before=before, lease_seconds=lease_seconds)
 
         def outcome() -> None:
-            stored_epoch = sent()
-            if stored_epoch is not None:
-                self._epochs[session_id] = stored_epoch
-            elif self._transaction.tries == 1 or not statements.is_stored(connection, append, epoch):
+            row = sent.fetchone()
+            if row is not None:
+                self._epochs[session_id] = int(row[0])
+            elif self._transaction.tries == 1 or not _is_stored(connection, append, epoch):
                 self._last.pop(session_id, None)
                 self._look_for_loss(connection, append, epoch)
-                raise statements.fencing(connection, append, epoch)
+                raise _why_refused(connection, append, epoch)
             self._note(append, before)
 
         return outcome
 
     def _sum_before(self, connection: Connection, append: Append) -> bytes | None:
-        if not append.rows or append.rows[0][0] == 1:
+        if not append.before:
             return None
         last = self._last.get(append.session_id)
-        if last is not None and last.seq == append.rows[0][0] - 1:
+        if last is not None and last.seq == append.before:
             return last.sum
-        return queries.select_sum(connection, append.session_id, append.rows[0][0] - 1)
+        found = _rows(connection, SELECT_SUM, id=append.session_id, seq=append.before)
+        return found[0][0] if found else None
 
     def _note(self, append: Append, before: bytes | None) -> None:
         if append.rows:
@@ -226,57 +299,233 @@ class Hands:
 
     def _look_for_loss(self, connection: Connection, append: Append, epoch: int | None) -> None:
         """See whether a crash of the server has taken events that it had confirmed: we still have those."""
-        kept = self._unsynced.get(append.session_id)
-        if not kept or not append.rows:
+        session_id, before = append.session_id, append.before
+        kept = self._unsynced.get(session_id)
+        if not kept or before is None:
             return
-        head, stored_epoch = statements.place_of(connection, append.session_id)
-        missing = [row for row in kept if head < row[0] < append.rows[0][0]]
-        if (
-            stored_epoch == epoch
-            and [row[0] for row in missing] == list(range(head + 1, append.rows[0][0]))
-            and missing
-        ):
-            raise Behind(statements.longer(append, missing))
+        head, stored_epoch = _place_of(connection, session_id) or (0, 0)
+        lost = [row for row in kept if head < row[0] <= before]
+        if lost and stored_epoch == epoch and [row[0] for row in lost] == list(range(head + 1, before + 1)):
+            due = due_changes(session_id, [event_of(session_id, row[0], row[4]) for row in lost])
+            whole = msgspec.structs.replace(append, rows=[*lost, *append.rows], due=merged((due, append.due)))
+            raise LostEvents(session_id, partial(self.append, append=whole))
 
     def synced(self) -> None:
         """The server has all that it has confirmed so far on its disk."""
         self._unsynced.clear()
 
     def adopt(
-        self,
-        connection: Connection,
-        job: Append,
-        parent: tuple[str, int] | None,
-        inbox: Sequence[MessageRow],
+        self, connection: Connection, append: Append, parent: tuple[str, int] | None, inbox: Sequence[MessageRow]
     ) -> Sent[None]:
-        sent = statements.adopt(connection, job, parent, inbox)
+        parent_id, parent_seq = parent or (None, None)
+        messages = {
+            "msg_ids": [row[0] for row in inbox],
+            "kinds": [row[1] for row in inbox],
+            "messages": [row[2] for row in inbox],
+            "message_sums": [row[3] for row in inbox],
+        }
+        sent = connection.execute(
+            _ADOPT, {**_parameters(append, None), **messages, "parent_id": parent_id, "parent_seq": parent_seq}
+        )
 
         def outcome() -> None:
-            if not sent() and (self._transaction.tries == 1 or not statements.is_stored(connection, job, 0)):
-                raise exists(job.session_id)
+            if sent.fetchone() is None and (self._transaction.tries == 1 or not _is_stored(connection, append, 0)):
+                raise exists(append.session_id)
 
         return outcome
 
-    def purge(self, connection: Connection, job: Append, blobs: Sequence[str]) -> Sent[None]:
-        self._last.pop(job.session_id, None)
-        return statements.purge(connection, job, blobs)
+    def purge(self, connection: Connection, append: Append, blobs: Sequence[str]) -> Sent[None]:
+        """Remove all of a session but what follows now, numbered from 1."""
+        session_id = append.session_id
+        self._last.pop(session_id, None)
+        emptied = connection.execute(
+            "UPDATE session SET state = 'deleted', head = 0, task = '' WHERE id = %s", (session_id,)
+        )
+        for table in ("event", "inbox", "due"):
+            connection.execute(f"DELETE FROM {table} WHERE session_id = %s", (session_id,))  # noqa: S608 - ours
+        _send_append(connection, append, None, before=None, lease_seconds=None)
+        if blobs:
+            connection.execute(_DROP_BLOBS, (list(blobs), session_id))
+        return lambda: _check_found(emptied.rowcount == 1, session_id)
 
     def put(self, connection: Connection, session_id: str, message: MessageRow) -> Sent[bool]:
-        sent = statements.put(connection, session_id, message)
+        message_id, kind, body, _ = message
+        added = connection.execute(
+            "INSERT INTO inbox (session_id, msg_id, kind, body, sum) SELECT id, %s, %s, %s, %s FROM session WHERE id = %s "
+            "ON CONFLICT (session_id, msg_id) DO NOTHING",
+            (*message, session_id),
+        )
+        found = connection.execute(
+            "SELECT kind, body FROM inbox WHERE session_id = %s AND msg_id = %s", (session_id, message_id)
+        )
 
         def outcome() -> bool:
-            is_new, is_there = sent()
-            return is_new or (self._transaction.tries > 1 and is_there)
+            row = found.fetchone()
+            _check_found(row is not None, session_id)
+            # Of a second try, one that is equal is ours.
+            return added.rowcount == 1 or (self._transaction.tries > 1 and row == (kind, body))
 
         return outcome
 
 
-# --- The writing side of a PostgreSQL journal: all that is queued goes into one transaction. Runs on the writer's
-# thread only.
+def _send_append(
+    connection: Connection, append: Append, epoch: int | None, *, before: bytes | None, lease_seconds: float | None
+) -> psycopg.Cursor[tuple[Any, ...]]:
+    """Move the head and add the events, where head, epoch and lease still hold; what it finds is the epoch, or nothing.
+
+    Args:
+        before: The checksum of the event that these follow; None where it has none.
+        epoch: None for whichever the session has.
+        lease_seconds: The lease of the session's holder, which continues with this; None for a writer without one.
+    """
+    return connection.execute(
+        _APPEND if append.due is None else _APPEND_DUE,
+        {
+            **_parameters(append, before),
+            "epoch": epoch,
+            "holds": lease_seconds is not None,
+            "lease": lease_seconds or 0.0,
+        },
+    )
+
+
+def _consume(connection: Connection, session_id: str, message_ids: Sequence[str], seq: int) -> Sent[None]:
+    """Mark messages as consumed. The first event that consumed one stays on record."""
+    connection.execute(
+        "UPDATE inbox SET consumed_seq = %s WHERE session_id = %s AND msg_id = ANY(%s) AND consumed_seq IS NULL",
+        (seq, session_id, list(message_ids)),
+    )
+    found = connection.execute("SELECT FROM session WHERE id = %s", (session_id,))
+    return lambda: _check_found(found.fetchone() is not None, session_id)
+
+
+def _reindex(connection: Connection, session_id: str, head: int, rows: Sequence[DueRow]) -> Sent[None]:
+    """Put these rows in place of all of a session's in the index, where its head is still this one."""
+    place = {"id": session_id, "head": head}
+    is_there = "EXISTS (SELECT FROM session WHERE id = %(id)s AND head = %(head)s FOR UPDATE)"
+    connection.execute(f"DELETE FROM due WHERE session_id = %(id)s AND {is_there}", place)  # noqa: S608 - made of constants
+    connection.execute(
+        f"INSERT INTO due (session_id, key, kind, at, call_id) SELECT %(id)s, item.* FROM {_DUE_ROWS} "  # noqa: S608 - made of constants
+        f"WHERE {is_there} ON CONFLICT (session_id, key) DO NOTHING",
+        {**place, **_due_parameters(DueChanges(puts=tuple(rows)))},
+    )
+    return lambda: None
+
+
+def _put_blob(connection: Connection, digest: str, content: bytes) -> Sent[None]:
+    connection.execute(
+        "INSERT INTO blob (sha256, bytes) VALUES (%s, %b) ON CONFLICT (sha256) DO NOTHING", (digest, content)
+    )
+    return lambda: None
+
+
+def _place_of(connection: Connection, session_id: str) -> tuple[int, int] | None:
+    """Return the session's head and epoch; None for an unknown session."""
+    row = connection.execute("SELECT head, epoch FROM session WHERE id = %s", (session_id,)).fetchone()
+    return None if row is None else (int(row[0]), int(row[1]))
+
+
+def _why_refused(connection: Connection, append: Append, epoch: int | None) -> SessionConflict | UnknownSession:
+    if (place := _place_of(connection, append.session_id)) is None:
+        return unknown(append.session_id)
+    head, stored_epoch = place
+    if epoch is not None and stored_epoch != epoch:
+        return taken_over(append.session_id)
+    if append.rows and head != append.before:
+        return conflict(append.session_id, head, append.rows[0][0])
+    return SessionConflict(
+        f"The lease on session {append.session_id!r} has expired: its holder sent no heartbeat in time. Nothing was "
+        "written; resume the session."
+    )
+
+
+def _is_stored(connection: Connection, append: Append, epoch: int | None) -> bool:
+    """Whether the events of an append are there, each as it is and from this epoch."""
+    row = connection.execute(
+        "SELECT count(*) FROM event JOIN unnest(%(seqs)s::bigint[], %(bodies)s::text[]) AS item(seq, body) USING (seq, body) "
+        "WHERE session_id = %(id)s AND epoch = coalesce(%(epoch)s, epoch)",
+        {**_parameters(append, None), "epoch": epoch},
+    ).fetchone()
+    return bool(append.rows) and row == (len(append.rows),)
+
+
+def _parameters(append: Append, before: bytes | None) -> dict[str, Any]:  # Any: what a statement takes
+    rows = append.rows
+    return {
+        "id": append.session_id,
+        "state": append.state,
+        "task": append.task,
+        "status": append.status,
+        "tenant": append.tenant,
+        "head": rows[-1][0] if rows else None,
+        "at": rows[-1][1] if rows else None,
+        "before": append.before,
+        "seqs": [row[0] for row in rows],
+        "ats": [row[1] for row in rows],
+        "types": [row[2] for row in rows],
+        "versions": [row[3] for row in rows],
+        "bodies": [row[4] for row in rows],
+        "sums": [row[2] for row in append.chained(before)],
+        **_due_parameters(append.due or DueChanges()),
+    }
+
+
+def _due_parameters(changes: DueChanges) -> dict[str, Any]:  # Any: what a statement takes
+    return {
+        "drops_all": changes.drops_all,
+        "drops": list(changes.drops),
+        "keys": [row.key for row in changes.puts],
+        "due_kinds": [row.kind for row in changes.puts],
+        "dues": [row.at for row in changes.puts],
+        "call_ids": [row.call_id for row in changes.puts],
+    }
+
+
+def _check_found(is_found: bool, session_id: str) -> None:
+    if not is_found:
+        raise unknown(session_id)
+
+
+@cache
+def _translated(statement: str) -> str:
+    """Return a statement whose places are `:name` in the driver's own form."""
+    return re.sub(r":(\w+)", r"%(\1)s", statement.replace("%", "%%"))
+
+
+def _rows(connection: Connection, statement: str, **values: object) -> list[Any]:
+    return connection.execute(_translated(statement), values, binary=True).fetchall()
+
+
+# --- The reading side. Runs on the reader's thread only; changes nothing.
+
+
+class PostgresReader:
+    """Serves jobs that read; again where the connection was lost meanwhile."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+
+    def serve(self, jobs: Sequence[Job[Any]]) -> None:  # Any: jobs of all outcomes share one queue
+        for job in jobs:
+            if job.act is None:
+                continue
+            try:
+                job.outcome = self._link.run(job.act)
+            except STORE_FAULTS as exc:
+                job.error = describe(self._link.address, exc)
+            except (JournalError, SessionError) as exc:
+                job.error = exc
+
+    def finish(self) -> None:
+        self._link.drop()
+
+
+# --- The writing side: all that is queued goes into one transaction. Runs on the writer's thread only.
 
 logger = redacted_logger(__name__)
 
 _Sent: TypeAlias = list[tuple[Job[Any], Sent[Any]]]  # Any: jobs of all outcomes share one queue
+_Lost: TypeAlias = tuple[Job[Any], LostEvents]
 
 
 class PostgresWriter:
@@ -285,66 +534,61 @@ class PostgresWriter:
     def __init__(self, link: Link) -> None:
         self.transaction = Transaction()
         self._link = link
-        self._hands: WeakSet[Hands] = WeakSet()
+        self._acts: WeakSet[Acts] = WeakSet()
 
-    def add(self, hands: Hands) -> None:
+    def add(self, acts: Acts) -> None:
         """Take the jobs of one more journal."""
-        self._hands.add(hands)
+        self._acts.add(acts)
 
     # --- the thread
 
     def serve(self, jobs: Sequence[Job[Any]]) -> None:
         """Do all jobs in one transaction. One that is fenced, or cannot be stored, fails alone."""
         self.transaction.tries = 0
-        behind: list[tuple[Job[Any], Append]] = []
+        lost: list[_Lost] = []
         try:
-            self._link.run(partial(self._transact, jobs, behind))
+            self._link.run(partial(self._transact, jobs, lost))
         except (*OWN_FAULTS, *COLLISIONS) as exc:
             if len(jobs) > 1:
                 for job in jobs:
                     self.serve([job])
             else:
                 jobs[0].fail(describe(self._link.address, exc))
-        except psycopg.Error as exc:
-            self._fail_all(jobs, describe(self._link.address, exc))
-        except JournalError as exc:
-            self._fail_all(jobs, exc)
-        for job, whole in behind:
-            self._recover(job, whole)
+        except (psycopg.Error, JournalError) as exc:
+            error = exc if isinstance(exc, JournalError) else describe(self._link.address, exc)
+            for job in jobs:
+                job.fail(again(error))
+        for job, loss in lost:
+            self._recover(job, loss)
 
-    def _recover(self, job: Job[Any], whole: Append) -> None:
+    def _recover(self, job: Job[Any], loss: LostEvents) -> None:
         """Store what the server has lost in a crash of its own, and what follows it."""
         logger.warning(
             "The server of the journal %s lost the last events of session %s in a crash; they are stored again",
             self._link.address.location,
-            whole.session_id,
+            loss.session_id,
         )
-        assert isinstance(job.owner, Hands)
-        job.act = partial(job.owner.append, append=whole)
+        job.act = loss.act
         job.is_durable = True
         self.serve([job])
 
     def finish(self) -> None:
         self._link.drop()
 
-    def _transact(
-        self, jobs: Sequence[Job[Any]], behind: list[tuple[Job[Any], Append]], connection: Connection
-    ) -> None:
+    def _transact(self, jobs: Sequence[Job[Any]], lost: list[_Lost], connection: Connection) -> None:
         acting = [job for job in jobs if job.act is not None]
         if not acting:
             return
         self.transaction.tries += 1
         self.transaction.claimed.clear()
-        behind.clear()
+        lost.clear()
         try:
-            self._send_all(acting, behind, connection)
+            self._send_all(acting, lost, connection)
         except BaseException:
             self._undo(connection)
             raise
 
-    def _send_all(
-        self, jobs: Sequence[Job[Any]], behind: list[tuple[Job[Any], Append]], connection: Connection
-    ) -> None:
+    def _send_all(self, jobs: Sequence[Job[Any]], lost: list[_Lost], connection: Connection) -> None:
         is_durable = any(job.is_durable for job in jobs)
         wait = max(1, round(self._link.busy_seconds * 1000))
         with _pipeline(connection) as sync:
@@ -358,16 +602,16 @@ class PostgresWriter:
                 # What came of one append of a session decides on the next one.
                 if job.session_id in busy:
                     sync()
-                    self._settle(sent, behind)
+                    self._settle(sent, lost)
                     busy.clear()
                 self._send(job, connection, sent)
                 busy.update({job.session_id} - {""})
             connection.execute("COMMIT")
             sync()
-            self._settle(sent, behind)
+            self._settle(sent, lost)
         if is_durable:
-            for hands in tuple(self._hands):
-                hands.synced()
+            for acts in tuple(self._acts):
+                acts.synced()
 
     def _send(self, job: Job[Any], connection: Connection, sent: _Sent) -> None:
         assert job.act is not None
@@ -377,29 +621,25 @@ class PostgresWriter:
         except (SessionError, JournalError) as exc:  # raised before anything of this job was sent
             job.fail(exc)
 
-    def _settle(self, sent: _Sent, behind: list[tuple[Job[Any], Append]]) -> None:
+    def _settle(self, sent: _Sent, lost: list[_Lost]) -> None:
         for job, outcome in sent:
             try:
                 job.outcome = outcome()
-            except Behind as exc:
-                behind.append((job, exc.whole))
+            except LostEvents as exc:
+                lost.append((job, exc))
             except (SessionError, JournalError) as exc:  # the statements of this job have written nothing
                 job.fail(exc)
         sent.clear()
 
     def _undo(self, connection: Connection) -> None:
-        for hands, session_id, epoch in reversed(self.transaction.claimed):
-            hands.forget_claim(session_id, epoch)
+        for acts, session_id, epoch in reversed(self.transaction.claimed):
+            acts.forget_claim(session_id, epoch)
         if connection.closed or connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE:
             return
         try:
             connection.execute("ROLLBACK")
         except psycopg.Error:  # the server rolls back what belongs to no connection
             self._link.drop()
-
-    def _fail_all(self, jobs: Sequence[Job[Any]], error: JournalError) -> None:
-        for job in jobs:
-            job.fail(again(error))
 
 
 @contextmanager
@@ -476,7 +716,7 @@ class Engine:
         # A beat that fails is followed by the next one, so it has no patience of its own. The loss of a lease is reported by
         # the holder's own clock, so a beat may wait a while.
         beat = link(silence_seconds=min(limits.lease / 4, limits.silence), patience_seconds=0.0)
-        self.heart = Heart(beat, limits.lease)
+        self.heartbeat = Heartbeat(beat, limits.lease)
         self._silent_at: int | None = None
         self._patience = Patience()
 
@@ -506,7 +746,7 @@ class Engine:
         Args:
             at_once: Wait for no answer of the server any more.
         """
-        self.heart.stop()
+        self.heartbeat.stop()
         if at_once:
             for link in self._links:
                 link.hurry()
@@ -560,8 +800,6 @@ def give_back(engine: Engine) -> bool:
 
 # --- One journal's place in a PostgreSQL store. Its threads and connections are shared: see `engine`.
 
-_T = TypeVar("_T")
-
 _MAX_BACKLOG = 256
 """Deferred appends that may wait; past it an append waits for the store, so that a slow server cannot fill the memory."""
 
@@ -575,12 +813,13 @@ class PostgresBackend(TableBackend[Connection]):
     An append that was under way when the server went away is stored, exactly once, or raises.
     """
 
+    find = "strpos"
+
     def __init__(self, address: Address, limits: Limits) -> None:
-        super().__init__(queries)
         self._address = address
-        self._seat = _Seat(address, limits)
+        self._client = _Client(address, limits)
         self._live = LiveTexts(self.ask)
-        self._finalizer = weakref.finalize(self, _Seat.leave, self._seat)
+        self._finalizer = weakref.finalize(self, _Client.leave, self._client)
         self._finalizer.atexit = False  # the threads end themselves then
 
     @property
@@ -588,7 +827,7 @@ class PostgresBackend(TableBackend[Connection]):
         return self._address.location
 
     async def create(self, session_id: str) -> bool:
-        return await self._write(partial(self._here().hands.create, session_id=session_id), session_id)
+        return await self._write(partial(self._here().acts.create, session_id=session_id), session_id)
 
     async def acquire(
         self, session_id: str, *, on_lost: Callable[[], None], on_message: Callable[[], None]
@@ -597,41 +836,45 @@ class PostgresBackend(TableBackend[Connection]):
 
     async def now(self) -> float:
         """Return the time by the server's clock, which all machines that share the database can ask."""
-        return await self.ask(queries.select_now)
+        [(now,)] = await self._found("SELECT CAST(extract(epoch FROM clock_timestamp()) AS double precision)")
+        return float(now)
 
     async def held(self, session_ids: Collection[str]) -> Collection[str]:
         """Return those of these sessions on which somebody's lease has not ended, by the server's clock."""
-        return await self.ask(partial(queries.select_held, session_ids=session_ids)) if session_ids else ()
+        if not session_ids:
+            return ()
+        holds = "SELECT id FROM session WHERE id = ANY(:ids) AND owner IS NOT NULL AND lease_until > clock_timestamp()"
+        return [session_id for (session_id,) in await self._found(holds, ids=list(session_ids))]
 
     async def append(self, append: Append, *, durable: bool) -> None:
-        seat = self._here()
-        seat.leases.check(append.session_id)
-        act = partial(seat.hands.append, append=append)
-        if durable or seat.engine.writing.backlog > _MAX_BACKLOG:
+        client = self._here()
+        client.leases.check(append.session_id)
+        act = partial(client.acts.append, append=append)
+        if durable or client.engine.writing.backlog > _MAX_BACKLOG:
             await self._write(act, append.session_id, durable=durable)
         else:
-            seat.engine.writing.submit(Job(act, session_id=append.session_id, owner=seat.hands))
+            client.engine.writing.submit(Job(act, session_id=append.session_id, deferred=client.acts.deferred))
 
     async def adopt(self, append: Append, parent: tuple[str, int] | None, inbox: Sequence[MessageRow]) -> None:
-        act = partial(self._here().hands.adopt, job=append, parent=parent, inbox=inbox)
+        act = partial(self._here().acts.adopt, append=append, parent=parent, inbox=inbox)
         await self._write(act, append.session_id, durable=True)
 
     async def purge(self, append: Append, blobs: Sequence[str]) -> None:
-        act = partial(self._here().hands.purge, job=append, blobs=blobs)
+        act = partial(self._here().acts.purge, append=append, blobs=blobs)
         await self._write(act, append.session_id, durable=True)
 
     async def put(self, session_id: str, message: MessageRow) -> bool:
-        act = partial(self._here().hands.put, session_id=session_id, message=message)
+        act = partial(self._here().acts.put, session_id=session_id, message=message)
         is_new = await self._write(act, session_id, durable=True)  # a person's answer is not to be asked for twice
-        self._here().engine.heart.look()
+        self._here().engine.heartbeat.look()
         return is_new
 
     async def consume(self, session_id: str, message_ids: Sequence[str], seq: int) -> None:
-        act = partial(statements.consume, session_id=session_id, message_ids=message_ids, seq=seq)
+        act = partial(_consume, session_id=session_id, message_ids=message_ids, seq=seq)
         await self._write(act, session_id)
 
     async def reindex(self, session_id: str, head: int, rows: Sequence[DueRow]) -> None:
-        await self._write(partial(statements.reindex, session_id=session_id, head=head, rows=rows), session_id)
+        await self._write(partial(_reindex, session_id=session_id, head=head, rows=rows), session_id)
 
     async def tell_live(self, session_id: str, number: int, pieces: Sequence[str], told: int) -> int:
         return await self._live.tell(session_id, number, pieces, told)
@@ -643,38 +886,45 @@ class PostgresBackend(TableBackend[Connection]):
         return hearing_notification(self._address, ring)
 
     async def put_blob(self, digest: str, content: bytes) -> None:
-        await self._write(partial(statements.put_blob, digest=digest, content=content))
+        await self._write(partial(_put_blob, digest=digest, content=content))
+
+    async def blob(self, digest: str) -> bytes | None:
+        found = await self._found("SELECT bytes FROM blob WHERE sha256 = :digest", digest=digest)
+        return found[0][0] if found else None
 
     def check(self, session_id: str) -> None:
-        self._here().hands.deferred.check(session_id)
+        self._here().acts.deferred.check(session_id)
 
     def report(self) -> None:
-        self._seat.hands.deferred.report()
+        self._client.acts.deferred.report()
 
     async def close(self) -> None:
         """Store what is pending and let go of the server. May be called twice."""
         if self._finalizer.detach() is not None:
-            await self._seat.close()
+            await self._client.close()
 
     async def settle(self) -> None:
-        seat = self._here()
-        await seat.submit(seat.engine.writing, Job[None](None))
+        client = self._here()
+        await client.submit(client.engine.writing, Job[None](None))
+
+    def rows(self, connection: Connection, statement: str, **values: object) -> list[Any]:
+        return _rows(connection, statement, **values)
 
     async def ask(self, question: Callable[[Connection], _T]) -> _T:
-        seat = self._here()
-        return await seat.submit(seat.engine.reading, Job(question))
+        client = self._here()
+        return await client.submit(client.engine.reading, Job(question))
 
     async def _write(self, act: Callable[[Connection], Sent[_T]], session_id: str = "", *, durable: bool = False) -> _T:
         return await self._here().write(act, session_id, is_durable=durable)
 
-    def _here(self) -> "_Seat":
+    def _here(self) -> "_Client":
         """Return what this process has of the journal."""
-        if self._seat.engine.pid != os.getpid():
-            self._seat = self._seat.anew()
-        return self._seat
+        if self._client.engine.pid != os.getpid():
+            self._client = self._client.anew()
+        return self._client
 
 
-class _Seat:
+class _Client:
     """One journal's place at the engine that it shares, in one process. Knows no way to the journal: one that nobody
     reaches any more must end.
     """
@@ -683,15 +933,15 @@ class _Seat:
         self._address = address
         self._limits = limits
         self.engine = engine_for(address, limits)
-        self.hands = Hands(self.engine.writer.transaction, limits.lease, look_seconds(limits.lease), foreign=foreign)
-        self.engine.writer.add(self.hands)
-        acts = LeaseActs(claim=self._claim, give_back=self._give_back, abandon=self._abandon)
-        self.leases = ServerLeases(acts, self.engine.heart, limits.lease, self._address.location)
+        self.acts = Acts(self.engine.writer.transaction, limits.lease, look_seconds(limits.lease), foreign=foreign)
+        self.engine.writer.add(self.acts)
+        lease_acts = LeaseActs(claim=self._claim, give_back=self._give_back, abandon=self._abandon)
+        self.leases = ServerLeases(lease_acts, self.engine.heartbeat, limits.lease, self._address.location)
 
-    def anew(self) -> "_Seat":
+    def anew(self) -> "_Client":
         """Return a place for a process that was forked. The leases are the parent's."""
         bury(self)  # closing its connections here would end the parent's
-        return _Seat(self._address, self._limits, foreign=self.hands.held)
+        return _Client(self._address, self._limits, foreign=self.acts.held)
 
     async def submit(self, worker: Worker, job: Job[_T]) -> _T:
         """Have a job done, and return what came of it."""
@@ -710,18 +960,18 @@ class _Seat:
 
     async def write(self, act: Callable[[Connection], Sent[_T]], session_id: str, *, is_durable: bool = False) -> _T:
         """Return what the writer made of an act that sends."""
-        job: Job[Any] = Job(act, session_id=session_id, is_durable=is_durable, owner=self.hands)
+        job: Job[Any] = Job(act, session_id=session_id, is_durable=is_durable, deferred=self.acts.deferred)
         found: _T = await self.submit(self.engine.writing, job)
         return found
 
     async def _claim(self, session_id: str, owner: str) -> Claim:
         # Durable: a server that forgot it in a crash would give the same number to another one.
-        act = partial(self.hands.claim, session_id=session_id, owner=owner)
+        act = partial(self.acts.claim, session_id=session_id, owner=owner)
         return await self._write_in_time(act, session_id, is_durable=True)
 
     async def _give_back(self, session_id: str, epoch: int) -> None:
         with suppress(JournalError):  # away or closed meanwhile: the lease ends by itself
-            await self._write_in_time(partial(self.hands.give_back, session_id=session_id, epoch=epoch), session_id)
+            await self._write_in_time(partial(self.acts.give_back, session_id=session_id, epoch=epoch), session_id)
 
     async def _write_in_time(
         self, act: Callable[[Connection], Sent[_T]], session_id: str, *, is_durable: bool = False
@@ -741,8 +991,8 @@ class _Seat:
 
     def _abandon(self, session_id: str, epoch: int) -> None:
         with suppress(JournalError):  # as above
-            act = partial(self.hands.give_back, session_id=session_id, epoch=epoch)
-            self.engine.writing.submit(Job(act, session_id=session_id, is_aside=True, owner=self.hands))
+            act = partial(self.acts.give_back, session_id=session_id, epoch=epoch)
+            self.engine.writing.submit(Job(act, session_id=session_id, is_aside=True, deferred=self.acts.deferred))
 
     def leave(self) -> bool:
         """Let go of the engine, which ends with its last journal. Return whether it ends. Does not wait."""
@@ -796,7 +1046,7 @@ async def open_postgres(
     )
 
 
-class PostgresJournal(StoreJournal[PostgresBackend]):
+class PostgresJournal(TableJournal[PostgresBackend]):
     """The `Journal` port over one schema of a PostgreSQL database. Connects with the first call; see `open_postgres`.
 
     An append that was under way when the server went away is stored, exactly once, or raises.
@@ -817,10 +1067,6 @@ class PostgresJournal(StoreJournal[PostgresBackend]):
         """Return the time by the server's clock, which all machines that share the database can ask."""
         return await self._store.now()
 
-    async def held(self, session_ids: Collection[str]) -> Collection[str]:
-        """Return those of these sessions on which somebody's lease has not ended, by the server's clock."""
-        return await self._store.held(session_ids)
-
     async def tell_live(self, session_id: str, number: int, pieces: Sequence[str], told: int) -> int:
         """Send what followers elsewhere do not know yet, by NOTIFY; nothing where nobody follows."""
         return await self._store.tell_live(session_id, number, pieces, told)
@@ -832,11 +1078,3 @@ class PostgresJournal(StoreJournal[PostgresBackend]):
     def hear_bell(self, ring: Callable[[], None]) -> AbstractAsyncContextManager[None]:
         """Ring soon after a task or a message was left, by NOTIFY, over a connection of its own."""
         return self._store.hear_bell(ring)
-
-    async def with_messages(self) -> Collection[str]:
-        """Return the ids of the paused sessions in whose inbox a message waits that their run would take in."""
-        return await self._store.with_messages()
-
-    async def with_unknown_outcomes(self) -> Collection[str]:
-        """Return the ids of the sessions in which a result says so; one look over all results."""
-        return await self._store.with_unknown_outcomes()

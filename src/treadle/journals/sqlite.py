@@ -1,4 +1,4 @@
-"""A journal in one SQLite file, shared by any number of processes. It knows nothing of what its events mean."""
+"""SQLite: a journal in one file, shared by any number of processes. It knows nothing of what its events mean."""
 
 import asyncio
 import os
@@ -17,51 +17,52 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from treadle.concurrency import bury, watch
-from treadle.errors import JournalError, SessionError
+from treadle.errors import JournalError, SessionConflict, SessionError, UnknownSession
 from treadle.fields import checked
 from treadle.journals.backend import (
     Append,
+    DueChanges,
     DueRow,
-    Followers,
     MessageRow,
-    TableBackend,
+    conflict,
     disk_full,
+    exists,
     forked,
     locked,
     not_taken,
+    taken_over,
+    unknown,
 )
-from treadle.journals.sqlite import statements
-from treadle.journals.sqlite.lease import Claimed, FileLease, LeaseRows, Leases
-from treadle.journals.store import LEASE_SECONDS, Deferred, Job, StoreJournal, Worker, again, opened
+from treadle.journals.sqlite_leases import Claimed, FileLease, LeaseRows, Leases
+from treadle.journals.store import (
+    LEASE_SECONDS,
+    SELECT_SUM,
+    Deferred,
+    Job,
+    TableBackend,
+    TableJournal,
+    Worker,
+    again,
+    opened,
+)
 from treadle.redaction import redacted_logger
 
 __all__ = [
     "APPLICATION_ID",
-    "OWN_FAULTS",
     "STEPS",
-    "STORE_FAULTS",
     "VERSION",
     "Kind",
-    "Place",
-    "Reader",
     "SqliteBackend",
     "SqliteJournal",
-    "Stamp",
-    "StillReader",
-    "Writer",
     "backup_of",
     "build",
-    "describe",
-    "describe_os_error",
     "kind_of",
     "migrate",
     "open_reader",
     "open_sqlite",
-    "open_still",
+    "open_traceless",
     "open_writer",
     "remove_copies",
-    "stamp",
-    "take_steps",
 ]
 
 
@@ -224,6 +225,19 @@ STEPS = (_FIRST, _SECOND, _THIRD, _FOURTH, _FIFTH)
 """What leads from each version to the next; the first from an empty file. A new file takes all of them."""
 
 VERSION = len(STEPS)
+
+# A reader changes no file, so it may be an old one: it is read through views that have what was added since.
+_DUE_VIEW = (
+    "CREATE TEMP VIEW due AS SELECT id AS session_id, '?' AS key, 'unknown' AS kind, NULL AS at, '' AS call_id "
+    "FROM main.session WHERE state IN ('paused', 'running')"
+)
+_WITHOUT_SUMS = (
+    _DUE_VIEW,
+    "CREATE TEMP VIEW event AS SELECT *, NULL AS sum FROM main.event",
+    "CREATE TEMP VIEW inbox AS SELECT *, NULL AS sum FROM main.inbox",
+)
+_WITHOUT_STATUS = (*_WITHOUT_SUMS, "CREATE TEMP VIEW session AS SELECT *, 'active' AS status FROM main.session")
+_VIEWS = {1: _WITHOUT_STATUS, 2: _WITHOUT_SUMS, 3: (_DUE_VIEW,), 4: (_DUE_VIEW,)}
 
 
 class Kind(Enum):
@@ -404,10 +418,10 @@ def open_writer(path: Path, busy_seconds: float) -> sqlite3.Connection:
 
 def open_reader(path: Path, busy_seconds: float) -> sqlite3.Connection:
     """Return a connection that reads a file which a writer of this process has opened."""
-    return _connect(path, "mode=ro", busy_seconds, _check_ours)
+    return _connect(path, "mode=ro", busy_seconds, _prepare_to_read)
 
 
-def open_still(path: Path, busy_seconds: float) -> sqlite3.Connection:
+def open_traceless(path: Path, busy_seconds: float) -> sqlite3.Connection:
     """Return a connection that reads without making a file, be it beside the journal.
 
     SQLite makes its -shm and -wal files for readers too, and they stay. Without a -wal file nobody writes, so the file
@@ -421,7 +435,7 @@ def open_still(path: Path, busy_seconds: float) -> sqlite3.Connection:
     except OSError as exc:
         raise describe_os_error(path, exc) from exc
     mode = "mode=ro" if _beside(path, "-wal").exists() else "mode=ro&immutable=1"
-    return _connect(path, mode, busy_seconds, _check_ours)
+    return _connect(path, mode, busy_seconds, _prepare_to_read)
 
 
 class Stamp(NamedTuple):
@@ -550,7 +564,7 @@ def _prepare(connection: sqlite3.Connection, path: Path, busy_seconds: float) ->
     if _check_ours_or_empty(connection, path) is Kind.EMPTY:
         _make_private(path)
         build(connection)
-        _check_ours(connection, path, busy_seconds)
+        _check_ours(connection, path)
     if kind_of(connection)[1] < VERSION:
         migrate(connection, path)
     _enter_wal(connection, path, time.monotonic() + busy_seconds)
@@ -583,7 +597,15 @@ def _enter_wal(connection: sqlite3.Connection, path: Path, deadline: float) -> N
         return
 
 
-def _check_ours(connection: sqlite3.Connection, path: Path, busy_seconds: float) -> None:
+def _prepare_to_read(connection: sqlite3.Connection, path: Path, busy_seconds: float) -> None:
+    _check_ours(connection, path)
+    for statement in _VIEWS.get(kind_of(connection)[1], ()):
+        connection.execute(statement)
+    # SQLite's own function knows the letters of English alone.
+    connection.create_function("lower", 1, str.lower, deterministic=True)
+
+
+def _check_ours(connection: sqlite3.Connection, path: Path) -> None:
     if _check_ours_or_empty(connection, path) is Kind.EMPTY:
         raise JournalError(f"{path} is empty: no journal has been started in it.")
 
@@ -646,7 +668,7 @@ class Reader:
         return self._connection
 
 
-class StillReader:
+class TracelessReader:
     """Serves jobs that read a file which others may be writing, and leaves nothing behind."""
 
     def __init__(self, path: Path, busy_seconds: float) -> None:
@@ -675,7 +697,7 @@ class StillReader:
     def _look_once(self, job: Job[Any]) -> None:
         job.error = None
         try:
-            with closing(open_still(self._path, self._busy_seconds)) as connection:
+            with closing(open_traceless(self._path, self._busy_seconds)) as connection:
                 if job.act is not None:
                     job.outcome = job.act(connection)
         except STORE_FAULTS as exc:
@@ -694,7 +716,7 @@ class _File(NamedTuple):
     size: int
 
 
-class Place:
+class FileIdentity:
     """The identity of a journal file and of its log, from the first time that they are seen."""
 
     def __init__(self, path: Path) -> None:
@@ -755,8 +777,28 @@ def _is_whole(path: str) -> bool:
         return False
 
 
-# --- The writing side of a journal file: all that is queued goes into one transaction. Runs on the writer's thread
-# only.
+# --- The writing side of a journal file: all that is queued goes into one transaction. Runs on the writer's thread only.
+
+_SLICE_BYTES = 1024 * 1024
+"""Of stored bytes that are written or read at once: bound as one value, they are copied while all threads wait."""
+
+# Nothing else asks which events name a stored text, so the indexes are made by the first purge that has to know. Files of
+# every version may have them: a program that knows nothing of an index keeps it up to date too.
+_MAY_NAME = "type IN ('tool.finished', 'contract.violated', 'context.compacted')"
+_KEY = '\'"artifact":"\''
+_NAMED = f"substr(body, instr(body, {_KEY}) + 12, 64)"
+_NAMES_ONE = f"{_MAY_NAME} AND instr(body, {_KEY}) > 0"
+# A list of several, or a second key of that name, such as one in a result's own data: such events are few, and each is looked at.
+_NAMES_MORE = (
+    f'{_MAY_NAME} AND (instr(body, \'"artifacts":["\') > 0 OR instr({_NAMED.replace(", 64", "")}, {_KEY}) > 0)'
+)
+
+
+class _Last(NamedTuple):
+    """A session's last event."""
+
+    seq: int
+    sum: bytes | None
 
 
 class Writer:
@@ -772,10 +814,11 @@ class Writer:
         self._synchronous = ""
         self._epochs: dict[str, int] = {}
         self._held: set[str] = set()
-        self._last: dict[str, statements.Last] = {}
+        self._last: dict[str, _Last] = {}
         self._heads: dict[str, int] = {}  # of sessions with events that are not known to be on the disk
-        self._place = Place(path)
-        self._followers: dict[str, Followers] = {}  # of each session's first append in the transaction under way
+        self._identity = FileIdentity(path)
+        # Of each session that the transaction under way has appended to: what was stored, and what follows it.
+        self._group: dict[str, list[Append]] = {}
         self._foreign: set[str] = set()  # sessions that the process holds from which this one was forked
         watch(self)
 
@@ -785,70 +828,142 @@ class Writer:
         self._connection = None
         self._foreign |= self._held
         self.deferred = Deferred()
-        for known in (self._epochs, self._held, self._last, self._heads, self._followers):
+        for known in (self._epochs, self._held, self._last, self._heads, self._group):
             known.clear()
 
-    # --- acts of jobs
+    def epoch_seen(self, session_id: str) -> int | None:
+        """Return the session's number as this journal has last seen it; None for one that it has not. For other threads."""
+        return self._epochs.get(session_id)
+
+    # --- acts of jobs: each is right or raises before it has written anything
 
     def create(self, connection: sqlite3.Connection, session_id: str, now: float) -> bool:
-        made = statements.create(connection, session_id, now)
+        made = _create(connection, session_id, now)
         if session_id not in self._held:  # a run that was fenced must not be let in again by whoever opens its session
-            self._epochs[session_id] = statements.epoch_of(connection, session_id)
+            self._epochs[session_id] = _epoch_of(connection, session_id)
         self.deferred.forget(session_id)
         return made
 
     def claim(
         self, connection: sqlite3.Connection, session_id: str, seen: int, epoch: int, owner: str
     ) -> Claimed | None:
-        if not statements.claim(connection, session_id, seen, epoch, owner):
+        """Put the session into other hands, where it still is in those that were seen."""
+        claimed = connection.execute(
+            "UPDATE session SET epoch = ?, owner = ? WHERE id = ? AND epoch = ? RETURNING head, "
+            "EXISTS (SELECT 1 FROM inbox WHERE session_id = session.id AND consumed_seq IS NULL)",
+            (epoch, owner, session_id, seen),
+        ).fetchone()
+        if claimed is None:
             return None
         self._epochs[session_id] = epoch
         self._held.add(session_id)
         self._foreign.discard(session_id)
-        return Claimed(
-            statements.select_head(connection, session_id),
-            statements.has_messages(connection, session_id),
-            statements.name_of(connection),
-        )
+        head, has_messages = claimed
+        name = connection.execute("SELECT name FROM journal").fetchone()
+        return Claimed(int(head), bool(has_messages), "" if name is None else str(name[0]))
 
     def give_back(self, connection: sqlite3.Connection, session_id: str, epoch: int) -> None:
+        """Note that nobody holds the session, unless others have taken it since."""
         if self._epochs.get(session_id) == epoch:
             self._held.discard(session_id)
-        statements.give_back(connection, session_id, epoch)
+        connection.execute("UPDATE session SET owner = NULL WHERE id = ? AND epoch = ?", (session_id, epoch))
 
     def append(self, connection: sqlite3.Connection, append: Append) -> None:
         session_id = append.session_id
         self.deferred.refuse(session_id)
         if session_id in self._foreign:
             raise forked(session_id)
-        followers = self._followers.get(session_id)
-        if followers is not None and followers.take(append):
-            return
-        if followers is not None:
-            self._write_followers(connection)
+        group = self._group.get(session_id)
+        if group is not None:
+            # The transaction keeps all others out: where the first was right, those that follow it are.
+            if append.rows and append.before == group[-1].rows[-1][0]:
+                group.append(append)
+                return
+            self._write_groups(connection)
         if session_id not in self._epochs:
-            self._epochs[session_id] = statements.epoch_of(connection, session_id)
+            self._epochs[session_id] = _epoch_of(connection, session_id)
         self._append(connection, append)
         if append.rows:
-            self._followers[session_id] = Followers(append)
+            self._group[session_id] = [append]
 
-    def purge(self, connection: sqlite3.Connection, job: Append, blobs: Sequence[str]) -> None:
-        self._last.pop(job.session_id, None)
-        self._heads[job.session_id] = job.rows[-1][0]
-        statements.purge(connection, job, blobs)
+    def adopt(
+        self,
+        connection: sqlite3.Connection,
+        append: Append,
+        now: float,
+        parent: tuple[str, int] | None,
+        inbox: Sequence[MessageRow],
+    ) -> None:
+        session_id = append.session_id
+        if not _create(connection, session_id, now):
+            raise exists(session_id)
+        if parent is not None:
+            connection.execute("UPDATE session SET parent_id = ?, parent_seq = ? WHERE id = ?", (*parent, session_id))
+        _append(connection, append, 0)
+        for message in inbox:
+            self.put(connection, session_id, message)
+
+    def purge(self, connection: sqlite3.Connection, append: Append, blobs: Sequence[str]) -> None:
+        """Remove all of a session but what follows now, numbered from 1."""
+        session_id = append.session_id
+        epoch = _epoch_of(connection, session_id)
+        self._last.pop(session_id, None)
+        self._heads[session_id] = append.rows[-1][0]
+        connection.execute("UPDATE session SET state = 'deleted', head = 0, task = '' WHERE id = ?", (session_id,))
+        connection.execute("DELETE FROM event WHERE session_id = ?", (session_id,))
+        connection.execute("DELETE FROM inbox WHERE session_id = ?", (session_id,))
+        _append(connection, append, epoch)
+        if blobs:
+            _drop_blobs(connection, blobs)
+
+    def put(self, connection: sqlite3.Connection, session_id: str, message: MessageRow) -> bool:
+        """Leave a message; the first of two with one id wins."""
+        _epoch_of(connection, session_id)
+        put = connection.execute(
+            "INSERT INTO inbox (session_id, msg_id, kind, body, sum) VALUES (?, ?, ?, ?, ?) "
+            "ON CONFLICT (session_id, msg_id) DO NOTHING",
+            (session_id, *message),
+        )
+        return put.rowcount == 1
+
+    def consume(self, connection: sqlite3.Connection, session_id: str, message_ids: Sequence[str], seq: int) -> None:
+        """Mark messages as consumed. The first event that consumed one stays on record."""
+        _epoch_of(connection, session_id)
+        connection.executemany(
+            "UPDATE inbox SET consumed_seq = ? WHERE session_id = ? AND msg_id = ? AND consumed_seq IS NULL",
+            [(seq, session_id, message_id) for message_id in message_ids],
+        )
+
+    def reindex(self, connection: sqlite3.Connection, session_id: str, head: int, rows: Sequence[DueRow]) -> None:
+        """Put these rows in place of all of a session's in the index, where its head is still this one."""
+        if connection.execute("SELECT 1 FROM session WHERE id = ? AND head = ?", (session_id, head)).fetchone():
+            _change_due(connection, session_id, DueChanges(drops_all=True, puts=tuple(rows)))
+
+    def put_blob(self, connection: sqlite3.Connection, digest: str, content: bytes) -> None:
+        added = connection.execute(
+            "INSERT INTO blob (sha256, bytes) VALUES (?, zeroblob(?)) ON CONFLICT (sha256) DO NOTHING",
+            (digest, len(content)),
+        )
+        if added.rowcount != 1 or not content:
+            return
+        assert added.lastrowid is not None
+        with connection.blobopen("blob", "bytes", added.lastrowid) as blob:
+            for start in range(0, len(content), _SLICE_BYTES):
+                blob.write(content[start : start + _SLICE_BYTES])
 
     def _append(self, connection: sqlite3.Connection, append: Append) -> None:
         session_id = append.session_id
-        last = statements.append(connection, append, self._epochs[session_id], self._last.pop(session_id, None))
+        last = _append(connection, append, self._epochs[session_id], self._last.pop(session_id, None))
         if last is not None:
             self._last[session_id] = last
             self._heads[session_id] = last.seq
 
-    # --- from other threads
-
-    def epoch_seen(self, session_id: str) -> int | None:
-        """Return the session's number as this journal has last seen it; None for one that it has not."""
-        return self._epochs.get(session_id)
+    def _write_groups(self, connection: sqlite3.Connection) -> None:
+        """Write what was taken into groups without asking the store."""
+        for _, *followers in self._group.values():
+            if followers:
+                self._append(connection, Append.joined(followers))
+        self._group.clear()
 
     # --- the thread
 
@@ -862,13 +977,12 @@ class Writer:
                 for job in jobs:
                     self.serve([job])
             else:
-                self.deferred.fail(jobs[0], describe(self._path, exc))
-        except sqlite3.Error as exc:
+                jobs[0].fail(describe(self._path, exc))
+        except (sqlite3.Error, JournalError) as exc:
             self._abandon()
-            self._fail_all(jobs, describe(self._path, exc))
-        except JournalError as exc:
-            self._abandon()
-            self._fail_all(jobs, exc)
+            error = exc if isinstance(exc, JournalError) else describe(self._path, exc)
+            for job in jobs:
+                job.fail(again(error))
 
     def finish(self) -> None:
         """Fold the log into the database, so that all is synced, and let go of the file."""
@@ -883,31 +997,35 @@ class Writer:
             return
         is_durable = any(job.is_durable for job in jobs)
         if is_durable:
-            self._place.check(connection)
+            self._identity.check(connection)
         self._set_synchronous(connection, "FULL" if is_durable else "NORMAL")
         connection.execute("BEGIN IMMEDIATE")
-        self._followers.clear()
+        self._group.clear()
         for job in jobs:
             self._do(job, connection)
-        self._write_followers(connection)
+        self._write_groups(connection)
         connection.execute("COMMIT")
         if is_durable and self._heads:
             self.note(self._heads)
             self._heads.clear()
 
-    def _write_followers(self, connection: sqlite3.Connection) -> None:
-        """Write what was taken without asking the store: the transaction keeps all others out, so it is right still."""
-        for followers in self._followers.values():
-            if (append := followers.as_one()) is not None:
-                self._append(connection, append)
-        self._followers.clear()
+    def _do(self, job: Job[Any], connection: sqlite3.Connection) -> None:
+        job.error = None
+        if job.act is None:
+            return
+        if not job.session_id:  # no append: it may look at what was appended before it, or change the session's hands
+            self._write_groups(connection)
+        try:
+            job.outcome = job.act(connection)
+        except (SessionError, JournalError) as exc:
+            job.fail(exc)
 
     def _open(self) -> sqlite3.Connection:
         if self._connection is None:
-            self._place.check()  # a file that was there before is never made anew
-            self._place.reopened()
+            self._identity.check()  # a file that was there before is never made anew
+            self._identity.reopened()
             self._connection = open_writer(self._path, self._busy_seconds)
-            self._place.check(self._connection)
+            self._identity.check(self._connection)
             self._synchronous = ""
         return self._connection
 
@@ -930,20 +1048,99 @@ class Writer:
                 self._connection.close()
             self._connection = None
 
-    def _do(self, job: Job[Any], connection: sqlite3.Connection) -> None:
-        job.error = None
-        if job.act is None:
-            return
-        if not job.session_id:  # no append: it may look at what was appended before it, or change the session's hands
-            self._write_followers(connection)
-        try:
-            job.outcome = job.act(connection)
-        except (SessionError, JournalError) as exc:  # raised before anything of this job was written
-            self.deferred.fail(job, exc)
 
-    def _fail_all(self, jobs: Sequence[Job[Any]], error: JournalError) -> None:
-        for job in jobs:
-            self.deferred.fail(job, again(error))
+def _create(connection: sqlite3.Connection, session_id: str, now: float) -> bool:
+    """Make a session if there is none; return whether it was made."""
+    made = connection.execute(
+        "INSERT INTO session (id, created_at, updated_at) SELECT ?1, ?2, ?2 "
+        "WHERE NOT EXISTS (SELECT 1 FROM event WHERE session_id = ?1) ON CONFLICT (id) DO NOTHING",
+        (session_id, now),
+    )
+    if made.rowcount == 1:
+        return True
+    if connection.execute("SELECT 1 FROM session WHERE id = ?", (session_id,)).fetchone() is None:
+        raise JournalError(
+            f"Session {session_id!r} is damaged: its events are stored, its own record is missing. Restore the journal "
+            "from a backup; nothing was changed."
+        )
+    return False
+
+
+def _epoch_of(connection: sqlite3.Connection, session_id: str) -> int:
+    """Return the number of times that the session has changed hands."""
+    row = connection.execute("SELECT epoch FROM session WHERE id = ?", (session_id,)).fetchone()
+    if row is None:
+        raise unknown(session_id)
+    return int(row[0])
+
+
+def _append(connection: sqlite3.Connection, append: Append, epoch: int, last: _Last | None = None) -> _Last | None:
+    """Move the head, where it and the epoch still hold, and add the events. Return the session's last event now, if any was added.
+
+    Args:
+        last: The session's last event before, where the caller knows it.
+
+    Raises:
+        SessionConflict: Another writer has continued, or has taken the session over.
+        UnknownSession: There is no such session.
+    """
+    session_id, before = append.session_id, append.before
+    head, at = (append.rows[-1][0], append.rows[-1][1]) if append.rows else (None, None)
+    moved = connection.execute(
+        "UPDATE session SET state = ?, version = version + 1, head = coalesce(?, head), "
+        "updated_at = coalesce(?, updated_at), task = CASE task WHEN '' THEN ? ELSE task END, "
+        "status = coalesce(?, status), tenant = coalesce(?, tenant) WHERE id = ? AND epoch = ? AND head = coalesce(?, head)",
+        (append.state, head, at, append.task, append.status, append.tenant, session_id, epoch, before),
+    )
+    if moved.rowcount == 0:
+        raise _why_refused(connection, append, epoch)
+    if before is None:
+        return None
+    if append.due is not None:
+        _change_due(connection, session_id, append.due)
+    if last is not None and last.seq == before:
+        sum_before = last.sum
+    else:
+        found = connection.execute(SELECT_SUM, {"id": session_id, "seq": before}).fetchone()
+        sum_before = None if found is None else found[0]
+    chained = append.chained(sum_before)
+    connection.executemany(
+        "INSERT INTO event (session_id, epoch, seq, at, type, version, body, sum) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        [(session_id, epoch, *row, link[2]) for row, link in zip(append.rows, chained, strict=True)],
+    )
+    return _Last(append.rows[-1][0], chained[-1][2])
+
+
+def _why_refused(connection: sqlite3.Connection, append: Append, epoch: int) -> SessionConflict | UnknownSession:
+    row = connection.execute("SELECT head, epoch FROM session WHERE id = ?", (append.session_id,)).fetchone()
+    if row is None:
+        return unknown(append.session_id)
+    head, stored_epoch = row
+    if stored_epoch != epoch:
+        return taken_over(append.session_id)
+    return conflict(append.session_id, head, append.rows[0][0])
+
+
+def _change_due(connection: sqlite3.Connection, session_id: str, changes: DueChanges) -> None:
+    if changes.drops_all:
+        connection.execute("DELETE FROM due WHERE session_id = ?", (session_id,))
+    connection.executemany(
+        "DELETE FROM due WHERE session_id = ? AND key = ?", [(session_id, key) for key in changes.drops]
+    )
+    connection.executemany(
+        "INSERT OR REPLACE INTO due (session_id, key, kind, at, call_id) VALUES (?, ?, ?, ?, ?)", changes.puts
+    )
+
+
+def _drop_blobs(connection: sqlite3.Connection, blobs: Sequence[str]) -> None:
+    """Remove stored bytes that no event names any more."""
+    connection.execute(f"CREATE INDEX IF NOT EXISTS event_naming ON event ({_NAMED}) WHERE {_NAMES_ONE}")
+    connection.execute(f"CREATE INDEX IF NOT EXISTS event_naming_more ON event (type) WHERE {_NAMES_MORE}")
+    connection.executemany(
+        f"DELETE FROM blob WHERE sha256 = ?1 AND NOT EXISTS (SELECT 1 FROM event WHERE {_NAMED} = ?1 AND {_NAMES_ONE}) "  # noqa: S608 - made of constants
+        f"AND NOT EXISTS (SELECT 1 FROM event WHERE {_NAMES_MORE} AND instr(body, ?1) > 0)",
+        [(digest,) for digest in blobs],
+    )
 
 
 # --- A journal file and its two threads: one writes and one reads, so that no event loop ever waits for a disk.
@@ -963,13 +1160,14 @@ _EXIT_SECONDS = 5.0
 class SqliteBackend(TableBackend[sqlite3.Connection]):
     """The primitives of a journal over one SQLite file, which the first of them opens."""
 
+    find = "instr"
+
     def __init__(self, path: Path, *, read_only: bool, busy_seconds: float, lease_seconds: float) -> None:
-        super().__init__(statements)
         self._path = path
         self._read_only = read_only
         self._is_open = False
         self._writer = Writer(self._path, busy_seconds)
-        reader = (StillReader if read_only else Reader)(self._path, busy_seconds)
+        reader = (TracelessReader if read_only else Reader)(self._path, busy_seconds)
         exit_seconds = busy_seconds + _EXIT_SECONDS
         self._writing = Worker(
             "treadle-journal-writer", self._writer.serve, self._writer.finish,
@@ -1007,9 +1205,9 @@ class SqliteBackend(TableBackend[sqlite3.Connection]):
         await self.settle()
 
         def ask(connection: sqlite3.Connection) -> list[tuple[str, int]]:
-            return [(one, statements.epoch_of(connection, session_id=one)) for one in session_ids]
+            return [(session_id, _epoch_of(connection, session_id)) for session_id in session_ids]
 
-        return [one for one, epoch in await self.ask(ask) if self._leases.is_held(one, epoch)]
+        return [session_id for session_id, epoch in await self.ask(ask) if self._leases.is_held(session_id, epoch)]
 
     async def append(self, append: Append, *, durable: bool) -> None:
         act = partial(self._writer.append, append=append)
@@ -1017,30 +1215,33 @@ class SqliteBackend(TableBackend[sqlite3.Connection]):
             await self._write(act, session_id=append.session_id, durable=durable)
         else:
             self._check_writable()
-            self._writing.submit(Job(act, session_id=append.session_id))
+            self._writing.submit(Job(act, session_id=append.session_id, deferred=self._writer.deferred))
 
     async def adopt(self, append: Append, parent: tuple[str, int] | None, inbox: Sequence[MessageRow]) -> None:
-        act = partial(statements.adopt, job=append, now=time.time(), parent=parent, inbox=inbox)
+        act = partial(self._writer.adopt, append=append, now=time.time(), parent=parent, inbox=inbox)
         await self._write(act, durable=True)
 
     async def purge(self, append: Append, blobs: Sequence[str]) -> None:
-        await self._write(partial(self._writer.purge, job=append, blobs=blobs), durable=True)
+        await self._write(partial(self._writer.purge, append=append, blobs=blobs), durable=True)
         await asyncio.to_thread(remove_copies, self._path)
 
     async def put(self, session_id: str, message: MessageRow) -> bool:
         # Durable: a person's answer is not to be asked for twice.
-        is_new = await self._write(partial(statements.put, session_id=session_id, message=message), durable=True)
+        is_new = await self._write(partial(self._writer.put, session_id=session_id, message=message), durable=True)
         self._leases.look()
         return is_new
 
     async def consume(self, session_id: str, message_ids: Sequence[str], seq: int) -> None:
-        await self._write(partial(statements.consume, session_id=session_id, message_ids=message_ids, seq=seq))
+        await self._write(partial(self._writer.consume, session_id=session_id, message_ids=message_ids, seq=seq))
 
     async def reindex(self, session_id: str, head: int, rows: Sequence[DueRow]) -> None:
-        await self._write(partial(statements.reindex, session_id=session_id, head=head, rows=rows))
+        await self._write(partial(self._writer.reindex, session_id=session_id, head=head, rows=rows))
 
     async def put_blob(self, digest: str, content: bytes) -> None:
-        await self._write(partial(statements.put_blob, digest=digest, content=content))
+        await self._write(partial(self._writer.put_blob, digest=digest, content=content))
+
+    async def blob(self, digest: str) -> bytes | None:
+        return await self.ask(partial(_read_blob, digest=digest))
 
     def check(self, session_id: str) -> None:
         self._writer.deferred.check(session_id)
@@ -1060,17 +1261,20 @@ class SqliteBackend(TableBackend[sqlite3.Connection]):
     async def settle(self) -> None:
         if self._read_only or (self._is_open and self._writing.is_idle):
             return
-        await _done(self._writing, None)
+        await _done(self._writing, Job[None](None))
         self._is_open = True
 
     async def ask(self, question: Callable[[sqlite3.Connection], _T] | None) -> _T:
         if not self._is_open:  # the writer makes the file
             await self.settle()
-        return await _done(self._reading, question)
+        return await _done(self._reading, Job(question))
+
+    def rows(self, connection: sqlite3.Connection, statement: str, **values: object) -> list[Any]:
+        return connection.execute(statement, values).fetchall()
 
     async def _epoch(self, session_id: str) -> int:
         await self.settle()
-        return await self.ask(partial(statements.epoch_of, session_id=session_id))
+        return await self.ask(partial(_epoch_of, session_id=session_id))
 
     async def _claim(self, session_id: str, seen: int, epoch: int) -> Claimed | None:
         owner = f"{socket.gethostname()}:{os.getpid()}"
@@ -1083,14 +1287,19 @@ class SqliteBackend(TableBackend[sqlite3.Connection]):
             self._writing.submit(Job(act, is_aside=True))
 
     def _look(self) -> None:
+        """Tell those who hold sessions of the last message that waits for each."""
+        waiting = "SELECT session_id, max(arrival) FROM inbox WHERE consumed_seq IS NULL GROUP BY session_id"
         with suppress(JournalError):  # closed meanwhile
-            self._reading.submit(Job(lambda connection: self._leases.tell(statements.select_arrivals(connection))))
+            self._reading.submit(
+                Job(lambda connection: self._leases.tell(dict(connection.execute(waiting).fetchall())))
+            )
 
     async def _write(
         self, act: Callable[[sqlite3.Connection], _T], *, session_id: str = "", durable: bool = False
     ) -> _T:
         self._check_writable()
-        outcome = await _done(self._writing, act, session_id=session_id, is_durable=durable)
+        deferred = self._writer.deferred
+        outcome = await _done(self._writing, Job(act, session_id=session_id, is_durable=durable, deferred=deferred))
         self._is_open = True
         return outcome
 
@@ -1101,16 +1310,19 @@ class SqliteBackend(TableBackend[sqlite3.Connection]):
             )
 
 
-async def _done(
-    worker: Worker,
-    act: Callable[[sqlite3.Connection], _T] | None,
-    *,
-    session_id: str = "",
-    is_durable: bool = False,
-) -> _T:
+async def _done(worker: Worker, job: Job[_T]) -> _T:
     future: asyncio.Future[_T] = asyncio.get_running_loop().create_future()
-    worker.submit(Job(act, future=future, session_id=session_id, is_durable=is_durable))
+    job.future = future
+    worker.submit(job)
     return await future
+
+
+def _read_blob(connection: sqlite3.Connection, digest: str) -> bytes | None:
+    row = connection.execute("SELECT rowid FROM blob WHERE sha256 = ?", (digest,)).fetchone()
+    if row is None:
+        return None
+    with connection.blobopen("blob", "bytes", row[0], readonly=True) as blob:
+        return b"".join([blob.read(_SLICE_BYTES) for _ in range(0, len(blob), _SLICE_BYTES)])
 
 
 def _weakly(method: Callable[[Mapping[str, int]], None]) -> Callable[[Mapping[str, int]], None]:
@@ -1160,7 +1372,7 @@ async def open_sqlite(
     )
 
 
-class SqliteJournal(StoreJournal[SqliteBackend]):
+class SqliteJournal(TableJournal[SqliteBackend]):
     """The `Journal` port over one SQLite file. The file is opened by the first call; see `open_sqlite`."""
 
     @checked
@@ -1183,18 +1395,6 @@ class SqliteJournal(StoreJournal[SqliteBackend]):
             JournalError: As `open_sqlite` says.
         """
         await self._store.ask(None)
-
-    async def held(self, session_ids: Collection[str]) -> Collection[str]:
-        """Return those of these sessions whose locks a process of this machine holds."""
-        return await self._store.held(session_ids)
-
-    async def with_messages(self) -> Collection[str]:
-        """Return the ids of the paused sessions in whose inbox a message waits that their run would take in."""
-        return await self._store.with_messages()
-
-    async def with_unknown_outcomes(self) -> Collection[str]:
-        """Return the ids of the sessions in which a result says so; one look over all results."""
-        return await self._store.with_unknown_outcomes()
 
 
 def _path_of(path: str | os.PathLike[str]) -> Path:

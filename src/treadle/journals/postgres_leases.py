@@ -10,22 +10,123 @@ import asyncio
 import os
 import threading
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
 import msgspec
 import psycopg
 
 from treadle.errors import JournalError, SessionConflict
-from treadle.journals.postgres import queries, statements
-from treadle.journals.postgres.link import Connection, Link, describe
-from treadle.journals.postgres.statements import Claim, Standing
+from treadle.journals.backend import unknown
+from treadle.journals.postgres_link import Connection, Link, Sent, describe
 from treadle.journals.store import BEATS_A_LEASE, Holder, HolderLink, held, look_seconds
 from treadle.redaction import redacted_logger
 
-__all__ = ["Heart", "LeaseActs", "ServerLease", "ServerLeases"]
+__all__ = ["UNTIL", "Claim", "Heartbeat", "LeaseActs", "ServerLease", "ServerLeases", "claim", "give_back"]
 
 logger = redacted_logger(__name__)
+
+# --- What is asked of the server. Sends, and returns what gives the outcome once the server has answered.
+
+UNTIL = "clock_timestamp() + make_interval(secs => %(lease)s)"
+"""The end of a lease that is taken or renewed now."""
+
+# A row that is locked is being appended to, and each append of a holder renews its lease by itself: nobody waits here.
+_RENEW = f"""
+WITH mine AS (
+    SELECT session.id
+    FROM session JOIN unnest(%(ids)s::text[], %(epochs)s::bigint[]) AS held(id, epoch) USING (id, epoch)
+    WHERE lease_until > clock_timestamp()
+    FOR NO KEY UPDATE OF session SKIP LOCKED
+)
+UPDATE session SET lease_until = {UNTIL} FROM mine WHERE session.id = mine.id
+"""  # noqa: S608 - made of constants
+
+# Of each lease: whether nobody has taken the session over, and for how many seconds it holds by the server's clock.
+_LEASES = """
+SELECT held.id, coalesce(session.epoch = held.epoch, false),
+    coalesce(extract(epoch FROM lease_until - clock_timestamp())::float8, 0)
+FROM unnest(%(ids)s::text[], %(epochs)s::bigint[]) AS held(id, epoch)
+LEFT JOIN session ON session.id = held.id
+"""
+
+_ARRIVALS = (
+    "SELECT session_id, max(arrival) FROM inbox WHERE consumed_seq IS NULL AND session_id = ANY(%s) GROUP BY session_id"
+)
+
+# One process waits for the end of a lease that may be a dead one's; all others are told at once.
+_INHERIT = """
+UPDATE session SET heir = %(owner)s, heir_until = clock_timestamp() + make_interval(secs => %(wait)s)
+WHERE id = %(id)s AND owner <> %(owner)s AND lease_until > clock_timestamp()
+    AND (heir IS NULL OR heir = %(owner)s OR heir_until <= clock_timestamp())
+"""
+
+# A statement of its own: it sees what was committed while the one before it waited for the row.
+_HOLDER = """
+SELECT owner, lease_until::text, coalesce(heir = %(owner)s, false), owner IS NULL OR lease_until <= clock_timestamp()
+FROM session WHERE id = %(id)s
+"""
+
+
+class Claim(NamedTuple):
+    """What came of the attempt to take a session."""
+
+    epoch: int | None
+    """The session's new number; None when somebody else holds it."""
+    owner: str = ""
+    until: str = ""
+    """The end of the other one's lease, to be compared with itself a moment later."""
+    is_heir: bool = False
+    """Whether we are the one that waits for that end."""
+    is_free: bool = False
+    """The other one's lease ended, or was given back, after we had been refused: the next attempt may succeed."""
+    head: int = 0
+    """Number of the session's last event."""
+    sum: bytes | None = None
+    """Checksum of that event, where it has one."""
+
+
+def claim(connection: Connection, session_id: str, owner: str, lease_seconds: float, wait: float) -> Sent[Claim]:
+    """Take a session that nobody holds, or whose lease has ended by the server's clock.
+
+    Args:
+        wait: Seconds for which we are its heir, where somebody holds it.
+
+    Raises:
+        UnknownSession: There is no such session.
+    """
+    parameters = {"id": session_id, "owner": owner, "lease": lease_seconds, "wait": wait}
+    claimed = connection.execute(
+        f"UPDATE session SET epoch = epoch + 1, owner = %(owner)s, lease_until = {UNTIL}, heir = NULL "  # noqa: S608 - made of constants
+        "WHERE id = %(id)s AND (owner IS NULL OR owner = %(owner)s OR lease_until <= clock_timestamp()) "
+        "RETURNING epoch, head, (SELECT sum FROM event WHERE session_id = session.id AND seq = session.head)",
+        parameters,
+        binary=True,
+    )
+    connection.execute(_INHERIT, parameters)
+    found = connection.execute(_HOLDER, parameters)
+
+    def outcome() -> Claim:
+        if (row := claimed.fetchone()) is not None:
+            epoch, head, stored = row
+            return Claim(int(epoch), head=int(head), sum=None if stored is None else bytes(stored))
+        if (row := found.fetchone()) is None:
+            raise unknown(session_id)
+        holder, until, is_heir, is_free = row
+        return Claim(None, holder or "", until or "", is_heir=is_heir, is_free=is_free)
+
+    return outcome
+
+
+def give_back(connection: Connection, session_id: str, epoch: int) -> Sent[None]:
+    """Note that nobody holds the session, unless others have taken it since."""
+    connection.execute(
+        "UPDATE session SET owner = NULL, lease_until = NULL WHERE id = %s AND epoch = %s", (session_id, epoch)
+    )
+    return lambda: None
+
+
+# --- The holder's side.
 
 _SLACK_SECONDS = 2.0
 """How much longer than a short lease is waited: a loaded machine may look late."""
@@ -91,7 +192,7 @@ class ServerLease(HolderLink):
         return f"The lease on the session was not renewed for {self._lease_seconds:g} s, because its journal did not answer."
 
     def lose(self, *, has_ended: bool) -> None:
-        """Tell the holder, once, that the lease is lost. For the heart's thread.
+        """Tell the holder, once, that the lease is lost. For the thread of the heartbeat.
 
         Args:
             has_ended: It was not renewed in time; else another process has taken the session over.
@@ -127,17 +228,17 @@ class ServerLease(HolderLink):
 class ServerLeases:
     """Takes and keeps the leases of one journal."""
 
-    def __init__(self, acts: LeaseActs, heart: "Heart", lease_seconds: float, location: str) -> None:
+    def __init__(self, acts: LeaseActs, heartbeat: "Heartbeat", lease_seconds: float, location: str) -> None:
         self._acts = acts
         self._location = location
         self._lease_seconds = lease_seconds
-        self._heart = heart
+        self._heartbeat = heartbeat
         self._kept: set[ServerLease] = set()
 
     def stop(self) -> None:
         """Let the leases of this journal end by themselves. Returns at once."""
         for lease in tuple(self._kept):
-            self._heart.leave(lease)
+            self._heartbeat.leave(lease)
 
     def check(self, session_id: str) -> None:
         """Refuse what is written under a lease that is lost here, although the server may not have noticed yet.
@@ -168,7 +269,7 @@ class ServerLeases:
             let_go=self._let_go,
         )
         self._kept.add(lease)
-        self._heart.keep(lease, self._acts.abandon)
+        self._heartbeat.keep(lease, self._acts.abandon)
         return lease
 
     async def _claim(self, session_id: str, owner: Holder) -> tuple[float, int]:
@@ -193,7 +294,7 @@ class ServerLeases:
                 beats += 1
                 until = heard_at + patience
             is_other = seen is not None and claim.owner != seen.owner
-            lives = is_other or beats >= _BEATS_OF_THE_LIVING or self._heart.keeps(session_id)
+            lives = is_other or beats >= _BEATS_OF_THE_LIVING or self._heartbeat.keeps(session_id)
             # A lease may be longer than ours: we do not wait for its end for ever.
             if lives or not claim.is_heir or heard_at >= until:
                 raise held(session_id, _holder_of(claim), journal=self._location)
@@ -202,11 +303,11 @@ class ServerLeases:
 
     async def _let_go(self, lease: ServerLease) -> None:
         self._kept.discard(lease)
-        self._heart.leave(lease)
+        self._heartbeat.leave(lease)
         await self._acts.give_back(lease.session_id, lease.epoch)
 
 
-class Heart:
+class Heartbeat:
     """A daemon thread that beats for all leases of one database, with a connection of its own, however busy others are."""
 
     def __init__(self, link: Link, lease_seconds: float) -> None:
@@ -300,14 +401,18 @@ class Heart:
         asked_at = time.monotonic()
         held = {lease.session_id: lease.epoch for lease in leases}
 
-        def renew(connection: Connection) -> tuple[dict[str, Standing], Mapping[str, int]]:
-            standing = statements.renew(connection, held, self._lease_seconds)
-            return standing, queries.select_arrivals(connection, list(held))
+        parameters = {"ids": list(held), "epochs": list(held.values()), "lease": self._lease_seconds}
 
-        standing, arrivals = self._link.run(renew)
+        def renew(connection: Connection) -> tuple[dict[str, tuple[bool, float]], dict[str, int]]:
+            connection.execute(_RENEW, parameters)
+            found = connection.execute(_LEASES, parameters)
+            states = {session_id: (is_ours, seconds) for session_id, is_ours, seconds in found}
+            return states, dict(connection.execute(_ARRIVALS, (list(held),)).fetchall())
+
+        states, arrivals = self._link.run(renew)
         lost: dict[ServerLease, bool] = {}
         for lease in leases:
-            is_ours, seconds = standing[lease.session_id]
+            is_ours, seconds = states[lease.session_id]
             if is_ours and seconds > 0:
                 # One that could not be renewed, because its row was locked, ends when it would have.
                 lease.heard_at = max(lease.heard_at, asked_at + min(seconds - self._lease_seconds, 0.0))

@@ -288,7 +288,7 @@ class FileLease(HolderLink):
         self._lock = lock
         self._on_lost = on_lost
         self._let_go = let_go
-        self._gate = threading.Lock()  # the heart may beat while the lease is given back
+        self._gate = threading.Lock()  # a heartbeat may be sent while the lease is given back
         self._is_released = False
         watch(self)
 
@@ -340,16 +340,16 @@ class Leases:
         self._rows = rows
         self._lease_seconds = lease_seconds
         self._counters = _Counters(lease_seconds)
-        self._heart = _Heart(lease_seconds / BEATS_A_LEASE, rows.look)
+        self._heartbeat = _Heartbeat(lease_seconds / BEATS_A_LEASE, rows.look)
 
     def look(self) -> None:
         """Look for messages now, if anybody here waits for some."""
-        if self._heart.leases:
+        if self._heartbeat.leases:
             self._rows.look()
 
     def tell(self, arrivals: Mapping[str, int]) -> None:
         """Tell those who hold sessions of the last message in each one's inbox."""
-        for lease in self._heart.leases:
+        for lease in self._heartbeat.leases:
             if (arrival := arrivals.get(lease.session_id)) is not None:
                 lease.tell(arrival)
 
@@ -385,7 +385,7 @@ class Leases:
                     on_message=on_message,
                     let_go=partial(self._let_go, epoch),
                 )
-                self._heart.keep(lease)
+                self._heartbeat.keep(lease)
                 return lease
             lock.drop()  # another one came first: look again, and find it alive
 
@@ -424,12 +424,12 @@ class Leases:
 
     def note(self, heads: Mapping[str, int]) -> None:
         """Note what is stored durably of the sessions that are held here. For the writer's thread."""
-        for lease in self._heart.leases:
+        for lease in self._heartbeat.leases:
             if (head := heads.get(lease.session_id)) is not None:
                 lease.seen.note(head)
 
     def _let_go(self, epoch: int, lease: FileLease) -> None:
-        self._heart.leave(lease)
+        self._heartbeat.leave(lease)
         self._rows.give_back(lease.session_id, epoch)
 
     async def _next_free(self, session_id: str, files: str, seen: int) -> tuple[int, LockFile]:
@@ -506,7 +506,7 @@ class _Counters:
         self._seen.pop(path, None)
 
 
-class _Heart:
+class _Heartbeat:
     """A daemon thread that beats for all leases of this process on one journal, however busy its event loops are."""
 
     def __init__(self, every_seconds: float, look: Callable[[], None]) -> None:
