@@ -356,6 +356,8 @@ class Look(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The first used-up limit but turns and calls: those leave room for the closing request."""
     calls_left: int | None = None
     """How many more calls may run; None for no limit."""
+    is_last: bool = False
+    """Whether one more response arrives at a limit on turns or calls."""
 
 
 _ROOM = Look()
@@ -459,22 +461,43 @@ class Meter:
         """Whether money is limited, here or above."""
         return any("max_total_cost" in meter.limits for meter, _ in self._tree(Spent()))
 
-    @explained
     def look(self, spent: Spent) -> Look:
         """Return what the limits, here and above, leave after so much."""
-        if self.above is None and not self.drawing and self._has_room_left(spent):  # most runs, at most times
-            most = self.budget.max_tool_calls
-            return _ROOM if most is None else Look(calls_left=most - spent.tool_calls)
+        try:
+            if self.above is not None or self.drawing:
+                return self._look_at_tree(spent)
+            (turns, calls, seconds, given, written, cost), usage = self._ends, spent.usage
+            is_within = spent.model_turns < turns and spent.tool_calls < calls and spent.wall_seconds < seconds
+            if not is_within or usage.input_tokens >= given or usage.output_tokens >= written:
+                return self._look_at_tree(spent)
+            if spent.cost is not None and spent.cost >= cost:
+                return self._look_at_tree(spent)
+            is_last, most = spent.model_turns + 1 >= turns, self.budget.max_tool_calls
+            if most is None and not is_last:  # most runs, at most times
+                return _ROOM
+            return Look(calls_left=None if most is None else most - spent.tool_calls, is_last=is_last)
+        except (AttributeError, TypeError):
+            check_kind("spent", spent, Spent, "a Spent")
+            raise
+
+    def _look_at_tree(self, spent: Spent) -> Look:
         # A limit of 0 calls still leaves room for an answer, until something is called anyway.
         has_called = bool(spent.tool_calls or spent.uncovered_calls)
-        reached = counted = exhausted = None
+        reached = counted = exhausted = following = None
         for meter, total in self._tree(spent):
             turns, calls = ("max_model_turns", total.model_turns), ("max_tool_calls", total.tool_calls)
             used = _consumption(total)
             reached = reached or meter.first_reached((turns, calls if has_called else ("max_tool_calls", None), *used))
             counted = counted or meter.first_reached((calls, turns))
+            following = following or meter.first_reached((calls, ("max_model_turns", total.model_turns + 1)))
             exhausted = exhausted or meter.first_reached(used)
-        return Look(reached=reached, counted=counted, exhausted=exhausted, calls_left=self.calls_left(spent))
+        return Look(
+            reached=reached,
+            counted=counted,
+            exhausted=exhausted,
+            calls_left=self.calls_left(spent),
+            is_last=following is not None,
+        )
 
     @explained
     def all_reached(self, spent: Spent) -> tuple[LimitReached, ...]:
@@ -576,14 +599,6 @@ class Meter:
         if self.above is None and not self.drawing:
             return ((self, spent),)
         return self._walk(spent)
-
-    def _has_room_left(self, spent: Spent) -> bool:
-        turns, calls, seconds, given, written, cost = self._ends
-        usage = spent.usage
-        is_within = spent.model_turns < turns and spent.tool_calls < calls and spent.wall_seconds < seconds
-        if not is_within or usage.input_tokens >= given or usage.output_tokens >= written:
-            return False
-        return spent.cost is None or spent.cost < cost
 
     def _walk(self, spent: Spent) -> "Iterator[tuple[Meter, Spent]]":
         meter: Meter | None = self

@@ -14,13 +14,13 @@ from treadle.fields import explained
 __all__ = [
     "MAX_SCHEMA_VALUES",
     "artifact_id",
+    "call_digests",
     "copied",
     "digest",
     "encode",
     "encoded",
     "execution_id",
     "find_unencodable",
-    "idempotency_key",
     "read_only",
     "text_key",
 ]
@@ -154,12 +154,20 @@ class _ReadOnlyList(list[Any]):
         return list, (copied(self),)
 
 
-def idempotency_key(session_id: str, step: int, position: int, tool: str, arguments: Any) -> str:
-    """Return the key of one logical call: stable over attempts, resumes and processes.
+def call_digests(session_id: str, step: int, position: int, tool: str, arguments: Any) -> tuple[str, str]:
+    """Return what equal calls have in common, and the idempotency key of one logical call.
 
-    Never derived from the provider's call id, which servers repeat.
+    The key is stable over attempts, resumes and processes. It is never derived from the provider's call id, which servers repeat.
+
+    Raises:
+        ConfigurationError: They are not JSON.
     """
-    return "tk_" + digest([session_id, step, position, tool, arguments])[:40]
+    canonical = encoded(arguments)
+    try:
+        equal, key = _ordered.encode([tool, canonical]), _ordered.encode([session_id, step, position, tool, canonical])
+    except (TypeError, ValueError, OverflowError, RecursionError) as exc:
+        raise ConfigurationError(f"A call's session, place and tool must be JSON: {exc}.") from exc
+    return hashlib.sha256(equal).hexdigest(), f"tk_{hashlib.sha256(key).hexdigest()[:40]}"
 
 
 def execution_id(run_id: str, step: int, call_id: str) -> str:

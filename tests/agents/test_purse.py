@@ -245,7 +245,7 @@ REQUEST = ModelRequest(messages=(user_message("go"),))
 def two() -> tuple[Reservations, Reservations]:
     """Return the purses of two runs that draw from one budget of 100 tokens of output."""
     top = Meter(Budget(max_output_tokens=100))
-    first, second = (Reservations(Meter(Budget(), above=top), Spent, Interrupt(FakeClock())) for _ in range(2))
+    first, second = (Reservations(Meter(Budget(), above=top), Interrupt(FakeClock())) for _ in range(2))
     return first, second
 
 

@@ -214,7 +214,9 @@ def test_a_server_of_the_project_is_written_into_its_file_and_counts_for_who_wro
 def test_a_test_of_a_server_that_does_not_work_says_why(treadle: Any):
     treadle("mcp", "add", "raw", "--", sys.executable, str(RAW), str(treadle.folder), "crash", code=0)
 
-    assert "raw: It has ended with exit code 3. Its last output: no licence found" in treadle("mcp", "test", code=1).stdout
+    assert (
+        "raw: It has ended with exit code 3. Its last output: no licence found" in treadle("mcp", "test", code=1).stdout
+    )
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from driver_tools import NUMBER, act, answer, chat, counter_tool, decision, line
 from loop_tools import echo_tool, failing_tool
 from pipeline_tools import Recorder, read
 from treadle import Agent, Budget, ConfigurationError, Guards, Price, deny, open_session
-from treadle.canonical import idempotency_key
+from treadle.canonical import call_digests
 from treadle.drivers.native import NativeDriver
 from treadle.drivers.react import ReActDecision, ReActDriver
 from treadle.events import AnyEvent, DecisionRejected, ToolFinished
@@ -536,7 +536,7 @@ async def test_a_call_that_needs_a_person_waits_and_runs_once_under_the_same_key
         result = await agent.resume(session)
 
     assert result.text == "paid"
-    assert lines(tmp_path / "pay") == [idempotency_key("s", 1, 0, "pay", {"to": "a"})]
+    assert lines(tmp_path / "pay") == [call_digests("s", 1, 0, "pay", {"to": "a"})[1]]
 
 
 # --- structured answers ----------------------------------------------------------------------------------------------

@@ -11,9 +11,9 @@ from treadle.engine.hooks import _raised, denied_stop
 from treadle.engine.model_calls.compacting import _fault_of, _whole
 from treadle.engine.model_calls.requests import CONTINUE, Answers, has_ignored_choice, ignored_choice_stop
 from treadle.engine.model_calls.reservations import add_costs, count_tokens, encodable_call, encodable_part, estimate
+from treadle.engine.scope import BatchTime
 from treadle.engine.tool_calls.checking import Proposal
 from treadle.engine.tool_calls.execution import DoneCondition
-from treadle.engine.tool_calls.invocation import BatchTime
 from treadle.engine.tool_calls.planning import _as_answer
 from treadle.errors import ModelRejected
 from treadle.events import ModelFinished
@@ -286,9 +286,6 @@ async def test_the_time_of_a_batch_counts_from_its_first_call():
     assert (time.left, time.is_over) == (0.0, True)
     time.end()
     assert (time.left, time.is_over) == (10.0, False)
-    free = BatchTime(clock, None)
-    free.begin()
-    assert (free.left, free.is_over, free.within(None), free.within(3.0)) == (None, False, None, 3.0)
 
 
 def fresh(messages: tuple[Message, ...]) -> tuple[Message, ...]:

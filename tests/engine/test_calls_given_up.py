@@ -10,7 +10,7 @@ import pytest
 from invariants import check_session
 from pipeline_tools import act, checked_call, on_fake_clock, read, run_calls, statuses, types
 from treadle import Agent, open_session
-from treadle.engine.tool_calls.invocation import LateCalls
+from treadle.engine.scope import LateCalls
 from treadle.journals.memory import MemoryJournal
 from treadle.testing import FakeClock, ScriptedModel, call, text
 from treadle.tools import CheckedCall

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from invariants import check_session
 from pipeline_tools import Recorder, act, on_fake_clock, read, results, run_calls, statuses, tool_of, types
 from treadle import Agent, Budget, ConfigurationError, Guards, StopReason, Transient, open_session, resolve_model
-from treadle.engine.tool_calls.invocation import Slots
+from treadle.engine.scope import Slots
 from treadle.journals.memory import MemoryJournal
 from treadle.testing import FakeClock, MockProvider, ScriptedModel, call, text
 
@@ -480,16 +480,17 @@ async def test_a_plain_function_that_makes_a_coroutine_may_have_no_limit():
 
 async def free(slots, most=10):
     """Return how many slots are free, and leave them free."""
-    with await slots.take(most) as held:
-        return len(held)
+    count = await slots.take(most)
+    slots.give_back(count)
+    return count
 
 
 async def test_as_many_are_taken_as_are_free_and_none_is_waited_for():
     slots = Slots(3)
 
-    with await slots.take(2) as two, await slots.take(2) as one:
-        assert (len(two), len(one), await free(slots)) == (2, 1, 0)
+    assert (await slots.take(2), await slots.take(2), await free(slots)) == (2, 1, 0)
 
+    slots.give_back(3)
     assert await free(slots) == 3
 
 
@@ -497,50 +498,17 @@ async def test_without_a_limit_each_call_finds_a_slot():
     assert await free(Slots(None), 1000) == 1000
 
 
-async def test_slots_are_given_back_where_the_start_could_not_be_stored():
-    slots = Slots(2)
-
-    with pytest.raises(OSError), await slots.take(2):
-        raise OSError("disk full")
-
-    assert await free(slots) == 2
-
-
-async def test_what_does_not_start_gives_its_slot_back_at_once():
-    slots = Slots(3)
-
-    with await slots.take(3) as held:
-        held.keep(1)
-
-        assert await free(slots) == 2
-
-    assert await free(slots) == 3
-
-
-async def test_a_slot_that_was_handed_on_is_given_back_by_its_new_holder_alone():
-    slots = Slots(2)
-
-    with await slots.take(2) as held:
-        slot = held.transfer()
-    assert await free(slots) == 1
-
-    with slot, slot:  # given back once, however often it is left
-        pass
-    assert await free(slots) == 2
-
-
 async def test_who_waits_gets_the_slot_that_is_given_back():
     slots = Slots(1)
-    held = await slots.wait()
+    await slots.wait()
     waiting = asyncio.create_task(slots.wait())
     await asyncio.sleep(0)
     assert not waiting.done()
 
-    held.keep(0)
+    slots.give_back()
 
-    with await waiting as one:
-        assert len(one) == 1
-    assert await free(slots) == 1
+    await waiting
+    assert await free(slots) == 0
 
 
 async def hanging(arguments, ctx):

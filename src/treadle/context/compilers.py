@@ -492,7 +492,8 @@ class Accepted:
 
     def __init__(self, model: Model) -> None:
         self.model = model
-        self._inputs = model.facts.inputs if isinstance(model, HasFacts) else None
+        self.inputs = model.facts.inputs if isinstance(model, HasFacts) else None
+        """What it is known to accept; None where nobody knows."""
         self._whole: tuple[
             Message, ...
         ] = ()  # what was looked at and needs no change: a transcript that grows is looked at once
@@ -506,7 +507,7 @@ class Accepted:
         Args:
             task: The message with which the task at hand begins.
         """
-        inputs = self._inputs
+        inputs = self.inputs
         if inputs is None:
             return messages
         known = len(self._whole)

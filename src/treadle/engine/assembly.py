@@ -15,13 +15,13 @@ from treadle.engine.model_calls.requests import Requests
 from treadle.engine.model_calls.reservations import Reservations
 from treadle.engine.offering import Offering
 from treadle.engine.rules.tries import Progress, Tries
-from treadle.engine.scope import RunScope
+from treadle.engine.scope import BatchTime, LateCalls, RunScope, Slots
 from treadle.engine.spec import AgentSpec, InDoubt
 from treadle.engine.tool_calls.attempts import Attempts, Contract
 from treadle.engine.tool_calls.checking import Checker
 from treadle.engine.tool_calls.early import EarlyCalls
 from treadle.engine.tool_calls.execution import Actions, Conditions, DoneCondition, Execution, Reminders, Siblings
-from treadle.engine.tool_calls.invocation import BatchTime, Invoker, LateCalls, Slots
+from treadle.engine.tool_calls.invocation import Invoker
 from treadle.engine.tool_calls.planning import Approving, Planner
 from treadle.engine.tool_calls.recovery import Recovery
 from treadle.events import Subscriber
@@ -140,8 +140,16 @@ def assemble(host: Host, *, inbox: Inbox, deps: Any) -> Loop:  # Any: the applic
         interrupt=interrupt,
         continuations=about.guards.continuations,
     )
-    scope = RunScope(ledger=session.ledger, interrupt=interrupt, meter=meter, hooks=hooks)
-    reservations = Reservations(meter, lambda: host.spent, interrupt)
+    scope = RunScope(
+        ledger=session.ledger,
+        interrupt=interrupt,
+        meter=meter,
+        hooks=hooks,
+        slots=Slots(meter.budget.max_parallel_tool_calls),
+        late=LateCalls(session.abandoned, ledger=session.ledger),
+        batch_time=None if about.batch_seconds is None else BatchTime(session.ledger.clock, about.batch_seconds),
+    )
+    reservations = Reservations(meter, interrupt)
     asides = Asides(scope, model=model, reservations=reservations)
     execution, early = _execution(about, scope, host, asides, deps)
     driver = about.driver.bind(model, offering.current.tools, _Executor(offering))
@@ -168,10 +176,7 @@ def _execution(
         sandbox=about.sandbox,
         failure_text=about.failure_text,
     )
-    slots = Slots(scope.meter.budget.max_parallel_tool_calls)
-    batch_time = BatchTime(scope.clock, about.batch_seconds)
-    late = LateCalls(host.session.abandoned, ledger=scope.ledger)
-    attempts = _attempts(about, scope, host, checker, late, batch_time, deps)
+    attempts = _attempts(about, scope, host, checker, deps)
     recovery = Recovery(
         scope,
         checker=checker,
@@ -182,9 +187,7 @@ def _execution(
     guards = about.guards
     tries = Tries(guards, polling=offering.polling)
     progress = Progress(None if guards.repeats is None else guards.no_progress, polling=offering.polling)
-    early = EarlyCalls(
-        scope, checker=checker, attempts=attempts, slots=slots, batch_time=batch_time, tries=tries, progress=progress
-    )
+    early = EarlyCalls(scope, checker=checker, attempts=attempts, tries=tries, progress=progress)
     planner = Planner(
         scope,
         checker=checker,
@@ -203,9 +206,6 @@ def _execution(
         early=early,
         conditions=_conditions(about, scope, CheckView(host.session, asides), offering, tries, progress),
         siblings=Siblings(about.cancel_siblings),
-        late=late,
-        slots=slots,
-        batch_time=batch_time,
         sandbox=about.sandbox,
     )
     return execution, early
@@ -225,22 +225,12 @@ def _conditions(
     )
 
 
-def _attempts(
-    about: AgentSpec,
-    scope: RunScope,
-    host: Host,
-    checker: Checker,
-    late: LateCalls,
-    batch_time: BatchTime,
-    deps: Any,
-) -> Attempts:
+def _attempts(about: AgentSpec, scope: RunScope, host: Host, checker: Checker, deps: Any) -> Attempts:
     most = scope.meter.budget.max_tool_result_chars
     contract = Contract(ledger=scope.ledger, contracts=host.offering.contracts, max_chars=most)
     invoker = Invoker(
         scope,
         deps=deps,
-        late=late,
-        batch_time=batch_time,
         decide=Actions(ledger=scope.ledger, checker=checker).decide,
         limit=contract.limit,
         sandbox=about.sandbox,
@@ -251,8 +241,6 @@ def _attempts(
         scope,
         contract=contract,
         invoker=invoker,
-        late=late,
-        batch_time=batch_time,
         mode=lambda: checker.mode,
         required=about.required,
         failure_text=about.failure_text,

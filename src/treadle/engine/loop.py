@@ -4,6 +4,7 @@ Knows no provider, no store and no screen. A feature enters through its own room
 belongs to planning, what may end a run to the Meter or to a result's status.
 """
 
+import sys
 from typing import Literal
 
 import msgspec
@@ -56,6 +57,7 @@ class Loop:
         self._meter = scope.meter
         self._interrupt = scope.interrupt
         self._closes = about.on_limit == "summarize"
+        self._begins = True  # whether the run has not asked the model yet
         self._phase: Literal["model", "tool"] = "model"
         self._answer: ModelFinished | None = None
         self._ending: Stop | None = None  # what the next request closes the run for, but for a limit
@@ -76,22 +78,31 @@ class Loop:
             self._interrupt.trip(cancelled_stop(cancel.by))
         if self._ledger.state.open:
             return await self._execute(self._ledger.state.unanswered, None)
-        if (ended := self._interrupt.stop or await self._execution.ended_before()) is not None:
+        ended = self._interrupt.stop or (await self._execution.ended_before() if self._begins else None)
+        if ended is not None:
             return ended
+        self._begins = False
         look = self._meter.look(self._run.spent)
         reached = look.reached
         if reached is not None and not (is_turn_or_call_limit(reached) and self._may_close):
             return merged(self._ending, *map(limit_stop, self._meter.all_reached(self._run.spent)))
         ending = self._ending or (None if reached is None else limit_stop(reached))
-        async with self._early:  # calls that start while the model still speaks end with the step
-            proposal = await self._propose(look.calls_left, closing=ending is not None)
+        self._phase = "model"
+        if ending is None and self._meter.above is not None:
+            self._meter.promise_turn(self._run.spent)
+        # The call that arrives at a limit carries the limit's notice, so it is not started before that is known.
+        room = 0 if look.is_last else 1_000_000 if look.calls_left is None else look.calls_left - 1
+        try:
+            proposal = await self._proposer.propose(closing=ending is not None, room=room)
             if isinstance(proposal, Stop):
                 return self._at_limit(proposal, ending)
-            calls = proposal.finished.message.calls
-            if not calls:
+            if not proposal.calls:
                 return await self._conclude(proposal, ending)
-            states = [CallState(call=call, position=position) for position, call in enumerate(calls)]
+            states = [CallState(call=call, position=position) for position, call in enumerate(proposal.calls)]
             return self._at_limit(await self._execute(states, proposal), ending)
+        finally:
+            if not self._early.is_unused:  # calls that start while the model still speaks end with the step
+                await self._early.close(sys.exception())
 
     def _at_limit(self, stop: Stop | None, ending: Stop | None) -> Stop | None:
         """Return why the run ends. What a closing request was made for stays the reason, unless somebody interrupted it."""
@@ -108,28 +119,17 @@ class Loop:
         self._answer = proposal.finished  # enters the commit that ends the run: an answer is never half stored
         return stop or (None if isinstance(verdict, str) else verdict)
 
-    async def _propose(self, calls_left: int | None, *, closing: bool) -> Proposal | Stop:
-        self._phase = "model"
-        spent = self._run.spent
-        if not closing:
-            self._meter.promise_turn(spent)
-        is_last = (
-            self._meter.look(msgspec.structs.replace(spent, model_turns=spent.model_turns + 1)).counted is not None
-        )
-        # The call that arrives at a limit carries the limit's notice, so it is not started before that is known.
-        room = 0 if is_last else 1_000_000 if calls_left is None else calls_left - 1
-        return await self._proposer.propose(closing=closing, room=room)
-
     async def _execute(self, calls: list[CallState], proposal: Proposal | None) -> Stop | None:
         self._phase = "tool"
         finished = None if proposal is None else proposal.finished
         is_closing = finished is not None and finished.closing
-        spent = after = self._run.spent
-        if finished is not None:
-            after = spent.plus(finished.usage, finished.cost, turns=1, calls=len(calls))
+        spent = self._run.spent
+        if finished is None:
+            after, unstarted = spent, sum([not one.started for one in calls])
+        else:
+            after, unstarted = spent.plus(finished.usage, finished.cost, turns=1, calls=len(calls)), len(calls)
         look = self._meter.look(after)
         reached, exhausted = look.counted, look.exhausted
-        unstarted = len(calls) if finished is not None else sum([not one.started for one in calls])
         batch = Batch(
             calls=calls,
             step=self._ledger.state.step if finished is None else finished.step,

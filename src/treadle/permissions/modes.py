@@ -10,7 +10,7 @@ from treadle.canonical import copied
 from treadle.errors import ConfigurationError, shown
 from treadle.fields import Documented, NamedOptions
 from treadle.permissions.lines import JudgedLine, facts_in, judged, subjects_of
-from treadle.permissions.policies import NamedPolicy, allow, ask, deny, stricter
+from treadle.permissions.policies import FirstOf, NamedPolicy, allow, ask, deny, stricter
 from treadle.permissions.rules import Subjects
 from treadle.ports import SessionView
 from treadle.tools import CheckedCall, Decision, DecisionKind, JsonObject, Mode, Risk, Subject
@@ -23,6 +23,7 @@ __all__ = [
     "Scoped",
     "can_use_tool",
     "in_mode",
+    "is_of_rules",
     "may_start_again",
     "scoped",
     "with_approval",
@@ -260,6 +261,13 @@ class Scoped(msgspec.Struct, frozen=True, kw_only=True):
             return strictest
         answers = (policy.judge(call, subjects.alike(), line) for policy in (*self.allows, *self.together))
         return next((one for one in answers if one is not None), None)
+
+
+def is_of_rules(policy: object) -> bool:
+    """Whether a policy consists of rules alone: it waits for nothing, and changes nothing that it is shown."""
+    if type(policy) is FirstOf:
+        return all(map(is_of_rules, policy.policies))
+    return type(policy) in (NamedPolicy, Scoped)
 
 
 def scoped(*sets: RuleSet) -> Scoped:

@@ -710,6 +710,18 @@ def held_to_port(decision: Any, who: str, *, scope: str = "agent") -> Decision: 
         return _broken(who, f"The {who} changed the arguments to something other than a JSON object.")
     if not isinstance(decision.interrupt, bool) or decision.consent not in ("allow", "sandbox"):
         return _broken(who, f"The {who} returned a Decision whose interrupt or consent is invalid.")
+    words = (decision.rule, decision.reason, decision.scope, decision.by, decision.message)
+    is_plain = type(decision) is Decision and set(map(type, words)) == {str} and "".join(words).isascii()
+    if is_plain and arguments is None:  # nearly all
+        held: Decision = msgspec.structs.replace(
+            decision,
+            kind=DecisionKind.DENY if decision.interrupt else DecisionKind(kind),
+            rule=decision.rule or who,
+            scope=decision.scope or scope,
+            by=decision.by or who,
+            mode="",
+        )
+        return held
     return Decision(
         kind=DecisionKind.DENY if decision.interrupt else DecisionKind(kind),
         rule=_words(decision.rule) or who,

@@ -79,6 +79,8 @@ class CompiledView:
         self.__messages = ReadOnlyMessages()
         self.need = RequestNeed()
         """What the request is made for."""
+        self.given: tuple[Message, ...] = ()
+        """The messages as they were last asked for."""
 
     @property
     def id(self) -> str:
@@ -86,7 +88,8 @@ class CompiledView:
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        return self.__messages.of(self.__live.shown)
+        self.given = self.__messages.of(self.__live.shown)
+        return self.given
 
     @property
     def mode(self) -> Mode:

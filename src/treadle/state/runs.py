@@ -134,19 +134,6 @@ class RunState(msgspec.Struct, Documented, kw_only=True):
         self.phase = "paused" if isinstance(event, RunPaused) else event.status  # type: ignore[assignment]  # a Status
 
     @explained
-    def call_began(self, call_id: str, at: float) -> None:
-        """Measure a call from now."""
-        self.busy_since = self.busy_since if self.under_way else at
-        self.under_way[call_id] = at
-
-    @explained
-    def call_ended(self, call_id: str, at: float) -> None:
-        """Add what a call took. One that no living process has started took nothing."""
-        if (began := self.under_way.pop(call_id, None)) is not None:
-            self.tool_seconds += max(at - began, 0.0)
-            self.tool_wall_seconds += 0.0 if self.under_way else max(at - self.busy_since, 0.0)
-
-    @explained
     def resume(self, event: RunResumed) -> None:
         """Continue, with what the resumption brings."""
         self.lost_by, self.deaths = self.lost_now, self.deaths_now
@@ -207,3 +194,16 @@ class RunState(msgspec.Struct, Documented, kw_only=True):
         """Charge what an act has used in all and was not charged request by request."""
         charged = self.acts.pop(act, Spent())
         self.spent = self.spent.with_child(Spent().plus(usage, cost, turns=0, calls=0), charged)
+
+
+def begin_call(run: RunState, call_id: str, at: float) -> None:
+    """Measure a call from now."""
+    run.busy_since = run.busy_since if run.under_way else at
+    run.under_way[call_id] = at
+
+
+def end_call(run: RunState, call_id: str, at: float) -> None:
+    """Add what a call took. One that no living process has started took nothing."""
+    if (began := run.under_way.pop(call_id, None)) is not None:
+        run.tool_seconds += max(at - began, 0.0)
+        run.tool_wall_seconds += 0.0 if run.under_way else max(at - run.busy_since, 0.0)

@@ -72,7 +72,7 @@ from treadle.state.calls import (
     result_part,
 )
 from treadle.state.compactions import Compactions
-from treadle.state.runs import RunState
+from treadle.state.runs import RunState, begin_call, end_call
 from treadle.tools import DEFAULT_MODE, CallStatus, JsonObject, Mode
 
 __all__ = ["Facts", "SessionState", "add_up", "sums"]
@@ -443,7 +443,8 @@ class SessionState:
             self.call_ids[call.id] = None
             early = self.early.pop(call.id, None)
             self.open[call.id] = early or CallState(call=call, position=position)
-        self._salvage()
+        if self.early:
+            self._salvage()
         self._missing = sum([state.result is None for state in self.open.values()])
         if calls and not self._missing:
             self._close_step()
@@ -476,7 +477,9 @@ class SessionState:
         if call_id is None:
             return None
         found = self.open.get(call_id) or self.early.get(call_id)
-        return found or next((state for state in self.salvaged if state.call.id == call_id), None)
+        if found is None and self.salvaged:
+            return next((state for state in self.salvaged if state.call.id == call_id), None)
+        return found
 
     def _call_decided(self, event: CallDecided) -> None:
         if (state := self._find(event.call_id)) is not None:
@@ -517,7 +520,7 @@ class SessionState:
 
     def _tool_started(self, event: ToolStarted) -> None:
         run, state = self.run or self._running(), self._find(event.call_id)
-        run.call_began(event.call_id or "", event.at)
+        begin_call(run, event.call_id or "", event.at)
         if state is not None:
             state.suspended = None
         if event.early and event.call is not None:
@@ -538,7 +541,7 @@ class SessionState:
                     state.approval = None
 
     def _tool_suspended(self, event: ToolSuspended) -> None:
-        self._running().call_ended(event.call_id or "", event.at)
+        end_call(self._running(), event.call_id or "", event.at)
         if (state := self._find(event.call_id)) is not None and state.result is None:
             state.suspended = event
 
@@ -547,7 +550,7 @@ class SessionState:
             state.inputs = (*state.inputs, event)
 
     def _tool_resumed(self, event: ToolResumed) -> None:
-        self._running().call_began(event.call_id or "", event.at)
+        begin_call(self._running(), event.call_id or "", event.at)
         if (state := self._find(event.call_id)) is not None:
             state.suspended = None
 
@@ -578,7 +581,7 @@ class SessionState:
             return
         state.result = event.result
         run = self.run or self._running()
-        run.call_ended(event.call_id or "", event.at)
+        end_call(run, event.call_id or "", event.at)
         if event.result.artifact is not None:
             self._keep(event.result.artifact, event.result.content)
         self.side_effects.add(state)

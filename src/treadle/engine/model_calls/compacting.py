@@ -246,11 +246,6 @@ class Compacting:
         """Whether a person waits for a compaction."""
         return self._asides.ledger.state.compactions.asked > 0
 
-    @property
-    def may_be_due(self) -> bool:
-        """Whether anything could make a request of this run shorter."""
-        return self._compactor is not None or self.is_asked
-
     def is_due(self, need: RequestNeed, tokens: int) -> bool:
         """Whether a request is to be made shorter before it is sent."""
         if self.is_asked or self._compactor is None:

@@ -81,27 +81,46 @@ class Proposer:
             if (reached := await self._reservations.take(request, self._model.price)) is not None:
                 return limit_stop(reached)
             await self._ledger.record(self._started(request, need))
-            show_request(self._ledger, None, request, self._model)
-            response = self._collector(request, step=need.step, attempt=need.attempt)
+            if self._ledger.subscribers:
+                show_request(self._ledger, None, request, self._model)
+            response = ResponseCollector(
+                request, self._scope, model=self._model, early=self._early, step=need.step, attempt=need.attempt
+            )
             self._early.listen(0 if closing or self._hooks.sees_responses else room, tool_choice=request.tool_choice)
-            error = await self._attempt(response)
+            error: ModelError | None = None
+            try:
+                with self._interrupt.cancel_scope():
+                    await response.receive(self._driver)
+            except ModelError as failed:
+                error = failed
             if response.stop is not None:
                 return response.stop
+            if error is None and (response.end is None or response.end.is_broken_off):
+                error = self._broken_off(response.end)
             if error is None and self._interrupt.stop is None:
                 proposal = self._proposal(response, closing=closing)
                 return await self._looked_at(proposal) if self._hooks.sees_responses else proposal
-            stop = await self._failed(error, response)
-            if stop is None:
-                need = _again(need, "retry")
-                request = await self._requests.make(self._model, need)
-            elif (
-                isinstance(error, ContextOverflow) and (smaller := await self._smaller(request, need, stop)) is not None
-            ):
-                need, request = _again(need, "overflow"), smaller
-            else:
-                return self._interrupt.stop or stop
+            following = await self._following(request, need, error, await self._failed(error, response))
+            if isinstance(following, Stop):
+                return following
+            need, request = following
         assert self._interrupt.stop is not None  # nothing else keeps a request from being made
         return self._interrupt.stop
+
+    async def _following(
+        self, request: ModelRequest, need: RequestNeed, error: ModelError | None, stop: Stop | None
+    ) -> tuple[RequestNeed, ModelRequest | None] | Stop:
+        """Return what is asked after a request that failed, or why nothing is.
+
+        Args:
+            stop: Why the same is not asked again; None where it is.
+        """
+        if stop is None:
+            need = _again(need, "retry")
+            return need, await self._requests.make(self._model, need)
+        if isinstance(error, ContextOverflow) and (smaller := await self._smaller(request, need, stop)) is not None:
+            return _again(need, "overflow"), smaller
+        return self._interrupt.stop or stop
 
     async def _smaller(self, request: ModelRequest, need: RequestNeed, stop: Stop) -> ModelRequest | None:
         """Return a shorter request after one that was too long; None where there is none, or none may be tried."""
@@ -129,24 +148,12 @@ class Proposer:
             prefix_changed=changed,
         )
 
-    def _collector(self, request: ModelRequest, *, step: int, attempt: int) -> ResponseCollector:
-        return ResponseCollector(request, self._scope, model=self._model, early=self._early, step=step, attempt=attempt)
-
-    async def _attempt(self, response: ResponseCollector) -> ModelError | None:
-        """Receive one response; return what failed. An interrupt ends it without an error."""
-        try:
-            with self._interrupt.cancel_scope():
-                await response.receive(self._driver)
-        except ModelError as error:
-            return error
-        if response.end is None and response.stop is None and self._interrupt.stop is None:
-            return IncompleteStream("The driver ended its response without a terminal part.")
-        return self._broken_off(response)
-
-    def _broken_off(self, response: ResponseCollector) -> ModelError | None:
-        """Return why a response that has its end is not whole after all; None where it is."""
-        end = response.end
-        if end is None or not end.is_broken_off or response.stop is not None or self._stop_after(end) is not None:
+    def _broken_off(self, end: ModelEnd | None) -> ModelError | None:
+        """Return why a response is not whole; None where it is, or where an interrupt has cut it off."""
+        if end is None:
+            message = "The driver ended its response without a terminal part."
+            return IncompleteStream(message) if self._interrupt.stop is None else None
+        if self._stop_after(end) is not None:
             return None
         word = encodable(end.finish_reason or "")
         error = IncompleteStream(
@@ -162,15 +169,20 @@ class Proposer:
         assert end is not None
         collected = response.collected(end)
         finished = response.finished(end, collected.parts, closing=closing)
+        calls = finished.message.calls
+        stop = self._stop_after(end)
+        if stop is None and calls and not closing:
+            stop = self._stop_of_calls(end, finished, tool_choice)
         self._reservations.settle(finished.usage, finished.cost)
         return Proposal(
             finished=finished,
+            calls=calls,
             refusal=refusals.of_response(end.finish, closing=closing, has_strays=end.has_strays),
             cut_calls=collected.cut,
             repeated_calls=collected.repeated,
             failure=end.failure,
             calls_in_text=end.calls_in_text,
-            stop=self._stop_after(end) or (None if closing else self._stop_of_calls(end, finished, tool_choice)),
+            stop=stop,
             tool_choice=tool_choice,
         )
 
@@ -204,7 +216,7 @@ class Proposer:
     def _stop_of_calls(self, end: ModelEnd, finished: ModelFinished, tool_choice: str) -> Stop | None:
         """Return the stop of a response none of whose calls may start, where asking again leads nowhere."""
         run = self._ledger.state.run
-        if run is None or not finished.message.calls:
+        if run is None:
             return None
         if (stop := ignored_choice_stop(finished, self._ledger.state.messages, tool_choice)) is not None:
             return stop

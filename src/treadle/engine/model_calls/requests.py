@@ -191,6 +191,7 @@ class Requests:
         self._session = offering.session
         self._interrupt = scope.interrupt
         self._compacting = compacting
+        self._compacts = about.compactor is not None
         self._output_schema = None if about.output is None else about.output.schema
         self._is_parallel = scope.meter.budget.max_parallel_tool_calls != 1
         self._compiled_view = CompiledView(ledger.state, offering.session)
@@ -202,6 +203,7 @@ class Requests:
         self._instructions: str | None = None
         self._fixed_tokens = 0
         self._accepted: Accepted | None = None
+        self._window: int | None = None
 
     async def make(self, model: Model, need: RequestNeed) -> ModelRequest | None:
         """Return the request of one attempt, over a history that every provider accepts. What had to be healed is recorded.
@@ -214,16 +216,16 @@ class Requests:
         """
         asked = asked_model(model)
         if self._accepted is None or self._accepted.model is not asked:
-            self._accepted = Accepted(asked)
+            self._accepted, self._window = Accepted(asked), window_of(asked)
         await self._look_at_tools()
         if self._offering.required and (lacking := self._offering.lacking()) is not None:
             self._interrupt.trip(lacking_stop(*lacking))
             return None
-        need = msgspec.structs.replace(need, model=asked.name, window=window_of(asked), fixed_tokens=self._fixed_tokens)
+        need = msgspec.structs.replace(need, model=asked.name, window=self._window, fixed_tokens=self._fixed_tokens)
         await self._bounding.hold(need)
         made_for = "" if asked is model else asked.name
         request = await self._made(need, made_for)
-        if request is None or not self._compacting.may_be_due:
+        if request is None or not (self._compacts or self._compacting.is_asked):
             return request
         if self._compacting.is_due(need, _tokens(request)):
             return await self._shorter(request, need, made_for)
@@ -267,12 +269,13 @@ class Requests:
                 return None
         else:
             compiled = found
-        is_stored = compiled is view.messages and not self._ledger.state.compactions.made
+        is_stored = compiled is view.given and not self._ledger.state.compactions.made
         messages, repairs = self._healer.repair_history(compiled, is_stored=is_stored)
         if repairs and (repairs != self._repairs or need.attempt == 1):
             await self._ledger.record(HistoryRepaired(repairs=repairs))
         self._repairs = repairs
-        return messages if self._accepted is None else self._accepted.of(messages, task=self._task)
+        accepted = self._accepted
+        return messages if accepted is None or accepted.inputs is None else accepted.of(messages, task=self._task)
 
     @property
     def _task(self) -> Message | None:

@@ -5,7 +5,7 @@ return. A run that draws from nobody's waits for nobody. Kept in memory only: wh
 """
 
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from typing import NamedTuple
 
@@ -147,15 +147,10 @@ _USUAL_ANSWER = Text("x" * 1000)
 
 
 class Reservations:
-    """The budget of one run, as its model calls draw from it.
+    """The budget of one run, as its model calls draw from it."""
 
-    Args:
-        spent: What the run has used by its recorded events.
-    """
-
-    def __init__(self, meter: Meter, spent: Callable[[], Spent], interrupt: Interrupt) -> None:
+    def __init__(self, meter: Meter, interrupt: Interrupt) -> None:
         self._meter = meter
-        self._spent = spent
         self._interrupt = interrupt
         self._largest_answer = 0
 
@@ -163,16 +158,17 @@ class Reservations:
         """Reserve what a request may use, once there is room for it. Return the limit that is reached meanwhile."""
         meter = self._meter
         if not meter.is_shared:
-            return meter.look(self._spent()).exhausted
+            return meter.look(meter.spent()).exhausted
         usage = estimate(request, (_USUAL_ANSWER,))
         if self._largest_answer:
             usage = Usage(input_tokens=usage.input_tokens, output_tokens=self._largest_answer)
         wanted = Spent().plus(usage, format_cost(cost_of(price, usage)), turns=0, calls=0)
         while self._interrupt.stop is None:
-            if (reached := meter.look(self._spent()).exhausted) is not None:
+            spent = meter.spent()
+            if (reached := meter.look(spent).exhausted) is not None:
                 return reached
-            if meter.has_room(self._spent(), wanted):
-                meter.reserve(self._spent().with_child(wanted, Spent()), is_under_way=True)
+            if meter.has_room(spent, wanted):
+                meter.reserve(spent.with_child(wanted, Spent()), is_under_way=True)
                 return None
             gate = Gate()
             meter.on_return(gate.open)
@@ -186,7 +182,7 @@ class Reservations:
             self._largest_answer = max(self._largest_answer, usage.output_tokens)
         if not meter.is_shared:
             return
-        meter.reserve(None if usage is None else self._spent().plus(usage, cost, turns=0, calls=0))
+        meter.reserve(None if usage is None else meter.spent().plus(usage, cost, turns=0, calls=0))
 
 
 # --- Bounding: hold the results of one step within their limit together, the biggest first. Recorded once, and so the

@@ -1,10 +1,10 @@
 """Response: collect one response of the model as it arrives: its words, its calls, what it used. Decides on no retry."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Collection, Container, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Container, Coroutine, Iterable
 from decimal import Decimal
 from functools import partial
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -23,7 +23,7 @@ from treadle.engine.model_calls.reservations import (
 )
 from treadle.engine.rules.endings import limit_stop
 from treadle.engine.scope import RunScope
-from treadle.engine.tool_calls.early import EarlyCalls, Offers
+from treadle.engine.tool_calls.early import EarlyCalls
 from treadle.errors import IncompleteStream, ModelError
 from treadle.events import DecisionRejected, ModelDelta, ModelFailed, ModelFinished
 from treadle.messages import Message, Part, Text, ToolCall, Usage
@@ -176,20 +176,15 @@ class CallNames:
 
     def give(self, position: int, raw: str) -> str:
         """Return the id of the call at this position."""
-        name = raw if self._is_usable(raw) else self._new(position)
+        is_usable = 0 < len(raw) <= LONGEST_ID and raw.isascii() and raw.isprintable() and " " not in raw
+        is_taken = raw in self._taken or raw in self._given
+        name = raw if is_usable and not is_taken else self._new(position)
         self._given[name] = None
         return name
 
-    def _is_usable(self, raw: str) -> bool:
-        is_plain = raw.isascii() and raw.isprintable() and " " not in raw
-        return 0 < len(raw) <= LONGEST_ID and is_plain and not self._is_taken(raw)
-
-    def _is_taken(self, name: str) -> bool:
-        return name in self._taken or name in self._given
-
     def _new(self, position: int) -> str:
         name, number = f"call_{self._step}_{position + 1}", 1
-        while self._is_taken(name):
+        while name in self._taken or name in self._given:
             number += 1
             name = f"call_{self._step}_{position + 1}_{number}"
         return name
@@ -232,7 +227,10 @@ class ResponseCollector:
         self._early = early
         self._meter = scope.meter
         self._calls = ResponseCalls(ledger.state.call_ids, step)
-        self._offers = Offers()
+        # Calls that may start early, and what offers them.
+        self._waiting: list[partial[Coroutine[Any, Any, None]]] = []
+        self._wake: asyncio.Handle | None = None
+        self._offering: asyncio.Task[None] | None = None
         self._begun = ledger.clock.monotonic()
         self._first_at: float | None = None
         # Of the responses that were set aside for a better wording; the turns include the response itself.
@@ -258,30 +256,80 @@ class ResponseCollector:
                     case TextDelta() | ThinkingDelta():
                         if self._say(part):
                             await asyncio.sleep(0)  # who listens has the first word before we look further
-                    case ModelEnd():
-                        self._offers.forget()
-                        self.end = part
-                        self._turns += 1
-                        await self._tell_failure(part)
-                    case ResponseSetAside():
-                        self._text_pieces.clear()
-                        self._called.clear()
-                        await self._set_aside(part)
-                        if self.stop is not None or self.end is not None:
-                            break
-                    case RequestFailed(error=error):
-                        await self._tell_lost_request(error)
                     case CallReady():
                         self._ready(part.call)
+                    case ModelEnd():
+                        await self._take_end(part)
+                    case RequestFailed(error=error):
+                        await self._tell_lost_request(error)
+                    case ResponseSetAside():
+                        if await self._set_aside(part):
+                            break
         except asyncio.CancelledError as cut:
             self._counted = told_counted(cut)
             raise
         finally:
-            await self._offers.close(is_whole=self.end is not None)
-            await _close(stream)
+            await self._close(stream)
 
-    async def _set_aside(self, part: ResponseSetAside) -> None:
-        """Count a response that is not the step's own message, before the driver may ask again."""
+    async def _take_end(self, end: ModelEnd) -> None:
+        self.end = end
+        self._turns += 1
+        if self._waiting:  # what was not offered by now goes with the batch
+            self._forget_offers()
+        if (failure := end.failure) is not None:
+            rejected = DecisionRejected(
+                step=self.step,
+                reason=failure.reason,
+                text=encodable(_text(end.parts)),
+                attempt=failure.attempts,
+                message=encodable(failure.message),
+            )
+            await self._ledger.record(rejected)
+
+    # --- early calls: offered as soon as the stream makes us wait, and not before
+
+    def _offer(self, call: ToolCall, position: int) -> None:
+        """Offer a call in its turn. A response that ends in the bytes that are already here gains nothing from an early start."""
+        self._waiting.append(partial(self._early.offer, call, position=position, step=self.step, attempt=self.attempt))
+        if self._wake is None and self._offering is None:
+            self._wake = asyncio.get_running_loop().call_soon(self._begin_offering)
+
+    def _begin_offering(self) -> None:
+        self._wake = None
+        self._offering = asyncio.create_task(self._offer_waiting())
+
+    async def _offer_waiting(self) -> None:
+        while self._waiting:
+            await self._waiting.pop(0)()
+        self._offering = None  # nothing was awaited since the last look: whoever offers now begins anew
+
+    def _forget_offers(self) -> None:
+        self._waiting.clear()
+        if self._wake is not None:
+            self._wake.cancel()
+            self._wake = None
+
+    async def _close(self, stream: AsyncIterator[ModelPart]) -> None:
+        """Wait for the offer that is under way, or break it off when its response broke off; then close the stream.
+
+        Raises:
+            JournalError: The start of a call could not be recorded.
+        """
+        if self._waiting:
+            self._forget_offers()
+        if self._offering is not None:
+            if self.end is None:
+                self._offering.cancel()
+            await asyncio.gather(self._offering, return_exceptions=self.end is None)
+        if isinstance(stream, AsyncGenerator):
+            await stream.aclose()
+
+    # --- what is not the step's own message
+
+    async def _set_aside(self, part: ResponseSetAside) -> bool:
+        """Count a response that is not the step's own message. Return whether the driver may not ask again."""
+        self._text_pieces.clear()
+        self._called.clear()
         parts = tuple(map(encodable_part, part.parts))
         usage = whole_usage(part.usage, self.request, parts)
         cost = cost_of(self._model.price, usage)
@@ -302,6 +350,7 @@ class ResponseCollector:
         if (reached := self._meter.look(self._spent_with_this).reached) is not None:
             self.end = part.fallback
             self.stop = None if part.fallback is not None else limit_stop(reached)
+        return self.stop is not None or self.end is not None
 
     @property
     def _spent_with_this(self) -> Spent:
@@ -313,17 +362,6 @@ class ResponseCollector:
             usage=spent.usage + self._usage,
             cost=add_costs(spent.cost, self._cost),
         )
-
-    async def _tell_failure(self, end: ModelEnd) -> None:
-        if (failure := end.failure) is not None:
-            rejected = DecisionRejected(
-                step=self.step,
-                reason=failure.reason,
-                text=encodable(_text(end.parts)),
-                attempt=failure.attempts,
-                message=encodable(failure.message),
-            )
-            await self._ledger.record(rejected)
 
     async def _tell_lost_request(self, error: ModelError) -> None:
         """Record a request that failed and that the step continues without. What it used is in the step's own response."""
@@ -339,20 +377,18 @@ class ResponseCollector:
 
     def _say(self, part: TextDelta | ThinkingDelta) -> bool:
         """Tell a piece of what the model says. Return whether it is the first that somebody hears."""
-        text = encodable(part.text)
+        text = part.text if part.text.isascii() else encodable(part.text)
         is_first = self._first_at is None
-        self._text_pieces.add(text)
-        if type(part) is TextDelta:
-            self._delta(ModelDelta(step=self.step, text=text))
-        else:
-            self._delta(ModelDelta(step=self.step, thinking=text))
-        return is_first and bool(self._ledger.subscribers)
-
-    def _delta(self, delta: ModelDelta) -> None:
-        if self._first_at is None:
+        if is_first:
             self._first_at = self._ledger.clock.monotonic()
+        self._text_pieces.add(text)
         self.has_emitted = True
+        if not self._ledger.subscribers:
+            return False
+        is_text = type(part) is TextDelta
+        delta = ModelDelta(step=self.step, text=text) if is_text else ModelDelta(step=self.step, thinking=text)
         self._ledger.publish(delta)
+        return is_first
 
     def _ready(self, call: ToolCall) -> None:
         position = self._calls.early_count
@@ -361,9 +397,13 @@ class ResponseCollector:
         named = self._calls.ready(call)
         if named is None:
             return
-        self._delta(ModelDelta(step=self.step, call=named))
+        if self._first_at is None:
+            self._first_at = self._ledger.clock.monotonic()
+        self.has_emitted = True
+        if self._ledger.subscribers:
+            self._ledger.publish(ModelDelta(step=self.step, call=named))
         if position < self._early.room:
-            self._offers.put(partial(self._early.offer, named, position=position, step=self.step, attempt=self.attempt))
+            self._offer(named, position)
 
     # --- what came of it
 
@@ -414,11 +454,6 @@ class ResponseCollector:
             usage = msgspec.structs.replace(usage, output_tokens=ours.output_tokens, estimated=True)
         price = self._model.price if error is None or error.price is None else error.price
         return self._usage + usage, add_costs(self._cost, cost_of(price, usage))
-
-
-async def _close(stream: AsyncIterator[ModelPart]) -> None:
-    if isinstance(stream, AsyncGenerator):
-        await stream.aclose()
 
 
 def _text(parts: tuple[Part, ...]) -> str:

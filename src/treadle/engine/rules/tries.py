@@ -61,6 +61,10 @@ class Tries:
     def __init__(self, guards: Guards, *, polling: Container[str] = ()) -> None:
         self._guards = guards
         self._polling = polling
+        self.compares = guards.repeats is not None
+        """Whether a guard compares responses with those before them."""
+        self.most_in_response = guards.repeats
+        """Of equal calls in one response that may change something, the one with this number does not run; None for no limit."""
         self._last: list[_Try] = []  # at most as many as the longest cycle
         self._rows = [_Row() for _ in range(LONGEST_CYCLE)]  # by period, from 1
         self._in_trouble: dict[str, _InTrouble] = {}
@@ -69,11 +73,6 @@ class Tries:
     def key(self, call: ToolCall, digest: str) -> str:
         """Return what makes two calls equal; empty for a call of a polling tool, which repeats nothing."""
         return "" if call.name in self._polling else digest or streak_key(call, digest)
-
-    @property
-    def most_in_response(self) -> int | None:
-        """Of equal calls in one response that may change something, the one with this number does not run; None for no limit."""
-        return self._guards.repeats
 
     # --- before the calls of a response run
 
@@ -113,18 +112,21 @@ class Tries:
         """Count a response whose calls all have their results."""
         tried: list[ToolResult] = []
         keyed: list[tuple[str, ToolResult]] = []
+        is_good = False
         for state in calls:
             if state.result is not None and state.result.code != NOT_STARTED:
                 tried.append(state.result)
-                if key := self.key(state.call, state.digest):
+                is_good = is_good or state.result.status is CallStatus.OK
+                if self.compares and (key := self.key(state.call, state.digest)):
                     keyed.append((key, state.result))
         if not tried:
             return
-        if any(result.status is CallStatus.OK for result in tried):
+        if is_good:
             self._in_trouble.clear()
         else:
             self._count_trouble(tried)
-        self._compare(_Try(tuple(keyed)))
+        if self.compares:
+            self._compare(_Try(keyed))
 
     def _count_trouble(self, tried: Sequence[ToolResult]) -> None:
         statuses = {result.status for result in tried}

@@ -31,7 +31,7 @@ from treadle.engine.rules.failures import (
     traceback_of,
 )
 from treadle.engine.scope import RunScope
-from treadle.engine.tool_calls.invocation import BatchTime, Invoker, LateCalls
+from treadle.engine.tool_calls.invocation import Invoker
 from treadle.errors import Rejected, Transient, shown
 from treadle.events import ContractViolated, ToolAttemptFailed, ToolProgress
 from treadle.messages import Media
@@ -93,12 +93,11 @@ class Contract:
             return await self._of_returned(call, value, holding.keep)
 
     async def _of_returned(self, call: CheckedCall, value: Any, keep: Keep | None) -> ToolResult:
-        output, problem = _faces_of(value)
+        output, data, problem = await _read(value)
         has_schema = call.tool.output_schema is not None or call.tool.error_schema is not None
         text_from = None if has_schema else _text_from(self.limit(call))  # a schema looks at values
-        data, unread = await _data_of(output.data)
         plain = await self._contracts.plain(data, text_from=text_from, keep=keep)
-        problem = problem or unread or plain.problem or _fault_of(output)
+        problem = problem or plain.problem
         if problem is not None:
             row = {"field": "", "constraint": "plain JSON", "value": problem}
             return await self._violated(call, [row], f"It is not JSON: {problem}.", None)
@@ -271,18 +270,26 @@ async def _joined(pieces: Sequence[bytes]) -> bytes:
 # --- the faces of what a tool returned: data, media, words for people
 
 
-def _faces_of(value: Any) -> tuple[ToolOutput, str | None]:
-    """Give every value its faces: bytes become an object that holds them whole and says their size (M11).
+_BARE = ToolOutput()
+_JSON_KINDS = (str, int, float, bool, type(None), dict, list)
+
+
+async def _read(value: Any) -> tuple[ToolOutput, Any, str | None]:
+    """Give a value its faces: bytes become an object that holds them whole and says their size (M11).
 
     Returns:
-        The faces, and why they cannot be read, or None. Never raises: looking at a stranger's object may raise anything.
+        The faces, the data, and why they cannot be read, or None. Never raises: looking at a stranger's object may raise anything.
     """
     try:
-        return _output_of(value), None
+        if type(value) in _JSON_KINDS:  # nearly all
+            return _BARE, value, None
+        output = _output_of(value)
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # noqa: BLE001 - as said above
-        return ToolOutput(), f"$ cannot be read ({type(error).__name__})"
+        return _BARE, None, f"$ cannot be read ({type(error).__name__})"
+    data, problem = await _data_of(output.data)
+    return output, data, problem or _fault_of(output)
 
 
 def _output_of(value: Any) -> ToolOutput:
@@ -355,8 +362,6 @@ class Attempts:
         *,
         contract: Contract,
         invoker: Invoker,
-        late: LateCalls,
-        batch_time: BatchTime,
         mode: Callable[[], Mode],
         required: Container[str] = (),
         failure_text: FailureText = "short",
@@ -370,8 +375,8 @@ class Attempts:
         self._required = required
         self._failure_text: FailureText = failure_text
         self._invoker = invoker
-        self._late = late
-        self._batch_time = batch_time
+        self._late = scope.late
+        self._batch_time = scope.batch_time
 
     async def run(self, call: CheckedCall) -> ToolResult:
         """Carry out the call and return its one result. Never raises for the tool's own failure.
@@ -400,14 +405,12 @@ class Attempts:
             break
         seconds = round(clock.monotonic() - started, 6)
         result = msgspec.structs.replace(result, attempts=attempt, duration_seconds=seconds)
-        if self._may_have_acted_before(call, attempt):
+        if not call.effect.is_read and self._may_have_acted_before(call, attempt):
             result = after_earlier_attempt(result)
         return await self._after(call, result) if self._hooks.sees_results else result
 
     def _may_have_acted_before(self, call: CheckedCall, attempt: int) -> bool:
         """Whether an attempt before the last one may have been carried out, here or in a process that died."""
-        if call.effect.is_read:
-            return False
         state = self._ledger.state.open.get(call.id)
         return attempt > 1 or (state is not None and state.starts > 1)
 
@@ -490,7 +493,9 @@ class Attempts:
         if self._late.has(call) and not call.effect.is_read:
             return None  # the attempt before still runs: a second one beside it would act twice
         wait = backoff_seconds(attempt, self._ledger.randomness.random())
-        asked, left = _retry_after_seconds(error) or 0.0, self._batch_time.within(self._interrupt.seconds_left)
+        asked, left = _retry_after_seconds(error) or 0.0, self._interrupt.seconds_left
+        if self._batch_time is not None:
+            left = self._batch_time.within(left)
         wait = max(wait, asked)
         return None if asked > LONGEST_WAIT_SECONDS or (left is not None and wait >= left) else wait
 

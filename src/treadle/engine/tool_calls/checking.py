@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from treadle.canonical import copied, digest, encoded, execution_id, idempotency_key
+from treadle.canonical import call_digests, copied, digest, encoded, execution_id
 from treadle.engine.offering import Offering
 from treadle.engine.rules.bounds import bound, with_fields
 from treadle.engine.rules.failures import FailureText, pass_interrupts
@@ -18,8 +18,8 @@ from treadle.errors import InvalidArguments, InvalidJson, Rejected
 from treadle.events import AnyEvent, CallDecided, ModelFinished, ToolFinished, ToolStarted
 from treadle.messages import ToolCall
 from treadle.permissions.lines import facts_in, resolved, start_folder
-from treadle.permissions.modes import in_mode, with_approval, with_protection
-from treadle.permissions.policies import decide, default_decision, failed_policy, opinion, stricter
+from treadle.permissions.modes import in_mode, is_of_rules, with_approval, with_protection
+from treadle.permissions.policies import default_decision, failed_policy, opinion, stricter
 from treadle.ports import CallsInText, DecisionFailure, Policy, SessionView
 from treadle.redaction import redacted_logger
 from treadle.state import CallState, SessionState
@@ -38,7 +38,7 @@ from treadle.tools import (
 )
 from treadle.tools.results import failure_class
 
-__all__ = ["Batch", "Checked", "Checker", "Decided", "Finisher", "Plan", "Proposal", "Refused"]
+__all__ = ["Adopted", "Batch", "Checked", "Checker", "Decided", "Finisher", "Plan", "Prepared", "Proposal", "Refused"]
 
 logger = redacted_logger(__name__)
 
@@ -71,6 +71,14 @@ class Decided(msgspec.Struct, frozen=True, kw_only=True):
         """The call as it was checked: with the arguments that an interceptor or an approver has put in."""
         return self.call.call
 
+    @property
+    def digest(self) -> str:
+        return self.call.digest
+
+    @property
+    def is_denied(self) -> bool:
+        return self.decision.kind == DecisionKind.DENY
+
     def event(self, *, early: bool = False, step: int = 0) -> CallDecided:
         call, decision = self.call, self.decision
         return CallDecided(
@@ -96,19 +104,32 @@ class Decided(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Refused(msgspec.Struct, frozen=True, kw_only=True):
-    """A call that can never run, with its result."""
+    """A call that never runs, with its result."""
 
     result: ToolResult
-    position: int
     digest: str = ""
     """Of its tool and arguments, where these are valid."""
+    is_skipped: bool = False
+    """Whether it may not start whatever it is: it was not looked at."""
 
     @property
     def rule(self) -> str:
         return self.result.code or self.result.status.value
 
 
+class Adopted(msgspec.Struct, frozen=True, kw_only=True):
+    """A call that has started early: that start is its own."""
+
+    early: CheckedCall
+
+    @property
+    def digest(self) -> str:
+        return self.early.digest
+
+
 Checked: TypeAlias = Decided | Refused
+Prepared: TypeAlias = Decided | Refused | Adopted
+"""What a call of a response is, before anything becomes of any of them."""
 
 
 class Checker:
@@ -142,10 +163,12 @@ class Checker:
         self._hooks = hooks = scope.hooks
         self._session = offering.session
         self._session_id = offering.session.id
-        self._top = top
+        self.top = top
         self._sandbox = sandbox
-        self._has_policy = policy is not None or bool(above)
-        self.may_wait = self._has_policy or hooks.sees_calls or offering.validates
+        policies = above if policy is None else (policy, *above)
+        self._has_policy = bool(policies)
+        self._is_of_rules = all(map(is_of_rules, policies))
+        self.may_wait = not self._is_of_rules or hooks.sees_calls or offering.validates
         """Whether a check may take its time, because somebody else's code has a say in it."""
 
     @property
@@ -156,7 +179,7 @@ class Checker:
     @property
     def mode(self) -> Mode:
         """The session's mode as it stands."""
-        return self._top.mode
+        return self.top.mode
 
     def may_start(self, decided: Decided) -> bool:
         """Whether a decision lets the call run: as it is, or in a sandbox that is there and that its tool has a form for."""
@@ -188,10 +211,7 @@ class Checker:
             blocked, changed = await self._hooks.before_tool(call) if self._hooks.sees_calls else (None, call.call)
             if changed is not call.call:
                 call = await self._changed("hook", changed, place)
-            if self._has_policy or blocked is not None:
-                decision, call = await self._judge(call, blocked, recorded, place)
-            else:
-                decision = default_decision(call, self._session)
+            decision, call = await self._judge(call, blocked, recorded, place)
             if recorded is not None and recorded.kind == DecisionKind.DRAFT:
                 decision = stricter(decision, recorded)
             drafted = None
@@ -199,17 +219,18 @@ class Checker:
                 drafted = call
                 decision, call = await self._draft(decision, call, place)
         except _Unfit as unfit:
-            return unfit.refused(position)
+            return Refused(result=unfit.result)
         if call.tool.requires_approval or call.tool.leaves_sandbox:
             decision = with_approval(decision, call)
         if not (
             call.effect.is_read and call.tool.line is None and call.tool.subjects is None
         ):  # such a one reaches no file
             decision = with_protection(decision, call, facts_in(self._session))
-        mode = self._top.mode
+        mode = self.top.mode
         if mode != DEFAULT_MODE:
             decision = in_mode(mode, decision, call)
-        decision = await self._unattended(decision, call)
+        if decision.kind == DecisionKind.ASK:
+            decision = await self._unattended(decision, call)
         is_changed = (drafted or call).digest != asked or (drafted is not None and drafted.arguments != call.arguments)
         arguments = copied(call.arguments) if is_changed else None
         if (decision.mode, decision.arguments) != (mode, arguments):
@@ -226,6 +247,8 @@ class Checker:
         Args:
             word: What hooks have said; None where they left it to the policies.
         """
+        if word is None and not self._has_policy:
+            return default_decision(call, self._session), call
         decision = word
         call = call if recorded is None else msgspec.structs.replace(call, decision=recorded)
         kept = None if recorded is None else recorded.arguments
@@ -249,7 +272,7 @@ class Checker:
 
     async def _unattended(self, decision: Decision, call: CheckedCall) -> Decision:
         """Return what happens in place of a question to a person, where nobody can be asked."""
-        for policy in (self._policy, *self._above) if decision.kind == DecisionKind.ASK else ():
+        for policy in (self._policy, *self._above):
             instead = getattr(policy, "unattended", None)
             if instead is not None and (own := await self._decide(instead, call, is_above=True)) is not None:
                 return own
@@ -263,7 +286,7 @@ class Checker:
             why = f"{call.name} may only be drafted, and it has no draft tool here."
             return msgspec.structs.replace(decision, kind=DecisionKind.DENY, reason=why), call
         proposed = msgspec.structs.replace(call.call, name=name, arguments=msgspec.json.encode(call.arguments).decode())
-        own, prepared = await self._judged(await self._fitting(proposed, place), place)
+        own, prepared = await self._judge(await self._fitting(proposed, place), None, None, place)
         # Under the name of the call: a result answers the tool that the model has called.
         shown = msgspec.structs.replace(prepared.tool, name=call.name, draft=None)
         # The digest stays that of what prepares: consent to a draft does not cover the call that commits.
@@ -278,18 +301,12 @@ class Checker:
         message = decision.message or f"Nothing was committed: {name} has prepared it, and {call.name} did not run."
         return msgspec.structs.replace(decision, message=message), swapped
 
-    async def _judged(self, call: CheckedCall, place: "_Place") -> tuple[Decision, CheckedCall]:
-        """Decide on a call that nobody has said anything of yet."""
-        if self._has_policy:
-            return await self._judge(call, None, None, place)
-        return default_decision(call, self._session), call
-
     async def refusal(self, proposed: ToolCall, *, position: int, step: int) -> Refused | None:
         """Return why a call can never run; None where it could. Nobody is asked whether it may."""
         try:
             await self._fitting(proposed, _Place(position=position, step=step))
         except _Unfit as unfit:
-            return unfit.refused(position)
+            return Refused(result=unfit.result)
         return None
 
     def digest_of(self, proposed: ToolCall) -> str:
@@ -306,15 +323,12 @@ class Checker:
         """Return what a policy says; of one above None where it has no opinion."""
         if policy is None:
             return default_decision(call, self._session)
-        # A copy: what a policy does to the arguments must not reach the tool past their validation.
-        arguments = copied(call.arguments)
-        values = arguments if call.tool.convert is None else call.tool.convert(copied(call.arguments))
-        shown = msgspec.structs.replace(call, arguments=arguments, values=values)
         try:
-            return await (opinion if is_above else decide)(policy, shown, self._session)
+            own = await opinion(policy, call if self._is_of_rules else _copy_of(call), self._session)
         except asyncio.CancelledError as error:
             pass_interrupts(error)
             return failed_policy(error)  # it raised this by itself
+        return default_decision(call, self._session) if own is None and not is_above else own
 
     async def _digest(self, proposed: ToolCall, place: "_Place") -> str:
         """Return what tells the model's own call from others; empty where that can no longer run."""
@@ -357,7 +371,7 @@ class Checker:
             raise _Unfit(refusals.unchecked(proposed, error, self._failure_text)) from error
         if is_long:
             await asyncio.sleep(0)
-        canonical = encoded(arguments)
+        equal, key = call_digests(self._session_id, place.step, place.position, tool.name, arguments)
         return CheckedCall(
             call=proposed,
             tool=tool,
@@ -365,8 +379,8 @@ class Checker:
             values=values,
             effect=tool.effect_of(arguments),
             position=place.position,
-            digest=digest([tool.name, canonical]),
-            key=idempotency_key(self._session_id, place.step, place.position, tool.name, canonical),
+            digest=equal,
+            key=key,
             subjects=None if tool.subjects is None else resolved(tool, arguments),
             folder="." if tool.line is None else start_folder(tool, arguments, facts_in(self._session)),
         )
@@ -415,8 +429,12 @@ class _Unfit(Exception):
         super().__init__(result.message)
         self.result = result
 
-    def refused(self, position: int) -> Refused:
-        return Refused(result=self.result, position=position)
+
+def _copy_of(call: CheckedCall) -> CheckedCall:
+    """Return a call for a stranger's policy: what that does to the arguments must not reach the tool past their validation."""
+    arguments = copied(call.arguments)
+    values = arguments if call.tool.convert is None else call.tool.convert(copied(call.arguments))
+    return msgspec.structs.replace(call, arguments=arguments, values=values)
 
 
 def _edited(proposed: ToolCall, arguments: JsonObject) -> ToolCall:
@@ -462,7 +480,7 @@ class Finisher(msgspec.Struct, frozen=True, kw_only=True):
             call_id=call_id,
             tool=call.tool.name,
             key=call.key,
-            execution_id=self.execution_of(call_id),
+            execution_id=execution_id(self.run_id, self.step, call_id),
             position=call.position,
             effect=call.effect,
             early=early is not None,
@@ -482,27 +500,24 @@ class Finisher(msgspec.Struct, frozen=True, kw_only=True):
     def finished(self, result: ToolResult, *, reused_from: str | None = None) -> ToolFinished:
         """Return the event that ends the call of a result."""
         content = result.content
-        notes = self._of_decision(result)
+        notes = self._of_decision(result) if result.attempts else {}
         if self.notice is not None and result.call_id == self.last_id:
             notes = {**notes, **self.notice}
         if notes:
             content = self._noticed(result, notes)
         elif self.result_chars is not None and len(content) > self.result_chars:
             content, _ = bound(_value_of(result), content, self.result_chars)
-        result = msgspec.structs.replace(result, content=content, execution_id=self.execution_of(result.call_id))
+        execution = execution_id(self.run_id, self.step, result.call_id)
+        result = msgspec.structs.replace(result, content=content, execution_id=execution)
         failure = failure_class(result) if result.is_error else None
         return ToolFinished(
             step=self.step, call_id=result.call_id, result=result, failure_class=failure, reused_from=reused_from
         )
 
-    def execution_of(self, call_id: str) -> str:
-        """Return what ties a result in the transcript to its events."""
-        return execution_id(self.run_id, self.step, call_id)
-
     def _of_decision(self, result: ToolResult) -> dict[str, Any]:
         """Return what the model is told of the decision by which a call was carried out."""
         call = self.state.open.get(result.call_id) or self.state.early.get(result.call_id)
-        decided = None if call is None or not result.attempts else call.decision
+        decided = None if call is None else call.decision
         if decided is None or not (decided.message or decided.arguments is not None):
             return {}
         notes: dict[str, Any] = {"decision_message": decided.message} if decided.message else {}
@@ -555,6 +570,8 @@ class Proposal(msgspec.Struct, frozen=True, kw_only=True):
     """One whole response, not recorded yet."""
 
     finished: ModelFinished
+    calls: tuple[ToolCall, ...] = ()
+    """The calls of its message."""
     refusal: str | None = None
     """Why none of its calls may start; None when they may."""
     cut_calls: frozenset[str] = frozenset()

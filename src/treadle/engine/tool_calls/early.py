@@ -4,10 +4,8 @@ Not a second scheduler: only a `read`, allowed and valid, whose every predecesso
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
-from types import TracebackType
-from typing import Self
 
 from treadle.engine.rules.bounds import claims_alone
 from treadle.engine.rules.tries import Progress, Tries
@@ -15,7 +13,6 @@ from treadle.engine.scope import RunScope
 from treadle.engine.tool_calls import refusals
 from treadle.engine.tool_calls.attempts import Attempts
 from treadle.engine.tool_calls.checking import Checked, Checker, Decided, Finisher
-from treadle.engine.tool_calls.invocation import BatchTime, Held, Slots
 from treadle.events import AnyEvent, ModelDiscarded
 from treadle.messages import ToolCall
 from treadle.ports import DecisionKind
@@ -23,7 +20,7 @@ from treadle.redaction import redacted_logger
 from treadle.state import Suspended
 from treadle.tools import CheckedCall, ToolResult
 
-__all__ = ["EarlyCalls", "Offers"]
+__all__ = ["EarlyCalls"]
 
 logger = redacted_logger(__name__)
 
@@ -48,14 +45,7 @@ class _Running:
 
 
 class EarlyCalls:
-    """The early calls of one run's current step.
-
-    The step opens and closes them, and so nothing of them outlives it:
-
-        async with early:
-            proposal = await propose(...)  # calls start
-            await execute(...)  # their results are adopted
-    """
+    """The early calls of one run's current step, which closes them: nothing of them outlives it."""
 
     def __init__(
         self,
@@ -63,16 +53,14 @@ class EarlyCalls:
         *,
         checker: Checker,
         attempts: Attempts,
-        slots: Slots,
-        batch_time: BatchTime,
         tries: Tries,
         progress: Progress,
     ) -> None:
         self._ledger = scope.ledger
         self._checker = checker
         self._attempts = attempts
-        self._slots = slots
-        self._batch_time = batch_time
+        self._slots = scope.slots
+        self._batch_time = scope.batch_time
         self._tries = tries
         self._progress = progress
         self._current: dict[str, _Running] = {}
@@ -83,13 +71,11 @@ class EarlyCalls:
         self.is_unused = True
         """Whether no call of the response was looked at, and none of another is kept: then nobody need ask for one."""
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def close(self, error: BaseException | None) -> None:
         """End what nobody came for, whatever the step resulted in: each call has its `tool.finished` when this returns.
+
+        Args:
+            error: What the step raised; None for nothing.
 
         Raises:
             JournalError: The end of a call could not be recorded, and the step raised nothing itself.
@@ -103,7 +89,8 @@ class EarlyCalls:
 
     def listen(self, room: int, *, tool_choice: str = "auto") -> None:
         """Begin a response of which at most `room` calls may start early, and those only that its request permits."""
-        self._batch_time.end()
+        if self._batch_time is not None:
+            self._batch_time.end()
         self._choice = tool_choice
         self.room, self._seen = room, 0
         self._checked.clear()
@@ -125,13 +112,12 @@ class EarlyCalls:
         if self._is_kept(checked.call):
             self._seen += 1
             return  # a discarded response has started an equal call: its result will answer this one
-        slot = await self._slots.take(1)
-        if not slot:
+        if not await self._slots.take(1):
             return
         self._seen += 1
-        await self._start(proposed, checked, slot, step=step, attempt=attempt)
+        await self._start(proposed, checked, step=step, attempt=attempt)
 
-    async def _start(self, proposed: ToolCall, decided: Decided, slot: Held, *, step: int, attempt: int) -> None:
+    async def _start(self, proposed: ToolCall, decided: Decided, *, step: int, attempt: int) -> None:
         """Record the start and begin. What was begun stays whole though the response, and we with it, be cancelled."""
         call = decided.may_run
         finisher = Finisher(run_id=self._ledger.run_id, step=step, last_id="", state=self._ledger.state)
@@ -139,29 +125,29 @@ class EarlyCalls:
         running = _Running(proposed=proposed, call=call, finisher=finisher)
         self._current[proposed.id] = running
         record = (decided.event(early=True, step=step), started)
-        running.end = asyncio.create_task(self._carry_out(running, record, slot))
+        running.end = asyncio.create_task(self._carry_out(running, record))
         await running.begun.wait()
         if running.end.done():
             running.end.result()  # it could not be recorded: raise that here
 
-    async def _carry_out(self, running: _Running, events: Sequence[AnyEvent], slot: Held) -> ToolResult | Suspended:
-        with slot:
-            try:
-                if not await self._ledger.record(*events, holds=partial(self._is_of_now, running.call)):
-                    self._current.pop(running.proposed.id, None)
-                    self.room = 0  # it waits for the whole response, and so does what comes behind it
-                    return refusals.discarded(running.proposed)
-                running.task = asyncio.create_task(self._attempts.run(running.call))
-                if not running.is_wanted:
-                    running.task.cancel()
-                running.begun.set()
-                result = await running.task
-            except asyncio.CancelledError:
-                result = refusals.discarded(running.proposed)
-            except Suspended as suspended:
-                return suspended  # recorded once its response is known to need it
-            finally:
-                running.begun.set()
+    async def _carry_out(self, running: _Running, events: Sequence[AnyEvent]) -> ToolResult | Suspended:
+        try:
+            if not await self._ledger.record(*events, holds=partial(self._is_of_now, running.call)):
+                self._current.pop(running.proposed.id, None)
+                self.room = 0  # it waits for the whole response, and so does what comes behind it
+                return refusals.discarded(running.proposed)
+            running.task = asyncio.create_task(self._attempts.run(running.call))
+            if not running.is_wanted:
+                running.task.cancel()
+            running.begun.set()
+            result = await running.task
+        except asyncio.CancelledError:
+            result = refusals.discarded(running.proposed)
+        except Suspended as suspended:
+            return suspended  # recorded once its response is known to need it
+        finally:
+            self._slots.give_back()
+            running.begun.set()
         await self._ledger.record(running.finisher.finished(result))
         return result
 
@@ -258,50 +244,3 @@ class EarlyCalls:
             await asyncio.wait([running.end for running in unwanted])
         for running in unwanted:
             await self._end(running)
-
-
-class Offers:
-    """Offers the calls of one response as soon as the stream makes us wait, and not before.
-
-    A response that ends in the bytes that are already here gains nothing from an early start; the whole batch is cheaper.
-    """
-
-    def __init__(self) -> None:
-        self._waiting: list[Callable[[], Awaitable[None]]] = []  # a deque takes 600 bytes when it is empty
-        self._wake: asyncio.Handle | None = None
-        self._offering: asyncio.Task[None] | None = None
-
-    def put(self, offer: Callable[[], Awaitable[None]]) -> None:
-        """Take a call in; it is offered in its turn."""
-        self._waiting.append(offer)
-        if self._wake is None and self._offering is None:
-            self._wake = asyncio.get_running_loop().call_soon(self._begin)
-
-    def _begin(self) -> None:
-        self._wake = None
-        self._offering = asyncio.create_task(self._offer())
-
-    async def _offer(self) -> None:
-        while self._waiting:
-            await self._waiting.pop(0)()
-        self._offering = None  # nothing was awaited since the last look: whoever puts now begins anew
-
-    def forget(self) -> None:
-        """The response is whole: what has not been offered goes with its batch."""
-        self._waiting.clear()
-        if self._wake is not None:
-            self._wake.cancel()
-            self._wake = None
-
-    async def close(self, *, is_whole: bool) -> None:
-        """Wait for the offer that is under way; break it off when its response broke off.
-
-        Raises:
-            JournalError: The start of a call could not be recorded.
-        """
-        self.forget()
-        if self._offering is None:
-            return
-        if not is_whole:
-            self._offering.cancel()
-        await asyncio.gather(self._offering, return_exceptions=not is_whole)

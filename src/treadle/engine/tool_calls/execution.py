@@ -26,7 +26,6 @@ from treadle.engine.tool_calls import refusals
 from treadle.engine.tool_calls.attempts import Attempts
 from treadle.engine.tool_calls.checking import Batch, Checker, Decided, Finisher, Plan, Refused
 from treadle.engine.tool_calls.early import EarlyCalls
-from treadle.engine.tool_calls.invocation import BatchTime, Held, LateCalls, Slots
 from treadle.engine.tool_calls.planning import Planner
 from treadle.engine.tool_calls.recovery import Recovery
 from treadle.errors import ConfigurationError, IntentNotStored, shown
@@ -219,11 +218,18 @@ class DoneCondition:
         self, function: DoneWhen | None, *, session: CheckView, offering: Offering, interrupt: Interrupt
     ) -> None:
         self._function = function
+        self.is_asked = function is not None
+        """Whether there is a condition of the user's own."""
         self._session = session
         self._offering = offering
         self._interrupt = interrupt
         self._ending = offering.ending
         self._required = offering.required
+
+    @property
+    def looks_at_results(self) -> bool:
+        """Whether a result of a tool may end the run."""
+        return bool(self._required or self._ending)
 
     def ended_by(self, results: Sequence[ToolResult | None]) -> Stop | None:
         """Return the end of the run where a result is a success of a tool that ends it, or a tool that it needs is unavailable."""
@@ -286,6 +292,8 @@ class Conditions:
         on_failure: OnFailure = "continue",
     ) -> None:
         self._stops_on_failure = on_failure == "stop"
+        self.may_end_by_results = self._stops_on_failure or done.looks_at_results
+        """Whether a result may end the run by itself."""
         self._ledger = ledger = scope.ledger
         self._done = done
         self._tries = tries
@@ -306,13 +314,12 @@ class Conditions:
     async def before_request(self) -> Stop | None:
         """Return the end that the last batch had brought about where its process died before it could record that end.
 
-        Asked before each request; only the first one of a resumed run, if no batch went before it, can find something.
+        Asked before the first request of the run.
         """
-        state, looks_back = self._ledger.state, self._looks_back
+        state = self._ledger.state
         if (interrupted := self._interrupted()) is not None:
             return interrupted
-        self._looks_back = False
-        if not looks_back or not state.messages or state.messages[-1].role != "tool":
+        if not self._looks_back or not state.messages or state.messages[-1].role != "tool":
             return None
         return (
             self._done.ended_by([call.result for call in state.answered])
@@ -333,11 +340,14 @@ class Conditions:
         """
         guarded = self._guarded()
         is_closing = batch.proposal is not None and batch.proposal.finished.closing
-        if not any(stops):  # a batch that is resumed does not decide again what had interrupted it
-            stops = (self._interrupted(),)
-        is_over = is_closing or any(stops)
-        done = None if is_over else await self._done.stop()
-        stop = merged(*self._interrupt.signals, *stops, done, *guarded)
+        run = self._ledger.state.run
+        if not any(stops) and run is not None and run.interrupted_by is not None:
+            stops = (interrupted_stop(run.interrupted_by),)  # a batch that is resumed does not decide that again
+        done = None
+        if self._done.is_asked and not is_closing and not any(stops):
+            done = await self._done.stop()
+        signals = [one for one in (*self._interrupt.signals, *stops, done, *guarded) if one is not None]
+        stop = merged(*signals) if signals else None
         if stop is None and not self._ledger.state.open:
             await self._reminders.remind()
         return stop
@@ -375,7 +385,6 @@ class Execution:
 
     Args:
         siblings: What the failure of one call means for the others.
-        late: Calls of the session that were given up and run on.
         sandbox: Where calls run that were decided to.
     """
 
@@ -389,18 +398,15 @@ class Execution:
         early: EarlyCalls,
         conditions: Conditions,
         siblings: Siblings,
-        late: LateCalls,
-        slots: Slots,
-        batch_time: BatchTime,
         sandbox: Runner | None,
     ) -> None:
         self._ledger = ledger = scope.ledger
         self._recovery = recovery
         self._planner = planner
         self._attempts = attempts
-        self._late = late
-        self._batch_time = batch_time
-        self._slots = slots
+        self._late = scope.late
+        self._batch_time = scope.batch_time
+        self._slots = scope.slots
         self._sandbox = sandbox
         self._early = early
         self._interrupt = scope.interrupt
@@ -435,16 +441,20 @@ class Execution:
         await self._run(batch, plan)
         if plan.adopted:
             await self._adopt(plan.adopted)
-        while self._may_ask and (answered := await self._planner.approving.answered()):
+        approving = self._planner.approving
+        while approving.waiting and self._may_ask and (answered := await approving.answered()):
             rest = msgspec.structs.replace(batch, calls=answered, proposal=None, allowance=None)
             plan = await self._planner.plan(rest, self._finisher)
             await self._run(rest, plan)
-        self._batch_time.end()
+        if self._batch_time is not None:
+            self._batch_time.end()
         self._batch = None  # it would be kept all the time that the next response takes
         stop = await self._conditions.after(batch, self._interrupt.stop, plan.stop, self._done)
         if stop is not None:  # nobody is asked any more: what waited for a person ends with the run
             await self._leave([state.call for state in self._ledger.state.unanswered])
-        await end_children(self._ledger)  # nothing that carries out a call outlives it
+        run = self._ledger.state.run
+        if run is not None and run.children:
+            await end_children(self._ledger)  # nothing that carries out a call outlives it
         return stop
 
     @property
@@ -481,7 +491,7 @@ class Execution:
 
     async def _run(self, batch: Batch, plan: Plan) -> None:
         """Record what was decided, and run the calls that are ready, group after group. The first may start in that very commit."""
-        if plan.ready:
+        if plan.ready and self._batch_time is not None:
             self._batch_time.begin()
         before: list[AnyEvent] = [] if batch.proposal is None else [batch.proposal.finished]
         before += plan.events
@@ -512,7 +522,8 @@ class Execution:
 
     @property
     def _has_ended(self) -> bool:
-        return self._interrupt.stop is not None or self._done is not None or self._batch_time.is_over
+        time = self._batch_time
+        return self._interrupt.stop is not None or self._done is not None or (time is not None and time.is_over)
 
     def _may_start(self, calls: Sequence[CheckedCall]) -> bool:
         """Whether a group may start at once, in the commit of its decisions."""
@@ -520,39 +531,47 @@ class Execution:
 
     async def _run_group(self, calls: Sequence[CheckedCall], *before: AnyEvent) -> None:
         """Record what comes before, and run calls side by side: those that find a slot start in that commit, others in their turn."""
-        with await self._slots.take(len(calls)) as held:
-            count = len(held)
-            waiting = calls[count:]
-            started = await self._start(calls[:count], held, *before)
-            if len(started) == 1 and not waiting:
-                await self._carry_out(started[0], held)
-                return
-            try:
-                async with asyncio.TaskGroup() as tasks:
-                    for call in started:
-                        tasks.create_task(self._carry_out(call, held.transfer()))
-                    for call in waiting:
-                        tasks.create_task(self._queue(call))
-            except BaseExceptionGroup as raised:
-                # Only the journal can fail in there: a tool's own failure is a result.
-                raise raised.exceptions[0] from None
+        count = await self._slots.take(len(calls))
+        waiting = calls[count:]
+        started: Sequence[CheckedCall] = ()
+        try:
+            started = await self._start(calls[:count], *before)
+        finally:
+            self._slots.give_back(count - len(started))
+        if len(started) == 1 and not waiting:
+            await self._carry_out(started[0])
+            return
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for call in started:
+                    tasks.create_task(self._carry_out(call))
+                for call in waiting:
+                    tasks.create_task(self._queue(call))
+        except BaseExceptionGroup as raised:
+            # Only the journal can fail in there: a tool's own failure is a result.
+            raise raised.exceptions[0] from None
 
     async def _queue(self, call: CheckedCall) -> None:
         """Wait for a slot; then start, unless the run has ended meanwhile."""
-        with await self._slots.wait() as slot:
+        await self._slots.wait()
+        started: Sequence[CheckedCall] = ()
+        try:
             if self._has_ended:
                 await self._leave([call])
-            elif await self._independent([call]) and await self._start([call], slot):
-                await self._carry_out(call, slot)
+            elif await self._independent([call]):
+                started = await self._start([call])
+        finally:
+            self._slots.give_back(1 - len(started))
+        for one in started:
+            await self._carry_out(one)
 
-    async def _start(self, calls: Sequence[CheckedCall], held: Held, *before: AnyEvent) -> Sequence[CheckedCall]:
-        """Record, after what comes before it, that calls which hold a slot start. Return those that do, and give back the other slots.
+    async def _start(self, calls: Sequence[CheckedCall], *before: AnyEvent) -> Sequence[CheckedCall]:
+        """Record, after what comes before it, that calls which hold a slot start. Return those that do.
 
         Where the store cannot keep it, calls that act are answered instead of started: a crash would leave them unknown.
         """
         if self._ledger.is_deferring and all(map(self._waits_below, calls)):
             self._ledger.defer(*before, *(self._started(call) for call in calls))
-            held.keep(len(calls))
             return calls
         holds = partial(self._planner.stand, calls)  # while it waits to be stored, a change of mode may be
         starts = [self._started(call) for call in calls]
@@ -565,21 +584,17 @@ class Execution:
             starts = [self._started(call) for call in reads]
             is_recorded = await self._ledger.record(*before, *starts, *answers, holds=holds)
             calls = reads if is_recorded else calls
-        if not is_recorded:
-            return await self._start_anew(calls, held, *before)
-        held.keep(len(calls))
-        return calls
+        return calls if is_recorded else await self._start_anew(calls, *before)
 
-    async def _start_anew(self, calls: Sequence[CheckedCall], held: Held, *before: AnyEvent) -> Sequence[CheckedCall]:
+    async def _start_anew(self, calls: Sequence[CheckedCall], *before: AnyEvent) -> Sequence[CheckedCall]:
         """Start calls whose decisions hold no longer, each by a new one."""
         assert self._batch is not None
         plan = await self._planner.decide_anew(calls, self._batch, self._finisher)
         if plan.stop is None:
-            return await self._start(plan.ready, held, *before, *plan.events)
+            return await self._start(plan.ready, *before, *plan.events)
         self._done = self._done or plan.stop
         await self._ledger.record(*before, *plan.events)
         await self._leave(plan.ready)
-        held.keep(0)
         return ()
 
     def _waits_below(self, call: CheckedCall) -> bool:
@@ -594,24 +609,26 @@ class Execution:
             return ToolResumed(call_id=call.id, tool=call.name, key=call.key, effect=effect)
         return self._finisher.started(call, sandbox=self._sandbox)
 
-    async def _carry_out(self, call: CheckedCall, slot: Held) -> None:
+    async def _carry_out(self, call: CheckedCall) -> None:
         """Carry out a call that is recorded as started, and give back its slot once it has ended."""
-        with slot:
-            if self._interrupt.stop is not None or self._batch_time.is_over:  # it came while the start was being stored
-                await self._leave([call])
+        time = self._batch_time
+        try:
+            if self._interrupt.stop is not None or (time is not None and time.is_over):
+                await self._leave([call])  # that came while the start was being stored
                 return
-            try:
-                running = self._attempts.run(call)
-                is_cut = self._has_siblings and self._siblings.may_cut(call)
-                result = await (self._siblings.watched(call, asyncio.create_task(running)) if is_cut else running)
-            except Suspended as suspended:
-                await self._suspend(call, suspended)
-                return
+            running = self._attempts.run(call)
+            is_cut = self._has_siblings and self._siblings.may_cut(call)
+            result = await (self._siblings.watched(call, asyncio.create_task(running)) if is_cut else running)
+        except Suspended as suspended:
+            await self._suspend(call, suspended)
+            return
+        finally:
+            self._slots.give_back()
         # What was done to the world is known to have been done, whatever happens next: else a crash would leave it in doubt.
         await self._ledger.record(self._finisher.finished(result), durable=not call.effect.is_read)
         if self._has_siblings:
             self._siblings.finished(call, result)
-        if self._done is None:
+        if self._done is None and self._conditions.may_end_by_results:
             self._done = self._conditions.ended_by([result])
 
     async def _suspend(self, call: CheckedCall, suspended: Suspended) -> None:
@@ -630,8 +647,9 @@ class Execution:
     def _refusal(self, call: ToolCall | CheckedCall) -> ToolResult:
         if (stop := self._interrupt.stop) is not None:
             return refusals.run_stopped(call, is_cancel=stop.reason is StopReason.CANCELLED)
-        if self._done is None and self._batch_time.is_over:
-            return refusals.batch_time_over(call, self._batch_time.seconds)
+        time = self._batch_time
+        if self._done is None and time is not None and time.is_over:
+            return refusals.batch_time_over(call, time.seconds)
         return refusals.run_ended(call)
 
     def _left_open(self, call: ToolCall | CheckedCall) -> ToolResult | None:
@@ -653,7 +671,8 @@ class Execution:
         await self._early.wait_idle()
         while blocking := self._late.blocking(calls):
             logger.info("Waiting for %d abandoned calls before the next one that acts", len(blocking))
-            if not await self._interrupt.wait_for(blocking[0], self._batch_time.left):
+            left = None if self._batch_time is None else self._batch_time.left
+            if not await self._interrupt.wait_for(blocking[0], left):
                 return
             await asyncio.sleep(0)  # let the future's own callback take it off the list
 
@@ -684,10 +703,10 @@ def _is_same_wait(event: ToolSuspended, state: CallState | None) -> bool:
 
 def _acts(calls: Sequence[CheckedCall]) -> bool:
     """Whether any of them may change the world: then its start must survive a power cut."""
-    return not {call.effect for call in calls} <= _READS
-
-
-_READS = {Effect.READ}
+    for call in calls:  # noqa: SIM110 - any() calls a generator for each
+        if call.effect is not Effect.READ:
+            return True
+    return False
 
 
 # --- Actions: decide on what a tool is about to do by itself, by the rules that hold for calls, and record the

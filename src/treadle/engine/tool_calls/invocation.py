@@ -1,28 +1,25 @@
-"""Invocation: start one attempt of one call in its slot, and wait for its end, its time limit or an interrupt.
+"""Invocation: start one attempt of one call, and wait for its end, its time limit or an interrupt.
 
-Knows how many calls may be under way at once, and how long those of one response may take together. Retries nothing and makes no
-result: that is `attempts.py`.
+Retries nothing and makes no result: that is `attempts.py`.
 """
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextvars import Context
-from types import TracebackType
-from typing import Any, NamedTuple, Self, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
 from treadle.canonical import copied
 from treadle.concurrency import Threads, is_async
 from treadle.engine.interrupts import wait_at_most
-from treadle.engine.rules.bounds import conflicts
-from treadle.engine.rules.failures import Cut, contained, describe, kept_inside
+from treadle.engine.rules.failures import Cut, contained, kept_inside
 from treadle.engine.scope import RunScope
 from treadle.errors import SandboxUnavailable, ToolError
-from treadle.events import ToolLate, ToolProgress
+from treadle.events import ToolProgress
 from treadle.messages import Message, ToolCall
-from treadle.ports import CallTracer, Clock
+from treadle.ports import CallTracer
 from treadle.redaction import redacted_logger
 from treadle.sessions.ledger import Ledger
 from treadle.sessions.views import ReadOnlyMessages
@@ -42,86 +39,10 @@ from treadle.tools import (
 )
 from treadle.tools.effects import effect_from
 
-__all__ = ["GRACE_SECONDS", "BatchTime", "CallContext", "Held", "Invoker", "LateCalls", "Slots"]
+__all__ = ["GRACE_SECONDS", "CallContext", "Invoker"]
 
-
-# --- Late calls: they were told to stop, did not, and run on. Knows which they are, and records how each ends; stops
-# none.
 
 logger = redacted_logger(__name__)
-
-_Running: TypeAlias = dict["asyncio.Future[Any]", CheckedCall]
-
-_recording: set["asyncio.Task[None]"] = set()
-"""Recordings of late ends, held so that they are not collected while they run."""
-
-
-class LateCalls:
-    """The late calls of one session. One that may change something keeps its resource until it ends.
-
-    Args:
-        running: Those that earlier runs of the session gave up; the next ones are added to it.
-    """
-
-    __slots__ = ("_ledger", "_running")
-
-    def __init__(self, running: _Running, *, ledger: Ledger) -> None:
-        self._running = running
-        self._ledger = ledger
-
-    def has(self, call: CheckedCall) -> bool:
-        """Whether an earlier attempt of this call was given up and has not ended."""
-        return any(one is call for one in self._running.values())
-
-    def blocking(self, calls: Sequence[CheckedCall]) -> "list[asyncio.Future[Any]]":
-        """Return those that hold what one of these calls needs."""
-        acting = [call for call in calls if not call.effect.is_read]
-        loop = asyncio.get_running_loop()  # a session may outlive a loop, whose futures nobody completes any more
-        held = [
-            (future, call)
-            for future, call in self._running.items()
-            if not call.effect.is_read and future.get_loop() is loop
-        ]
-        return [future for future, holder in held if any(conflicts(call, holder) for call in acting)]
-
-    def leave(self, call: CheckedCall, future: "asyncio.Future[Any]") -> None:
-        """Leave a call behind that has been told to stop. It is remembered until it ends."""
-        self._running[future] = call
-        logger.info("Call %s of %s was told to stop, and is still running", call.id, call.name)
-
-        def ended(future: "asyncio.Future[Any]") -> None:
-            self._running.pop(future, None)
-            if future.cancelled():
-                return
-            task = asyncio.ensure_future(self.record(call, future))
-            _recording.add(task)
-            task.add_done_callback(_recording.discard)
-
-        future.add_done_callback(ended)
-
-    async def record(self, call: CheckedCall, future: "asyncio.Future[Any]") -> None:
-        """Record how a call that had been given up ended (TF11). It is never sent to the model."""
-        error = future.exception()
-        outcome, content = ("returned", _shown(future.result())) if error is None else ("raised", describe(error))
-        event = ToolLate(call_id=call.id, tool=call.name, outcome=outcome, content=content)
-        try:
-            await self._ledger.record(event)
-        except Exception:
-            # Nobody waits for this any more: a journal that has been closed since must not raise in the event loop.
-            logger.info("Late end of call %s of %s could not be recorded", call.id, call.name, exc_info=True)
-
-
-def _shown(value: Any) -> str:
-    """Return a late value for operators."""
-    try:
-        return repr(value)[:2000].encode("utf-8", "replace").decode()
-    except KeyboardInterrupt:
-        raise
-    except BaseException:  # noqa: BLE001 - a stranger's object may refuse to be shown
-        return type(value).__name__
-
-
-# --- Invocation: start one attempt of one call in its slot, and wait for its end, its time limit or an interrupt.
 
 GRACE_SECONDS = 0.2
 """How long a call that was told to stop may take to end before it is left behind."""
@@ -130,115 +51,8 @@ Decide: TypeAlias = Callable[[CheckedCall, str, JsonObject, Effect], Coroutine[A
 """Decides on an action of a call: the call, the action, its arguments, its effect."""
 
 _T = TypeVar("_T")
-_NO_LIMIT = 1_000_000
 
 _threads = Threads()
-
-
-# --- how many at once, and how long together -------------------------------------------------------------------------
-
-
-class Held:
-    """Slots that somebody holds. As a context manager, it gives back at its end those that were not handed on.
-
-    Example:
-        with await slots.wait() as held:
-            await start(call)
-    """
-
-    def __init__(self, free: asyncio.Semaphore, count: int) -> None:
-        self._free = free
-        self._count = count
-
-    def __len__(self) -> int:
-        return self._count
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.keep(0)
-
-    def transfer(self) -> "Held":
-        """Return one of them, which its new holder gives back."""
-        assert self._count > 0
-        self._count -= 1
-        return Held(self._free, 1)
-
-    def keep(self, count: int) -> None:
-        """Give back all but so many."""
-        while self._count > count:
-            self._count -= 1
-            self._free.release()
-
-
-class Slots:
-    """The slots of one run.
-
-    Args:
-        limit: How many calls may be under way at once; None for no limit.
-    """
-
-    def __init__(self, limit: int | None) -> None:
-        self._free = asyncio.Semaphore(limit or _NO_LIMIT)
-
-    async def wait(self) -> Held:
-        """Wait for one."""
-        await self._free.acquire()
-        return Held(self._free, 1)
-
-    async def take(self, most: int) -> Held:
-        """Take as many as are free, at most these, and wait for none."""
-        count = 0
-        while count < most and not self._free.locked():
-            await self._free.acquire()  # at once, as one is free
-            count += 1
-        return Held(self._free, count)
-
-
-class BatchTime:
-    """Runs from the first call of a response that starts until its last has ended. Waiting for a person does not count.
-
-    Args:
-        seconds: What the calls of one response may take together; None for no limit.
-    """
-
-    def __init__(self, clock: Clock, seconds: float | None) -> None:
-        self.seconds = seconds
-        self._clock = clock
-        self._begun: float | None = None
-
-    def begin(self) -> None:
-        """A call starts. Only the first of a response begins the time."""
-        if self.seconds is not None and self._begun is None:
-            self._begun = self._clock.monotonic()
-
-    def end(self) -> None:
-        """The calls of the response have ended, or its response is discarded: the next one has the whole time."""
-        self._begun = None
-
-    @property
-    def left(self) -> float | None:
-        """Seconds that the calls still have; None for no limit."""
-        if self.seconds is None:
-            return None
-        passed = 0.0 if self._begun is None else self._clock.monotonic() - self._begun
-        return max(self.seconds - passed, 0.0)
-
-    @property
-    def is_over(self) -> bool:
-        return self.seconds is not None and self.left == 0.0
-
-    def within(self, seconds: float | None) -> float | None:
-        """Return the shorter of a call's own limit and what the batch has left; None for neither."""
-        if self.seconds is None or (left := self.left) is None:
-            return seconds
-        return left if seconds is None else min(seconds, left)
-
-
-# --- one attempt -----------------------------------------------------------------------------------------------------
 
 
 class CallContext:
@@ -254,12 +68,12 @@ class CallContext:
         *,
         sandbox: Runner | None = None,
         host: object = None,
-        result_chars: int | None = None,
+        limit: Callable[[CheckedCall], int | None],
         left: Callable[[], Mapping[str, int | float]] = dict,
     ) -> None:
         self._decide = decide
         self._left = left
-        self.result_chars = result_chars
+        self._limit = limit
         self.decision = call.decision or Decision(kind=DecisionKind.ALLOW)
         self.runner = sandbox if self.decision.kind == DecisionKind.SANDBOX else None
         self.host = host
@@ -275,6 +89,10 @@ class CallContext:
     @property
     def call(self) -> ToolCall:
         return self._call.call
+
+    @property
+    def result_chars(self) -> int | None:
+        return self._limit(self._call)
 
     @property
     def subjects(self) -> Mapping[str, tuple[str, ...]]:
@@ -349,10 +167,8 @@ class Invoker:
     """Starts the calls of one run and watches them.
 
     Args:
-        late: Calls of the session that were given up and run on.
         host: The run itself, as a tool that is an agent sees it.
         left: Returns what is left of the run's limits, by the name of each.
-        batch_time: What the calls of one response may take together.
         decide: Decides on what a tool is about to do by itself.
         limit: Returns how many characters of a call's result the model is shown.
         sandbox: Where calls run that were decided to; None where there is none, and no such call starts.
@@ -363,8 +179,6 @@ class Invoker:
         scope: RunScope,
         *,
         deps: Any,
-        late: LateCalls,
-        batch_time: BatchTime,
         decide: Decide,
         limit: Callable[[CheckedCall], int | None],
         sandbox: Runner | None = None,
@@ -373,8 +187,8 @@ class Invoker:
     ) -> None:
         self._left = left
         self._sandbox = sandbox
-        self._batch_time = batch_time
-        self._late = late
+        self._batch_time = scope.batch_time
+        self._late = scope.late
         self._decide = decide
         self._host = host
         self._ledger = scope.ledger
@@ -391,10 +205,12 @@ class Invoker:
             BaseException: Whatever the tool raised.
         """
         context = self._context(call, attempt, self._host)
-        self._batch_time.begin()
-        clock, limit = self._ledger.clock, self._batch_time.within(call.tool.timeout)
+        clock, limit = self._ledger.clock, call.tool.timeout
+        if self._batch_time is not None:
+            self._batch_time.begin()
+            limit = self._batch_time.within(limit)
         begun = clock.monotonic()
-        place = self._place_of(call)
+        place = self._place_of(call) if self._ledger.subscribers else None
         started = (
             self._start(call, context, attempt) if place is None else place.run(self._start, call, context, attempt)
         )
@@ -423,7 +239,7 @@ class Invoker:
             self._decide,
             sandbox=self._sandbox,
             host=host,
-            result_chars=self._limit(call),
+            limit=self._limit,
             left=self._left,
         )
 

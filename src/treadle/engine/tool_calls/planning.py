@@ -6,7 +6,7 @@ Reads answers that persons gave; starts nothing. All calls of a response are loo
 import asyncio
 import inspect
 from collections.abc import Awaitable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -16,7 +16,17 @@ from treadle.engine.rules.failures import contained, kept_inside, pass_interrupt
 from treadle.engine.rules.tries import NOT_STARTED, Progress, Repetition, Tries
 from treadle.engine.scope import RunScope
 from treadle.engine.tool_calls import refusals
-from treadle.engine.tool_calls.checking import Batch, Checked, Checker, Decided, Finisher, Plan, Refused
+from treadle.engine.tool_calls.checking import (
+    Adopted,
+    Batch,
+    Checked,
+    Checker,
+    Decided,
+    Finisher,
+    Plan,
+    Prepared,
+    Refused,
+)
 from treadle.engine.tool_calls.early import EarlyCalls
 from treadle.errors import ConfigurationError
 from treadle.events import AnyEvent, ApprovalRequested, CallDecided, RepeatNoticed
@@ -63,19 +73,20 @@ class Approving:
         self._ledger = scope.ledger
         self._session = session
         self._interrupt = scope.interrupt
-        self._calls: dict[str, CheckedCall] = {}
+        self.waiting: dict[str, CheckedCall] = {}
+        """Calls that have waited for approval, by id. None where there is no approver."""
         self._asked: dict[str, None] = {}
 
     def waits(self, call: CheckedCall) -> None:
         """Note a call that waits for approval."""
         if self._approver is not None:
-            self._calls[call.id] = call
+            self.waiting[call.id] = call
 
     async def answered(self) -> list[CallState]:
         """Ask about each call that waits and has not been asked about. Return those that have their answer now."""
         found: list[CallState] = []
-        for state in self._ledger.state.unanswered if self._calls else ():
-            approval, call = state.approval, self._calls.get(state.call.id)
+        for state in self._ledger.state.unanswered:
+            approval, call = state.approval, self.waiting.get(state.call.id)
             if approval is None or call is None or approval.answer is not None or state.call.id in self._asked:
                 continue
             self._asked[state.call.id] = None  # once: an edit that does not fit would come again
@@ -242,34 +253,53 @@ class Planner:
         plan = Plan(finisher=finisher, stop=None if proposal is None else proposal.stop)
         if proposal is not None and (failure := proposal.failure) is not None:
             for state in batch.calls:
-                self._refuse(plan, refusals.undecided(state.call, failure), state.position)
+                self._refuse(plan, state, refusals.undecided(state.call, failure))
             return plan
-        found = []
+        found: list[_Found] = []
         unstarted = 0
+        interrupting: CallDecided | None = None
         for index, state in enumerate(batch.calls):
             if index % _CALLS_A_TURN == _CALLS_A_TURN - 1:
                 await asyncio.sleep(0)  # others have a turn: a batch may have a thousand calls
-            found.append(await self._look(batch, unstarted, state))
+            call = await self._prepare(batch, unstarted, state)
+            found.append((state, call))
             unstarted += state.started is None
-        if (interrupting := next((one for one in found if one.interrupts), None)) is not None:
+            if interrupting is None and isinstance(call, Decided) and call.decision.interrupt:
+                interrupting = call.event()
+        if interrupting is not None:
             self._stop_for_person(plan, found, interrupting)
-            return plan
-        found = self._without_those_behind(found) if self._skips_behind else found
-        repetition = self._repetition(found)
-        if repetition is not None and repetition.is_over:
-            self._stop_repeating(plan, found, repetition)
-            return plan
-        if self._progress.is_at_its_end and self._is_stale(batch):
-            for one in found:
-                self._refuse(plan, refusals.stale(one.state), one.state.position, rule="guard no_progress")
-            return plan
-        seen: dict[str, int] = {}
-        for one in found:
-            nth = seen[one.key] = seen.get(one.key, 0) + 1
-            self._route(plan, one, max(nth, 1 if repetition is None else repetition.count), nth)
+        elif self._skips_behind and any(isinstance(call, Decided) and call.is_denied for _, call in found):
+            self._send(plan, batch, _without_those_behind(found))
+        else:
+            self._send(plan, batch, found)
         return plan
 
-    async def _look(self, batch: Batch, before: int, state: CallState) -> "_Found":
+    def _send(self, plan: Plan, batch: Batch, found: "Sequence[_Found]") -> None:
+        """Send each call where its decision says, unless the response repeats others too often."""
+        keys = self._keys(found)
+        # Calls that are all invalid have a guard of their own.
+        is_compared = any(keys) and not all(_is_invalid(call) for _, call in found)
+        repetition = self._tries.repetition(keys) if is_compared else None
+        if repetition is not None and repetition.is_over:
+            self._stop_repeating(plan, found, keys, repetition)
+        elif self._progress.is_at_its_end and self._is_stale(batch):
+            for state, _ in found:
+                self._refuse(plan, state, refusals.stale(state), rule="guard no_progress")
+        else:
+            count = 1 if repetition is None else repetition.count
+            seen: dict[str, int] = {}
+            for (state, call), key in zip(found, keys, strict=True):
+                nth = seen[key] = seen.get(key, 0) + 1
+                self._route(plan, state, call, key=key, count=max(nth, count), nth=nth)
+
+    def _keys(self, found: "Sequence[_Found]") -> list[str]:
+        """Return what makes each call equal to others, empty for one that repeats nothing."""
+        tries = self._tries
+        if not tries.compares and len(found) == 1:
+            return [""]  # there is nothing to compare it with
+        return ["" if _is_no_try(call) else tries.key(state.call, call.digest) for state, call in found]
+
+    async def _prepare(self, batch: Batch, before: int, state: CallState) -> Prepared:
         """Find out what a call is, before anything becomes of any call of its response.
 
         Args:
@@ -277,17 +307,14 @@ class Planner:
         """
         call = state.call
         if not self._early.is_unused and (early := self._early.find(call)) is not None:
-            return _Found(state=state, early=early, key=self._tries.key(call, early.digest), digest=early.digest)
+            return Adopted(early=early)
         skipped = self._skipped(batch, before, state)
         checked = None if skipped is not None else await self._check(state, batch)
-        if checked is None:
-            skipped = skipped or refusals.stopped(state)
-            if skipped.code == NOT_STARTED:
-                return _Found(state=state, skipped=skipped)
-            digest = self._checker.digest_of(call)
-            return _Found(state=state, skipped=skipped, key=self._tries.key(call, digest), digest=digest)
-        digest = checked.call.digest if isinstance(checked, Decided) else checked.digest
-        return _Found(state=state, checked=checked, key=self._tries.key(call, digest), digest=digest)
+        if checked is not None:
+            return checked
+        skipped = skipped or refusals.stopped(state)
+        digest = "" if skipped.code == NOT_STARTED else self._checker.digest_of(call)
+        return Refused(result=skipped, digest=digest, is_skipped=True)
 
     def _skipped(self, batch: Batch, before: int, state: CallState) -> ToolResult | None:
         """Return the result of a call that may not start, whatever it is."""
@@ -296,34 +323,30 @@ class Planner:
             why = proposal.refusal
             if why is None and proposal.tool_choice != "auto":
                 why = refusals.forbidden_by(proposal.tool_choice, state.call.name)
-            if why is not None:
-                return refusals.forbidden_by_response(state, why)
-            if state.call.id in proposal.cut_calls:
-                return refusals.cut_off(state)
+            if why is not None or state.call.id in proposal.cut_calls:
+                return refusals.cut_off(state) if why is None else refusals.forbidden_by_response(state, why)
         if batch.allowance is not None and before >= batch.allowance and _is_due(state):
             return refusals.over_budget(state, "max_tool_calls", had_consent=consent.is_allowed(state))
         if proposal is not None and proposal.stop is not None:
             return refusals.stops_here(state)
-        return self._stopped(state)
-
-    def _stopped(self, state: CallState) -> ToolResult | None:
-        """Return the result of a call of a run that has been stopped."""
         if self._interrupt.stop is not None:
             return refusals.stopped(state)
         run = self._ledger.state.run
-        if run is not None and isinstance(
-            run.interrupted_by, CallDecided
-        ):  # its process died before it could record that end
-            return refusals.interrupted(state, run.interrupted_by.tool)
+        if run is not None and isinstance(run.interrupted_by, CallDecided):
+            return refusals.interrupted(state, run.interrupted_by.tool)  # its process died before it recorded that end
         return None
 
     async def _check(self, state: CallState, batch: Batch) -> Checked | None:
         """Return the checked call with a person's word on it, where there is one; None when the run was stopped meanwhile."""
-        checked = await self._checked(state, batch, earlier=None if state.approval is None else state.approval.edited)
+        approval, proposal = state.approval, batch.proposal
+        checked = await self._checked(state, batch, earlier=None if approval is None else approval.edited)
         if self._has_doubts:
             checked = self._like_doubt(checked, state)
-        checked = _unchanged(_doubted(checked, state, batch), state)
-        answer = None if state.approval is None else consent.answer_of(state)
+        if approval is not None or (proposal is not None and state.call.id in proposal.repeated_calls):
+            checked = _doubted(checked, state, batch)
+        if state.decision is not None:
+            checked = _unchanged(checked, state)
+        answer = None if approval is None else consent.answer_of(state)
         if checked is None or answer is None or isinstance(checked, Refused):
             return checked
         if answer.answer == "deny":
@@ -364,15 +387,17 @@ class Planner:
         unknown since, and no person has allowed it."""
         state = self._ledger.state.open.get(call.call.id)
         has_begun = state is not None and state.started is not None and (state.suspended or call.tool.resumes)
-        if not has_begun and self._is_decided_otherwise(call):
-            return True
+        if not has_begun:
+            if call.decision is not None and call.decision.mode != self._checker.top.mode:
+                return True
+            if (call.tool.line is not None or self._places) and self._is_elsewhere(call):
+                return True
         if state is None or not self._has_doubts or _is_under_way(state, call) or consent.is_allowed(state):
             return False
         return self._equals_doubt(call) is not None
 
-    def _is_decided_otherwise(self, call: CheckedCall) -> bool:
-        if call.decision is not None and call.decision.mode != self._checker.mode:
-            return True
+    def _is_elsewhere(self, call: CheckedCall) -> bool:
+        """Whether a call would start in another folder, or touch other files, than those for which it was decided on."""
         facts = self._ledger.state.facts.values
         if call.tool.line is not None and call.folder != start_folder(call.tool, call.arguments, facts):
             return True
@@ -386,10 +411,11 @@ class Planner:
             if not self._is_outdated(call):
                 plan.ready.append(call)
                 continue
-            found = await self._look(batch, 0, self._ledger.state.open.get(call.id, proposed[call.id]))
-            if isinstance(found.checked, Decided) and found.interrupts:
-                plan.stop = interrupted_stop(found.checked.event())
-            self._route(plan, found, 1, 1)
+            state = self._ledger.state.open.get(call.id, proposed[call.id])
+            found = await self._prepare(batch, 0, state)
+            if isinstance(found, Decided) and found.decision.interrupt:
+                plan.stop = interrupted_stop(found.event())
+            self._route(plan, state, found)
         return plan
 
     async def _edited(self, asked: Decided, arguments: JsonObject, state: CallState, batch: Batch) -> Checked | None:
@@ -425,7 +451,7 @@ class Planner:
             if refused is not None:
                 return refused
             result = refusals.over_budget(state, batch.exhausted, had_consent=consent.is_allowed(state))
-            return Refused(result=result, position=state.position, digest=self._checker.digest_of(state.call))
+            return Refused(result=result, digest=self._checker.digest_of(state.call))
         if not self._early.is_unused and (known := self._early.checked(state.call)) is not None:
             return known
         is_new = edited is not None or state.decision is None  # most calls: they need not enter `consent` for it
@@ -437,138 +463,124 @@ class Planner:
             edited=earlier if edited is None else edited,
             recorded=recorded,
         )
-        if not self._checker.may_wait:
-            return _still_boxed(await checking, state)
-        with self._interrupt.cancel_scope():
-            return _still_boxed(await checking, state)
-        return None
+        checked: Checked | None = None
+        if self._checker.may_wait:
+            with self._interrupt.cancel_scope():
+                checked = await checking
+        else:
+            checked = await checking
+        if state.started is None or not isinstance(checked, Decided):
+            return checked
+        return msgspec.structs.replace(checked, decision=consent.still_boxed(checked.decision, state))
 
-    def _route(self, plan: Plan, found: "_Found", count: int, nth: int) -> None:
+    def _route(
+        self, plan: Plan, state: CallState, call: Prepared, *, key: str = "", count: int = 1, nth: int = 1
+    ) -> None:
         """Send a call where its decision says.
 
         Args:
+            key: What makes it equal to others; empty for a call that repeats nothing.
             count: How often it has been proposed in a row.
             nth: The same within its response.
         """
-        state, checked = found.state, found.checked
-        if found.skipped is not None:
-            return self._refuse(plan, found.skipped, state.position, digest=found.digest)
-        self._notice_repeat(plan, found, count)
-        if found.early is not None:
-            plan.adopted.append((found.early, found.early))
-        elif isinstance(checked, Refused):
-            self._refuse(plan, checked.result, state.position, digest=found.digest)
-        elif checked is not None:
-            self._carry_out_decision(plan, found, checked, nth)
-        return None
+        if count > 1 and key and not _is_invalid(call):
+            self._notice_repeat(plan, state, call.digest, count)
+        match call:
+            case Adopted():
+                plan.adopted.append((call.early, call.early))
+            case Refused():
+                self._refuse(plan, state, call.result, digest=call.digest)
+            case Decided():
+                self._carry_out_decision(plan, state, call, nth if key else 0)
 
-    def _carry_out_decision(self, plan: Plan, found: "_Found", decided: Decided, nth: int) -> None:
-        state, may_start = found.state, self._checker.may_start(decided)
-        match decided.decision.kind:
-            case kind if (
-                (may_start or kind == DecisionKind.ASK) and found.key and self._is_once_too_often(decided, nth)
-            ):
-                self._refuse_repeat(plan, found, refusals.too_often_message(state.call.name, nth - 1), nth)
-            case _ if may_start:
-                plan.events += [decided.event(), *self._plan_ended(decided.call, state)]
-                is_taken = decided.decision.kind == DecisionKind.ALLOW and not (plan.acts or self._early.is_unused)
-                kept = self._early.take(decided.call) if is_taken else None
-                if kept is not None:
-                    plan.adopted.append((decided.may_run, kept))
-                else:
-                    plan.ready.append(decided.may_run)
-                    if plan.acts and (decided.call.tool.line is not None or decided.call.tool.subjects is not None):
-                        self._places[decided.call.id] = touched(decided.call, self._ledger.state.facts.values)
-                    plan.acts = plan.acts or not decided.call.effect.is_read
-            case DecisionKind.ASK:
-                self.approving.waits(decided.call)
-                plan.events.append(decided.event())
-                now, session_id = self._ledger.store_time(), self._ledger.state.id
-                if not consent.is_asked_about(state, decided.call, session_id, now=now):
-                    plan.events.append(self._request(state, decided))
-            case _:
-                result = refusals.denied(state, decided.call, decided.decision)
-                plan.events.extend((decided.event(), plan.finisher.finished(result)))
+    def _carry_out_decision(self, plan: Plan, state: CallState, decided: Decided, nth: int) -> None:
+        kind, may_start = decided.decision.kind, self._checker.may_start(decided)
+        limit = self._tries.most_in_response
+        is_too_often = limit is not None and nth >= limit and not decided.call.effect.is_read
+        if is_too_often and (may_start or kind == DecisionKind.ASK):
+            message = refusals.too_often_message(state.call.name, nth - 1)
+            self._refuse_repeat(plan, state, decided.digest, message, nth)
+        elif may_start:
+            self._let_start(plan, state, decided)
+        elif kind == DecisionKind.ASK:
+            self.approving.waits(decided.call)
+            plan.events.append(decided.event())
+            now, session_id = self._ledger.store_time(), self._ledger.state.id
+            if not consent.is_asked_about(state, decided.call, session_id, now=now):
+                plan.events.append(self._request(state, decided))
+        else:
+            result = refusals.denied(state, decided.call, decided.decision)
+            plan.events.extend((decided.event(), plan.finisher.finished(result)))
 
-    def _plan_ended(self, call: CheckedCall, state: CallState) -> list[AnyEvent]:
+    def _let_start(self, plan: Plan, state: CallState, decided: Decided) -> None:
+        call = decided.may_run
+        plan.events.append(decided.event())
+        if call.tool.ends_plan:
+            plan.events += self._plan_ended(state)
+        is_taken = decided.decision.kind == DecisionKind.ALLOW and not (plan.acts or self._early.is_unused)
+        kept = self._early.take(call) if is_taken else None
+        if kept is not None:
+            plan.adopted.append((call, kept))
+            return
+        plan.ready.append(call)
+        if plan.acts and (call.tool.line is not None or call.tool.subjects is not None):
+            self._places[call.id] = touched(call, self._ledger.state.facts.values)
+        plan.acts = plan.acts or not call.effect.is_read
+
+    def _plan_ended(self, state: CallState) -> list[AnyEvent]:
         """Return the end of plan mode, where a person has allowed the plan of this call with edits, which are valid now."""
-        answer = consent.answer_of(state) if call.tool.ends_plan and self._ledger.state.mode == "plan" else None
+        answer = consent.answer_of(state) if self._ledger.state.mode == "plan" else None
         if answer is None or answer.answer != "allow" or self.approving.has_answered(answer.approval_id):
             return []
         return plan_ended(answer.approved_by, answer.approval_id)
 
-    def _stop_for_person(self, plan: Plan, found: "Sequence[_Found]", interrupting: "_Found") -> None:
+    def _stop_for_person(self, plan: Plan, found: "Sequence[_Found]", interrupting: CallDecided) -> None:
         """End the run because a decision says so: what has started early ends, and nothing else starts."""
-        for one in found:
-            checked = one.checked
-            if one.early is not None or one.skipped is not None or isinstance(checked, Refused) or one.is_denied:
-                self._route(plan, one, 1, 1)
+        for state, call in found:
+            if isinstance(call, Decided) and not call.is_denied:
+                self._refuse(plan, state, refusals.interrupted(state, interrupting.tool))
             else:
-                self._refuse(plan, refusals.interrupted(one.state, interrupting.state.call.name), one.state.position)
-        decided = interrupting.checked
-        assert isinstance(decided, Decided)
-        plan.stop = interrupted_stop(decided.event())
-
-    def _without_those_behind(self, found: "Sequence[_Found]") -> "list[_Found]":
-        """Skip the calls that come after a denied one, where the agent wants that."""
-        first = next((at for at, one in enumerate(found) if one.is_denied), len(found))
-        return [
-            one
-            if at <= first or one.early is not None or one.skipped is not None or one.state.started is not None
-            else msgspec.structs.replace(
-                one, checked=None, skipped=refusals.behind_denied(one.state, found[first].state.call.name)
-            )
-            for at, one in enumerate(found)
-        ]
+                self._route(plan, state, call)
+        plan.stop = interrupted_stop(interrupting)
 
     # --- repetition
 
     def _is_stale(self, batch: Batch) -> bool:
         return batch.proposal is not None and self._progress.is_stale([state.call for state in batch.calls])
 
-    def _repetition(self, found: "Sequence[_Found]") -> Repetition | None:
-        """Compare the response with those before it. Calls that are all invalid have a guard of their own."""
-        if all(one.is_invalid or one.skipped is not None for one in found):
-            return None
-        return self._tries.repetition([one.key for one in found])
+    def _notice_repeat(self, plan: Plan, state: CallState, digest: str, count: int) -> None:
+        plan.events.append(RepeatNoticed(call_id=state.call.id, tool=state.call.name, digest=digest, count=count))
 
-    def _is_once_too_often(self, decided: Decided, nth: int) -> bool:
-        limit = self._tries.most_in_response
-        return limit is not None and nth >= limit and not decided.call.effect.is_read
-
-    def _notice_repeat(self, plan: Plan, found: "_Found", count: int) -> None:
-        call = found.state.call
-        if count > 1 and found.key and not found.is_invalid:
-            plan.events.append(RepeatNoticed(call_id=call.id, tool=call.name, digest=found.digest, count=count))
-
-    def _stop_repeating(self, plan: Plan, found: "Sequence[_Found]", repetition: Repetition) -> None:
+    def _stop_repeating(
+        self, plan: Plan, found: "Sequence[_Found]", keys: Sequence[str], repetition: Repetition
+    ) -> None:
         """End the run: what has started early ends, and nothing else starts."""
-        first = next(one for one in found if one.key)
-        message = refusals.repeated_message({one.state.call.name for one in found if one.key}, repetition)
-        for one in found:
-            if one.early is not None:
-                plan.adopted.append((one.early, one.early))
-            elif one.skipped is not None:
-                self._route(plan, one, 1, 1)
+        repeated = [one for one, key in zip(found, keys, strict=True) if key]
+        message = refusals.repeated_message({state.call.name for state, _ in repeated}, repetition)
+        for (state, call), key in zip(found, keys, strict=True):
+            if isinstance(call, Adopted) or (isinstance(call, Refused) and call.is_skipped):
+                self._route(plan, state, call)
             else:
-                self._notice_repeat(plan, one, repetition.count)
-                self._refuse_repeat(plan, one, message, repetition.count)
-        details = {"tool": first.state.call.name, "arguments_digest": first.digest, "count": repetition.count}
+                if repetition.count > 1 and key and not _is_invalid(call):
+                    self._notice_repeat(plan, state, call.digest, repetition.count)
+                self._refuse_repeat(plan, state, call.digest, message, repetition.count)
+        first, first_call = repeated[0]
+        details = {"tool": first.call.name, "arguments_digest": first_call.digest, "count": repetition.count}
         details |= {"responses": repetition.period, "results": "equal" if repetition.has_equal_results else "different"}
         plan.stop = Stop(reason=StopReason.REPEATED_TOOL_CALL, message=message, asks_closing=True, details=details)
 
-    def _refuse_repeat(self, plan: Plan, found: "_Found", message: str, count: int) -> None:
-        details = {"tool": found.state.call.name, "arguments_digest": found.digest, "count": count}
-        result = refusals.repeated(found.state, message, details)
-        self._refuse(plan, result, found.state.position, rule="guard repeats", digest=found.digest)
+    def _refuse_repeat(self, plan: Plan, state: CallState, digest: str, message: str, count: int) -> None:
+        details = {"tool": state.call.name, "arguments_digest": digest, "count": count}
+        result = refusals.repeated(state, message, details)
+        self._refuse(plan, state, result, rule="guard repeats", digest=digest)
 
-    def _refuse(self, plan: Plan, result: ToolResult, position: int, *, rule: str = "", digest: str = "") -> None:
+    def _refuse(self, plan: Plan, state: CallState, result: ToolResult, *, rule: str = "", digest: str = "") -> None:
         decided = CallDecided(
             call_id=result.call_id,
             tool=result.name,
             decision="none",
             rule=rule or result.code or result.status.value,
-            position=position,
+            position=state.position,
             digest=digest,
         )
         plan.events.extend((decided, plan.finisher.finished(result)))
@@ -595,32 +607,33 @@ def _is_due(state: CallState) -> bool:
     return state.started is None and not consent.is_denied(state)
 
 
-class _Found(msgspec.Struct, frozen=True, kw_only=True):
-    """What one call of a response is."""
+_Found: TypeAlias = tuple[CallState, Prepared]
+"""A call of a response, and what it is."""
 
-    state: CallState
-    key: str = ""
-    """What makes it equal to others; empty for a call that repeats nothing."""
-    digest: str = ""
-    """Of its tool and arguments; empty where they are invalid."""
-    early: CheckedCall | None = None
-    checked: Checked | None = None
-    skipped: ToolResult | None = None
-    """Its result, where it may not start whatever it is."""
 
-    @property
-    def interrupts(self) -> bool:
-        """Whether its decision stops the run for a person."""
-        return isinstance(self.checked, Decided) and self.checked.decision.interrupt
+def _is_invalid(call: Prepared) -> bool:
+    """Whether a call is not one that a guard against repetition counts: its arguments are invalid, or it may not start."""
+    return isinstance(call, Refused) and (call.is_skipped or call.result.status is not CallStatus.UNKNOWN_TOOL)
 
-    @property
-    def is_denied(self) -> bool:
-        return isinstance(self.checked, Decided) and self.checked.decision.kind == DecisionKind.DENY
 
-    @property
-    def is_invalid(self) -> bool:
-        checked = self.checked
-        return isinstance(checked, Refused) and checked.result.status is not CallStatus.UNKNOWN_TOOL
+def _is_no_try(call: Prepared) -> bool:
+    return isinstance(call, Refused) and call.is_skipped and call.result.code == NOT_STARTED
+
+
+def _without_those_behind(found: Sequence[_Found]) -> list[_Found]:
+    """Skip the calls that come after a denied one, where the agent wants that."""
+    kept: list[_Found] = []
+    denied: str | None = None
+    for state, call in found:
+        is_behind = denied is not None and state.started is None
+        if is_behind and not (isinstance(call, Adopted) or (isinstance(call, Refused) and call.is_skipped)):
+            skipped = refusals.behind_denied(state, denied or "")
+            kept.append((state, Refused(result=skipped, digest=call.digest, is_skipped=True)))
+            continue
+        if denied is None and isinstance(call, Decided) and call.is_denied:
+            denied = state.call.name
+        kept.append((state, call))
+    return kept
 
 
 def _ruled(decided: Decided, state: CallState) -> Decided:
@@ -628,10 +641,6 @@ def _ruled(decided: Decided, state: CallState) -> Decided:
     approval = state.approval
     assert approval is not None
     return msgspec.structs.replace(decided, decision=consent.ruled(decided.decision, approval))
-
-
-def _lets_run(decision: Decision) -> bool:
-    return decision.kind in _RUNNING
 
 
 def _asked_instead(decided: Decided, question: Decision) -> Decided:
@@ -643,13 +652,7 @@ def _asked_about(decided: Decided, question: Decision) -> Decided:
     decision = decided.decision
     if decision.kind == DecisionKind.ASK:
         return msgspec.structs.replace(decided, decision=consent.asked_besides(decision, question))
-    return _asked_instead(decided, question) if _lets_run(decision) else decided
-
-
-def _still_boxed(checked: Checked, state: CallState) -> Checked:
-    if state.started is None or not isinstance(checked, Decided):
-        return checked
-    return msgspec.structs.replace(checked, decision=consent.still_boxed(checked.decision, state))
+    return _asked_instead(decided, question) if decision.kind in _RUNNING else decided
 
 
 def _doubted(checked: Checked | None, state: CallState, batch: Batch) -> Checked | None:
@@ -669,7 +672,7 @@ def _unchanged(checked: Checked | None, state: CallState) -> Checked | None:
         return checked
     if decided.digest in ("", checked.call.digest) or decided.arguments is not None:
         return checked  # a person's or an interceptor's arguments are compared where they are put in
-    return Refused(result=refusals.changed(state), position=state.position)
+    return Refused(result=refusals.changed(state))
 
 
 _RUNNING = (DecisionKind.ALLOW, DecisionKind.DRAFT, DecisionKind.SANDBOX)

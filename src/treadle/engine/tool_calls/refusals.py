@@ -309,7 +309,7 @@ def sibling_failed(call: CheckedCall, failed: CheckedCall) -> ToolResult:
     return failed_result(call, CallStatus.CANCELLED, message, code="sibling_failed", extra=extra)
 
 
-def batch_time_over(call: ToolCall | CheckedCall, seconds: float | None) -> ToolResult:
+def batch_time_over(call: ToolCall | CheckedCall, seconds: float) -> ToolResult:
     """The calls of its response have used up the time that they may take together."""
     reason = f"the calls of one response may take {seconds:g} seconds in total, and that time is used up"
     message = f"Not executed: {reason}. Issue the call again, with fewer others."
