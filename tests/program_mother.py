@@ -17,10 +17,6 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
-HEAVY = {"treadle.cli.commands.acp", "treadle.cli.commands.mcp_serve"}
-"""Commands that load the packages of protocols: few tests need them."""
-
-
 def main(place: str) -> None:
     sys.path.pop(0)  # the folder of this file; the program begins with its own
     listener = socket.socket(socket.AF_UNIX)
@@ -47,8 +43,7 @@ def _load() -> None:
     import treadle.cli.main
 
     for module in pkgutil.iter_modules(treadle.cli.commands.__path__, "treadle.cli.commands."):
-        if module.name not in HEAVY:
-            import_module(module.name)
+        import_module(module.name)
     gc.freeze()
 
 

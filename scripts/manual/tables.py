@@ -13,8 +13,8 @@ import msgspec
 
 from manual.names import PROJECT, find, module_names, sentence
 from treadle.budgets import Budget, Guards, Price
-from treadle.cli.input import options
 from treadle.cli.input.config import _NOT_FOR_PROJECTS, KEYS, Layer, Profile, Redaction
+from treadle.cli.input.parser import full_parser
 from treadle.cli.input.settings import worker_limit
 from treadle.events import AnyEvent
 from treadle.providers.vendors import VENDORS
@@ -147,7 +147,7 @@ def statuses() -> str:
 
 def command_line() -> str:
     """Return the page of commands, from the parser that the program itself uses."""
-    parser = options._parser()
+    parser = full_parser()
     parts = [f"# Commands\n\n{parser.description} [Command line](../cli.md) explains how to use it.\n"]
     parts.append("```text\n" + "treadle COMMAND [options]\ntreadle COMMAND --help\n" + "```\n")
     for name, command in _subparsers(parser):
@@ -203,7 +203,7 @@ def configuration() -> str:
     layer = find("treadle.cli.input.config.Layer")
     hints = get_type_hints(Layer)
     top = [
-        (_code(key), _kind(hints[name]), sentence(layer.members[name]), "no" if key in _NOT_FOR_PROJECTS else "yes")
+        (_code(key), _kind(hints[name]), sentence(layer.all_members[name]), "no" if key in _NOT_FOR_PROJECTS else "yes")
         for key in KEYS
         for name in [_FIELDS.get(key, key)]
     ]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from treadle.cli.input.named_files import files_named
+from treadle.cli.input.trust import files_named
 
 FILES = [
     "check.sh",

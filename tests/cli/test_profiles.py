@@ -312,7 +312,7 @@ def test_a_person_opens_folders_to_confined_commands_and_a_project_does_not(trea
     treadle.home.mkdir(exist_ok=True)
     (treadle.home / "config.toml").write_text(f'[sandbox]\nmode = "on"\nread = ["~/tools", "{treadle.folder}/tools"]\n')
 
-    settings = settings_of(Options(command="run", folder=str(treadle.folder)), treadle.environment)
+    settings = settings_of(Options(folder=str(treadle.folder)), treadle.environment)
 
     assert settings.sandbox == "on"
     assert settings.sandbox_read[-1] == f"{treadle.folder}/tools"

@@ -143,7 +143,7 @@ def test_files_that_are_swapped_after_their_digest_was_compared_change_nothing(t
 
     swapping = threading.Thread(target=swap)
     swapping.start()
-    settings = settings_of(Options(command="run", folder=str(treadle.folder)), treadle.environment)
+    settings = settings_of(Options(folder=str(treadle.folder)), treadle.environment)
     swapping.join()
     kept.unlink()
     spec = make_agent(settings, "demo")._spec

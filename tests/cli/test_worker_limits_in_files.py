@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from treadle.cli.commands.worker import _limits  # what the command gives its worker, without one at work
-from treadle.cli.input.options import Options
+from treadle.cli.commands.workers import _limits  # what the command gives its worker, without one at work
+from treadle.cli.input.commands import WorkerOptions
 from treadle.cli.input.settings import settings_of
 
 pytestmark = pytest.mark.row("W13")
@@ -48,7 +48,7 @@ def test_a_file_has_limits_and_a_project_adds_some_but_changes_none(tmp_path: Pa
 
 def test_a_flag_replaces_the_limit_of_its_name_and_leaves_the_others(tmp_path: Path) -> None:
     (tmp_path / "own.toml").write_text(FAIR + "[workers.limits.key]\ntokens = 7\n")
-    options = Options(
+    options = WorkerOptions(
         command="worker",
         folder=str(tmp_path),
         config=str(tmp_path / "own.toml"),

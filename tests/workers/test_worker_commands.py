@@ -15,7 +15,7 @@ from tests.workers.test_worker_limits import told
 from tests.workers.test_workers import until, working
 
 from treadle import ConfigurationError, Limit, result, submit
-from treadle.cli.commands.worker import _limit  # the reader of one flag, without a process for each value
+from treadle.cli.commands.workers import _limit  # the reader of one flag, without a process for each value
 from treadle.cli.exits import UsageError
 from treadle.mock import MockProvider, Turn
 

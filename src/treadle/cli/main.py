@@ -3,14 +3,15 @@
 import os
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from treadle import TreadleError
 from treadle.cli.exits import EXIT_USAGE, code_of
-from treadle.cli.input.options import Options, help_text, parse
+from treadle.cli.input.options import Options
+from treadle.cli.input.parser import help_text, parse
 from treadle.cli.output.text import for_terminal, one_line
 from treadle.cli.telemetry import traced
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:  # help and version need no terminal, and nothing redacted
     from treadle.cli.output.terminal import Terminal
 
 __all__ = ["main"]
+
+_Code: TypeAlias = "Callable[[Any, Terminal], int | Coroutine[Any, Any, int]]"  # Any: the options of one command
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -133,10 +136,15 @@ def _command(options: Options, terminal: "Terminal") -> int:
     terminal.is_quiet = options.is_quiet
     terminal.is_verbose = options.is_verbose and not options.is_quiet
     terminal.redactor = _redactor(options)
-    module = import_module(f"treadle.cli.commands.{options.command}")
+    module, _, function = options.code.partition(".")
+    carry_out: _Code = getattr(import_module(f"treadle.cli.commands.{module}"), function)
     with traced(options.command, os.environ, terminal.progress):
-        code: int = module.command(options, terminal)
-    return code
+        code = carry_out(options, terminal)
+        if isinstance(code, int):
+            return code
+        import asyncio  # noqa: PLC0415 - as above
+
+        return asyncio.run(code)
 
 
 if __name__ == "__main__":

@@ -4,16 +4,16 @@ import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from treadle import Agent, Session, UnknownSession, list_workers, open_session
 from treadle.cli.exits import UsageError
 from treadle.cli.guidance import guidance_of
-from treadle.cli.input.flags import names_file
+from treadle.cli.input.commands import GoalOptions, ResumeOptions
 from treadle.cli.input.options import Options
-from treadle.cli.input.places import absolute, same_journal, shown_address
+from treadle.cli.input.places import absolute, names_file, same_journal, shown_address
 from treadle.cli.input.settings import Settings, ToolSource
 from treadle.cli.input.values import instructions_of
 from treadle.cli.output.terminal import Terminal
@@ -39,6 +39,7 @@ __all__ = [
     "tell_other_folder",
 ]
 
+_Given = TypeVar("_Given", bound=Options)
 _SCRIPT = "script:"
 
 
@@ -72,7 +73,7 @@ def origin_of(settings: Settings, model: str | None, options: Options | None = N
 
 
 def _goal_file(options: Options | None) -> str | None:
-    if options is None or options.command != "goal" or not options.task:
+    if not isinstance(options, GoalOptions) or not options.task:
         return None
     return str(Path(options.task).resolve())
 
@@ -89,7 +90,7 @@ def _tool_text(source: ToolSource) -> str:
     return absolute(str(source.folder / text)) if names_file(text) else text
 
 
-def restored(options: Options, session: Session, terminal: Terminal) -> Options:
+def restored(options: _Given, session: Session, terminal: Terminal) -> _Given:
     """Return the options with what the session remembers of its run, where nothing else was given. Tells what differs.
 
     Raises:
@@ -239,7 +240,7 @@ def _may_start(decision: CallDecided | None) -> bool:
 def tell_other_folder(options: Options, session: Session, terminal: Terminal) -> None:
     """Say, before anything runs, that a session is to work in another folder than before."""
     before = folder_of(session)
-    is_new_task = options.command not in ("resume", "goal")
+    is_new_task = not isinstance(options, ResumeOptions | GoalOptions)
     now = absolute(options.folder) if options.folder is not None else str(Path.cwd()) if is_new_task else before
     if now is not None and (says := other_folder(session, Path(now))):
         terminal.say(f"treadle: {says}")

@@ -47,8 +47,7 @@ from treadle import (
 )
 from treadle.cli.exits import EXIT_NOT_STORED, UsageError, exit_code
 from treadle.cli.guidance import guidance_of, skill_tools
-from treadle.cli.input.flags import Mode
-from treadle.cli.input.options import Options
+from treadle.cli.input.options import Mode, Options
 from treadle.cli.input.places import absolute, same_journal, same_world
 from treadle.cli.input.rules import rule_sets
 from treadle.cli.input.settings import Settings
@@ -432,7 +431,7 @@ def make_agent(
         )
     if settings.config is not None:  # it is protected like the person's own file, by programs started from here too
         os.environ["TREADLE_CONFIG"] = absolute(settings.config)
-    given = options or Options(command="run")
+    given = options or Options()
     guidance = guidance_of(settings)
     chosen = load_tools(settings) if tools is None else tools
     has_own = any(isinstance(one, Tool) and one.name == "skill" for one in chosen)

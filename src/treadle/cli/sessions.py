@@ -20,9 +20,11 @@ from treadle import (
     stranded_sessions,
 )
 from treadle.cli.exits import UsageError
+from treadle.cli.input.commands import NamedOptions
 from treadle.cli.input.options import Options
 from treadle.cli.input.places import journal_file, same_journal
 from treadle.cli.input.settings import Settings
+from treadle.cli.output.text import one_line
 from treadle.events import (
     ApprovalAnswered,
     ApprovalRequested,
@@ -53,12 +55,13 @@ __all__ = [
     "opened_session",
     "person",
     "stranded_in",
+    "stranded_line",
 ]
 
 UNREADABLE = (TreadleError, ArithmeticError, LookupError, TypeError, ValueError)
 """What opening a session raises whose events are damaged, or cannot be reached."""
-_ALSO_NAMED = {"mark": "NAME", "rewind": "POINT"}
-"""What actions of `sessions` are given besides the session."""
+_ALSO_NAMED = {"sessions mark": "NAME", "sessions rewind": "POINT"}
+"""What commands are given besides the session."""
 
 
 async def apply_mode(session: Session, settings: Settings, options: Options) -> None:
@@ -95,6 +98,11 @@ async def stranded_in(journal: Journal, options: Options, **asked: Any) -> Seque
     named, same = f" --journal {shlex.quote(journal.location)}", same_journal(options)
     found = await stranded_sessions(journal, **asked)
     return [msgspec.structs.replace(one, message=one.message.replace(named, same)) for one in found]
+
+
+def stranded_line(session: StrandedSession) -> str:
+    """Return a line about a session that no worker can continue."""
+    return f"{session.session_id}  stranded: {one_line(session.message, 2000)}"
 
 
 async def is_held(journal: Journal, session_id: str) -> bool:
@@ -157,15 +165,14 @@ def one_of(given: str, ids: Iterable[str], what: str, where: str) -> str:
     raise UsageError(f"{len(matches)} ids begin with {given!r:.80}: {shown}. Give more characters of the id.")
 
 
-def named(options: Options) -> str | None:
+def named(options: NamedOptions) -> str | None:
     """Return the id that a command was given; None for `--last`.
 
     Raises:
         UsageError: Neither was given, or both.
     """
     if (options.id is None) is not options.is_last:
-        what = " ".join(["treadle", options.command, *([options.action] if options.action else [])])
-        more = _ALSO_NAMED.get(options.action or "")
+        what, more = f"treadle {options.command}", _ALSO_NAMED.get(options.command)
         then = f" {more}" if more else ""
         problem = "Name one, not both" if options.is_last else f"Name the session and {more}" if more else "Name one"
         raise UsageError(f"{problem}: `{what} ID{then}`, or `{what} --last{then}`.")

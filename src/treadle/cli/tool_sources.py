@@ -35,9 +35,9 @@ from treadle import (
     writing_tools,
 )
 from treadle.cli.exits import EXIT_USAGE, UsageError, code_of
-from treadle.cli.input.flags import names_file
 from treadle.cli.input.mcp import tools_of
 from treadle.cli.input.near import hint_for
+from treadle.cli.input.places import names_file
 from treadle.cli.input.settings import Settings, ToolSource
 from treadle.cli.output.text import one_line
 from treadle.ports import is_toolset

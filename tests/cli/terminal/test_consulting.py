@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from treadle import Agent, RunResult, Session, SessionHeld, open_session, tool
-from treadle.cli.input.options import Options
+from treadle.cli.input.commands import ChatOptions
 from treadle.cli.input.settings import settings_of
 from treadle.cli.output.progress import Notifier
 from treadle.cli.terminal.chat import Consulting
@@ -63,7 +63,7 @@ def pay(amount: int) -> str:
 
 
 def consulting(face: Quiet, journal: MemoryJournal) -> Consulting:
-    options = Options(command="chat")
+    options = ChatOptions()
     notifier = Notifier("off", 0, sys.stdout, lambda: 0.0)
     return Consulting(face, journal, Grants(), notifier, settings=settings_of(options), options=options)
 

@@ -1,35 +1,29 @@
 """`treadle` and `treadle chat`: a conversation at this terminal."""
 
-import asyncio
 import os
 from functools import partial
 from importlib.util import find_spec
 
-import msgspec
-
-from treadle.cli.commands import doctor
-from treadle.cli.continuing import continued
+from treadle.cli.commands.doctor import doctor
+from treadle.cli.commands.run import continued
 from treadle.cli.exits import UsageError
-from treadle.cli.input.options import Options
+from treadle.cli.input.commands import ChatOptions, DoctorOptions
+from treadle.cli.input.options import as_other
 from treadle.cli.input.settings import settings_of
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.running import quiet_logs
 from treadle.cli.sessions import opened
 
-__all__ = ["command"]
+__all__ = ["chat"]
 
 
-def command(options: Options, terminal: Terminal) -> int:
+async def chat(options: ChatOptions, terminal: Terminal) -> int:
     """Talk until the person leaves."""
     quiet_logs(terminal)
     if not (os.isatty(0) and terminal.is_live):
         raise UsageError(
             "`treadle chat` needs an interactive terminal. In a script or a pipe, use `treadle run TASK` or `treadle run -`."
         )
-    return asyncio.run(_talk(options, terminal))
-
-
-async def _talk(options: Options, terminal: Terminal) -> int:
     options = await continued(options, terminal)
     settings = settings_of(options)
     async with opened(settings.journal) as journal:
@@ -37,7 +31,7 @@ async def _talk(options: Options, terminal: Terminal) -> int:
             from treadle.cli.terminal.plain import talk  # noqa: PLC0415 - one of two faces
         else:
             from treadle.cli.terminal.opening import talk  # noqa: PLC0415 - loads prompt_toolkit and rich
-        examine = partial(doctor.command, msgspec.structs.replace(options, command="doctor"), terminal)
+        examine = partial(doctor, as_other(options, DoctorOptions), terminal)
         return await talk(journal, options.id, settings=settings, options=options, terminal=terminal, examine=examine)
 
 

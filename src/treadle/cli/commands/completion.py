@@ -9,12 +9,14 @@ from typing import get_args
 import msgspec
 
 from treadle import TreadleError, known_models
-from treadle.cli.input.options import ACTIONS, COMMANDS, Mode, OnApproval, OnLimit, Options, flags_of
+from treadle.cli.input.commands import COMMANDS, CompletionOptions
+from treadle.cli.input.options import Mode, OnApproval, OnLimit
+from treadle.cli.input.parser import ACTIONS, flags_of
 from treadle.cli.input.settings import profile_names, settings_of
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.sessions import is_there, opened
 
-__all__ = ["command"]
+__all__ = ["completion"]
 
 _SCRIPTS = {
     "bash": """\
@@ -44,18 +46,17 @@ _CHOICES = {"--mode": get_args(Mode), "--on-limit": get_args(OnLimit), "--on-app
 _TAKES_SESSION = ("resume", "replay", "cancel", "budgets", "answer")
 
 
-def command(options: Options, terminal: Terminal) -> int:
+def completion(options: CompletionOptions, terminal: Terminal) -> int:
     """Print a script, or the words that may stand at the end of a line."""
     if options.action != "words":
-        terminal.write(_SCRIPTS[str(options.action)])
+        terminal.write(_SCRIPTS[options.action])
         return 0
-    line = options.task or ""
-    for word in _candidates(line, options):
+    for word in _candidates(options.line or "", options):
         terminal.line(word)
     return 0
 
 
-def _candidates(line: str, options: Options) -> list[str]:
+def _candidates(line: str, options: CompletionOptions) -> list[str]:
     try:
         typed, current = _parted(line)
     except ValueError:  # a quote that is still open
@@ -78,7 +79,7 @@ def _candidates(line: str, options: Options) -> list[str]:
     elif name is None:
         found = [*COMMANDS, "--help", "--version"]
     elif current.startswith("-"):
-        found = [*flags_of(name), "--help"]
+        found = [*(flag for flag in flags_of(name) if flag.startswith("--")), "--help"]
     elif name == "sessions":
         found = ACTIONS if len(given) == 1 else _sessions(options)
     else:
@@ -94,21 +95,21 @@ def _parted(line: str) -> tuple[list[str], str]:
     return typed[:-1], typed[-1] if typed else ""
 
 
-def _placed(options: Options, given: Sequence[str]) -> Options:
+def _placed(options: CompletionOptions, given: Sequence[str]) -> CompletionOptions:
     """Return the options with the places that the line names, where profiles and sessions are looked for."""
     flags = {"-C": "folder", "--config": "config", "--journal": "journal"}
     named = {flags[flag]: value for flag, value in pairwise(given) if flag in flags}
     return msgspec.structs.replace(options, **named)
 
 
-def _profiles(options: Options) -> list[str]:
+def _profiles(options: CompletionOptions) -> list[str]:
     try:
         return profile_names(options)
     except TreadleError:  # whoever runs the command will be told
         return []
 
 
-def _sessions(options: Options) -> list[str]:
+def _sessions(options: CompletionOptions) -> list[str]:
     try:
         path = settings_of(options).journal
         return asyncio.run(_ids(path)) if is_there(path) else []

@@ -4,17 +4,16 @@ import asyncio
 import os
 from pathlib import Path
 
-import msgspec
-
 from treadle.cli.commands.run import start
 from treadle.cli.exits import UsageError
-from treadle.cli.input.options import Options
+from treadle.cli.input.commands import DemoOptions, RunOptions
+from treadle.cli.input.options import as_other
 from treadle.cli.input.places import default_journal
 from treadle.cli.input.settings import settings_of
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.running import make_agent, quiet_logs
 
-__all__ = ["command"]
+__all__ = ["demo"]
 
 _TASK = "Keep searching for errors in every file"
 _CALLS = 8
@@ -36,16 +35,16 @@ _SAMPLE = {
 }
 
 
-def command(options: Options, terminal: Terminal) -> int:
+def demo(options: DemoOptions, terminal: Terminal) -> int:
     """Show a run with searches side by side, a call that breaks its schema and is corrected, and a limit."""
     quiet_logs(terminal)
     limits = {"max_tool_calls": _CALLS, **options.limits}
     folder = _sample(default_journal(os.environ).parent / "demo") if options.folder is None else Path(options.folder)
-    options = msgspec.structs.replace(options, folder=str(folder), limits=limits)
-    settings = settings_of(options)
+    given = as_other(options, RunOptions, folder=str(folder), limits=limits)
+    settings = settings_of(given)
     _introduce(settings.root, settings.budget.max_tool_calls, terminal)
     agent = make_agent(settings, "demo")
-    code = asyncio.run(start(agent, _TASK, settings=settings, options=options, terminal=terminal, model="demo"))
+    code = asyncio.run(start(agent, _TASK, settings=settings, options=given, terminal=terminal, model="demo"))
     return _outro(code, terminal)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from treadle import ConfigurationError, McpEntry, Tool, Toolset, ToolsetContext, open_session
+from treadle.cli.commands.serving import mcp_serve
 from treadle.cli.exits import UsageError
 from treadle.cli.input.mcp import (
     ListedServer,
@@ -19,25 +20,25 @@ from treadle.cli.input.mcp import (
     with_server,
     without_server,
 )
-from treadle.cli.input.options import Options
+from treadle.cli.input.commands import McpOptions
 from treadle.cli.input.settings import Settings, settings_of
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import counted, one_line, shown_name
 from treadle.cli.running import quiet_logs
 
-__all__ = ["command"]
+__all__ = ["mcp"]
 
 _SECONDS = 60
 """What starting one server and listing its tools may take."""
 
 
-def command(options: Options, terminal: Terminal) -> int:
+def mcp(options: McpOptions, terminal: Terminal) -> int:
     """List the servers, change or test them, or be one."""
     settings = settings_of(options)
-    return _ACTIONS[options.action or "list"](options, settings, terminal)
+    return _ACTIONS[options.action](options, settings, terminal)
 
 
-def _list(options: Options, settings: Settings, terminal: Terminal) -> int:
+def _list(options: McpOptions, settings: Settings, terminal: Terminal) -> int:
     if options.as_json:
         terminal.data([_described(one) for one in settings.mcp])
         return 0
@@ -58,7 +59,7 @@ def _described(one: ListedServer) -> dict[str, Any]:
     return {"name": entry.name, "state": one.state, "origin": one.origin, "shown": entry.shown, "digest": entry.digest}
 
 
-def _add(options: Options, settings: Settings, terminal: Terminal) -> int:
+def _add(options: McpOptions, settings: Settings, terminal: Terminal) -> int:
     name, words = _name(options), list(options.command_line)
     if not words:
         raise UsageError(
@@ -93,13 +94,13 @@ def _pairs(given: list[str], sign: str, flag: str) -> dict[str, str]:
     return pairs
 
 
-def _file(options: Options, settings: Settings) -> tuple[Path, bool]:
+def _file(options: McpOptions, settings: Settings) -> tuple[Path, bool]:
     if options.place == "project":
         return project_file(settings.root), False
     return own_file(os.environ), True
 
 
-def _remove(options: Options, settings: Settings, terminal: Terminal) -> int:
+def _remove(options: McpOptions, settings: Settings, terminal: Terminal) -> int:
     name = _name(options)
     place, is_private = _file(options, settings)
     if not without_server(place, name, is_private=is_private):
@@ -110,7 +111,7 @@ def _remove(options: Options, settings: Settings, terminal: Terminal) -> int:
     return 0
 
 
-def _approve(options: Options, settings: Settings, terminal: Terminal) -> int:
+def _approve(options: McpOptions, settings: Settings, terminal: Terminal) -> int:
     """Show what a folder's servers would start, and trust them as they are."""
     waiting = [one for one in settings.mcp if one.is_waiting]
     if options.name is not None:
@@ -130,7 +131,7 @@ def _approve(options: Options, settings: Settings, terminal: Terminal) -> int:
     return 0
 
 
-def _revoke(options: Options, settings: Settings, terminal: Terminal) -> int:
+def _revoke(options: McpOptions, settings: Settings, terminal: Terminal) -> int:
     name = _name(options)
     if not revoke_server(name, settings.root, os.environ):
         raise UsageError(f"No server {name!r} of this folder is approved. `treadle mcp list` lists all.")
@@ -138,7 +139,7 @@ def _revoke(options: Options, settings: Settings, terminal: Terminal) -> int:
     return 0
 
 
-def _test(options: Options, settings: Settings, terminal: Terminal) -> int:
+def _test(options: McpOptions, settings: Settings, terminal: Terminal) -> int:
     """Start servers as a run would, list their tools, and end them."""
     quiet_logs(terminal)
     chosen = (
@@ -186,7 +187,7 @@ async def _opened(toolset: Toolset) -> tuple[list[Tool], dict[str, list[str]], d
         return list(tools), offers.notes, dict(offers.left_out)
 
 
-def _name(options: Options) -> str:
+def _name(options: McpOptions) -> str:
     if options.name is None:
         raise UsageError(f"Name the server: treadle mcp {options.action} NAME.")
     return options.name
@@ -200,18 +201,12 @@ def _found(name: str, settings: Settings) -> ListedServer:
     raise UsageError(f"There is no MCP server {name!r} here. Known: {known}.")
 
 
-def _serve(options: Options, settings: Settings, terminal: Terminal) -> int:
-    from treadle.cli.commands.mcp_serve import serve  # noqa: PLC0415 - loads the protocol's package, which a list does without
-
-    return serve(options, settings, terminal)
-
-
 _ACTIONS = {
     "list": _list,
     "add": _add,
     "remove": _remove,
     "approve": _approve,
     "revoke": _revoke,
-    "serve": _serve,
+    "serve": mcp_serve,
     "test": _test,
 }

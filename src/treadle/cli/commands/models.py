@@ -7,16 +7,16 @@ from typing import Any
 from treadle import ConfigurationError, ModelFacts, Price, known_facts, known_models, offered_models
 from treadle.cli.exits import UsageError
 from treadle.cli.input.near import hint_for
-from treadle.cli.input.options import Options
+from treadle.cli.input.commands import ModelsOptions
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import shown_name
 
-__all__ = ["command"]
+__all__ = ["models"]
 
 
-def command(options: Options, terminal: Terminal) -> int:
+def models(options: ModelsOptions, terminal: Terminal) -> int:
     """List what is known: of one model, of a vendor's, or of all; or the models that a vendor's server offers."""
-    rows = _offered(options) if options.offered else _rows(options.name, terminal)
+    rows = _offered(options) if options.is_offered else _rows(options.name, terminal)
     if options.as_json:
         terminal.data([_described(name, facts) for name, facts in rows.items()])
         return 0
@@ -28,7 +28,7 @@ def command(options: Options, terminal: Terminal) -> int:
     return 0
 
 
-def _offered(options: Options) -> Mapping[str, ModelFacts]:
+def _offered(options: ModelsOptions) -> Mapping[str, ModelFacts]:
     if not options.name:
         raise ConfigurationError("Name the vendor whose server to ask: `treadle models openai --offered`.")
     return asyncio.run(offered_models(options.name, base_url=options.base_url))

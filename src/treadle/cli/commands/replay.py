@@ -6,7 +6,7 @@ from pathlib import Path
 
 from treadle import TreadleError, import_session
 from treadle.cli.exits import UsageError
-from treadle.cli.input.options import Options
+from treadle.cli.input.commands import ReplayOptions
 from treadle.cli.input.settings import settings_of
 from treadle.cli.output.progress import Progress
 from treadle.cli.output.screens import write_answer
@@ -24,14 +24,14 @@ from treadle.events import (
     event_object,
 )
 
-__all__ = ["command"]
+__all__ = ["replay"]
 
 _LONGEST_WAIT = 3.0
 """Seconds between two events, however long they were apart: nobody sits through the night of an approval."""
 _MOST_BYTES = 500_000_000
 
 
-def command(options: Options, terminal: Terminal) -> int:
+def replay(options: ReplayOptions, terminal: Terminal) -> int:
     """Play one session, named or the last, or an exported file."""
     try:
         asyncio.run(_play(options, terminal))
@@ -40,7 +40,7 @@ def command(options: Options, terminal: Terminal) -> int:
     return 0
 
 
-async def _play(options: Options, terminal: Terminal) -> None:
+async def _play(options: ReplayOptions, terminal: Terminal) -> None:
     events = await _recorded(options)
     speed = options.speed if options.speed is not None else 1.0 if terminal.is_live and not options.as_json else 0.0
     progress, before = Progress(terminal), None
@@ -73,7 +73,7 @@ def _show(event: AnyEvent, progress: Progress, terminal: Terminal) -> None:
                 terminal.say(f"treadle: {event.status} ({event.reason}): {for_terminal(event.message)}")
 
 
-async def _recorded(options: Options) -> Sequence[AnyEvent]:
+async def _recorded(options: ReplayOptions) -> Sequence[AnyEvent]:
     """Return the events of a session of the journal, or of a file that `treadle sessions export` wrote."""
     if options.id is not None and (options.id.endswith(".jsonl") or "/" in options.id):
         return await _of_file(Path(options.id))

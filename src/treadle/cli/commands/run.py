@@ -1,25 +1,53 @@
-"""`treadle run` and `treadle resume`: put an agent together, open its session, and let it run."""
+"""`treadle run`, `goal`, `resume` and `cancel`: put an agent together, open its session, and let it run; or end the run."""
 
 import asyncio
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import TypeVar
 
-from treadle import Agent, Message, Session, open_session
-from treadle.cli.continuing import continued
+import msgspec
+
+from treadle import Agent, Goal, GoalWork, Message, Session, UnknownSession, load_goal, open_session
 from treadle.cli.exits import UsageError
 from treadle.cli.guidance import check_given, guidance_of, message_of, read_task
-from treadle.cli.input.options import Options
+from treadle.cli.input.commands import CancelOptions, GoalOptions, ResumeOptions, RunOptions, TaskOptions
+from treadle.cli.input.places import absolute, same_journal
 from treadle.cli.input.settings import Settings, settings_of
-from treadle.cli.origins import check_agent, check_tools, origin_of, restored, tell_other_folder
+from treadle.cli.origins import (
+    absolute_model,
+    check_agent,
+    check_tools,
+    continuing,
+    folder_of,
+    is_same_folder,
+    origin_in,
+    origin_of,
+    program_of,
+    restored,
+    resuming,
+    tell_other_folder,
+)
 from treadle.cli.output.terminal import Terminal
-from treadle.cli.output.text import counted
+from treadle.cli.output.text import counted, one_line
 from treadle.cli.running import carry_out, idle_rules, make_agent, quiet_logs, resumed_budget
-from treadle.cli.sessions import apply_mode, find_session, last_model, opened, opened_session
+from treadle.cli.sessions import (
+    UNREADABLE,
+    apply_mode,
+    find_session,
+    is_held,
+    is_there,
+    last_model,
+    named,
+    opened,
+    opened_session,
+    person,
+)
+from treadle.ports import Journal
 
-__all__ = ["command", "go_on", "start"]
+__all__ = ["cancel", "continued", "goal", "resume", "run", "start"]
 
 
-def command(options: Options, terminal: Terminal) -> int:
+def run(options: RunOptions, terminal: Terminal) -> int:
     """Carry out one task."""
     quiet_logs(terminal)
     check_given(options.task)
@@ -42,7 +70,7 @@ async def start(
     task: str | Message,
     *,
     settings: Settings,
-    options: Options,
+    options: RunOptions,
     terminal: Terminal,
     model: str | None = None,
 ) -> int:
@@ -59,19 +87,24 @@ async def start(
             terminal.progress(f"session: {session.id}")
         tell_other_folder(options, session, terminal)
         await apply_mode(session, settings, options)
-        run = agent.stream(
+        started = agent.stream(
             task,
             session=session,
             budget=settings.budget,
             deadline=options.deadline,
             single_turn=options.is_single_turn,
         )
-        run.remember(origin_of(settings, model or settings.model, options))
-        return await carry_out(run, session, settings=settings, options=options, terminal=terminal)
+        started.remember(origin_of(settings, model or settings.model, options))
+        return await carry_out(started, session, settings=settings, options=options, terminal=terminal)
 
 
-async def go_on(options: Options, terminal: Terminal) -> int:
-    """Resume a session's run; return the exit code."""
+async def resume(options: ResumeOptions, terminal: Terminal) -> int:
+    """Resume one session's run, named or the last; return the exit code."""
+    quiet_logs(terminal)
+    if (options.id is None) is not options.is_last:
+        raise UsageError(
+            "Name one session: `treadle resume ID`, or `treadle resume --last`. `treadle sessions` lists all."
+        )
     settings = settings_of(options)
     async with opened(settings.journal, must_exist=True) as journal:
         info = await find_session(journal, options.id)
@@ -89,11 +122,159 @@ async def go_on(options: Options, terminal: Terminal) -> int:
             check_tools(agent, session)
             _tell_restored(session, terminal)
             await apply_mode(session, settings, options)
-            run = agent.stream_resume(session, budget=resumed_budget(session, settings), deadline=options.deadline)
-            run.remember(origin_of(settings, model, options))
-            return await carry_out(run, session, settings=settings, options=options, terminal=terminal)
+            resumed = agent.stream_resume(session, budget=resumed_budget(session, settings), deadline=options.deadline)
+            resumed.remember(origin_of(settings, model, options))
+            return await carry_out(resumed, session, settings=settings, options=options, terminal=terminal)
 
 
 def _tell_restored(session: Session, terminal: Terminal) -> None:
     terminal.progress(f"session: {session.id}")
     terminal.progress(f"[Session restored: {counted(len(session.messages), 'message')}]")
+
+
+# --- Which session `-c` and `--session` mean, and the model with which it continues.
+
+_Task = TypeVar("_Task", bound=TaskOptions)
+_LOOKED_AT = 500
+"""So many sessions are looked at for one of this folder, the last changed first."""
+
+
+async def continued(options: _Task, terminal: Terminal) -> _Task:
+    """Return the options of a new task with the session that they mean, and with its own model where no other is named.
+
+    Raises:
+        UsageError: `-c` was given, and no session of this folder is known.
+    """
+    if options.id is None and not options.is_last:
+        return options
+    settings = settings_of(options)
+    if not options.is_last and not is_there(settings.journal):
+        return options
+    async with opened(settings.journal, must_exist=options.is_last) as journal:
+        session_id = options.id or await _newest_here(journal, settings.root)
+        found = msgspec.structs.replace(options, id=session_id)
+        try:
+            async with open_session(journal, id=session_id, must_exist=True) as session:
+                return found if options.model else _with_its_model(found, session, settings.model, terminal)
+        except UnknownSession:
+            return found
+
+
+async def _newest_here(journal: Journal, root: Path) -> str:
+    """Return the id of the session that changed last among those that work in a folder."""
+    elsewhere = ""
+    infos = [info for info in await journal.sessions() if info.status != "deleted"]
+    for info in infos[:_LOOKED_AT]:
+        try:
+            async with open_session(journal, id=info.id) as session:
+                folder = folder_of(session)
+        except UNREADABLE:  # one that is broken is not meant
+            continue
+        if folder is None:
+            continue
+        if is_same_folder(folder, root):
+            return info.id
+        if not elsewhere:
+            elsewhere = f" The last one works in {one_line(folder, 200)}: --session {info.id} continues it here."
+    looked = f" ({counted(_LOOKED_AT, 'session')} were looked at)" if len(infos) > _LOOKED_AT else ""
+    raise UsageError(
+        f"No session in the journal {journal.location} works in the folder {one_line(absolute(str(root)), 200)}{looked}.{elsewhere}"
+    )
+
+
+def _with_its_model(options: _Task, session: Session, chosen: str | None, terminal: Terminal) -> _Task:
+    """Let a session continue with its own model where none is configured; where another one is, say so."""
+    origin = origin_in(session)
+    own = origin.get("model")
+    if own is None or (chosen is not None and absolute_model(chosen) == own):
+        return options
+    if chosen is not None:
+        terminal.say(
+            f"treadle: session {session.id} used the model {one_line(own, 80)}; now it uses {one_line(chosen, 80)}, as configured."
+        )
+        return options
+    return msgspec.structs.replace(options, model=own, base_url=options.base_url or origin.get("base_url"))
+
+
+# --- A goal.
+
+
+async def goal(options: GoalOptions, terminal: Terminal) -> int:
+    """Read the goal, and work on it."""
+    quiet_logs(terminal)
+    if options.task is None:
+        raise UsageError("Name the goal's file: treadle goal goal.toml")
+    return await _work_on(load_goal(Path(options.task)), options, terminal)
+
+
+async def _work_on(goal: Goal, options: GoalOptions, terminal: Terminal) -> int:
+    session_id = options.id or f"goal-{goal.digest[:12]}"
+    options = await _remembered(options, session_id, terminal)
+    settings = settings_of(options)
+    agent = make_agent(settings, settings.model, options=options)
+    for warning in idle_rules(agent):
+        terminal.say(warning)
+    goal = msgspec.structs.replace(goal, budget=msgspec.structs.replace(goal.budget, **settings.overriding))
+    async with opened(settings.journal) as journal, open_session(journal, id=session_id) as session:
+        terminal.progress(f"session: {session.id}")
+        check_tools(agent, session)
+        await apply_mode(session, settings, options)
+        work = await GoalWork.begun(agent, goal, session=session, root=settings.root)
+        code, ended = 0, None
+        if work.run is not None:
+            work.run.remember(origin_of(settings, settings.model, options))
+            code = await carry_out(work.run, session, settings=settings, options=options, terminal=terminal)
+            ended = work.run.result
+        found = work.result(ended)
+        terminal.say(f"treadle: {found.message}")
+        return code if found.completed else code or 1
+
+
+async def _remembered(options: GoalOptions, session_id: str, terminal: Terminal) -> GoalOptions:
+    """Return the options with what the goal's session remembers of its run: the same command continues, and so does a shorter one."""
+    path = settings_of(options).journal
+    if not is_there(path):
+        return options
+    async with opened(path) as journal:
+        try:
+            async with open_session(journal, id=session_id, must_exist=True) as session:
+                return restored(options, session, terminal)
+        except UnknownSession:
+            return options
+
+
+# --- Cancelling.
+
+
+async def cancel(options: CancelOptions, terminal: Terminal) -> int:
+    """Leave a cancellation, which holds until the run has ended."""
+    async with (
+        opened(settings_of(options).journal, must_exist=True) as journal,
+        opened_session(journal, named(options)) as session,
+    ):
+        if not await session.cancel(by=person(options)):
+            raise UsageError(f"Session {session.id} has no run to cancel: it is {session.state.phase}.")
+        is_live = await is_held(journal, session.id)
+        was_paused = session.state.phase == "paused" and not is_live
+        was_withdrawn = session.state.run is None and session.state.submitted is None
+        if options.as_json:
+            phase = session.state.phase
+            terminal.data({"id": session.id, "cancelled": True, "phase": phase, "state": phase})
+        is_child = session.state.root_id != session.id
+        is_ours = not is_child and (session.state.run is None or not (session.state.run.worker or program_of(session)))
+        then = await continuing(journal, session.state.root_id, options)
+        then = "A live run stops within a second." if is_live else then
+    if was_withdrawn:
+        terminal.say(f"Cancelled {session.id}: no worker begins its task.")
+        return 0
+    if not is_ours:
+        terminal.say(f"Cancelled {session.id}: nothing further starts in it. {then}")
+        return 0
+    resume = f"{resuming(session)}{same_journal(options)}"
+    then = (
+        f"To record its end: {resume}"
+        if was_paused
+        else f"A live run stops within a second. If its process is gone, record its end with: {resume}"
+    )
+    terminal.say(f"Cancelled {session.id}: no further calls start, and no further approvals are requested. {then}")
+    return 0

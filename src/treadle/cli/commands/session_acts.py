@@ -13,7 +13,19 @@ import msgspec
 
 from treadle import JournalError, Session, TreadleError, expire_sessions, import_session
 from treadle.cli.exits import UsageError
-from treadle.cli.input.options import Options
+from treadle.cli.input.commands import (
+    ActivateOptions,
+    ExportOptions,
+    ForkOptions,
+    ImportOptions,
+    MarkOptions,
+    MoveOptions,
+    NamedOptions,
+    RewindOptions,
+    RmOptions,
+    StatusOptions,
+    SuspendOptions,
+)
 from treadle.cli.input.places import journal_file, same_journal, shown_journal
 from treadle.cli.input.settings import settings_of
 from treadle.cli.output.terminal import Terminal
@@ -28,7 +40,7 @@ __all__ = ["activate", "export", "fork", "mark", "move", "remove", "rewind", "su
 _DAY_SECONDS = 86_400
 
 
-async def fork(options: Options, terminal: Terminal) -> int:
+async def fork(options: ForkOptions, terminal: Terminal) -> int:
     """Make a session that shares the past of another."""
     path, session_id = _named(options)
     async with opened(path, must_exist=True) as journal, opened_session(journal, session_id) as session:
@@ -45,10 +57,9 @@ async def fork(options: Options, terminal: Terminal) -> int:
     return 0
 
 
-async def mark(options: Options, terminal: Terminal) -> int:
+async def mark(options: MarkOptions, terminal: Terminal) -> int:
     """Name the end of a session."""
     path, session_id = _named(options)
-    assert options.name is not None
     async with opened(path, must_exist=True) as journal, opened_session(journal, session_id) as session:
         session_id = session.id
         seq = await session.mark(options.name)
@@ -58,10 +69,9 @@ async def mark(options: Options, terminal: Terminal) -> int:
     return 0
 
 
-async def rewind(options: Options, terminal: Terminal) -> int:
+async def rewind(options: RewindOptions, terminal: Terminal) -> int:
     """Continue from an earlier point, and say what stays done."""
     path, session_id = _named(options)
-    assert options.at is not None
     async with opened(path, must_exist=True) as journal, opened_session(journal, session_id) as session:
         rewound = await session.rewind(options.at)
     if options.as_json:
@@ -70,17 +80,17 @@ async def rewind(options: Options, terminal: Terminal) -> int:
     return 0
 
 
-async def suspend(options: Options, terminal: Terminal) -> int:
+async def suspend(options: SuspendOptions, terminal: Terminal) -> int:
     """Let no run begin in a session until it is activated."""
     return await _change(options, terminal, "suspended")
 
 
-async def activate(options: Options, terminal: Terminal) -> int:
+async def activate(options: ActivateOptions, terminal: Terminal) -> int:
     """Take a suspended session up again."""
     return await _change(options, terminal, "active")
 
 
-async def _change(options: Options, terminal: Terminal, status: Literal["active", "suspended"]) -> int:
+async def _change(options: StatusOptions, terminal: Terminal, status: Literal["active", "suspended"]) -> int:
     path, given = _named(options)
     async with opened(path, must_exist=True) as journal, opened_session(journal, given) as session:
         reason = options.reason.encode("utf-8", "replace").decode()
@@ -110,7 +120,7 @@ async def _check_left(session: Session, moved_to: str) -> None:
         )
 
 
-async def export(options: Options, terminal: Terminal) -> int:
+async def export(options: ExportOptions, terminal: Terminal) -> int:
     """Write a whole session as lines of JSON, or as a page to read."""
     if options.is_last and options.file is None:  # the one word that was given is the file
         options = msgspec.structs.replace(options, id=None, file=options.id)
@@ -136,7 +146,7 @@ async def export(options: Options, terminal: Terminal) -> int:
     return 0
 
 
-def _write_page(options: Options, page: str, session_id: str, terminal: Terminal) -> int:
+def _write_page(options: ExportOptions, page: str, session_id: str, terminal: Terminal) -> int:
     """Write a page that is redacted already, or is to be exact."""
     if options.file is None:
         terminal.page(page)
@@ -148,9 +158,8 @@ def _write_page(options: Options, page: str, session_id: str, terminal: Terminal
     return 0
 
 
-async def take_in(options: Options, terminal: Terminal) -> int:
+async def take_in(options: ImportOptions, terminal: Terminal) -> int:
     """Bring an exported session into the journal."""
-    assert options.file is not None
     with closing(_opened_file(options.file)) as file:
         async with opened(settings_of(options).journal) as journal:
             try:
@@ -172,7 +181,7 @@ async def take_in(options: Options, terminal: Terminal) -> int:
     return 0
 
 
-async def move(options: Options, terminal: Terminal) -> int:
+async def move(options: MoveOptions, terminal: Terminal) -> int:
     """Close a session here, durably, and let it continue elsewhere."""
     path, given = _named(options)
     if (options.target is None) is (options.file is None):
@@ -193,7 +202,7 @@ async def move(options: Options, terminal: Terminal) -> int:
     return 0
 
 
-async def _move_to_journal(session: Session, options: Options) -> str:
+async def _move_to_journal(session: Session, options: MoveOptions) -> str:
     named_journal = _absolute(str(options.target))
     place = shown_journal(named_journal)
     async with opened(named_journal) as target:
@@ -210,7 +219,7 @@ async def _move_to_journal(session: Session, options: Options) -> str:
     return f"treadle resume {session.id}" + (f" --journal {shlex.quote(place)}" if place == named_journal else "")
 
 
-async def _move_to_file(session: Session, name: str, options: Options) -> str:
+async def _move_to_file(session: Session, name: str, options: MoveOptions) -> str:
     lines = await session.move(_absolute(name), by=person(options), reason=options.reason)
     try:
         _write_new(name, lines)
@@ -229,7 +238,7 @@ def _absolute(journal: str) -> str:
     return journal if file is None else str(file.absolute())
 
 
-async def remove(options: Options, terminal: Terminal) -> int:
+async def remove(options: RmOptions, terminal: Terminal) -> int:
     """Delete the named sessions, the last one, or those that have not changed for long."""
     if [bool(options.ids), options.is_last, options.older_than_days is not None].count(True) != 1:
         raise UsageError("Name sessions, or use --last or --older-than DAYS: `treadle sessions rm ID`.")
@@ -261,7 +270,7 @@ async def _may_expire(journal: Journal, before: float, terminal: Terminal) -> bo
     return False
 
 
-def _named(options: Options) -> tuple[str, str | None]:
+def _named(options: NamedOptions) -> tuple[str, str | None]:
     return settings_of(options).journal, named(options)
 
 

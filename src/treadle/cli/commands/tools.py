@@ -21,14 +21,14 @@ from treadle import (
     open_session,
 )
 from treadle.cli.exits import UsageError
-from treadle.cli.input.options import Options
+from treadle.cli.input.commands import ToolsOptions
 from treadle.cli.input.settings import settings_of
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import one_line, shown_name
 from treadle.cli.running import quiet_logs
 from treadle.cli.tool_sources import carried_out_apart, load_tools
 
-__all__ = ["command"]
+__all__ = ["tools"]
 
 _SECONDS = 30
 """What opening one toolset may take."""
@@ -52,7 +52,7 @@ class _Checked(NamedTuple):
     findings: tuple[ToolFinding, ...]
 
 
-def command(options: Options, terminal: Terminal) -> int:
+def tools(options: ToolsOptions, terminal: Terminal) -> int:
     """List the tools, or check them. Toolsets are opened for that, and closed again."""
     quiet_logs(terminal)
     if options.action == "check":
@@ -135,7 +135,7 @@ def _effect(tool: Tool) -> str:
     return "by call" if callable(tool.effect) else str(tool.effect)
 
 
-def _check(options: Options, terminal: Terminal) -> int:
+def _check(options: ToolsOptions, terminal: Terminal) -> int:
     """Hold the tools to their contracts and their recorded calls. Exit code 1 where one breaks them; advice changes nothing.
 
     In a process of its own: a file of tools that ends its process must not pass for tools without a fault.
@@ -147,7 +147,7 @@ def _check(options: Options, terminal: Terminal) -> int:
     return _report(msgspec.convert(found, _Checked), options, terminal)
 
 
-async def _checked(options: Options) -> _Checked:
+async def _checked(options: ToolsOptions) -> _Checked:
     try:
         found = load_tools(settings_of(options))
     except UsageError as error:
@@ -178,7 +178,7 @@ def _recorded(paths: Sequence[str]) -> dict[str, tuple[ToolExample, ...]]:
     return found
 
 
-def _report(done: _Checked, options: Options, terminal: Terminal) -> int:
+def _report(done: _Checked, options: ToolsOptions, terminal: Terminal) -> int:
     checked, results, findings = done
     errors = [one for one in findings if one.level == "error"]
     if options.as_json:

@@ -7,18 +7,18 @@ from typing import Any
 
 from treadle.cli.exits import UsageError
 from treadle.cli.guidance import Guidance, guidance_in
-from treadle.cli.input.options import Options
+from treadle.cli.input.commands import TrustOptions
 from treadle.cli.input.trust import Brought, Trusted, brought_by, changes, trusted_folders, with_trust, without_trust
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import one_line
 from treadle.cli.running import is_confirmed
 
-__all__ = ["command"]
+__all__ = ["trust"]
 
 _LONGEST_FILE = 20_000
 
 
-def command(options: Options, terminal: Terminal) -> int:
+def trust(options: TrustOptions, terminal: Terminal) -> int:
     """List what is trusted, or change it."""
     match options.action:
         case "approve":
@@ -29,14 +29,14 @@ def command(options: Options, terminal: Terminal) -> int:
             return _list(options, terminal)
 
 
-def _folder(options: Options) -> Path:
-    folder = Path(options.name or options.folder or ".")
+def _folder(options: TrustOptions) -> Path:
+    folder = Path(options.name)
     if not folder.is_dir() and options.action == "approve":
         raise UsageError(f"The folder {str(folder)!r} does not exist.")
     return folder
 
 
-def _list(options: Options, terminal: Terminal) -> int:
+def _list(options: TrustOptions, terminal: Terminal) -> int:
     folders = trusted_folders(os.environ)
     rows = [
         {"folder": folder, "at": one.at, "files": list(one.files), **_state(folder, one)}

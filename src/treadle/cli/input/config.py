@@ -6,7 +6,7 @@ import tomllib
 from collections.abc import Mapping
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, get_args, get_type_hints
 
 import msgspec
 
@@ -14,10 +14,20 @@ from treadle import Budget, ConfigurationError, Guards, Limit, ModelFacts, Price
 from treadle.cli.exits import UsageError
 from treadle.cli.input.options import Mode, OnApproval, OnLimit, Sandbox
 from treadle.cli.input.page import Page
-from treadle.cli.input.values import plain_value
-from treadle.cli.input.worker_limits import worker_limits
 
-__all__ = ["KEYS", "NOTIFY_WORDS", "SERVER_KEYS", "Layer", "Owner", "Profile", "read_layer"]
+__all__ = [
+    "COUNTS",
+    "EACH",
+    "KEYS",
+    "LIMIT_WORDS",
+    "NOTIFY_WORDS",
+    "SERVER_KEYS",
+    "Layer",
+    "Owner",
+    "Profile",
+    "Redaction",
+    "read_layer",
+]
 
 Owner: TypeAlias = Literal["person", "project", "managed"]
 
@@ -75,40 +85,52 @@ _NOT_FOR_PROJECTS = {
 _FOR_TRUSTED = frozenset({"allow", "system"})
 """What it can set once its folder is trusted."""
 
+COUNTS = ("sessions", "requests_per_minute", "tokens_per_minute")
+LIMIT_WORDS = {
+    "sessions": "sessions",
+    "requests": "requests_per_minute",
+    "tokens": "tokens_per_minute",
+    **{same: same for same in ("each", "tenants", "agents", "models")},
+}
+"""The words of a limit, in files and in `--limit`, and which field of a limit each is."""
+EACH = tuple(word for word in get_args(get_type_hints(Limit)["each"]) if word)
+_WHERE = ("workers", "limits")
+_LONGEST_LIMIT_NAME = 100
+
 
 class Profile(msgspec.Struct, frozen=True, kw_only=True):
-    """A whole set-up for one kind of task. None or empty for what it leaves to the rest of the configuration."""
+    """A whole set-up for one kind of task, or what a file says of it. None or empty for what it leaves to the rest of the configuration."""
 
     budget: dict[str, Any] = {}
-    """Limits of this kind of task, by the names of [budget]."""
+    """The limits of a run: see [budget]."""
     on_limit: OnLimit | None = None
-    """What happens at a turn or call limit."""
+    """At a turn or call limit: ask the model for a summary, or only report."""
     on_approval: OnApproval | None = None
     """What happens to a call that needs a person."""
     model: str | None = None
-    """The model."""
+    """The model, such as `openai-chat:gpt-5-mini`."""
     base_url: str | None = None
     """The provider's address."""
     model_options: dict[str, Any] = {}
-    """Fields of each request to the model, as `-o` has them."""
+    """Fields of each request to the model, as `-o` has them: see [model_options]."""
     price: Price | None = None
-    """What the model costs."""
+    """What the model costs: see [price]."""
     facts: ModelFacts | None = None
     """What the model can do."""
     system: str | None = None
-    """Instructions for the model, or `@` and a file beside the configuration."""
+    """Instructions for the model, or `@` and a file beside this one."""
     tools: tuple[str, ...] | None = None
     """Built-in tools by name, Python files, or `module:attribute`."""
     mode: Mode | None = None
-    """How much happens without a question."""
+    """How much happens without a question in a new session."""
     sandbox: Sandbox | None = None
-    """Whether commands are confined."""
+    """Whether commands are confined: `on`, `network` for confined but with the network, or `off`."""
     allow: tuple[str, ...] = ()
     """Rules of calls that are allowed."""
     ask: tuple[str, ...] = ()
-    """Rules of calls that a person is asked about."""
+    """Rules of calls that a person is asked about, though another rule allows them."""
     deny: tuple[str, ...] = ()
-    """Rules of calls that are denied."""
+    """Rules of calls that are denied; a denial wins."""
 
 
 class Redaction(msgspec.Struct, frozen=True, kw_only=True):
@@ -120,7 +142,7 @@ class Redaction(msgspec.Struct, frozen=True, kw_only=True):
     """Secrets of your own: literal texts with at most one `*` each."""
 
 
-class Layer(msgspec.Struct, frozen=True, kw_only=True):
+class Layer(Profile, frozen=True, kw_only=True):
     """What one file says. None or empty for what it leaves out."""
 
     origin: str
@@ -130,48 +152,18 @@ class Layer(msgspec.Struct, frozen=True, kw_only=True):
     """A project's layer may tighten what holds without it, and loosen nothing."""
     is_profile: bool = False
     """Whether it is a profile that was asked for, not a whole file."""
-    model: str | None = None
-    """The model, such as `openai-chat:gpt-5-mini`."""
-    base_url: str | None = None
-    """The provider's address."""
-    model_options: dict[str, Any] = {}
-    """Fields of each request to the model, as `-o` has them: see [model_options]."""
-    system: str | None = None
-    """Instructions for the model, or `@` and a file beside this one."""
-    mode: Mode | None = None
-    """How much happens without a question in a new session."""
-    sandbox: Sandbox | None = None
-    """Whether commands are confined: `on`, `network` for confined but with the network, or `off`."""
     sandbox_read: tuple[str, ...] = ()
     """Folders and files that confined commands may read besides the system's, by whole paths: see [sandbox]."""
-    on_limit: OnLimit | None = None
-    """At a turn or call limit: ask the model for a summary, or only report."""
-    on_approval: OnApproval | None = None
-    """What happens to a call that needs a person."""
     approval_seconds: float | None = None
     """How long a person may take to answer; 7 days without it."""
     notify: str | tuple[str, ...] | None = None
     """The sign for a person who looks elsewhere: `bell`, `osc9`, `off`, or a program with its arguments."""
     notify_after_seconds: float | None = None
     """After so long a person may look elsewhere."""
-    budget: dict[str, Any] = {}
-    """The limits of a run: see [budget]."""
     profiles: dict[str, Profile] = {}
     """Kinds of tasks with limits of their own: see [profiles.NAME]."""
     guards: dict[str, Any] = {}
     """Limits on behaviour that makes no progress: see [guards]."""
-    price: Price | None = None
-    """What the model costs: see [price]."""
-    facts: ModelFacts | None = None
-    """What the model can do."""
-    tools: tuple[str, ...] | None = None
-    """Built-in tools by name, Python files, or `module:attribute`."""
-    allow: tuple[str, ...] = ()
-    """Rules of calls that are allowed."""
-    ask: tuple[str, ...] = ()
-    """Rules of calls that a person is asked about, though another rule allows them."""
-    deny: tuple[str, ...] = ()
-    """Rules of calls that are denied; a denial wins."""
     redaction: Redaction = Redaction()
     """What is hidden in all that is shown: see [redaction]."""
     mcp: dict[str, dict[str, Any]] = {}
@@ -276,7 +268,7 @@ def _layer(page: Page, values: Mapping[str, Any], owner: Owner) -> Layer:
         guards=_guards(page, page.table(values, "guards", ())),
         redaction=_redaction(page, page.table(values, "redaction", ())),
         mcp=_servers(page, page.table(values, "mcp", ()), owner),
-        worker_limits=worker_limits(page, page.table(values, "workers", ())),
+        worker_limits=_worker_limits(page, page.table(values, "workers", ())),
     )
 
 
@@ -406,7 +398,7 @@ def _model_options(page: Page, values: Mapping[str, Any], where: tuple[str, ...]
     options: dict[str, Any] = {}
     for name, value in page.table(values, "model_options", where).items():
         try:
-            options[name] = plain_value(value)
+            options[name] = _plain_value(value)
         except ValueError as exc:
             page.fail(f"{name!r} {exc}", (*where, "model_options"), name)
     return options
@@ -439,3 +431,53 @@ def _rules(page: Page, values: Mapping[str, Any], name: str, where: tuple[str, .
         except ConfigurationError as exc:
             page.fail(str(exc), where, name)
     return rules
+
+
+def _plain_value(value: Any) -> Any:  # Any: TOML, and JSON
+    """Return a value of TOML as JSON has it.
+
+    Raises:
+        ValueError: JSON has no such value: a date, or a number that is not finite.
+    """
+    match value:
+        case Decimal() if value.is_finite():
+            return float(value)
+        case bool() | int() | str():
+            return value
+        case list():
+            return [_plain_value(one) for one in value]
+        case dict():
+            return {name: _plain_value(one) for name, one in value.items()}
+    raise ValueError(
+        f"must be a value that JSON has: text, a number, true or false, a list or a table; got {value!r:.60}."
+    )
+
+
+def _worker_limits(page: Page, workers: Mapping[str, Any]) -> dict[str, Limit]:
+    """Return the limits of a file's `[workers]`, by name.
+
+    Raises:
+        UsageError: A key or a value is wrong; with file and line.
+    """
+    page.check_names(workers, ("limits",), ("workers",))
+    return {name: _worker_limit(page, said, name) for name, said in page.table(workers, "limits", ("workers",)).items()}
+
+
+def _worker_limit(page: Page, said: Any, name: str) -> Limit:
+    here = (*_WHERE, name)
+    if not isinstance(said, dict):
+        page.fail(f"limit {name!r:.120} must be a table: write [workers.limits.NAME].", _WHERE, name)
+    if not 0 < len(name) <= _LONGEST_LIMIT_NAME or not name.isprintable():
+        page.fail(f"the name of a limit has 1 to 100 printable characters; got {name!r:.120}.", _WHERE, name)
+    page.check_names(said, LIMIT_WORDS, here)
+    values: dict[str, Any] = {"each": page.word(said, "each", EACH, here) or ""}
+    for word in ("tenants", "agents", "models"):
+        values[word] = page.texts(said, word, here)
+    for word in ("sessions", "requests", "tokens"):
+        count = said.get(word)
+        if count is not None and (type(count) is not int or count < 1):
+            page.fail(f"{word!r} must be a whole number above 0; got {count!s:.60}.", here, word)
+        values[LIMIT_WORDS[word]] = count
+    if all(values[field] is None for field in COUNTS):
+        page.fail(f"the limit {name!r} limits nothing. Set one of: sessions, requests, tokens.", _WHERE, name)
+    return Limit(name=name, **values)

@@ -16,9 +16,8 @@ import msgspec
 from treadle import ConfigurationError, McpEntry, McpTools, mcp_entries
 from treadle.cli.exits import UsageError
 from treadle.cli.input.config import Layer
-from treadle.cli.input.named_files import exec_line, files_named
 from treadle.cli.input.places import user_config
-from treadle.cli.input.trust import read_own, write_own
+from treadle.cli.input.trust import exec_line, files_named, read_own, write_own
 
 __all__ = [
     "ListedServer",

@@ -6,7 +6,6 @@ import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
-from treadle.cli.input.flags import names_file
 from treadle.cli.input.options import Options
 
 __all__ = [
@@ -15,6 +14,7 @@ __all__ = [
     "hooks_file",
     "journal_file",
     "managed_configs",
+    "names_file",
     "project_config",
     "rules_file",
     "same_journal",
@@ -101,6 +101,11 @@ def shown_address(address: str) -> str:
     if "@" in rest:  # up to the last one: a password that was not encoded may hold any of these characters
         rest = f"***@{rest.rpartition('@')[2]}"
     return f"{scheme}{slashes}{rest}{'?***' if question else ''}"
+
+
+def names_file(source: str) -> bool:
+    """Whether a source of tools is a file or folder: Python, or definitions of subagents."""
+    return "/" in source or source.endswith((".py", ".md", ".yaml", ".yml", ".json"))
 
 
 def absolute(path: str) -> str:

@@ -15,13 +15,12 @@ import msgspec
 
 from treadle import Budget, Effect, Guards, Limit, ModelFacts, Price, TreadleError
 from treadle.cli.exits import UsageError
-from treadle.cli.input.config import KEYS, NOTIFY_WORDS, SERVER_KEYS, Layer, Owner, Profile, Redaction, read_layer
+from treadle.cli.input.config import EACH, KEYS, NOTIFY_WORDS, SERVER_KEYS, Layer, Owner, Profile, Redaction, read_layer
 from treadle.cli.input.mcp import ListedServer, listed_servers
-from treadle.cli.input.options import APPROVAL_SECONDS, Mode, OnApproval, OnLimit, Options, Sandbox
+from treadle.cli.input.options import Mode, OnApproval, OnLimit, Options, Sandbox
 from treadle.cli.input.places import default_journal, hooks_file, journal_file, project_config, rules_file, user_config
 from treadle.cli.input.rules import Kind, SourcedRule, all_rules, folder_rules
 from treadle.cli.input.trust import Held, brought_by, changes, held, in_words, trusted_folders
-from treadle.cli.input.worker_limits import EACH, merged_limits
 
 __all__ = [
     "Settings",
@@ -118,6 +117,8 @@ def refusal(origin: str, name: str, value: Any, holds: Any) -> str:
 
 T = TypeVar("T")
 
+_APPROVAL_SECONDS = 7 * 86400.0
+"""How long a person may take to answer where nothing else is said, as for `Agent`."""
 _FLAG = "flag"
 _DEFAULT = "default"
 _BELL: str | tuple[str, ...] = "bell"
@@ -265,7 +266,7 @@ def _approval_seconds(options: Options, layers: Sequence[Layer], choice: "_Choic
     """Return how long a person may take. A project's file may only shorten what holds without it."""
     name = "approval_seconds"
     own = [layer for layer in layers if layer.owner == "person"]
-    holds, origin = APPROVAL_SECONDS, _DEFAULT
+    holds, origin = _APPROVAL_SECONDS, _DEFAULT
     for layer in reversed(own):
         if layer.approval_seconds is not None:
             holds, origin = layer.approval_seconds, layer.origin
@@ -527,11 +528,18 @@ def _is_at_most(value: Any, holds: Any) -> bool:
 
 
 def _worker_limits(layers: Sequence[Layer], origins: dict[str, str], notes: list[str]) -> tuple[Limit, ...]:
-    own = [(layer.origin, layer.worker_limits) for layer in reversed(layers) if layer.owner == "person"]
-    project = next(((one.origin, one.worker_limits) for one in layers if one.owner == "project"), None)
-    limits, found, refused = merged_limits(own, project)
-    notes += refused
-    origins.update({f"workers.limits.{name}": origin for name, origin in found.items()})
+    """Return the limits that hold. A project's file adds some, and changes none of the person's."""
+    limits: dict[str, Limit] = {}
+    where: dict[str, str] = {}
+    for layer in sorted(reversed(layers), key=lambda layer: layer.owner == "project"):
+        for name, limit in layer.worker_limits.items():
+            if layer.owner == "project" and limits.get(name, limit) != limit:
+                notes.append(
+                    f"{layer.origin} cannot change workers.limits.{name}, which {where[name]} sets. Give its limit a name of its own."
+                )
+            elif layer.owner != "project" or name not in limits:
+                limits[name], where[name] = limit, layer.origin
+    origins.update({f"workers.limits.{name}": origin for name, origin in where.items()})
     return tuple(limits.values())
 
 

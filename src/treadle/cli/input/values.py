@@ -2,14 +2,13 @@
 
 import json
 import os
-from decimal import Decimal
 from pathlib import Path
 from typing import Any, NoReturn
 
 from treadle.cli.exits import UsageError
 from treadle.cli.input.trust import Held
 
-__all__ = ["instructions_of", "json_object", "json_value", "plain_value", "schema_of"]
+__all__ = ["instructions_of", "json_object", "json_value", "schema_of"]
 
 _MAX_BYTES = 10_000_000
 
@@ -41,26 +40,6 @@ def json_object(what: str, content: bytes) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise UsageError(f"{what} must be one JSON object; got {value!r:.60}.")
     return value
-
-
-def plain_value(value: Any) -> Any:  # Any: TOML, and JSON
-    """Return a value of TOML as JSON has it.
-
-    Raises:
-        ValueError: JSON has no such value: a date, or a number that is not finite.
-    """
-    match value:
-        case Decimal() if value.is_finite():
-            return float(value)
-        case bool() | int() | str():
-            return value
-        case list():
-            return [plain_value(one) for one in value]
-        case dict():
-            return {name: plain_value(one) for name, one in value.items()}
-    raise ValueError(
-        f"must be a value that JSON has: text, a number, true or false, a list or a table; got {value!r:.60}."
-    )
 
 
 def instructions_of(given: str, trusted: Held) -> str:

@@ -31,7 +31,7 @@ from treadle import (
     open_session,
 )
 from treadle.cli.guidance import guidance_of, mentioned, message_of, named_in, not_attached
-from treadle.cli.input.options import Options
+from treadle.cli.input.commands import ChatOptions
 from treadle.cli.input.places import rules_file
 from treadle.cli.input.rules import save_rule
 from treadle.cli.input.settings import Settings
@@ -170,7 +170,7 @@ class Consulting:
     """The questions of one conversation."""
 
     def __init__(
-        self, face: Face, journal: Journal, grants: Grants, notifier: Notifier, *, settings: Settings, options: Options
+        self, face: Face, journal: Journal, grants: Grants, notifier: Notifier, *, settings: Settings, options: ChatOptions
     ) -> None:
         self._face = face
         self._journal = journal
@@ -320,7 +320,7 @@ class Chat:
         journal: Journal,
         *,
         settings: Settings,
-        options: Options,
+        options: ChatOptions,
         terminal: Terminal,
         examine: Callable[[], object],
     ) -> None:

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable
 
-from treadle.cli.input.options import Options
+from treadle.cli.input.commands import ChatOptions
 from treadle.cli.input.places import user_config
 from treadle.cli.input.settings import Settings
 from treadle.cli.output.terminal import Terminal
@@ -21,7 +21,7 @@ async def talk(
     session_id: str | None,
     *,
     settings: Settings,
-    options: Options,
+    options: ChatOptions,
     terminal: Terminal,
     examine: Callable[[], object],
 ) -> int:

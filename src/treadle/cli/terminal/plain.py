@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 from treadle import ConfigurationError
-from treadle.cli.input.options import Options
+from treadle.cli.input.commands import ChatOptions
 from treadle.cli.input.settings import Settings
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import one_line, one_record, shown_call
@@ -29,7 +29,7 @@ async def talk(
     session_id: str | None,
     *,
     settings: Settings,
-    options: Options,
+    options: ChatOptions,
     terminal: Terminal,
     examine: Callable[[], object],
 ) -> int:

@@ -1,23 +1,136 @@
-"""`treadle sessions explain`: seven answers on one session, for people or as one JSON object."""
+"""`treadle sessions show` and `explain`: what was said and done in one session, and seven answers about it."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
 
-from treadle import Explanation
-from treadle.cli.input.options import Options
+from treadle import Explanation, Message
+from treadle.cli.input.commands import ExplainOptions, ShowOptions
 from treadle.cli.input.places import same_journal
 from treadle.cli.input.settings import settings_of
 from treadle.cli.origins import activating, continuing
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import counted, one_line, shown_call, shown_name, shown_resolution, shown_time
-from treadle.cli.sessions import is_held, named, opened, opened_session, stranded_in
+from treadle.cli.sessions import described, empty_call, is_held, named, opened, opened_session, stranded_in
 
-__all__ = ["explain"]
+__all__ = ["explain", "show"]
 
 
-async def explain(options: Options, terminal: Terminal) -> int:
+async def show(options: ShowOptions, terminal: Terminal) -> int:
+    path = settings_of(options).journal
+    async with opened(path, must_exist=True) as journal, opened_session(journal, named(options)) as session:
+        shown = await described(session, journal)
+    if options.as_json:
+        terminal.data(shown)
+    else:
+        with terminal.paged(is_off=options.is_unpaged):
+            _print(shown, session.messages, terminal, same_journal(options))
+    return 0
+
+
+_OF_TOOLS = ("files", "tools_found")
+"""Facts that tools keep for themselves, such as digests of the files that the model has seen. `--json` has them."""
+
+
+def _print_head(shown: dict[str, Any], messages: int, terminal: Terminal) -> None:
+    terminal.line(
+        f"session {shown['id']} ({shown['state']}), {counted(messages, 'message')}, {counted(len(shown['calls']), 'call')}"
+    )
+    if shown["caller"] is not None:
+        terminal.line(
+            f"carries out call {shown_name(shown['caller']['parent_call'])} of session {shown['caller']['parent_id']}"
+        )
+    if shown["agent"]:
+        terminal.line(f"agent {shown_name(shown['agent'])}")
+    for name, value in shown["facts"].items():
+        if name in _OF_TOOLS:
+            continue
+        if name == "todos" and isinstance(value, list):
+            terminal.line("todos:")
+            for item in value:
+                terminal.line(f"  {_todo(item)}")
+            continue
+        terminal.line(f"fact {shown_name(name)}: {one_line(msgspec.json.encode(value).decode(), 300)}")
+
+
+def _todo(item: Any) -> str:  # Any: JSON
+    if not isinstance(item, dict):
+        return f"[ ] {one_line(msgspec.json.encode(item).decode(), 300)}"
+    mark = {"done": "[x]", "in_progress": "[>]"}.get(str(item.get("state")), "[ ]")
+    return f"{mark} {one_line(str(item.get('text', '')), 300)}"
+
+
+def _print(shown: dict[str, Any], messages: tuple[Message, ...], terminal: Terminal, tail: str) -> None:
+    _print_head(shown, len(messages), terminal)
+    calls = {call["id"]: call for call in shown["calls"]}
+    for message in messages:
+        if message.text.strip():
+            terminal.line()
+            terminal.titled(f"[{message.role}]", message.text.strip())
+        for proposed in message.calls:
+            one = calls.get(proposed.id) or empty_call(proposed.id, proposed.name)
+            _print_call(one, proposed.arguments, terminal, tail)
+        for result in message.results:
+            _print_result(
+                result.call_id, result.content, (calls.get(result.call_id) or {}).get("result") or {}, terminal
+            )
+    # No message holds these yet, or ever: what ran beside a call that waits, and calls of a response that broke off.
+    proposed_ids = {call.id for message in messages for call in message.calls}
+    told_ids = {result.call_id for message in messages for result in message.results}
+    for call in shown["calls"]:
+        if call["id"] not in proposed_ids:
+            _print_call(call, call["arguments"], terminal, tail)
+        if call["result"] is not None and call["id"] not in told_ids:
+            _print_result(call["id"], call["result"]["content"], call["result"], terminal)
+    for approval in shown["approvals"]:
+        terminal.line()
+        then = f": treadle approve {approval['id']}{tail}"
+        terminal.call("[waits] ", approval["tool"], approval["arguments"], then=then, is_answer=True)
+
+
+def _print_call(call: dict[str, Any], arguments: str, terminal: Terminal, tail: str) -> None:
+    terminal.line()
+    terminal.call(f"[call {shown_name(call['id'])}] ", call["name"], arguments, is_answer=True)
+    decision = call["decision"]
+    if decision is not None:
+        reason = f": {one_line(decision['reason'])}" if decision["reason"] else ""
+        effect = f"{call['effect']}, " if call["effect"] else ""
+        terminal.line(f"  {effect}{decision['kind']} ({one_line(decision['rule'])}){reason}")
+    if call["decided_arguments"] is not None:
+        terminal.call("  edited to: ", call["name"], call["decided_arguments"], is_answer=True)
+    for one in call["answers"]:
+        word = "allowed" if one["answer"] == "allow" else "denied"
+        _print_word(f"{word} by {shown_name(one['by'])}", one["given_at"], one["reason"], terminal)
+    for one in call["resolutions"]:
+        said = shown_resolution(one["outcome"], one["value"])
+        _print_word(f"{said} by {shown_name(one['by'])}", one["at"], one["reason"], terminal)
+    for one in call["inputs"]:
+        _print_word(
+            f"given by {shown_name(one['by'])}", one["at"], msgspec.json.encode(one["value"]).decode(), terminal
+        )
+    for child_id in call["children"]:
+        terminal.line(f"[carried out in session {child_id}: treadle sessions show {child_id}{tail}]")
+
+
+def _print_word(said: str, at: float | None, reason: str, terminal: Terminal) -> None:
+    when = "" if at is None else f" at {shown_time(at)}"
+    terminal.line(f"  {said}{when}{f': {one_line(reason)}' if reason else ''}")
+
+
+def _print_result(call_id: str, content: str, result: dict[str, Any], terminal: Terminal) -> None:
+    terminal.line()
+    terminal.line(f"[result {shown_name(call_id)}] {result.get('status', 'ok')}")
+    terminal.quote(content)
+    if (full := result.get("full")) is not None:
+        terminal.line(f"[the whole text, {len(full)} characters]")
+        terminal.quote(full)
+
+
+# --- Seven answers.
+
+
+async def explain(options: ExplainOptions, terminal: Terminal) -> int:
     """Answer what happened in a session."""
     path = settings_of(options).journal
     async with opened(path, must_exist=True) as journal, opened_session(journal, named(options)) as session:
@@ -29,11 +142,11 @@ async def explain(options: Options, terminal: Terminal) -> int:
         terminal.data({**msgspec.to_builtins(explanation), "stranded": stranded[0] if stranded else None})
     else:
         with terminal.paged(is_off=options.is_unpaged):
-            _print(explanation, terminal, same_journal(options), then, stranded)
+            _print_explanation(explanation, terminal, same_journal(options), then, stranded)
     return 0
 
 
-def _print(about: Explanation, terminal: Terminal, tail: str, then: str = "", stranded: Sequence[str] = ()) -> None:
+def _print_explanation(about: Explanation, terminal: Terminal, tail: str, then: str = "", stranded: Sequence[str] = ()) -> None:
     parent = "" if about.parent_id is None else f", forked from {about.parent_id} after event {about.parent_seq}"
     if about.caller_id is not None:
         parent = f", carries out call {shown_name(about.caller_call or '')} of session {about.caller_id}, step {about.caller_step}"
@@ -54,7 +167,7 @@ def _print(about: Explanation, terminal: Terminal, tail: str, then: str = "", st
             terminal.line(f"  {line}")
     for child in about.children:
         terminal.line()
-        _print(child, terminal, tail)
+        _print_explanation(child, terminal, tail)
 
 
 def _beside(about: Explanation) -> Iterator[str]:

@@ -1,0 +1,295 @@
+"""What is set up here: `treadle budgets`, `permissions`, `describe` and `config`, each value with where it comes from."""
+
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+
+from treadle import Budget, Limit, Session, ShellTools, Tool, shell_tool
+from treadle.cli.exits import UsageError
+from treadle.cli.guidance import Guidance, guidance_of
+from treadle.cli.input.commands import BudgetsOptions, ConfigOptions, DescribeOptions, PermissionsOptions
+from treadle.cli.input.options import Mode, Options
+from treadle.cli.input.places import shown_address, shown_journal
+from treadle.cli.input.settings import Settings, config_schema, settings_of
+from treadle.cli.input.config import LIMIT_WORDS
+from treadle.cli.output.terminal import Terminal, json_line
+from treadle.cli.output.text import one_line, shown_json, shown_name
+from treadle.cli.running import (
+    arguments_of,
+    covered_by,
+    make_agent,
+    policy_of,
+    quiet_logs,
+    resumed_budget,
+    ruling_of,
+    unmatched_in,
+)
+from treadle.cli.sessions import named, opened, opened_session
+from treadle.cli.tool_sources import load_tools
+
+__all__ = ["budgets", "config", "describe", "permissions"]
+
+
+# --- The ten limits, and what a session's last run has used of them.
+
+
+async def budgets(options: BudgetsOptions, terminal: Terminal) -> int:
+    """Show the ten budgets."""
+    settings = settings_of(options)
+    if options.id is None and not options.is_last:
+        return _show_budgets(settings.budget, {}, settings, options, terminal)
+    async with opened(settings.journal, must_exist=True) as journal, opened_session(journal, named(options)) as session:
+        settings = _with_own_limits(session, settings)
+        return _show_budgets(settings.budget, _used(session), settings, options, terminal)
+
+
+def _with_own_limits(session: Session, settings: Settings) -> Settings:
+    """Return the settings as `resume` would use them: a run keeps the limits that it was started with."""
+    run = session.state.run
+    if run is None or run.budget is None:
+        return settings
+    kept = {name: "session" for name in Budget.__struct_fields__ if name not in settings.overriding}
+    budget = resumed_budget(session, settings)
+    return msgspec.structs.replace(settings, budget=budget, origins={**settings.origins, **kept})
+
+
+def _used(session: Session) -> dict[str, Any]:
+    run = session.state.run
+    if run is None:
+        return {}
+    spent = run.spent
+    return {
+        "max_model_turns": spent.model_turns,
+        "max_tool_calls": spent.tool_calls,
+        "max_wall_time_seconds": round(spent.wall_seconds, 3),
+        "max_input_tokens": spent.usage.input_tokens,
+        "max_output_tokens": spent.usage.output_tokens,
+        "max_total_cost": _plain(spent.cost),
+    }
+
+
+def _show_budgets(budget: Budget, used: dict[str, Any], settings: Settings, options: BudgetsOptions, terminal: Terminal) -> int:
+    limits = msgspec.structs.asdict(budget)
+    if options.as_json:
+        rows = [
+            {"name": name, "used": used.get(name), "limit": _plain(limit), "origin": settings.origins[name]}
+            for name, limit in limits.items()
+        ]
+        terminal.data({"session_id": options.id, "profile": settings.profile, "budgets": rows})
+        return 0
+    for name, limit in limits.items():
+        spent = used.get(name)
+        shown = "none" if limit is None else _plain(limit)
+        terminal.line(f"{name:<28}{'-' if spent is None else spent!s:>12} / {shown}")
+    return 0
+
+
+def _plain(number: Any) -> Any:
+    """Money as an exact string, as reports show it; whole seconds without a point, wherever they were read."""
+    if isinstance(number, Decimal):
+        return format(number, "f")
+    return int(number) if isinstance(number, float) and number.is_integer() else number
+
+
+# --- The rules that hold, and what they make of one call. Runs no tool.
+
+
+async def permissions(options: PermissionsOptions, terminal: Terminal) -> int:
+    """List the rules, or show what would happen to a call."""
+    quiet_logs(terminal)
+    settings = settings_of(options)
+    for note in settings.notes:
+        terminal.say(f"note: {note}")
+    if options.name is None:
+        return _list_rules(settings, options, terminal)
+    return await _try_call(settings, options.name, options, terminal)
+
+
+def _list_rules(settings: Settings, options: Options, terminal: Terminal) -> int:
+    idle = unmatched_in(settings)
+    if options.as_json:
+        terminal.data(
+            [
+                {
+                    "kind": one.kind,
+                    "rule": one.text,
+                    "scope": one.scope,
+                    "origin": one.origin,
+                    "covers": covered_by(one.text),
+                    "unmatched": next(
+                        (each.message for each in idle if (each.kind, each.rule) == (one.kind, one.text)), None
+                    ),
+                }
+                for one in settings.rules
+            ]
+        )
+        return 0
+    for one in settings.rules:
+        terminal.line(f"{one.kind:<6} {one_line(one.text, 200):<36} {one.scope:<8} ({one_line(one.origin, 300)})")
+    for each in idle:
+        terminal.line(f"warning: {one_line(each.message, 500)}")
+    if not settings.rules:
+        terminal.say("No rules apply here: reads run, and every other call needs approval.")
+    return 0
+
+
+async def _try_call(settings: Settings, name: str, options: PermissionsOptions, terminal: Terminal) -> int:
+    tool = _tool(settings, name, terminal)
+    mode: Mode = settings.mode
+    arguments = arguments_of(tool, options.arguments)
+    ruling = await ruling_of(tool, arguments, policy=policy_of(settings), mode=mode)
+    origin = next(
+        (
+            one.origin
+            for one in settings.rules
+            if one.scope == ruling.scope and ruling.rule.endswith(f"{one.kind} {one.text}")
+        ),
+        None,
+    )
+    if options.as_json:
+        about = {"tool": tool.name, "arguments": arguments, "mode": mode, "decision": ruling.decision}
+        terminal.data(
+            {
+                **about,
+                "rule": ruling.rule,
+                "scope": ruling.scope,
+                "origin": origin,
+                "reason": ruling.reason,
+                "rules": list(ruling.rules),
+            }
+        )
+        return 0
+    place = f" in {origin}" if origin not in (None, "flag") else ""
+    by = f": {one_line(ruling.rule, 300)} ({ruling.scope}{place})" if ruling.rule else ""
+    terminal.line(f"{ruling.decision}{by}")
+    if ruling.reason:
+        terminal.line(f"  {one_line(ruling.reason, 500)}")
+    for rule in ruling.rules:
+        terminal.line(f"  --allow {shown_name(rule)} would allow it without approval: {covered_by(rule)}")
+    return 0
+
+
+def _tool(settings: Settings, name: str, terminal: Terminal) -> Tool:
+    """Return a tool of a conversation, which has more than a run where none are named."""
+    loaded = load_tools(settings, may_write=True)
+    tools = {one.name: one for one in loaded if isinstance(one, Tool)}
+    if any(isinstance(one, ShellTools) for one in loaded):  # its tool decides by the same line, and needs a session
+        tools.setdefault("shell", shell_tool(settings.root))
+    if name not in tools:
+        unseen = any(not isinstance(one, Tool | ShellTools) for one in loaded)
+        others = " Tools of servers and other toolsets are known only in a run." if unseen else ""
+        raise UsageError(
+            f"No tool {name!r} is available here. Available: {', '.join(sorted(tools))}. Name others with --tools.{others}"
+        )
+    if not settings.tools and all(one.name != name for one in load_tools(settings)):
+        terminal.say(f"note: `treadle chat` has the tool {name}; `treadle run` has it only with --tools.")
+    return tools[name]
+
+
+# --- The agent that a call of the program would run.
+
+_INDENT = "  "
+
+
+def describe(options: DescribeOptions, terminal: Terminal) -> int:
+    """Show the agent of these flags and this configuration, without a session and without a request."""
+    settings = settings_of(options)
+    described = make_agent(settings, settings.model, options=options).describe()
+    if options.as_json:
+        terminal.data(described)
+        return 0
+    for name, value in described.items():
+        _show(name, value, "", terminal)
+    return 0
+
+
+def _show(name: str, value: Any, indent: str, terminal: Terminal) -> None:
+    """Show one field: a line, or a line for each thing inside of it."""
+    if name == "tools":
+        terminal.line("tools")
+        for tool in value:
+            terminal.line(f"{_INDENT}{tool['name']}: {one_line(tool['description'], 80)} ({tool['effect']})")
+    elif isinstance(value, dict) and value:
+        terminal.line(f"{indent}{name}")
+        for key, one in value.items():
+            _show(key, one, indent + _INDENT, terminal)
+    else:
+        text = value if isinstance(value, str) else shown_json(value)
+        terminal.line(f"{indent}{name}: {one_line(text, 200)}")
+
+
+# --- The configuration.
+
+
+def config(options: ConfigOptions, terminal: Terminal) -> int:
+    """Show the configuration as it holds for these flags."""
+    if options.action == "schema":
+        terminal.data(config_schema())
+        return 0
+    settings = settings_of(options)
+    guidance = guidance_of(settings)
+    values = {**_values(settings), "instructions": [one.path for one in guidance.instructions.files]}
+    values["skills"] = [one.name for one in guidance.skills]
+    origins = {**settings.origins, **_origins(guidance)}
+    for note in (*settings.notes, *guidance.notes):
+        terminal.say(f"note: {note}")
+    if options.as_json:
+        terminal.data({name: {"value": value, "origin": origins[name]} for name, value in values.items()})
+        return 0
+    for name, value in values.items():
+        terminal.line(f"{name:<28} {json_line(value).rstrip():<24} ({origins[name]})")
+    return 0
+
+
+def _values(settings: Settings) -> dict[str, Any]:
+    return {
+        "model": settings.model,
+        "base_url": None if settings.base_url is None else shown_address(settings.base_url),
+        **{f"model_options.{name}": value for name, value in settings.model_options.items()},
+        "system": settings.system,
+        "mode": settings.mode,
+        "sandbox": settings.sandbox,
+        "journal": shown_journal(settings.journal),
+        **msgspec.structs.asdict(settings.budget),
+        **{f"guards.{name}": value for name, value in msgspec.structs.asdict(settings.guards).items()},
+        "price": settings.price,
+        "facts": _facts(settings),
+        "on_limit": settings.on_limit,
+        "on_approval": settings.on_approval,
+        "approval_seconds": settings.approval_seconds,
+        "notify": settings.notify,
+        "notify_after_seconds": settings.notify_after_seconds,
+        "allow": settings.texts("allow"),
+        "ask": settings.texts("ask"),
+        "deny": settings.texts("deny"),
+        **{f"workers.limits.{one.name}": _limit(one) for one in settings.worker_limits},
+        "redaction.enabled": settings.redaction.enabled,
+        "redaction.patterns": settings.redaction.patterns,
+        "tools": [source.text for source in settings.tools] or ["grep", "glob", "read", "list"],
+    }
+
+
+def _limit(limit: Limit) -> dict[str, Any]:
+    """Return what is said of a limit, in the words of the file."""
+    said = {word: getattr(limit, field) for word, field in LIMIT_WORDS.items()}
+    return {word: value for word, value in said.items() if value}
+
+
+def _origins(guidance: Guidance) -> dict[str, str]:
+    """Say where instruction files and skills come from, and whether anybody has approved them."""
+    how = "approved" if guidance.is_trusted else "not approved: treadle trust approve"
+    has_strange = bool(guidance.instructions.files) or len(guidance.own) < len(guidance.skills)
+    theirs = f"folder, {how}" if has_strange else "default"
+    own = ["your own"] * bool(guidance.own) + [theirs] * (len(guidance.own) < len(guidance.skills))
+    return {
+        "instructions": theirs if guidance.instructions.files else "default",
+        "skills": " and ".join(own) or "default",
+    }
+
+
+def _facts(settings: Settings) -> dict[str, Any] | None:
+    if settings.facts is None:
+        return None
+    said = {name: getattr(settings.facts, name) for name in settings.facts.__struct_fields__}
+    return {name: sorted(one) if name == "inputs" else one for name, one in said.items() if one is not None}

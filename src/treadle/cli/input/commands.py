@@ -1,0 +1,784 @@
+"""Commands: what each takes on the command line, one struct a command. Reads nothing and acts on nothing.
+
+The docstring of a command is its help. Its code is loaded when it is called, since help needs none of it.
+"""
+
+import argparse
+import re
+import time
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Annotated, Literal, TypeAlias, get_args
+
+from treadle.cli.input.options import (
+    OUTPUT,
+    PLACES,
+    RULES,
+    Argument,
+    Flag,
+    Options,
+    RunningOptions,
+    read_count,
+    read_instant,
+    number_reader,
+    read_port,
+    read_seconds,
+    whole_reader,
+)
+
+__all__ = [
+    "COMMANDS",
+    "AcpOptions",
+    "AnswerOptions",
+    "ApproveOptions",
+    "BudgetsOptions",
+    "ChatOptions",
+    "CheckOptions",
+    "CompletionOptions",
+    "ConfigOptions",
+    "DoctorOptions",
+    "ExportOptions",
+    "ForkOptions",
+    "GoalOptions",
+    "ImportOptions",
+    "ListOptions",
+    "MarkOptions",
+    "McpOptions",
+    "MockOptions",
+    "ModelsOptions",
+    "MoveOptions",
+    "NamedOptions",
+    "PermissionsOptions",
+    "ReplayOptions",
+    "ResolveOptions",
+    "ResumeOptions",
+    "RewindOptions",
+    "RmOptions",
+    "RunOptions",
+    "ShowOptions",
+    "StatusOptions",
+    "SubmitOptions",
+    "TaskOptions",
+    "ToolsOptions",
+    "TrustOptions",
+    "WatchOptions",
+    "WorkerOptions",
+    "WorkersOptions",
+]
+
+_SESSION = "the session, or a prefix of its id"
+_LAST = "the most recently changed session"
+_ANSWERS = "name to record for the answer (default: your login)"
+_DECIDES = "name to record for the decision (default: your login)"
+
+
+class NamedOptions(Options, frozen=True, kw_only=True):
+    """One session or call, by its id or as the last one."""
+
+    id: Annotated[str | None, Argument("ID", _SESSION)] = None
+    is_last: Annotated[bool, Flag("--last", _LAST)] = False
+
+
+# --- Runs: what begins one, or continues it.
+
+
+class TaskOptions(RunningOptions, frozen=True, kw_only=True):
+    """A task for a session."""
+
+    task: Annotated[
+        str | None, Argument("task", "the task; - reads it from standard input; piped input is appended to it")
+    ] = None
+    id: Annotated[str | None, Flag("--session ID", "continue this session, or create it if it does not exist")] = None
+    attached: Annotated[
+        list[str], Flag("-a --attach FILE", "attach a file to the task: text, image, PDF or audio; repeatable")
+    ] = []
+    is_last: Annotated[
+        bool, Flag("-c --continue --last", "continue the most recently changed session of this folder")
+    ] = False
+
+
+class ChatOptions(TaskOptions, frozen=True, kw_only=True):
+    """Chat with a model in this terminal; `treadle` alone does the same."""
+
+    command = "chat"
+    code = "chat.chat"
+    task: Annotated[str | None, Argument("task", "the first message")] = None
+    accepts_change: Annotated[
+        bool, Flag("--accept-change", "continue a run that a program's own agent started, without that agent")
+    ] = False
+
+
+class RunOptions(TaskOptions, frozen=True, kw_only=True):
+    """Run one task."""
+
+    command = "run"
+    code = "run.run"
+    is_single_turn: Annotated[
+        bool, Flag("--single-turn", "allow tool calls in one response only: the next response must be the answer")
+    ] = False
+
+
+class GoalOptions(RunningOptions, frozen=True, kw_only=True):
+    """Work on the goal in a file until its validation passes."""
+
+    command = "goal"
+    code = "run.goal"
+    task: Annotated[str | None, Argument("FILE", "the goal, as TOML")] = None
+    id: Annotated[str | None, Flag("--session ID", "the session to work in (default: derived from the goal)")] = None
+
+
+class ResumeOptions(RunningOptions, frozen=True, kw_only=True):
+    """Resume a run that was paused, stopped or interrupted."""
+
+    command = "resume"
+    code = "run.resume"
+    id: Annotated[str | None, Argument("ID", "the session")] = None
+    is_last: Annotated[bool, Flag("--last", _LAST)] = False
+    accepts_change: Annotated[
+        bool, Flag("--accept-change", "continue a run that a program's own agent started, without that agent")
+    ] = False
+
+
+class DemoOptions(Options, frozen=True, kw_only=True):
+    """Run a demonstration from start to end: no key, no network."""
+
+    command = "demo"
+    code = "demo.demo"
+    shared = {"": ("profile", "limits", *PLACES, *OUTPUT)}  # noqa: RUF012 - a constant of the class
+
+
+class CancelOptions(NamedOptions, frozen=True, kw_only=True):
+    """Cancel a run that is active, paused or interrupted."""
+
+    command = "cancel"
+    code = "run.cancel"
+
+
+class ReplayOptions(NamedOptions, frozen=True, kw_only=True):
+    """Replay a recorded session as it happened, without running anything."""
+
+    command = "replay"
+    code = "replay.replay"
+    id: Annotated[str | None, Argument("ID", "the session, or a file written by `treadle sessions export`")] = None
+    speed: Annotated[
+        float | None,
+        Flag("--speed N", "replay N times as fast (default: 1 at a terminal, otherwise all at once)", read_seconds),
+    ] = None
+
+
+# --- What waits for a person.
+
+
+class ApprovalsOptions(Options, frozen=True, kw_only=True):
+    """List the calls that are waiting for approval."""
+
+    command = "approvals"
+    code = "waiting.approvals"
+
+
+class ApproveOptions(NamedOptions, frozen=True, kw_only=True):
+    """Allow or deny a call that is waiting for approval."""
+
+    command = "approve"
+    code = "waiting.approve"
+    id: Annotated[
+        str | None, Argument("ID", "the approval, as `treadle approvals` lists it, or a prefix of its id")
+    ] = None
+    is_last: Annotated[bool, Flag("--last", "the newest approval")] = False
+    is_denied: Annotated[bool, Flag("--deny", "deny the call")] = False
+    scope: Annotated[
+        Literal["once", "session", "rule"],
+        Flag(
+            "--scope",
+            "what to allow: only this call (once, the default), or calls that match the suggested rules, in this session or in this "
+            "folder (rule)",
+        ),
+    ] = "once"
+    arguments: Annotated[
+        str | None, Flag("--arguments JSON", "run the call with these arguments instead: one JSON object")
+    ] = None
+    reason: Annotated[str, Flag("--reason TEXT", "the reason; the model reads it")] = ""
+    by: Annotated[str | None, Flag("--by NAME", _ANSWERS)] = None
+
+
+class AnswerOptions(Options, frozen=True, kw_only=True):
+    """Answer the question that a paused run asks."""
+
+    command = "answer"
+    code = "waiting.answer"
+    id: Annotated[str | None, Argument("ID", _SESSION)] = None
+    answer: Annotated[str | None, Argument("ANSWER", "the answer: text, or a JSON object for a form")] = None
+    by: Annotated[str | None, Flag("--by NAME", _ANSWERS)] = None
+
+
+class DoubtsOptions(Options, frozen=True, kw_only=True):
+    """List the calls whose outcome is unknown."""
+
+    command = "doubts"
+    code = "waiting.doubts"
+
+
+class ResolveOptions(NamedOptions, frozen=True, kw_only=True):
+    """Record the outcome of a call in doubt."""
+
+    command = "resolve"
+    code = "waiting.resolve"
+    id: Annotated[
+        str | None, Argument("ID", "the call or its key, as `treadle doubts` lists it, or a prefix of its id")
+    ] = None
+    is_last: Annotated[bool, Flag("--last", "the newest call in doubt")] = False
+    done: Annotated[
+        str | None, Flag("--done JSON", "the call succeeded with this result, as JSON; null for none")
+    ] = None
+    is_not_done: Annotated[bool, Flag("--not-done", "the call did not happen; it may run again")] = False
+    is_unknown: Annotated[bool, Flag("--unknown", "the outcome stays unknown; stop listing the call")] = False
+    session: Annotated[str | None, Flag("--session ID", "the session, if the id is in doubt in more than one")] = None
+    reason: Annotated[str, Flag("--reason TEXT", "how you know; recorded with the outcome")] = ""
+    by: Annotated[str | None, Flag("--by NAME", _DECIDES)] = None
+
+
+# --- Workers.
+
+
+class SubmitOptions(Options, frozen=True, kw_only=True):
+    """Queue a task for a worker that has its agent."""
+
+    command = "submit"
+    code = "workers.submit"
+    task: Annotated[str | None, Argument("task", "the task; - reads it from standard input")] = None
+    agent: Annotated[str | None, Flag("--agent NAME", "the agent to run it with (default: `default`)")] = None
+    tenant: Annotated[str | None, Flag("--tenant NAME", "the tenant it belongs to; tenants take turns")] = None
+    priority: Annotated[
+        int,
+        Flag(
+            "--priority N",
+            "among one tenant's tasks, higher starts first (default: 0)",
+            whole_reader(-999_999_999, 999_999_999, "a priority is a whole number such as 5"),
+        ),
+    ] = 0
+    begins_at: Annotated[
+        float | None, Flag("--at TIME", "earliest time to start, such as 2026-11-30T18:00", read_instant)
+    ] = None
+    key: Annotated[
+        str | None, Flag("--key KEY", "idempotency key: submitting the same key twice creates one session")
+    ] = None
+    by: Annotated[str | None, Flag("--by NAME", "name to record for the submission (default: your login)")] = None
+    is_waiting: Annotated[bool, Flag("--wait", "wait until it ends, and print the answer")] = False
+
+
+class WorkerOptions(RunningOptions, frozen=True, kw_only=True):
+    """Run submitted tasks until a signal stops it."""
+
+    command = "worker"
+    code = "workers.worker"
+    agents: Annotated[
+        list[str],
+        Flag(
+            "--agents WHAT",
+            "agents to run: FILE.py or module:attr with agents, or functions that make them, by name; repeatable "
+            "(default: one agent named `default`, with the model, tools and rules given here)",
+        ),
+    ] = []
+    name: Annotated[
+        str | None, Flag("--name NAME", "the worker's name, unique in its journal (default: machine and process)")
+    ] = None
+    concurrency: Annotated[
+        int,
+        Flag(
+            "--concurrency N",
+            "how many sessions to run in parallel (default: 4)",
+            whole_reader(1, 99999, "a number from 1 to 99999"),
+        ),
+    ] = 4
+    tenants: Annotated[list[str], Flag("--tenant NAME", "take only tasks of this tenant; repeatable")] = []
+    accepts_change: Annotated[
+        bool,
+        Flag("--accept-change", "continue runs whose agent has changed since they began, with the agent as it is now"),
+    ] = False
+    worker_limits: Annotated[
+        list[str],
+        Flag(
+            "--limit WORDS",
+            'a limit shared by all workers that use its name: "NAME sessions=20 requests=500 tokens=200000 each=tenant", requests and '
+            "tokens per minute; tenants=A,B, agents= and models= restrict what it applies to; repeatable",
+        ),
+    ] = []
+    drain_seconds: Annotated[
+        float,
+        Flag(
+            "--drain-seconds N",
+            "seconds that runs may take to finish after SIGTERM or Ctrl-C, before other workers take them over (default: 30)",
+            number_reader("seconds are a number such as 30"),
+        ),
+    ] = 30.0
+    queue: Annotated[
+        Literal["journal", "pgqueuer"],
+        Flag(
+            "--queue",
+            "what distributes the sessions: the journal itself, or pgqueuer in its PostgreSQL (default: journal)",
+        ),
+    ] = "journal"
+    health_port: Annotated[
+        int | None,
+        Flag(
+            "--health PORT", "serve /live, /health and /metrics on this port of 127.0.0.1 (0: any free port)", read_port
+        ),
+    ] = None
+    log_format: Annotated[
+        Literal["text", "json"],
+        Flag(
+            "--log-format",
+            "format of the log on standard error: text, or one JSON object per line (default: text)",
+        ),
+    ] = "text"
+
+
+class WorkersOptions(Options, frozen=True, kw_only=True):
+    """List the workers on a journal, and what each of them is running."""
+
+    command = "workers"
+    code = "workers.workers"
+    has_ended: Annotated[bool, Flag("--all", "include workers whose process has ended")] = False
+
+
+# --- What is set up here.
+
+
+class BudgetsOptions(NamedOptions, frozen=True, kw_only=True):
+    """Show the ten budgets, and how much of each a session has used."""
+
+    command = "budgets"
+    code = "showing.budgets"
+    shared = {"": ("profile", "limits", *PLACES, "as_json")}  # noqa: RUF012 - a constant of the class
+    id: Annotated[str | None, Argument("SESSION", "show what the last run of this session has used")] = None
+
+
+class PermissionsOptions(Options, frozen=True, kw_only=True):
+    """List the permission rules in effect and where each comes from, or test them on a call."""
+
+    command = "permissions"
+    code = "showing.permissions"
+    shared = {"": (*RULES, "tools", "profile", "folder", "config", "as_json")}  # noqa: RUF012 - a constant of the class
+    name: Annotated[str | None, Argument("TOOL", "show what would happen to a call of this tool")] = None
+    arguments: Annotated[
+        str | None, Argument("ARGUMENTS", "arguments as one JSON object, or the value of the first parameter")
+    ] = None
+
+
+class ToolsOptions(Options, frozen=True, kw_only=True):
+    """List the tools, or check their contracts."""
+
+    command = "tools"
+    code = "tools.tools"
+    shared = {"": ("tools", "profile", "folder", "config", "as_json")}  # noqa: RUF012 - a constant of the class
+    action: Annotated[
+        Literal["check"] | None, Argument("action", "check: check every tool against its contract")
+    ] = None
+    recorded: Annotated[
+        list[str],
+        Flag(
+            "--examples FILE",
+            "recorded calls to check against the contracts, as JSON lines of tool, arguments and result; repeatable",
+        ),
+    ] = []
+    runs_again: Annotated[
+        bool, Flag("--run", "rerun the examples that are marked as deterministic, and compare the results")
+    ] = False
+
+
+class DescribeOptions(RunningOptions, frozen=True, kw_only=True):
+    """Show the agent that these options and the configuration define."""
+
+    command = "describe"
+    code = "showing.describe"
+
+
+class ConfigOptions(RunningOptions, frozen=True, kw_only=True):
+    """Show the configuration, and where each value comes from."""
+
+    command = "config"
+    code = "showing.config"
+    action: Annotated[
+        Literal["show", "schema"],
+        Argument("action", "show: every value and where it comes from; schema: the JSON Schema of the file"),
+    ] = "show"
+    shows_origin: Annotated[bool, Flag("--origin", "show where each value comes from (always on)")] = True
+
+
+class ModelsOptions(Options, frozen=True, kw_only=True):
+    """List known models, or the models a server offers: context windows, limits, prices."""
+
+    command = "models"
+    code = "models.models"
+    shared = {"": ("as_json",)}  # noqa: RUF012 - a constant of the class
+    name: Annotated[str | None, Argument("NAME", "a model or a vendor (default: all)")] = None
+    is_offered: Annotated[bool, Flag("--offered", "ask the vendor's server for its models")] = False
+    base_url: Annotated[str | None, Flag("--base-url URL", "with --offered: the server's address")] = None
+
+
+class TrustOptions(Options, frozen=True, kw_only=True):
+    """List trusted folders, or trust a folder so that its own rules and hooks apply."""
+
+    command = "trust"
+    code = "trust.trust"
+    shared = {"": ("as_json",)}  # noqa: RUF012 - a constant of the class
+    action: Annotated[
+        Literal["list", "approve", "revoke"], Argument("action", "what to do (default: list)")
+    ] = "list"
+    name: Annotated[str, Argument("FOLDER", "the folder (default: this one)")] = "."
+
+
+class DoctorOptions(Options, frozen=True, kw_only=True):
+    """Check this machine, and name the next step."""
+
+    command = "doctor"
+    code = "doctor.doctor"
+    shared = {"": (*PLACES, "as_json")}  # noqa: RUF012 - a constant of the class
+
+
+class CompletionOptions(Options, frozen=True, kw_only=True):
+    """Print a shell completion script for this program."""
+
+    command = "completion"
+    code = "completion.completion"
+    shared = {"": ("folder", "config", "journal")}  # noqa: RUF012 - a constant of the class
+    action: Annotated[
+        Literal["bash", "zsh", "fish", "words"],
+        Argument("action", "the shell; `words` is used by the completion scripts"),
+    ]
+    line: Annotated[str | None, Argument("LINE", "with `words`: the line to complete")] = None
+
+
+# --- Protocols: what serves an agent, and servers whose tools are used.
+
+
+class McpOptions(RunningOptions, frozen=True, kw_only=True):
+    """List, add, remove, approve or test MCP servers; serve an agent to an MCP client."""
+
+    command = "mcp"
+    code = "mcp.mcp"
+    action: Annotated[
+        Literal["list", "add", "remove", "approve", "revoke", "test", "serve"],
+        Argument(
+            "action",
+            "list servers (the default), change them, test one and list its tools, or serve an agent to an MCP client",
+        ),
+    ] = "list"
+    name: Annotated[str | None, Argument("NAME", "the server's name")] = None
+    command_line: Annotated[
+        list[str],
+        Argument("COMMAND", "with add: the server's address, or -- and its command with arguments"),
+    ] = []
+    variables: Annotated[
+        list[str],
+        Flag(
+            "-e --env NAME=VALUE",
+            "with add: an environment variable of the program; ${NAME} copies it from your environment; repeatable",
+        ),
+    ] = []
+    headers: Annotated[
+        list[str], Flag("--header NAME:VALUE", "with add: a header to send with each request; repeatable")
+    ] = []
+    place: Annotated[
+        Literal["user", "project"] | None,
+        Flag("--scope", "which file: your own (user), or the folder's .mcp.json (project)"),
+    ] = None
+    offer: Annotated[
+        Literal["agent", "tools", "both"],
+        Flag(
+            "--offer",
+            "with serve: offer an agent that takes tasks (the default), the tools of --tools themselves, or both",
+        ),
+    ] = "agent"
+    description: Annotated[
+        str | None, Flag("--description TEXT", "with serve: what the agent is for; the client's model reads it")
+    ] = None
+    http_port: Annotated[
+        int | None,
+        Flag(
+            "--http PORT",
+            "with serve: serve over HTTP on this port of this machine (0: any free port); clients need the token of TREADLE_MCP_TOKEN",
+            read_port,
+        ),
+    ] = None
+    has_no_token: Annotated[
+        bool, Flag("--no-token", "with serve --http: accept every program on this machine, without a token")
+    ] = False
+    by: Annotated[
+        str | None, Flag("--by NAME", "with serve: who answers approvals, for the record (default: your login)")
+    ] = None
+
+
+class AcpOptions(RunningOptions, frozen=True, kw_only=True):
+    """Serve an agent to an editor that speaks the Agent Client Protocol, such as Zed."""
+
+    command = "acp"
+    code = "serving.acp"
+    by: Annotated[
+        str | None, Flag("--by NAME", "name to record for answers to permission requests (default: your login)")
+    ] = None
+
+
+class MockOptions(Options, frozen=True, kw_only=True):
+    """Serve a script as a strict mock provider on this machine."""
+
+    command = "mock"
+    code = "serving.mock"
+    shared = {}  # noqa: RUF012 - a constant of the class
+    script: Annotated[str, Argument("SCRIPT", "a JSON file with the model's turns")]
+    port: Annotated[int, Flag("--port N", "the port to listen on (default 0: any free port)", read_port)] = 0
+    record: Annotated[str | None, Flag("--record FILE", "write each request to this file as a line of JSON")] = None
+
+
+# --- Sessions: the list, and one struct an action.
+
+_State: TypeAlias = Literal[
+    "active",
+    "queued",
+    "running",
+    "paused",
+    "stopped",
+    "completed",
+    "failed",
+    "suspended",
+    "deleted",
+    "in-doubt",
+    "stranded",
+]
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def _since(text: str) -> float:
+    """Return a time in seconds since 1970. One without a zone is of this machine."""
+    if (age := re.fullmatch(r"(\d{1,9})([smhd])", text, re.ASCII)) is not None:
+        return time.time() - int(age[1]) * _UNITS[age[2]]
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except (ValueError, OverflowError, OSError):
+        raise argparse.ArgumentTypeError(
+            f"a time such as 2026-11-30T18:00, or an age such as 90m, 12h or 7d; got {text!r:.60}"
+        ) from None
+
+
+def _point(text: str) -> int | str:
+    return int(text) if re.fullmatch(r"\d{1,18}", text, re.ASCII) else text
+
+
+_PAGER = Flag("--no-pager", "do not page long output through PAGER")
+
+
+class ListOptions(Options, frozen=True, kw_only=True):
+    """List sessions, most recently changed first."""
+
+    command = "sessions list"
+    code = "sessions.list_sessions"
+    shows_deleted: Annotated[bool, Flag("--all", "include deleted sessions")] = False
+    states: Annotated[
+        list[_State],
+        Flag("--state STATE", f"only sessions in this state: {', '.join(get_args(_State))}; repeatable"),
+    ] = []
+    match: Annotated[str | None, Flag("--match TEXT", "only sessions whose id or task contains this text")] = None
+    tenant: Annotated[
+        str | None,
+        Flag(
+            "--tenant NAME",
+            "only sessions of this tenant (`tenant` in their metadata); '' for sessions without one",
+        ),
+    ] = None
+    parent: Annotated[
+        str | None, Flag("--parent ID", "only forks of this session, and the sessions of its subagents")
+    ] = None
+    since: Annotated[
+        float | None,
+        Flag(
+            "--since TIME",
+            "only sessions changed since: 2026-11-30, 2026-11-30T18:00, or an age such as 90m, 12h or 7d",
+            _since,
+        ),
+    ] = None
+    limit: Annotated[int | None, Flag("--limit N", "at most N sessions, most recently changed first", read_count)] = None
+    after: Annotated[str | None, Flag("--after ID", "only sessions listed after this one")] = None
+    is_unpaged: Annotated[bool, _PAGER] = False
+
+
+class ShowOptions(NamedOptions, frozen=True, kw_only=True):
+    """Show the messages and calls of one session."""
+
+    command = "sessions show"
+    code = "session_show.show"
+    is_unpaged: Annotated[bool, _PAGER] = False
+
+
+class ExplainOptions(ShowOptions, frozen=True, kw_only=True):
+    """Report what was tried, changed, approved and failed, why it stopped, and what a rerun would do."""
+
+    command = "sessions explain"
+    code = "session_show.explain"
+
+
+class WatchOptions(NamedOptions, frozen=True, kw_only=True):
+    """Follow a session live, in whichever process it runs, until its run ends."""
+
+    command = "sessions watch"
+    code = "sessions.watch"
+    after: Annotated[int, Flag("--after N", "only events after event N", read_count)] = 0
+
+
+class ForkOptions(NamedOptions, frozen=True, kw_only=True):
+    """Create a session that shares the history of another."""
+
+    command = "sessions fork"
+    code = "session_acts.fork"
+    at: Annotated[
+        int | str | None,
+        Flag("--at POINT", "the last shared event, by number or mark (default: the end)", _point),
+    ] = None
+    step: Annotated[int | None, Flag("--step N", "share everything through the results of step N", read_count)] = None
+    message: Annotated[int | None, Flag("--message N", "share the first N messages", read_count)] = None
+    new_id: Annotated[str | None, Flag("--id NEW", "the new session's id (default: generated)")] = None
+
+
+class MarkOptions(NamedOptions, frozen=True, kw_only=True):
+    """Name the current end of a session."""
+
+    command = "sessions mark"
+    code = "session_acts.mark"
+    name: Annotated[str, Argument("NAME", "the name")]
+
+
+class RewindOptions(NamedOptions, frozen=True, kw_only=True):
+    """Go back to an earlier point of the conversation; effects are not undone."""
+
+    command = "sessions rewind"
+    code = "session_acts.rewind"
+    at: Annotated[int | str, Argument("POINT", "a mark, or the number of the last event to keep", _point)]
+
+
+class ExportOptions(NamedOptions, frozen=True, kw_only=True):
+    """Write a session to a file, as lines of JSON or as a readable page."""
+
+    command = "sessions export"
+    code = "session_acts.export"
+    file: Annotated[str | None, Argument("FILE", "a new file (default: standard output)")] = None
+    form: Annotated[
+        Literal["json", "md", "html"] | None,
+        Flag(
+            "--format",
+            "json: lines that `import` reads; md, html: a readable page (default: from FILE's suffix, or json)",
+        ),
+    ] = None
+    is_exact: Annotated[
+        bool, Flag("--exact", "keep secrets in the file, to continue the session elsewhere")
+    ] = False
+
+
+class StatusOptions(NamedOptions, frozen=True, kw_only=True):
+    """A change of a session's status."""
+
+    reason: Annotated[str, Flag("--reason TEXT", "reason to record")] = ""
+    by: Annotated[str | None, Flag("--by NAME", _DECIDES)] = None
+
+
+class MoveOptions(NamedOptions, frozen=True, kw_only=True):
+    """Close a session here and continue it in another journal."""
+
+    command = "sessions move"
+    code = "session_acts.move"
+    target: Annotated[str | None, Flag("--to JOURNAL", "move the session into this journal")] = None
+    file: Annotated[
+        str | None, Flag("--file FILE", "or write a new file, for `treadle sessions import` on another machine")
+    ] = None
+    reason: Annotated[str, Flag("--reason TEXT", "reason to record")] = ""
+    by: Annotated[str | None, Flag("--by NAME", _DECIDES)] = None
+
+
+class ImportOptions(Options, frozen=True, kw_only=True):
+    """Import an exported session into the journal."""
+
+    command = "sessions import"
+    code = "session_acts.take_in"
+    file: Annotated[str, Argument("FILE", "an exported file; - for standard input")]
+    new_id: Annotated[str | None, Flag("--id NEW", "the imported session's id (default: its old one)")] = None
+    takes_open: Annotated[
+        bool, Flag("--take-open", "activate it even if one of its calls may still be running: its source is closed")
+    ] = False
+
+
+class SuspendOptions(StatusOptions, frozen=True, kw_only=True):
+    """Block new runs in a session until it is activated."""
+
+    command = "sessions suspend"
+    code = "session_acts.suspend"
+
+
+class ActivateOptions(StatusOptions, frozen=True, kw_only=True):
+    """Allow runs in a suspended session again."""
+
+    command = "sessions activate"
+    code = "session_acts.activate"
+
+
+class RmOptions(Options, frozen=True, kw_only=True):
+    """Delete sessions."""
+
+    command = "sessions rm"
+    code = "session_acts.remove"
+    ids: Annotated[list[str], Argument("ID", "the sessions, or prefixes of their ids")] = []
+    is_last: Annotated[bool, Flag("--last", _LAST)] = False
+    older_than_days: Annotated[
+        float | None,
+        Flag(
+            "--older-than DAYS",
+            "every session unchanged for this many days",
+            number_reader("a number of days such as 30"),
+        ),
+    ] = None
+    is_open_too: Annotated[
+        bool,
+        Flag(
+            "--even-open",
+            "with --older-than: include sessions with a pending approval or input, or a call in doubt",
+        ),
+    ] = False
+    is_purged: Annotated[
+        bool, Flag("--purge", "also delete their events; only a record of the deletion remains")
+    ] = False
+
+
+class CheckOptions(Options, frozen=True, kw_only=True):
+    """Check that the list of sessions agrees with their events, or which sessions a deploy would strand."""
+
+    command = "sessions check"
+    code = "sessions.check"
+    agents: Annotated[
+        list[str],
+        Flag(
+            "--agents WHAT",
+            "instead, list the open sessions that no worker could continue if it had these agents only, FILE.py or module:attr "
+            "as for `treadle worker`; repeatable",
+        ),
+    ] = []
+
+
+class SessionsOptions(ListOptions, frozen=True, kw_only=True):
+    """List sessions; show, explain, fork, rewind, export, import or delete one."""
+
+    command = "sessions"
+    actions = (
+        *(ListOptions, ShowOptions, ExplainOptions, WatchOptions, ForkOptions, MarkOptions, RewindOptions),
+        *(ExportOptions, MoveOptions, ImportOptions, SuspendOptions, ActivateOptions, RmOptions, CheckOptions),
+    )
+
+
+COMMANDS: Mapping[str, type[Options]] = {
+    kind.command: kind
+    for kind in (
+        *(ChatOptions, RunOptions, GoalOptions, ResumeOptions),
+        *(SessionsOptions, ApprovalsOptions, ApproveOptions, AnswerOptions, DoubtsOptions, ResolveOptions),
+        *(SubmitOptions, WorkerOptions, WorkersOptions, CancelOptions),
+        *(BudgetsOptions, PermissionsOptions, ToolsOptions, DescribeOptions),
+        *(McpOptions, AcpOptions, ModelsOptions, ConfigOptions, TrustOptions, DemoOptions, ReplayOptions),
+        *(DoctorOptions, CompletionOptions, MockOptions),
+    )
+}
+"""All commands by their names, in the order of the help."""
