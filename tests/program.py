@@ -3,13 +3,16 @@
 import atexit
 import json
 import os
+import select
 import selectors
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import termios
 import time
+from codecs import getincrementaldecoder
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -45,18 +48,11 @@ def run(
             capture_output=True,
             timeout=seconds,
         )
-    with socket.socket(socket.AF_UNIX) as connection:
-        connection.connect(_mother())
-        job = {"arguments": [*arguments], "folder": str(folder), "environment": dict(environment)}
-        sent = json.dumps(job).encode()
-        read_in, write_in = os.pipe()
-        read_out, write_out = os.pipe()
-        read_err, write_err = os.pipe()
-        socket.send_fds(connection, [len(sent).to_bytes(4, "big")], [read_in, write_out, write_err])
-        connection.sendall(sent)
-        for end in (read_in, write_out, write_err):
-            os.close(end)
-        child = int.from_bytes(_read(connection), "big")
+    read_in, write_in = os.pipe()
+    read_out, write_out = os.pipe()
+    read_err, write_err = os.pipe()
+    connection, child = _born(arguments, folder, environment, (read_in, write_out, write_err))
+    with connection:
         try:
             out, err = _talk(write_in, read_out, read_err, given or b"", time.monotonic() + seconds)
             connection.settimeout(seconds)
@@ -65,6 +61,78 @@ def run(
             os.kill(child, signal.SIGKILL)
             raise subprocess.TimeoutExpired(["treadle", *arguments], seconds) from None
     return subprocess.CompletedProcess(["treadle", *arguments], status, out, err)
+
+
+class AtTerminal:
+    """A process of the program at a pseudo terminal of its own, from its birth to its end."""
+
+    def __init__(
+        self, arguments: Sequence[str], *, folder: Path, environment: Mapping[str, str], rows: int, columns: int
+    ) -> None:
+        self._ours, theirs = os.openpty()
+        self.resize(rows, columns)
+        self._connection, self._child = _born(arguments, folder, environment, (theirs, theirs, theirs))
+        self._text = getincrementaldecoder("utf-8")("replace")
+        self.status: int | None = None
+        """The exit code, or the negative number of a signal; None while it lives."""
+
+    def resize(self, rows: int, columns: int) -> None:
+        termios.tcsetwinsize(self._ours, (rows, columns))
+
+    def send(self, text: str) -> None:
+        left = text.encode()
+        while left:
+            left = left[os.write(self._ours, left) :]
+
+    def read(self, seconds: float) -> str:
+        """Return what comes next.
+
+        Raises:
+            TimeoutError: Nothing comes.
+            EOFError: The terminal was left.
+        """
+        if not select.select([self._ours], [], [], seconds)[0]:
+            raise TimeoutError
+        try:
+            piece = os.read(self._ours, 65536)
+        except OSError:  # as Linux says it
+            piece = b""
+        if not piece:
+            raise EOFError
+        return self._text.decode(piece)
+
+    def kill(self, number: int) -> None:
+        os.kill(self._child, number)
+
+    def close(self, seconds: float = 30.0) -> None:
+        """Take the terminal away, and wait for the end; who does not heed it is killed."""
+        if self.status is not None:
+            return
+        os.close(self._ours)
+        with self._connection:
+            try:
+                self._connection.settimeout(seconds)
+                status = _read(self._connection)
+            except TimeoutError:
+                self.kill(signal.SIGKILL)
+                self._connection.settimeout(30.0)
+                status = _read(self._connection)
+        self.status = os.waitstatus_to_exitcode(int.from_bytes(status, "big"))
+
+
+def _born(
+    arguments: Sequence[str], folder: Path, environment: Mapping[str, str], streams: tuple[int, int, int]
+) -> tuple[socket.socket, int]:
+    """Let the mother fork a process with these streams, which are closed here; return the line to her, and its number."""
+    connection = socket.socket(socket.AF_UNIX)
+    connection.connect(_mother())
+    job = {"arguments": [*arguments], "folder": str(folder), "environment": dict(environment)}
+    sent = json.dumps(job).encode()
+    socket.send_fds(connection, [len(sent).to_bytes(4, "big")], [*streams])
+    connection.sendall(sent)
+    for end in set(streams):
+        os.close(end)
+    return connection, int.from_bytes(_read(connection), "big")
 
 
 def _talk(write_in: int, read_out: int, read_err: int, given: bytes, until: float) -> tuple[bytes, bytes]:

@@ -6,6 +6,7 @@ Each process has its own number, arguments, environment, folder and streams, and
 once. Tests of how the program starts (what Python is told, what lies in the folder, which streams are closed) start it themselves.
 """
 
+import fcntl
 import gc
 import json
 import os
@@ -14,8 +15,10 @@ import select
 import signal
 import socket
 import sys
+import termios
 from importlib import import_module
 from pathlib import Path
+
 
 def main(place: str) -> None:
     sys.path.pop(0)  # the folder of this file; the program begins with its own
@@ -41,6 +44,8 @@ def main(place: str) -> None:
 def _load() -> None:
     import treadle.cli.commands
     import treadle.cli.main
+    import treadle.cli.terminal.opening
+    import treadle.cli.terminal.plain
 
     for module in pkgutil.iter_modules(treadle.cli.commands.__path__, "treadle.cli.commands."):
         import_module(module.name)
@@ -76,6 +81,10 @@ def _become(job: dict[str, object], streams: list[int]) -> None:
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
         os.close(stream)
+    if os.isatty(0):
+        os.setsid()
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+        sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # as at a terminal
     os.chdir(str(job["folder"]))
     os.environ.clear()
     os.environ.update(job["environment"])  # type: ignore[call-overload]  # of texts, by the only caller

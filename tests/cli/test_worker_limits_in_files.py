@@ -52,7 +52,7 @@ def test_a_flag_replaces_the_limit_of_its_name_and_leaves_the_others(tmp_path: P
         command="worker",
         folder=str(tmp_path),
         config=str(tmp_path / "own.toml"),
-        worker_limits=["fair sessions=3", "new requests=1"],
+        worker_limits=("fair sessions=3", "new requests=1"),
     )
     found = _limits(options, settings_of(options, {"TREADLE_HOME": str(tmp_path)}))
     assert [(one.name, one.sessions, one.requests_per_minute, one.tokens_per_minute, one.each) for one in found] == [

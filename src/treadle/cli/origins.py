@@ -287,9 +287,9 @@ def _existing(path: str | None, exists: Callable[[Path], bool], what: str, advic
     return path
 
 
-def _tools(origin: dict[str, Any], session_id: str) -> list[str]:
+def _tools(origin: dict[str, Any], session_id: str) -> tuple[str, ...]:
     """Return the sources of the tools, and let modules of the folder be found in which the run was started."""
-    tools = [str(text) for text in origin.get("tools") or []]
+    tools = tuple(str(text) for text in origin.get("tools") or ())
     for text in tools:
         if names_file(text) and not Path(text).exists():
             raise UsageError(

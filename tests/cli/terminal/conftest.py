@@ -4,15 +4,15 @@ import contextlib
 import json
 import os
 import re
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pexpect
 import pyte
 import pytest
+
+import program
 
 SECONDS = 60
 """After so long nothing more comes."""
@@ -79,24 +79,15 @@ class Person:
             "HOME": str(self.folder),
             "TREADLE_HOME": str(self.home),
             "TERM": "xterm-256color",
-            "LANG": "C.UTF-8",
             "SHELL": "/bin/sh",
             "PAGER": "cat",
             **variables,
         }
         self.screen = pyte.HistoryScreen(self.columns, self.rows, history=20_000, ratio=0.5)
         self.stream = pyte.Stream(self.screen)
-        self.process = pexpect.spawn(
-            sys.executable,
-            ["-m", "treadle", *arguments],
-            cwd=str(self.folder),
-            env=environment,
-            encoding="utf-8",
-            codec_errors="replace",
-            dimensions=(self.rows, self.columns),
-            timeout=SECONDS,
+        self.process = program.AtTerminal(
+            arguments, folder=self.folder, environment=environment, rows=self.rows, columns=self.columns
         )
-        self.process.delaybeforesend = None
         return self
 
     # --- what it does
@@ -111,7 +102,7 @@ class Person:
     def resize(self, columns: int, rows: int) -> None:
         self._resize(columns, rows)
         self.screen.resize(rows, columns)
-        self.process.setwinsize(rows, columns)
+        self.process.resize(rows, columns)
 
     # --- what it sees
 
@@ -130,10 +121,10 @@ class Person:
         while not self._sees(words, without):
             assert time.monotonic() < until, f"never seen: {words!r} without {without!r}\n{self.look()}"
             try:
-                self._take(self.process.read_nonblocking(65536, timeout=1))
-            except pexpect.TIMEOUT:
+                self._take(self.process.read(1))
+            except TimeoutError:
                 continue
-            except pexpect.EOF:
+            except EOFError:
                 assert self._sees(words, without), f"ended before: {words!r}\n{self.look()}"
         return self.look()
 
@@ -142,14 +133,14 @@ class Person:
         until = time.monotonic() + SECONDS
         while not (self.folder / name).exists():
             assert time.monotonic() < until, f"never made: {name}\n{self.look()}"
-            with contextlib.suppress(pexpect.TIMEOUT):
-                self._take(self.process.read_nonblocking(65536, timeout=0.05))
+            with contextlib.suppress(TimeoutError):
+                self._take(self.process.read(0.05))
 
     def rest(self) -> None:
         """Take what comes until nothing has come for half a second."""
-        with contextlib.suppress(pexpect.TIMEOUT):
+        with contextlib.suppress(TimeoutError):
             while True:
-                self._take(self.process.read_nonblocking(65536, timeout=0.5))
+                self._take(self.process.read(0.5))
 
     def _sees(self, words: tuple[str, ...], without: str | None) -> bool:
         seen = self.look()
@@ -168,13 +159,13 @@ class Person:
         until = time.monotonic() + SECONDS
         while time.monotonic() < until:
             try:
-                self._take(self.process.read_nonblocking(65536, timeout=1))
-            except pexpect.TIMEOUT:
+                self._take(self.process.read(1))
+            except TimeoutError:
                 continue
-            except pexpect.EOF:
+            except EOFError:
                 break
         self.process.close()
-        assert self.process.exitstatus == code, (self.process.exitstatus, self.process.signalstatus, self.look())
+        assert self.process.status == code, (self.process.status, self.look())
         assert "Traceback" not in self.raw, self.look()
         return self.look()
 
@@ -214,4 +205,4 @@ def person(folder: Path) -> Iterator[Person]:
     made = Person(folder)
     yield made
     if made.process is not None:
-        made.process.close(force=True)
+        made.process.close(0)

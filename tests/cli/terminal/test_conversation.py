@@ -351,7 +351,7 @@ def test_a_picture_of_the_whole(person: Person) -> None:
         assert body[-1].lstrip().startswith("script:script.json · ask · context")
         assert all(len(line) <= 80 for line in shown)
     finally:
-        person.process.close(force=True)
+        person.process.close(0)
 
 
 def test_the_next_message_answers_a_question_of_the_model(person: Person) -> None:

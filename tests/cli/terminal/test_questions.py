@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 
@@ -100,7 +101,7 @@ def test_e_edits_the_arguments_and_the_model_is_told(person: Person) -> None:
         person.press("ctrl-c")  # withdraws the question
         person.see("Interrupted.")
         person.say("Pay it again")
-    person.process.close(force=True)
+    person.process.close(0)
 
 
 def test_edited_arguments_are_what_runs(person: Person) -> None:
@@ -199,8 +200,8 @@ def test_the_end_of_the_input_at_a_question_allows_nothing(person: Person) -> No
 @pytest.mark.row("AT-APPROVAL-NOBODY")
 def test_a_terminal_that_goes_away_at_a_question_allows_nothing(person: Person) -> None:
     start(person, turn(pay={"amount": 1}), turn("Next."))
-    person.process.close(force=False)  # the terminal's end is closed, and the program is told of it
-    assert not person.process.isalive()
+    person.process.close()  # the terminal's end is closed, and the program is told of it
+    assert person.process.status == 128 + signal.SIGHUP
     assert paid(person) == []
 
 
@@ -278,7 +279,7 @@ def test_a_session_that_waits_for_an_answer_is_held(person: Person) -> None:
 def test_a_session_that_waits_is_taken_up_by_another_terminal(person: Person) -> None:
     start(person, turn(pay={"amount": 1}), turn("Done."))
     person.process.kill(9)
-    person.process.close(force=True)
+    person.process.close(0)
     person.start("chat", "-c", *person.script(turn(pay={"amount": 1}), turn("Done.")), *person.tools())
     seen = person.see("Its last run did not finish.", "> ")
     prefix = seen.split("/resume ")[1].split()[0]

@@ -93,7 +93,7 @@ def test_a_killed_conversation_goes_on_from_what_was_recorded(person: Person) ->
     person.say("Second")
     person.see("[tool] wait()")
     person.process.kill(signal.SIGKILL)
-    person.process.close(force=True)
+    person.process.close(0)
     person.start("chat", "-c", *person.script(turn("Three.")), *person.tools())
     person.see("messages.", "Its last run did not finish.")
     person.say("Third")

@@ -25,7 +25,7 @@ def sized(folder: Path) -> Iterator[Any]:
     yield make
     for one in made:
         if one.process is not None:
-            one.process.close(force=True)
+            one.process.close(0)
 
 
 @pytest.mark.row("E-SIZES")

@@ -3,12 +3,14 @@
 import asyncio
 import inspect
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from treadle import ConfigurationError, McpEntry, Tool, Toolset, ToolsetContext, open_session
 from treadle.cli.commands.serving import mcp_serve
 from treadle.cli.exits import UsageError
+from treadle.cli.input.commands import McpOptions
 from treadle.cli.input.mcp import (
     ListedServer,
     approve_server,
@@ -20,7 +22,6 @@ from treadle.cli.input.mcp import (
     with_server,
     without_server,
 )
-from treadle.cli.input.commands import McpOptions
 from treadle.cli.input.settings import Settings, settings_of
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import counted, one_line, shown_name
@@ -84,7 +85,7 @@ def _add(options: McpOptions, settings: Settings, terminal: Terminal) -> int:
     return 0
 
 
-def _pairs(given: list[str], sign: str, flag: str) -> dict[str, str]:
+def _pairs(given: Sequence[str], sign: str, flag: str) -> dict[str, str]:
     pairs = {}
     for one in given:
         key, found, value = one.partition(sign)

@@ -6,8 +6,8 @@ from typing import Any
 
 from treadle import ConfigurationError, ModelFacts, Price, known_facts, known_models, offered_models
 from treadle.cli.exits import UsageError
-from treadle.cli.input.near import hint_for
 from treadle.cli.input.commands import ModelsOptions
+from treadle.cli.input.near import hint_for
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import shown_name
 

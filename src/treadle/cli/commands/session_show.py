@@ -146,7 +146,9 @@ async def explain(options: ExplainOptions, terminal: Terminal) -> int:
     return 0
 
 
-def _print_explanation(about: Explanation, terminal: Terminal, tail: str, then: str = "", stranded: Sequence[str] = ()) -> None:
+def _print_explanation(
+    about: Explanation, terminal: Terminal, tail: str, then: str = "", stranded: Sequence[str] = ()
+) -> None:
     parent = "" if about.parent_id is None else f", forked from {about.parent_id} after event {about.parent_seq}"
     if about.caller_id is not None:
         parent = f", carries out call {shown_name(about.caller_call or '')} of session {about.caller_id}, step {about.caller_step}"

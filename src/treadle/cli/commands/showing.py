@@ -9,10 +9,10 @@ from treadle import Budget, Limit, Session, ShellTools, Tool, shell_tool
 from treadle.cli.exits import UsageError
 from treadle.cli.guidance import Guidance, guidance_of
 from treadle.cli.input.commands import BudgetsOptions, ConfigOptions, DescribeOptions, PermissionsOptions
+from treadle.cli.input.config import LIMIT_WORDS
 from treadle.cli.input.options import Mode, Options
 from treadle.cli.input.places import shown_address, shown_journal
 from treadle.cli.input.settings import Settings, config_schema, settings_of
-from treadle.cli.input.config import LIMIT_WORDS
 from treadle.cli.output.terminal import Terminal, json_line
 from treadle.cli.output.text import one_line, shown_json, shown_name
 from treadle.cli.running import (
@@ -69,7 +69,9 @@ def _used(session: Session) -> dict[str, Any]:
     }
 
 
-def _show_budgets(budget: Budget, used: dict[str, Any], settings: Settings, options: BudgetsOptions, terminal: Terminal) -> int:
+def _show_budgets(
+    budget: Budget, used: dict[str, Any], settings: Settings, options: BudgetsOptions, terminal: Terminal
+) -> int:
     limits = msgspec.structs.asdict(budget)
     if options.as_json:
         rows = [

@@ -149,14 +149,16 @@ def _show_rules(rules: Sequence[str], terminal: Terminal) -> None:
         terminal.say(f"rule {one_line(rule, 300)}: {covered_by(rule)}")
 
 
-async def _check(name: str, arguments: dict[str, Any], session: Session, options: ApproveOptions, terminal: Terminal) -> None:
+async def _check(
+    name: str, arguments: dict[str, Any], session: Session, options: ApproveOptions, terminal: Terminal
+) -> None:
     """Refuse edited arguments that the tool does not take, if it is one of ours; no file of tools is run for that.
 
     Raises:
         UsageError: The arguments are invalid.
     """
     origin = origin_in(session)
-    sources = [str(one) for one in origin.get("tools") or []]
+    sources = tuple(str(one) for one in origin.get("tools") or ())
     tool = None
     if "tools" in origin and not any(names_file(one) or ":" in one for one in sources):
         with suppress(TreadleError):  # without its folder or its configuration, it is a tool that is not known here

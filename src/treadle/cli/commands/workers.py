@@ -29,9 +29,9 @@ from treadle import submit as submit_task
 from treadle.cli.exits import UsageError, exit_code
 from treadle.cli.guidance import check_given, read_task
 from treadle.cli.input.commands import SubmitOptions, WorkerOptions, WorkersOptions
+from treadle.cli.input.config import COUNTS, LIMIT_WORDS
 from treadle.cli.input.places import same_journal, shown_journal
 from treadle.cli.input.settings import Settings, settings_of
-from treadle.cli.input.config import COUNTS, LIMIT_WORDS
 from treadle.cli.output.screens import write_answer
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import for_terminal, one_line, one_record, printable
@@ -240,8 +240,8 @@ async def workers(options: WorkersOptions, terminal: Terminal) -> int:
     if options.as_json:
         terminal.data({"workers": msgspec.to_builtins(found), "stranded": msgspec.to_builtins(stranded)})
         return 0
-    for one in found:
-        terminal.line(_line(one))
+    for each in found:
+        terminal.line(_line(each))
     if not found:
         terminal.say(f"No worker is running. To start one: treadle worker{same_journal(options)}")
     for one in stranded:

@@ -18,11 +18,12 @@ from treadle.cli.input.options import (
     Flag,
     Options,
     RunningOptions,
+    number_reader,
     read_count,
     read_instant,
-    number_reader,
     read_port,
     read_seconds,
+    ungrouped,
     whole_reader,
 )
 
@@ -90,8 +91,8 @@ class TaskOptions(RunningOptions, frozen=True, kw_only=True):
     ] = None
     id: Annotated[str | None, Flag("--session ID", "continue this session, or create it if it does not exist")] = None
     attached: Annotated[
-        list[str], Flag("-a --attach FILE", "attach a file to the task: text, image, PDF or audio; repeatable")
-    ] = []
+        tuple[str, ...], Flag("-a --attach FILE", "attach a file to the task: text, image, PDF or audio; repeatable")
+    ] = ()
     is_last: Annotated[
         bool, Flag("-c --continue --last", "continue the most recently changed session of this folder")
     ] = False
@@ -144,7 +145,7 @@ class DemoOptions(Options, frozen=True, kw_only=True):
 
     command = "demo"
     code = "demo.demo"
-    shared = {"": ("profile", "limits", *PLACES, *OUTPUT)}  # noqa: RUF012 - a constant of the class
+    shared = ungrouped("profile", "limits", *PLACES, *OUTPUT)
 
 
 class CancelOptions(NamedOptions, frozen=True, kw_only=True):
@@ -227,9 +228,9 @@ class ResolveOptions(NamedOptions, frozen=True, kw_only=True):
         str | None, Argument("ID", "the call or its key, as `treadle doubts` lists it, or a prefix of its id")
     ] = None
     is_last: Annotated[bool, Flag("--last", "the newest call in doubt")] = False
-    done: Annotated[
-        str | None, Flag("--done JSON", "the call succeeded with this result, as JSON; null for none")
-    ] = None
+    done: Annotated[str | None, Flag("--done JSON", "the call succeeded with this result, as JSON; null for none")] = (
+        None
+    )
     is_not_done: Annotated[bool, Flag("--not-done", "the call did not happen; it may run again")] = False
     is_unknown: Annotated[bool, Flag("--unknown", "the outcome stays unknown; stop listing the call")] = False
     session: Annotated[str | None, Flag("--session ID", "the session, if the id is in doubt in more than one")] = None
@@ -272,13 +273,13 @@ class WorkerOptions(RunningOptions, frozen=True, kw_only=True):
     command = "worker"
     code = "workers.worker"
     agents: Annotated[
-        list[str],
+        tuple[str, ...],
         Flag(
             "--agents WHAT",
             "agents to run: FILE.py or module:attr with agents, or functions that make them, by name; repeatable "
             "(default: one agent named `default`, with the model, tools and rules given here)",
         ),
-    ] = []
+    ] = ()
     name: Annotated[
         str | None, Flag("--name NAME", "the worker's name, unique in its journal (default: machine and process)")
     ] = None
@@ -290,19 +291,19 @@ class WorkerOptions(RunningOptions, frozen=True, kw_only=True):
             whole_reader(1, 99999, "a number from 1 to 99999"),
         ),
     ] = 4
-    tenants: Annotated[list[str], Flag("--tenant NAME", "take only tasks of this tenant; repeatable")] = []
+    tenants: Annotated[tuple[str, ...], Flag("--tenant NAME", "take only tasks of this tenant; repeatable")] = ()
     accepts_change: Annotated[
         bool,
         Flag("--accept-change", "continue runs whose agent has changed since they began, with the agent as it is now"),
     ] = False
     worker_limits: Annotated[
-        list[str],
+        tuple[str, ...],
         Flag(
             "--limit WORDS",
             'a limit shared by all workers that use its name: "NAME sessions=20 requests=500 tokens=200000 each=tenant", requests and '
             "tokens per minute; tenants=A,B, agents= and models= restrict what it applies to; repeatable",
         ),
-    ] = []
+    ] = ()
     drain_seconds: Annotated[
         float,
         Flag(
@@ -349,7 +350,7 @@ class BudgetsOptions(NamedOptions, frozen=True, kw_only=True):
 
     command = "budgets"
     code = "showing.budgets"
-    shared = {"": ("profile", "limits", *PLACES, "as_json")}  # noqa: RUF012 - a constant of the class
+    shared = ungrouped("profile", "limits", *PLACES, "as_json")
     id: Annotated[str | None, Argument("SESSION", "show what the last run of this session has used")] = None
 
 
@@ -358,7 +359,7 @@ class PermissionsOptions(Options, frozen=True, kw_only=True):
 
     command = "permissions"
     code = "showing.permissions"
-    shared = {"": (*RULES, "tools", "profile", "folder", "config", "as_json")}  # noqa: RUF012 - a constant of the class
+    shared = ungrouped(*RULES, "tools", "profile", "folder", "config", "as_json")
     name: Annotated[str | None, Argument("TOOL", "show what would happen to a call of this tool")] = None
     arguments: Annotated[
         str | None, Argument("ARGUMENTS", "arguments as one JSON object, or the value of the first parameter")
@@ -370,17 +371,17 @@ class ToolsOptions(Options, frozen=True, kw_only=True):
 
     command = "tools"
     code = "tools.tools"
-    shared = {"": ("tools", "profile", "folder", "config", "as_json")}  # noqa: RUF012 - a constant of the class
-    action: Annotated[
-        Literal["check"] | None, Argument("action", "check: check every tool against its contract")
-    ] = None
+    shared = ungrouped("tools", "profile", "folder", "config", "as_json")
+    action: Annotated[Literal["check"] | None, Argument("action", "check: check every tool against its contract")] = (
+        None
+    )
     recorded: Annotated[
-        list[str],
+        tuple[str, ...],
         Flag(
             "--examples FILE",
             "recorded calls to check against the contracts, as JSON lines of tool, arguments and result; repeatable",
         ),
-    ] = []
+    ] = ()
     runs_again: Annotated[
         bool, Flag("--run", "rerun the examples that are marked as deterministic, and compare the results")
     ] = False
@@ -410,7 +411,7 @@ class ModelsOptions(Options, frozen=True, kw_only=True):
 
     command = "models"
     code = "models.models"
-    shared = {"": ("as_json",)}  # noqa: RUF012 - a constant of the class
+    shared = ungrouped("as_json")
     name: Annotated[str | None, Argument("NAME", "a model or a vendor (default: all)")] = None
     is_offered: Annotated[bool, Flag("--offered", "ask the vendor's server for its models")] = False
     base_url: Annotated[str | None, Flag("--base-url URL", "with --offered: the server's address")] = None
@@ -421,10 +422,8 @@ class TrustOptions(Options, frozen=True, kw_only=True):
 
     command = "trust"
     code = "trust.trust"
-    shared = {"": ("as_json",)}  # noqa: RUF012 - a constant of the class
-    action: Annotated[
-        Literal["list", "approve", "revoke"], Argument("action", "what to do (default: list)")
-    ] = "list"
+    shared = ungrouped("as_json")
+    action: Annotated[Literal["list", "approve", "revoke"], Argument("action", "what to do (default: list)")] = "list"
     name: Annotated[str, Argument("FOLDER", "the folder (default: this one)")] = "."
 
 
@@ -433,7 +432,7 @@ class DoctorOptions(Options, frozen=True, kw_only=True):
 
     command = "doctor"
     code = "doctor.doctor"
-    shared = {"": (*PLACES, "as_json")}  # noqa: RUF012 - a constant of the class
+    shared = ungrouped(*PLACES, "as_json")
 
 
 class CompletionOptions(Options, frozen=True, kw_only=True):
@@ -441,7 +440,7 @@ class CompletionOptions(Options, frozen=True, kw_only=True):
 
     command = "completion"
     code = "completion.completion"
-    shared = {"": ("folder", "config", "journal")}  # noqa: RUF012 - a constant of the class
+    shared = ungrouped("folder", "config", "journal")
     action: Annotated[
         Literal["bash", "zsh", "fish", "words"],
         Argument("action", "the shell; `words` is used by the completion scripts"),
@@ -466,19 +465,19 @@ class McpOptions(RunningOptions, frozen=True, kw_only=True):
     ] = "list"
     name: Annotated[str | None, Argument("NAME", "the server's name")] = None
     command_line: Annotated[
-        list[str],
+        tuple[str, ...],
         Argument("COMMAND", "with add: the server's address, or -- and its command with arguments"),
-    ] = []
+    ] = ()
     variables: Annotated[
-        list[str],
+        tuple[str, ...],
         Flag(
             "-e --env NAME=VALUE",
             "with add: an environment variable of the program; ${NAME} copies it from your environment; repeatable",
         ),
-    ] = []
+    ] = ()
     headers: Annotated[
-        list[str], Flag("--header NAME:VALUE", "with add: a header to send with each request; repeatable")
-    ] = []
+        tuple[str, ...], Flag("--header NAME:VALUE", "with add: a header to send with each request; repeatable")
+    ] = ()
     place: Annotated[
         Literal["user", "project"] | None,
         Flag("--scope", "which file: your own (user), or the folder's .mcp.json (project)"),
@@ -524,7 +523,7 @@ class MockOptions(Options, frozen=True, kw_only=True):
 
     command = "mock"
     code = "serving.mock"
-    shared = {}  # noqa: RUF012 - a constant of the class
+    shared = ungrouped()
     script: Annotated[str, Argument("SCRIPT", "a JSON file with the model's turns")]
     port: Annotated[int, Flag("--port N", "the port to listen on (default 0: any free port)", read_port)] = 0
     record: Annotated[str | None, Flag("--record FILE", "write each request to this file as a line of JSON")] = None
@@ -574,9 +573,9 @@ class ListOptions(Options, frozen=True, kw_only=True):
     code = "sessions.list_sessions"
     shows_deleted: Annotated[bool, Flag("--all", "include deleted sessions")] = False
     states: Annotated[
-        list[_State],
+        tuple[_State, ...],
         Flag("--state STATE", f"only sessions in this state: {', '.join(get_args(_State))}; repeatable"),
-    ] = []
+    ] = ()
     match: Annotated[str | None, Flag("--match TEXT", "only sessions whose id or task contains this text")] = None
     tenant: Annotated[
         str | None,
@@ -596,7 +595,9 @@ class ListOptions(Options, frozen=True, kw_only=True):
             _since,
         ),
     ] = None
-    limit: Annotated[int | None, Flag("--limit N", "at most N sessions, most recently changed first", read_count)] = None
+    limit: Annotated[int | None, Flag("--limit N", "at most N sessions, most recently changed first", read_count)] = (
+        None
+    )
     after: Annotated[str | None, Flag("--after ID", "only sessions listed after this one")] = None
     is_unpaged: Annotated[bool, _PAGER] = False
 
@@ -667,9 +668,7 @@ class ExportOptions(NamedOptions, frozen=True, kw_only=True):
             "json: lines that `import` reads; md, html: a readable page (default: from FILE's suffix, or json)",
         ),
     ] = None
-    is_exact: Annotated[
-        bool, Flag("--exact", "keep secrets in the file, to continue the session elsewhere")
-    ] = False
+    is_exact: Annotated[bool, Flag("--exact", "keep secrets in the file, to continue the session elsewhere")] = False
 
 
 class StatusOptions(NamedOptions, frozen=True, kw_only=True):
@@ -723,7 +722,7 @@ class RmOptions(Options, frozen=True, kw_only=True):
 
     command = "sessions rm"
     code = "session_acts.remove"
-    ids: Annotated[list[str], Argument("ID", "the sessions, or prefixes of their ids")] = []
+    ids: Annotated[tuple[str, ...], Argument("ID", "the sessions, or prefixes of their ids")] = ()
     is_last: Annotated[bool, Flag("--last", _LAST)] = False
     older_than_days: Annotated[
         float | None,
@@ -740,9 +739,9 @@ class RmOptions(Options, frozen=True, kw_only=True):
             "with --older-than: include sessions with a pending approval or input, or a call in doubt",
         ),
     ] = False
-    is_purged: Annotated[
-        bool, Flag("--purge", "also delete their events; only a record of the deletion remains")
-    ] = False
+    is_purged: Annotated[bool, Flag("--purge", "also delete their events; only a record of the deletion remains")] = (
+        False
+    )
 
 
 class CheckOptions(Options, frozen=True, kw_only=True):
@@ -751,13 +750,13 @@ class CheckOptions(Options, frozen=True, kw_only=True):
     command = "sessions check"
     code = "sessions.check"
     agents: Annotated[
-        list[str],
+        tuple[str, ...],
         Flag(
             "--agents WHAT",
             "instead, list the open sessions that no worker could continue if it had these agents only, FILE.py or module:attr "
             "as for `treadle worker`; repeatable",
         ),
-    ] = []
+    ] = ()
 
 
 class SessionsOptions(ListOptions, frozen=True, kw_only=True):

@@ -34,11 +34,12 @@ __all__ = [
     "RunningOptions",
     "Sandbox",
     "as_other",
+    "number_reader",
     "read_count",
     "read_instant",
-    "number_reader",
     "read_port",
     "read_seconds",
+    "ungrouped",
     "whole_reader",
 ]
 
@@ -130,28 +131,33 @@ class Declared(Protocol):
 class Flag:
     """A flag: its names and the word for its value, such as `-a --attach FILE`, and its help.
 
-    Its type says the rest: a `bool` takes no value, a `list` may be given several times, a `Literal` has its words.
+    Its type says the rest: a `bool` takes no value, a tuple may be given several times, a `Literal` has its words.
     """
 
-    def __init__(self, usage: str, says: str, read: Callable[[str], Any] | None = None, **more: Any) -> None:
-        self.names = [word for word in usage.split() if word.startswith("-")]
-        self._given = {"metavar": usage.split()[-1]} if usage.split()[-1] not in self.names else {}
-        self._given |= {"help": says, **more}
-        if read is not None:
-            self._given["type"] = read
+    def __init__(
+        self,
+        usage: str,
+        says: str,
+        read: Callable[[str], Any] | None = None,
+        action: type[argparse.Action] | None = None,
+    ) -> None:
+        words = usage.split()
+        self.names = [word for word in words if word.startswith("-")]
+        self._metavar = None if words[-1] in self.names else words[-1]
+        self._says, self._read, self._action = says, read, action
 
     def add(self, parser: Parser, field: str, kind: Any, *, is_required: bool) -> None:  # Any: a type
         """Add it to a parser."""
-        given: dict[str, Any] = {"dest": field, **_choices(kind), **self._given}
         if kind is bool:
-            given["action"] = "store_true"
-        elif get_origin(kind) is list:
-            given["action"] = "append"
-        parser.add_argument(*self.names, **given)
+            parser.add_argument(*self.names, dest=field, action="store_true", help=self._says)
+            return
+        action = self._action or ("append" if get_origin(kind) is tuple else "store")
+        given = {"dest": field, "action": action, "type": self._read, "metavar": self._metavar, "help": self._says}
+        parser.add_argument(*self.names, **given, **_choices(kind))
 
 
 class Argument:
-    """An argument without a flag: the word for it, and its help. A list takes all that follow; a field with a default may be left out."""
+    """An argument without a flag: the word for it, and its help. A tuple takes all that follow; a field with a default may be left out."""
 
     names = ()
 
@@ -161,7 +167,7 @@ class Argument:
     def add(self, parser: Parser, field: str, kind: Any, *, is_required: bool) -> None:  # Any: a type
         """Add it to a parser."""
         given: dict[str, Any] = {"help": self._says, "type": self._read, **(_choices(kind) or {"metavar": self._usage})}
-        if get_origin(kind) is list:
+        if get_origin(kind) is tuple:
             given["nargs"] = "*"
         elif not is_required:
             given |= {"nargs": "?", "default": None}
@@ -169,7 +175,7 @@ class Argument:
 
 
 def _choices(kind: Any) -> dict[str, Any]:  # Any: a type
-    """Return the words that a type allows, alone, in a list, or besides None."""
+    """Return the words that a type allows, alone, in a tuple, or besides None."""
     found = [get_args(part) for part in (kind, *get_args(kind)) if get_origin(part) is Literal]
     return {"choices": found[0]} if found else {}
 
@@ -226,7 +232,7 @@ class _StoreLimit(argparse.Action):
         option_string: str | None = None,
     ) -> None:
         is_seconds = self.dest == "max_wall_time_seconds" and isinstance(values, Decimal)
-        limit = {self.dest: float(values) if is_seconds else values}
+        limit: dict[str, Any] = {self.dest: float(values) if is_seconds else values}
         try:
             Budget(**limit)
         except ConfigurationError as exc:
@@ -269,6 +275,11 @@ _RUNNING: Mapping[str, tuple[str, ...]] = {
 }
 
 
+def ungrouped(*names: str) -> Mapping[str, tuple[str, ...]]:
+    """Return names of fields that stand below no heading."""
+    return {"": names}
+
+
 class Options(msgspec.Struct, frozen=True, kw_only=True):
     """What a person gave on the command line; None or empty for what was left out. The settings are made of it.
 
@@ -286,7 +297,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
     model: Annotated[
         str | None,
-        Flag("-m --model NAME", "the model, such as openai-chat:gpt-5-mini, demo or script:FILE (default: TREADLE_MODEL)"),
+        Flag(
+            "-m --model NAME", "the model, such as openai-chat:gpt-5-mini, demo or script:FILE (default: TREADLE_MODEL)"
+        ),
     ] = None
     base_url: Annotated[
         str | None, Flag("--base-url URL", "base URL of the provider, such as http://127.0.0.1:8080/v1")
@@ -301,22 +314,25 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     ] = {}
     is_bare: Annotated[
         bool,
-        Flag("--bare", "ignore the folder's configuration, AGENTS.md and skills, all hooks, and the built-in instructions"),
+        Flag(
+            "--bare",
+            "ignore the folder's configuration, AGENTS.md and skills, all hooks, and the built-in instructions",
+        ),
     ] = False
-    system: Annotated[
-        str | None, Flag("--system TEXT", "instructions for the model; @FILE reads them from a file")
-    ] = None
-    schema: Annotated[
-        str | None, Flag("--schema --json-schema FILE", "a JSON Schema that the answer must match")
-    ] = None
+    system: Annotated[str | None, Flag("--system TEXT", "instructions for the model; @FILE reads them from a file")] = (
+        None
+    )
+    schema: Annotated[str | None, Flag("--schema --json-schema FILE", "a JSON Schema that the answer must match")] = (
+        None
+    )
     tools: Annotated[
-        list[str],
+        tuple[str, ...],
         Flag(
             "--tools WHAT",
             "built-in tools (default: grep,glob,read,list; in a conversation also write,edit,shell), FILE.py, module:attr, "
             "or subagents: FILE.md or FOLDER/; repeatable",
         ),
-    ] = []
+    ] = ()
     mode: Annotated[
         Mode | None, Flag("--mode", "which calls run without asking you, in this session (default: ask)")
     ] = None
@@ -327,9 +343,13 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
             "on: commands write only inside the folder and have no network; network: they have network; off: the default",
         ),
     ] = None
-    allow: Annotated[list[str], Flag("--allow RULE", "allow these calls: TOOL or TOOL(key=glob); repeatable")] = []
-    ask: Annotated[list[str], Flag("--ask RULE", "ask before these calls; overrides --allow; repeatable")] = []
-    deny: Annotated[list[str], Flag("--deny RULE", "deny these calls; overrides --allow and --ask; repeatable")] = []
+    allow: Annotated[
+        tuple[str, ...], Flag("--allow RULE", "allow these calls: TOOL or TOOL(key=glob); repeatable")
+    ] = ()
+    ask: Annotated[tuple[str, ...], Flag("--ask RULE", "ask before these calls; overrides --allow; repeatable")] = ()
+    deny: Annotated[
+        tuple[str, ...], Flag("--deny RULE", "deny these calls; overrides --allow and --ask; repeatable")
+    ] = ()
     on_approval: Annotated[
         OnApproval | None,
         Flag(
@@ -339,11 +359,17 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     ] = None
     approval_seconds: Annotated[
         float | None,
-        Flag("--approval-seconds N", "seconds until a request for approval expires (default: 604800, 7 days)", read_seconds),
+        Flag(
+            "--approval-seconds N",
+            "seconds until a request for approval expires (default: 604800, 7 days)",
+            read_seconds,
+        ),
     ] = None
     on_limit: Annotated[
         OnLimit | None,
-        Flag("--on-limit", "at a turn or call limit: ask for a summary (summarize, the default) or stop at once (report)"),
+        Flag(
+            "--on-limit", "at a turn or call limit: ask for a summary (summarize, the default) or stop at once (report)"
+        ),
     ] = None
     deadline: Annotated[
         float | None, Flag("--deadline TIME", "time at which the run must end, such as 2026-11-30T18:00", read_instant)

@@ -8,8 +8,8 @@ from typing import Any, NoReturn
 
 from treadle import Budget, ConfigurationError, Guards
 from treadle.cli.exits import UsageError
-from treadle.cli.input.options import LONGEST_SECONDS
 from treadle.cli.input.near import hint_for
+from treadle.cli.input.options import LONGEST_SECONDS
 
 __all__ = ["Page"]
 

@@ -41,7 +41,11 @@ def parse(arguments: Sequence[str]) -> Options:
         given["tools"] = [part for source in given["tools"] for part in _parted(source)]
     kind = ACTIONS[action] if action else COMMANDS[command]
     # Of an action of `sessions`, flags that stand before it are those of the list, and mean nothing.
-    fields = {name: value for name, value in given.items() if value is not None and name in kind.__struct_fields__}
+    fields: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in given.items()
+        if value is not None and name in kind.__struct_fields__
+    }
     return kind(**fields)
 
 
@@ -69,7 +73,7 @@ def _with_command(arguments: Sequence[str]) -> Sequence[str]:
     if not arguments[0].startswith("-") or arguments[0] in ("-h", "--help", "--version"):
         return arguments
     talk = ["chat", *arguments]
-    message = vars(_parser("chat").parse_known_args(talk)[0]).get("task")
+    message = str(vars(_parser("chat").parse_known_args(talk)[0]).get("task"))
     if message in COMMANDS:
         _misplace(arguments[0], message)
     return talk
@@ -184,9 +188,7 @@ def _parser(*filled: str) -> _Parser:
     for name, kind in COMMANDS.items():
         made = _added(commands, name, kind, is_filled=name in filled)
         if kind.actions and name in filled:
-            actions = made.add_subparsers(
-                prog=made.prog, title="actions", dest="session_action", metavar="ACTION"
-            )
+            actions = made.add_subparsers(prog=made.prog, title="actions", dest="session_action", metavar="ACTION")
             for action, below in ACTIONS.items():
                 _added(actions, action, below, is_filled=True)
     return parser
@@ -212,7 +214,10 @@ def _declared(kind: type[Options]) -> Iterator[tuple[str, str, Any, Declared]]:
     hints = get_type_hints(kind, include_extras=True)
     bases = [base for base in reversed(kind.__mro__) if issubclass(base, Options) and base is not Options]
     own = dict.fromkeys(name for base in bases for name in base.__annotations__)
-    fields = [("", tuple(own)), *((heading, tuple(name for name in names if name not in own)) for heading, names in kind.shared.items())]
+    fields = [
+        ("", tuple(own)),
+        *((heading, tuple(name for name in names if name not in own)) for heading, names in kind.shared.items()),
+    ]
     for heading, names in fields:
         for name in names:
             hint, *more = get_args(hints[name])

@@ -531,7 +531,8 @@ def _worker_limits(layers: Sequence[Layer], origins: dict[str, str], notes: list
     """Return the limits that hold. A project's file adds some, and changes none of the person's."""
     limits: dict[str, Limit] = {}
     where: dict[str, str] = {}
-    for layer in sorted(reversed(layers), key=lambda layer: layer.owner == "project"):
+    weakest_first = layers[::-1]
+    for layer in sorted(weakest_first, key=lambda layer: layer.owner == "project"):
         for name, limit in layer.worker_limits.items():
             if layer.owner == "project" and limits.get(name, limit) != limit:
                 notes.append(

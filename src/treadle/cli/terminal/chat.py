@@ -170,7 +170,14 @@ class Consulting:
     """The questions of one conversation."""
 
     def __init__(
-        self, face: Face, journal: Journal, grants: Grants, notifier: Notifier, *, settings: Settings, options: ChatOptions
+        self,
+        face: Face,
+        journal: Journal,
+        grants: Grants,
+        notifier: Notifier,
+        *,
+        settings: Settings,
+        options: ChatOptions,
     ) -> None:
         self._face = face
         self._journal = journal

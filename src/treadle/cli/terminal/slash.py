@@ -13,7 +13,7 @@ import msgspec
 
 from treadle import Agent, Session, known_models
 from treadle.cli.exits import UsageError
-from treadle.cli.input.options import Options
+from treadle.cli.input.commands import ChatOptions
 from treadle.cli.input.places import absolute
 from treadle.cli.input.rules import Kind
 from treadle.cli.input.settings import Settings
@@ -40,7 +40,7 @@ class Conversation(Protocol):
     journal: Journal
     session: Session
     settings: Settings
-    options: Options
+    options: ChatOptions
     terminal: Terminal
     grants: Grants
     model: str | None
