@@ -110,13 +110,9 @@ class AtTerminal:
             return
         os.close(self._ours)
         with self._connection:
-            try:
-                self._connection.settimeout(seconds)
-                status = _read(self._connection)
-            except TimeoutError:
+            if not select.select([self._connection], [], [], seconds)[0]:
                 self.kill(signal.SIGKILL)
-                self._connection.settimeout(30.0)
-                status = _read(self._connection)
+            status = _read(self._connection)
         self.status = os.waitstatus_to_exitcode(int.from_bytes(status, "big"))
 
 

@@ -49,7 +49,6 @@ def test_a_file_has_limits_and_a_project_adds_some_but_changes_none(tmp_path: Pa
 def test_a_flag_replaces_the_limit_of_its_name_and_leaves_the_others(tmp_path: Path) -> None:
     (tmp_path / "own.toml").write_text(FAIR + "[workers.limits.key]\ntokens = 7\n")
     options = WorkerOptions(
-        command="worker",
         folder=str(tmp_path),
         config=str(tmp_path / "own.toml"),
         worker_limits=("fair sessions=3", "new requests=1"),
