@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from chat_server import answer, event, json_answer, serving
 
-from treadle import Agent, Price, ReActDriver, Tool, deny, resolve_model
+from treadle import Agent, Price, Tool, deny, resolve_model
 from treadle.messages import (
     Finish,
     Media,
@@ -164,21 +164,6 @@ async def test_thinking_and_server_items_go_back_unchanged_to_their_own_model_on
     assert other[1]["content"] == [{"type": "text", "text": "yes"}]
 
 
-@pytest.mark.row("W06")
-@pytest.mark.parametrize("stream", [True, False])
-async def test_signed_thinking_comes_back_in_the_next_step_and_is_never_text(stream: bool) -> None:
-    async with MockProvider([Turn(thinking="hm", calls=(call("grep"),)), text("done")]) as provider:
-        model = resolve_model(f"anthropic:{MODEL}", base_url=provider.base_url, stream=stream, options=BY_HAND)
-        outcome = await Agent(model, tools=[read_tool("grep")]).run("go")
-
-    assert outcome.text == "done"
-    assert provider.requests[1].body["messages"][1]["content"][0] == {
-        "type": "thinking",
-        "thinking": "hm",
-        "signature": "bW9jaw==",
-    }
-
-
 @pytest.mark.row("W06", "M15")
 async def test_a_thought_that_nobody_signed_is_not_sent() -> None:
     thought = Thinking(text="because")  # as a driver stores it that asks for steps in words
@@ -192,19 +177,6 @@ async def test_a_thought_that_nobody_signed_is_not_sent() -> None:
     assert [block["type"] for block in ended["messages"][1]["content"]] == ["text"]
     assert [block["type"] for block in going_on["messages"][1]["content"]] == ["tool_use"]
     assert "thinking" not in going_on
-
-
-@pytest.mark.row("W06", "M15")
-@pytest.mark.parametrize("stream", [True, False])
-async def test_a_session_begun_in_words_goes_on_with_native_calls(stream: bool) -> None:
-    decided = {"thought": "because", "tool": None, "args": None, "answer": "two", "type": "final_answer"}
-    async with MockProvider([text(json.dumps(decided)), call("grep"), text("done")]) as provider:
-        model = resolve_model(f"anthropic:{MODEL}", base_url=provider.base_url, stream=stream)
-        first = await Agent(model, tools=[read_tool("grep")], driver=ReActDriver()).run("go")
-        second = await Agent(model, tools=[read_tool("grep")]).run("and now?", session=first.session)
-
-    assert (first.text, second.text) == ("two", "done")
-    assert [request.status for request in provider.requests] == [200] * 3
 
 
 @pytest.mark.row("W06")
@@ -491,25 +463,6 @@ async def test_markers_can_be_chosen_and_switched_off() -> None:
 
 
 # --- options and schemas -----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("model", "most"),
-    [
-        ("claude-3-haiku-20240307", 4096),
-        ("claude-3-5-sonnet-latest", 8192),
-        ("claude-opus-4-8", 16384),
-        ("qwen3", 16384),
-    ],
-)
-async def test_max_tokens_has_a_default_that_the_model_can_write(model: str, most: int) -> None:
-    async with serving(HELLO) as server:
-        for options in ({}, {"max_tokens": 7}):
-            assert [
-                part async for part in Anthropic(model, base_url=server.url, api_key=None, options=options).stream(ASK)
-            ]
-
-    assert [request.json["max_tokens"] for request in server.requests] == [most, 7]
 
 
 @pytest.mark.row("W08")

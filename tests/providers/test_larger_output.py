@@ -94,7 +94,9 @@ async def test_a_run_whose_first_message_is_the_users_asks_for_nothing_larger() 
         ("claude-opus-4-1-20250805", 16_384, 16_384),
         ("claude-opus-4-20250514", 16_384, 16_384),
         ("claude-3-5-haiku-latest", 8_192, 8_192),
+        ("claude-3-haiku-20240307", 4_096, 4_096),
         ("claude-of-tomorrow", 16_384, 16_384),
+        ("qwen3", 16_384, 16_384),
     ],
 )
 async def test_a_model_is_never_asked_for_more_than_it_is_known_to_write(model: str, usual: int, larger: int) -> None:

@@ -19,7 +19,8 @@ import pytest
 from treadle import Agent, Budget, Rejected, Session, Tool, resolve_model
 from treadle.engine.spec import RunResult
 from treadle.events import Event, ModelFailed
-from treadle.messages import Media
+from treadle.messages import Media, user_message
+from treadle.ports import ModelPart, ModelRequest
 from treadle.testing import MockProvider, RecordedRequest, Turn
 from treadle.tools import JsonObject, ToolContext, ToolOutput
 
@@ -300,6 +301,14 @@ async def play(*stretches: Stretch) -> Played:
     assert session is not None
     played.events = list(await session.events())
     return played
+
+
+async def heard(name: str, content: str | bytes, *, stream: bool, status: int = 200) -> list[ModelPart]:
+    """Ask a model, by its name, whose server answers with recorded bytes."""
+    body = content if isinstance(content, bytes) else content.encode()
+    async with MockProvider([Turn(status=status, body=body)]) as provider:
+        model = resolve_model(name, base_url=provider.base_url, api_key="k", stream=stream)
+        return [part async for part in model.stream(ModelRequest(messages=(user_message("go"),)))]
 
 
 def _tools(played: Played) -> list[Tool]:

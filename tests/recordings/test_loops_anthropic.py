@@ -4,13 +4,11 @@ import json
 
 import pytest
 from _oracle_anthropic import HOST, is_streamed, message_of, stretch
-from _replay import Exchange, Recording, play, recorded
+from _replay import Recording, heard, play, recorded
 
-from treadle import resolve_model
 from treadle.errors import ModelError, ModelRejected
-from treadle.messages import Finish, Opaque, Part, Text, Thinking, ToolCall, Usage, user_message
-from treadle.ports import CallReady, ModelEnd, ModelPart, ModelRequest, TextDelta, ThinkingDelta
-from treadle.testing import MockProvider, Turn
+from treadle.messages import Finish, Opaque, Part, Text, Thinking, ToolCall, Usage
+from treadle.ports import CallReady, ModelEnd, ModelPart, TextDelta, ThinkingDelta
 from treadle.tools import JsonObject
 
 LOOPS = [
@@ -49,7 +47,7 @@ async def test_each_recorded_answer_goes_back_as_it_came(loop: Recording, in_oth
 async def test_each_recorded_answer_is_what_an_independent_reader_makes_of_it(loop: Recording) -> None:
     for one in loop.of(HOST):
         message = message_of(one.body)
-        parts = await heard(one)
+        parts = await heard("anthropic:m", one.body, status=one.status, stream=is_streamed(one))
 
         assert_same(parts, message)
 
@@ -102,13 +100,6 @@ def usage_of(counts: JsonObject) -> Usage:
     )
 
 
-async def heard(exchange: Exchange) -> list[ModelPart]:
-    """Send a request to a server that answers with the recorded bytes."""
-    async with MockProvider([Turn(status=exchange.status, body=exchange.body.encode())]) as provider:
-        model = resolve_model("anthropic:m", base_url=provider.base_url, stream=is_streamed(exchange))
-        return [part async for part in model.stream(ModelRequest(messages=(user_message("go"),)))]
-
-
 # --- quirks ------------------------------------------------------------------------------------------------------------
 
 QUIRKS = {
@@ -133,13 +124,14 @@ def test_every_recorded_quirk_has_its_outcome(recordings) -> None:
 async def test_a_recorded_quirk_has_a_clear_outcome(quirk: Recording) -> None:
     (exchange,) = quirk.exchanges
     expected = QUIRKS[quirk.name]
+    asking = heard("anthropic:m", exchange.body, status=exchange.status, stream=is_streamed(exchange))
 
     if isinstance(expected, list):
-        parts = await heard(exchange)
+        parts = await asking
         assert [type(part) for part in parts[-1].parts] == expected
         assert_same(parts, message_of(exchange.body))
     else:
         with pytest.raises(ModelError) as caught:
-            await heard(exchange)
+            await asking
         assert type(caught.value) is expected
         assert "claude-sonet-4-5" in str(caught.value)

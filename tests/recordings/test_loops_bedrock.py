@@ -2,7 +2,6 @@
 
 import json
 from base64 import b64encode
-from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -10,26 +9,18 @@ from _dialects import Bodied, Conversation, exchanges, loops, text_of
 from _oracle_anthropic import ORACLE as CLAUDE
 from _oracle_anthropic import events_of, message_of
 from _oracle_converse import answer_of, apart, stretch
-from _replay import Stretch, play
+from _replay import Stretch, heard, play
 from test_loops_anthropic import assert_same
 
-from treadle import resolve_model
-from treadle.errors import IncompleteStream, ModelError, ModelRejected
-from treadle.messages import Finish, Part, Text, Thinking, ToolCall, Usage, user_message
-from treadle.mock.dialects.anthropic import anthropic_events
+from treadle.errors import ModelError, ModelRejected
+from treadle.messages import Finish, Part, Text, Thinking, ToolCall, Usage
 from treadle.mock.dialects.shared import event_frame
-from treadle.ports import CallReady, ModelEnd, ModelPart, ModelRequest, TextDelta
-from treadle.providers.anthropic.response import InvokedResponse
-from treadle.providers.bedrock.response import ConverseResponse
-from treadle.providers.http.reading import EventStreamReader, Response
-from treadle.testing import MockProvider, Turn
+from treadle.ports import CallReady, ModelEnd, ModelPart, TextDelta
 from treadle.tools import JsonObject
 
 FORMS = pytest.mark.parametrize("in_other_form", [False, True], ids=["as-recorded", "synthetic-other-form"])
 CONVERSE = exchanges("bedrock_converse", "messages")
 INVOKE = exchanges("bedrock_invoke", "anthropic_version", "messages")
-MAX_CUTS = 500
-"""Places at which one stream is cut in two; a longer one is cut at every second byte, or third. Byte by byte all are."""
 
 
 # --- loops -----------------------------------------------------------------------------------------------------------
@@ -85,13 +76,8 @@ def encoded(line: bytes) -> str:
 # --- each answer -----------------------------------------------------------------------------------------------------
 
 
-async def heard(name: str, one: Bodied) -> list[ModelPart]:
-    """Send a request to a server that answers with the recorded bytes."""
-    async with MockProvider([Turn(status=one.status, body=one.content)]) as provider:
-        model = resolve_model(
-            f"{name}:{one.model}", base_url=provider.base_url, api_key="k", stream="stream" in one.path
-        )
-        return [part async for part in model.stream(ModelRequest(messages=(user_message("go"),)))]
+async def hear(name: str, one: Bodied) -> list[ModelPart]:
+    return await heard(f"{name}:{one.model}", one.content, status=one.status, stream="stream" in one.path)
 
 
 @pytest.mark.row("P-CONVERSE")
@@ -99,9 +85,9 @@ async def heard(name: str, one: Bodied) -> list[ModelPart]:
 async def test_each_recorded_answer_is_what_an_independent_reader_makes_of_it(one: Bodied) -> None:
     if one.status != 200:
         with pytest.raises(ModelRejected, match=json.loads(one.content)["message"].rstrip(".")):
-            await heard("bedrock", one)
+            await hear("bedrock", one)
         return
-    assert_converse(await heard("bedrock", one), answer_of(one))
+    assert_converse(await hear("bedrock", one), answer_of(one))
 
 
 @pytest.mark.row("P-INVOKE")
@@ -109,10 +95,10 @@ async def test_each_recorded_answer_is_what_an_independent_reader_makes_of_it(on
 async def test_each_recorded_answer_of_claude_is_what_an_independent_reader_makes_of_it(one: Bodied) -> None:
     if one.status != 200:
         with pytest.raises(ModelError, match=json.loads(one.content)["message"][:40]):
-            await heard("bedrock-claude", one)
+            await hear("bedrock-claude", one)
         return
     message = message_of(text_of(one))
-    parts = await heard("bedrock-claude", one)
+    parts = await hear("bedrock-claude", one)
     if message["stop_reason"] in ("end_turn", "tool_use"):
         assert_same(parts, message)
     else:
@@ -168,70 +154,3 @@ def usage_of(counts: JsonObject) -> Usage:
         cached_input_tokens=cached,
         cache_written_tokens=written,
     )
-
-
-# --- cut at every byte -----------------------------------------------------------------------------------------------
-
-
-def read(response: Response, *pieces: bytes) -> list[Any]:
-    """Return what a response makes of a stream that comes in these pieces."""
-    reader = EventStreamReader()
-    parts = [part for piece in pieces for data in reader.feed(piece) for part in response.add(data)]
-    assert reader.finish() is None
-    return [*parts, response.is_whole, response.end()]
-
-
-def cuts(content: bytes) -> range:
-    return range(0, len(content) + 1, 1 + len(content) // MAX_CUTS)
-
-
-@pytest.mark.row("P-FRAMES")
-@pytest.mark.parametrize("one", [one for one in CONVERSE if isinstance(one, Bodied) and one.is_stream], ids=str)
-def test_a_stream_of_converse_that_is_cut_at_any_byte_says_the_same(one: Bodied) -> None:
-    whole = read(ConverseResponse({}), one.content)
-
-    assert whole[-2]
-    assert all(read(ConverseResponse({}), one.content[:at], one.content[at:]) == whole for at in cuts(one.content))
-    single = [one.content[at : at + 1] for at in range(len(one.content))]
-    assert read(ConverseResponse({}), *single) == whole
-
-
-@pytest.mark.row("P-FRAMES", "P-INVOKE")
-@pytest.mark.parametrize("one", [one for one in INVOKE if isinstance(one, Bodied) and one.is_stream], ids=str)
-def test_a_stream_of_invoke_that_is_cut_at_any_byte_says_the_same(one: Bodied) -> None:
-    whole = read(InvokedResponse({}), one.content)
-
-    assert whole[-2]
-    assert all(read(InvokedResponse({}), one.content[:at], one.content[at:]) == whole for at in cuts(one.content))
-
-
-@pytest.mark.row("P-FRAMES")
-@pytest.mark.parametrize("one", [one for one in CONVERSE if isinstance(one, Bodied) and one.is_stream][:4], ids=str)
-def test_a_stream_of_converse_that_ends_early_is_whole_only_after_its_stop(one: Bodied) -> None:
-    places = [len(one.content) - len(rest) for rest in stops(one.content)]
-    assert len(places) == 1
-
-    near = [*cuts(one.content), *range(places[0] - 3, places[0] + 4), len(one.content)]
-    assert all(read(ConverseResponse({}), one.content[:at])[-2] is (at >= places[0]) for at in near)
-
-
-def stops(content: bytes) -> list[bytes]:
-    """Return what of a stream follows each message that ends it."""
-    found, place = [], 0
-    while place < len(content):
-        size = int.from_bytes(content[place : place + 4], "big")
-        if b"messageStop" in content[place : place + size]:
-            found.append(content[place + size :])
-        place += size
-    return found
-
-
-@pytest.mark.row("P-FRAMES")
-async def test_a_stream_without_its_stop_is_incomplete() -> None:
-    events = anthropic_events({"content": [], "stop_reason": "end_turn", "usage": {}})
-    for name, content in (("bedrock-claude", chunks(events)[:-5]), ("bedrock", b"")):
-        start = event_frame("messageStart", b'{"role":"assistant"}') if name == "bedrock" else b""
-        async with MockProvider([Turn(body=start + content)]) as provider:
-            model = resolve_model(f"{name}:m", base_url=provider.base_url, api_key="k")
-            with pytest.raises(IncompleteStream):
-                [part async for part in model.stream(ModelRequest(messages=(user_message("go"),)))]

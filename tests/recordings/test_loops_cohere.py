@@ -7,23 +7,15 @@ from typing import Any
 import pytest
 from _dialects import Bodied, Conversation, exchanges, loops
 from _oracle_cohere import answer_of, stretch
-from _replay import play
+from _replay import heard, play
 
-from treadle import resolve_model
-from treadle.errors import ContextOverflow, IncompleteStream
-from treadle.messages import Finish, Part, Text, Thinking, ToolCall, Usage, user_message
-from treadle.mock.dialects.cohere import cohere_events
-from treadle.ports import CallReady, ModelEnd, ModelPart, ModelRequest, TextDelta, ThinkingDelta
-from treadle.providers.cohere.response import CohereResponse
-from treadle.providers.http.reading import SseReader
-from treadle.testing import MockProvider, Turn
+from treadle.errors import ContextOverflow
+from treadle.messages import Finish, Part, Text, Thinking, ToolCall, Usage
+from treadle.ports import CallReady, ModelEnd, ModelPart, TextDelta, ThinkingDelta
 from treadle.tools import JsonObject
 
 FORMS = pytest.mark.parametrize("in_other_form", [False, True], ids=["as-recorded", "synthetic-other-form"])
 RECORDED = exchanges("cohere", "messages")
-STREAMED = [one for one in RECORDED if isinstance(one, Bodied) and one.is_stream]
-MAX_CUTS = 500
-"""Places at which one stream is cut in two; a longer one is cut at every second byte, or third. Byte by byte all are."""
 
 
 def played_loops() -> list[Any]:
@@ -67,13 +59,8 @@ def without_defaults(message: JsonObject) -> JsonObject:
 # --- each answer -----------------------------------------------------------------------------------------------------
 
 
-async def heard(one: Bodied) -> list[ModelPart]:
-    """Send a request to a server that answers with the recorded bytes."""
-    async with MockProvider([Turn(status=one.status, body=one.content)]) as provider:
-        model = resolve_model(
-            f"cohere:{one.model}", base_url=provider.base_url, api_key="k", stream=one.request["stream"]
-        )
-        return [part async for part in model.stream(ModelRequest(messages=(user_message("go"),)))]
+async def hear(one: Bodied) -> list[ModelPart]:
+    return await heard(f"cohere:{one.model}", one.content, status=one.status, stream=one.request["stream"])
 
 
 @pytest.mark.row("P-COHERE")
@@ -81,10 +68,10 @@ async def heard(one: Bodied) -> list[ModelPart]:
 async def test_each_recorded_answer_is_what_an_independent_reader_makes_of_it(one: Bodied) -> None:
     if one.status != 200:
         with pytest.raises(ContextOverflow, match="too many tokens"):
-            await heard(one)
+            await hear(one)
         return
     answer = answer_of(one)
-    parts = await heard(one)
+    parts = await hear(one)
 
     end = parts[-1]
     assert isinstance(end, ModelEnd)
@@ -140,45 +127,3 @@ def usage_of(usage: JsonObject) -> Usage:
         cached_input_tokens=usage["cached_tokens"],
         reasoning_tokens=counts.get("reasoning_tokens", 0),
     )
-
-
-# --- cut at every byte -----------------------------------------------------------------------------------------------
-
-
-def read(*pieces: bytes) -> list[Any]:
-    """Return what a response makes of a stream that comes in these pieces."""
-    reader, response = SseReader(), CohereResponse({})
-    parts = [part for piece in pieces for data in reader.feed(piece) for part in response.add(data)]
-    return [*parts, response.is_whole, response.end()]
-
-
-def cuts(content: bytes) -> range:
-    return range(0, len(content) + 1, 1 + len(content) // MAX_CUTS)
-
-
-@pytest.mark.row("P-COHERE")
-@pytest.mark.parametrize("one", STREAMED, ids=str)
-def test_a_stream_that_is_cut_at_any_byte_says_the_same(one: Bodied) -> None:
-    whole = read(one.content)
-
-    assert whole[-2]
-    assert all(read(one.content[:at], one.content[at:]) == whole for at in cuts(one.content))
-    assert read(*(one.content[at : at + 1] for at in range(len(one.content)))) == whole
-
-
-@pytest.mark.row("P-COHERE")
-@pytest.mark.parametrize("one", STREAMED, ids=str)
-def test_a_stream_that_ends_early_is_whole_only_after_its_end(one: Bodied) -> None:
-    last = one.content.index(b"\n\n", one.content.index(b"event: message-end")) + 2
-
-    near = [*cuts(one.content), *range(last - 3, last + 4), len(one.content)]
-    assert all(read(one.content[:at])[-2] is (at >= last) for at in near)
-
-
-@pytest.mark.row("P-COHERE")
-async def test_a_stream_without_its_end_is_incomplete() -> None:
-    events = cohere_events({"message": {"content": [{"type": "text", "text": "Hello"}]}})
-    async with MockProvider([Turn(body=events)]) as provider:
-        model = resolve_model("cohere:m", base_url=provider.base_url, api_key="k")
-        with pytest.raises(IncompleteStream):
-            [part async for part in model.stream(ModelRequest(messages=(user_message("go"),)))]

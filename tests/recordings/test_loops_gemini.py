@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 from _oracle_gemini import HOSTS, ORACLE, model_of, parts_of, pieces_of, streamed, stretch
-from _replay import Recording, play, recorded
+from _replay import Recording, heard, play, recorded
 
 from treadle import Agent, Tool, resolve_model
 from treadle.errors import ModelRejected
-from treadle.messages import Finish, Text, Thinking, ToolCall, user_message
-from treadle.ports import CallReady, ModelEnd, ModelRequest, TextDelta, ThinkingDelta
+from treadle.messages import Finish, Text, Thinking, ToolCall
+from treadle.ports import CallReady, ModelEnd, TextDelta, ThinkingDelta
 from treadle.testing import MockProvider, Turn
 
 # --- the parser ------------------------------------------------------------------------------------------------------
@@ -23,18 +23,16 @@ EVERY_ANSWER = [*recorded("loops", "gemini"), *recorded("quirks", "gemini")]
 @pytest.mark.parametrize("recording", EVERY_ANSWER, ids=str)
 async def test_every_recorded_answer_is_read_as_another_reader_reads_it(recording: Recording, form: Any):
     answers = [one for one in recording.of(*HOSTS) if one.status == 200]
-    async with MockProvider([Turn(body=form(one.body).encode()) for one in answers] or ["none"]) as provider:
-        for one in answers:
-            model = resolve_model(model_of(one), base_url=provider.base_url)
-            parts = [part async for part in model.stream(ModelRequest(messages=(user_message("x"),)))]
-            end = parts[-1]
-            assert isinstance(end, ModelEnd)
-            compare(end, one.body)
-            assert "".join(part.text for part in parts if isinstance(part, TextDelta)) == ORACLE.text(one.body)
-            thoughts = [part.text for part in end.parts if isinstance(part, Thinking)]
-            assert "".join(part.text for part in parts if isinstance(part, ThinkingDelta)) == "".join(thoughts)
-            calls = [part for part in end.parts if isinstance(part, ToolCall)]
-            assert [part.call for part in parts if isinstance(part, CallReady)] == calls
+    for one in answers:
+        parts = await heard(model_of(one), form(one.body), stream=True)
+        end = parts[-1]
+        assert isinstance(end, ModelEnd)
+        compare(end, one.body)
+        assert "".join(part.text for part in parts if isinstance(part, TextDelta)) == ORACLE.text(one.body)
+        thoughts = [part.text for part in end.parts if isinstance(part, Thinking)]
+        assert "".join(part.text for part in parts if isinstance(part, ThinkingDelta)) == "".join(thoughts)
+        calls = [part for part in end.parts if isinstance(part, ToolCall)]
+        assert [part.call for part in parts if isinstance(part, CallReady)] == calls
 
 
 def compare(end: ModelEnd, body: str) -> None:
@@ -120,18 +118,14 @@ QUIRKS = {
 async def test_every_quirk_comes_to_what_the_table_says(recording: Recording):
     first = recording.exchanges[0]
     expected, words = QUIRKS[recording.name]
-    async with MockProvider([Turn(status=first.status, body=first.body.encode())]) as provider:
-        model = resolve_model(model_of(first), base_url=provider.base_url, stream=False)
+    asking = heard(model_of(first), first.body, status=first.status, stream=False)
 
-        async def ask() -> Any:
-            return [part async for part in model.stream(ModelRequest(messages=(user_message("x"),)))][-1]
-
-        if expected is ModelRejected:
-            with pytest.raises(ModelRejected, match=words) as caught:
-                await ask()
-            assert (caught.value.status, caught.value.may_retry) == (404, False)
-            return
-        end = await ask()
+    if expected is ModelRejected:
+        with pytest.raises(ModelRejected, match=words) as caught:
+            await asking
+        assert (caught.value.status, caught.value.may_retry) == (404, False)
+        return
+    end = (await asking)[-1]
     assert end.finish is expected
     assert words is None or "".join(part.text for part in end.parts if isinstance(part, Text)) == words
 

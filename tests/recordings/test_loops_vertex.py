@@ -6,13 +6,8 @@ import re
 import pytest
 from _dialects import Bodied, Conversation, exchanges, loops
 from _oracle_anthropic import ORACLE, events_of, message_of
-from _replay import Stretch, play
+from _replay import Stretch, heard, play
 from test_loops_anthropic import assert_same
-
-from treadle import resolve_model
-from treadle.messages import user_message
-from treadle.ports import ModelRequest
-from treadle.testing import MockProvider, Turn
 
 FORMS = pytest.mark.parametrize("in_other_form", [False, True], ids=["as-recorded", "synthetic-other-form"])
 
@@ -48,8 +43,6 @@ async def test_a_recorded_loop_goes_as_recorded(loop: Conversation, in_other_for
 @pytest.mark.row("P-VERTEX")
 @pytest.mark.parametrize("one", exchanges("vertex_claude"), ids=str)
 async def test_each_recorded_answer_is_what_an_independent_reader_makes_of_it(one: Bodied) -> None:
-    async with MockProvider([Turn(status=one.status, body=one.content)]) as provider:
-        model = resolve_model(model_of(one), base_url=provider.base_url, stream=one.is_stream)
-        parts = [part async for part in model.stream(ModelRequest(messages=(user_message("go"),)))]
+    parts = await heard(model_of(one), one.content, status=one.status, stream=one.is_stream)
 
     assert_same(parts, message_of(one.content.decode()))

@@ -272,20 +272,8 @@ def _common(one: tuple[str, ...], other: tuple[str, ...]) -> int:
 def _stored(part: ModelPart) -> _Stored:
     match part:
         case ModelEnd():
-            return _End(
-                parts=part.parts,
-                finish=part.finish,
-                usage=part.usage,
-                cut_calls=tuple(sorted(part.cut_calls)),
-                unnamed_calls=tuple(sorted(part.unnamed_calls)),
-                has_strays=part.has_strays,
-                has_damaged_text=part.has_damaged_text,
-                origin=part.origin,
-                finish_reason=part.finish_reason,
-                text_calls=part.text_calls,
-                response_id=part.response_id,
-                response_model=part.response_model,
-            )
+            ids = {"cut_calls": tuple(sorted(part.cut_calls)), "unnamed_calls": tuple(sorted(part.unnamed_calls))}
+            return _End(**{name: getattr(part, name) for name in _End.__struct_fields__} | ids)
         case TextDelta() | ThinkingDelta() | CallReady():
             return part
         case _:
@@ -295,20 +283,8 @@ def _stored(part: ModelPart) -> _Stored:
 def _played(part: _Stored) -> ModelPart:
     if not isinstance(part, _End):
         return part
-    return ModelEnd(
-        parts=part.parts,
-        finish=part.finish,
-        usage=part.usage,
-        cut_calls=frozenset(part.cut_calls),
-        unnamed_calls=frozenset(part.unnamed_calls),
-        has_strays=part.has_strays,
-        has_damaged_text=part.has_damaged_text,
-        origin=part.origin,
-        finish_reason=part.finish_reason,
-        text_calls=part.text_calls,
-        response_id=part.response_id,
-        response_model=part.response_model,
-    )
+    ids = {"cut_calls": frozenset(part.cut_calls), "unnamed_calls": frozenset(part.unnamed_calls)}
+    return ModelEnd(**msgspec.structs.asdict(part) | ids)
 
 
 def _failure(error: ModelError) -> _Failure:
