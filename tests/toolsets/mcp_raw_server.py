@@ -105,6 +105,13 @@ if MODE == "loose":  # what real servers write: none of it is JSON Schema, or it
         tool("upper", {"type": "object", "required": "a", "properties": {"a": {"type": "STRING"}}}),
         tool("remote", {"$ref": "https://example.com/schema.json", "type": "object"}),
         tool("pattern", {"type": "object", "properties": {"x": {"type": "string", "pattern": "("}}}),
+        tool("as_text", {"type": "object", "additionalProperties": "False", "required": "true", "properties": {
+            "s": {"type": "str", "minLength": "3", "required": "true"}, "n": {"type": "int", "maximum": "10", "multipleOf": "x"},
+            "l": {"type": "list", "uniqueItems": "true", "items": None}, "e": {"enum": None}, "w": "string", "r": {"$ref": "#/no"},
+        }}),
+        tool("unread", {"type": "object", "required": ["a", 3], "properties": {"a": {"type": "file", "enum": "x", "anyOf": ["string"]}}}),
+        tool("text", {"type": "string"}),
+        tool("words", "a string"),
     ]  # fmt: skip
 
 

@@ -85,9 +85,7 @@ async def test_hostile_names_descriptions_and_schemas_are_made_fit_or_left_out(f
     assert len(field["description"]) == 1000
     assert all(len(name) <= 64 and name.replace("_", "").replace("-", "").isalnum() for name in offered)
     assert len([name for name in offered if name.startswith("mcp__raw__xxx")]) == 1
-    assert {"mcp__raw__plain", "mcp__raw__a_b", "mcp__raw__pattern", "mcp__raw__huge", "mcp__raw__array"} < set(
-        listed.refused
-    )
+    assert {"mcp__raw__plain", "mcp__raw__a_b", "mcp__raw__huge", "mcp__raw__array"} < set(listed.refused)
     assert not set(listed.refused) & set(listed.tools)
     assert not {"mcp__raw__huge", "mcp__raw__array", "mcp__raw__blank_"} & set(offered)
 
@@ -99,7 +97,19 @@ async def test_slips_in_a_servers_schemas_take_none_of_its_tools_away_and_what_i
     result, model = await run(raw(folder, "loose"), *calls, call("mcp__raw__list"), *wrong, subscribers=[seen.append])
 
     offered = {spec.name.removeprefix("mcp__raw__"): spec.parameters for spec in model.requests[0].tools}
-    assert offered.keys() == {"sound", "unfit", "null", "old", "empty", "result", "place", "any", "list", "upper"}
+    sound = {"sound", "unfit", "null", "old", "empty", "result", "place", "any", "list", "upper"}
+    assert offered.keys() == sound | {"remote", "pattern", "as_text", "unread"}
+    assert (offered["remote"], offered["pattern"]["properties"]) == ({"type": "object"}, {"x": {"type": "string"}})
+    assert offered["as_text"] == {
+        "type": "object",
+        "additionalProperties": False,
+        "required": ["s"],
+        "properties": {
+            "s": {"type": "string", "minLength": 3}, "n": {"type": "integer", "maximum": 10},
+            "l": {"type": "array", "uniqueItems": True}, "e": {}, "w": {}, "r": {},
+        },
+    }  # fmt: skip
+    assert offered["unread"] == {"type": "object", "required": ["a"], "properties": {"a": {}}}
     assert offered["null"] == {"type": "object", "properties": {"a": {"type": "string"}}}
     assert offered["old"]["properties"] == {"n": {"type": "number", "exclusiveMinimum": 0}}
     assert offered["old"]["required"] == ["n"]
@@ -113,8 +123,7 @@ async def test_slips_in_a_servers_schemas_take_none_of_its_tools_away_and_what_i
         'call sound {"n": 3}', "call unfit {}", "call null {}", "call list {}"
     ]  # fmt: skip
     (listed,) = [one for one in seen if one.type == "toolset.listed"]
-    assert listed.refused.keys() == {"mcp__raw__remote", "mcp__raw__pattern"}
-    assert "refers to 'https://example.com/schema.json'" in listed.refused["mcp__raw__remote"]
+    assert listed.refused.keys() == {"mcp__raw__text", "mcp__raw__words"}
     told = [
         one.getMessage() for one in caplog.records if "`folder`" in one.getMessage() or "remote" in one.getMessage()
     ]

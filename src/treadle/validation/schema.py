@@ -1064,12 +1064,46 @@ _SINGLE = (
     "unevaluatedItems",
 )
 _MAY_BE_NULL = ("const", "default")
+_PLAIN = frozenset({
+    *("additionalItems", "additionalProperties", "unevaluatedItems", "unevaluatedProperties", "uniqueItems"),
+    *("exclusiveMaximum", "exclusiveMinimum", "maxItems", "maxLength", "maxProperties", "maximum", "minItems", "minLength"),
+    *("minProperties", "minimum", "multipleOf"),
+})  # fmt: skip
+"""Keywords whose value is a number or a boolean, and is written as text by some."""
+_MOST_DROPPED = 100
 
 
 def corrected(schema: JsonObject) -> JsonObject:
-    """Return a schema as one of draft 2020-12. What cannot be understood stays as it is."""
-    fit: JsonObject = _corrected(schema)
-    return {word: part for word, part in fit.items() if word != "$schema"}
+    """Return a schema as one of draft 2020-12, without the keywords in it that cannot be read."""
+    fit: JsonObject = _corrected(copied(schema))
+    fit.pop("$schema", None)
+    for _ in range(_MOST_DROPPED):
+        try:
+            compiled(fit, where="schema")
+            break
+        except ToolDefinitionError as error:
+            if not _drop_unread(fit, error.__cause__):
+                break
+    return fit
+
+
+def _drop_unread(fit: JsonObject, error: BaseException | None) -> bool:
+    """Take out of a schema what a validator cannot read: one keyword, or all names that lead nowhere. Return whether there was any."""
+    path = list(error.instance_path) if isinstance(error, jsonschema_rs.ValidationError) else []
+    while path and isinstance(path[-1], int):  # a list that holds what it may not
+        path.pop()
+    if not path:
+        lost = [(one, "$ref") for one in _objects(fit) if "$ref" in one and not _target(str(one["$ref"]), fit)]
+        lost = lost or [(one, word) for one in _objects(fit) for word in _NAMING.intersection(one)]
+        for one, word in lost:
+            del one[word]
+        return bool(lost)
+    owner = lookup(fit, path[:-1])
+    if path[-2:-1] and path[-2] in ("properties", "$defs", "definitions"):
+        owner[path[-1]] = {}  # it stands where a schema should
+    else:
+        del owner[path[-1]]
+    return True
 
 
 def _corrected(schema: Any) -> Any:  # Any: what stands where a schema should
@@ -1102,9 +1136,20 @@ def _part(word: str, part: Any) -> Any:
         )
     if word in _LISTED and isinstance(part, list):
         return [_corrected(one) for one in part]
+    if word in _PLAIN and isinstance(part, str):
+        return _read(part)
     if word == "items" and isinstance(part, list):
         return [_corrected(one) for one in part]
     return _corrected(part) if word in _SINGLE and isinstance(part, dict) else part
+
+
+def _read(text: str) -> Any:
+    """Return a number or a boolean that was written as text; the text where it is neither."""
+    try:
+        read = msgspec.json.decode(text.strip().lower())
+    except (ValueError, RecursionError):
+        return text
+    return read if isinstance(read, bool | int | float) else text
 
 
 def _limits(fit: JsonObject) -> None:
@@ -1125,13 +1170,13 @@ def _items(fit: JsonObject) -> None:
 def _required(fit: JsonObject, schema: JsonObject) -> None:
     """In the oldest drafts a property says of itself that it is required."""
     said = fit.pop("required", [])
-    said = [said] if isinstance(said, str) else said
+    said = [said] if isinstance(said, str) and said.lower() not in ("true", "false") else said
     properties = schema.get("properties")
     own = properties if isinstance(properties, dict) else {}
-    names = [name for name, one in own.items() if isinstance(one, dict) and one.get("required") is True]
-    listed = [*said, *names] if isinstance(said, list) else names if isinstance(said, bool) else said
-    if listed:
-        fit["required"] = list(dict.fromkeys(listed)) if isinstance(listed, list) else listed
+    names = [name for name, one in own.items() if isinstance(one, dict) and str(one.get("required")).lower() == "true"]
+    listed = [*said, *names] if isinstance(said, list) else names
+    if listed := [one for one in listed if isinstance(one, str)]:
+        fit["required"] = list(dict.fromkeys(listed))
 
 
 def _types(fit: JsonObject) -> None:
