@@ -580,6 +580,7 @@ _OF_AGENTS = (
     "tools",
 )
 _TASKS = ("input", "message", "prompt", "query", "user_message")
+_IDS = ("conversation_id", "session_id", "thread_id")
 
 
 def suggestion(name: str, known: Collection[str], *, of_tool: bool = False) -> str:
@@ -588,11 +589,14 @@ def suggestion(name: str, known: Collection[str], *, of_tool: bool = False) -> s
         return f"Write {_OF_OTHERS_TOOLS[name]}."
     if "task" in known and name in _TASKS:
         return "Write the task as the first argument."
-    if not of_tool and name in _OF_OTHERS:
+    if name in _IDS and (own := {"id", "session_id"}.intersection(known)):
+        return f"Write {own.pop()}=."
+    is_of_agents = not {"instructions", "max_model_turns", "session"}.isdisjoint(known)
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    if not of_tool and name in _OF_OTHERS and (is_of_agents or not near):
         return f"Write {_OF_OTHERS[name]}."
     if "session" in known and name in _OF_AGENTS:
         return f"Write Agent({name}=...)."
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
     return f"Did you mean {near[0]!r}?" if near else ""
 
 

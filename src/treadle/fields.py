@@ -344,10 +344,15 @@ class _Border:
         self._named: dict[str, Kind] | None = None
         self._in_order: list[tuple[str, Kind]] = []
         self._others: tuple[str, Kind] | None = None
+        self._takes_any = False
 
     def check(self, values: Sequence[object], options: Mapping[str, object]) -> None:
         if self._named is None:
             self._named = self._read()
+        if not self._takes_any and not options.keys() <= self._named.keys():
+            check_options(
+                self._owner.strip() or self._function.__name__, options, [one for one in self._named if one != "self"]
+            )
         for (name, kind), value in zip(self._in_order, values, strict=False):
             if kind is not ANYTHING:
                 _refuse(self._owner + name, value, kind)
@@ -369,7 +374,9 @@ class _Border:
             kind = ANYTHING if one.name in self._own else kind_of(_resolved(self._function, one.annotation))
             if one.kind is one.VAR_POSITIONAL:
                 self._others = (one.name, kind)
-            elif one.kind is not one.VAR_KEYWORD:
+            elif one.kind is one.VAR_KEYWORD:
+                self._takes_any = True
+            else:
                 named[one.name] = kind
                 if one.kind is not one.KEYWORD_ONLY:
                     self._in_order.append((one.name, kind))

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from treadle import Agent, Budget, open_session, tool
+from treadle import Agent, Agents, Budget, Worker, file_tools, open_journal, open_session, resolve_model, tool
 from treadle.errors import ToolDefinitionError
 from treadle.testing import ScriptedModel, call, text
 
@@ -71,6 +71,28 @@ def test_what_a_run_does_not_take_is_answered_with_where_it_belongs(option: str,
     with pytest.raises(TypeError, match="has no option") as refused:
         Agent("demo").run_sync("Go", **given)
     assert str(refused.value).endswith(f" Write {written}.")
+
+
+@pytest.mark.parametrize(
+    ("door", "option", "said"),
+    [
+        (open_session, "session_id", "Write id=."),
+        (open_session, "thread_id", "Write id=."),
+        (open_session, "checkpointer", "Write run(session=...), with open_session(journal, id=...)."),
+        (resolve_model, "timeout", "Did you mean 'timeouts'?"),
+        (Worker, "max_turns", "Write budget=Budget(max_model_turns=...)."),
+        (Agents, "callbacks", "Write subscribers=[...]."),
+        (open_journal, "checkpointer", "Write run(session=...), with open_session(journal, id=...)."),
+        (file_tools, "root_dir", "Did you mean 'root'?"),
+    ],
+)
+def test_another_librarys_name_is_answered_at_every_door(door: Any, option: str, said: str) -> None:
+    given: dict[str, Any] = {option: 3}
+    with pytest.raises(TypeError, match=f"has no option '{option}'") as refused:
+        made = door("x", **given)
+        made = made.__aenter__() if hasattr(made, "__aenter__") else made
+        made.send(None)
+    assert str(refused.value).endswith(said)
 
 
 async def test_a_misspelt_option_of_a_run_is_answered_with_the_one_that_was_meant() -> None:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from treadle.errors import InvalidArguments, Rejected
+from treadle.errors import InvalidArguments, Rejected, suggesting
 from treadle.tools import JsonObject, Preview, Review, Tool, ToolContext, ToolOutput
 from treadle.toolsets.files.root import (
     ERROR_SCHEMA,
@@ -426,6 +426,7 @@ _OUTPUT: JsonObject = {
 }
 
 
+@suggesting
 def writing_tools(root: str | Path) -> tuple[Tool, ...]:
     """Return write and edit over one folder. Use them beside `file_tools` of the same folder.
 
