@@ -2,18 +2,17 @@
 
 import asyncio
 import contextvars
-import gc
 import inspect
 import os
 import queue
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from contextvars import ContextVar
 from functools import partial
-from typing import Any, Generic, Protocol, Self, TypeAlias, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 from weakref import WeakSet
 
 import msgspec
@@ -25,9 +24,7 @@ __all__ = [
     "FIRST_SECONDS",
     "NEXT_SECONDS",
     "Breaker",
-    "Keep",
     "Kept",
-    "LettingGo",
     "Patience",
     "Pieces",
     "StoreSilent",
@@ -35,8 +32,6 @@ __all__ = [
     "after_fork",
     "answer_of",
     "bury",
-    "full_collections_put_off",
-    "in_turns",
     "is_async",
     "watch",
 ]
@@ -111,35 +106,6 @@ class _State(msgspec.Struct):
     failures: int = 0
     opened_at: float | None = None
     is_trying: bool = False
-
-
-# --- Collecting: put off the full collections of garbage while very many objects are held for a moment. Collects
-# nothing.
-
-_NEVER = 1_000_000_000
-"""Young collections before a full one."""
-
-_lock = threading.Lock()
-_held = 0
-_before: tuple[int, int, int] = gc.get_threshold()
-
-
-@contextmanager
-def full_collections_put_off() -> Iterator[None]:
-    """Hold full collections back for a while, in this process. What the program sets meanwhile by itself stays."""
-    global _held, _before  # noqa: PLW0603 - the collector is one for the process, and so is what was asked of it
-    with _lock:
-        _held += 1
-        if _held == 1:
-            _before = gc.get_threshold()
-            gc.set_threshold(*_before[:2], _NEVER)
-    try:
-        yield
-    finally:
-        with _lock:
-            _held -= 1
-            if _held == 0 and gc.get_threshold() == (*_before[:2], _NEVER):
-                gc.set_threshold(*_before)
 
 
 # --- Forks: what a process that was forked does with its parent's threads, connections and locks. Forks nothing.
@@ -452,58 +418,3 @@ def _settle(job: _Job) -> None:
     is_refused = isinstance(error, StopIteration)  # by every future
     future.set_exception(RuntimeError("the tool raised StopIteration") if is_refused else error)
     future.exception()  # looked at: where the loop ends before whoever waits for it, asyncio has nothing to complain about
-
-
-# --- Turns: carry long work out in slices, so that the event loop goes round between two of them. Knows no work,
-# changes no value.
-
-Keep: TypeAlias = Callable[[tuple[Any, ...]], None]
-"""Takes a slice of what a large value holds."""
-
-
-async def in_turns(slices: Iterable[_T]) -> list[_T]:
-    """Take every slice, with a turn for others between two, and return them. Being cancelled ends it there."""
-    taken: list[_T] = []
-    for one in slices:
-        if taken:
-            await asyncio.sleep(0)
-        taken.append(one)
-    return taken
-
-
-class LettingGo:
-    """Frees what a very large value holds in slices, when it is asked to release it: to free a million objects at once holds up all threads.
-
-    So whoever looks at a large value keeps a part of what it holds in each of many tuples, which are dropped one after the other when
-    the value itself is gone. Where somebody else still holds the value, nothing happens but that. Full collections of garbage are put
-    off meanwhile.
-    """
-
-    def __init__(self) -> None:
-        self._kept: list[tuple[Any, ...]] = []
-        self._putting_off: AbstractContextManager[None] | None = None
-
-    def keep(self, items: tuple[Any, ...]) -> None:
-        """Keep a part of what the value holds: few objects, all of which are freed at once."""
-        if self._putting_off is None:
-            self._putting_off = full_collections_put_off()
-            self._putting_off.__enter__()
-        self._kept.append(items)
-
-    def begin(self) -> None:
-        """Let go from now on, as soon as whoever runs now waits for something. To be called on an event loop."""
-        if self._kept:
-            asyncio.get_running_loop().call_soon(self._go_on)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.begin()
-
-    def _go_on(self) -> None:
-        self._kept.pop()
-        if self._kept:
-            asyncio.get_running_loop().call_soon(self._go_on)
-        elif self._putting_off is not None:
-            self._putting_off.__exit__(None, None, None)

@@ -8,10 +8,9 @@ import logging
 import re
 import threading
 import traceback
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from itertools import islice
-from typing import Any, AnyStr
+from typing import Any
 from urllib.parse import quote, unquote
 
 import msgspec
@@ -58,19 +57,16 @@ MARK = "[redacted]"
 _MIN_KNOWN_CHARS = 8
 """A shorter value is an ordinary word too often to be hidden wherever it occurs."""
 _MAX_KNOWN = 1000
-_FEW = 64
-_SLICE_BYTES = 128 * 1024
 
 
 class KnownValues:
-    """The secrets in use, as one pattern that is compiled again when one is added."""
+    """The secrets in use."""
 
     def __init__(self) -> None:
         self._values: dict[str, None] = {}
         self.needles: tuple[bytes, ...] = ()
         """The values as JSON writes them, without quotes."""
-        self._longest_first: tuple[str, ...] = ()
-        self._pattern: re.Pattern[str] | None = None
+        self.longest_first: tuple[str, ...] = ()
         self._lock = threading.Lock()
 
     def add(self, values: Iterable[str]) -> None:
@@ -81,23 +77,14 @@ class KnownValues:
             self._values.update(dict.fromkeys(fresh))
             while len(self._values) > _MAX_KNOWN:
                 del self._values[next(iter(self._values))]
-            self._longest_first = tuple(sorted(self._values, key=len, reverse=True))
-            self.needles = tuple(map(_as_json, self._longest_first))
-            self._pattern = re.compile("|".join(map(re.escape, self._longest_first)))
-
-    @property
-    def values(self) -> Collection[str]:
-        return self._values.keys()
+            self.longest_first = tuple(sorted(self._values, key=len, reverse=True))
+            self.needles = tuple(map(_as_json, self.longest_first))
 
     def is_in(self, text: str) -> bool:
-        """Whether one of them is in a text: for few values quicker than the pattern is."""
-        values = self._longest_first
+        """Whether one of them is in a text."""
+        values = self.longest_first
         if not values or len(text) < len(values[-1]):  # most pieces of a stream
             return False
-        if len(values) > _FEW:
-            return self._pattern is not None and self._pattern.search(text) is not None
-        if len(text) > _SLICE_BYTES:
-            return any(_holds(text, value) for value in values)
         for value in values:  # noqa: SIM110 - any() takes twice as long, for each piece of a stream
             if value in text:
                 return True
@@ -111,13 +98,9 @@ class KnownValues:
         return False
 
     def hide(self, text: str) -> str:
-        if self._pattern is None or not self.is_in(text):
-            return text
-        if len(text) > _SLICE_BYTES and len(self._values) <= _FEW:  # a pattern takes long for megabytes
-            held = [value for value in self._longest_first if _holds(text, value)]
-            pattern = re.compile("|".join(map(re.escape, held)))
-            return "".join(_replaced_in(text, pattern, MARK, longest=len(held[0])))
-        return self._pattern.sub(MARK, text)
+        for value in self.longest_first:
+            text = text.replace(value, MARK)
+        return text
 
 
 KNOWN = KnownValues()
@@ -133,48 +116,11 @@ def remember(values: Iterable[str]) -> None:
     KNOWN.add(values)
 
 
-def without_known(content: bytes) -> Iterator[bytes]:
-    """Yield stored bytes, in pieces, without the values that were given to `remember`. Take them in turns: no piece takes long."""
-    held: dict[bytes, None] = {}
-    secrets = [value.encode("utf-8", "replace") for value in sorted(KNOWN.values, key=len, reverse=True)]
-    for start in range(0, len(content), _SLICE_BYTES):
-        held |= dict.fromkeys(secret for secret in secrets if _begins_in(content, secret, start))
-        yield b""
-    if held:
-        longest_first = sorted(held, key=len, reverse=True)
-        pattern = re.compile(b"|".join(map(re.escape, longest_first)))
-        yield from _replaced_in(content, pattern, MARK.encode(), longest=len(longest_first[0]))
-    else:
-        yield content
-
-
-def _begins_in(content: AnyStr, secret: AnyStr, start: int) -> bool:
-    return content.find(secret, start, start + _SLICE_BYTES + len(secret) - 1) >= 0
-
-
-def _holds(text: str, secret: str) -> bool:
-    """Whether a long text holds a secret. Looked for in slices: one search of megabytes holds up all threads of the process."""
-    return any(_begins_in(text, secret, start) for start in range(0, len(text), _SLICE_BYTES))
-
-
-def _replaced_in(content: AnyStr, pattern: re.Pattern[AnyStr], mark: AnyStr, *, longest: int) -> Iterator[AnyStr]:
-    """Yield the content in pieces, with the mark in place of each secret.
-
-    Args:
-        longest: Length of the longest secret.
-    """
-    at = 0
-    while at < len(content):
-        # A secret that begins in this slice belongs to it, also where it ends behind it.
-        end, begun = at + _SLICE_BYTES, at
-        pieces: list[AnyStr] = []
-        while (found := pattern.search(content, begun, end + longest - 1)) and found.start() < end:
-            pieces += (content[begun : found.start()], mark)
-            begun = found.end()
-        end = max(end, begun)
-        pieces.append(content[begun:end])
-        yield content[:0].join(pieces)
-        at = end
+def without_known(content: bytes) -> bytes:
+    """Return stored bytes without the values that were given to `remember`."""
+    for value in KNOWN.longest_first:
+        content = content.replace(value.encode("utf-8", "replace"), MARK.encode())
+    return content
 
 
 def _as_json(value: str) -> bytes:
@@ -252,7 +198,6 @@ _SEEN_BEHIND = 64
 _LONGEST_FIELD = 9_000
 """The same of all forms but private keys and web tokens."""
 _SLICE_CHARS = 30_000
-_MANY_PIECES = 10_000
 
 _FORMS = r"""
 (?P<pem> -----BEGIN\ [A-Z0-9\ ]{0,40}PRIVATE\ KEY(?:\ BLOCK)?----- (?:[^-]|-(?!-)){0,20000}+ (?:-----END\ [A-Z0-9\ ]{1,60}-----)? )
@@ -342,13 +287,8 @@ Marker = Callable[[re.Match[str]], str]
 def hidden(text: str, marker: Marker) -> str:
     """Return a text with each secret as the marker shows it."""
     if len(text) > _SLICE_CHARS:
-        return "".join(hidden_in_pieces(text, marker))
+        return "".join(_in_slices(text, marker))
     return _HIDING.sub(marker, text) if _HINT.search(text) else text
-
-
-def hidden_in_pieces(text: str, marker: Marker) -> Iterator[str]:
-    """Return the same in pieces, for a text that takes long to be joined."""
-    return _joined_often(_in_slices(text, marker))
 
 
 def settled_length(text: str) -> int:
@@ -368,12 +308,6 @@ def settled_length(text: str) -> int:
     while (lead := _LEADS.search(text[max(0, start - 100) : start])) is not None and lead[0]:
         start -= len(lead[0])
     return start
-
-
-def _joined_often(pieces: Iterator[str]) -> Iterator[str]:
-    """Join what is next to each other: to join millions of pieces at once holds up all threads of the process."""
-    while group := list(islice(pieces, _MANY_PIECES)):
-        yield "".join(group)
 
 
 def _in_slices(text: str, marker: Marker) -> Iterator[str]:
@@ -519,7 +453,7 @@ class Redactor:
     def pieces(self, text: str) -> Iterator[str]:
         """Return a text in pieces, with `[redacted]` in place of each secret. For one that takes long to be joined."""
         text = self._without_own(text)
-        return hidden_in_pieces(text, mark) if self._is_on else iter((text,))
+        return _in_slices(text, mark) if self._is_on else iter((text,))
 
     @explained
     def consent(self, text: str) -> str:

@@ -1,27 +1,16 @@
 """Arguments and results at the gate: what is strict JSON, what fits a schema, what is data. Runs no tool."""
 
-import dataclasses
-import datetime as dt
-import decimal
-import enum
 import json
-import pathlib
-import types
-import uuid
-from typing import NamedTuple
 
 import msgspec
-import pydantic
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from treadle.errors import InvalidArguments, ToolDefinitionError
 from treadle.validation import (
-    NotData,
     NotJson,
     Schema,
-    data_of,
     parse_arguments,
     shape,
     shape_mismatch,
@@ -515,110 +504,6 @@ def test_a_value_has_a_shape(value, words):
 )
 def test_a_schema_has_a_shape(schema, words):
     assert shape_of_schema(schema) == words
-
-
-# --- from Python values to data --------------------------------------------------------------------------------------
-
-
-class Colour(enum.Enum):
-    RED = "red"
-
-
-class Level(enum.IntEnum):
-    LOW = 1
-
-
-class Pair(NamedTuple):
-    left: int
-    right: str
-
-
-@dataclasses.dataclass
-class Point:
-    x: int
-    when: dt.date
-
-
-class Ring(msgspec.Struct, tag="ring", rename="camel"):
-    is_heavy: bool
-
-
-class Hobbit(pydantic.BaseModel):
-    name: str = pydantic.Field(alias="fullName")
-    born: dt.date
-
-
-class Text(str):
-    __slots__ = ()
-
-
-@pytest.mark.parametrize(
-    ("value", "data"),
-    [
-        (None, None),
-        ({"a": [1, 2.5, "x", True, None]}, {"a": [1, 2.5, "x", True, None]}),
-        ((1, (2,)), [1, [2]]),
-        (Colour.RED, "red"),
-        ({Colour.RED: Level.LOW}, {"red": 1}),
-        (Pair(1, "b"), [1, "b"]),
-        (Point(1, dt.date(2024, 1, 2)), {"x": 1, "when": "2024-01-02"}),
-        (Ring(is_heavy=True), {"type": "ring", "isHeavy": True}),
-        (Hobbit(fullName="Frodo", born=dt.date(2968, 9, 22)), {"fullName": "Frodo", "born": "2968-09-22"}),
-        (dt.datetime(2024, 1, 2, 3, 4, 5, tzinfo=dt.UTC), "2024-01-02T03:04:05Z"),
-        (dt.time(3, 4), "03:04:00"),
-        (uuid.UUID(int=1), "00000000-0000-0000-0000-000000000001"),
-        (decimal.Decimal("1E+3"), "1000"),
-        (pathlib.PurePosixPath("a/b"), "a/b"),
-        (types.MappingProxyType({"a": 1}), {"a": 1}),
-        (10**400, 10**400),
-        (Text("x"), "x"),
-    ],
-    ids=repr,
-)
-def test_a_value_becomes_plain_data(value, data):
-    plain = data_of(value)
-
-    assert plain == data
-    assert type(plain) is type(data)
-    assert msgspec.json.decode(msgspec.json.encode(plain)) == data or isinstance(data, int)
-
-
-LOOP: list[object] = []
-LOOP.append(LOOP)
-
-
-@pytest.mark.row("MF7")
-@pytest.mark.parametrize(
-    ("value", "reason"),
-    [
-        ({"a": [float("nan")]}, r"\$\.a\[0\] is nan"),
-        (float("inf"), r"\$ is inf"),
-        ({"a": {1}}, r"\$\.a is a set, .* sorted list"),
-        (b"x", "is a bytes"),
-        ("\ud800", "lone surrogate"),
-        ({"\ud800": 1}, "lone surrogate"),
-        ({1: 2}, "key that is a int"),
-        ({"a": object()}, r"\$\.a is a object"),
-        (Point(1, print), r"\$\.when is a builtin"),
-        (LOOP, "contains itself"),
-        (Point, "is a type"),
-        ((item for item in ()), "is a generator"),
-        (decimal.Decimal("NaN"), "is NaN"),
-        ({Colour.RED: 1, "red": 2}, "twice"),
-    ],
-    ids=lambda value: type(value).__name__,
-)
-def test_what_json_cannot_hold_is_refused_with_its_place_and_never_shown(value, reason):
-    with pytest.raises(NotData, match=reason) as caught:
-        data_of(value)
-
-    assert " at 0x" not in str(caught.value)
-    str(caught.value).encode()
-
-
-@given(values)
-def test_json_data_stays_as_it_is(value):
-    assert data_of(value) == value
 
 
 def test_a_reference_to_an_anchor_means_the_definition_that_has_it():

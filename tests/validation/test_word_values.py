@@ -16,7 +16,7 @@ from treadle.validation.plain import (
     repaired,
     repaired_value,
 )
-from treadle.validation.schema import bounded, field_path, phrase, placed, row
+from treadle.validation.schema import bounded, field_path, phrase
 from treadle.validation.typed import Typed
 
 # --- schemas
@@ -175,23 +175,6 @@ def test_a_long_value_is_told_in_words(value: Any, shown: Any) -> None:
 )
 def test_a_path_is_written_as_people_write_it(path: Any, written: str) -> None:
     assert field_path(path) == written
-
-
-@pytest.mark.parametrize(
-    ("field", "path", "start", "placed_at"),
-    [
-        ("[2].a", ["rows"], 10, "rows[12].a"),
-        ("[2].a", ["rows"], 0, "rows[2].a"),
-        ("a", ["rows", 3], 10, "rows[3].a"),
-        ("a", [], 0, "a"),
-        ("", ["rows"], 0, "rows"),
-        ("[0]", [], 1, "[1]"),
-    ],
-)
-def test_the_place_of_a_part_is_told_as_one_of_the_whole(
-    field: str, path: list[Any], start: int, placed_at: str
-) -> None:
-    assert placed(row(field, "c", 1), path, start) == {"field": placed_at, "constraint": "c", "value": 1}
 
 
 # --- from text

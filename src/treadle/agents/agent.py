@@ -72,6 +72,7 @@ from treadle.state import Approval
 from treadle.tooling.toolbox import Toolbox
 from treadle.tools import Effect, JsonObject, Runner, Tool, ToolContext
 from treadle.tools.effects import effect_from
+from treadle.tools.tool import closed_schema
 
 if TYPE_CHECKING:
     from treadle.validation.typed import Typed
@@ -591,12 +592,9 @@ class Agent(Generic[Deps, Output]):
         async def run(arguments: JsonObject, ctx: ToolContext) -> Any:
             return await carry_out(self._whole(), self.model, arguments["task"], ctx)
 
-        parameters = {
-            "type": "object",
-            "properties": {"task": {"type": "string", "minLength": 1, "description": "The complete task, as text."}},
-            "required": ["task"],
-            "additionalProperties": False,
-        }
+        parameters = closed_schema(
+            ["task"], task={"type": "string", "minLength": 1, "description": "The complete task, as text."}
+        )
         return Tool(
             name=name,
             description=description,

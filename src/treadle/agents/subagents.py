@@ -19,6 +19,7 @@ from treadle.permissions.policies import first_of
 from treadle.ports import Model, Policy, SessionView
 from treadle.resolve import resolve_model
 from treadle.tools import CallStatus, CheckedCall, Decision, Effect, JsonObject, Tool, ToolContext, Unfinished
+from treadle.tools.tool import closed_schema
 
 __all__ = ["Subagent", "load_subagents", "subagent_tool"]
 
@@ -308,15 +309,11 @@ def subagent_tool(
     return Tool(
         name=name,
         description="\n".join([_DESCRIPTION, *(f"- {one.name}: {_line(one.description)}" for one in known.values())]),
-        parameters={
-            "type": "object",
-            "properties": {
-                "agent": {"type": "string", "enum": list(known), "description": "The agent to call."},
-                "task": {"type": "string", "minLength": 1, "description": "The complete task, as text."},
-            },
-            "required": ["agent", "task"],
-            "additionalProperties": False,
-        },
+        parameters=closed_schema(
+            ["agent", "task"],
+            agent={"type": "string", "enum": list(known), "description": "The agent to call."},
+            task={"type": "string", "minLength": 1, "description": "The complete task, as text."},
+        ),
         effect=lambda arguments: known[arguments["agent"]].effect,
         permission="allow",
         timeout=None,

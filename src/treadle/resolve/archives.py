@@ -1,12 +1,12 @@
 """Archives: import exported sessions into a journal, and delete old ones. Looks into no session's run."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 import msgspec
 
-from treadle.concurrency import Threads, full_collections_put_off
+from treadle.concurrency import Threads
 from treadle.errors import ConfigurationError, JournalError, SessionHeld, check_kind, shown
 from treadle.events import AnyEvent, SessionChanged
 from treadle.fields import Documented, checked
@@ -70,11 +70,6 @@ async def import_session(
         checked_id(id)
     read = partial(_arrived, taken, id, take_open=take_open, at=at)
     is_long = sum(map(len, taken)) > _MANY_CHARS
-    with full_collections_put_off():
-        return await _taken_in(journal, read, is_long=is_long)
-
-
-async def _taken_in(journal: Journal, read: Callable[[], tuple[Parcel, str]], *, is_long: bool) -> str:
     parcel, phase = await _threads.submit(read) if is_long else read()  # or its stored results are large
     for content in parcel.blobs.values():  # first: bytes that nobody names do no harm
         await journal.put_blob(content)

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from treadle.budgets import plain
-from treadle.concurrency import Threads, full_collections_put_off, in_turns
+from treadle.concurrency import Threads
 from treadle.events import (
     ActionDecided,
     AnyEvent,
@@ -731,13 +731,8 @@ _MANY_CHARS = 200_000
 
 async def explained(journal: Journal, session_id: str) -> Explanation:
     """Return the explanation of a session, and of those that carried out its calls."""
-    with full_collections_put_off():
-        return await _explained(journal, session_id)
-
-
-async def _explained(journal: Journal, session_id: str) -> Explanation:
     events = await journal.read(session_id)
-    children = [await _explained(journal, child_id) for child_id in _children_in(events)]
+    children = [await explained(journal, child_id) for child_id in _children_in(events)]
     if not _is_long(events):
         return explain(session_id, events, children)
     explanation: Explanation = await _threads.submit(partial(explain, session_id, events, children))
@@ -750,7 +745,7 @@ async def exported(parcel: Parcel, redactor: Redactor | None) -> Sequence[bytes]
     if _is_long(parcel.events) or sum(map(len, parcel.blobs.values())) > _MANY_CHARS:
         lines: Sequence[bytes] = await _threads.submit(partial(tuple, packed))
         return lines
-    return tuple(await in_turns(packed))
+    return tuple(packed)
 
 
 async def events_of_all(journal: Journal, session_id: str) -> list[AnyEvent]:

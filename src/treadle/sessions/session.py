@@ -11,7 +11,6 @@ from typing import Any, Literal, Self, TypeVar
 import msgspec
 
 from treadle.canonical import find_unencodable
-from treadle.concurrency import full_collections_put_off
 from treadle.errors import (
     ApprovalExpired,
     ConfigurationError,
@@ -713,8 +712,7 @@ class Session:
         """
         if redactor is not None and not isinstance(redactor, Redactor):
             raise ConfigurationError(f"redactor is a Redactor, or None for exact lines; got {shown(redactor)}.")
-        with full_collections_put_off():
-            return await exported(await maintenance.parcel_of(self.ledger), redactor)
+        return await exported(await maintenance.parcel_of(self.ledger), redactor)
 
     @checked
     async def move(self, to: str, *, by: str = "person", reason: str = "") -> Sequence[bytes]:

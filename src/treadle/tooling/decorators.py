@@ -4,7 +4,7 @@ import functools
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import FrameType, FunctionType, MethodType
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeAlias, TypedDict, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeAlias, TypedDict, TypeVar, Unpack, overload
 
 import msgspec
 
@@ -25,16 +25,16 @@ logger = redacted_logger(__name__)
 
 P = ParamSpec("P")
 R = TypeVar("R")
-Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 Function: TypeAlias = Callable[..., Any]  # the author's own signature: `describe` reads it
 EffectWord: TypeAlias = Effect | Literal["read", "idempotent", "keyed", "unsafe"]
 EffectOf: TypeAlias = Callable[[JsonObject], Effect | str]
 
 
-class _Options(TypedDict):
-    """The options of a tool beside its function; `Tool` says what each means."""
+class ToolOptions(TypedDict, total=False):
+    """The options of `tool`, which says what each means."""
 
+    name: str | None
     effect: EffectWord | EffectOf
     timeout: float | None
     retries: int | None
@@ -57,102 +57,15 @@ class _Options(TypedDict):
     sandbox: Callable[[JsonObject], Command] | Literal["runner"] | None
 
 
-def _with_suggestions(decorated: Decorated) -> Decorated:
-    """Answer a misspelt option with the one that was meant."""
-    known = [name for name in inspect.signature(decorated).parameters if name != "function"]
-
-    @functools.wraps(decorated)
-    def checked(*function: Any, **options: Any) -> Any:  # Any: the signature that people see is the decorated one's
-        if unknown := sorted(set(options) - set(known)):
-            raise ToolDefinitionError(_unknown_options(unknown, known))
-        return decorated(*function, **options)
-
-    return checked  # type: ignore[return-value]  # it takes what the decorated one takes
+@overload
+def tool(function: Callable[P, R], /, **options: Unpack[ToolOptions]) -> FunctionTool[P, R]: ...
 
 
 @overload
-def tool(
-    function: Callable[P, R],
-    /,
-    *,
-    name: str | None = None,
-    effect: EffectWord | EffectOf = Effect.UNSAFE,
-    timeout: float | None = 120.0,
-    retries: int | None = None,
-    resources: Callable[[JsonObject], Mapping[str, str]] | None = None,
-    check: Callable[[JsonObject, ToolContext], Awaitable[Any]] | None = None,
-    key: Callable[[JsonObject], Any] | None = None,
-    permission: Permission | None = None,
-    risk: Risk | str | Callable[[JsonObject], Risk | str] | None = None,
-    review: Callable[[JsonObject, JsonObject], Review] | None = None,
-    draft: str | None = None,
-    requires_approval: bool | Callable[[Any], bool] = False,
-    result_limit: int | None = None,
-    visible: bool | Callable[[Any], bool] = True,
-    guidance: str | None = None,
-    ends_run: bool = False,
-    polling: bool = False,
-    interrupt: Literal["cancel", "block"] = "cancel",
-    examples: Sequence[JsonObject | ToolExample] = (),
-    subjects: Callable[[JsonObject], Mapping[str, Subject]] | None = None,
-    sandbox: Callable[[JsonObject], Command] | Literal["runner"] | None = None,
-) -> FunctionTool[P, R]: ...
+def tool(**options: Unpack[ToolOptions]) -> Callable[[Callable[P, R]], FunctionTool[P, R]]: ...
 
 
-@overload
-def tool(
-    *,
-    name: str | None = None,
-    effect: EffectWord | EffectOf = Effect.UNSAFE,
-    timeout: float | None = 120.0,
-    retries: int | None = None,
-    resources: Callable[[JsonObject], Mapping[str, str]] | None = None,
-    check: Callable[[JsonObject, ToolContext], Awaitable[Any]] | None = None,
-    key: Callable[[JsonObject], Any] | None = None,
-    permission: Permission | None = None,
-    risk: Risk | str | Callable[[JsonObject], Risk | str] | None = None,
-    review: Callable[[JsonObject, JsonObject], Review] | None = None,
-    draft: str | None = None,
-    requires_approval: bool | Callable[[Any], bool] = False,
-    result_limit: int | None = None,
-    visible: bool | Callable[[Any], bool] = True,
-    guidance: str | None = None,
-    ends_run: bool = False,
-    polling: bool = False,
-    interrupt: Literal["cancel", "block"] = "cancel",
-    examples: Sequence[JsonObject | ToolExample] = (),
-    subjects: Callable[[JsonObject], Mapping[str, Subject]] | None = None,
-    sandbox: Callable[[JsonObject], Command] | Literal["runner"] | None = None,
-) -> Callable[[Callable[P, R]], FunctionTool[P, R]]: ...
-
-
-@_with_suggestions
-def tool(
-    function: Function | None = None,
-    /,
-    *,
-    name: str | None = None,
-    effect: EffectWord | EffectOf = Effect.UNSAFE,
-    timeout: float | None = 120.0,
-    retries: int | None = None,
-    resources: Callable[[JsonObject], Mapping[str, str]] | None = None,
-    check: Callable[[JsonObject, ToolContext], Awaitable[Any]] | None = None,
-    key: Callable[[JsonObject], Any] | None = None,
-    permission: Permission | None = None,
-    risk: Risk | str | Callable[[JsonObject], Risk | str] | None = None,
-    review: Callable[[JsonObject, JsonObject], Review] | None = None,
-    draft: str | None = None,
-    requires_approval: bool | Callable[[Any], bool] = False,
-    result_limit: int | None = None,
-    visible: bool | Callable[[Any], bool] = True,
-    guidance: str | None = None,
-    ends_run: bool = False,
-    polling: bool = False,
-    interrupt: Literal["cancel", "block"] = "cancel",
-    examples: Sequence[JsonObject | ToolExample] = (),
-    subjects: Callable[[JsonObject], Mapping[str, Subject]] | None = None,
-    sandbox: Callable[[JsonObject], Command] | Literal["runner"] | None = None,
-) -> Any:
+def tool(function: Function | None = None, /, **options: Unpack[ToolOptions]) -> Any:
     """Make a tool from a typed function. The function stays callable with its own signature.
 
     The signature becomes the schema, the docstring the description, the return annotation the output contract. A parameter
@@ -207,33 +120,29 @@ def tool(
             parameter that JSON Schema cannot describe. A missing docstring, and a parameter with no annotation, default or
             description, are allowed and logged as warnings.
     """
-    options = _Options(
-        effect=effect,
-        timeout=timeout,
-        retries=retries,
-        resources=resources,
-        check=check,
-        key=key,
-        permission=permission,
-        risk=risk,
-        review=review,
-        draft=draft,
-        requires_approval=requires_approval,
-        result_limit=result_limit,
-        visible=visible,
-        guidance=guidance,
-        ends_run=ends_run,
-        polling=polling,
-        interrupt=interrupt,
-        examples=examples,
-        subjects=subjects,
-        sandbox=sandbox,
-    )
-    frame = inspect.currentframe()
-    around = frame.f_back if frame is not None else None  # of the function that checks the options
+    if unknown := sorted(options.keys() - ToolOptions.__annotations__.keys()):
+        raise ToolDefinitionError(_unknown_options(unknown, list(ToolOptions.__annotations__)))
     if function is not None:
-        return _made(function, around, name, options)
-    return lambda decorated: _made(decorated, inspect.currentframe(), name, options)
+        return _made(function, inspect.currentframe(), options)
+    return lambda decorated: _made(decorated, inspect.currentframe(), options)
+
+
+def _signature() -> inspect.Signature:
+    """Return the signature that `help` and a notebook show: each option with its default, which is that of `Tool`."""
+    defaults = {"name": None} | dict(
+        zip(Tool.__struct_fields__[-len(Tool.__struct_defaults__) :], Tool.__struct_defaults__, strict=True)
+    )
+    function = inspect.Parameter(
+        "function", inspect.Parameter.POSITIONAL_ONLY, default=None, annotation=Function | None
+    )
+    options = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=defaults[name], annotation=kind)
+        for name, kind in ToolOptions.__annotations__.items()
+    ]
+    return inspect.Signature([function, *options])
+
+
+tool.__signature__ = _signature()  # type: ignore[attr-defined]  # inspect looks there first
 
 
 def _unknown_options(unknown: Sequence[str], known: Sequence[str]) -> str:
@@ -241,27 +150,27 @@ def _unknown_options(unknown: Sequence[str], known: Sequence[str]) -> str:
     return f"@tool does not know {', '.join(unknown)}.{hint} Its options are: {', '.join(known)}."
 
 
-def _made(function: Function, frame: FrameType | None, name: str | None, options: _Options) -> Any:
+def _made(function: Function, frame: FrameType | None, options: ToolOptions) -> Any:
     _refuse_what_is_no_function(function)
     localns = _locals_around(function, frame)
     if is_method(function):
-        return MethodTool(function, lambda bound: _tool_of(bound, localns, name, options))
-    return _tool_of(function, localns, name, options)[0]
+        return MethodTool(function, lambda bound: _tool_of(bound, localns, options))
+    return _tool_of(function, localns, options)[0]
 
 
 def _tool_of(
-    function: Function, localns: Mapping[str, Any], name: str | None, options: _Options
+    function: Function, localns: Mapping[str, Any], options: ToolOptions
 ) -> tuple[FunctionTool[..., Any], Callable[[Function], Run]]:
     """Return the tool, and what runs a function of the same signature."""
     # Pydantic is loaded with the first typed tool: `import treadle` must stay cheap (design section 8).
     from treadle.tooling.functions import describe, run_of  # noqa: PLC0415 - as said above
 
     schema = describe(function, localns=localns)
-    own = schema.name if name is None else name
-    if own == "<lambda>":
+    name = options.get("name")
+    if name is None and schema.name == "<lambda>":
         raise ToolDefinitionError("A lambda has no name for the model. Pass name=, or write a function.")
+    own: dict[str, Any] = {**options, "name": schema.name if name is None else name}
     made = FunctionTool[..., Any](
-        name=own,
         description=schema.description,
         parameters=schema.parameters,
         output_schema=schema.output_schema,
@@ -269,7 +178,7 @@ def _tool_of(
         run=run_of(function, schema),
         convert=schema.convert,
         needs_deps=schema.needs_deps,
-        **options,
+        **own,
     )
     _refuse_wrong_options(made)
     _check_contract(made)
@@ -295,7 +204,11 @@ def _report_missing_documentation(made: Tool, schema: "FunctionSchema") -> None:
 
 
 def _locals_around(function: Function, frame: FrameType | None) -> Mapping[str, Any]:
-    """Return the names local to where the decorator stands: annotations that are text may use classes defined there."""
+    """Return the names local to where the decorator stands: annotations that are text may use classes defined there.
+
+    Args:
+        frame: Of what the author called or wrote above the function.
+    """
     caller = frame.f_back if frame is not None else None
     inner = written(function)
     plain = inner.__func__ if isinstance(inner, MethodType) else inner

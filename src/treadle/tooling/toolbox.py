@@ -3,7 +3,7 @@
 import asyncio
 import difflib
 from collections.abc import Iterable, Iterator, Mapping
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import force_setattr, replace
 
 from treadle.canonical import find_unencodable, read_only
-from treadle.concurrency import Keep, in_turns
+from treadle.concurrency import Threads
 from treadle.errors import InvalidArguments, InvalidJson, ToolNameConflict
 from treadle.ports import SessionView, ToolSpec, UnmatchedRule
 from treadle.redaction import redacted_logger
@@ -21,7 +21,7 @@ from treadle.tools.foreign import job_of
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from treadle.validation import Schema, Walk
+    from treadle.validation import Schema
 
 __all__ = [
     "PARALLEL_HINT",
@@ -41,33 +41,20 @@ PARALLEL_HINT = "This call is independent and may be issued in parallel with oth
 
 logger = redacted_logger(__name__)
 
-_ATOMS = frozenset({type(None), bool, int, float, str})
-_SHORT = 16 * 1024
-"""Characters of a text that is looked at without a pause."""
+_threads = Threads()
+_FEW_VALUES = 10_000
+_FEW_CHARS = 256 * 1024
+"""What is looked at in the event loop; more is looked at in a thread."""
 
 
 class Plain(msgspec.Struct, frozen=True, kw_only=True):
     """What a tool returned, as JSON data."""
 
     data: Any = None
-    """None where only its text is kept, too."""
     problem: str | None = None
     """What keeps it from being that; then there is no data."""
-    walk: "Walk | None" = None
-    """The conversion, which knows how heavy the data is; None for a short text, a number, true, false or null."""
-
-    @property
-    def is_heavy(self) -> bool:
-        """Whether looking at the data takes long enough to need pauses."""
-        return self.walk is not None and self.walk.is_heavy
-
-    async def encoded(self) -> tuple[list[bytes], int]:
-        """Return the JSON text of the data in pieces, and its length in characters. Gives others turns while it works."""
-        if self.walk is None:
-            whole = msgspec.json.encode(self.data)
-            return [whole], len(whole.decode())
-        pieces = await in_turns(self.walk.encoded())
-        return pieces, sum(await in_turns(len(piece.decode()) for piece in pieces))
+    is_large: bool = False
+    """Whether it holds so much that whatever looks at it belongs into a thread."""
 
 
 class Source(Protocol):
@@ -171,46 +158,17 @@ class Contracts:
             raise InvalidArguments(_sentence(violations), violations)
         return schema.with_defaults(arguments, nested=tool.convert is None)  # a Python type has its own defaults
 
-    async def result_violations(self, tool: Tool, plain: Plain) -> list[dict[str, Any]]:
-        """Return every way in which a result breaks the tool's output contract. Gives others turns while it works."""
+    def result_violations(self, tool: Tool, value: Any) -> list[dict[str, Any]]:
+        """Return every way in which a result breaks the tool's output contract."""
         schema = self._schema(tool, "output_schema", tool.output_schema)
-        if schema is None:
-            return []
-        found: list[dict[str, Any]] = []
-        if plain.walk is None:
-            return schema.check_result(plain.data)
-        checking = schema.checking_result(
-            plain.data, found, has_whole_floats=plain.walk.has_whole_floats, is_heavy=plain.is_heavy
-        )
-        await in_turns(checking)
-        return found
+        return [] if schema is None else schema.check_result(value)
 
-    async def plain(self, value: Any, *, text_from: int | None = None, keep: Keep | None = None) -> "Plain":
-        """Return a tool's value as plain JSON, or what keeps it from being that. Gives others turns while it works.
-
-        Args:
-            text_from: Values from which on only its JSON text is kept; None to keep all as data.
-            keep: Is given what a large value holds, a slice at a time, so that not all of it is freed at once.
-        """
-        if (
-            type(value) in _ATOMS
-            and (type(value) is not str or len(value) <= _SHORT)
-            and find_unencodable(value) is None
-        ):
+    async def plain(self, value: Any) -> Plain:
+        """Return a tool's value as plain JSON, or what keeps it from being that. A large one is looked at in a thread."""
+        if type(value) is str and len(value) <= _FEW_CHARS and find_unencodable(value) is None:  # most results
             return Plain(data=value)
-        validation = _validation()
-        walk = validation.Walk(value, text_from=text_from, keep=keep)
-        try:
-            await in_turns(walk.steps())
-            if not walk.is_heavy:  # else the encoder is asked when the text is made
-                msgspec.json.encode(walk.data)  # finds what only an encoder refuses, such as an integer of 5,000 digits
-        except validation.NotData as error:
-            return Plain(problem=str(error))
-        except (KeyboardInterrupt, asyncio.CancelledError):
-            raise
-        except BaseException as error:  # noqa: BLE001 - the value is a stranger's object: looking at it may raise anything
-            return Plain(problem=f"$ cannot be read ({type(error).__name__})")
-        return Plain(data=walk.data, walk=walk)
+        plain = _plain(value, max_values=_FEW_VALUES, max_chars=_FEW_CHARS)
+        return plain or await _threads.submit(partial(_large, value))
 
     def shape_mismatch(self, tool: Tool, value: Any) -> str:
         """Say in one sentence what was expected of a result and what came."""
@@ -223,10 +181,7 @@ class Contracts:
 
     def drift(self, tool: Tool, value: Any) -> list[dict[str, Any]]:
         """Return every way in which a recorded result breaks the tool's output contract; none for a refusal that it declares."""
-        schema = self._schema(tool, "output_schema", tool.output_schema)
-        if schema is None or self.fits_error_schema(tool, value):
-            return []
-        return schema.check_result(value)
+        return [] if self.fits_error_schema(tool, value) else self.result_violations(tool, value)
 
     def _schema(self, tool: Tool, kind: str, schema: JsonObject | None) -> "Schema | None":
         if schema is None:
@@ -275,6 +230,29 @@ class Contracts:
         """Drop what was compiled for other tools than these."""
         kept = {(id(getattr(tool, kind)), kind) for tool in tools for kind in _KINDS}
         self.compiled = {key: known for key, known in self.compiled.items() if key in kept}
+
+
+def _plain(value: Any, **limits: int) -> Plain | None:
+    """Return a value as plain JSON; None for one that holds more than the limits allow."""
+    validation = _validation()
+    try:
+        data = validation.data_of(value, **limits)
+        msgspec.json.encode(data)  # finds what only an encoder refuses, such as an integer of 5,000 digits
+    except validation.TooMuch as error:
+        return None if limits else Plain(problem=str(error))
+    except validation.NotData as error:
+        return Plain(problem=str(error))
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        raise
+    except BaseException as error:  # noqa: BLE001 - the value is a stranger's object: looking at it may raise anything
+        return Plain(problem=f"$ cannot be read ({type(error).__name__})")
+    return Plain(data=data)
+
+
+def _large(value: Any) -> Plain:
+    plain = _plain(value)
+    assert plain is not None
+    return msgspec.structs.replace(plain, is_large=True)
 
 
 @lru_cache(maxsize=10_000)

@@ -29,6 +29,7 @@ __all__ = [
     "Unknown",
     "answer_of_check",
     "business_key",
+    "closed_schema",
 ]
 
 
@@ -346,6 +347,12 @@ def business_key(tool: Tool, arguments: JsonObject) -> str | None:
         return msgspec.json.encode(tool.key(dict(arguments)), order="deterministic").decode()
     except Exception:  # noqa: BLE001 - a stranger's function; who calls this errs on the safe side
         return None
+
+
+def closed_schema(required: Sequence[str], /, **properties: Any) -> JsonObject:
+    """Return the JSON Schema of an object that has these properties and no others."""
+    needed = {"required": list(required)} if required else {}
+    return {"type": "object", "properties": properties, **needed, "additionalProperties": False}
 
 
 def _takes_objects(schema: JsonObject) -> bool:

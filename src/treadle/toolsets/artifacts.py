@@ -8,6 +8,7 @@ import msgspec
 from treadle.concurrency import Threads
 from treadle.errors import Rejected
 from treadle.tools import JsonObject, Tool, ToolContext
+from treadle.tools.tool import closed_schema
 from treadle.toolsets.files.reading import matching, narrowed
 from treadle.toolsets.files.root import give_way, seated
 
@@ -29,40 +30,36 @@ _DESCRIPTION = f"""\
 Read more of a truncated result: the truncation mark in it names the artifact. Pass `offset` and `length` to read a part, or `search` to find text in it. Offsets count characters from 0. At most {_MOST_CHARS} characters are returned; \
 `next_offset` is where to continue. A search returns at most `max_matches` matches; `truncated` says when there are more."""
 
-_PARAMETERS: JsonObject = {
-    "type": "object",
-    "properties": {
-        "artifact": {
-            "type": "string",
-            "minLength": 1,
-            "maxLength": 100,
-            "description": "Artifact id from the truncation mark: a_...",
-        },
-        "offset": {"type": "integer", "minimum": 0, "default": 0, "description": "First character to return, from 0."},
-        "length": {
-            "type": "integer",
-            "minimum": 1,
-            "maximum": _MOST_CHARS,
-            "default": _USUAL_CHARS,
-            "description": "Maximum number of characters to return.",
-        },
-        "search": {
-            "type": "string",
-            "minLength": 1,
-            "maxLength": 500,
-            "description": "Regular expression to search for, starting at `offset`; case is ignored.",
-        },
-        "max_matches": {
-            "type": "integer",
-            "minimum": 1,
-            "maximum": _MOST_MATCHES,
-            "default": 20,
-            "description": "Maximum number of matches to return, such as 50.",
-        },
+_PARAMETERS: JsonObject = closed_schema(
+    ["artifact"],
+    artifact={
+        "type": "string",
+        "minLength": 1,
+        "maxLength": 100,
+        "description": "Artifact id from the truncation mark: a_...",
     },
-    "required": ["artifact"],
-    "additionalProperties": False,
-}
+    offset={"type": "integer", "minimum": 0, "default": 0, "description": "First character to return, from 0."},
+    length={
+        "type": "integer",
+        "minimum": 1,
+        "maximum": _MOST_CHARS,
+        "default": _USUAL_CHARS,
+        "description": "Maximum number of characters to return.",
+    },
+    search={
+        "type": "string",
+        "minLength": 1,
+        "maxLength": 500,
+        "description": "Regular expression to search for, starting at `offset`; case is ignored.",
+    },
+    max_matches={
+        "type": "integer",
+        "minimum": 1,
+        "maximum": _MOST_MATCHES,
+        "default": 20,
+        "description": "Maximum number of matches to return, such as 50.",
+    },
+)
 
 
 def artifact_tool() -> Tool:

@@ -18,6 +18,7 @@ from treadle.errors import ConfigurationError, Rejected
 from treadle.errors import shown as shown_value
 from treadle.fields import Documented, checked
 from treadle.tools import JsonObject, Tool, ToolContext
+from treadle.tools.tool import closed_schema
 from treadle.toolsets.files.root import Root, shown, spelled
 
 __all__ = [
@@ -388,20 +389,16 @@ def skill_tool(skills: Sequence[Skill], *, name: str = "skill") -> Tool:
         raise ConfigurationError(
             "skill_tool needs skills, each with a name of its own. Look first: find_skills('.agents/skills').skills"
         )
-    parameters: JsonObject = {
-        "type": "object",
-        "properties": {
-            "name": {"type": "string", "minLength": 1, "maxLength": 64, "description": "The skill's name, as listed."},
-            "file": {
-                "type": "string",
-                "minLength": 1,
-                "maxLength": 1000,
-                "description": "A file of the skill, as named in its text (default: SKILL.md).",
-            },
+    parameters: JsonObject = closed_schema(
+        ["name"],
+        name={"type": "string", "minLength": 1, "maxLength": 64, "description": "The skill's name, as listed."},
+        file={
+            "type": "string",
+            "minLength": 1,
+            "maxLength": 1000,
+            "description": "A file of the skill, as named in its text (default: SKILL.md).",
         },
-        "required": ["name"],
-        "additionalProperties": False,
-    }
+    )
 
     async def run(arguments: JsonObject, ctx: ToolContext) -> JsonObject:
         wanted = partial(_opened, by_name, arguments["name"], arguments.get("file", _FILE))

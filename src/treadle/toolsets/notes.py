@@ -14,6 +14,7 @@ from treadle.errors import ConfigurationError, Rejected, shown
 from treadle.fields import checked
 from treadle.ports import OpenToolset, SessionView, Toolset, ToolsetContext
 from treadle.tools import JsonObject, Tool, ToolContext, ToolOutput
+from treadle.tools.tool import closed_schema
 from treadle.toolsets.files.root import ERROR_SCHEMA, Root, place, place_of, replace, seated
 from treadle.toolsets.files.text import digest, fact_name, seen_digest
 
@@ -91,7 +92,7 @@ def _read_tool(root: Root, index: str) -> Tool:
     return Tool(
         name="read_note",
         description=_READ,
-        parameters={"type": "object", "properties": {"name": _NAME_FIELD}, "additionalProperties": False},
+        parameters=closed_schema([], name=_NAME_FIELD),
         error_schema=ERROR_SCHEMA,
         effect="read",
         timeout=30.0,
@@ -110,12 +111,7 @@ def _write_tool(root: Root) -> Tool:
     return Tool(
         name="write_note",
         description=_WRITE,
-        parameters={
-            "type": "object",
-            "properties": {"name": _NAME_FIELD, "text": text},
-            "required": ["name", "text"],
-            "additionalProperties": False,
-        },
+        parameters=closed_schema(["name", "text"], name=_NAME_FIELD, text=text),
         error_schema=ERROR_SCHEMA,
         effect="idempotent",
         permission="ask",

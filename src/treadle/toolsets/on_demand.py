@@ -13,6 +13,7 @@ from treadle.errors import ConfigurationError, shown
 from treadle.fields import checked
 from treadle.ports import OpenToolset, SessionView, Toolset, ToolsetContext
 from treadle.tools import JsonObject, Tool, ToolContext, ToolOutput
+from treadle.tools.tool import closed_schema
 from treadle.toolsets.wrappers import toolset_of
 
 __all__ = ["OnDemand"]
@@ -85,14 +86,10 @@ class _Catalogue:
         self._searcher = Tool(
             name=search,
             description="",
-            parameters={
-                "type": "object",
-                "properties": {
-                    "query": {"type": "string", "minLength": 1, "description": "What the tool should do, or its name."}
-                },
-                "required": ["query"],
-                "additionalProperties": False,
-            },
+            parameters=closed_schema(
+                ["query"],
+                query={"type": "string", "minLength": 1, "description": "What the tool should do, or its name."},
+            ),
             effect="read",
             run=self._run,
         )

@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 from treadle.errors import Rejected, ToolDefinitionError, shown
 from treadle.fields import checked
 from treadle.tools import Done, JsonObject, NotDone, Tool, ToolContext, answer_of_check
-from treadle.tools.tool import ServiceSilent
+from treadle.tools.tool import ServiceSilent, closed_schema
 
 __all__ = ["operation"]
 
@@ -148,18 +148,14 @@ def _checker(asks: str, name: str, check: Check, underway: _UnderWay) -> Tool:
     return Tool(
         name=asks,
         description=f"Return the outcome of an operation started by start_{name}. Starts nothing.",
-        parameters={
-            "type": "object",
-            "properties": {
-                "operation_id": {
-                    "type": "string",
-                    "minLength": 1,
-                    "description": f"The operation_id that start_{name} returned.",
-                }
+        parameters=closed_schema(
+            ["operation_id"],
+            operation_id={
+                "type": "string",
+                "minLength": 1,
+                "description": f"The operation_id that start_{name} returned.",
             },
-            "required": ["operation_id"],
-            "additionalProperties": False,
-        },
+        ),
         effect="read",
         polling=True,
         run=run,

@@ -5,6 +5,7 @@ from treadle.errors import ConfigurationError, Rejected, shown
 from treadle.fields import checked
 from treadle.state import Suspended
 from treadle.tools import JsonObject, Preview, Review, Tool, ToolContext, ToolOutput
+from treadle.tools.tool import closed_schema
 
 __all__ = ["ask_user_tool", "exit_plan_tool", "todo_tool"]
 
@@ -54,22 +55,18 @@ def todo_tool(*, max_items: int = 30) -> Tool:
 
 
 def _parameters(max_items: int) -> JsonObject:
-    item = {
-        "type": "object",
-        "properties": {
-            "text": {
-                "type": "string",
-                "minLength": 1,
-                "maxLength": _TEXT_CHARS,
-                "description": "What to do, in one sentence.",
-            },
-            "state": {"type": "string", "enum": list(_STATES), "description": "The state of the item."},
+    item = closed_schema(
+        ["text", "state"],
+        text={
+            "type": "string",
+            "minLength": 1,
+            "maxLength": _TEXT_CHARS,
+            "description": "What to do, in one sentence.",
         },
-        "required": ["text", "state"],
-        "additionalProperties": False,
-    }
+        state={"type": "string", "enum": list(_STATES), "description": "The state of the item."},
+    )
     items = {"type": "array", "items": item, "maxItems": max_items, "description": "The whole list, in order."}
-    return {"type": "object", "properties": {"items": items}, "required": ["items"], "additionalProperties": False}
+    return closed_schema(["items"], items=items)
 
 
 def _write(arguments: JsonObject, ctx: ToolContext) -> ToolOutput:
@@ -89,14 +86,10 @@ def _write(arguments: JsonObject, ctx: ToolContext) -> ToolOutput:
 # nothing itself.
 
 _PLAN_DESCRIPTION = "Propose your finished plan to the person, and wait for their approval. Use it in plan mode, where nothing can be changed: say which files you would change, how, and how you would verify the result. If the plan is allowed, carry it out as it is; if you change it afterwards, propose it again. If it is denied, the reason says what to do instead."
-_PLAN_PARAMETERS: JsonObject = {
-    "type": "object",
-    "properties": {
-        "plan": {"type": "string", "minLength": 1, "maxLength": 50_000, "description": "The whole plan, as Markdown."}
-    },
-    "required": ["plan"],
-    "additionalProperties": False,
-}
+_PLAN_PARAMETERS: JsonObject = closed_schema(
+    ["plan"],
+    plan={"type": "string", "minLength": 1, "maxLength": 50_000, "description": "The whole plan, as Markdown."},
+)
 
 
 def exit_plan_tool() -> Tool:
@@ -144,25 +137,21 @@ def _exit(arguments: JsonObject, ctx: ToolContext) -> ToolOutput:
 
 _ASK_DESCRIPTION = "Ask the person a question whose answer you need to continue, and wait for it. Use it when only the person can decide or knows the answer; not for what a tool can find out, and not for permission to make a call, which is requested automatically. Ask one thing at a time."
 
-_ASK_PARAMETERS: JsonObject = {
-    "type": "object",
-    "properties": {
-        "question": {
-            "type": "string",
-            "minLength": 1,
-            "maxLength": 2000,
-            "description": "The question. It must be understandable on its own.",
-        },
-        "choices": {
-            "type": "array",
-            "items": {"type": "string", "minLength": 1, "maxLength": 200},
-            "maxItems": 10,
-            "description": "Suggested answers, if there are only a few. The person may give another answer.",
-        },
+_ASK_PARAMETERS: JsonObject = closed_schema(
+    ["question"],
+    question={
+        "type": "string",
+        "minLength": 1,
+        "maxLength": 2000,
+        "description": "The question. It must be understandable on its own.",
     },
-    "required": ["question"],
-    "additionalProperties": False,
-}
+    choices={
+        "type": "array",
+        "items": {"type": "string", "minLength": 1, "maxLength": 200},
+        "maxItems": 10,
+        "description": "Suggested answers, if there are only a few. The person may give another answer.",
+    },
+)
 
 
 def ask_user_tool() -> Tool:

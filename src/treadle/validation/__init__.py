@@ -1,14 +1,14 @@
 """Validation: the gate for what a model sends and a tool returns. Text and values in, violations out; runs no tool."""
 
 from treadle.validation.arguments import NotJson, parse_arguments
-from treadle.validation.plain import NotData, Walk, data_of
+from treadle.validation.plain import NotData, TooMuch, data_of
 from treadle.validation.schema import Schema, shape, shape_mismatch, shape_of_schema
 
 __all__ = [
     "NotData",
     "NotJson",
     "Schema",
-    "Walk",
+    "TooMuch",
     "data_of",
     "parse_arguments",
     "shape",

@@ -3,42 +3,26 @@
 import dataclasses
 import datetime as dt
 import decimal
-import math
 import re
 import sys
 import uuid
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
 from itertools import islice
 from pathlib import PurePath
-from typing import Any, get_origin
+from typing import Any
 
 import msgspec
 
 from treadle.canonical import find_unencodable
 from treadle.errors import shown
-from treadle.validation.arguments import (
-    SLICE,
-    Amounts,
-    Holding,
-    Keep,
-    NotData,
-    Writing,
-    has_own_dump,
-    is_field_stored,
-    is_model,
-    is_stored,
-    values_of_model,
-)
 
 __all__ = [
     "NotData",
-    "Rows",
-    "Walk",
+    "TooMuch",
     "damaged_byte",
     "damaged_json",
     "data_of",
-    "dumped",
     "is_damaged",
     "is_damaged_throughout",
     "joined",
@@ -46,364 +30,114 @@ __all__ = [
     "repaired_value",
 ]
 
-
-# --- Models: the dump of a large pydantic model in parts, because a whole one is a single step that cannot be
-# interrupted.
-
-_PART = 1000
-"""Items of an object that are dumped at once; a list with more is dumped while it is read."""
-
-
-class Rows:
-    """The dump of a long list of a model, made slice by slice as it is read: nobody holds the whole of it.
-
-    Args:
-        part: A copy of the model, which is given one slice of the list after the other.
-        keep: Is given what each slice was made of, so that not all of it is freed at once.
-    """
-
-    def __init__(self, part: Any, name: str, items: list[Any], keep: Keep | None) -> None:
-        self._part = part
-        self._name = name
-        self._items = items
-        self._keep = keep
-
-    def __len__(self) -> int:
-        return len(self._items)
-
-    def __getitem__(self, place: slice) -> list[Any]:
-        some = self._items[place]
-        if self._keep is not None:
-            self._keep(tuple(some))
-        self._part.__dict__[self._name] = some
-        ((_, made),) = self._part.model_dump(by_alias=True, include={self._name}).items()
-        return list(made)
-
-
-def dumped(model: Any, keep: Keep | None = None) -> Generator[None, None, Any]:  # Any: a pydantic model, and its dump
-    """Return what `model_dump(by_alias=True)` makes of a pydantic model, with a pause after each part, and `Rows` for long lists.
-
-    Args:
-        keep: Is given what the long lists and dicts of the model hold, a part at a time, so that not all of it is freed at once.
-    """
-    if not _has_plain_dump(model):
-        return model.model_dump(by_alias=True)
-    made: dict[str, Any] = {}
-    for name, field in type(model).model_fields.items():
-        value = model.__dict__.get(name)
-        if _is_plain_collection(field, value):
-            made |= yield from _in_parts(model, name, value, keep)
-        elif _is_plain_model(field, value):
-            made[field.serialization_alias or name] = yield from dumped(value, keep)
-        else:
-            made |= model.model_dump(by_alias=True, include={name})
-        yield
-    extra = model.__pydantic_extra__ or {}
-    return made | (model.model_dump(by_alias=True, include=set(extra)) if extra else {})
-
-
-def _in_parts(model: Any, name: str, value: Any, keep: Keep | None) -> Generator[None, None, dict[str, Any]]:
-    """Dump one field: a model that differs from this one by holding only a part of it, again and again."""
-    part = sys.modules["pydantic"].BaseModel.__copy__(model)
-    part.__dict__[name] = type(value)()
-    made: dict[str, Any] = part.model_dump(by_alias=True, include={name})
-    if isinstance(value, list):
-        return dict.fromkeys(made, Rows(part, name, value, keep))
-    items = iter(value.items())
-    while made and (some := dict(islice(items, _PART))):
-        if keep is not None:
-            keep(tuple(some.items()))
-        part.__dict__[name] = some
-        for key, more in part.model_dump(by_alias=True, include={name}).items():
-            made[key].update(more)
-        yield
-    return made
-
-
-def _has_plain_dump(model: Any) -> bool:
-    """Whether nothing but the types of its fields says how a model is dumped."""
-    kind = type(model)
-    own = kind.__pydantic_decorators__
-    has_own = own.field_serializers or own.model_serializers or own.computed_fields or has_own_dump(model)
-    is_known = "__get_pydantic_core_schema__" not in vars(kind) and not kind.__pydantic_root_model__
-    return not has_own and is_known
-
-
-def _is_plain_field(field: Any) -> bool:
-    return not (field.metadata or field.exclude or getattr(field, "exclude_if", None))
-
-
-def _is_plain_collection(field: Any, value: Any) -> bool:
-    kind = type(value)
-    is_long = kind in (list, dict) and len(value) > _PART
-    return is_long and get_origin(field.annotation) is kind and _is_plain_field(field)
-
-
-def _is_plain_model(field: Any, value: Any) -> bool:
-    is_model = isinstance(value, sys.modules["pydantic"].BaseModel)
-    return is_model and type(value) is field.annotation and _is_plain_field(field)
-
-
-# --- Plain: what a tool returned, as JSON data. Refuses what JSON cannot hold; never shows a value by its repr.
-
 _MAX_DEPTH = 200
 _MAX_VALUES = 2_500_000
-"""Values of one result."""
-_LONG_TEXT = 256 * 1024
-"""Characters of a text that are looked at, or encoded, without a pause."""
-_HEAVY = 20_000
-"""Weight of what is encoded without a pause: a value weighs 1, and so do 16 characters."""
-_LIGHT = 64
-"""Weight up to which none is noted down."""
-_FEW = 64
-"""Items or fields up to which a list or object is freed at once, with what they hold."""
+_MAX_CHARS = 2**28
 _LONG_NUMBER = 2**63
 """From which on a number is looked at closely."""
-_NOTHING: Any = object()
 _ATOMS = frozenset({int, bool, type(None)})
 
 
-class Walk:
-    """The conversion of one value. Drive `steps` to its end; it pauses after each slice of the work.
-
-    A copy of a million objects is a million objects more for the garbage collector to look at, and to free at once: each holds up all
-    threads. So where only the text of a large value will be used, it is written while the value is converted.
-
-    Example:
-        walk = Walk(value)
-        for _ in walk.steps(): ...
-        walk.data
+class NotData(Exception):
+    """Raised for a value that is not JSON data. Its message says where and why.
 
     Args:
-        max_values: Values that it may hold.
-        text_from: Values from which on only the JSON text of a list or object is kept; None to keep all as values.
-        keep: Is given what a large value and its copy hold, a slice at a time, so that not all of it is freed at once.
+        problem: What is wrong, to be read behind the place.
     """
 
-    def __init__(
-        self,
-        value: Any,
-        *,
-        max_values: int = _MAX_VALUES,
-        text_from: int | None = None,
-        keep: Keep | None = None,
-    ) -> None:
-        self.data: Any = None
-        """The value as plain JSON, once all steps are done; None where only its text is kept."""
-        self.is_text = False
-        """Whether only the JSON text of the value is kept, because it holds so much."""
-        self.values = 0
-        """How many values it holds."""
-        self.chars = 0
-        """How many characters its texts hold."""
-        self.has_whole_floats = False
-        """Whether a float such as 3.0 is among them."""
-        self._value = value
-        self._amounts = Amounts(max_values)
-        self._text_from = text_from
-        self._keep = keep
-        self._write_at = math.inf if text_from is None else text_from
-        """The number of values at which the list or object at hand is written."""
-        self._pieces: list[bytes] = []
-        self._pause_at = SLICE
-        self._weights: dict[int, int] = {}
-        """By the id of a list or dict in `data`."""
+    def __init__(self, problem: str) -> None:
+        super().__init__(problem)
+        self._problem = problem
+        self._steps: list[str] = []
 
-    @property
-    def is_heavy(self) -> bool:
-        """Whether looking at the data takes long enough to need pauses."""
-        return self._weight > _HEAVY
+    def within(self, step: str) -> "NotData":
+        """Note that the place lies within this part of something larger."""
+        self._steps.append(step)
+        return self
 
-    @property
-    def _weight(self) -> int:
-        return self.values + self.chars // 16
+    def __str__(self) -> str:
+        return ("$" + "".join(reversed(self._steps)))[:200] + self._problem
 
-    def steps(self) -> Generator[None]:
-        """Convert the value, a slice at a time.
 
-        Raises:
-            NotData: Part of it has no such form.
-        """
-        plain = yield from self._plain(self._value, _MAX_DEPTH)
-        if isinstance(plain, Writing):
-            self._pieces, self.is_text = plain.whole(), True
-        else:
-            self.data = plain
+class TooMuch(NotData):
+    """Raised for a value that holds more than may be looked at."""
 
-    def encoded(self) -> Iterable[bytes]:
-        """Give the JSON text of the data in pieces, each of which is a slice of the work."""
-        return self._pieces if self.is_text else self._written(self.data)
 
-    def _written(self, data: Any) -> Generator[bytes]:
-        if isinstance(data, str) and len(data) > _LONG_TEXT:
-            yield b'"'
-            for start in range(0, len(data), _LONG_TEXT):
-                yield msgspec.json.encode(data[start : start + _LONG_TEXT])[1:-1]
-            yield b'"'
-        elif data and isinstance(data, dict) and self._weighs(data) > _HEAVY:
-            yield b"{"
-            for number, fields in enumerate(self._fields(data)):
-                if number:
-                    yield b","
-                if len(fields) > 1:
-                    yield msgspec.json.encode(fields)[1:-1]
-                else:
-                    ((name, item),) = fields.items()
-                    yield msgspec.json.encode(name) + b":"
-                    yield from self._written(item)
-            yield b"}"
-        elif data and isinstance(data, list) and self._weighs(data) > _HEAVY:
-            yield b"["
-            for number, group in enumerate(self._groups(data)):
-                if number:
-                    yield b","
-                yield from self._written(group[0]) if len(group) == 1 else (msgspec.json.encode(group)[1:-1],)
-            yield b"]"
-        else:
-            yield msgspec.json.encode(data)
+def data_of(
+    value: Any, *, max_values: int = _MAX_VALUES, max_chars: int = _MAX_CHARS
+) -> Any:  # Any: anything a tool returns
+    """Return a tool's value as plain JSON data: new objects, lists, texts, numbers, true, false and null.
 
-    def _fields(self, data: dict[str, Any]) -> Generator[dict[str, Any]]:
-        """Divide an object into ones that are light enough to be encoded at once."""
-        fields: dict[str, Any] = {}
-        weight = 0
-        for name, item in data.items():
-            weighs = self._weighs(name) + self._weighs(item)
-            if fields and weight + weighs > _HEAVY:
-                yield fields
-                fields, weight = {}, 0
-            fields[name] = item
-            weight += weighs
-        yield fields
+    Dataclasses, msgspec structs, pydantic models and mappings become objects, tuples become arrays, enum members their
+    values; dates, times, durations, UUIDs, decimals and paths become text.
 
-    def _groups(self, items: list[Any]) -> Generator[list[Any]]:
-        """Divide a list into runs that are light enough to be encoded at once."""
-        start, weight = 0, 0
-        for index, item in enumerate(items):
-            weighs = self._weighs(item)
-            if index > start and weight + weighs > _HEAVY:
-                yield items[start:index]
-                start, weight = index, 0
-            weight += weighs
-        yield items[start:]
+    Args:
+        max_values: Values that are looked at. What makes its values while it is read, or holds itself often, has no end of its own.
+        max_chars: Characters of its texts.
 
-    def _weighs(self, data: Any) -> int:
-        return len(data) // 16 + 1 if isinstance(data, str) else self._weights.get(id(data), _LIGHT)
+    Raises:
+        TooMuch: It holds more than that.
+        NotData: Part of it has no such form: NaN, a set, bytes, half a surrogate pair, a key that is not text, itself.
+    """
+    return _Conversion(max_values, max_chars).plain(value, _MAX_DEPTH)
 
-    def _note_weight(self, plain: Any, before: int) -> None:
-        if (weight := self._weight - before) > _LIGHT:
-            self._weights[id(plain)] = weight
 
-    def _is_due(self, values: int = 1) -> bool:
-        """Count values; return whether it is time for a pause."""
-        self.values += values
-        if self.values < self._pause_at:
-            return False
-        if self._keep is not None:
-            self._keep(())  # there is much to look at, whatever is kept of it
-        self._pause_at = self.values + SLICE
-        self._amounts.check(self.values, self.chars)
-        return True
+class _Conversion:
+    def __init__(self, max_values: int, max_chars: int) -> None:
+        self._max_values = max_values
+        self._max_chars = max_chars
+        self._values = 0
+        self._chars = 0
 
-    def _plain(self, value: Any, depth: int) -> Generator[None, None, Any]:
+    def plain(self, value: Any, depth: int) -> Any:
         if depth < 0:
             raise NotData(" is nested too deeply or contains itself")
-        if self._is_due():
-            yield
+        self._count(1)
         match value:
             case Enum():
-                return (yield from self._plain(value.value, depth - 1))
-            case str() if len(value) > _LONG_TEXT:
-                return (yield from self._long_text(value))
+                return self.plain(value.value, depth - 1)
             case None | str() | float() | int():
                 return self._scalar(value)
-            case Mapping() | list() | tuple():
-                return (yield from self._collection(value, depth))
-            case Rows():
-                return (yield from self._array(value, depth))
+            case list() | tuple():
+                return self._array(value, depth)
+            case dict() | Mapping():
+                return self._object(_items_of(value), depth)
             case _:
-                return (yield from self._of_class(value, depth))
+                return self._of_class(value, depth)
 
-    def _collection(
-        self, value: Mapping[Any, Any] | list[Any] | tuple[Any, ...], depth: int
-    ) -> Generator[None, None, Any]:
-        """Convert an object or array. One that makes its items while they are read may make fewer than one that stores them."""
-        begins_making = not is_stored(value) and self._amounts.enter_made(self.values, self.chars)
-        before = self._weight
-        if isinstance(value, Mapping):
-            made: Any = yield from self._object(_items_of(value), depth, source=value)
-        else:
-            made = yield from self._array(value, depth)
-        if begins_making:
-            self._amounts.check(self.values, self.chars)
-            self._amounts.leave_made(self.values, self.chars)
-        elif (weight := self._weight - before) > _LIGHT:
-            self._amounts.meet(value, weight)
-        return made
+    def _count(self, values: int) -> None:
+        self._values += values
+        if self._values > self._max_values:
+            raise self._too_many()
 
-    def _array(
-        self, items: list[Any] | tuple[Any, ...] | Rows, depth: int
-    ) -> Generator[None, None, list[Any] | Writing]:
-        plain: list[Any] = []
-        before = self._weight
-        writing: Writing | None = None
-        holding = self._holding(len(items))
-        for start in range(0, len(items), SLICE):
-            part = items[start : start + SLICE]
-            if set(map(type, part)) <= _ATOMS and not any(map(_is_long_number, part)):
-                plain += part
-                if self._is_due(len(part)):
-                    yield
-                if holding is not None:
-                    holding.add_many(part)
-                continue
-            for index, item in enumerate(part, start):
-                try:
-                    made = yield from self._plain(item, depth - 1)
-                except NotData as error:
-                    raise error.within(f"[{index}]") from error.__cause__
-                if self.values < self._write_at and not isinstance(made, Writing):
-                    plain.append(made)
-                else:
-                    writing = writing or Writing(b"[]")
-                    yield from self._write(writing, plain, made)
-                if holding is not None:
-                    holding.add(item, made)
-        if writing is None:
-            self._note_weight(plain, before)
-            return plain
-        yield from self._write(writing, plain)
-        return writing
+    def _too_many(self) -> TooMuch:
+        return TooMuch(f" has more than {self._max_values} values: store it, and return where it is")
 
-    def _object(
-        self, items: Iterable[tuple[Any, Any]], depth: int, *, source: Mapping[Any, Any] | None = None
-    ) -> Generator[None, None, dict[str, Any] | Writing]:
+    def _array(self, items: list[Any] | tuple[Any, ...], depth: int) -> list[Any]:
+        if self._values + len(items) > self._max_values:
+            raise self._too_many()
+        if _ATOMS.issuperset(map(type, items)) and not any(map(_is_long_number, items)):
+            self._count(len(items))
+            return list(items)
+        plain = []
+        for index, item in enumerate(items):
+            try:
+                plain.append(self.plain(item, depth - 1))
+            except NotData as error:
+                raise error.within(f"[{index}]") from error.__cause__
+        return plain
+
+    def _object(self, items: Iterable[tuple[Any, Any]], depth: int) -> dict[str, Any]:
         plain: dict[str, Any] = {}
-        before = self._weight
-        writing: Writing | None = None
-        holding = self._holding(0 if source is None else len(source))
         for key, item in items:
             name = self._name(key)
-            if name in plain or (writing is not None and writing.holds(name)):
+            if name in plain:
                 raise NotData(f" has the key {shown(name, 200)} twice")
             try:
-                made = yield from self._plain(item, depth - 1)
+                plain[name] = self.plain(item, depth - 1)
             except NotData as error:
                 raise error.within(f".{name[:200]}") from error.__cause__
-            if self.values < self._write_at and not isinstance(made, Writing):
-                plain[name] = made
-            else:
-                writing = writing or Writing(b"{}", has_names=not (yield from _has_text_keys(source)))
-                yield from self._write(writing, plain, made, name)
-            if holding is not None:
-                holding.add((key, item), made)
-        if writing is None:
-            self._note_weight(plain, before)
-            return plain
-        yield from self._write(writing, plain)
-        return writing
-
-    def _holding(self, items: int) -> Holding | None:
-        return None if self._keep is None or items <= _FEW else Holding(self, self._keep)
+        return plain
 
     def _name(self, key: Any) -> str:
         text = key.value if isinstance(key, Enum) else key
@@ -414,32 +148,6 @@ class Walk:
         except NotData as error:
             raise error.within(", in a key,") from None
 
-    def _write(
-        self, writing: Writing, plain: list[Any] | dict[str, Any], made: Any = _NOTHING, name: str | None = None
-    ) -> Generator[None]:
-        """Write what was converted of a list or object, and empty it."""
-        if plain:
-            pieces: list[bytes] = []
-            self._weights[id(plain)] = _HEAVY + 1  # nobody knows yet, and it may hold megabytes
-            for piece in self._written(plain):
-                pieces.append(piece)
-                yield
-            writing.add(pieces[1:-1], plain if isinstance(plain, dict) else ())
-            plain.clear()
-            del self._weights[id(plain)]  # once it is gone, another object may have its id
-        if made is not _NOTHING:
-            pieces = made.whole() if isinstance(made, Writing) else list(self._written(made))
-            writing.add(pieces, () if name is None else (name,), field=name)
-        if self._text_from is not None:
-            self._write_at = self.values + self._text_from
-
-    def _long_text(self, text: str) -> Generator[None, None, str]:
-        plain = str.__str__(text)
-        for start in range(0, len(plain), _LONG_TEXT):
-            self._scalar(plain[start : start + _LONG_TEXT])
-            yield
-        return plain
-
     def _scalar(self, value: Any) -> str | int | float | None:
         """Return the value as its plain class: a subclass (numpy's, for one) is not JSON's."""
         if value is None or isinstance(value, bool):
@@ -447,19 +155,16 @@ class Walk:
         plain: str | int | float
         if isinstance(value, str):
             plain = str.__str__(value)
-            self.chars += len(plain)
-            if len(plain) > SLICE:
-                self._amounts.check(self.values, self.chars)
-        elif isinstance(value, float):
-            plain = float.__float__(value)
-            self.has_whole_floats = self.has_whole_floats or plain.is_integer()
+            self._chars += len(plain)
+            if self._chars > self._max_chars:
+                raise TooMuch(f" has more than {self._max_chars} characters: store it, and return where it is")
         else:
-            plain = int.__int__(value) if isinstance(value, int) else value
+            plain = float.__float__(value) if isinstance(value, float) else int.__int__(value)
         if problem := find_unencodable(plain):
             raise NotData(problem.removeprefix("$"))
         return plain
 
-    def _of_class(self, value: Any, depth: int) -> Generator[None, None, Any]:
+    def _of_class(self, value: Any, depth: int) -> Any:
         match value:
             case dt.date() | dt.time() | dt.timedelta() | uuid.UUID():
                 return msgspec.to_builtins(value)
@@ -468,75 +173,52 @@ class Walk:
             case PurePath():
                 return self._scalar(str(value))
             case msgspec.Struct():
-                return (yield from self._struct(value, depth))
+                return self._struct(value, depth)
             case _ if dataclasses.is_dataclass(value) and not isinstance(value, type):
-                return (yield from self._of_dataclass(value, depth))
-            case _ if is_model(value):
-                return (yield from self._model(value, depth))
+                return self._object(
+                    [(field.name, getattr(value, field.name)) for field in dataclasses.fields(value)], depth
+                )
+            case _ if _is_model(value):
+                self._look_into(value)
+                return self.plain(value.model_dump(by_alias=True), depth - 1)
             case _:
                 raise NotData(f" is a {type(value).__name__}, which JSON cannot hold{_advice(value)}")
 
-    def _of_dataclass(self, value: Any, depth: int) -> Generator[None, None, Any]:
-        fields = [(field.name, getattr(value, field.name)) for field in dataclasses.fields(value)]
-        is_made = not all(is_field_stored(value, name, item) for name, item in fields)
-        begins_making = is_made and self._amounts.enter_made(self.values, self.chars)
-        made = yield from self._object(fields, depth)
-        if begins_making:
-            self._amounts.leave_made(self.values, self.chars)
-        return made
-
-    def _model(self, value: Any, depth: int) -> Generator[None, None, Any]:
-        """Convert a pydantic model by its own dump. How much that will be is asked before: some parts of it cannot be interrupted."""
-        is_large = False
-        for values in values_of_model(value):
-            self._amounts.check(self.values + values, self.chars)
-            is_large = True
-            yield
-        begins_making = has_own_dump(value) and self._amounts.enter_made(self.values, self.chars)
-        self._amounts.enter_new()
-        whole = (yield from dumped(value, self._keep)) if is_large else value.model_dump(by_alias=True)
-        made = yield from self._plain(whole, depth - 1)
-        self._amounts.leave_new()
-        if begins_making:
-            self._amounts.leave_made(self.values, self.chars)
-        return made
-
-    def _struct(self, value: msgspec.Struct, depth: int) -> Generator[None, None, Any]:
+    def _struct(self, value: msgspec.Struct, depth: int) -> Any:
         config = value.__struct_config__
         names = zip(value.__struct_encode_fields__, value.__struct_fields__, strict=True)
         fields = [(name, item) for name, field in names if (item := getattr(value, field)) is not msgspec.UNSET]
         if config.tag is not None and config.tag_field is not None:
             fields.insert(0, (config.tag_field, config.tag))
         if config.array_like:
-            return (yield from self._plain([item for _, item in fields], depth))
-        return (yield from self._object(fields, depth))
+            return self.plain([item for _, item in fields], depth)
+        return self._object(fields, depth)
+
+    def _look_into(self, model: Any) -> None:
+        """Refuse a pydantic model that holds too much, before its dump makes a copy of all that."""
+        pending, held = [model], self._values
+        while pending:
+            items = list(islice(_parts_of(pending.pop()), self._max_values + 1))
+            held += len(items)
+            if held > self._max_values:
+                raise self._too_many()
+            pending += [item for item in items if isinstance(item, _COPIED) or _is_model(item)]
 
 
-def data_of(value: Any) -> Any:  # Any: whatever a tool's author returns; JSON data goes out
-    """Return a tool's value as plain JSON data: new objects, lists, texts, numbers, true, false and null.
-
-    Dataclasses, msgspec structs, pydantic models and mappings become objects, tuples become arrays, enum members their
-    values; dates, times, durations, UUIDs, decimals and paths become text.
-
-    Raises:
-        NotData: Part of it has no such form: NaN, a set, bytes, half a surrogate pair, a key that is not text, itself.
-    """
-    walk = Walk(value)
-    for _ in walk.steps():
-        pass
-    return walk.data
+_COPIED = (dict, list, tuple, set, frozenset)
+"""What the dump of a pydantic model makes a copy of."""
 
 
-def _has_text_keys(source: Mapping[Any, Any] | None) -> Generator[None, None, bool]:
-    """Whether no key can come twice: the mapping is a dict, and all keys are texts."""
-    if type(source) is not dict:
-        return False
-    keys = iter(source)
-    while kinds := set(map(type, islice(keys, SLICE))):
-        if kinds != {str}:
-            return False
-        yield
-    return True
+def _parts_of(value: Any) -> Iterable[Any]:
+    if _is_model(value):
+        return (*value.__dict__.values(), *(value.__pydantic_extra__ or {}).values())
+    return value.values() if isinstance(value, dict) else value
+
+
+def _is_model(value: object) -> bool:
+    """Whether it is a pydantic model. When pydantic is not loaded there are none, and it is not loaded to find out."""
+    pydantic = sys.modules.get("pydantic")
+    return pydantic is not None and isinstance(value, pydantic.BaseModel)
 
 
 def _is_long_number(value: int | None) -> bool:

@@ -1,9 +1,8 @@
 """Schema: one compiled JSON Schema, and every way in which a value breaks it. Knows no tool and changes no value."""
 
 import re
-from collections.abc import Generator, Iterable, Iterator, Sequence
-from itertools import count
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, TypeAlias
 from urllib.parse import unquote
 
 import jsonschema_rs
@@ -17,7 +16,6 @@ from treadle.tools import JsonObject
 
 __all__ = [
     "Defaults",
-    "Part",
     "Row",
     "Schema",
     "Validator",
@@ -26,12 +24,10 @@ __all__ = [
     "corrected",
     "declaring",
     "definitions",
-    "divided",
     "field_path",
     "is_divisible",
     "lookup",
     "phrase",
-    "placed",
     "resolved",
     "row",
     "shape",
@@ -87,128 +83,9 @@ def _definitions(root: JsonObject) -> Iterable[Any]:  # Any: see lookup
             yield from root[word].values()
 
 
-# --- Parts: divide a large value and its schema, so that each part is checked by itself. Validates nothing.
+# --- Names: what gives a meaning to a place in a schema.
 
-_SLICE = 2000
-"""Values of one part."""
-_SAYS_NOTHING = frozenset({"$comment", "$schema", "default", "deprecated", "description", "examples", "title"})
-_DEFINITIONS = frozenset({"$defs", "definitions"})
-_OF_LISTS = _SAYS_NOTHING | _DEFINITIONS | {"items", "maxItems", "minItems", "type"}
-_OF_OBJECTS = _SAYS_NOTHING | _DEFINITIONS | {"additionalProperties", "properties", "required", "type"}
-_REFERRING = _SAYS_NOTHING | _DEFINITIONS | {"$ref"}
 _NAMING = frozenset({"$anchor", "$dynamicAnchor", "$dynamicRef", "$id", "$recursiveAnchor", "$recursiveRef"})
-"""Words that give a meaning to a place in a schema, so that it cannot be taken apart."""
-
-
-class Part(NamedTuple):
-    """A part of a value that is checked by itself."""
-
-    schema: Any
-    value: Any
-    path: tuple[str | int, ...]
-    """Where it is."""
-    start: int = 0
-    """Of some items of a list: the index of the first."""
-
-
-def divided(schema: JsonObject, value: Any, *, size: int = _SLICE) -> Iterator[Part]:
-    """Give the parts of a value. It fits the schema exactly where each part fits its own.
-
-    Parts of one list or object share one schema object.
-
-    Args:
-        size: Values of one part.
-    """
-    if not is_divisible(schema):
-        yield Part(schema, value, ())
-        return
-    kept = {word: schema[word] for word in (*_DEFINITIONS, "$schema") if word in schema}
-    yield from _Division(schema, kept, size).of(schema, value, ())
-
-
-class _Division:
-    def __init__(self, root: JsonObject, kept: JsonObject, size: int) -> None:
-        self._root = root
-        self._kept = kept
-        self._most = size
-
-    def of(self, schema: Any, value: Any, path: tuple[str | int, ...]) -> Iterator[Part]:
-        is_alone = not isinstance(schema, dict) or "$ref" not in schema or _REFERRING.issuperset(schema)
-        node = resolved(schema, self._root) if is_alone else schema  # drafts differ in what stands beside a reference
-        if isinstance(value, list) and _fits_list(node, value):
-            yield from self._of_list(node.get("items", True), value, path)
-        elif isinstance(value, dict) and _fits_object(node, value):
-            yield from self._of_object(node, value, path)
-        else:
-            yield Part(self._alone(schema), value, path)
-
-    def _of_list(self, items: Any, value: list[Any], path: tuple[str | int, ...]) -> Iterator[Part]:
-        schema = self._alone({"items": items})
-        start, size = 0, 0
-        for index, item in enumerate(value):
-            weighs = _size(item, self._most)
-            if weighs > self._most or size + weighs > self._most:
-                if index > start:
-                    yield Part(schema, value[start:index], path, start)
-                start, size = index, 0
-            if weighs > self._most:
-                yield from self.of(items, item, (*path, index))
-                start = index + 1
-            else:
-                size += weighs
-        if start < len(value):
-            yield Part(schema, value[start:], path, start)
-
-    def _of_object(self, node: JsonObject, value: JsonObject, path: tuple[str | int, ...]) -> Iterator[Part]:
-        keywords = {word: node[word] for word in ("properties", "additionalProperties") if word in node}
-        schema = self._alone(keywords)
-        fields: JsonObject = {}
-        size = 0
-        for name, item in value.items():
-            weighs = _size(item, self._most)
-            of_field = _of_field(node, name)
-            if weighs > self._most and of_field is not False:
-                yield from self.of(of_field, item, (*path, name))
-                continue
-            fields[name] = item
-            size += weighs
-            if size > self._most:
-                yield Part(schema, fields, path)
-                fields, size = {}, 0
-        if fields:
-            yield Part(schema, fields, path)
-
-    def _alone(self, schema: Any) -> Any:
-        return {**self._kept, **schema} if isinstance(schema, dict) else schema
-
-
-def _of_field(node: JsonObject, name: str) -> Any:
-    properties = node.get("properties")
-    if isinstance(properties, dict) and name in properties:
-        return properties[name]
-    return node.get("additionalProperties", True)
-
-
-def _fits_list(node: JsonObject, value: list[Any]) -> bool:
-    return (
-        _OF_LISTS.issuperset(node)
-        and not isinstance(node.get("items"), list)  # in old drafts a schema for each place
-        and _allows(node, "array")
-        and node.get("minItems", 0) <= len(value) <= node.get("maxItems", len(value))
-    )
-
-
-def _fits_object(node: JsonObject, value: JsonObject) -> bool:
-    return (
-        _OF_OBJECTS.issuperset(node)
-        and _allows(node, "object")
-        and all(name in value for name in node.get("required", ()))
-    )
-
-
-def _allows(node: JsonObject, kind: str) -> bool:
-    allowed = node.get("type", kind)
-    return kind == allowed or (isinstance(allowed, list) and kind in allowed)
 
 
 def is_divisible(schema: JsonObject) -> bool:
@@ -231,20 +108,6 @@ def _objects(schema: Any) -> Iterator[JsonObject]:
             pending.extend(node.values())
         elif isinstance(node, list):
             pending.extend(node)
-
-
-def _size(value: Any, most: int) -> int:
-    """Return how many values a value holds, as far as it matters here."""
-    if not isinstance(value, dict | list):
-        return 1
-    pending, count = [value], 1
-    while pending and count <= most:
-        node = pending.pop()
-        held = node.values() if isinstance(node, dict) else node
-        count += len(node)
-        if count <= most:
-            pending.extend([one for one in held if isinstance(one, dict | list)])
-    return count
 
 
 # --- Compiling: from a JSON Schema to a validator that fetches nothing and never hangs. Explains no violation.
@@ -693,7 +556,6 @@ def _either(phrases: Sequence[str]) -> str:
 
 Row: TypeAlias = dict[str, Any]  # Any: the offending value, JSON of strangers
 
-_INDEX = re.compile(r"\[(\d+)\]")
 _VALUE_CHARS = 200
 _LONGEST_INTEGER_BITS = 14_000
 """About 4,200 digits: what Python turns into text without a limit being raised."""
@@ -715,21 +577,6 @@ def field_path(parts: Sequence[str | int]) -> str:
         else:
             path += f"[{msgspec.json.encode(part[:_VALUE_CHARS]).decode()}]"
     return path
-
-
-def placed(found: Row, path: Sequence[str | int], start: int) -> Row:
-    """Return the violation of a part of a value as one of the whole.
-
-    Args:
-        path: Where the part is.
-        start: The index of its first item, where it is some items of a list.
-    """
-    field = found["field"]
-    if start and (index := _INDEX.match(field)):
-        field = f"[{int(index[1]) + start}]{field[index.end() :]}"
-    within = field_path(path)
-    dot = "." if within and field and not field.startswith("[") else ""
-    return {**found, "field": f"{within}{dot}{field}"}
 
 
 def bounded(value: Any) -> Any:
@@ -766,9 +613,9 @@ _MAX_ROWS = 50
 # jsonschema-rs makes every error before it gives the first: a hostile array of 300,000 wrong items takes seconds.
 _MAX_NODES_FOR_ALL = 5_000
 
-"""Values between two pauses."""
-
 _encoder = msgspec.json.Encoder()
+_WHOLE_FLOAT = re.compile(rb"\d(?:\.0|[eE])")
+"""What a whole float looks like in JSON, and some other numbers and texts do."""
 
 
 class Schema:
@@ -801,69 +648,22 @@ class Schema:
 
         A row is {"field": "items[0].quantity", "constraint": "integer 1..12", "value": "many"}.
         """
-        found: list[Row] = []
-        for _ in self._violating(value, found):
-            pass
-        return found
+        try:
+            _encoder.encode(value)  # finds in C what the validator would misread: integers beyond 4,300 digits, for one
+            if self._validator.is_valid(value):
+                return []
+        except (TypeError, ValueError, RecursionError):
+            return [_unfit(value)]
+        return self._explained(self._errors(value), value)
 
     def check_result(self, value: Any) -> list[Row]:
         """Return the violations of a tool's result. Stricter: 3.0 is not an integer."""
-        found: list[Row] = []
-        for _ in self.checking_result(value, found):
-            pass
-        return found
-
-    def checking_result(
-        self, value: Any, found: list[Row], *, has_whole_floats: bool = True, is_heavy: bool = False
-    ) -> Generator[None]:
-        """Check a tool's result in slices, and add its violations to `found`.
-
-        Args:
-            has_whole_floats: Whether the value may hold a float such as 3.0.
-            is_heavy: Whether it holds so much that it is divided, where the schema allows that. Then the violations of the first
-                part that has any are all that is reported.
-        """
-        if is_heavy:
-            yield from self._checking_parts(value, found, has_whole_floats=has_whole_floats)
-        else:
-            yield from self._checking(value, found, has_whole_floats=has_whole_floats)
-
-    def _checking_parts(self, value: Any, found: list[Row], *, has_whole_floats: bool) -> Generator[None]:
-        known: dict[int, tuple[Any, Schema]] = {}  # by the identity of a schema, which is kept so that no other gets it
-        for part in divided(self._schema, value):
-            if id(part.schema) not in known:
-                whole = part.schema if isinstance(part.schema, dict) else {"allOf": [part.schema]}
-                known[id(part.schema)] = part.schema, Schema(whole, where="part of a schema")
-            rows: list[Row] = []
-            _, gate = known[id(part.schema)]
-            yield from gate.checking_result(part.value, rows, has_whole_floats=has_whole_floats)
-            if rows:
-                found += [placed(row, part.path, part.start) for row in rows]
-                return
-            yield
-
-    def _checking(self, value: Any, found: list[Row], *, has_whole_floats: bool) -> Generator[None]:
-        yield from self._violating(value, found)
-        if found or not self._may_want_integers or not has_whole_floats:
-            return
-        yield
+        found = self.violations(value)
+        if found or not self._may_want_integers or not _WHOLE_FLOAT.search(_encoder.encode(value)):
+            return found
         nudged: set[Path] = set()
-        changed = yield from _nudge(value, (), nudged, count(1))
-        if nudged:
-            strict = [error for error in self._errors(changed) if _wants_integer(error, nudged)]
-            found += self._explained(strict, value)
-
-    def _violating(self, value: Any, found: list[Row]) -> Generator[None]:
-        try:
-            _encoder.encode(value)  # finds in C what the validator would misread: integers beyond 4,300 digits, for one
-            yield
-            if self._validator.is_valid(value):
-                return
-        except (TypeError, ValueError, RecursionError):
-            found.append(_unfit(value))
-            return
-        yield
-        found += self._explained(self._errors(value), value)
+        changed = _nudge(value, (), nudged)
+        return self._explained([error for error in self._errors(changed) if _wants_integer(error, nudged)], value)
 
     def with_defaults(self, arguments: JsonObject, *, nested: bool = True) -> JsonObject:
         """Return valid arguments with the defaults of absent properties that fit. Its input stays as it is.
@@ -999,24 +799,16 @@ def _is_other_tag(error: ValidationError, here: list[str | int]) -> bool:
 # --- strict results --------------------------------------------------------------------------------------------------
 
 
-def _nudge(value: Any, path: Path, nudged: set[Path], pace: Iterator[int]) -> Generator[None, None, Any]:
+def _nudge(value: Any, path: Path, nudged: set[Path]) -> Any:
     """Copy a value with every whole float made a fraction, so that a validator who takes 3.0 for 3 sees a float."""
-    if next(pace) % _SLICE == 0:
-        yield
     match value:
         case float() if value.is_integer():
             nudged.add(path)
             return 0.5 if abs(value) >= 2**51 else value + 0.5
         case dict():
-            changed: dict[str, Any] = {}
-            for key, item in value.items():
-                changed[key] = yield from _nudge(item, (*path, key), nudged, pace)
-            return changed
+            return {key: _nudge(item, (*path, key), nudged) for key, item in value.items()}
         case list() | tuple():
-            items: list[Any] = []
-            for index, item in enumerate(value):
-                items.append((yield from _nudge(item, (*path, index), nudged, pace)))
-            return items
+            return [_nudge(item, (*path, index), nudged) for index, item in enumerate(value)]
         case _:
             return value
 

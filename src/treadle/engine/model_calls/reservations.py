@@ -269,7 +269,7 @@ class Bounding:
 
 async def keep_content(journal: Journal, content: str) -> str:
     """Store a result's text, without the values that journals hide, and return its digest."""
-    return await journal.put_blob(b"".join(without_known(content.encode("utf-8", "replace"))))
+    return await journal.put_blob(without_known(content.encode("utf-8", "replace")))
 
 
 def _value_of(content: str) -> object:

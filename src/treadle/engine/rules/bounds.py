@@ -9,14 +9,11 @@ import msgspec
 from treadle.canonical import copied
 from treadle.tools import CheckedCall
 
-__all__ = ["bound", "bound_encoded", "claims_alone", "conflicts", "group", "named_resources", "with_fields"]
+__all__ = ["bound", "claims_alone", "conflicts", "group", "named_resources", "with_fields"]
 
 _encode = msgspec.json.encode
-_FEW = 1000
 _LEAST_ROOM = 160
 """Characters that a text and its marker take at least."""
-_BYTES_PER_CHAR = 4
-"""At most, in UTF-8."""
 _TRUNCATED = '{"truncated":true}'
 """What is left of a result in a limit too small for any of it: still JSON, still marked."""
 
@@ -39,31 +36,7 @@ def bound(value: Any, text: str, limit: int | None, *, artifact: str | None = No
         return _shorten(text, limit, artifact), True
     if isinstance(value, dict) and (slim := _shorten_fields(value, text, limit, artifact)) is not None:
         return slim, True
-    return _preview(text, limit, artifact=artifact), True
-
-
-def bound_encoded(
-    value: Any, encoded: Sequence[bytes], limit: int, *, total_chars: int, artifact: str | None = None
-) -> str:
-    """Return the text for the model of a value that is far longer than the limit, without making the whole text.
-
-    Args:
-        value: The result as JSON value, not a str.
-        encoded: Its JSON text, in pieces.
-        limit: Characters.
-        total_chars: Of the whole text.
-        artifact: As for `bound`.
-    """
-    if isinstance(value, dict) and (slim := _shorten_longest(value, limit, artifact)) is not None:
-        return slim
-    head = bytearray()
-    for piece in encoded:
-        head += piece
-        if len(head) >= limit * _BYTES_PER_CHAR:
-            break
-    return _preview(
-        head[: limit * _BYTES_PER_CHAR].decode("utf-8", "ignore"), limit, total=total_chars, artifact=artifact
-    )
+    return _preview(text, limit, artifact), True
 
 
 def _shorten(text: str, limit: int, artifact: str | None) -> str:
@@ -86,20 +59,6 @@ def _shorten_fields(value: dict[str, Any], text: str, limit: int, artifact: str 
     return _shorten_field(value, longest, limit - (len(text) - len(_json(value[longest]))) - 2, limit, artifact)
 
 
-def _shorten_longest(value: dict[str, Any], limit: int, artifact: str | None) -> str | None:
-    """Shorten the one long text of an object whose other fields are few and short; None where they are not."""
-    if len(value) > _FEW + 1:
-        return None
-    longest = max(value, key=lambda key: len(value[key]) if isinstance(value[key], str) else 0)
-    others = [item for key, item in value.items() if key != longest]
-    is_one = isinstance(value[longest], str) and len(others) <= _FEW and all(map(_is_short, others))
-    return _shorten_field(value, longest, limit, limit, artifact) if is_one else None
-
-
-def _is_short(value: Any) -> bool:
-    return len(value) <= _FEW if isinstance(value, str) else not isinstance(value, dict | list)
-
-
 def _shorten_field(value: dict[str, Any], longest: str, room: int, limit: int, artifact: str | None) -> str | None:
     """Shorten one text until the whole fits: JSON escapes make it longer than its characters."""
     original = value[longest]
@@ -111,12 +70,11 @@ def _shorten_field(value: dict[str, Any], longest: str, room: int, limit: int, a
     return None
 
 
-def _preview(text: str, limit: int, *, total: int | None = None, artifact: str | None = None) -> str:
-    total = len(text) if total is None else total
+def _preview(text: str, limit: int, artifact: str | None) -> str:
     kept = {"artifact": artifact} if artifact else {}
     room = limit - 80
     while room > 0:
-        slim = _json({"truncated": True, "shown_chars": room, "total_chars": total, **kept, "preview": text[:room]})
+        slim = _json({"truncated": True, "shown_chars": room, "total_chars": len(text), **kept, "preview": text[:room]})
         if len(slim) <= limit:
             return slim
         room -= max(len(slim) - limit, 1)

@@ -6,17 +6,17 @@ Decides nothing about permission and nothing about other calls; always gives exa
 import asyncio
 import base64
 import math
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container
 from contextlib import suppress
 from functools import partial
 from types import CoroutineType
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from treadle.canonical import artifact_id, copied, find_unencodable
-from treadle.concurrency import Keep, LettingGo, Threads, in_turns
-from treadle.engine.rules.bounds import bound, bound_encoded
+from treadle.concurrency import Threads
+from treadle.engine.rules.bounds import bound
 from treadle.engine.rules.endings import cut_status
 from treadle.engine.rules.failures import (
     LONGEST_WAIT_SECONDS,
@@ -62,19 +62,16 @@ __all__ = ["Attempts", "Contract"]
 # tool.
 
 _threads = Threads()
-_ATOMS = (str, int, float, type(None))
-_MANY_BYTES = 1024 * 1024
-_SLICE_CHARS = 1024 * 1024
-_SLICE_BYTES = 3 * 256 * 1024
-"""Bytes that are written as text without a pause: a multiple of three, so that the texts of slices are one text."""
+_T = TypeVar("_T")
+_LARGE = 256 * 1024
+"""Characters from which on a text is looked at in a thread."""
 _MAX_RESULT_BYTES = 200_000_000
-_MANY_VALUES = 25_000
 
 
 class Contract:
     """Makes the results of one run's calls from what their tools returned.
 
-    Large values are looked at in slices, so that they do not hold the event loop.
+    Large values are looked at in threads, so that they do not hold the event loop.
 
     Args:
         max_chars: Characters of a result that the model is shown; None for no limit.
@@ -86,33 +83,30 @@ class Contract:
         self._max_chars = max_chars
 
     async def returned(self, call: CheckedCall, value: Any) -> ToolResult:
-        """Return the result of a call whose tool returned a value. Whoever holds that lets go of it then."""
-        if issubclass(type(value), _ATOMS):  # not isinstance(), which asks the value itself
-            return await self._of_returned(call, value, None)
-        with LettingGo() as holding:
-            return await self._of_returned(call, value, holding.keep)
-
-    async def _of_returned(self, call: CheckedCall, value: Any, keep: Keep | None) -> ToolResult:
+        """Return the result of a call whose tool returned a value."""
         output, data, problem = await _read(value)
-        has_schema = call.tool.output_schema is not None or call.tool.error_schema is not None
-        text_from = None if has_schema else _text_from(self.limit(call))  # a schema looks at values
-        plain = await self._contracts.plain(data, text_from=text_from, keep=keep)
+        plain = await self._contracts.plain(data)
         problem = problem or plain.problem
         if problem is not None:
             row = {"field": "", "constraint": "plain JSON", "value": problem}
             return await self._violated(call, [row], f"It is not JSON: {problem}.", None)
-        if violations := await self._contracts.result_violations(call.tool, plain):
+        if violations := await self._violations(call, plain):
             if self._contracts.fits_error_schema(call.tool, plain.data):
                 return await self._refused(call, plain, None)
-            pieces, _ = await plain.encoded()
-            artifact = await self._ledger.journal.put_blob(await _without_keys(await _joined(pieces)))
+            artifact = await self._keep(await _done(partial(_json, plain.data), is_large=plain.is_large))
             shape = self._contracts.shape_mismatch(call.tool, plain.data)
             return await self._violated(call, violations, shape, artifact)
         return await self._ok(call, plain, output)
 
+    async def _violations(self, call: CheckedCall, plain: Plain) -> list[JsonObject]:
+        if call.tool.output_schema is None:
+            return []
+        check = partial(self._contracts.result_violations, call.tool, plain.data)
+        return await _done(check, is_large=plain.is_large)
+
     async def rejected(self, call: CheckedCall, body: Any, code: str | None) -> ToolResult:
         """Return the result of a call that its service refused: the service's own body, unchanged (F04)."""
-        plain = await self._contracts.plain(body, text_from=_text_from(self.limit(call)))
+        plain = await self._contracts.plain(body)
         if plain.problem is not None:
             plain = Plain(data=describe(Rejected(body)))
         return await self._refused(call, plain, code)
@@ -126,7 +120,7 @@ class Contract:
         content, artifact = await self._bounded(plain, self.limit(call))
         is_whole = artifact is None
         if output.artifact is not None and is_whole:
-            artifact = await self._keep(output.artifact)
+            artifact = await self._keep_bytes(output.artifact)
             content = _with_artifact(content, artifact_id(artifact))
         return ToolResult(
             call_id=call.call.id,
@@ -143,32 +137,28 @@ class Contract:
     async def _bounded(self, plain: Plain, limit: int | None) -> tuple[str, str | None]:
         """Return the text for the model and, where that had to be shortened, the digest of the whole, which is kept."""
         data = plain.data
-        if isinstance(data, str):
-            if limit is None or len(data) <= limit:
-                return data, None
-            digest = await self._keep(await _encoded(data))
-            return bound(data, data, limit, artifact=artifact_id(digest))[0], digest
-        pieces, chars = await plain.encoded()
-        whole = await _joined(pieces)
-        if limit is not None and plain.is_heavy and chars > limit:
-            digest = await self._keep(whole)
-            return bound_encoded(data, pieces, limit, total_chars=chars, artifact=artifact_id(digest)), digest
-        text = whole.decode()
+        text = data if isinstance(data, str) else await _done(partial(_json, data), is_large=plain.is_large)
         if limit is None or len(text) <= limit:
             return text, None
-        digest = await self._keep(whole)
-        return bound(data, text, limit, artifact=artifact_id(digest))[0], digest
+        digest = await self._keep(text)
+        shorten = partial(bound, data, text, limit, artifact=artifact_id(digest))
+        return (await _done(shorten, is_large=plain.is_large))[0], digest
 
-    async def _keep(self, whole: bytes) -> str:
+    async def _keep(self, text: str) -> str:
         """Keep what the model is shown a part of, and return its digest."""
-        return await self._ledger.journal.put_blob(await _without_keys(whole))
+        clean = await _done(lambda: without_known(text.encode()), is_large=len(text) > _LARGE)
+        return await self._ledger.journal.put_blob(clean)
+
+    async def _keep_bytes(self, content: bytes) -> str:
+        clean = await _done(partial(without_known, content), is_large=len(content) > _LARGE)
+        return await self._ledger.journal.put_blob(clean)
 
     async def reshaped(self, call: CheckedCall, result: ToolResult) -> ToolResult:
         """Return a result as an interceptor has changed it, within its bounds."""
         limit, content = self.limit(call), result.content
         if limit is None or len(content) <= limit:
             return result
-        digest = await self._keep(await _encoded(content))
+        digest = await self._keep(content)
         content, _ = bound(content, content, limit, artifact=artifact_id(digest))
         return msgspec.structs.replace(result, content=content, artifact=digest)
 
@@ -180,7 +170,7 @@ class Contract:
 
     async def unfinished(self, call: CheckedCall, error: Unfinished) -> ToolResult:
         """Return the result of a call that ended without a value, and that says itself what happened to it."""
-        plain = await self._contracts.plain(error.body, text_from=_text_from(self.limit(call)))
+        plain = await self._contracts.plain(error.body)
         reported, artifact = (None, None) if plain.problem is not None else await self._failure_details(call, plain)
         acted = error.may_have_acted
         result = failed_result(
@@ -195,9 +185,9 @@ class Contract:
         return await self._shortened(call, result, reported, artifact)
 
     async def _failure_details(self, call: CheckedCall, plain: Plain) -> tuple[Any, str | None]:
-        """Return what a failed call has to say, cut where it is heavy, and the digest of the whole then."""
+        """Return what a failed call has to say, cut where it is large, and the digest of the whole then."""
         limit = self.limit(call)
-        if limit is None or not plain.is_heavy:
+        if limit is None or not plain.is_large:
             return plain.data, None
         content, digest = await self._bounded(plain, limit // 2)
         return (plain.data, None) if digest is None else (content, digest)
@@ -211,7 +201,7 @@ class Contract:
         limit, whole = self.limit(call), result.content
         is_long = limit is not None and len(whole) > limit
         if is_long and digest is None:
-            digest = await self._keep(await _encoded(whole))
+            digest = await self._keep(whole)
         named = None if digest is None else artifact_id(digest)
         content, _ = bound(msgspec.json.decode(whole), whole, limit, artifact=named)
         return msgspec.structs.replace(result, content=content, data=None if is_long else reported, artifact=digest)
@@ -245,26 +235,14 @@ def _with_artifact(content: str, name: str) -> str:
     return f"{content}\n[The whole is the artifact {name}.]"
 
 
-def _text_from(limit: int | None) -> int | None:
-    """Return how many values a result must hold that is surely longer than the limit: each is two characters at least."""
-    return None if limit is None else max(limit // 2 + 2, _MANY_VALUES)
+async def _done(work: Callable[[], _T], *, is_large: bool) -> _T:
+    """Do some work: in a thread where it looks at much."""
+    done: _T = await _threads.submit(work) if is_large else work()
+    return done
 
 
-async def _without_keys(content: bytes) -> bytes:
-    return await _joined(await in_turns(without_known(content)))
-
-
-async def _encoded(text: str) -> bytes:
-    starts = range(0, len(text), _SLICE_CHARS)
-    return await _joined(await in_turns(text[start : start + _SLICE_CHARS].encode() for start in starts))
-
-
-async def _joined(pieces: Sequence[bytes]) -> bytes:
-    """Join bytes: many of them in a thread, where Python lets others continue meanwhile."""
-    if sum(map(len, pieces)) < _MANY_BYTES:
-        return b"".join(pieces)
-    whole: bytes = await _threads.submit(partial(b"".join, pieces))
-    return whole
+def _json(data: Any) -> str:
+    return msgspec.json.encode(data).decode()
 
 
 # --- the faces of what a tool returned: data, media, words for people
@@ -288,7 +266,9 @@ async def _read(value: Any) -> tuple[ToolOutput, Any, str | None]:
         raise
     except BaseException as error:  # noqa: BLE001 - as said above
         return _BARE, None, f"$ cannot be read ({type(error).__name__})"
-    data, problem = await _data_of(output.data)
+    data, problem = output.data, None
+    if issubclass(type(data), (bytes, bytearray, memoryview)):  # not isinstance(), which asks the value itself
+        data, problem = await _threads.submit(partial(_text_of_bytes, data))
     return output, data, problem or _fault_of(output)
 
 
@@ -302,20 +282,15 @@ def _output_of(value: Any) -> ToolOutput:
             return ToolOutput(data=value)
 
 
-async def _data_of(value: Any) -> tuple[Any, str | None]:
-    """Return what a value is as data, and why it cannot be read, or None: bytes are an object that holds them whole as text."""
-    if not issubclass(type(value), (bytes, bytearray, memoryview)):
-        return value, None
+def _text_of_bytes(value: Any) -> tuple[Any, str | None]:
+    """Return bytes as an object that holds them whole as text, and why they cannot be read, or None."""
     try:
         view = memoryview(value)
         if view.nbytes > _MAX_RESULT_BYTES:
             return None, f"$ has more than {_MAX_RESULT_BYTES} bytes: store them, and return where they are"
-        content = view.cast("B") if view.c_contiguous else memoryview(view.tobytes())
+        return {"base64": base64.b64encode(view.tobytes()).decode(), "size": view.nbytes}, None
     except (TypeError, ValueError, BufferError) as error:  # such as a view that has been released
         return None, f"$ cannot be read ({type(error).__name__})"
-    starts = range(0, len(content), _SLICE_BYTES)
-    pieces = await in_turns(base64.b64encode(content[start : start + _SLICE_BYTES]) for start in starts)
-    return {"base64": (await _joined(pieces)).decode(), "size": len(content)}, None
 
 
 def _fault_of(output: ToolOutput) -> str | None:
@@ -401,7 +376,6 @@ class Attempts:
                 result = await self._failed(call, error, attempt, started=started)
             else:
                 result = await self._contract.returned(call, value)
-                value = None  # a large one is let go of in slices
             break
         seconds = round(clock.monotonic() - started, 6)
         result = msgspec.structs.replace(result, attempts=attempt, duration_seconds=seconds)

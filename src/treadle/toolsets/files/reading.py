@@ -18,6 +18,7 @@ import msgspec
 from treadle.errors import Rejected, suggesting
 from treadle.sandboxes import process_guard
 from treadle.tools import JsonObject, Tool, ToolContext, ToolOutput
+from treadle.tools.tool import closed_schema
 from treadle.toolsets.files.root import (
     FOLDER_ROOTED,
     PATTERN,
@@ -240,33 +241,29 @@ Output: one `file:line: text` per matching line; `count` is their number.
 __pycache__ (name such a folder in `path` to search it). Binary and unreadable files are skipped and counted in `skipped`. At most `max_matches` lines are returned; `truncated` says when there are more. No look-around, no \
 back-references, and a match never spans lines. A line over 4 KiB is searched in pieces."""
 
-_PARAMETERS: JsonObject = {
-    "type": "object",
-    "properties": {
-        "pattern": {
-            **PATTERN,
-            "description": "Regular expression. Escape . ( ) [ ] { } * + ? ^ $ | \\ to mean the character itself.",
-        },
-        "path": {"type": "string", "default": ".", "description": "File or folder to search."},
-        "include": {
-            **PATTERN,
-            "description": "Glob of the files to search, relative to `path`, such as *.py or src/**/*.{ts,tsx}. A glob without a slash matches the file name alone.",
-        },
-        "ignore_case": {
-            "type": "boolean",
-            "description": "Whether to ignore case. Default: yes, unless the pattern has a capital letter.",
-        },
-        "max_matches": {
-            "type": "integer",
-            "minimum": 1,
-            "maximum": _MAX_MATCHES,
-            "default": _DEFAULT_MATCHES,
-            "description": "Maximum number of lines to return.",
-        },
+_PARAMETERS: JsonObject = closed_schema(
+    ["pattern"],
+    pattern={
+        **PATTERN,
+        "description": "Regular expression. Escape . ( ) [ ] { } * + ? ^ $ | \\ to mean the character itself.",
     },
-    "required": ["pattern"],
-    "additionalProperties": False,
-}
+    path={"type": "string", "default": ".", "description": "File or folder to search."},
+    include={
+        **PATTERN,
+        "description": "Glob of the files to search, relative to `path`, such as *.py or src/**/*.{ts,tsx}. A glob without a slash matches the file name alone.",
+    },
+    ignore_case={
+        "type": "boolean",
+        "description": "Whether to ignore case. Default: yes, unless the pattern has a capital letter.",
+    },
+    max_matches={
+        "type": "integer",
+        "minimum": 1,
+        "maximum": _MAX_MATCHES,
+        "default": _DEFAULT_MATCHES,
+        "description": "Maximum number of lines to return.",
+    },
+)
 
 
 def grep_tool(root: Root) -> Tool:
@@ -428,18 +425,14 @@ def glob_tool(root: Root) -> Tool:
             f"{_MAX_PATHS}. {FOLDER_ROOTED} Hidden folders, node_modules, venv, site-packages and __pycache__ are left "
             "out unless the pattern or path names them."
         ),
-        parameters={
-            "type": "object",
-            "properties": {
-                "pattern": {
-                    **PATTERN,
-                    "description": "Such as *.md, src/**/*.py or **/*.{ts,tsx}. ** stands for any number of folders.",
-                },
-                "path": {**_PATH, "description": "Folder to which the pattern is relative."},
+        parameters=closed_schema(
+            ["pattern"],
+            pattern={
+                **PATTERN,
+                "description": "Such as *.md, src/**/*.py or **/*.{ts,tsx}. ** stands for any number of folders.",
             },
-            "required": ["pattern"],
-            "additionalProperties": False,
-        },
+            path={**_PATH, "description": "Folder to which the pattern is relative."},
+        ),
         output_schema=listing_schema(),
         run=partial(_glob, root),
         subjects=lambda given: {
@@ -461,22 +454,18 @@ def read_tool(root: Root) -> Tool:
             f"Read a text file by lines. Use it when you know the file; use grep first to find the place in a large one, and list for folders.\nOutput: the lines as they are; `count` is their number, at most {_MAX_LINES} "
             f"and about {_MAX_OUTPUT_CHARS} characters; lines over {_MAX_LINE_BYTES} bytes are cut. `next_offset` is set if the file continues: call again with it as `offset`. {FOLDER_ROOTED} Not for binary files."
         ),
-        parameters={
-            "type": "object",
-            "properties": {
-                "path": {"type": "string", "minLength": 1, "description": "File, relative to the root folder."},
-                "offset": {"type": "integer", "minimum": 1, "default": 1, "description": "First line, from 1."},
-                "limit": {
-                    "type": "integer",
-                    "minimum": 1,
-                    "maximum": _MAX_LINES,
-                    "default": _MAX_LINES,
-                    "description": "Maximum number of lines to return.",
-                },
+        parameters=closed_schema(
+            ["path"],
+            path={"type": "string", "minLength": 1, "description": "File, relative to the root folder."},
+            offset={"type": "integer", "minimum": 1, "default": 1, "description": "First line, from 1."},
+            limit={
+                "type": "integer",
+                "minimum": 1,
+                "maximum": _MAX_LINES,
+                "default": _MAX_LINES,
+                "description": "Maximum number of lines to return.",
             },
-            "required": ["path"],
-            "additionalProperties": False,
-        },
+        ),
         output_schema=listing_schema(next_offset={"type": "integer", "minimum": 2}),
         run=partial(_read, root),
         resources=lambda given: {root.resource(given["path"]): "read"},
@@ -495,7 +484,7 @@ def list_tool(root: Root) -> Tool:
             "Output: one name per line, sorted; folders end in /, files show their size, links end in @; `count` is "
             f"the number of lines, at most {_MAX_PATHS}. {FOLDER_ROOTED}"
         ),
-        parameters={"type": "object", "properties": {"path": _PATH}, "additionalProperties": False},
+        parameters=closed_schema([], path=_PATH),
         output_schema=listing_schema(),
         run=partial(_list, root),
         subjects=lambda given: {"path": root.subject(given.get("path", "."), extent="children")},

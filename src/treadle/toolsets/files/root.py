@@ -31,6 +31,7 @@ from treadle.sandboxes.closing import repository_of
 from treadle.sandboxes.confinement import configured_names, home_links, names_below
 from treadle.sandboxes.own import obeyed_files
 from treadle.tools import JsonObject, Subject, Tool, ToolContext
+from treadle.tools.tool import closed_schema
 
 __all__ = [
     "ERROR_SCHEMA",
@@ -1118,31 +1119,21 @@ PATH_NAMES = {"file_path": "path"}
 
 PATTERN: JsonObject = {"type": "string", "minLength": 1, "maxLength": 500}
 
-ERROR_SCHEMA: JsonObject = {
-    "type": "object",
-    "properties": {
-        "error": {"type": "string"},
-        "did_you_mean": {"type": "array", "items": {"type": "string"}},
-    },
-    "required": ["error"],
-    "additionalProperties": False,
-}
+ERROR_SCHEMA: JsonObject = closed_schema(
+    ["error"], error={"type": "string"}, did_you_mean={"type": "array", "items": {"type": "string"}}
+)
 
 
 def listing_schema(**more: JsonObject) -> JsonObject:
     """Return the schema of `{"output": ..., "count": ...}`: lines as text, their number, and what a tool adds."""
-    return {
-        "type": "object",
-        "properties": {
-            "output": {"type": "string"},
-            "count": {"type": "integer", "minimum": 0},
-            "truncated": {"const": True},
-            "hint": {"type": "string"},
-            **more,
-        },
-        "required": ["output", "count"],
-        "additionalProperties": False,
-    }
+    return closed_schema(
+        ["output", "count"],
+        output={"type": "string"},
+        count={"type": "integer", "minimum": 0},
+        truncated={"const": True},
+        hint={"type": "string"},
+        **more,
+    )
 
 
 # --- Looking: what grep, glob, read and list have in common as tools. Opens nothing itself.

@@ -13,6 +13,7 @@ import msgspec
 
 from treadle.errors import InvalidArguments, Rejected, suggesting
 from treadle.tools import JsonObject, Preview, Review, Tool, ToolContext, ToolOutput
+from treadle.tools.tool import closed_schema
 from treadle.toolsets.files.root import (
     ERROR_SCHEMA,
     FOLDER_ROOTED,
@@ -414,16 +415,12 @@ _NEW: JsonObject = {"type": "string", "description": "The text to replace it wit
 _ALL: JsonObject = {"type": "boolean", "default": False, "description": "Replace every occurrence, not just one."}
 _EDIT_NAMES = {**PATH_NAMES, "old_string": "old_text", "new_string": "new_text", "replace_all": "all"}
 
-_OUTPUT: JsonObject = {
-    "type": "object",
-    "properties": {
-        "output": {"type": "string"},
-        "bytes": {"type": "integer", "minimum": 0},
-        "lines": {"type": "array", "items": {"type": "integer", "minimum": 1}},
-    },
-    "required": ["output", "bytes"],
-    "additionalProperties": False,
-}
+_OUTPUT: JsonObject = closed_schema(
+    ["output", "bytes"],
+    output={"type": "string"},
+    bytes={"type": "integer", "minimum": 0},
+    lines={"type": "array", "items": {"type": "integer", "minimum": 1}},
+)
 
 
 @suggesting
@@ -455,15 +452,11 @@ def write_tool(root: Root) -> Tool:
             "Write a whole file: create it, or replace one that you have read. Use edit to change part of a file.\n"
             f"Missing folders are created. An existing file must have been read in this session, and must not have changed since. Line endings and encoding of an existing file are kept. {FOLDER_ROOTED}"
         ),
-        parameters={
-            "type": "object",
-            "properties": {
-                "path": _PATH,
-                "content": {"type": "string", "maxLength": _MAX_BYTES, "description": "The whole text of the file."},
-            },
-            "required": ["path", "content"],
-            "additionalProperties": False,
-        },
+        parameters=closed_schema(
+            ["path", "content"],
+            path=_PATH,
+            content={"type": "string", "maxLength": _MAX_BYTES, "description": "The whole text of the file."},
+        ),
         run=partial(_write, root),
         aliases=PATH_NAMES,
         validate=partial(_check_file, root),
@@ -480,29 +473,20 @@ def edit_tool(root: Root) -> Tool:
             "Replace text in a file that you have read. Pass `old_text` and `new_text`, or `edits` for several changes to one file, which are applied together or not at all.\n`old_text` must occur exactly once unless `all` is set: include enough surrounding lines. Use write for a new file. The file must have been read in this session, and must not have changed since. "
             f"Output: what was changed, and in which lines. {FOLDER_ROOTED} Not for binary files."
         ),
-        parameters={
-            "type": "object",
-            "properties": {
-                "path": _PATH,
-                "old_text": _TEXT,
-                "new_text": _NEW,
-                "all": _ALL,
-                "edits": {
-                    "type": "array",
-                    "minItems": 1,
-                    "maxItems": _MAX_EDITS,
-                    "description": "Several changes, each applied to the result of the previous one.",
-                    "items": {
-                        "type": "object",
-                        "properties": {"old_text": _TEXT, "new_text": _NEW, "all": _ALL},
-                        "required": ["old_text", "new_text"],
-                        "additionalProperties": False,
-                    },
-                },
+        parameters=closed_schema(
+            ["path"],
+            path=_PATH,
+            old_text=_TEXT,
+            new_text=_NEW,
+            all=_ALL,
+            edits={
+                "type": "array",
+                "minItems": 1,
+                "maxItems": _MAX_EDITS,
+                "description": "Several changes, each applied to the result of the previous one.",
+                "items": closed_schema(["old_text", "new_text"], old_text=_TEXT, new_text=_NEW, all=_ALL),
             },
-            "required": ["path"],
-            "additionalProperties": False,
-        },
+        ),
         run=partial(_edit, root),
         aliases=_EDIT_NAMES,
         validate=partial(_check_edits, root),

@@ -12,6 +12,7 @@ from treadle.errors import ConfigurationError, shown
 from treadle.fields import checked
 from treadle.ports import SessionView, ToolsetContext
 from treadle.tools import JsonObject, Tool, ToolContext
+from treadle.tools.tool import closed_schema
 from treadle.toolsets.files.root import ERROR_SCHEMA, Root
 from treadle.toolsets.shell.keeping import Kept, Processes, state_folder
 from treadle.toolsets.shell.tool import shell_tool
@@ -98,7 +99,7 @@ def _lister(processes: Processes) -> Tool:
     return Tool(
         name="list_processes",
         description="List the background processes of this session: id, command, status, and how long each may run.",
-        parameters={"type": "object", "properties": {}, "additionalProperties": False},
+        parameters=closed_schema([]),
         output_schema=_listing(),
         effect="read",
         polling=True,
@@ -114,41 +115,33 @@ def _reader(processes: Processes) -> Tool:
             "`next_offset` to continue from, and `status`: running, exited (with `exit_code`), timed_out, over_limit "
             "(its files took too much of the disk), killed or lost. `limits` names the sandbox limits that it reached. With `wait`, the call waits for new lines or the end. An unfinished last line is shown, and returned again by the next call."
         ),
-        parameters={
-            "type": "object",
-            "properties": {
-                "process": _PROCESS,
-                "offset": {"type": "integer", "minimum": 1, "default": 1, "description": "First line, from 1."},
-                "limit": {
-                    "type": "integer",
-                    "minimum": 1,
-                    "maximum": _MAX_LINES,
-                    "default": 200,
-                    "description": "Maximum number of lines to return.",
-                },
-                "wait": {
-                    "type": "number",
-                    "minimum": 0,
-                    "maximum": _MAX_WAIT_SECONDS,
-                    "default": 0,
-                    "description": "Seconds to wait if there is nothing new.",
-                },
+        parameters=closed_schema(
+            ["process"],
+            process=_PROCESS,
+            offset={"type": "integer", "minimum": 1, "default": 1, "description": "First line, from 1."},
+            limit={
+                "type": "integer",
+                "minimum": 1,
+                "maximum": _MAX_LINES,
+                "default": 200,
+                "description": "Maximum number of lines to return.",
             },
-            "required": ["process"],
-            "additionalProperties": False,
-        },
-        output_schema={
-            "type": "object",
-            "properties": {
-                **_STATUS,
-                "output": {"type": "string"},
-                "count": {"type": "integer", "minimum": 0},
-                "next_offset": {"type": "integer", "minimum": 1},
-                "has_more": {"const": True},
+            wait={
+                "type": "number",
+                "minimum": 0,
+                "maximum": _MAX_WAIT_SECONDS,
+                "default": 0,
+                "description": "Seconds to wait if there is nothing new.",
             },
-            "required": ["process", "status", "output", "count", "next_offset"],
-            "additionalProperties": False,
-        },
+        ),
+        output_schema=closed_schema(
+            ["process", "status", "output", "count", "next_offset"],
+            **_STATUS,
+            output={"type": "string"},
+            count={"type": "integer", "minimum": 0},
+            next_offset={"type": "integer", "minimum": 1},
+            has_more={"const": True},
+        ),
         error_schema=ERROR_SCHEMA,
         effect="read",
         polling=True,
@@ -161,20 +154,16 @@ def _writer(processes: Processes) -> Tool:
     return Tool(
         name="write_process",
         description="Write text to the standard input of a background process. Include the line break if it reads lines.",
-        parameters={
-            "type": "object",
-            "properties": {
-                "process": _PROCESS,
-                "text": {"type": "string", "maxLength": 100_000, "description": "The text, such as yes\\n."},
-                "end_of_input": {
-                    "type": "boolean",
-                    "default": False,
-                    "description": "Close the standard input after this text.",
-                },
+        parameters=closed_schema(
+            ["process", "text"],
+            process=_PROCESS,
+            text={"type": "string", "maxLength": 100_000, "description": "The text, such as yes\\n."},
+            end_of_input={
+                "type": "boolean",
+                "default": False,
+                "description": "Close the standard input after this text.",
             },
-            "required": ["process", "text"],
-            "additionalProperties": False,
-        },
+        ),
         output_schema=_one(),
         error_schema=ERROR_SCHEMA,
         effect="unsafe",
@@ -187,12 +176,7 @@ def _killer(processes: Processes) -> Tool:
     return Tool(
         name="kill_process",
         description="End a background process and every process that it started.",
-        parameters={
-            "type": "object",
-            "properties": {"process": _PROCESS},
-            "required": ["process"],
-            "additionalProperties": False,
-        },
+        parameters=closed_schema(["process"], process=_PROCESS),
         output_schema=_one(),
         error_schema=ERROR_SCHEMA,
         effect="idempotent",
@@ -203,21 +187,11 @@ def _killer(processes: Processes) -> Tool:
 
 
 def _one(**more: JsonObject) -> JsonObject:
-    return {
-        "type": "object",
-        "properties": {**_STATUS, **more},
-        "required": ["process", "status", *more],
-        "additionalProperties": False,
-    }
+    return closed_schema(["process", "status", *more], **_STATUS, **more)
 
 
 def _listing() -> JsonObject:
-    return {
-        "type": "object",
-        "properties": {"processes": {"type": "array", "items": _one(command={"type": "string"})}},
-        "required": ["processes"],
-        "additionalProperties": False,
-    }
+    return closed_schema(["processes"], processes={"type": "array", "items": _one(command={"type": "string"})})
 
 
 def _status_of(kept: Kept) -> JsonObject:

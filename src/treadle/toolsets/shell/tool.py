@@ -34,6 +34,7 @@ from treadle.tools import (
     ToolContext,
     ToolOutput,
 )
+from treadle.tools.tool import closed_schema
 from treadle.toolsets.files.root import ERROR_SCHEMA, Root, refusal, shown
 from treadle.toolsets.shell.keeping import Processes
 
@@ -195,23 +196,14 @@ _BACKGROUND: JsonObject = {
     },
 }
 
-_SANDBOX_SCHEMA: JsonObject = {
-    "type": "object",
-    "properties": {
-        "name": {"type": "string"},
-        "refused": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "properties": {"kind": {"type": "string"}, "target": {"type": "string"}, "line": {"type": "string"}},
-                "required": ["kind"],
-                "additionalProperties": False,
-            },
-        },
+_SANDBOX_SCHEMA: JsonObject = closed_schema(
+    ["name", "refused"],
+    name={"type": "string"},
+    refused={
+        "type": "array",
+        "items": closed_schema(["kind"], kind={"type": "string"}, target={"type": "string"}, line={"type": "string"}),
     },
-    "required": ["name", "refused"],
-    "additionalProperties": False,
-}
+)
 
 
 _PROPERTIES: JsonObject = {
@@ -246,21 +238,17 @@ _PROPERTIES: JsonObject = {
     },
 }
 
-_OUTPUT: JsonObject = {
-    "type": "object",
-    "properties": {
-        "exit_code": {"type": ["integer", "null"]},
-        "stdout": {"type": "string"},
-        "stderr": {"type": "string"},
-        "folder": {"type": "string"},
-        "shortened": {"const": True},
-        "sandbox": _SANDBOX_SCHEMA,
-        "process": {"type": "string"},
-        "hint": {"type": "string"},
-    },
-    "required": ["exit_code", "stdout", "stderr", "folder"],
-    "additionalProperties": False,
-}
+_OUTPUT: JsonObject = closed_schema(
+    ["exit_code", "stdout", "stderr", "folder"],
+    exit_code={"type": ["integer", "null"]},
+    stdout={"type": "string"},
+    stderr={"type": "string"},
+    folder={"type": "string"},
+    shortened={"const": True},
+    sandbox=_SANDBOX_SCHEMA,
+    process={"type": "string"},
+    hint={"type": "string"},
+)
 
 
 @checked
@@ -290,12 +278,7 @@ def shell_tool(root: str | Path, *, processes: Processes | None = None) -> Tool:
             f"The next call starts in the folder where this one ends, if that is inside the root folder. No process outlives the command; there is no terminal and no input. A command that fails has a nonzero `exit_code`. Long output is shortened to its beginning and end, {_MAX_OUTPUT_BYTES:,} bytes in all; `artifact` names the whole.\nThe command may run in a sandbox. `sandbox` then lists what was refused; a person can allow the command without the sandbox: call again with `unconfined` and a `reason`."
             + (_ABOUT_BACKGROUND if more else "")
         ),
-        parameters={
-            "type": "object",
-            "properties": {**_PROPERTIES, **more},
-            "required": ["command"],
-            "additionalProperties": False,
-        },
+        parameters=closed_schema(["command"], **_PROPERTIES, **more),
         output_schema=_OUTPUT,
         error_schema=ERROR_SCHEMA,
         effect=_effect,
