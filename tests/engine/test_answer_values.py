@@ -1,7 +1,7 @@
 """Answers, ends and limits of a run by their values, each at its borders."""
 
 import asyncio
-from types import SimpleNamespace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,9 +11,9 @@ from treadle.engine.hooks import _raised, denied_stop
 from treadle.engine.model_calls.compacting import _fault_of, _whole
 from treadle.engine.model_calls.requests import CONTINUE, Answers, has_ignored_choice, ignored_choice_stop
 from treadle.engine.model_calls.reservations import add_costs, count_tokens, encodable_call, encodable_part, estimate
+from treadle.engine.rules.endings import ended_by_results
 from treadle.engine.scope import BatchTime
 from treadle.engine.tool_calls.checking import Proposal
-from treadle.engine.tool_calls.execution import DoneCondition
 from treadle.engine.tool_calls.planning import _as_answer
 from treadle.errors import ModelRejected
 from treadle.events import ModelFinished
@@ -240,35 +240,29 @@ def test_words_that_can_be_stored_stay_the_same_object_and_damaged_ones_become_t
 
 
 # --- ends
-def condition(ending: Any = (), required: Any = ()) -> DoneCondition:
-    offering: Any = SimpleNamespace(ending=ending, required=required)
-    nobody: Any = None
-    return DoneCondition(None, session=nobody, offering=offering, interrupt=nobody)
-
-
 def result(name: str = "end", status: CallStatus = CallStatus.OK, **more: Any) -> ToolResult:
     return ToolResult(call_id="c", name=name, status=status, content="content", **more)
 
 
 def test_a_run_ends_with_the_first_success_of_a_tool_that_ends_it():
-    one = condition(ending={"end"})
+    ended = partial(ended_by_results, ending={"end"}, required=())
     done = Stop(reason=StopReason.DONE_CONDITION_SATISFIED, output={"n": 1})
-    assert one.ended_by([None, result("other"), result(data={"n": 1}), result(data={"n": 2})]) == done
-    kept = one.ended_by([result(data={"n": 1}, artifact="d")])
+    assert ended([None, result("other"), result(data={"n": 1}), result(data={"n": 2})]) == done
+    kept = ended([result(data={"n": 1}, artifact="d")])
     assert kept == Stop(reason=StopReason.DONE_CONDITION_SATISFIED, output="content")
-    assert one.ended_by([result(status=CallStatus.FAILED)]) is None
-    assert one.ended_by([]) is None
-    assert condition().ended_by([result()]) is None
+    assert ended([result(status=CallStatus.FAILED)]) is None
+    assert ended([]) is None
+    assert ended_by_results([result()], ending=(), required=()) is None
 
 
 def test_a_run_ends_where_a_tool_that_it_needs_is_unavailable():
     gone = result("need", CallStatus.FAILED, code="tool_unavailable", message="Gone.")
-    found = condition(ending={"end"}, required=("need",)).ended_by([result(), gone])
+    found = ended_by_results([result(), gone], ending={"end"}, required=("need",))
     assert found is not None
     assert found.reason is not StopReason.DONE_CONDITION_SATISFIED
     assert "need" in found.message
-    assert condition(required=("other",)).ended_by([gone]) is None
-    assert condition(required=("need",)).ended_by([result("need", CallStatus.FAILED, code="x")]) is None
+    assert ended_by_results([gone], ending=(), required=("other",)) is None
+    assert ended_by_results([result("need", CallStatus.FAILED, code="x")], ending=(), required=("need",)) is None
 
 
 async def test_the_time_of_a_batch_counts_from_its_first_call():

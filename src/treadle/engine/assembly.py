@@ -20,7 +20,7 @@ from treadle.engine.spec import AgentSpec, InDoubt
 from treadle.engine.tool_calls.attempts import Attempts, Contract
 from treadle.engine.tool_calls.checking import Checker
 from treadle.engine.tool_calls.early import EarlyCalls
-from treadle.engine.tool_calls.execution import Actions, Conditions, DoneCondition, Execution, Reminders, Siblings
+from treadle.engine.tool_calls.execution import Actions, Conditions, DoneCondition, Execution, Reminders
 from treadle.engine.tool_calls.invocation import Invoker
 from treadle.engine.tool_calls.planning import Approving, Planner
 from treadle.engine.tool_calls.recovery import Recovery
@@ -204,20 +204,25 @@ def _execution(
         planner=planner,
         attempts=attempts,
         early=early,
-        conditions=_conditions(about, scope, CheckView(host.session, asides), offering, tries, progress),
-        siblings=Siblings(about.cancel_siblings),
+        conditions=_conditions(about, scope, host, asides, tries, progress),
+        cancel_siblings=about.cancel_siblings,
         sandbox=about.sandbox,
     )
     return execution, early
 
 
 def _conditions(
-    about: AgentSpec, scope: RunScope, view: CheckView, offering: Offering, tries: Tries, progress: Progress
+    about: AgentSpec, scope: RunScope, host: Host, asides: Asides, tries: Tries, progress: Progress
 ) -> Conditions:
     """Return what ends a run after a batch, or says something to the model."""
+    done, contracts = None, host.offering.contracts
+    if about.done_when is not None:
+        view = CheckView(host.session, asides)
+        done = DoneCondition(about.done_when, session=view, contracts=contracts, interrupt=scope.interrupt)
     return Conditions(
         scope,
-        done=DoneCondition(about.done_when, session=view, offering=offering, interrupt=scope.interrupt),
+        offering=host.offering,
+        done=done,
         tries=tries,
         progress=progress,
         reminders=Reminders(scope, progress=progress, warn_at=about.guards.budget_warning),

@@ -128,13 +128,17 @@ class Loop:
             after, unstarted = spent, sum([not one.started for one in calls])
         else:
             after, unstarted = spent.plus(finished.usage, finished.cost, turns=1, calls=len(calls)), len(calls)
-        look = self._meter.look(after)
+        look, most = self._meter.look(after), self._meter.budget.max_tool_calls
         reached, exhausted = look.counted, look.exhausted
+        if finished is None or self._meter.is_shared:
+            allowance = self._meter.promise_calls(spent, unstarted, are_counted=finished is None)
+        else:  # nobody else draws from the budget
+            allowance = None if most is None else max(most - spent.tool_calls, 0)
         batch = Batch(
             calls=calls,
             step=self._ledger.state.step if finished is None else finished.step,
             proposal=proposal,
-            allowance=self._meter.promise_calls(spent, unstarted, are_counted=not finished),
+            allowance=allowance,
             exhausted=None if exhausted is None else exhausted.budget,
             notice=limit_notice(reached) if reached is not None and self._closes and not is_closing else None,
         )

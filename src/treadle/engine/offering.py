@@ -89,6 +89,7 @@ class Offering:
         self.contracts = Contracts(self._toolbox.contracts) if self._sources else self._toolbox.contracts
         self.current = self._toolbox.offer(self._toolbox.visible(session))
         """What the request offers whose response is being carried out."""
+        self._fixed = self.current if self._toolbox.is_fixed else None
         self._is_fresh = False  # whether the toolsets were asked for their tools since the last call
         self.polling: Container[str] = self._toolbox.polling
         """Names of tools that are meant to be called again and again."""
@@ -130,7 +131,7 @@ class Offering:
     async def renew(self) -> Offer:
         """Return what the next request offers: the same object as before where nothing has changed."""
         if not self._sources:
-            self.current = self._toolbox.offer(self._toolbox.visible(self.session))
+            self.current = self._fixed or self._toolbox.offer(self._toolbox.visible(self.session))
             return self.current
         if not self._is_fresh:
             await self._list()

@@ -299,7 +299,8 @@ class Toolbox:
             fix(tool)
             self._tools[tool.name] = tool
         self._offers: dict[tuple[str, ...], Offer] = {}
-        self._is_fixed = all(tool.visible is True for tool in self._tools.values())
+        self.is_fixed = all(tool.visible is True for tool in self._tools.values())
+        """Whether each of them is always offered."""
         self._sorted = tuple(self._tools[name] for name in sorted(self._tools))
         self.polling = frozenset(tool.name for tool in self._sorted if tool.polling)
         """Names of tools that are meant to be called again and again."""
@@ -323,7 +324,7 @@ class Toolbox:
 
     def visible(self, session: SessionView) -> tuple[Tool, ...]:
         """Return the tools that are offered now, sorted by name."""
-        return self._sorted if self._is_fixed else tuple(tool for tool in self._sorted if is_visible(tool, session))
+        return self._sorted if self.is_fixed else tuple(tool for tool in self._sorted if is_visible(tool, session))
 
     def offer(self, tools: tuple[Tool, ...]) -> Offer:
         """Return the offer of some of these tools: the same object for the same ones."""

@@ -3,6 +3,7 @@
 Executes nothing itself and records everything but the final `model.finished`, which belongs to the commit of the decisions.
 """
 
+from operator import attrgetter
 from typing import Literal
 
 import msgspec
@@ -34,6 +35,7 @@ from treadle.stops import LimitReached, Stop, StopReason
 
 __all__ = ["Proposer"]
 
+_NAME_OF = attrgetter("name")
 _MAX_OVERFLOWS = 3
 """Requests of one step that are made shorter because the provider refused the one before as too long."""
 
@@ -140,7 +142,7 @@ class Proposer:
             step=need.step,
             attempt=need.attempt,
             model=request.model or self._model.name,
-            tools=tuple([spec.name for spec in request.tools]),
+            tools=tuple(map(_NAME_OF, request.tools)),
             tool_choice=request.tool_choice,
             messages=len(request.messages),
             closing=need.closing,

@@ -188,7 +188,6 @@ class Requests:
         self._about = about
         self._ledger = ledger = scope.ledger
         self._offering = offering
-        self._session = offering.session
         self._interrupt = scope.interrupt
         self._compacting = compacting
         self._compacts = about.compactor is not None
@@ -253,7 +252,7 @@ class Requests:
             output_schema=self._output_schema,
             parallel_tool_calls=self._is_parallel,
             raise_output_limit=run is not None and run.was_cut,
-            session_id=self._session.id,
+            session_id=self._ledger.state.id,
             model=made_for,
         )
 

@@ -1,6 +1,6 @@
 """Endings: what a limit, an answer or a waiting call means for a run. Makes Stops and the words of a limit; ends nothing."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Container, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,11 +11,13 @@ from treadle.messages import Finish
 from treadle.state import Approval, CallState
 from treadle.stops import LimitReached, Status, Stop, StopReason
 from treadle.tools import CallStatus, ToolResult
+from treadle.tools.results import TOOL_UNAVAILABLE
 
 __all__ = [
     "answer_stop",
     "cancelled_stop",
     "cut_status",
+    "ended_by_results",
     "ended_event",
     "failure_stop",
     "interrupted_stop",
@@ -88,6 +90,25 @@ def not_closed(ending: Stop, failed: Stop | None) -> Stop:
     }
     message = f"{ending.message} The closing request failed: {failed.message}"
     return msgspec.structs.replace(ending, message=message, details=details)
+
+
+def ended_by_results(
+    results: Sequence[ToolResult | None], *, ending: Container[str], required: Collection[str]
+) -> Stop | None:
+    """Return the end of a run where a result is a success of a tool that ends it, or a tool that it needs is unavailable.
+
+    Args:
+        ending: Names of tools whose success ends the run.
+        required: Names of tools without which it does not continue.
+    """
+    for result in results if required else ():
+        if result is not None and result.code == TOOL_UNAVAILABLE and result.name in required:
+            return lacking_stop(result.name, result.message or "")
+    for result in results if ending else ():
+        if result is not None and result.status is CallStatus.OK and result.name in ending:
+            output = result.data if result.artifact is None else result.content
+            return Stop(reason=StopReason.DONE_CONDITION_SATISFIED, output=output)
+    return None
 
 
 def failure_stop(failed: ToolResult) -> Stop:

@@ -66,7 +66,7 @@ class Tries:
         self.most_in_response = guards.repeats
         """Of equal calls in one response that may change something, the one with this number does not run; None for no limit."""
         self._last: list[_Try] = []  # at most as many as the longest cycle
-        self._rows = [_Row() for _ in range(LONGEST_CYCLE)]  # by period, from 1
+        self._rows = tuple([_Row() for _ in range(LONGEST_CYCLE)])  # by period, from 1
         self._in_trouble: dict[str, _InTrouble] = {}
         """By guard: the responses that went wrong in a row. Empty after a good call."""
 

@@ -17,7 +17,7 @@ from treadle.canonical import find_unencodable
 from treadle.engine.interrupts import Interrupt
 from treadle.engine.offering import Offering
 from treadle.engine.rules.bounds import group, named_resources
-from treadle.engine.rules.endings import failure_stop, interrupted_stop, lacking_stop
+from treadle.engine.rules.endings import ended_by_results, failure_stop, interrupted_stop
 from treadle.engine.rules.failures import contained, pass_interrupts
 from treadle.engine.rules.tries import Progress, Tries, todos_reminder
 from treadle.engine.scope import RunScope
@@ -48,8 +48,8 @@ from treadle.sessions.ledger import Ledger
 from treadle.sessions.maintenance import abandoned, end_children, may_have_acted, unknown_outcome
 from treadle.state import CallState, SessionState, Suspended
 from treadle.stops import LimitReached, Stop, StopReason, merged
+from treadle.tooling.toolbox import Contracts
 from treadle.tools import CallStatus, CheckedCall, Done, Effect, JsonObject, Runner, Tool, ToolResult
-from treadle.tools.results import TOOL_UNAVAILABLE
 
 __all__ = ["Actions", "Conditions", "DoneCondition", "Execution", "Reminders", "Siblings"]
 
@@ -59,7 +59,7 @@ __all__ = ["Actions", "Conditions", "DoneCondition", "Execution", "Reminders", "
 
 
 class Siblings:
-    """The calls of one response, as far as one matters to another. Begins anew with each response.
+    """The calls of one response, as far as one matters to another.
 
     Args:
         policy: `on_unsafe_error`: a call that acts and ends with an error cancels the others; `never`: none does.
@@ -70,10 +70,6 @@ class Siblings:
         self._broken: dict[str, CheckedCall] = {}  # resources that a failed call was to write
         self._culprit: CheckedCall | None = None
         self._reads: dict[str, asyncio.Task[ToolResult]] = {}  # that are under way, by call id
-
-    def begin(self) -> None:
-        """Forget the response before."""
-        self._broken, self._culprit = {}, None
 
     def finished(self, call: CheckedCall, result: ToolResult) -> None:
         """Take note of a call's end. Where the policy says so, reads that are under way are cut off."""
@@ -208,44 +204,16 @@ _FAILED = frozenset(
 
 
 class DoneCondition:
-    """The condition of one run.
+    """The condition of one run that its user has given."""
 
-    Args:
-        function: The user's own; None for no condition.
-    """
-
-    def __init__(
-        self, function: DoneWhen | None, *, session: CheckView, offering: Offering, interrupt: Interrupt
-    ) -> None:
+    def __init__(self, function: DoneWhen, *, session: CheckView, contracts: Contracts, interrupt: Interrupt) -> None:
         self._function = function
-        self.is_asked = function is not None
-        """Whether there is a condition of the user's own."""
         self._session = session
-        self._offering = offering
+        self._contracts = contracts
         self._interrupt = interrupt
-        self._ending = offering.ending
-        self._required = offering.required
-
-    @property
-    def looks_at_results(self) -> bool:
-        """Whether a result of a tool may end the run."""
-        return bool(self._required or self._ending)
-
-    def ended_by(self, results: Sequence[ToolResult | None]) -> Stop | None:
-        """Return the end of the run where a result is a success of a tool that ends it, or a tool that it needs is unavailable."""
-        for result in results if self._required else ():
-            if result is not None and result.code == TOOL_UNAVAILABLE and result.name in self._required:
-                return lacking_stop(result.name, result.message or "")
-        for result in results if self._ending else ():
-            if result is not None and result.status is CallStatus.OK and result.name in self._ending:
-                output = result.data if result.artifact is None else result.content
-                return Stop(reason=StopReason.DONE_CONDITION_SATISFIED, output=output)
-        return None
 
     async def stop(self) -> Stop | None:
         """Return the end of the run where the condition holds. A condition that fails is logged and ends nothing."""
-        if self._function is None:
-            return None
         try:
             answer: Any = self._function(self._session)  # whatever a stranger's function returns
             if inspect.isawaitable(answer):
@@ -266,7 +234,7 @@ class DoneCondition:
         return await self._done(answer)
 
     async def _done(self, answer: Done) -> Stop | None:
-        plain = await self._offering.contracts.plain(answer.value)
+        plain = await self._contracts.plain(answer.value)
         if plain.problem is not None:
             logger.error("The payload of done_when is not JSON (%s); the run continues", plain.problem)
             return None
@@ -278,21 +246,24 @@ class Conditions:
     """Whatever may end one run after a batch of calls.
 
     Args:
-        done: The user's own condition.
+        done: The user's own condition; None for none.
     """
 
     def __init__(
         self,
         scope: RunScope,
         *,
-        done: DoneCondition,
+        offering: Offering,
+        done: DoneCondition | None,
         tries: Tries,
         progress: Progress,
         reminders: Reminders,
         on_failure: OnFailure = "continue",
     ) -> None:
         self._stops_on_failure = on_failure == "stop"
-        self.may_end_by_results = self._stops_on_failure or done.looks_at_results
+        self._required = offering.required
+        self._ending = offering.ending
+        self.may_end_by_results = bool(self._stops_on_failure or self._required or self._ending)
         """Whether a result may end the run by itself."""
         self._ledger = ledger = scope.ledger
         self._done = done
@@ -305,7 +276,7 @@ class Conditions:
 
     def ended_by(self, results: Sequence[ToolResult | None]) -> Stop | None:
         """Return the end of the run where a result is a success of a tool that ends it, or a failure where none is to be continued after."""
-        ended = self._done.ended_by(results)
+        ended = ended_by_results(results, ending=self._ending, required=self._required)
         if ended is None and self._stops_on_failure:
             failed = next((one for one in results if one is not None and one.status in _FAILED), None)
             return None if failed is None else failure_stop(failed)
@@ -321,11 +292,10 @@ class Conditions:
             return interrupted
         if not self._looks_back or not state.messages or state.messages[-1].role != "tool":
             return None
-        return (
-            self._done.ended_by([call.result for call in state.answered])
-            or await self._done.stop()
-            or self._interrupt.stop
-        )
+        ended = ended_by_results([call.result for call in state.answered], ending=self._ending, required=self._required)
+        if ended is None and self._done is not None:
+            ended = await self._done.stop()
+        return ended or self._interrupt.stop
 
     def begin(self) -> Stop | None:
         """Begin a batch. Return the end of the run that a result has brought about which it had before."""
@@ -344,7 +314,7 @@ class Conditions:
         if not any(stops) and run is not None and run.interrupted_by is not None:
             stops = (interrupted_stop(run.interrupted_by),)  # a batch that is resumed does not decide that again
         done = None
-        if self._done.is_asked and not is_closing and not any(stops):
+        if self._done is not None and not is_closing and not any(stops):
             done = await self._done.stop()
         signals = [one for one in (*self._interrupt.signals, *stops, done, *guarded) if one is not None]
         stop = merged(*signals) if signals else None
@@ -384,7 +354,7 @@ class Execution:
     """Carries out the batches of one run.
 
     Args:
-        siblings: What the failure of one call means for the others.
+        cancel_siblings: What the failure of one call means for the others of its response.
         sandbox: Where calls run that were decided to.
     """
 
@@ -397,7 +367,7 @@ class Execution:
         attempts: Attempts,
         early: EarlyCalls,
         conditions: Conditions,
-        siblings: Siblings,
+        cancel_siblings: CancelSiblings,
         sandbox: Runner | None,
     ) -> None:
         self._ledger = ledger = scope.ledger
@@ -412,8 +382,8 @@ class Execution:
         self._interrupt = scope.interrupt
         self._conditions = conditions
         self._result_chars = scope.meter.budget.max_tool_result_chars
-        self._siblings = siblings
-        self._has_siblings = False
+        self._cancel_siblings: CancelSiblings = cancel_siblings
+        self._siblings: Siblings | None = None  # of the batch; None for a single call
         self._has_begun_before = False  # whether a call of the batch has started before
         self._finisher = Finisher(run_id="", step=0, last_id="", state=ledger.state)
         self._batch: Batch | None = None
@@ -466,9 +436,7 @@ class Execution:
         # Of a response that was just received, nothing can have a result yet.
         self._done = self._conditions.begin() if batch.proposal is None else None
         self._batch = batch
-        self._has_siblings = len(batch.calls) > 1
-        if self._has_siblings:
-            self._siblings.begin()
+        self._siblings = Siblings(self._cancel_siblings) if len(batch.calls) > 1 else None
         self._has_begun_before, self._in_doubt, self._suspended = False, (), {}
         if batch.proposal is None:
             self._note_started([state for state in batch.calls if state.started is not None])
@@ -511,7 +479,10 @@ class Execution:
 
     async def _independent(self, calls: Sequence[CheckedCall]) -> Sequence[CheckedCall]:
         """Answer the calls that may not start because another one failed, and return the others."""
-        refused = {call.id: result for call in calls if (result := self._siblings.refusal(call)) is not None}
+        siblings = self._siblings
+        if siblings is None:
+            return calls
+        refused = {call.id: result for call in calls if (result := siblings.refusal(call)) is not None}
         if not refused:
             return calls
         results = [self._left_open(call) or refused[call.id] for call in calls if call.id in refused]
@@ -611,14 +582,15 @@ class Execution:
 
     async def _carry_out(self, call: CheckedCall) -> None:
         """Carry out a call that is recorded as started, and give back its slot once it has ended."""
-        time = self._batch_time
+        time, siblings = self._batch_time, self._siblings
         try:
             if self._interrupt.stop is not None or (time is not None and time.is_over):
                 await self._leave([call])  # that came while the start was being stored
                 return
             running = self._attempts.run(call)
-            is_cut = self._has_siblings and self._siblings.may_cut(call)
-            result = await (self._siblings.watched(call, asyncio.create_task(running)) if is_cut else running)
+            if siblings is not None and siblings.may_cut(call):
+                running = siblings.watched(call, asyncio.create_task(running))
+            result = await running
         except Suspended as suspended:
             await self._suspend(call, suspended)
             return
@@ -626,8 +598,8 @@ class Execution:
             self._slots.give_back()
         # What was done to the world is known to have been done, whatever happens next: else a crash would leave it in doubt.
         await self._ledger.record(self._finisher.finished(result), durable=not call.effect.is_read)
-        if self._has_siblings:
-            self._siblings.finished(call, result)
+        if siblings is not None:
+            siblings.finished(call, result)
         if self._done is None and self._conditions.may_end_by_results:
             self._done = self._conditions.ended_by([result])
 
