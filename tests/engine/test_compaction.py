@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from invariants import check_session
-from pipeline_tools import Recorder, on_fake_clock, read, types
+from pipeline_tools import on_fake_clock, read
 from treadle import (
     Agent,
     Budget,
@@ -32,7 +32,7 @@ from treadle import (
     resolve_model,
     with_fallback,
 )
-from treadle.errors import BudgetUsedUp, ContextOverflow, ModelRejected, ModelUnavailable
+from treadle.errors import ContextOverflow, ModelRejected, ModelUnavailable
 from treadle.events import (
     AnyEvent,
     CompactionAsked,
@@ -83,9 +83,46 @@ def compactions(events: Sequence[AnyEvent]) -> list[ContextCompacted]:
 
 
 def words(message: Message) -> str:
-    return (
-        message.text or " ".join(one.content for one in message.results) or " ".join(c.arguments for c in message.calls)
+    return message.text or " ".join(
+        [*(one.content for one in message.results), *(one.arguments for one in message.calls)]
     )
+
+
+class By:
+    """A compactor that is due where it is said, and gives, raises or does what it is told."""
+
+    def __init__(self, does: Any = None, *, due: Any = lambda need: False) -> None:
+        self.does, self.due = does, due
+        self.begun = asyncio.Event()
+
+    def is_due(self, need: RequestNeed, tokens: int) -> bool:
+        return self.due(need)
+
+    async def compact(self, context: Compactable) -> Any:
+        self.begun.set()
+        if isinstance(self.does, BaseException):
+            raise self.does
+        return await self.does(context) if callable(self.does) else self.does
+
+
+class Due(Summarize):
+    """A summary of all but one turn, due before this step."""
+
+    def __init__(self, step: int) -> None:
+        super().__init__(keep=1)
+        self._step = step
+
+    def is_due(self, need: RequestNeed, tokens: int) -> bool:
+        return need.step == self._step
+
+
+async def made_shorter(*turns: Any, compactor: Any = None, price: Any = None, window: Any = None, **given: Any) -> Any:
+    """Run these turns; return the result, the requests, the events and the compactions."""
+    model = ScriptedModel(turns, **{"price": price, "window": window} if price or window else {})
+    result = await Agent(model, tools=[look()], compactor=compactor, **given).run("Go")
+    events = await result.session.events()
+    await check_session(result.session)
+    return result, model.requests, events, compactions(events)
 
 
 # --- an overflow
@@ -111,14 +148,10 @@ async def test_a_refusal_as_too_long_is_answered_by_a_shorter_request_over_every
 
 @pytest.mark.row("R-ATTEMPT")
 async def test_each_refusal_takes_the_next_tier_and_they_are_bounded():
-    model = ScriptedModel([*looks(6), TOO_LONG, TOO_LONG, text("A summary."), TOO_LONG, text("Shorter."), TOO_LONG])
-    agent = Agent(model, tools=[look()], compactor=Tiers(ClearResults(keep=2), Summarize(keep=1)))
+    turns = [*looks(6), TOO_LONG, TOO_LONG, text("A summary."), TOO_LONG, text("Shorter."), TOO_LONG]
+    result, _, events, made = await made_shorter(*turns, compactor=Tiers(ClearResults(keep=2), Summarize(keep=1)))
 
-    result = await agent.run("Go")
-
-    assert result.reason == "context_overflow"
-    events = await result.session.events()
-    assert [one.tier for one in compactions(events)] == ["results", "summary"]
+    assert (result.reason, [one.tier for one in made]) == ("context_overflow", ["results", "summary"])
     failed = [event for event in events if isinstance(event, ModelFailed)]
     assert [one.retry_in_seconds for one in failed] == [None] * len(failed)
     assert len(failed) <= 4
@@ -126,21 +159,20 @@ async def test_each_refusal_takes_the_next_tier_and_they_are_bounded():
 
 @pytest.mark.row("R-ATTEMPT")
 async def test_without_anything_shorter_the_run_ends_after_one_request():
-    model = ScriptedModel([call("look", n=1), TOO_LONG, text("never")])
+    turns = call("look", n=1), TOO_LONG, text("never")
+    result, requests, events, _ = await made_shorter(*turns, compactor=ClearResults())
 
-    result = await Agent(model, tools=[look()], compactor=ClearResults()).run("Go")
-
-    assert result.reason == "context_overflow"
-    assert len(model.requests) == 2
-    assert skipped(await result.session.events()) == []  # nobody has asked
+    assert (result.reason, len(requests)) == ("context_overflow", 2)
+    assert skipped(events) == []  # nobody has asked
 
 
 @pytest.mark.row("R-ATTEMPT")
-async def test_no_further_attempt_is_made_where_the_budget_allows_none():
-    model = ScriptedModel([*looks(5), TOO_LONG, text("never")])
-    agent = Agent(model, tools=[look()], compactor=ClearResults(), budget=Budget(max_retries_per_model_call=0))
+@pytest.mark.parametrize(("retries", "reason"), [(0, "context_overflow"), (1, "completed")])
+async def test_a_shorter_request_is_a_retry_that_the_budget_allows(retries, reason):
+    limit = Budget(max_retries_per_model_call=retries)
+    result, *_ = await made_shorter(*looks(5), TOO_LONG, text("Done."), compactor=ClearResults(keep=1), budget=limit)
 
-    assert (await agent.run("Go")).reason == "context_overflow"
+    assert result.reason == reason
 
 
 @pytest.mark.row("R-ATTEMPT")
@@ -181,120 +213,70 @@ async def test_a_window_takes_no_more_than_the_model_and_less_after_a_refusal():
 
 
 # --- before the request
-@pytest.mark.row("R-ATTEMPT")
-async def test_near_the_window_messages_are_made_shorter_before_the_request():
-    model = ScriptedModel([*looks(12), text("done")], window=1_000)
+@pytest.mark.row("R-ATTEMPT", "R-STABLE")
+@pytest.mark.parametrize(("count", "window"), [(12, 1_000), (30, 2_000)])
+async def test_near_the_window_messages_are_made_shorter_first_and_between_two_times_only_grow_at_the_end(
+    count, window
+):
+    turns = *looks(count), text("done")
+    result, requests, events, made = await made_shorter(*turns, compactor=ClearResults(keep=2), window=window)
 
-    result = await Agent(model, tools=[look()], compactor=ClearResults(keep=2)).run("Go")
-
-    assert result.completed
-    made = compactions(await result.session.events())
-    assert made
-    assert {one.reason for one in made} == {"window"}
-    assert not [event for event in await result.session.events() if isinstance(event, ModelFailed)]
-
-
-@pytest.mark.row("R-STABLE")
-async def test_what_is_shown_grows_at_its_end_only_between_compactions():
-    model = ScriptedModel([*looks(30), text("done")], window=2_000)
-
-    result = await Agent(model, tools=[look()], compactor=ClearResults(keep=3)).run("Go")
-
-    made = len(compactions(await result.session.events()))
-    shown = [request.messages for request in model.requests]
-    breaks = sum(later[: len(before)] != before for before, later in pairwise(shown))
-    assert 0 < breaks <= made
+    assert (result.completed, {one.reason for one in made}) == (True, {"window"})
+    assert not [event for event in events if isinstance(event, ModelFailed)]
+    shown = [request.messages for request in requests]
+    assert 0 < sum(later[: len(before)] != before for before, later in pairwise(shown)) <= len(made)
 
 
 # --- a summary
 @pytest.mark.row("R-STABLE", "R-PURSE")
 async def test_a_summary_is_asked_for_under_its_compaction_and_charged():
-    model = ScriptedModel(
-        [
-            *looks(4),
-            TOO_LONG,
-            Turn(text="All is found.", usage=Usage(input_tokens=1000, output_tokens=50)),
-            text("done"),
-        ],
-        price=PRICE,
-    )
-
-    result = await Agent(model, tools=[look()], compactor=Summarize(keep=1)).run("Go")
+    summary = Turn(text="All is found.", usage=Usage(input_tokens=1000, output_tokens=50))
+    turns = *looks(4), TOO_LONG, summary, text("done")
+    result, requests, events, (event,) = await made_shorter(*turns, compactor=Summarize(keep=1), price=PRICE)
 
     assert result.completed
-    events = await result.session.events()
-    (event,) = compactions(events)
-    beside = [one for one in events if one.act == event.act]
-    assert [one.type for one in beside] == ["model.started", "model.finished", "context.compacted"]
-    assert {one.step for one in beside} == {5}
+    beside = [(one.type, one.step) for one in events if one.act == event.act]
+    assert beside == [("model.started", 5), ("model.finished", 5), ("context.compacted", 5)]
     assert (event.usage.input_tokens, event.usage.output_tokens, event.cost) == (1000, 50, "0.0011")
     assert event.summary == "All is found."
-    assert [words(one) for one in model.requests[-1].messages[:2]] == [
+    assert [words(one) for one in requests[-1].messages[:2]] == [
         "Go", "Summary of the work so far, in place of its messages:\n\nAll is found."
     ]  # fmt: skip
     own = [one for one in events if isinstance(one, ModelFinished) and one.act is None]
-    total = sum((Decimal(one.cost or 0) for one in own), Decimal("0.0011"))
-    assert result.session.state.run is not None
-    assert result.session.state.run.spent.cost == total
-    assert result.session.state.run.spent.model_turns == 5
-    assert result.session.state.run.text == "done"
-    about = await result.session.explain()
+    run, about = result.session.state.run, await result.session.explain()
+    assert run.spent.cost == sum((Decimal(one.cost or 0) for one in own), Decimal("0.0011"))
+    assert (run.spent.model_turns, run.text) == (5, "done")
     assert [(one.act, one.tier, one.requests, one.cost) for one in about.acts] == [(event.act, "summary", 1, "0.0011")]
-    assert about.runs[0].compactions == 1
-    assert about.runs[0].steps == 5
-    await check_session(result.session)
+    assert (about.runs[0].compactions, about.runs[0].steps) == (1, 5)
 
 
 @pytest.mark.row("R-PURSE")
 async def test_a_summary_for_which_the_budget_has_no_room_is_not_asked_for():
     spent = Turn(text="", calls=(call("look", n=4),), usage=Usage(input_tokens=5000, output_tokens=1))
-    model = ScriptedModel([*looks(3), spent, text("never")], window=900)
-    asked: list[BaseException] = []
-
-    class Asking(Summarize):
-        async def compact(self, context: Compactable) -> Compaction | None:
-            try:
-                return await super().compact(context)
-            except BudgetUsedUp as error:
-                asked.append(error)
-                raise
-
-    agent = Agent(model, tools=[look()], compactor=Asking(keep=1, share=0.01), budget=Budget(max_input_tokens=100))
-
-    result = await agent.run("Go")
+    compactor, budget = Summarize(keep=1, share=0.01), Budget(max_input_tokens=100)
+    turns = *looks(3), spent, text("never")
+    result, requests, *_ = await made_shorter(*turns, compactor=compactor, window=900, budget=budget)
 
     assert result.reason == "budget_exceeded"
-    assert len(model.requests) <= 3
+    assert len(requests) <= 3
 
 
 @pytest.mark.row("R-PURSE")
 async def test_what_a_compactor_used_by_itself_is_charged_once():
-    class Own:
-        def is_due(self, need: RequestNeed, tokens: int) -> bool:
-            return False
+    async def own(context: Compactable) -> Compaction:
+        asked, usage = await context.ask([user_message("Sum up")]), Usage(input_tokens=7, output_tokens=3)
+        said = (user_message(asked),)
+        return Compaction(tier="own", begin=1, end=len(context.messages), messages=said, usage=usage, cost="0.5")
 
-        async def compact(self, context: Compactable) -> Compaction | None:
-            asked = await context.ask([user_message("Sum up")])
-            usage = Usage(input_tokens=7, output_tokens=3)
-            return Compaction(
-                tier="own", begin=1, end=len(context.messages), messages=(user_message(asked),), usage=usage, cost="0.5"
-            )
+    summary = Turn(text="S", usage=Usage(input_tokens=100, output_tokens=10))
+    turns = call("look", n=1), TOO_LONG, summary, text("done")
+    result, _, events, (event,) = await made_shorter(*turns, compactor=By(own), price=PRICE)
 
-    model = ScriptedModel(
-        [call("look", n=1), TOO_LONG, Turn(text="S", usage=Usage(input_tokens=100, output_tokens=10)), text("done")],
-        price=PRICE,
-    )
-
-    result = await Agent(model, tools=[look()], compactor=Own()).run("Go")
-
-    events = await result.session.events()
-    (event,) = compactions(events)
     assert (event.usage.input_tokens, event.usage.output_tokens, event.cost) == (107, 13, "0.50012")
     finished = [one for one in events if isinstance(one, ModelFinished)]
-    run = result.session.state.run
-    assert run is not None
-    assert run.spent.usage.input_tokens == sum(one.usage.input_tokens for one in finished) + 7
-    assert run.spent.cost == sum((Decimal(one.cost or 0) for one in finished), Decimal("0.5"))
+    spent = result.session.state.run.spent
+    assert spent.usage.input_tokens == sum(one.usage.input_tokens for one in finished) + 7
+    assert spent.cost == sum((Decimal(one.cost or 0) for one in finished), Decimal("0.5"))
 
 
 @pytest.mark.row("R-PURSE")
@@ -316,24 +298,14 @@ async def test_what_a_summary_that_broke_off_had_cost_is_charged_with_the_one_th
 
 @pytest.mark.row("R-STABLE")
 async def test_a_summary_whose_model_fails_ends_no_run_that_could_go_on():
-    class AtFive(Summarize):
-        def is_due(self, need: RequestNeed, tokens: int) -> bool:
-            return need.step == 5
+    turns = *looks(4), ModelRejected("no summary today", status=400), text("done")
+    result, _, _, made = await made_shorter(*turns, compactor=Due(5))
 
-    model = ScriptedModel([*looks(4), ModelRejected("no summary today", status=400), text("done")])
-
-    result = await Agent(model, tools=[look()], compactor=AtFive(keep=1)).run("Go")
-
-    assert result.completed
-    assert not compactions(await result.session.events())
+    assert (result.completed, made) == (True, [])
 
 
 async def test_a_summary_is_not_asked_for_again_once_the_run_is_stopped():
     """The run is cancelled when the first attempt has failed: nothing waits for the second, and nothing is asked."""
-
-    class AtOnce(Summarize):
-        def is_due(self, need: RequestNeed, tokens: int) -> bool:
-            return need.step == 3
 
     def hear(event: AnyEvent) -> None:
         if event.type == "model.failed" and event.act is not None:
@@ -341,39 +313,21 @@ async def test_a_summary_is_not_asked_for_again_once_the_run_is_stopped():
 
     model = ScriptedModel([*looks(2), ModelUnavailable("later", status=503), text("A summary."), text("done")])
     async with open_session("memory:") as session:
-        agent = Agent(model, tools=[look()], compactor=AtOnce(keep=1), subscribers=[hear])
-        run = agent.stream("Go", session=session)
+        run = Agent(model, tools=[look()], compactor=Due(3), subscribers=[hear]).stream("Go", session=session)
         result = await run.finish()
-        assert result.reason == "cancelled"
         beside = [one.type for one in await session.events() if one.act is not None]
         await check_session(session)
 
-    assert beside == ["model.started", "model.failed"]
+    assert (result.reason, beside) == ("cancelled", ["model.started", "model.failed"])
     assert len(model.requests) == 3
 
 
 # --- compactions that are wrong
-class Fixed:
-    def __init__(self, made: Any) -> None:
-        self.made = made
-
-    def is_due(self, need: RequestNeed, tokens: int) -> bool:
-        return False
-
-    async def compact(self, context: Compactable) -> Any:
-        if isinstance(self.made, BaseException):
-            raise self.made
-        return self.made
-
-
 @pytest.mark.row("R-ATTEMPT")
 @pytest.mark.parametrize(
     "made",
     [
-        Compaction(tier="t", begin=1, end=2, messages=()),
-        Compaction(tier="t", begin=2, end=3, messages=()),
-        Compaction(tier="t", begin=0, end=99, messages=()),
-        Compaction(tier="t", begin=3, end=1, messages=()),
+        *(Compaction(tier="t", begin=begin, end=end, messages=()) for begin, end in ((1, 2), (2, 3), (0, 99), (3, 1))),
         Compaction(tier="t", begin=1, end=3, messages=(user_message("y" * 9999),)),
         Compaction(tier="t", begin=1, end=3, messages=(Message(role="tool", parts=()),)),
         Compaction(tier="t", begin=1, end=3, results={"unknown": "x"}),
@@ -382,15 +336,11 @@ class Fixed:
         SystemExit(3),
     ],
     ids=str,
-)
+)  # fmt: skip
 async def test_a_compaction_that_splits_a_pair_or_helps_nothing_is_not_used(made):
-    model = ScriptedModel([*looks(3), TOO_LONG, text("never")])
+    result, _, _, used = await made_shorter(*looks(3), TOO_LONG, text("never"), compactor=By(made))
 
-    result = await Agent(model, tools=[look()], compactor=Fixed(made)).run("Go")
-
-    assert result.reason == "context_overflow"
-    assert not compactions(await result.session.events())
-    await check_session(result.session)
+    assert (result.reason, used) == ("context_overflow", [])
 
 
 # --- several models
@@ -398,7 +348,6 @@ async def test_a_compaction_that_splits_a_pair_or_helps_nothing_is_not_used(made
 async def test_with_fallback_each_attempt_is_made_for_the_model_that_is_asked():
     large = ScriptedModel([*looks(6), *[ModelUnavailable("down")] * 9], name="large", window=100_000)
     small = ScriptedModel([text("done")], name="small", window=700)
-    model = with_fallback(large, small, failures=1)
     needs: list[tuple[str, int | None]] = []
 
     class Noting(ClearResults):
@@ -406,19 +355,16 @@ async def test_with_fallback_each_attempt_is_made_for_the_model_that_is_asked():
             needs.append((need.model, need.window))
             return super().is_due(need, tokens)
 
-    result = await Agent(model, tools=[look()], compactor=Noting(keep=1)).run("Go")
+    agent = Agent(with_fallback(large, small, failures=1), tools=[look()], compactor=Noting(keep=1))
+    result = await agent.run("Go")
 
-    assert result.completed
-    assert needs[0] == ("large", 100_000)
-    assert needs[-1] == ("small", 700)
+    assert (result.completed, needs[0], needs[-1]) == (True, ("large", 100_000), ("small", 700))
     events = await result.session.events()
     assert [one.model for one in compactions(events)] == ["small"]
     assert [one.model for one in events if isinstance(one, ModelStarted)][-2:] == ["large", "small"]
-    assert len(small.requests) == 1
-    assert small.requests[0].model == "small"
-    check = "".join(map(words, small.requests[0].messages))
-    assert "found 1 x" not in check
-    assert "found 6 x" in check
+    (request,) = small.requests
+    shown = "".join(map(words, request.messages))
+    assert (request.model, "found 1 x" in shown, "found 6 x" in shown) == ("small", False, True)
 
 
 # --- it lasts
@@ -464,10 +410,9 @@ async def test_a_rewind_behind_a_compaction_brings_back_what_was_shown_there(tmp
     path = tmp_path / "j.db"
     await compacted_session(path)
     async with open_session(path, id="s", must_exist=True) as session:
-        first, _, second = compactions(await session.events())
-        before = next(
-            event.seq for event in await session.events() if event.seq > first.seq and event.type == "tool.finished"
-        )
+        events = await session.events()
+        first, _, second = compactions(events)
+        before = next(event.seq for event in events if event.seq > first.seq and event.type == "tool.finished")
         await session.rewind(before)
         assert session.state.compactions.made == (first,)
         assert session.state.shown[0].text == "Go"
@@ -503,8 +448,9 @@ asyncio.run(main(sys.argv[2], sys.argv[3]))
 
 
 @pytest.mark.row("R-STABLE", "R-PURSE")
-@pytest.mark.parametrize("store", ["sqlite", "postgres"])
-@pytest.mark.parametrize("point", ["summary", "compacted"])
+@pytest.mark.parametrize(
+    ("point", "store"), [("summary", "sqlite"), ("compacted", "sqlite"), ("compacted", "postgres")]
+)
 async def test_a_process_that_dies_in_a_compaction_loses_nothing_of_it(point, store, tmp_path, request):
     address = str(tmp_path / "j.db") if store == "sqlite" else request.getfixturevalue("postgres_url")
     child = await asyncio.create_subprocess_exec(
@@ -513,32 +459,20 @@ async def test_a_process_that_dies_in_a_compaction_loses_nothing_of_it(point, st
     )  # fmt: skip
     assert await child.wait() == -signal.SIGKILL
 
-    model = ScriptedModel(
-        [TOO_LONG, Turn(text="Another.", usage=Usage(input_tokens=800, output_tokens=8)), text("done")]
-    )
-    if point == "compacted":
-        model = ScriptedModel([text("done")])
+    another = [TOO_LONG, Turn(text="Another.", usage=Usage(input_tokens=800, output_tokens=8))]
+    model = ScriptedModel([*(another if point == "summary" else []), text("done")])
     async with open_session(address, id="s", must_exist=True) as session:
-        stored = session.state
-        assert stored.run is not None
-        assert stored.run.spent.usage.input_tokens > 900
-        shown = stored.shown
+        assert session.state.run.spent.usage.input_tokens > 900
+        shown = session.state.shown
         result = await Agent(model, tools=[look()], compactor=Summarize(keep=1)).resume(session)
-        assert result.completed
-        made = compactions(await session.events())
+        events = await session.events()
         await check_session(session)
-    assert len(made) == 1
-    assert made[0].usage.input_tokens == (800 if point == "summary" else 900)
+    (made,) = compactions(events)
+    assert (result.completed, made.usage.input_tokens) == (True, 800 if point == "summary" else 900)
     if point == "compacted":
         assert model.requests[0].messages == shown
-    charged = sum(one.usage.input_tokens for one in await all_finished(address))
-    assert result.session.state.run is not None
+    charged = sum(one.usage.input_tokens for one in events if isinstance(one, ModelFinished))
     assert result.session.state.run.spent.usage.input_tokens == charged
-
-
-async def all_finished(address: str) -> list[ModelFinished]:
-    async with open_session(address, id="s", must_exist=True) as session:
-        return [one for one in await session.events() if isinstance(one, ModelFinished)]
 
 
 # --- old journals
@@ -571,37 +505,25 @@ async def test_a_person_has_a_session_made_shorter_before_its_next_request(tmp_p
 
     (event,) = compactions(events)
     assert (event.reason, event.tier) == ("asked", "results")
-    (asked,) = [event for event in events if isinstance(event, CompactionAsked)]
-    assert asked.by == "ann"
+    assert [event.by for event in events if isinstance(event, CompactionAsked)] == ["ann"]
     contents = [one.content for message in model.requests[-1].messages for one in message.results]
-    assert (
-        [content.startswith("[Old result of look cleared") for content in contents].count(True)
-        == len(event.results)
-        > 0
-    )
+    assert sum(one.startswith("[Old result of look cleared") for one in contents) == len(event.results) > 0
 
 
 @pytest.mark.row("R-COMPACT-BY-HAND")
 async def test_a_run_that_is_under_way_is_made_shorter_before_its_next_request():
-    asked = asyncio.Event()
-
     async def ask(arguments: JsonObject, ctx: ToolContext) -> str:
         await session.compact()
-        asked.set()
         return "asked"
 
     model = ScriptedModel([*looks(5), call("ask"), text("done")])
-    tools = [look(), Tool(name="ask", description="Ask.", parameters={}, effect="read", run=ask)]
     async with open_session("memory:") as session:
-        result = await Agent(model, tools=tools, compactor=ClearResults(keep=2)).run("Go", session=session)
-        events = await session.events()
+        agent = Agent(model, tools=[look(), read(ask, "ask")], compactor=ClearResults(keep=2))
+        result = await agent.run("Go", session=session)
+        (event,) = compactions(await session.events())
 
-    assert result.completed, result.message
-    assert asked.is_set()
-    (event,) = compactions(events)
-    assert event.reason == "asked"
-    assert "found 1" in str(model.requests[-2].messages)
-    assert "found 1" not in str(model.requests[-1].messages)
+    assert (result.completed, event.reason) == (True, "asked")
+    assert ["found 1" in str(request.messages) for request in model.requests[-2:]] == [True, False]
 
 
 @pytest.mark.row("R-COMPACT-BY-HAND")
@@ -621,21 +543,13 @@ async def test_whoever_asks_where_nothing_can_be_shorter_is_told_so_once():
 
 @pytest.mark.row("R-COMPACT-BY-HAND")
 async def test_a_compactor_that_raises_by_hand_ends_no_run_and_the_person_is_told():
-    class Broken:
-        def is_due(self, need: RequestNeed, tokens: int) -> bool:
-            return False
-
-        async def compact(self, context: Compactable) -> Compaction | None:
-            raise ValueError("no idea")
-
     async with open_session("memory:") as session:
         await session.compact()
-        result = await Agent(ScriptedModel([text("done")]), compactor=Broken()).run("Go", session=session)
-        events = await session.events()
+        agent = Agent(ScriptedModel([text("done")]), compactor=By(ValueError("no idea")))
+        result = await agent.run("Go", session=session)
+        (why,) = skipped(await session.events())
 
-    assert result.completed
-    (why,) = skipped(events)
-    assert "no idea" in why
+    assert (result.completed, "no idea" in why) == (True, True)
 
 
 @pytest.mark.row("R-COMPACT-BY-HAND")
@@ -655,96 +569,44 @@ async def test_a_wish_that_is_rewound_is_gone():
         assert compactions(await session.events()) == []
 
 
-async def test_a_run_that_is_cancelled_while_it_is_made_shorter_ends_as_cancelled_and_goes_on_later():
-    begun = asyncio.Event()
+async def waits(context: Compactable) -> None:
+    await asyncio.Event().wait()
 
-    class Slow(ClearResults):
-        def is_due(self, need: RequestNeed, tokens: int) -> bool:
-            return need.step == 2
 
-        async def compact(self, context: Compactable) -> Compaction | None:
-            begun.set()
-            await asyncio.Event().wait()
-            return None
+async def fails_at_the_end(context: Compactable) -> None:
+    try:
+        await asyncio.Event().wait()
+    except asyncio.CancelledError:
+        raise RuntimeError("broken off") from None
 
+
+@pytest.mark.parametrize("does", [waits, fails_at_the_end])
+async def test_a_run_that_is_cancelled_while_it_is_made_shorter_ends_as_cancelled_and_goes_on_later(does, caplog):
+    compactor = By(does, due=lambda need: need.step == 2)
     async with open_session("memory:") as session:
-        run = Agent(ScriptedModel([*looks(1)]), tools=[look()], compactor=Slow()).stream("Go", session=session)
+        run = Agent(ScriptedModel(looks(1)), tools=[look()], compactor=compactor).stream("Go", session=session)
         ending = asyncio.create_task(run.finish())
-        await asyncio.wait_for(begun.wait(), 30)
+        await compactor.begun.wait()
         run.cancel()
-        result = await asyncio.wait_for(ending, 30)
+        result = await ending
         assert (result.reason, compactions(await session.events())) == ("cancelled", [])
         done = await Agent(ScriptedModel([text("done")]), tools=[look()]).resume(session)
         await check_session(session)
 
     assert done.text == "done"
+    assert [one.getMessage() for one in caplog.records if one.levelname == "ERROR"] == []
 
 
 async def test_a_compactor_that_fails_three_times_is_not_asked_again_in_this_run():
     asked: list[int] = []
-
-    class Fails(ClearResults):
-        def is_due(self, need: Any, tokens: int) -> bool:
-            asked.append(need.step)
-            return True
-
-        async def compact(self, context: Any) -> Any:
-            raise ValueError("no idea")
-
-    model = ScriptedModel([*([call("look", n=n)] for n in range(6)), text("Done.")])
-    result = await Agent(model, tools=[read(Recorder())], compactor=Fails()).run("go")
+    compactor = By(ValueError("no idea"), due=lambda need: asked.append(need.step) or True)
+    result, *_ = await made_shorter(*looks(6), text("Done."), compactor=compactor)
 
     assert (result.completed, asked) == (True, [1, 2, 3])
 
 
 async def test_a_compactor_that_cannot_say_whether_it_is_due_shortens_nothing():
-    class Broken:
-        def is_due(self, need: Any, tokens: int) -> bool:
-            raise ValueError("no idea")
+    compactor = By(Compaction(tier="t", begin=1, end=3, messages=()), due=lambda need: 1 // 0)
+    result, _, _, made = await made_shorter(*looks(3), text("done"), compactor=compactor, window=100_000)
 
-        async def compact(self, context: Any) -> Any:
-            raise AssertionError("not due")
-
-    model = ScriptedModel([call("look", n=1), text("done")], window=100_000)
-    result = await Agent(model, tools=[read(Recorder())], compactor=Broken()).run("Go")
-
-    assert result.completed
-    assert await types(result, "context.compacted") == []
-
-
-@pytest.mark.row("R-ATTEMPT")
-async def test_the_one_retry_that_a_budget_allows_may_be_a_shorter_request():
-    look = read(lambda arguments, ctx: "x" * 4_000)
-    model = ScriptedModel([*[call("look", n=n) for n in range(4)], TOO_LONG, text("Done.")])
-    agent = Agent(model, tools=[look], compactor=ClearResults(keep=1), budget=Budget(max_retries_per_model_call=1))
-    assert (await agent.run("go")).completed
-
-
-class RaisesAtTheEnd:
-    """A compactor that waits until it is cancelled, and fails then."""
-
-    def __init__(self) -> None:
-        self.begun = asyncio.Event()
-
-    def is_due(self, need: RequestNeed, tokens: int) -> bool:
-        return True
-
-    async def compact(self, context: Compactable) -> Compaction | None:
-        self.begun.set()
-        try:
-            await asyncio.Event().wait()
-        except asyncio.CancelledError:
-            raise RuntimeError("broken off") from None
-        return None
-
-
-async def test_a_run_that_is_cancelled_while_its_compactor_works_ends_as_cancelled_and_logs_no_error(caplog):
-    compactor, model = RaisesAtTheEnd(), ScriptedModel([text("never")])
-    run = Agent(model, compactor=compactor).stream("go")
-    ending = asyncio.create_task(run.finish())
-    await compactor.begun.wait()
-    run.cancel()
-    result = await ending
-
-    assert (result.reason, model.requests) == ("cancelled", [])
-    assert [one.getMessage() for one in caplog.records if one.levelname == "ERROR"] == []
+    assert (result.completed, made) == (True, [])

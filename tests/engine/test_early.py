@@ -30,6 +30,21 @@ from treadle.testing import FaultyJournal, Gate, MockProvider, ScriptedModel, Tu
 from treadle.tools import CheckedCall, JsonObject
 
 
+def opens(gate: Any, on: str = "tool.started", when: Any = lambda event: True) -> Any:
+    """Return a subscriber that opens a gate, or sets an event, at such an event."""
+
+    def watch(event: AnyEvent) -> None:
+        if event.type == on and when(event):
+            (gate.open if isinstance(gate, Gate) else gate.set)()
+
+    return watch
+
+
+def breaks_off(gate: Any, *calls: Any) -> Turn:
+    """Return a response that breaks off when its calls have been heard and the gate is open."""
+    return Turn(calls=calls, cut="before-terminal", gate=gate, hold_after_call=len(calls) - 1)
+
+
 @pytest.mark.row("S07")
 async def test_a_read_ends_while_the_response_still_streams_over_http():
     recorder, ended = Recorder(), asyncio.Event()
@@ -73,19 +88,13 @@ async def test_a_write_waits_for_the_reads_that_started_early_before_it():
     async def write(arguments, ctx):
         log.append("write")
 
-    def watch(event):
-        if event.type == "model.finished":
-            release.set()
-
     model = ScriptedModel([[call("look"), call("act")], text("Done.")])
-    run = await Agent(model, tools=[read(slow), act(write)], subscribers=[watch]).run("go")
+    agent = Agent(model, tools=[read(slow), act(write)], subscribers=[opens(release, "model.finished")])
+    run = await agent.run("go")
 
     assert log == ["+read", "-read", "write"]
-    started = await types(run, "tool.started", "tool.finished")
-    assert [(event.type, event.call_id) for event in started][1:3] == [
-        ("tool.finished", "call_1"),
-        ("tool.started", "call_2"),
-    ]
+    told = [(event.type, event.call_id) for event in await types(run, "tool.started", "tool.finished")]
+    assert told[1:3] == [("tool.finished", "call_1"), ("tool.started", "call_2")]
 
 
 @pytest.mark.row("S09")
@@ -100,58 +109,39 @@ async def test_nothing_starts_before_its_input_is_whole():
     assert run.completed
 
 
-async def test_the_results_of_a_response_that_broke_off_answer_equal_calls_of_the_retry():
-    recorder = Recorder()
-    both_begun = Gate()
-    broken = Turn(
-        calls=(call("look", n=1), call("look", n=2)), cut="before-terminal", gate=both_begun, hold_after_call=1
+@pytest.mark.row("S07", "S08", "N01")
+@pytest.mark.parametrize(
+    ("afterwards", "begun", "reused"),
+    [
+        ([[call("look", n=1), call("look", n=3)]], [1, 2, 3], 1),
+        ([[call("act", n=4), call("look", n=1)]], [1, 2, 4, 1], 0),
+        ([call("act", n=4), call("look", n=1)], [1, 2, 4, 1], 0),
+    ],
+    ids=["at once", "behind an act", "in a later step"],
+)
+async def test_the_results_of_a_response_that_broke_off_answer_equal_calls_of_the_retry(afterwards, begun, reused):
+    recorder, both_begun = Recorder(), Gate()
+    broken = breaks_off(both_begun, call("look", n=1), call("look", n=2))
+    both = opens(both_begun, when=lambda event: event.call_id == "call_2")
+    agent = Agent(
+        ScriptedModel([broken, *afterwards, text("Done.")]), tools=[read(recorder), act(recorder)], subscribers=[both]
     )
-    model = ScriptedModel([broken, [call("look", n=1), call("look", n=3)], text("Done.")])
-
-    def watch(event):
-        if event.type == "tool.started" and event.call_id == "call_2":
-            both_begun.open()
-
     async with on_fake_clock() as session:
-        run = await Agent(model, tools=[read(recorder)], subscribers=[watch]).run("go", session=session)
-
-    assert [n for word, n in recorder.log if word == "begin"] == [1, 2, 3]
-    assert statuses(run) == ["ok", "ok"]
-    [reused] = [event for event in await types(run, "tool.finished") if event.reused_from]
-    assert reused.call_id == run.tool_calls[0].id
-    await check_session(session)
-
-
-@pytest.mark.row("S08")
-async def test_what_a_broken_response_read_answers_no_read_of_the_retry_that_comes_after_an_act():
-    recorder = Recorder()
-    begun = Gate()
-    broken = Turn(calls=(call("look", n=1),), cut="before-terminal", gate=begun, hold_after_call=0)
-    model = ScriptedModel([broken, [call("act", n=2), call("look", n=1)], text("Done.")])
-
-    def watch(event):
-        if event.type == "tool.started":
-            begun.open()
-
-    async with on_fake_clock() as session:
-        agent = Agent(model, tools=[read(recorder), act(recorder)], subscribers=[watch])
         run = await agent.run("go", session=session)
-
-        assert [n for word, n in recorder.log if word == "begin"] == [1, 2, 1]
-        assert statuses(run) == ["ok", "ok"]
         await check_session(session)
+
+    assert [n for word, n in recorder.log if word == "begin"] == begun
+    assert (statuses(run), results(run)) == (["ok", "ok"], ["done", "done"])
+    found = [event.call_id for event in await types(run, "tool.finished") if event.reused_from]
+    assert found == [one.id for one in run.tool_calls[:reused]]
 
 
 async def test_early_calls_of_a_cancelled_task_are_stopped_and_recorded():
     begun = asyncio.Event()
-
-    async def hang(arguments, ctx):
-        begun.set()
-        await asyncio.Event().wait()
-
     turn = Turn(calls=(call("look"),), gate="never", hold_after_call=0)
     async with on_fake_clock() as session:
-        running = asyncio.create_task(Agent(ScriptedModel([turn]), tools=[read(hang)]).run("go", session=session))
+        agent = Agent(ScriptedModel([turn]), tools=[hanging_look(begun, [])])
+        running = asyncio.create_task(agent.run("go", session=session))
         await begun.wait()
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -159,8 +149,7 @@ async def test_early_calls_of_a_cancelled_task_are_stopped_and_recorded():
 
         await check_session(session)
         kinds = [event.type for event in await session.events()]
-    assert kinds[-1] == "run.finished"
-    assert kinds.count("tool.finished") == 1
+    assert (kinds[-1], kinds.count("tool.finished")) == ("run.finished", 1)
 
 
 async def test_a_read_behind_a_call_whose_arguments_never_became_whole_does_not_start_early():
@@ -198,23 +187,15 @@ AFTERWARDS: dict[str, list[Any]] = {
 @pytest.mark.row("N01")
 @pytest.mark.parametrize("afterwards", AFTERWARDS.values(), ids=AFTERWARDS)
 async def test_a_read_of_a_response_that_broke_off_ends_before_its_run_whatever_came_instead(afterwards):
-    begun, log = asyncio.Event(), []
-    gate = Gate()
-    broken = Turn(calls=(call("look"),), cut="before-terminal", gate=gate, hold_after_call=0)
-    kinds: list[str] = []
-
-    def watch(event: AnyEvent) -> None:
-        kinds.append(event.type)
-        if event.type == "tool.started":
-            gate.open()
-
-    tools = [hanging_look(begun, log), act(Recorder())]
+    gate, log, kinds = Gate(), [], []
+    model = ScriptedModel([breaks_off(gate, call("look")), *afterwards])
+    tools, hear = (
+        [hanging_look(asyncio.Event(), log), act(Recorder())],
+        [opens(gate), lambda event: kinds.append(event.type)],
+    )
     async with on_fake_clock() as session:
-        agent = Agent(ScriptedModel([broken, *afterwards]), tools=tools, subscribers=[watch])
-        await agent.run("go", session=session)
-        assert log == ["cleaned up"]
-        assert kinds[-1] == "run.finished"
-        assert len(asyncio.all_tasks()) == 1
+        await Agent(model, tools=tools, subscribers=hear).run("go", session=session)
+        assert (log, kinds[-1], len(asyncio.all_tasks())) == (["cleaned up"], "run.finished", 1)
 
         again = await Agent(ScriptedModel([text("Next.")])).run("next", session=session)
         assert again.completed
@@ -292,15 +273,14 @@ def when_started(gate: Gate) -> Any:
 
 
 async def test_a_start_names_the_attempt_whose_response_streamed():
-    gate, other = Gate(), Gate()
+    gates = [Gate(), Gate()]
     turns = [
-        Turn(calls=(call("look", n=1),), gate=gate, hold_after_call=0, cut="before-terminal"),
-        Turn(calls=(call("look", n=2),), gate=other, hold_after_call=0),
-        text("Done."),
+        breaks_off(gates[0], call("look", n=1)),
+        Turn(calls=(call("look", n=2),), gate=gates[1], hold_after_call=0),
     ]
-    both = [when_started(gate), when_started(other)]
+    both = [when_started(gate) for gate in gates]
     async with on_fake_clock() as session:
-        agent = Agent(ScriptedModel(turns), tools=[read(Recorder())])
+        agent = Agent(ScriptedModel([*turns, text("Done.")]), tools=[read(Recorder())])
         async with agent.stream("go", session=session) as run:
             async for event in run:
                 if event.type == "tool.started":
@@ -394,25 +374,19 @@ class Reformatting:
 @pytest.mark.parametrize("change", [{"arguments": '{"n": 1}'}, {"signature": "s"}])
 async def test_a_call_that_started_early_is_the_same_call_however_the_final_message_writes_it(change):
     recorder, begun = Recorder(), asyncio.Event()
-
-    def watch(event: AnyEvent) -> None:
-        if event.type == "tool.started":
-            begun.set()
-
     streamed = ToolCall(id="a", name="look", arguments='{"n":1}')
-    model = Reformatting(streamed, ToolCall(**{"id": "a", "name": "look", "arguments": '{"n":1}', **change}), begun)
-    run = await Agent(model, tools=[read(recorder)], subscribers=[watch]).run("go")
+    model = Reformatting(streamed, msgspec.structs.replace(streamed, **change), begun)
+    run = await Agent(model, tools=[read(recorder)], subscribers=[opens(begun)]).run("go")
 
-    assert run.completed
+    assert (run.completed, statuses(run)) == (True, ["ok"])
     assert recorder.log == [("begin", 1), ("end", 1)]
-    assert statuses(run) == ["ok"]
     assert len(await types(run, "tool.finished")) == 1
     await check_session(run.session)
 
 
 @pytest.mark.row("S07")
 async def test_a_policy_is_asked_once_about_a_call_that_it_saw_while_its_response_streamed():
-    asked, recorder, seen = [], Recorder(), asyncio.Event()
+    asked, seen = [], asyncio.Event()
 
     class Counting:
         def decide(self, call: CheckedCall, session: SessionView) -> Decision:
@@ -422,10 +396,9 @@ async def test_a_policy_is_asked_once_about_a_call_that_it_saw_while_its_respons
 
     one = ToolCall(id="a", name="act", arguments='{"n":1}')
     final = ToolCall(id="a", name="act", arguments='{"n": 1}', signature="s")
-    run = await Agent(Reformatting(one, final, seen), tools=[act(recorder)], policy=Counting()).run("go")
+    run = await Agent(Reformatting(one, final, seen), tools=[act(Recorder())], policy=Counting()).run("go")
 
-    assert statuses(run) == ["ok"]
-    assert asked == ["a"]
+    assert (statuses(run), asked) == (["ok"], ["a"])
 
 
 @pytest.mark.row("R-MODE", "S07")
@@ -436,13 +409,9 @@ async def test_what_was_decided_while_the_response_streamed_is_decided_anew_in_a
         def decide(self, call: CheckedCall, session: SessionView) -> None:
             seen.set()
 
-    def watch(event: AnyEvent) -> None:
-        if event.type == "mode.changed":
-            changed.set()
-
-    one = ToolCall(id="a", name="act", arguments='{"n":1}')
-    asks = msgspec.structs.replace(act(recorder), permission=None)
-    agent = Agent(Reformatting(one, one, changed), tools=[asks], policy=Undecided(), subscribers=[watch])
+    one, hear = ToolCall(id="a", name="act", arguments='{"n":1}'), [opens(changed, "mode.changed")]
+    tools = [act(recorder, permission=None)]
+    agent = Agent(Reformatting(one, one, changed), tools=tools, policy=Undecided(), subscribers=hear)
     async with open_session("memory:") as session:
         running = asyncio.create_task(agent.run("go", session=session))
         await seen.wait()
@@ -486,25 +455,6 @@ async def test_an_early_call_whose_start_is_being_stored_when_its_step_fails_nev
 
 
 # --- calls that start early
-@pytest.mark.row("S07", "N01")
-async def test_a_later_step_reads_anew_what_a_discarded_response_had_begun_to_read():
-    begun, recorder = Gate(), Recorder("seen")
-    broken = Turn(calls=(call("look", n=1),), cut="before-terminal", gate=begun, hold_after_call=0)
-    turns = [broken, call("act", n=2), call("look", n=1), text("Done.")]
-
-    def watch(event: AnyEvent) -> None:
-        if event.type == "tool.started":
-            begun.open()
-
-    async with on_fake_clock() as session:
-        agent = Agent(ScriptedModel(turns), tools=[read(recorder), act(Recorder())], subscribers=[watch])
-        result = await agent.run("go", session=session)
-        await check_session(session)
-
-    assert (statuses(result), results(result)[-1]) == (["ok", "ok"], "seen")
-    assert [n for word, n in recorder.log if word == "begin"] == [1, 1]
-
-
 @pytest.mark.row("S07")
 @pytest.mark.parametrize(
     ("resources", "early"),
@@ -512,40 +462,22 @@ async def test_a_later_step_reads_anew_what_a_discarded_response_had_begun_to_re
     ids=["none named", "reads one", "names none", "claims one"],
 )
 async def test_a_read_starts_early_unless_it_claims_something_for_itself(resources, early):
-    begun, started = Gate(), {}
-    named = None if resources is None else (lambda _: resources)
-
-    def watch(event: AnyEvent) -> None:
-        if event.type == "tool.started":
-            started[event.tool] = event.early
-        if len(started) == 1 + early:
-            begun.open()
-
+    begun = Gate()
+    last = opens(begun, when=lambda event: event.tool == ("look" if early else "first"))
     turn = Turn(calls=(call("first", n=1), call("look", n=2)), gate=begun, hold_after_call=1)
+    named = None if resources is None else (lambda _: resources)
     tools = [read(Recorder(), "first"), read(Recorder(), resources=named)]
-    async with on_fake_clock() as session:
-        agent = Agent(ScriptedModel([turn, text("Done.")]), tools=tools, subscribers=[watch])
-        result = await agent.run("go", session=session)
+    result = await Agent(ScriptedModel([turn, text("Done.")]), tools=tools, subscribers=[last]).run("go")
 
-    assert started == {"first": True, "look": early}
+    assert {event.tool: event.early for event in await types(result, "tool.started")} == {"first": True, "look": early}
     assert statuses(result) == ["ok", "ok"]
 
 
 async def test_an_agent_as_a_tool_does_not_start_while_the_response_that_calls_it_still_streams():
-    child = Agent(ScriptedModel([text("Found it.")]))
-    gate = Gate()
+    child, gate = Agent(ScriptedModel([text("Found it.")])), Gate()
     turn = Turn(calls=(call("see", n=1), call("clerk", task="Look"), call("see", n=2)), gate=gate, hold_after_call=2)
-
-    def watch(event: AnyEvent) -> None:
-        if event.type == "tool.started":
-            gate.open()
-
-    model = ScriptedModel([turn, text("Done.")])
     tools = [read(Recorder(), "see"), child.as_tool("clerk", "Looks.", effect="read")]
-    run = await Agent(model, tools=tools, policy=allow("*"), subscribers=[watch]).run("go")
+    agent = Agent(ScriptedModel([turn, text("Done.")]), tools=tools, policy=allow("*"), subscribers=[opens(gate)])
+    started = await types(await agent.run("go"), "tool.started")
 
-    assert [(event.tool, event.early) for event in await types(run, "tool.started")] == [
-        ("see", True),
-        ("clerk", False),
-        ("see", False),
-    ]
+    assert [(event.tool, event.early) for event in started] == [("see", True), ("clerk", False), ("see", False)]

@@ -56,6 +56,7 @@ def after(*responses: list[CallState], guards: Guards | None = None, polling: An
         ([[A], [B], [A], [B]], [A], None),
         ([[A], [B], [C], [A], [B], [C], [A], [B]], [C], (3, 3, True, True)),
         ([[A], [ended(arguments='{"n":0}', content="y")]], [A], (3, 1, False, False)),
+        ([[A], *[[ended(arguments='{"n":0}', content="y")]] * 2], [A], (3, 1, True, True)),
         ([[ended(content=str(number))] for number in range(4)], [ended()], (5, 1, False, True)),
         ([[ended(content=str(number))] for number in range(3)], [ended()], (4, 1, False, False)),
     ],
@@ -115,6 +116,8 @@ JSON, UNFIT = (ended(status=one) for one in (CallStatus.INVALID_JSON, CallStatus
 
 DENIED, FAILED = (ended(status=one) for one in (CallStatus.DENIED, CallStatus.FAILED))
 
+UNKNOWN = ended(status=CallStatus.UNKNOWN_TOOL)
+
 SKIPPED = ended(status=CallStatus.SKIPPED, code="other")
 
 UNTRIED = ended(status=CallStatus.SKIPPED, code=NOT_STARTED)
@@ -133,6 +136,8 @@ LIMITS = Guards(failures=2, invalid_json=2, invalid_arguments=2, denials=2)
         ([[JSON], [UNFIT], [JSON]], "invalid_json"),
         ([[JSON], [FAILED], [JSON]], None),
         ([[DENIED], [FAILED], [DENIED]], "denials"),
+        *(([[one], [other], [one]], None) for one in (JSON, UNFIT) for other in (DENIED, UNKNOWN)),
+        *(([[FAILED], [other], [FAILED]], "failures") for other in (DENIED, JSON, UNFIT)),
         ([[FAILED], [A], [FAILED]], None),
         ([[FAILED], [FAILED, A]], None),
         ([[FAILED], [UNTRIED], [FAILED]], "failures"),

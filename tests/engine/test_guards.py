@@ -136,16 +136,6 @@ async def test_the_form_of_a_number_makes_no_difference(numbers):
 
 
 @pytest.mark.row("L13")
-async def test_other_calls_that_fail_with_the_very_same_words_bring_nothing_new():
-    look = Counted(RuntimeError("the service is down"), retries=0)
-    model = ScriptedModel([*[call("look", n=number) for number in range(5)], text("It is down.")])
-    result = await Agent(model, tools=[look.tool], guards=Guards(failures=None, no_progress=4)).run("Find it")
-    assert (result.reason, result.text, len(look.calls)) == ("repeated_failures", "It is down.", 5)
-    assert result.stop.details is not None
-    assert result.stop.details["guard"] == "no_progress"
-
-
-@pytest.mark.row("L13")
 async def test_a_good_call_beside_begins_the_count_anew_and_so_does_a_new_call():
     look, other = Counted(), Counted(name="other")
     responses: list[Any] = []
@@ -182,16 +172,6 @@ async def test_honest_work_is_not_stopped():
     assert result.completed
     assert not [one for one in result.tool_calls if one.status != "ok"]
     assert await told(result) == []
-
-
-@pytest.mark.row("L13")
-async def test_the_very_same_long_result_of_different_calls_is_told_and_stops_nothing():
-    look = Counted("The same ten hits. " * 20)
-    model = ScriptedModel([*[call("look", q=f"words {number}") for number in range(12)], text("Done.")])
-    result = await Agent(model, tools=[look.tool]).run("Find it")
-    assert result.completed
-    (reminder,) = await told(result)
-    assert "identical results from look" in reminder
 
 
 @pytest.mark.row("L13")

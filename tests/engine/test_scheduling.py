@@ -2,18 +2,16 @@
 
 import asyncio
 import contextvars
+import itertools
 import subprocess
 import sys
 import threading
-from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from invariants import check_session
 from pipeline_tools import Recorder, act, on_fake_clock, read, results, run_calls, statuses, tool_of, types
-from treadle import Agent, Budget, ConfigurationError, Guards, StopReason, Transient, open_session, resolve_model
+from treadle import Agent, Budget, ConfigurationError, StopReason, open_session, resolve_model
 from treadle.engine.scope import Slots
 from treadle.journals.memory import MemoryJournal
 from treadle.testing import FakeClock, MockProvider, ScriptedModel, call, text
@@ -66,25 +64,25 @@ async def test_blocking_reads_run_side_by_side_in_threads_of_their_own():
 
 
 @pytest.mark.row("S02", "S03", "S11")
-async def test_results_come_back_in_call_order_whatever_order_they_end_in():
-    ended = [asyncio.Event() for _ in range(6)]
-    ended[5].set()
+@pytest.mark.parametrize("order", [*itertools.permutations(range(3)), (4, 3, 2, 1, 0), (2, 0, 4, 1, 3)], ids=str)
+async def test_results_come_back_in_call_order_whatever_order_they_end_in(order):
+    ends, seen = [asyncio.Event() for _ in order], []
+    ends[order[0]].set()
 
     async def run(arguments, ctx):
-        n = arguments["n"]
-        await ended[n + 1].wait()  # the last ends first
-        ended[n].set()
-        return n
+        await ends[arguments["n"]].wait()
+        return arguments["n"]
 
-    seen = []
-    result = await run_calls(
-        *(call("look", n=n) for n in range(5)),
-        tools=[read(run)],
-        subscribers=[lambda event: event.type == "tool.finished" and seen.append(event.result.data)],
-    )
+    def hear(event):
+        if event.type == "tool.finished":
+            seen.append(event.result.data)
+            for n in order[len(seen) : len(seen) + 1]:
+                ends[n].set()
 
-    assert seen == [4, 3, 2, 1, 0]
-    assert results(result) == [0, 1, 2, 3, 4]
+    calls = [call("look", n=n) for n in range(len(order))]
+    result = await run_calls(*calls, tools=[read(run)], subscribers=[hear])
+
+    assert (tuple(seen), results(result)) == (order, [*range(len(order))])
     assert len([message for message in result.messages if message.role == "tool"]) == 1
 
 
@@ -97,15 +95,6 @@ async def test_reads_are_batched_between_writes_and_nothing_overtakes():
     assert sorted(overlap.order[:2]) == ["+0", "+1"]
     assert overlap.order[4:] == ["+2", "-2", "+3", "-3", "+4", "-4", "+5", "-5"]
     assert result.completed
-
-
-@pytest.mark.row("S06", "S15")
-async def test_two_undeclared_tools_never_overlap():
-    overlap = Overlap()
-    tools = [tool_of(overlap, "one", permission="allow"), tool_of(overlap, "two", permission="allow")]
-    await run_calls(call("one"), call("two"), call("one", n=2), tools=tools)
-
-    assert overlap.most == 1
 
 
 @pytest.mark.row("S05")
@@ -140,12 +129,17 @@ async def test_writers_of_different_things_run_side_by_side_and_of_the_same_do_n
     assert result.completed
 
 
+@pytest.mark.row("S06", "S15")
 @pytest.mark.parametrize(
-    "resources", [lambda _: 1 / 0, lambda _: None, lambda _: {"a": "everything"}, lambda _: {"*": "read"}]
-)
-async def test_resources_that_nobody_can_tell_are_exclusive(resources):
+    "words",
+    [{}, *({"resources": one} for one in (lambda _: 1 / 0, lambda _: None, lambda _: {"a": "everything"}, lambda _: {"*": "read"}))],
+    ids=range(5),
+)  # fmt: skip
+async def test_tools_of_which_nobody_can_tell_what_they_touch_never_overlap(words):
     overlap = Overlap()
-    await run_calls(call("act", n=1), call("act", n=2), tools=[act(overlap, resources=resources)])
+    await run_calls(
+        call("act"), call("two"), call("act", n=2), tools=[act(overlap, **words), act(overlap, "two", **words)]
+    )
 
     assert overlap.most == 1
 
@@ -185,17 +179,13 @@ async def test_the_calls_in_progress_are_known_at_any_time_and_the_set_is_empty_
     barrier = asyncio.Barrier(4)
 
     def watch(event):
-        if event.type == "tool.started":
-            running.add(event.call_id)
-        if event.type == "tool.finished":
-            running.discard(event.call_id)
+        if event.type in ("tool.started", "tool.finished"):
+            running.symmetric_difference_update({event.call_id})
         most.append(len(running))
 
     async def run(arguments, ctx):
         await barrier.wait()
-        if arguments["n"] == 2:
-            raise RuntimeError("no")
-        return 1
+        return 1 // (arguments["n"] - 2)
 
     result = await run_calls(*(call("look", n=n) for n in range(4)), tools=[read(run, retries=0)], subscribers=[watch])
 
@@ -205,14 +195,9 @@ async def test_the_calls_in_progress_are_known_at_any_time_and_the_set_is_empty_
 
 @pytest.mark.row("S17", "TF8")
 async def test_one_slow_tool_runs_out_of_time_and_its_siblings_keep_their_results():
-    async def slow(arguments, ctx):
-        await asyncio.Event().wait()
-
+    tools = [read(Recorder()), read(hanging, "slow", timeout=3, retries=0)]
     async with on_fake_clock() as session:
-        result = await run_calls(
-            call("look", n=1), call("slow"), call("look", n=2),
-            tools=[read(Recorder()), read(slow, "slow", timeout=3, retries=0)], session=session,
-        )  # fmt: skip
+        result = await run_calls(call("look", n=1), call("slow"), call("look", n=2), tools=tools, session=session)
 
     assert statuses(result) == ["ok", "timeout", "ok"]
 
@@ -233,13 +218,14 @@ async def test_context_variables_are_carried_into_blocking_tools():
     assert user.get() == "frodo"
 
 
-@pytest.mark.row("S16")
-async def test_a_plain_function_that_makes_a_coroutine_is_awaited():
+@pytest.mark.row("S16", "T05")
+@pytest.mark.parametrize("words", [{}, {"timeout": None}])
+async def test_a_plain_function_that_makes_a_coroutine_is_awaited(words):
     async def inner(n):
         await asyncio.sleep(0)
         return n
 
-    result = await run_calls(call("look", n=3), tools=[read(lambda arguments, ctx: inner(arguments["n"]))])
+    result = await run_calls(call("look", n=3), tools=[read(lambda arguments, ctx: inner(arguments["n"]), **words)])
 
     assert results(result) == [3]
 
@@ -266,14 +252,9 @@ def test_a_blocking_tool_that_is_stuck_for_ever_does_not_keep_the_process_alive(
 
 @pytest.mark.row("TF6")
 async def test_what_a_tool_prints_reaches_no_model(capsys):
-    def run(arguments, ctx):
-        print("noise")
-        return "clean"
+    result = await run_calls(call("look"), tools=[read(lambda arguments, ctx: print("noise") or "clean")])
 
-    result = await run_calls(call("look"), tools=[read(run)])
-
-    assert results(result) == ["clean"]
-    assert capsys.readouterr().out == "noise\n"
+    assert (results(result), capsys.readouterr().out) == (["clean"], "noise\n")
 
 
 @pytest.mark.row("TF7", "T03")
@@ -344,75 +325,27 @@ async def test_the_idempotency_key_is_the_same_over_attempts_and_another_for_the
     assert keys[0] != keys[2]
 
 
-@pytest.mark.row("T05", "B09")
-async def test_a_call_that_waits_for_a_slot_is_left_when_the_run_ends_before_it():
-    recorder = Recorder()
-
-    async def finish(arguments, ctx):
-        return "done"
-
-    result = await run_calls(
-        call("finish"), call("look", n=1), tools=[read(finish, "finish", ends_run=True), read(recorder)],
-        budget=Budget(max_parallel_tool_calls=1),
-    )  # fmt: skip
-
-    assert statuses(result) == ["ok", "skipped"]
-    assert recorder.runs == 0
-
-
-@pytest.mark.row("T05", "V01")
-async def test_a_tool_that_ends_the_run_leaves_no_question_open():
-    recorder = Recorder()
-
-    async def finish(arguments, ctx):
-        return "done"
-
-    result = await run_calls(
-        call("finish"), call("pay"), tools=[read(finish, "finish", ends_run=True), act(recorder, "pay", permission="ask")]
-    )  # fmt: skip
+@pytest.mark.row("T05", "B09", "V01")
+@pytest.mark.parametrize("words", [{"effect": "read"}, {"permission": "ask"}])
+async def test_a_tool_that_ends_the_run_leaves_no_question_open_and_no_call_that_waits_for_a_slot(words):
+    recorder, finish = Recorder(), read(Recorder(), "finish", ends_run=True)
+    tools, one = [finish, act(recorder, "look", **words)], Budget(max_parallel_tool_calls=1)
+    result = await run_calls(call("finish"), call("look", n=1), tools=tools, budget=one)
 
     assert result.reason is StopReason.DONE_CONDITION_SATISFIED
-    assert statuses(result) == ["ok", "skipped"]
-    assert result.session.approvals() == ()
-    assert recorder.runs == 0
+    assert (statuses(result), recorder.runs, result.session.approvals()) == (["ok", "skipped"], 0, ())
     await check_session(result.session)
 
 
 @pytest.mark.row("S02", "V09", "MF4")
 async def test_ids_that_repeat_are_missing_or_too_long_are_made_good_over_http():
-    ids = ["call_0", "call_0", None, "", "x" * 200, "é"]
-    script = [
-        [call("look", n=n, id=given) for n, given in enumerate(ids)],
-        call("look", n=7, id="call_0"),
-        text("Done."),
-    ]
-    async with MockProvider(script) as provider:
+    first = [call("look", n=n, id=given) for n, given in enumerate(["call_0", "call_0", None, "", "x" * 200, "é"])]
+    async with MockProvider([first, call("look", n=7, id="call_0"), text("Done.")]) as provider:
         model = resolve_model("openai-chat:mock", base_url=provider.base_url)
         result = await Agent(model, tools=[read(Recorder())]).run("go")
 
-    assert result.completed
-    assert provider.refusals == []
-    assert set(statuses(result)) == {"ok"}
+    assert (result.completed, provider.refusals, set(statuses(result))) == (True, [], {"ok"})
     await check_session(result.session)
-
-
-@pytest.mark.row("S03")
-@given(st.permutations(range(6)))
-def test_any_order_of_ends_gives_each_call_its_own_result(order):
-    async def play():
-        turns = [asyncio.Event() for _ in range(7)]
-        turns[0].set()
-
-        async def run(arguments, ctx):
-            place = order.index(arguments["n"])
-            await turns[place].wait()
-            turns[place + 1].set()
-            return arguments["n"]
-
-        result = await run_calls(*(call("look", n=n) for n in range(6)), tools=[read(run)], guards=Guards())
-        assert results(result) == list(range(6))
-
-    asyncio.run(play())
 
 
 @pytest.mark.row("S23")
@@ -420,62 +353,39 @@ async def test_the_report_says_what_parallel_calls_gained():
     clock, both, first_ended = FakeClock(), asyncio.Barrier(2), asyncio.Event()
 
     async def wait(arguments, ctx):
-        if arguments["seconds"] == 4:
+        seconds = arguments["seconds"]
+        if seconds > 2:
             await both.wait()
+        if seconds == 4:
             await first_ended.wait()  # three seconds have passed by then
-            clock.advance(1)
-        elif arguments["seconds"] == 3:
-            await both.wait()
-            clock.advance(3)
-        else:
-            clock.advance(2)
+        clock.advance(seconds if seconds < 4 else 1)
 
-    def watch(event):
-        if event.type == "tool.finished":
-            first_ended.set()
-
+    hear = [lambda event: event.type == "tool.finished" and first_ended.set()]
     model = ScriptedModel([[call("look", seconds=3), call("look", seconds=4)], call("look", seconds=2), text("x")])
     async with open_session(MemoryJournal(), clock=clock) as session:
-        result = await Agent(model, tools=[read(wait)], subscribers=[watch]).run("go", session=session)
+        result = await Agent(model, tools=[read(wait)], subscribers=hear).run("go", session=session)
 
     assert result.report()["tool_seconds"] == {"sum": 9.0, "critical_path": 6.0, "gained": 3.0}
 
 
-class Watching:
-    """A policy that notes how often others had a turn of the event loop."""
-
-    def __init__(self) -> None:
-        self.turns, self.seen = 0, set[int]()
-
-    def decide(self, call: Any, session: Any) -> None:
-        self.seen.add(self.turns)
-
-    async def tick(self) -> None:
-        while True:
-            self.turns += 1
-            await asyncio.sleep(0)
-
-
 @pytest.mark.row("N10", "MF5")
 async def test_others_have_turns_while_a_batch_of_many_calls_is_looked_at():
-    policy = Watching()
-    ticking = asyncio.create_task(policy.tick())
-    batch = [call("act", n=n) for n in range(200)]
+    turns, seen = [], set()
 
-    await run_calls(*batch, tools=[act(Recorder())], policy=policy)
+    async def tick():
+        while True:
+            turns.append("one more")
+            await asyncio.sleep(0)
+
+    class Noting:
+        def decide(self, one, session):
+            seen.add(len(turns))
+
+    ticking = asyncio.create_task(tick())
+    await run_calls(*(call("act", n=n) for n in range(200)), tools=[act(Recorder())], policy=Noting())
     ticking.cancel()
 
-    assert len(policy.seen) >= 3
-
-
-@pytest.mark.row("T05")
-async def test_a_plain_function_that_makes_a_coroutine_may_have_no_limit():
-    async def answer() -> str:
-        return "seen"
-
-    run = await run_calls(call("look"), tools=[read(lambda arguments, ctx: answer(), timeout=None)])
-
-    assert statuses(run) == ["ok"]
+    assert len(seen) >= 3
 
 
 async def free(slots, most=10):
@@ -535,13 +445,15 @@ async def test_the_time_of_a_batch_cuts_what_still_runs_and_keeps_what_has_ended
 
 
 @pytest.mark.row("S17")
-async def test_a_call_that_acts_and_is_cut_by_the_time_of_its_batch_is_of_unknown_outcome():
+@pytest.mark.parametrize(("effect", "status"), [("read", "timeout"), ("unsafe", "outcome_unknown")])
+async def test_calls_that_wait_for_a_slot_are_skipped_when_the_time_of_their_batch_is_over(effect, status):
     async with on_fake_clock() as session:
         result = await run_calls(
-            call("act"), call("act2"), tools=[act(hanging), act(Recorder(), "act2")], session=session, batch_seconds=5
-        )
+            call("act", n=1), call("act", n=2), tools=[act(hanging, effect=effect)], session=session, batch_seconds=5,
+            budget=Budget(max_parallel_tool_calls=1),
+        )  # fmt: skip
 
-    assert statuses(result) == ["outcome_unknown", "skipped"]
+    assert statuses(result) == [status, "skipped"]
 
 
 @pytest.mark.row("S17")
@@ -562,31 +474,6 @@ async def test_each_batch_has_the_whole_time_and_a_tool_has_its_own_limit_within
 
     assert statuses(result) == ["ok", "ok", "timeout"]
     assert ended[-1].result.duration_seconds == pytest.approx(1, abs=0.1)
-
-
-@pytest.mark.row("S17")
-async def test_no_retry_begins_when_the_time_of_the_batch_is_over():
-    tried = []
-
-    async def broken(arguments, ctx):
-        tried.append(ctx.attempt)
-        raise Transient("later", retry_after_seconds=20)
-
-    async with on_fake_clock() as session:
-        result = await run_calls(call("look"), tools=[read(broken)], session=session, batch_seconds=5)
-
-    assert (tried, statuses(result)) == ([1], ["failed"])
-
-
-@pytest.mark.row("S17")
-async def test_calls_that_wait_for_a_slot_are_skipped_when_the_time_of_their_batch_is_over():
-    async with on_fake_clock() as session:
-        result = await run_calls(
-            call("slow", n=1), call("slow", n=2), tools=[read(hanging, "slow")], session=session, batch_seconds=5,
-            budget=Budget(max_parallel_tool_calls=1),
-        )  # fmt: skip
-
-    assert statuses(result) == ["timeout", "skipped"]
 
 
 @pytest.mark.row("S17")
