@@ -14,8 +14,11 @@ import termios
 import time
 from codecs import getincrementaldecoder
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeout
 from functools import cache
 from pathlib import Path
+from typing import Any, Self
 
 MOTHER = Path(__file__).with_name("program_mother.py")
 _OF_THE_START = ("PYTHON", "LANG", "LC_", "COVERAGE_")
@@ -35,10 +38,7 @@ def run(
     Raises:
         subprocess.TimeoutExpired: It took too long, and was killed.
     """
-    own = {name: value for name, value in environment.items() if name.startswith(_OF_THE_START)}
-    if own != {name: value for name, value in os.environ.items() if name in own} or any(
-        name.startswith("COVERAGE_") for name in own
-    ):
+    if _begins_otherwise(environment):
         return subprocess.run(
             [sys.executable, "-m", "treadle", *arguments],
             cwd=folder,
@@ -61,6 +61,110 @@ def run(
             os.kill(child, signal.SIGKILL)
             raise subprocess.TimeoutExpired(["treadle", *arguments], seconds) from None
     return subprocess.CompletedProcess(["treadle", *arguments], status, out, err)
+
+
+def _begins_otherwise(environment: Mapping[str, str]) -> bool:
+    """Whether a process reads variables at its start that are not the mother's."""
+    own = {name: value for name, value in environment.items() if name.startswith(_OF_THE_START)}
+    return own != {name: os.environ.get(name) for name in own} or any(name.startswith("COVERAGE_") for name in own)
+
+
+def start(
+    arguments: Sequence[str], *, folder: Path, environment: Mapping[str, str], **streams: Any
+) -> "Forked | subprocess.Popen[bytes]":
+    """Start `treadle` with these arguments; `streams` are those of `subprocess.Popen`."""
+    if _begins_otherwise(environment):
+        return subprocess.Popen([sys.executable, "-m", "treadle", *arguments], cwd=folder, env=environment, **streams)
+    return Forked(arguments, folder=folder, environment=environment, **streams)
+
+
+class Forked:
+    """A process of the program with streams of its own. It has of `subprocess.Popen` what the tests use."""
+
+    def __init__(
+        self, arguments: Sequence[str], *, folder: Path, environment: Mapping[str, str],
+        stdin: Any = subprocess.PIPE, stdout: Any = subprocess.PIPE, stderr: Any = subprocess.PIPE,
+    ) -> None:  # fmt: skip
+        self.returncode: int | None = None
+        ends = [_ends(given, is_input=number == 0) for number, given in enumerate((stdin, stdout, stderr))]
+        self._connection, self.pid = _born(
+            arguments, folder, environment, (ends[0][0], ends[1][0], ends[2][0]), _serving(arguments)
+        )
+        self.stdin, self.stdout, self.stderr = (
+            None if ours is None else os.fdopen(ours, mode)
+            for (_, ours), mode in zip(ends, ("wb", "rb", "rb"), strict=True)
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for stream in (self.stdin, self.stdout, self.stderr):
+            if stream is not None:
+                stream.close()
+        self.wait(60)
+
+    def poll(self) -> int | None:
+        if self.returncode is None and select.select([self._connection], [], [], 0)[0]:
+            self.wait()
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        if self.returncode is None:
+            if not select.select([self._connection], [], [], timeout)[0]:
+                raise subprocess.TimeoutExpired("treadle", timeout or 0)
+            with self._connection:
+                self.returncode = os.waitstatus_to_exitcode(int.from_bytes(_read(self._connection), "big"))
+        return self.returncode
+
+    def communicate(self, timeout: float) -> tuple[bytes, bytes]:
+        """Close its input, and return what is left to read of its output, once it has ended."""
+        if self.stdin is not None:
+            self.stdin.close()
+        with ThreadPoolExecutor(2) as pool:
+            open_ones = [one if one and not one.closed else None for one in (self.stdout, self.stderr)]
+            reading = [pool.submit(one.read) if one else None for one in open_ones]
+            try:
+                out, err = (b"" if one is None else one.result(timeout) for one in reading)
+            except FutureTimeout:
+                self.kill()
+                raise
+        self.wait(timeout)
+        for stream in (self.stdout, self.stderr):
+            if stream is not None:
+                stream.close()
+        return out, err
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+
+def _ends(given: Any, *, is_input: bool) -> tuple[int, int | None]:
+    """Return the end of a stream that the process gets, and ours; None where it is not a pipe."""
+    if given == subprocess.PIPE:
+        read, write = os.pipe()
+        return (read, write) if is_input else (write, read)
+    if given == subprocess.DEVNULL:
+        return os.open(os.devnull, os.O_RDWR), None
+    return os.dup(given if isinstance(given, int) else given.fileno()), None
+
+
+def _serving(arguments: Sequence[str]) -> tuple[str, ...]:
+    """Return the modules of a protocol that the mother of such a process has loaded."""
+    match [*arguments]:
+        case ["acp", *_]:
+            return ("treadle.serve.acp", "treadle.serve.wire")
+        case ["mcp", "serve", *_]:
+            return ("treadle.serve.wire", "treadle.serve.mcp_http")
+        case _:
+            return ()
 
 
 class AtTerminal:
@@ -117,11 +221,15 @@ class AtTerminal:
 
 
 def _born(
-    arguments: Sequence[str], folder: Path, environment: Mapping[str, str], streams: tuple[int, int, int]
+    arguments: Sequence[str],
+    folder: Path,
+    environment: Mapping[str, str],
+    streams: tuple[int, int, int],
+    loaded: tuple[str, ...] = (),
 ) -> tuple[socket.socket, int]:
     """Let the mother fork a process with these streams, which are closed here; return the line to her, and its number."""
     connection = socket.socket(socket.AF_UNIX)
-    connection.connect(_mother())
+    connection.connect(_mother(loaded))
     job = {"arguments": [*arguments], "folder": str(folder), "environment": dict(environment)}
     sent = json.dumps(job).encode()
     socket.send_fds(connection, [len(sent).to_bytes(4, "big")], [*streams])
@@ -175,12 +283,12 @@ def _read(connection: socket.socket) -> bytes:
 
 
 @cache
-def _mother() -> str:
-    """Start the mother, once in each process of the suite; return where she listens."""
+def _mother(loaded: tuple[str, ...]) -> str:
+    """Start a mother that has loaded some modules besides, once in each process of the suite; return where she listens."""
     place = tempfile.mkdtemp(prefix="treadle-mother-")
     environment = {name: value for name, value in os.environ.items() if name in ("PATH", "PYTHONPATH", "LANG")}
     mother = subprocess.Popen(
-        [sys.executable, MOTHER, f"{place}/s"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
+        [sys.executable, MOTHER, f"{place}/s", *loaded], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
     )
     assert mother.stdout is not None
     assert mother.stdout.readline() == b"ready\n"

@@ -1,6 +1,6 @@
 """The mother of the program's processes: it has loaded Treadle's command line, and forks a process for each command that it is told.
 
-    python program_mother.py SOCKET
+    python program_mother.py SOCKET MODULE...
 
 Each process has its own number, arguments, environment, folder and streams, and ends as the program ends. What loading takes is paid
 once. Tests of how the program starts (what Python is told, what lies in the folder, which streams are closed) start it themselves.
@@ -20,13 +20,13 @@ from importlib import import_module
 from pathlib import Path
 
 
-def main(place: str) -> None:
+def main(place: str, *modules: str) -> None:
     sys.path.pop(0)  # the folder of this file; the program begins with its own
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(place)
     listener.listen(64)
     print("ready", flush=True)
-    _load()
+    _load(*modules)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those in between
     while True:
         ready, _, _ = select.select([listener, 0], [], [])
@@ -41,7 +41,7 @@ def main(place: str) -> None:
         connection.close()
 
 
-def _load() -> None:
+def _load(*modules: str) -> None:
     import treadle.cli.commands
     import treadle.cli.main
     import treadle.cli.terminal.opening
@@ -49,6 +49,8 @@ def _load() -> None:
 
     for module in pkgutil.iter_modules(treadle.cli.commands.__path__, "treadle.cli.commands."):
         import_module(module.name)
+    for module in modules:
+        import_module(module)
     gc.freeze()
 
 
@@ -97,4 +99,4 @@ def _become(job: dict[str, object], streams: list[int]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

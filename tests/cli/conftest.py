@@ -73,9 +73,12 @@ class Treadle:
         """Run the program and return the one JSON value that it prints."""
         return json.loads(self(*arguments, code=code, **words).stdout)
 
-    def start(self, *arguments: str, **words: Any) -> "subprocess.Popen[bytes]":
+    def start(self, *arguments: str, is_new: bool = False, **words: Any) -> Any:
+        """Start the program, with streams as `subprocess.Popen` has them; `is_new` as a person does: not as a fork."""
         words = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **words}
-        return subprocess.Popen(self.command(*arguments), cwd=self.folder, env=self.environment, **words)
+        if is_new:
+            return subprocess.Popen(self.command(*arguments), cwd=self.folder, env=self.environment, **words)
+        return program.start(arguments, folder=self.folder, **{"environment": self.environment, **words})
 
     def served(self, provider: MockProvider) -> list[str]:
         return ["-m", "openai-chat:mock", "--base-url", provider.base_url]

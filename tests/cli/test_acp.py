@@ -73,13 +73,19 @@ class Editor(acp.Client):
 
 @asynccontextmanager
 async def connected(treadle: Any, editor: Editor, *arguments: str) -> AsyncIterator[Any]:
-    command = treadle.command("acp", *arguments)
-    async with acp.spawn_agent_process(
-        editor, command[0], *command[1:], env=treadle.environment, cwd=treadle.folder
-    ) as (connection, process):  # fmt: skip
-        connection.process = process
+    process = treadle.start("acp", *arguments, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    loop, reader = asyncio.get_running_loop(), asyncio.StreamReader(limit=2**26)
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), process.stdout)
+    transport, protocol = await loop.connect_write_pipe(asyncio.streams.FlowControlMixin, process.stdin)
+    connection = acp.connect_to_agent(editor, asyncio.StreamWriter(transport, protocol, reader, loop), reader)
+    connection.process, connection.leave = process, transport.close
+    try:
         await connection.initialize(protocol_version=acp.PROTOCOL_VERSION)
         yield connection
+    finally:
+        await connection.close()
+        transport.close()
+        await asyncio.to_thread(process.wait, 60)
 
 
 def said(text: str) -> list[Any]:
@@ -202,10 +208,10 @@ async def test_an_editor_that_goes_away_leaves_a_recorded_end(treadle: Any, how:
         prompting = asyncio.create_task(agent.prompt(session_id=session.session_id, prompt=said("Go.")))
         await editor.until(lambda: any("in_progress" in editor.statuses(one.tool_call_id) for one in editor.calls()))
         if how == "closes":
-            agent.process.stdin.close()
+            agent.leave()
         else:
             agent.process.send_signal(signal.SIGTERM)
-        assert await agent.process.wait() == 0
+        assert await asyncio.to_thread(agent.process.wait, 60) == 0
         prompting.cancel()
 
     assert ends(treadle) == ["cancelled"]

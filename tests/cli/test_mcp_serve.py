@@ -8,11 +8,13 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+import anyio
 import pytest
 from mcp import ClientSession, StdioServerParameters
 from mcp.client.client import Client
 from mcp.client.stdio import stdio_client
-from mcp_types import ElicitResult
+from mcp.shared.message import SessionMessage
+from mcp_types import ElicitResult, jsonrpc_message_adapter
 
 HANGING = """
 import asyncio
@@ -41,8 +43,41 @@ def parameters(treadle: Any, *arguments: str) -> StdioServerParameters:
 
 
 @asynccontextmanager
-async def client(treadle: Any, *arguments: str, answers: list[ElicitResult] | None = None) -> AsyncIterator[Any]:
-    """Return a session of the official client; `answers` are those of its person, and `asked` what the person was shown."""
+async def wired(treadle: Any, *arguments: str) -> AsyncIterator[Any]:
+    """Yield the streams of the official client over those of a server's process."""
+    process = treadle.start("mcp", "serve", *arguments, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    to_client, read = anyio.create_memory_object_stream[Any]()
+    write, to_server = anyio.create_memory_object_stream[Any]()
+    lines = asyncio.StreamReader(limit=2**26)
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), process.stdout)
+
+    async def hear() -> None:
+        async with to_client:
+            async for line in lines:
+                await to_client.send(SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False)))
+
+    async def tell() -> None:
+        async for sent in to_server:
+            process.stdin.write(sent.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
+            process.stdin.flush()
+
+    async with read, write, to_server, anyio.create_task_group() as group:
+        group.start_soon(hear)
+        group.start_soon(tell)
+        yield read, write
+        process.stdin.close()
+        await asyncio.to_thread(process.wait, 60)
+        group.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def client(
+    treadle: Any, *arguments: str, answers: list[ElicitResult] | None = None, is_new: bool = False
+) -> AsyncIterator[Any]:
+    """Return a session of the official client; `answers` are those of its person, and `asked` what the person was shown.
+
+    With `is_new` the client starts the program itself.
+    """
     asked: list[Any] = []
 
     async def elicit(_: Any, params: Any) -> ElicitResult:
@@ -50,7 +85,7 @@ async def client(treadle: Any, *arguments: str, answers: list[ElicitResult] | No
         return (answers or [])[len(asked) - 1]
 
     async with (
-        stdio_client(parameters(treadle, *arguments)) as (read, write),
+        stdio_client(parameters(treadle, *arguments)) if is_new else wired(treadle, *arguments) as (read, write),
         ClientSession(read, write, elicitation_callback=None if answers is None else elicit) as session,
     ):
         await session.initialize()
@@ -90,7 +125,7 @@ async def test_a_client_gives_a_task_and_its_person_allows_the_call(paying: Any)
     async def progress(_: float, __: float | None, message: str | None) -> None:
         seen.append(str(message))
 
-    async with client(paying, *served(paying), answers=[ALLOW]) as session:
+    async with client(paying, *served(paying), answers=[ALLOW], is_new=True) as session:
         listed = {tool.name: tool for tool in (await session.list_tools()).tools}
         result = await session.call_tool("run_task", {"task": "Pay."}, progress_callback=progress)
         asked = session.asked[0]
@@ -188,7 +223,7 @@ async def test_a_client_of_the_newest_protocol_is_asked_by_a_result(paying: Any,
             return ElicitResult(action="cancel")
         return ElicitResult(action="accept", content={"decision": answer})
 
-    transport = stdio_client(parameters(paying, *served(paying)))
+    transport = wired(paying, *served(paying))
     async with Client(transport, elicitation_callback=elicit, mode="2026-07-28") as session:
         result = await session.call_tool("run_task", {"task": "Pay."})
 
@@ -207,7 +242,7 @@ async def test_an_answer_that_comes_too_late_is_asked_for_anew(paying: Any):
 
     paying.home.mkdir()
     (paying.home / "config.toml").write_text("approval_seconds = 0.001\n")
-    transport = stdio_client(parameters(paying, *served(paying)))
+    transport = wired(paying, *served(paying))
     async with Client(transport, elicitation_callback=elicit, mode="2026-07-28") as session:
         with pytest.raises(RuntimeError, match="rounds"):
             await session.call_tool("run_task", {"task": "Pay."})

@@ -3,7 +3,6 @@
 import asyncio
 import signal
 import socket
-import subprocess
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
@@ -22,18 +21,14 @@ TOKEN = "a-token-of-24-characters"
 def serving(treadle: Any, *arguments: str, token: str | None = TOKEN) -> Iterator[tuple[str, Any]]:
     """Yield the address, and the process."""
     environment = {**treadle.environment, **({} if token is None else {"TREADLE_MCP_TOKEN": token})}
-    command = treadle.command("mcp", "serve", "--http", "0", *arguments)
-    process = subprocess.Popen(
-        command, cwd=treadle.folder, env=environment, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-    )
+    process = treadle.start("mcp", "serve", "--http", "0", *arguments, environment=environment)
     try:
-        assert process.stderr is not None
-        said = process.stderr.readline()
-        assert "Serving MCP at" in said, said + process.stderr.read()
+        said = process.stderr.readline().decode()
+        assert "Serving MCP at" in said, said
         yield said.split()[3], process
     finally:
         process.kill()
-        process.communicate()
+        process.communicate(60)
 
 
 @asynccontextmanager
@@ -162,7 +157,7 @@ async def test_a_signal_at_a_question_leaves_the_run_waiting(paying: Any):
 @pytest.mark.row("E-MCP-HTTP")
 async def test_without_a_token_of_its_own_a_fresh_one_is_made_and_shown(paying: Any):
     with serving(paying, *served(paying), token=None) as (url, process):
-        shown = process.stderr.readline()
+        shown = process.stderr.readline().decode()
         token = shown.split("Bearer ")[1].strip()
         async with client(url, token) as session:
             assert {tool.name for tool in (await session.list_tools()).tools} == {"run_task", "resume_task"}
@@ -173,7 +168,7 @@ async def test_without_a_token_of_its_own_a_fresh_one_is_made_and_shown(paying: 
 @pytest.mark.row("E-MCP-HTTP")
 async def test_a_person_may_let_in_every_program_of_the_machine_but_no_page(paying: Any):
     with serving(paying, *served(paying), "--no-token") as (url, process):
-        assert "no token is required" in process.stderr.readline()
+        assert b"no token is required" in process.stderr.readline()
         async with client(url, None) as session, httpx2.AsyncClient() as page:
             refused = await page.post(url, json={}, headers={"Origin": "http://evil.example"})
             assert (await session.list_tools()).tools

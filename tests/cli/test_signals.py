@@ -45,11 +45,11 @@ def start_blocked(treadle):
         os.mkfifo(treadle.folder / name)
     started = []
 
-    def start(*arguments, tools=BLOCKING, name="wait", source="blocking.py"):
+    def start(*arguments, tools=BLOCKING, name="wait", source="blocking.py", **words):
         (treadle.folder / "blocking.py").write_text(tools)
         model = treadle.script("s.json", [{"calls": [{"name": name, "arguments": {}}]}, {"text": "Done."}])
         flags = ["-m", model, "--tools", source, "--session", "s1", *arguments]
-        process = treadle.start("run", "--json", *flags, "Wait")
+        process = treadle.start("run", "--json", *flags, "Wait", **words)
         started.append(process)
         wait_until_started(treadle.folder / "started", process)
         return process
@@ -165,7 +165,7 @@ def test_a_second_signal_that_is_no_ctrl_c_changes_nothing(treadle, start_blocke
 def test_a_program_under_nohup_outlives_its_terminal(treadle, start_blocked):
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # inherited, as from nohup
     try:
-        process = start_blocked()
+        process = start_blocked(is_new=True)
     finally:
         signal.signal(signal.SIGHUP, before)
     process.send_signal(signal.SIGHUP)
