@@ -1,6 +1,7 @@
 """Workers whose sessions are spread by pgqueuer on the PostgreSQL of the journal."""
 
 import asyncio
+import logging
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -169,3 +170,29 @@ def test_what_is_no_database_is_refused_in_a_sentence() -> None:
         PgQueuerDispatcher("agent.db")
     with pytest.raises(ConfigurationError, match="above 0"):
         PgQueuerDispatcher("postgresql://x/y", stale_seconds=0)
+
+
+@pytest.mark.row("N19")
+async def test_while_the_database_is_away_all_who_ask_its_queue_say_so_once(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING)
+    asked = asyncio.Semaphore(0)
+
+    async def refuse(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.release()
+        writer.close()
+
+    async with await asyncio.start_server(refuse, "127.0.0.1", 0) as server:
+        url = f"postgresql://x@127.0.0.1:{server.sockets[0].getsockname()[1]}/y"
+        dispatchers = [PgQueuerDispatcher(url) for _ in range(2)]
+        asking = [asyncio.create_task(one.next()) for one in dispatchers]
+        async with asyncio.timeout(60):
+            for _ in range(20):
+                await asked.acquire()
+        for task in asking:
+            task.cancel()
+        await asyncio.gather(*asking, return_exceptions=True)
+        for one in dispatchers:
+            await one.close()
+
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert said.startswith("The queue cannot be asked what is to be done: ")

@@ -23,6 +23,7 @@ from treadle import (
     SessionMoved,
     SessionNotActive,
     UnknownSession,
+    allow,
     open_journal,
     open_session,
     tool,
@@ -375,6 +376,22 @@ async def test_what_cannot_be_submitted_is_refused_in_a_sentence(tmp_path: Path)
             Worker(file, **{"agents": {"clerk": clerk()}, **wrong})  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match="returned"):
         await Worker(file, {"clerk": lambda: 5}).run()  # type: ignore[arg-type,return-value]
+
+
+async def test_a_worker_without_the_deps_that_a_tool_of_its_agent_needs_does_not_begin(tmp_path: Path) -> None:
+    needing = Tool(
+        name="find", description="Find.", parameters={"type": "object"}, run=lambda _, ctx: ctx.deps, needs_deps="Db"
+    )
+    agent = Agent(ScriptedModel([call("find"), text("Done.")]), name="clerk", tools=[needing], policy=allow("find"))
+    session_id = await submit(tmp_path / "agent.db", "clerk", "Find it")
+    with pytest.raises(ConfigurationError, match=r"needs `ctx\.deps` of the type Db"):
+        await Worker(tmp_path / "agent.db", [agent]).run()
+
+    worker = Worker(tmp_path / "agent.db", [agent], deps="a database")
+    running = asyncio.create_task(worker.run())
+    assert (await result(tmp_path / "agent.db", session_id, timeout=60)).status == "completed"
+    worker.stop()
+    await running
 
 
 async def sessions_of(file: Path) -> object:

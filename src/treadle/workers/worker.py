@@ -23,6 +23,7 @@ from treadle.agents.agent import Agent
 from treadle.agents.registry import check_agent
 from treadle.budgets import budget_from
 from treadle.engine.lifecycle import Lifecycle
+from treadle.engine.offering import check_deps
 from treadle.engine.spec import RunResult
 from treadle.errors import (
     AgentChanged,
@@ -365,10 +366,12 @@ class SessionRunner:
         """Make every agent and check it, before any session is taken.
 
         Raises:
-            ConfigurationError: One could not be made, or is wrong.
+            ConfigurationError: One could not be made, is wrong, or has a tool that needs `deps` which were not given.
         """
         for name in self._makers:
-            (await self._agent(name)).check()
+            agent = await self._agent(name)
+            agent.check()
+            check_deps(agent.tools, self._deps)
 
     async def _set_aside_after(self, session_id: str, error: TreadleError) -> None:
         """Count a run that could not begin or continue, and set its session aside after some tries."""
