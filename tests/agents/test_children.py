@@ -486,6 +486,9 @@ async def test_the_callers_time_bounds_the_child():
     (state,) = await children_of(result.session)
     assert state.run is not None
     assert state.run.phase == "stopped"
+    told = results(result.session)["clerk_1"]
+    assert (told["code"], told["details"][0]["reason"]) == ("subagent_budget_exceeded", "budget_exceeded")
+    assert "max_wall_time_seconds" in told["message"]
     await check_family(result.session)
 
 

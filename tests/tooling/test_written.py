@@ -112,6 +112,7 @@ ADA = {"to": "Ada"}
         (functools.partial(SendMessage("bot")), "send_message", ["to"], ADA, "bot to Ada"),
         (SendMessage("bot"), "send_message", ["to"], ADA, "bot to Ada"),
         (SendLater(), "send_later", ["to"], ADA, "later to Ada 1"),
+        (functools.singledispatch(send), "send", ["to", "words", "sender"], {**ADA, "words": "hi"}, "me to Ada: hi (in a run)"),
         (functools.lru_cache(send), "send", ["to", "words", "sender"], {**ADA, "words": "hi"}, "me to Ada: hi (in a run)"),
         (functools.cache(operator.neg), "neg", ["a"], {"a": 2}, "-2"),
         (in_async(send), "send", ["to", "words", "sender"], {**ADA, "words": "hi"}, "me to Ada: hi (in a run)"),

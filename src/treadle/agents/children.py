@@ -230,6 +230,11 @@ async def _outcome(host: Host, child: Session, name: str, *, is_cut: bool) -> An
     if end is not None and end.completed:
         return _answer(end, effects)
     reason = StopReason.CANCELLED.value if end is None else end.reason
+    stop = host.interrupt.stop if is_cut else None
+    if (
+        stop is not None and stop.reached is not None
+    ):  # the caller's limit: its own end says only that it was told to stop
+        reason = stop.reason.value
     body = {
         "error": "The run did not start." if end is None else end.message,
         "reason": reason,
@@ -237,7 +242,7 @@ async def _outcome(host: Host, child: Session, name: str, *, is_cut: bool) -> An
         "session": child.id,
         "may_have_done": [f"{one.tool} ({one.status})" for one in effects],
     }
-    status = cut_status(host.interrupt.stop) if is_cut else CallStatus.REJECTED
+    status = cut_status(stop) if is_cut else CallStatus.REJECTED
     done = " What it did before that is not undone: see `may_have_done`." if effects else ""
     message = f"The agent {name} did not complete its task: {body['error']}{done}"
     raise Unfinished(status, message, body=body, code=f"subagent_{reason}", may_have_acted=bool(effects))

@@ -28,7 +28,7 @@ from pydantic_core import PydanticSerializationError, SchemaError
 from treadle.canonical import find_unencodable
 from treadle.concurrency import is_async
 from treadle.errors import InvalidArguments, ToolDefinitionError
-from treadle.tooling.callables import name_of, written
+from treadle.tooling.callables import layers, name_of, written
 from treadle.tools import JsonObject, ToolContext, ToolOutput
 from treadle.tools.tool import Run
 from treadle.validation.given import GivenSchema
@@ -115,7 +115,7 @@ def _described(name: str, function: Callable[..., Any], hints: Mapping[str, Anno
         output_schema=_output_schema(name, hints.get("return", Any)),
         context_parameter=context,
         needs_deps="" if context is None else _deps_of(hints.get(context)),
-        positional=tuple(key for key, one in parameters.items() if one.kind is one.POSITIONAL_ONLY),
+        positional=tuple(_positional(function, parameters)),
         unexplained=tuple(
             key
             for key, one in parameters.items()
@@ -123,6 +123,15 @@ def _described(name: str, function: Callable[..., Any], hints: Mapping[str, Anno
         ),
         convert=_Converter(model, list(fields), schema["properties"]),
     )
+
+
+def _positional(function: Callable[..., Any], parameters: Mapping[str, inspect.Parameter]) -> Iterator[str]:
+    """Yield the parameters that are passed by position: by the first one, `functools.singledispatch` chooses what runs."""
+    dispatches = any(hasattr(one, "dispatch") and hasattr(one, "registry") for one in layers(function))
+    for place, (name, one) in enumerate(parameters.items()):
+        is_chosen_by = dispatches and not place and one.kind is not one.KEYWORD_ONLY
+        if one.kind is one.POSITIONAL_ONLY or is_chosen_by:
+            yield name
 
 
 def _signature(tool: str, function: Callable[..., Any]) -> inspect.Signature:
