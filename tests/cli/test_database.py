@@ -27,6 +27,7 @@ def test_a_run_is_paused_approved_resumed_and_shown_in_a_database(paying, postgr
     (waiting,) = paying.json("approvals", "--json", *flags, code=0)
     said = kept_secret(paying("approve", waiting["id"], *flags, code=0))
     (resume,) = re.findall("Resume with: treadle (resume s1 .*)", said)
+    assert said.count("leave out the password of the journal's address: set PGPASSWORD") == 1
     report = paying.json(*shlex.split(resume), *running[2:], code=0, PGPASSWORD=PASSWORD)
 
     assert paused["approvals"][0]["id"] == waiting["id"]

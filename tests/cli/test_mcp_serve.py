@@ -432,7 +432,10 @@ async def test_a_tool_whose_call_waits_is_no_value_and_says_what_it_waits_for(pa
         waits = await session.call_tool("pay", {"amount": 3})
 
     assert (waits.is_error, waits.structured_content, paid(paying)) == (True, None, 0)
-    assert "treadle approve" in waits.content[0].text
+    said = waits.content[0].text
+    assert "treadle approve" in said
+    assert f"treadle resume {waits.meta['treadle/session_id']}" in said
+    assert "resume_task" not in said
     assert waits.meta["treadle/run"]["status"] == "paused"
 
 

@@ -114,6 +114,23 @@ def test_a_payment_in_doubt_is_found_looked_into_and_ended_with_the_receipt(bank
     assert len(paid(bank)) == 1
 
 
+@pytest.mark.row("ST10")
+def test_a_key_may_be_shortened_as_far_as_it_fits_one_doubt_and_the_id_of_a_call_may_not(bank: Any) -> None:
+    script(bank, {"calls": [{"name": "pay", "arguments": {"invoice": "8"}, "id": "p1"}]})
+    bank("run", "--session", "t", *world(), "--allow", "pay", "Pay invoice 8", code=-9)
+    keys = {one["call_id"]: one["key"] for one in bank.json("doubts", "--json")}
+
+    pairs = list(zip(*keys.values(), strict=True))
+    same = keys["p"][: next(place for place, (one, other) in enumerate(pairs) if one != other)]
+    if same:
+        assert "fits several calls in doubt" in bank("resolve", same, "--unknown", code=2).stderr
+    assert "No call" in bank("resolve", keys["p"][1:], "--unknown", code=2).stderr
+    bank("resolve", "p", "--not-done", code=0)
+    assert "No call 'p'" in bank("resolve", "p", "--not-done", code=2).stderr
+    bank("resolve", keys["p1"][: len(same) + 1], "--not-done", code=0)
+    assert bank.json("doubts", "--json") == []
+
+
 @on_each_store
 @pytest.mark.row("ST10", "HF3")
 def test_after_the_model_was_told_unknown_the_exit_code_says_so_and_the_receipt_still_counts(bank: Any) -> None:

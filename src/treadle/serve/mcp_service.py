@@ -150,11 +150,12 @@ def _is_object(schema: dict[str, Any]) -> bool:
     return named.get("type") == "object"
 
 
-def outcome(result: RunResult, *, approve: str) -> types.CallToolResult:
+def outcome(result: RunResult, *, approve: str, tool: str = "") -> types.CallToolResult:
     """Return how a run ended.
 
     Args:
         approve: The command that allows a call that waits, where `{id}` stands for the id.
+        tool: The tool that the client has called by itself; empty for a task of the agent.
     """
     waiting = [
         {"id": one.id, "tool": one.tool, "arguments": one.arguments, "command": approve.replace("{id}", one.id)}
@@ -175,13 +176,13 @@ def outcome(result: RunResult, *, approve: str) -> types.CallToolResult:
         **({} if result.stop.output is None else {"output": result.stop.output}),
     }
     return types.CallToolResult(
-        content=[types.TextContent(type="text", text=_summary(result, waiting, approve))],
+        content=[types.TextContent(type="text", text=_summary(result, waiting, approve, tool))],
         structured_content=msgspec.to_builtins(said),
         is_error=result.status.value in ("failed", "stopped"),
     )
 
 
-def _summary(result: RunResult, waiting: list[dict[str, Any]], approve: str) -> str:
+def _summary(result: RunResult, waiting: list[dict[str, Any]], approve: str, tool: str) -> str:
     if result.completed:
         return result.text
     lines = [result.text] if result.text else []
@@ -193,7 +194,12 @@ def _summary(result: RunResult, waiting: list[dict[str, Any]], approve: str) -> 
     elif result.reason is StopReason.INPUT_REQUIRED:
         answer = approve.replace("treadle approve {id}", f'treadle answer {result.session_id} "ANSWER"')
         lines.append(f"A person answers with: {answer}")
-    if result.status.value == "paused":
+    if result.status.value == "paused" and tool:
+        resume = approve.replace("treadle approve {id}", f"treadle resume {result.session_id}")
+        lines.append(
+            f"Then this call is run with: {resume}. If you call {tool} again, that is another call, which asks anew."
+        )
+    elif result.status.value == "paused":
         lines.append(f"Then call {RESUME_TASK} with the session_id {result.session_id!r}.")
     return "\n".join(lines)
 
@@ -208,7 +214,7 @@ def tool_outcome(
     """
     about = {"treadle/session_id": result.session_id}
     if called is None or result.approvals:
-        said = outcome(result, approve=approve)
+        said = outcome(result, approve=approve, tool=tool.name)
         about = {**about, "treadle/run": said.structured_content}
         return types.CallToolResult(content=said.content, is_error=True, _meta=about)
     return types.CallToolResult(

@@ -116,7 +116,7 @@ def absolute(path: str) -> str:
 def same_journal(options: Options) -> str:
     """Return the flag with which another command finds the same journal from any folder, a blank before it; "" where it needs none.
 
-    Of a database's address the secrets are left out: what is returned here is read on screens and in logs.
+    Of a database's address the secrets are left out, with a warning: what is returned here is read on screens and in logs.
     """
     named = options.journal
     if named is None and os.environ.get("TREADLE_JOURNAL"):  # a relative path means another file elsewhere
@@ -124,7 +124,14 @@ def same_journal(options: Options) -> str:
         named = None if journal_file(variable) is None or Path(variable).is_absolute() else variable
     if named is None:
         return ""
-    return f" --journal {shlex.quote(_without_secrets(named) if journal_file(named) is None else absolute(named))}"
+    shown = absolute(named) if journal_file(named) is not None else _without_secrets(named)
+    if shown != named and journal_file(named) is None:  # the terminal shows a warning once
+        import logging  # noqa: PLC0415 - help and version do without
+
+        logging.getLogger("treadle.places").warning(
+            "Commands shown here leave out the password of the journal's address: set PGPASSWORD, or write it in."
+        )
+    return f" --journal {shlex.quote(shown)}"
 
 
 def _without_secrets(address: str) -> str:
