@@ -104,24 +104,10 @@ class Workshop:
         self._number = 0
 
     def tools(self) -> list[Tool]:
-        made = []
-        for effect in EFFECTS:
-            for kind, run in (("async", self._run), ("sync", self._run_sync)):
-                words: JsonObject = {
-                    "output_schema": {"type": ["object", "string", "null"], "properties": {"other": False}}
-                }
-                made.append(
-                    Tool(
-                        name=f"{effect}_{kind}",
-                        description="",
-                        parameters=NUMBERED,
-                        effect=effect,
-                        run=run,
-                        timeout=5,
-                        **words,
-                    )
-                )
-        return made
+        shape = {"type": ["object", "string", "null"], "properties": {"other": False}}
+        words = {"description": "", "parameters": NUMBERED, "output_schema": shape, "timeout": 5}
+        kinds = (("async", self._run), ("sync", self._run_sync))
+        return [Tool(name=f"{one}_{kind}", effect=one, run=run, **words) for one in EFFECTS for kind, run in kinds]
 
     def _next(self, ctx: ToolContext) -> str:
         self.done[ctx.idempotency_key] += 1
@@ -454,7 +440,7 @@ def scripted(scenario: Scenario) -> ScriptedModel:
 
 
 @pytest.mark.row("V01", "P01", "R02", "R03", "S03", "TF1", "TF4", "MF1", "MF2", "MF3", "MF4")
-@settings(QUIET, max_examples=250)
+@settings(QUIET, max_examples=150)
 @given(scenarios)
 @example(Scenario(turns=[[call("read_async"), call("unsafe_async")]], behaviours=["hang"], policy=["allow"]))
 @example(Scenario(turns=[[call("unsafe_async"), call("unsafe_sync")]], behaviours=["stubborn"], policy=["allow"]))
@@ -482,7 +468,7 @@ http_turns = st.lists(
 
 
 @pytest.mark.row("V01", "V09", "F02")
-@settings(QUIET, max_examples=25)
+@settings(QUIET, max_examples=12)
 @given(scenarios, http_turns)
 def test_every_call_gets_exactly_one_result_over_http(scenario, turns):
     """The strict provider refuses every history whose calls and results do not match."""

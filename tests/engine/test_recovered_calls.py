@@ -8,45 +8,52 @@ import msgspec
 import pytest
 
 from invariants import check_session
-from loop_tools import ANYTHING
-from pipeline_tools import Recorder, act, results, statuses, tool_of, types
+from pipeline_tools import Recorder, act, raising, results, statuses, types
 from treadle import Agent, Budget, Decision, JournalError, Suspended, Tool, ToolContext, allow, ask, open_session
 from treadle.errors import SessionConflict
 from treadle.events import AnyEvent
 from treadle.journals.memory import MemoryJournal
 from treadle.ports import Lease
-from treadle.testing import FakeClock, FaultyJournal, Gate, ScriptedModel, call, text
+from treadle.testing import FakeClock, Gate, ScriptedModel, call, text
 from treadle.tools import JsonObject
 
 
 # --- after a death
 class Dying(MemoryJournal):
-    """A journal that stores nothing more once an event of this type comes, as when its process is killed right before."""
+    """A journal that stores nothing more once such an event comes, as when its process is killed right before."""
 
-    def __init__(self, before: str) -> None:
+    def __init__(self, before: str, call_id: str | None = None) -> None:
         super().__init__()
-        self.before = before
+        self.before, self.call_id = before, call_id
+        self._is_dead = False
 
     async def append(self, session_id: str, events: Sequence[AnyEvent], *, state: str, durable: bool) -> None:
-        if any(event.type == self.before for event in events):
+        self._is_dead |= any(event.type == self.before and self.call_id in (None, event.call_id) for event in events)
+        if self._is_dead and self.before:
             raise JournalError("killed")
         await super().append(session_id, events, state=state, durable=durable)
 
 
+async def killed(turns: list[Any], tools: list[Tool], *before: str, clock: Any = None, **words: Any) -> Dying:
+    """Return the journal of a run that was killed before such an event was stored; it works again."""
+    journal = Dying(*(before or ("tool.finished",)))
+    async with open_session(journal, id="s", clock=clock) as session:
+        with pytest.raises(JournalError, match="killed"):
+            await Agent(ScriptedModel(turns), tools=tools, **words).run("go", session=session)
+    journal.before = ""
+    return journal
+
+
 @pytest.mark.row("B03", "B15")
 async def test_the_running_time_of_a_killed_process_counts_after_it_and_the_time_between_does_not():
-    clock, journal = FakeClock(), Dying("run.finished")
+    clock, budget = FakeClock(), Budget(max_wall_time_seconds=100)
 
     async def work(arguments: Any, ctx: Any) -> str:
         clock.advance(40.0)
         return "done"
 
-    budget = Budget(max_wall_time_seconds=100)
     turns = [call("act", n=1), text("Done.")]
-    async with open_session(journal, id="s", clock=clock) as session:
-        with pytest.raises(JournalError, match="killed"):
-            await Agent(ScriptedModel(turns), tools=[act(work)], budget=budget).run("go", session=session)
-    journal.before = ""
+    journal = await killed(turns, [act(work)], "run.finished", clock=clock, budget=budget)
     clock.advance(5000.0)
 
     async with open_session(journal, id="s", clock=clock) as session:
@@ -74,15 +81,10 @@ class Wavering:
 @pytest.mark.parametrize("effect", ["unsafe", "keyed", "idempotent"])
 @pytest.mark.parametrize("allowed", [0, 1])
 async def test_a_call_in_doubt_that_is_denied_now_is_told_as_unknown_and_not_as_denied(effect, allowed):
-    journal, recorder = Dying("tool.finished"), Recorder()
-    tool = act(recorder, effect=effect)
-    async with open_session(journal, id="s") as session:
-        with pytest.raises(JournalError, match="killed"):
-            await Agent(ScriptedModel([call("act", n=1)]), tools=[tool]).run("go", session=session)
-    journal.before = ""
-
-    async with open_session(journal, id="s") as session:
-        result = await Agent(ScriptedModel([text("x")]), tools=[tool], policy=Wavering(allowed)).resume(session)
+    recorder = Recorder()
+    tools = [act(recorder, effect=effect)]
+    async with open_session(await killed([call("act", n=1)], tools), id="s") as session:
+        result = await Agent(ScriptedModel([text("x")]), tools=tools, policy=Wavering(allowed)).resume(session)
 
     assert (statuses(result), recorder.runs) == (["outcome_unknown"], 1)
     assert "may have taken effect" in results(result)[0]["message"]
@@ -153,35 +155,16 @@ async def test_a_run_that_has_lost_its_session_waits_for_no_tool_that_would_rath
 # --- calls that may have acted
 @pytest.mark.row("R05", "TF9")
 async def test_a_call_that_may_have_acted_and_is_cancelled_before_it_runs_again_is_told_as_unknown():
-    journal, recorder = Dying("tool.finished"), Recorder()
-    tool = act(recorder, effect="idempotent")
-    async with open_session(journal, id="s") as session:
-        with pytest.raises(JournalError, match="killed"):
-            await Agent(ScriptedModel([call("act", n=1)]), tools=[tool]).run("go", session=session)
-    journal.before = ""
-
-    async with open_session(journal, id="s") as session:
-        run = Agent(ScriptedModel([text("x")]), tools=[tool]).stream_resume(session)
+    recorder = Recorder()
+    tools = [act(recorder, effect="idempotent")]
+    async with open_session(await killed([call("act", n=1)], tools), id="s") as session:
+        run = Agent(ScriptedModel([text("x")]), tools=tools).stream_resume(session)
         run.subscribe(lambda event: run.cancel() if event.type == "call.decided" else None)
         async with run:
             pass
 
     assert (statuses(run.result), recorder.runs) == (["outcome_unknown"], 1)
     assert "may have taken effect" in results(run.result)[0]["message"]
-
-
-class DiesBefore(MemoryJournal):
-    """A journal whose process dies before the result of the call `p` is stored."""
-
-    is_mortal = True
-    is_dead = False
-
-    async def append(self, session_id: str, events: Sequence[AnyEvent], *, state: str, durable: bool) -> None:
-        ends = any(event.type == "tool.finished" and event.call_id == "p" for event in events)
-        self.is_dead = self.is_mortal and (self.is_dead or ends)
-        if self.is_dead:
-            raise JournalError("It has died.")
-        await super().append(session_id, events, state=state, durable=durable)
 
 
 @pytest.mark.parametrize(
@@ -196,26 +179,15 @@ async def test_a_started_call_that_the_end_of_the_run_overtakes_is_in_doubt_wher
         await finished.wait()
         return "paid"
 
-    async def finish(arguments: JsonObject, ctx: ToolContext) -> str:
-        return "over"
-
     def hear(event: AnyEvent) -> None:
         if event.type == "tool.finished" and event.call_id == "f":
             finished.set()
 
-    def tool(name: str, run: Any, effect: str, **options: Any) -> Tool:
-        return Tool(name=name, description="Act.", parameters={"type": "object"}, effect=effect, run=run,
-                    resources=lambda arguments: {name: "write"}, **options)  # fmt: skip
-
-    tools = [tool("pay", pay, effect, key=lambda arguments: "k"), tool("finish", finish, "idempotent", ends_run=True)]
-    journal = DiesBefore()
-    async with open_session(journal, id="s") as session:
-        model = ScriptedModel([[call("pay", id="p"), call("finish", id="f")]])
-        with pytest.raises(JournalError):
-            await Agent(model, tools=tools, policy=allow("*"), subscribers=[hear]).run("go", session=session)
-    journal.is_mortal = False
-    async with open_session(journal, id="s") as session:
-        result = await Agent(ScriptedModel([text("x")]), tools=tools, policy=allow("*")).resume(session)
+    end = act(Recorder(), "finish", effect="idempotent", ends_run=True, resources=lambda _: {"finish": "write"})
+    tools = [act(pay, "pay", effect=effect, key=lambda _: "k", resources=lambda _: {"pay": "write"}), end]
+    turns = [[call("pay", id="p"), call("finish", id="f")]]
+    async with open_session(await killed(turns, tools, "tool.finished", "p", subscribers=[hear]), id="s") as session:
+        result = await Agent(ScriptedModel([text("x")]), tools=tools).resume(session)
         await check_session(session)
 
     assert [(one.id, one.status) for one in result.tool_calls] == [("p", status), ("f", "ok")]
@@ -223,53 +195,21 @@ async def test_a_started_call_that_the_end_of_the_run_overtakes_is_in_doubt_wher
 
 
 async def test_a_call_that_had_started_takes_no_place_of_those_that_a_smaller_budget_still_covers():
-    ran = []
-
-    async def pay(arguments: JsonObject, ctx: ToolContext) -> str:
-        ran.append(ctx.call.id)
-        return "paid"
-
-    tools = [Tool(name="pay", description="Pay.", parameters={"type": "object"}, effect="keyed", run=pay)]
-    journal = DiesBefore()
-    async with open_session(journal, id="s") as session:
-        model = ScriptedModel([[call("pay", id="p"), call("pay", id="q", n=1), call("pay", id="r", n=2)]])
-        with pytest.raises(JournalError):
-            await Agent(model, tools=tools, policy=allow("*")).run("go", session=session)
-    journal.is_mortal = False
-    async with open_session(journal, id="s") as session:
-        agent = Agent(ScriptedModel([text("x")]), tools=tools, policy=allow("*"))
-        await agent.resume(session, budget=Budget(max_tool_calls=2))
+    recorder = Recorder()
+    tools = [act(recorder, "pay", effect="keyed")]
+    turns = [[call("pay", id=one, n=n) for n, one in enumerate("pqr")]]
+    async with open_session(await killed(turns, tools, "tool.finished", "p"), id="s") as session:
+        await Agent(ScriptedModel([text("x")]), tools=tools).resume(session, budget=Budget(max_tool_calls=2))
         await check_session(session)
 
-    assert ran == ["p", "p", "q"]
+    assert [context.call.id for context in recorder.contexts] == ["p", "p", "q"]
 
 
 # --- what is settled without a run
-class Dies(FaultyJournal):
-    """A journal whose process dies before the result of call `p` is stored."""
-
-    def __init__(self, journal: MemoryJournal) -> None:
-        super().__init__(journal, fail_at=0)
-
-    async def append(self, session_id: str, events: Any, *, state: str, durable: bool) -> None:
-        if any(event.type == "tool.finished" and event.call_id == "p" for event in events):
-            raise JournalError("gone")
-        await super().append(session_id, events, state=state, durable=durable)
-
-
 @pytest.mark.row("Q10", "ST10")
 @pytest.mark.parametrize(("effect", "doubts"), [("unsafe", ["p"]), ("idempotent", ["p"]), ("read", [])])
 async def test_a_rewind_records_the_doubt_about_a_call_that_had_started(effect, doubts):
-    async def run(arguments: JsonObject, ctx: ToolContext) -> str:
-        return "paid"
-
-    pay = Tool(
-        name="pay", description="Pay.", parameters={"type": "object"}, effect=effect, permission="allow", run=run
-    )
-    journal = MemoryJournal()
-    async with open_session(Dies(journal), id="s") as session:
-        with pytest.raises(JournalError, match="gone"):
-            await Agent(ScriptedModel([call("pay", id="p")]), tools=[pay]).run("go", session=session)
+    journal = await killed([call("pay", id="p")], [act(Recorder(), "pay", effect=effect)])
     async with open_session(journal, id="s") as session:
         await session.rewind(2)
         events = await session.events()
@@ -287,16 +227,8 @@ async def test_a_call_that_still_waits_when_its_sibling_ends_the_run_is_told_as_
             raise Suspended("a letter")
         return letters[0]
 
-    async def wait_for_bank(arguments: JsonObject, ctx: ToolContext) -> str:
-        raise Suspended("the bank")
-
-    words = {"description": "Wait.", "parameters": ANYTHING, "effect": "unsafe", "permission": "allow"}
-    tools = [
-        Tool(name="letter", run=read_letter, ends_run=True, **words),
-        Tool(name="bank", run=wait_for_bank, **words),
-    ]
-    journal = MemoryJournal()
-    async with open_session(journal, id="s") as session:
+    tools = [act(read_letter, "letter", ends_run=True), act(raising(Suspended("the bank")), "bank")]
+    async with open_session("memory:") as session:
         model = ScriptedModel([[call("letter", id="a"), call("bank", id="b")]])
         paused = await Agent(model, tools=tools).run("go", session=session)
         assert paused.reason == "input_required"
@@ -314,11 +246,7 @@ async def test_a_call_that_still_waits_when_its_sibling_ends_the_run_is_told_as_
 @pytest.mark.parametrize(("asks", "reason"), [(True, "approval_required"), (False, "input_required")])
 async def test_a_suspension_says_whether_it_waits_for_consent_or_for_an_input(asks, reason):
     below = Agent(ScriptedModel([call("pay", id="p")]), tools=[act(Recorder(), "pay")], policy=ask("pay"))
-
-    async def waits(arguments: JsonObject, ctx: ToolContext) -> Any:
-        raise Suspended("a number")
-
-    tool: Tool = below.as_tool("clerk", "Pays.") if asks else tool_of(waits, "clerk", effect="unsafe")
+    tool = below.as_tool("clerk", "Pays.") if asks else act(raising(Suspended("a number")), "clerk")
     model = ScriptedModel([call("clerk", task="pay")])
     paused = await Agent(model, tools=[tool], policy=allow("clerk")).run("go")
 

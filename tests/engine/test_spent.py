@@ -9,6 +9,7 @@ import pytest
 
 from invariants import check_session
 from loop_tools import Unpriced, echo_tool
+from pipeline_tools import on_fake_clock
 from treadle import (
     Agent,
     Budget,
@@ -19,7 +20,6 @@ from treadle import (
     ToolContext,
     ToolOutput,
     Transient,
-    open_session,
     resolve_model,
     tool,
 )
@@ -29,16 +29,12 @@ from treadle.errors import IncompleteStream, ModelRejected, ModelUnavailable
 from treadle.events import ModelFailed
 from treadle.messages import Media, Text, ToolCall, Usage
 from treadle.ports import CallReady, Executor, Model, ModelRequest, ResponseSetAside, TextDelta
-from treadle.testing import FakeClock, FixedRandomness, MockProvider, ScriptedModel, Turn, call, text
+from treadle.testing import MockProvider, ScriptedModel, Turn, call, text
 from treadle.tools import JsonObject
 
 PRICE = Price(input=1, output=10)
 
 COUNTED = Usage(input_tokens=1000, output_tokens=100)
-
-
-def on_fake_clock() -> Any:
-    return open_session("memory:", clock=FakeClock(auto=True), randomness=FixedRandomness([0.5]))
 
 
 async def failures(session: Session) -> list[ModelFailed]:
@@ -148,23 +144,6 @@ async def test_a_failed_closing_request_still_reports_the_budget(budget, reason,
     assert (result.reason, report["budget"], report["used"], report["limit"]) == (reason, budget, 1, 1)
     assert "closing request failed" in result.message
     assert kinds[-2:] == ["budget.reached", "run.finished"]
-
-
-@pytest.mark.row("H12")
-async def test_a_retry_that_the_running_time_does_not_allow_is_not_announced():
-    async def busy(arguments: JsonObject, ctx: ToolContext) -> str:
-        raise Transient("busy", retry_after_seconds=20)
-
-    tool = Tool(name="busy", description="Busy.", parameters={}, effect="read", run=busy)
-    async with on_fake_clock() as session:
-        agent = Agent(
-            ScriptedModel([call("busy"), text("Done.")]), tools=[tool], budget=Budget(max_wall_time_seconds=10)
-        )
-        result = await agent.run("go", session=session)
-        [failed] = [event for event in await session.events() if event.type == "tool.attempt_failed"]
-
-    assert failed.retry_in_seconds is None
-    assert result.completed
 
 
 @pytest.mark.row("H12")
