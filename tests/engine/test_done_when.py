@@ -1,6 +1,7 @@
 """The user's own end of a run: a condition that is asked after each batch, alike under every driver."""
 
 import asyncio
+import contextlib
 import itertools
 from typing import Any
 
@@ -8,8 +9,8 @@ import pytest
 
 from invariants import check_session
 from loop_tools import counter_tool, echo_tool, failing_tool, lines
-from pipeline_tools import Recorder, act
-from treadle import Agent, Budget, ConfigurationError, Done, Guards, JournalError, StopReason, Tool, open_session
+from pipeline_tools import Recorder, act, read
+from treadle import Agent, Budget, ConfigurationError, Done, Guards, JournalError, StopReason, open_session
 from treadle.drivers.native import NativeDriver
 from treadle.drivers.react import ReActDriver
 from treadle.drivers.scripted import ScriptedDriver
@@ -23,10 +24,6 @@ def has_result(session: Any) -> Done | None:
     """Done as soon as one call has given something back; the payload is its text."""
     results = [result for message in session.messages for result in message.results]
     return Done({"found": results[0].content}) if results else None
-
-
-def never(session: Any) -> bool:
-    return False
 
 
 @pytest.mark.row("L15")
@@ -65,7 +62,7 @@ async def test_every_call_of_the_batch_after_which_a_run_is_done_has_its_result(
 async def test_a_condition_that_does_not_hold_changes_nothing():
     model = ScriptedModel([call("echo", x=1), call("echo", x=2), text("Done.")])
 
-    result = await Agent(model, tools=[echo_tool()], done_when=never).run("go")
+    result = await Agent(model, tools=[echo_tool()], done_when=lambda session: False).run("go")
 
     assert (result.reason, result.text, len(model.requests)) == (StopReason.COMPLETED, "Done.", 3)
 
@@ -117,11 +114,7 @@ async def test_being_done_counts_before_a_guard_and_before_a_limit():
 
 @pytest.mark.row("L15")
 async def test_a_tool_that_ends_the_run_has_the_last_word_on_the_payload():
-    async def run(arguments: Any, ctx: Any) -> Any:
-        return "mine"
-
-    submit = Tool(name="submit", description="", parameters={}, effect="read", ends_run=True, run=run)
-
+    submit = read(Recorder("mine"), "submit", ends_run=True)
     result = await Agent(ScriptedModel([call("submit")]), tools=[submit], done_when=has_result).run("go")
 
     assert result.output == "mine"
@@ -145,90 +138,49 @@ def test_a_condition_that_is_no_function_is_refused():
         Agent(ScriptedModel([text("x")]), done_when=True)
 
 
-def finishing(kind: str, counted: Any) -> dict[str, Any]:
-    """Return the options of an agent whose run ends with its first batch: by a tool, or by a condition."""
-    if kind == "ends_run":
-        return {"tools": [counter_tool(counted, ends_run=True), echo_tool()]}
-    return {"tools": [counter_tool(counted), echo_tool()], "done_when": has_result}
-
-
 @pytest.mark.row("L15")
-@pytest.mark.parametrize("kind", ["ends_run", "done_when"])
-async def test_a_run_that_died_after_its_last_result_ends_without_another_request(kind, tmp_path):
+@pytest.mark.parametrize(
+    ("names", "results", "words"),
+    [
+        (("echo", "rec"), 2, {"ends_run": True}),
+        (("echo", "rec"), 2, {"done_when": has_result}),
+        (("rec", "pay"), 1, {"ends_run": True, "effect": "unsafe"}),  # and `pay`, of the same batch, is not answered
+    ],
+    ids=["by a tool", "by its condition", "by a tool with calls behind it"],
+)  # fmt: skip
+async def test_a_run_that_died_after_its_last_result_ends_without_another_request_or_call(names, results, words):
     """Die before each write in turn: what is recorded decides whether the model is needed again."""
+    of_agent = {key: words[key] for key in words.keys() & {"done_when"}}
+    of_tool = {key: words[key] for key in words.keys() - of_agent.keys()}
     ended_before = 0
     for number in itertools.count(1):
-        counted, store = tmp_path / f"{kind}{number}", MemoryJournal()
-        options = finishing(kind, counted)
+        rec, paid, store = Recorder(), Recorder(), MemoryJournal()
+        tools = [act(rec, "rec", **{"effect": "read", **of_tool}), act(paid, "pay"), echo_tool()]
         journal = FaultyJournal(store, fail_at=number)
-        try:
+        with contextlib.suppress(JournalError):
             async with open_session(journal, id="s") as session:
-                await Agent(ScriptedModel([[call("echo", x=1), call("rec")]]), **options).run("go", session=session)
-        except JournalError:
-            pass
+                model = ScriptedModel([[call(name, x=1) for name in names]])
+                await Agent(model, tools=tools, **of_agent).run("go", session=session)
         if not journal.has_failed:
             break
-        recorded = await store.read("s") if await store.sessions() else ()
-        types = [event.type for event in recorded]
-        if types.count("tool.finished") < 2 or "run.finished" in types:
+        types = [event.type for event in await store.read("s")] if await store.sessions() else []
+        if types.count("tool.finished") < results or "run.finished" in types:
             continue
         ended_before += 1
         model = ScriptedModel([text("Asked once more.")])
         async with open_session(store, id="s") as session:
-            result = await Agent(model, **options).resume(session)
-
-        assert (result.reason, model.requests, lines(counted)) == (StopReason.DONE_CONDITION_SATISFIED, [], 1)
-        assert result.output is not None
-        await check_session(result.session)
-    assert ended_before
-
-
-@pytest.mark.row("L15")
-async def test_a_run_that_died_in_the_batch_that_ends_it_starts_nothing_more(tmp_path):
-    """The result of the tool that ends the run is recorded, and another call of its batch is not answered."""
-    counted, paid, store = tmp_path / "rec", tmp_path / "paid", MemoryJournal()
-    tools = [
-        counter_tool(counted, effect="unsafe", permission="allow", ends_run=True),
-        counter_tool(paid, name="pay", effect="unsafe", permission="allow"),
-    ]
-    deaths = 0
-    for number in itertools.count(1):
-        store = MemoryJournal()
-        journal = FaultyJournal(store, fail_at=number)
-        for path in (counted, paid):
-            path.unlink(missing_ok=True)
-        try:
-            async with open_session(journal, id="s") as session:
-                await Agent(ScriptedModel([[call("rec"), call("pay")]]), tools=tools).run("go", session=session)
-        except JournalError:
-            pass
-        if not journal.has_failed:
-            break
-        recorded = await store.read("s") if await store.sessions() else ()
-        types = [event.type for event in recorded]
-        if "tool.finished" not in types or "run.finished" in types:
-            continue
-        deaths += 1
-        model = ScriptedModel([text("Asked once more.")])
-        async with open_session(store, id="s") as session:
-            result = await Agent(model, tools=tools).resume(session)
+            result = await Agent(model, tools=tools, **of_agent).resume(session)
 
         assert (result.reason, model.requests) == (StopReason.DONE_CONDITION_SATISFIED, [])
-        assert (lines(counted), lines(paid)) == (1, 0)
+        assert (rec.runs, paid.runs, result.output is None) == (1, 0, False)
         await check_session(result.session)
-    assert deaths
+    assert ended_before
 
 
 @pytest.mark.parametrize("answer", [True, Done, Done()])
 async def test_each_way_to_say_that_it_is_done_ends_the_run(answer):
     model = ScriptedModel([call("act"), text("Done.")])
-    run = await Agent(model, tools=[act(lambda arguments, ctx: "ok")], done_when=lambda view: answer).run("go")
-    assert run.reason == "done_condition_satisfied"
+    run = await Agent(model, tools=[act(Recorder())], done_when=lambda view: answer).run("go")
 
-
-async def test_a_run_that_its_own_condition_ends_says_so():
-    result = await Agent(ScriptedModel([call("act")]), tools=[act(Recorder())], done_when=lambda session: True).run(
-        "go"
-    )
-
-    assert (result.completed, result.message) == (True, "The condition of done_when holds.")
+    assert (run.reason, run.completed) == ("done_condition_satisfied", True)
+    assert run.message == "The condition of done_when holds."

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from invariants import check_session
-from pipeline_tools import Recorder, act, raising, run_calls, tool_of
+from pipeline_tools import Recorder, act, raising, run_calls, tool_of, types
 from treadle import (
     Agent,
     Budget,
@@ -17,7 +17,6 @@ from treadle import (
     Run,
     Session,
     StopReason,
-    Tool,
     ToolContext,
     allow,
     open_session,
@@ -30,7 +29,7 @@ from treadle.journals.sqlite import SqliteJournal
 from treadle.messages import Usage
 from treadle.sessions.explain import events_of_all
 from treadle.stops import Stop, merged
-from treadle.testing import FakeClock, Gate, ScriptedCall, ScriptedModel, Turn, call, text
+from treadle.testing import FakeClock, Gate, ScriptedModel, Turn, call, text
 from treadle.tools import JsonObject, ToolResult
 
 
@@ -45,25 +44,7 @@ def test_an_interrupt_calls_back_in_the_order_of_registration():
     assert heard == [*range(100)]
 
 
-def waiting(entered: Gate, effect: str) -> Tool:
-    async def run(arguments: JsonObject, ctx: ToolContext) -> None:
-        entered.open()
-        await asyncio.Event().wait()
-
-    options = {"effect": effect, "permission": "allow", "timeout": 60, "retries": 0}
-    return Tool(name="pay", description="Pay.", parameters={}, run=run, **options)
-
-
-async def by_handle(run: Run, session: Session, clock: FakeClock) -> None:
-    run.cancel(by="bo")
-
-
-async def by_nobody(run: Run, session: Session, clock: FakeClock) -> None:
-    run.cancel()
-
-
-async def by_reason(run: Run, session: Session, clock: FakeClock) -> None:
-    run.stop(StopReason.TASK_DENIED, "The office is closed.")
+UNKNOWN = " Its outcome is unknown: it may have taken effect. Check before you repeat it."
 
 
 async def by_another_handle(run: Run, session: Session, clock: FakeClock) -> None:
@@ -71,52 +52,55 @@ async def by_another_handle(run: Run, session: Session, clock: FakeClock) -> Non
         await other.cancel(by="ada")
 
 
-async def by_run_limit(run: Run, session: Session, clock: FakeClock) -> None:
-    clock.advance(30)
-
-
-async def by_call_limit(run: Run, session: Session, clock: FakeClock) -> None:
-    clock.advance(60)
-
-
-UNKNOWN = " Its outcome is unknown: it may have taken effect. Check before you repeat it."
-
 ENDS = {
-    by_handle: ("was interrupted after 0 s (The run was cancelled by bo).", "cancelled"),
-    by_nobody: ("was interrupted after 0 s (The run was cancelled).", "cancelled"),
-    by_reason: ("was interrupted after 0 s (The office is closed).", "cancelled"),
-    by_another_handle: ("was interrupted after 0 s (The run was cancelled by ada).", "cancelled"),
-    by_run_limit: ("was interrupted after 30 s (The budget max_wall_time_seconds is used up: 30 of 30).", "timeout"),
-    by_call_limit: ("did not answer within 60 s.", "timeout"),
-}
+    "by the handle": (lambda run, session, clock: run.cancel(by="bo"), "was interrupted after 0 s (The run was cancelled by bo).", "cancelled"),
+    "by nobody": (lambda run, session, clock: run.cancel(), "was interrupted after 0 s (The run was cancelled).", "cancelled"),
+    "with a reason": (
+        lambda run, session, clock: run.stop(StopReason.TASK_DENIED, "The office is closed."),
+        "was interrupted after 0 s (The office is closed).", "cancelled",
+    ),
+    "by another handle": (by_another_handle, "was interrupted after 0 s (The run was cancelled by ada).", "cancelled"),
+    "by the limit of the run": (
+        lambda run, session, clock: clock.advance(30),
+        "was interrupted after 30 s (The budget max_wall_time_seconds is used up: 30 of 30).", "timeout",
+    ),
+    "by the limit of the call": (lambda run, session, clock: clock.advance(60), "did not answer within 60 s.", "timeout"),
+}  # fmt: skip
 
 
 @pytest.mark.row("L27", "FAULTS-13")
 @pytest.mark.parametrize("depth", [0, 1], ids=["own call", "call of a child"])
 @pytest.mark.parametrize("effect", ["unsafe", "read"])
-@pytest.mark.parametrize("interrupting", ENDS, ids=lambda one: one.__name__)
+@pytest.mark.parametrize("end", ENDS)
 async def test_a_call_that_is_interrupted_says_by_what_and_names_a_limit_only_if_one_ended_it(
-    tmp_path, interrupting, effect, depth
+    tmp_path, end, effect, depth
 ):
     entered, clock = Gate(), FakeClock()
-    agent = Agent(ScriptedModel([call("pay"), text("done")]), tools=[waiting(entered, effect)])
-    limit = Budget(max_wall_time_seconds=30 if interrupting is by_run_limit else None)
+    interrupts, words, status = ENDS[end]
+
+    async def pays(arguments: JsonObject, ctx: ToolContext) -> None:
+        entered.open()
+        await asyncio.Event().wait()
+
+    tools = [act(pays, "pay", effect=effect, timeout=60, retries=0)]
+    agent = Agent(ScriptedModel([call("pay"), text("done")]), tools=tools)
+    limit = Budget(max_wall_time_seconds=30 if end == "by the limit of the run" else None)
     if depth:
         lead = ScriptedModel([call("help", task="Pay."), text("done")])
         agent = Agent(lead, tools=[agent.as_tool("help", "Help.", effect=effect)], policy=allow("help"))
     async with open_session(SqliteJournal(tmp_path / "j.db"), clock=clock) as session:
         async with agent.stream("go", session=session, budget=limit) as run:
             await entered.wait()
-            await interrupting(run, session, clock)
+            if (waits := interrupts(run, session, clock)) is not None:
+                await waits
         events = await events_of_all(session.journal, session.id)
     (result,) = (event.result for event in events if event.type == "tool.finished" and event.result.name == "pay")
-    words, status = ENDS[interrupting]
 
     assert isinstance(result, ToolResult)
     if effect == "unsafe":
         assert (result.status, result.message) == ("outcome_unknown", f"pay {words}{UNKNOWN}")
     else:
-        assert result.status == ("cancelled" if depth and interrupting is by_run_limit else status)
+        assert result.status == ("cancelled" if depth and end == "by the limit of the run" else status)
 
 
 def test_whoever_asks_for_the_end_after_it_is_told_at_once_and_once():
@@ -212,35 +196,29 @@ def reasons(result):
 
 @pytest.mark.row("R-STOPS")
 async def test_the_done_condition_a_guard_and_a_limit_at_once_are_all_in_the_report():
-    model = ScriptedModel([call("act")])
-    async with open_session(MemoryJournal(), id="s") as session:
-        result = await Agent(
-            model,
-            tools=[act(raising(ValueError("no")))],
-            guards=Guards(failures=1),
-            budget=Budget(max_model_turns=1),
-            done_when=lambda session: Done("enough"),
-        ).run("go", session=session)
-        await check_session(session)
-        [finished] = [event for event in await session.events() if isinstance(event, RunFinished)]
-        explained = await session.explain()
+    agent = Agent(
+        ScriptedModel([call("act")]), tools=[act(raising(ValueError("no")))], guards=Guards(failures=1),
+        budget=Budget(max_model_turns=1), done_when=lambda session: Done("enough"),
+    )  # fmt: skip
+    result = await agent.run("go")
+    await check_session(result.session)
+    [finished] = await types(result, "run.finished")
+    explained = await result.session.explain()
 
     assert [one.reason for one in explained.stopped.signals] == reasons(result)
     assert (result.reason, result.completed, result.stop.output) == ("done_condition_satisfied", True, "enough")
     assert reasons(result) == ["done_condition_satisfied", "repeated_failures", "step_limit_reached"]
-    assert [one["priority"] for one in result.report()["signals"]] == [60, 50, 30]
-    assert [one["budget"] for one in result.report()["signals"][2:]] == ["max_model_turns"]
-    assert list(msgspec.to_builtins(decode_event(encode_event(finished)).signals)) == result.report()["signals"]
+    signals = result.report()["signals"]
+    assert [one["priority"] for one in signals] == [60, 50, 30]
+    assert signals[2]["budget"] == "max_model_turns"
+    assert list(msgspec.to_builtins(decode_event(encode_event(finished)).signals)) == signals
 
 
 @pytest.mark.row("R-STOPS")
 async def test_two_guards_at_once_are_both_there():
-    broken = [call("act", n="x"), ScriptedCall(name="act", arguments="{n: 1")]
-    result = await Agent(
-        ScriptedModel([Turn(calls=tuple(broken))]),
-        tools=[act(Recorder(), parameters=NUMBER)],
-        guards=Guards(invalid_arguments=1, invalid_json=1),
-    ).run("go")
+    broken = [call("act", n="x"), call("act", arguments="{n: 1")]
+    guards = Guards(invalid_arguments=1, invalid_json=1)
+    result = await run_calls(*broken, tools=[act(Recorder(), parameters=NUMBER)], guards=guards, on_limit="report")
 
     assert reasons(result) == ["invalid_call_limit", "invalid_call_limit"]
     assert {one["details"]["class"] for one in result.report()["signals"]} == {"invalid_arguments", "invalid_json"}
@@ -249,9 +227,8 @@ async def test_two_guards_at_once_are_both_there():
 @pytest.mark.row("L23", "R-STOPS")
 async def test_two_budgets_that_are_used_up_in_one_step_are_both_listed():
     model = ScriptedModel([Turn(calls=(call("act"),), usage=Usage(input_tokens=50, output_tokens=5)), text("never")])
-    result = await Agent(
-        model, tools=[act(Recorder())], budget=Budget(max_model_turns=1, max_input_tokens=10), on_limit="report"
-    ).run("go")
+    budget = Budget(max_model_turns=1, max_input_tokens=10)
+    result = await Agent(model, tools=[act(Recorder())], budget=budget, on_limit="report").run("go")
 
     assert {one["budget"] for one in result.report()["signals"]} == {"max_model_turns", "max_input_tokens"}
     assert result.report()["budget"] == result.report()["signals"][0]["budget"] == "max_model_turns"

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from invariants import check_session
-from loop_tools import Unpriced, counter_tool, echo_tool, failing_tool, lines
-from pipeline_tools import Recorder, act, on_fake_clock, read, results, statuses
+from loop_tools import Unpriced, counter_tool, echo_tool, lines
+from pipeline_tools import Recorder, act, on_fake_clock, raising, read, results, statuses
 from treadle import Agent, Budget, ConfigurationError, Guards, Price, Tool, ToolContext, open_session, resolve_model
 from treadle.budgets import budget_from
 from treadle.errors import UnknownBudget
@@ -20,8 +20,6 @@ from treadle.messages import Usage
 from treadle.ports import Model
 from treadle.testing import FakeClock, Gate, MockProvider, ScriptedModel, Turn, call, parse_script, text
 from treadle.tools import JsonObject
-
-USED = {"input_tokens": 100, "output_tokens": 20}
 
 ENDLESS = [call("echo", n=n) for n in range(40)]
 
@@ -176,47 +174,33 @@ def test_a_misspelt_budget_is_an_error_that_names_the_nearest():
 
 @pytest.mark.row("B03", "B04", "B05")
 @pytest.mark.parametrize(
-    ("budget", "name", "limit"),
-    [
-        (Budget(max_input_tokens=150), "max_input_tokens", 150),
-        (Budget(max_output_tokens=15), "max_output_tokens", 15),
-        (Budget(max_total_cost=0.0002), "max_total_cost", 0.0002),
-    ],
+    ("name", "limit"), [("max_input_tokens", 150), ("max_output_tokens", 15), ("max_total_cost", 0.0002)]
 )
-async def test_spending_in_the_second_step_forbids_the_third(budget, name, limit):
+async def test_spending_in_the_second_step_forbids_the_third(name, limit):
     usage = {"input_tokens": 100, "output_tokens": 10}
-    turns = [{**turn(n=n), "usage": usage} for n in range(5)]
-    async with provider(*turns) as mock:
+    async with provider(*({**turn(n=n), "usage": usage} for n in range(5))) as mock:
         model = chat(mock, price=Price(input=1, output=0))
-        result = await Agent(model, tools=[echo_tool()], budget=budget).run("go")
+        result = await Agent(model, tools=[echo_tool()], budget=Budget(**{name: limit})).run("go")
 
-    assert len(mock.requests) == 2
     report = result.report()
+    assert len(mock.requests) == 2
     assert (report["reason"], report["budget"], report["limit"]) == ("budget_exceeded", name, limit)
     assert Decimal(str(report["used"])) >= Decimal(str(limit))
 
 
 @pytest.mark.row("B04")
-@pytest.mark.parametrize("name", ["max_input_tokens", "max_output_tokens", "max_total_cost"])
-async def test_a_response_that_uses_a_budget_up_has_none_of_its_calls_carried_out(name):
-    done: list[int] = []
+@pytest.mark.parametrize(
+    ("name", "limit"), [("max_input_tokens", 10), ("max_output_tokens", 10), ("max_total_cost", 0.0001)]
+)
+async def test_a_response_that_uses_a_budget_up_has_none_of_its_calls_carried_out(name, limit):
+    recorder, budget = Recorder(), Budget(**{name: limit})
+    spent = Turn(calls=(call("pay", n=1), call("pay", n=2)), usage=Usage(input_tokens=100, output_tokens=20))
+    model = ScriptedModel([spent, text("done")], price=Price(input=1, output=1))
+    result = await Agent(model, tools=[act(recorder, "pay")], budget=budget).run("go")
 
-    async def pay(arguments: JsonObject, ctx: ToolContext) -> str:
-        done.append(arguments["n"])
-        return "paid"
-
-    tool = Tool(name="pay", description="Pay.", parameters={}, effect="unsafe", permission="allow", run=pay)
-    turns = [{"calls": [{"name": "pay", "arguments": {"n": n}} for n in (1, 2)], "usage": USED}, {"text": "done"}]
-    async with provider(*turns) as mock:
-        model = chat(mock, price=Price(input=1, output=1))
-        limit = 0.0001 if name == "max_total_cost" else 10
-        result = await Agent(model, tools=[tool], budget=Budget(**{name: limit})).run("go")
-
-    assert done == []
-    assert [call.status for call in result.tool_calls] == ["skipped", "skipped"]
+    assert (recorder.runs, statuses(result), len(model.requests)) == (0, ["skipped", "skipped"], 1)
     assert name in result.messages[2].results[0].content
     assert (result.reason, result.report()["budget"]) == ("budget_exceeded", name)
-    assert len(mock.requests) == 1
 
 
 @pytest.mark.row("B03")
@@ -264,12 +248,10 @@ async def test_wall_time_cuts_into_a_running_tool():
         entered.open()
         await Gate().wait()
 
-    tool = Tool(name="hang", description="Hang.", parameters={"type": "object"}, effect="read", timeout=None, run=hang)
+    limits = Budget(max_wall_time_seconds=60, max_model_turns=1)  # in a last turn nothing starts early
     async with open_session("memory:", clock=clock) as session:
-        agent = Agent(
-            ScriptedModel([call("hang")]), tools=[tool], budget=Budget(max_wall_time_seconds=60, max_model_turns=1)
-        )
-        async with agent.stream("go", session=session) as run:  # in a last turn nothing starts early
+        agent = Agent(ScriptedModel([call("hang")]), tools=[read(hang, "hang", timeout=None)], budget=limits)
+        async with agent.stream("go", session=session) as run:
             await entered.wait()
             clock.advance(60)
 
@@ -310,10 +292,10 @@ async def test_model_retries_are_counted_and_their_limit_is_named():
 
 @pytest.mark.row("B03")
 async def test_tool_retries_end_with_that_call_and_not_with_the_run():
-    async with open_session("memory:", clock=FakeClock(auto=True)) as session:
-        model = ScriptedModel([call("fail"), text("it fails")])
-        fail = msgspec.structs.replace(failing_tool(error=ConnectionError), retries=None)
-        result = await Agent(model, tools=[fail], budget=Budget(max_retries_per_tool_call=1)).run("go", session=session)
+    async with on_fake_clock() as session:
+        model = ScriptedModel([call("look"), text("it fails")])
+        agent = Agent(model, tools=[read(raising(ConnectionError("no")))], budget=Budget(max_retries_per_tool_call=1))
+        result = await agent.run("go", session=session)
 
     assert result.completed
     assert [(one.status, one.attempts) for one in result.tool_calls] == [("failed", 2)]
@@ -328,25 +310,16 @@ async def test_no_request_is_made_when_there_is_no_time():
 
 @pytest.mark.row("B03", "L06")
 @pytest.mark.parametrize(("on_limit", "choices"), [("summarize", ["auto", "none"]), ("report", ["auto"])])
-async def test_a_limit_of_no_calls_stops_at_the_first_call(tmp_path, on_limit, choices):
-    rec = counter_tool(tmp_path / "rec")
-    agent_words = {"tools": [rec], "budget": Budget(max_tool_calls=0), "on_limit": on_limit}
-    async with provider(turn("rec"), {"text": "I may call nothing."}) as mock:
-        result = await Agent(chat(mock), **agent_words).run("go")
+async def test_a_limit_of_no_calls_stops_at_the_first_call_and_leaves_room_for_an_answer(on_limit, choices):
+    recorder, none = Recorder(), Budget(max_tool_calls=0)
+    model = ScriptedModel([call("look"), text("I may call nothing.")])
+    result = await Agent(model, tools=[read(recorder)], budget=none, on_limit=on_limit).run("go")
+    answered = await Agent(ScriptedModel([text("Four.")]), tools=[read(recorder)], budget=none).run("2+2")
 
-    assert [request.body["tool_choice"] for request in mock.requests] == choices
-    assert lines(tmp_path / "rec") == 0
+    assert ([request.tool_choice for request in model.requests], recorder.runs) == (choices, 0)
     report = result.report()
     assert (report["budget"], report["used"], report["limit"]) == ("max_tool_calls", 0, 0)
-
-
-@pytest.mark.row("B03")
-async def test_a_limit_of_no_calls_leaves_room_for_an_answer():
-    result = await Agent(ScriptedModel([text("Four.")]), tools=[echo_tool()], budget=Budget(max_tool_calls=0)).run(
-        "2+2"
-    )
-
-    assert result.completed
+    assert answered.completed
 
 
 ONE = Budget(max_model_turns=1)
@@ -410,19 +383,8 @@ async def test_a_closing_request_that_is_answered_with_more_of_the_same_is_no_re
     result = await Agent(ScriptedModel(calls), tools=[read(Recorder())], guards=Guards(no_progress=2)).run("go")
 
     assert (result.reason, result.steps) == ("repeated_failures", 4)
-    assert result.stop.details == {
-        "guard": "no_progress",
-        "count": 2,
-        "limit": 2,
-        "tool": "look",
-        "closing_request": {
-            "reason": "repeated_failures",
-            "guard": "no_progress",
-            "count": 3,
-            "limit": 2,
-            "tool": "look",
-        },
-    }
+    stop = {"guard": "no_progress", "count": 2, "limit": 2, "tool": "look"}
+    assert result.stop.details == {**stop, "closing_request": {"reason": "repeated_failures", **stop, "count": 3}}
 
 
 # --- the end of a run

@@ -14,8 +14,8 @@ from treadle.resolve import memory_session
 
 pytest.importorskip("tree_sitter_bash")
 
-SEEDS = range(12)
-TRIES = 60
+SEEDS = range(8)
+TRIES = 40
 
 
 def quoted(word: str, rng: random.Random) -> str:
