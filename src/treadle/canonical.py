@@ -21,6 +21,7 @@ __all__ = [
     "encoded",
     "execution_id",
     "find_unencodable",
+    "holds_more",
     "read_only",
     "text_key",
 ]
@@ -214,7 +215,7 @@ def find_unencodable(value: Any, *, max_depth: int = 200, max_values: int | None
         max_values: Values that it may hold; None for any number.
     """
     try:
-        if max_values is not None and _holds_more(value, max_values):
+        if max_values is not None and holds_more(value, max_values):
             return f"$ holds more than {max_values:,} values, or contains itself"
         return _find(value, "$", max_depth)
     except TypeError:
@@ -223,7 +224,7 @@ def find_unencodable(value: Any, *, max_depth: int = 200, max_values: int | None
         raise
 
 
-def _holds_more(value: Any, values: int) -> bool:
+def holds_more(value: Any, values: int) -> bool:
     """Whether a value holds more values than this. One that contains itself does."""
     pending, seen = [value], 0
     while pending:

@@ -247,7 +247,7 @@ def test_what_is_no_function_with_one_result_is_refused(function, words):
         ({"check": lambda arguments, ctx: 1}, "check must be an async function"),
         ({"resources": "x"}, "resources must be a function"),
         ({"effect": "writes"}, "effect 'writes' is not one of"),
-        ({"permission": "maybe"}, "permission 'maybe'"),
+        ({"permission": "maybe"}, "permission must be allow, ask or deny; got 'maybe'"),
         ({"timeout": 0}, "timeout must be more than 0"),
         ({"name": ""}, "1 to 256 printable"),
     ],

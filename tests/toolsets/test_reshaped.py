@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from lines import LineServer
+from test_toolsets import named, offered, results
 
 from treadle import (
     Agent,
@@ -19,7 +20,6 @@ from treadle import (
     Prefixed,
     Renamed,
     RequireApproval,
-    RunResult,
     Shared,
     Tool,
     ToolContext,
@@ -33,21 +33,6 @@ from treadle import (
 from treadle.ports import OpenToolset, SessionView, ToolsetContext
 from treadle.testing import ScriptedModel, call, text
 from treadle.tools import JsonObject
-
-
-def named(name: str, description: str = "", *, answer: Any = "done", **words: Any) -> Tool:
-    async def run(arguments: JsonObject, ctx: ToolContext) -> Any:
-        return answer
-
-    return Tool(name=name, description=description, parameters={}, run=run, **{"effect": "read", **words})
-
-
-def offered(model: ScriptedModel) -> list[list[str]]:
-    return [[spec.name for spec in request.tools] for request in model.requests]
-
-
-def results(result: RunResult) -> list[str]:
-    return [one.content for message in result.messages for one in message.results]
 
 
 async def offers(*tools: Any) -> list[str]:
@@ -86,7 +71,7 @@ async def test_tools_are_renamed_and_filtered_by_name_and_by_function():
 
 @pytest.mark.row("R-TOOLSET-WRAPPERS")
 async def test_a_person_is_asked_though_a_policy_allows_the_call(tmp_path: Path):
-    tools = [named("look"), named("write", effect="unsafe", answer="written")]
+    tools = [named("look"), named("write", lambda: "written", effect="unsafe")]
     toolset = RequireApproval(tools, when=lambda call: not call.effect.is_read)
     model = ScriptedModel([[call("look"), call("write")], text("ok")])
     async with open_session(tmp_path / "a.db") as session:
@@ -288,7 +273,7 @@ def catalogue(count: int = 200) -> list[Tool]:
     kinds = ("invoice", "customer", "ticket", "shipment", "refund")
     acts = ("create", "read", "update", "delete", "list", "export", "archive", "merge", "assign", "print")
     names = [f"{act}_{kind}_{number}" for number in range(4) for kind in kinds for act in acts]
-    return [named(name, f"{name.replace('_', ' ')}.", answer=name) for name in names[:count]]
+    return [named(name, lambda name=name: name, description=f"{name.replace('_', ' ')}.") for name in names[:count]]
 
 
 @pytest.mark.row("T09", "R-TOOLSET-SEARCH")

@@ -74,7 +74,7 @@ def named(name: str, act: Callable[[], Any] = lambda: "done", **words: Any) -> T
         value = act()
         return await value if asyncio.iscoroutine(value) else value
 
-    return Tool(name=name, description=f"Do {name}.", parameters={}, run=run, **{"effect": "read", **words})
+    return Tool(name=name, parameters={}, run=run, **{"description": f"Do {name}.", "effect": "read", **words})
 
 
 def offered(model: ScriptedModel) -> list[list[str]]:
@@ -217,19 +217,27 @@ async def test_one_that_cannot_be_opened_is_told_and_the_run_goes_on_with_the_ot
     assert well.log == ["opening", "opened", "closed"]
 
 
-async def test_one_that_takes_too_long_to_open_is_given_up():
+@pytest.mark.parametrize(("seconds", "is_budget"), [(5, False), (3, True)], ids=["its own time", "the time of the run"])
+async def test_one_that_takes_too_long_to_open_is_given_up_and_the_time_of_the_run_counts(
+    seconds: int, is_budget: bool
+):
     clock, never, events = FakeClock(), asyncio.Event(), list[AnyEvent]()
-    slow = Set("slow", [named("look")], waits=never)
-    model = ScriptedModel([text("ok")])
+    slow, model = Set("slow", [named("look")], waits=never), ScriptedModel([text("ok")])
+    budget = Budget(max_wall_time_seconds=3 if is_budget else 60)
     async with open_session(MemoryJournal(), clock=clock) as session:
-        run = Agent(model, tools=[slow], toolset_seconds=5, subscribers=[events.append]).stream("go", session=session)
-        running = asyncio.ensure_future(run.finish())
+        agent = Agent(model, tools=[slow], toolset_seconds=5, budget=budget, subscribers=[events.append])
+        running = asyncio.ensure_future(agent.run("go", session=session))
         await clock.wait_waits(2)  # the time of the run, and that of the opening
-        clock.advance(5)
+        clock.advance(seconds)
         result = await running
 
-    assert result.completed
-    assert [one.message for one in events if isinstance(one, ToolsetFailed)] == ["It did not open within 5 seconds."]
+    if is_budget:
+        assert (result.reason, model.requests) == (StopReason.BUDGET_EXCEEDED, [])
+    else:
+        assert result.completed
+        assert [one.message for one in events if isinstance(one, ToolsetFailed)] == [
+            "It did not open within 5 seconds."
+        ]
 
 
 async def test_a_cancel_does_not_wait_for_one_that_opens():
@@ -245,20 +253,6 @@ async def test_a_cancel_does_not_wait_for_one_that_opens():
     assert result.reason is StopReason.CANCELLED
     assert well.log == ["opening", "opened", "closed"]
     assert slow.log == ["opening"]
-
-
-async def test_the_time_of_the_run_counts_while_toolsets_open():
-    clock, never = FakeClock(), asyncio.Event()
-    model = ScriptedModel([text("ok")])
-    async with open_session(MemoryJournal(), clock=clock) as session:
-        agent = Agent(model, tools=[Set("slow", waits=never)], budget=Budget(max_wall_time_seconds=3))
-        running = asyncio.ensure_future(agent.run("go", session=session))
-        await clock.wait_waits(2)  # the time of the run, and that of the opening
-        clock.advance(3)
-        result = await running
-
-    assert result.reason is StopReason.BUDGET_EXCEEDED
-    assert model.requests == []
 
 
 @pytest.mark.row("R-TOOLSET-FAILS")

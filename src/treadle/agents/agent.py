@@ -16,18 +16,13 @@ import msgspec
 from typing_extensions import TypeVar
 
 from treadle.agents.checks import (
-    check_ports,
-    check_values,
     checked_approver,
     checked_choice,
-    checked_choices,
-    checked_condition,
     checked_lists,
     checked_name,
     checked_numbers,
     checked_task,
     equipped,
-    require_type,
 )
 from treadle.agents.children import carry_out
 from treadle.agents.run import Run
@@ -49,6 +44,7 @@ from treadle.engine.spec import (
 )
 from treadle.errors import ConfigurationError, check_kind, check_options, parameters_of, shown, suggesting
 from treadle.events import Subscriber
+from treadle.fields import checked_but
 from treadle.messages import Message
 from treadle.permissions.policies import APPROVAL_LIFETIME_SECONDS, unmatched
 from treadle.ports import (
@@ -66,7 +62,7 @@ from treadle.ports import (
     UnmatchedRule,
 )
 from treadle.redaction import Redactor
-from treadle.resolve import driver_for, memory_session, resolve_model
+from treadle.resolve import check_model_name, driver_for, memory_session, resolve_model
 from treadle.sessions.session import Session
 from treadle.state import Approval
 from treadle.tooling.toolbox import Toolbox
@@ -244,6 +240,8 @@ OutputForm: TypeAlias = type[Output] | UnionType | _SpecialForm | JsonObject
 
 _MOST_SHOWN = 5
 """Tools that the short form of an agent names."""
+_OWN_CHECKS = ("name", "tools", "tool_choice", "approver", "output", "subscribers", "interceptors", "hooks", "required")
+"""Options of an agent whose values have more to fit than a kind."""
 
 
 class Agent(Generic[Deps, Output]):
@@ -323,6 +321,7 @@ class Agent(Generic[Deps, Output]):
             check_options("Agent", options, parameters_of(cls.__init__))
             return super().__new__(cls)
 
+    @checked_but(*_OWN_CHECKS)
     def __init__(
         self,
         model: str | Model,
@@ -362,8 +361,10 @@ class Agent(Generic[Deps, Output]):
         required: Sequence[str] = (),
         max_depth: int = 3,
     ) -> None:
-        check_values(model, instructions=instructions, budget=budget, guards=guards, profile=profile)
-        check_ports(history, policy=policy, sandbox=sandbox, driver=driver, compiler=compiler, compactor=compactor)
+        if isinstance(model, str):
+            check_model_name(model)
+        if compiler is not None and history != "all":
+            raise ConfigurationError("Give compiler= or history=, not both: each says what the model sees.")
         self._model, (self._toolbox, toolsets) = model, equipped(tools, parallel_hint=parallel_hint)
         self._spec = AgentSpec(
             name=checked_name(name),
@@ -382,16 +383,14 @@ class Agent(Generic[Deps, Output]):
             tool_choice=checked_choice(tool_choice, self._toolbox, toolsets),
             output=None if output is None else _typed(output),
             guards=guards or Guards(),
-            **checked_choices(
-                on_limit=on_limit,
-                unpriced=unpriced,
-                in_doubt=in_doubt,
-                cancel_siblings=cancel_siblings,
-                on_failure=on_failure,
-                on_denial=on_denial,
-                failure_text=failure_text,
-            ),
-            done_when=checked_condition(done_when),
+            on_limit=on_limit,
+            unpriced=unpriced,
+            in_doubt=in_doubt,
+            cancel_siblings=cancel_siblings,
+            on_failure=on_failure,
+            on_denial=on_denial,
+            failure_text=failure_text,
+            done_when=done_when,
             **checked_lists(subscribers, interceptors, hooks, required),
         )
 
@@ -528,7 +527,7 @@ class Agent(Generic[Deps, Output]):
         *,
         single_turn: bool = False,
     ) -> Run[Output]:
-        require_type("budget", budget, Budget)
+        check_kind("budget", budget, (Budget, type(None)), "a Budget or None")
         if session is not None and not isinstance(session, Session):
             raise ConfigurationError(
                 f"session must be a Session; got {shown(session)}. Write: async with open_session(...) as session."

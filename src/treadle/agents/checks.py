@@ -4,33 +4,23 @@ import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from treadle.budgets import Budget, Guards
-from treadle.engine.spec import DoneWhen
-from treadle.errors import ConfigurationError, ToolNameConflict, check_kind, shown
+from treadle.errors import ConfigurationError, ToolNameConflict, shown
 from treadle.events import Subscriber
 from treadle.fields import check_fields
 from treadle.hooks import hooks_of
 from treadle.messages import Message
 from treadle.ports import Hook, Interceptor, Toolset, is_toolset
-from treadle.resolve import check_model_name
 from treadle.tooling.callables import MethodTool
 from treadle.tooling.toolbox import Toolbox
 from treadle.tools import Tool
 
 __all__ = [
-    "check_ports",
-    "check_values",
-    "checked_chars",
     "checked_choice",
-    "checked_choices",
-    "checked_condition",
     "checked_lists",
     "checked_name",
-    "checked_seconds",
     "checked_subscribers",
     "checked_task",
     "equipped",
-    "require_type",
 ]
 
 _LONGEST_SECONDS = 100 * 366 * 86400.0
@@ -39,7 +29,6 @@ _FEWEST_CHARS = 100
 
 
 def equipped(tools: Sequence[Tool | Toolset], *, parallel_hint: bool) -> tuple[Toolbox, tuple[Toolset, ...]]:
-    check_kind("parallel_hint", parallel_hint, bool, "True or False")
     own, toolsets = _parted(tools)
     toolbox = Toolbox(own, parallel_hint=parallel_hint)
     toolbox.compile()
@@ -53,38 +42,6 @@ def checked_choice(choice: str, toolbox: Toolbox, toolsets: Sequence[Toolset]) -
     if choice not in ("auto", "none", "required") and choice not in names:
         raise ConfigurationError(f"tool_choice {shown(choice)} is neither auto, none, required nor one of {names}.")
     return choice
-
-
-def _check_model(model: object) -> None:
-    if isinstance(model, str):
-        check_model_name(model)
-    else:
-        _require("model", model, "stream")
-
-
-def check_values(model: object, *, instructions: object, budget: object, guards: object, profile: object) -> None:
-    _check_model(model)
-    require_type("instructions", instructions, str)
-    require_type("budget", budget, Budget)
-    require_type("guards", guards, Guards)
-    require_type("profile", profile, str)
-
-
-def check_ports(
-    history: str, *, policy: object, sandbox: object, driver: object, compiler: object, compactor: object
-) -> None:
-    for option, value, method in (
-        ("policy", policy, "decide"),
-        ("sandbox", sandbox, "run"),
-        ("driver", driver, "bind"),
-        ("compiler", compiler, "compile"),
-        ("compactor", compactor, "is_due"),
-        ("compactor", compactor, "compact"),
-    ):
-        if value is not None:
-            _require(option, value, method)
-    if compiler is not None and history != "all":
-        raise ConfigurationError("Give compiler= or history=, not both: each says what the model sees.")
 
 
 def checked_numbers(
@@ -160,12 +117,6 @@ def _checked_names(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(names)
 
 
-def checked_condition(function: DoneWhen | None) -> DoneWhen | None:
-    if function is not None and not callable(function):
-        raise ConfigurationError(f"done_when must be a function of the session; got {shown(function)}.")
-    return function
-
-
 def checked_seconds(option: str, value: object) -> float:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if not is_number or not 0 < value <= _LONGEST_SECONDS:  # type: ignore[operator]  # a number, as was just seen
@@ -191,33 +142,9 @@ def _checked_depth(value: object) -> int:
     return value
 
 
-def checked_choices(**choices: object) -> dict[str, Any]:
-    """Return the choices of an agent's description by name; raise ConfigurationError where one is not among those that there are."""
-    for name, value in choices.items():
-        if value not in (known := _CHOICES[name]):
-            raise ConfigurationError(f"{name} is {' or '.join(map(repr, known))}; got {shown(value)}.")
-    return choices
-
-
-_CHOICES: Mapping[str, Sequence[str | None]] = {
-    "on_limit": ("summarize", "report"),
-    "on_failure": ("continue", "stop"),
-    "on_denial": ("continue", "skip"),
-    "failure_text": ("short", "whole"),
-    "unpriced": ("refuse", "warn"),
-    "in_doubt": ("ask", "tell", None),
-    "cancel_siblings": ("never", "on_unsafe_error"),
-}
-
-
 def _require_list(option: str, value: object) -> None:
     if not isinstance(value, Iterable) or isinstance(value, str | bytes | Mapping):
         raise ConfigurationError(f"{option} must be a list; got {shown(value)}.")
-
-
-def require_type(option: str, value: object, kind: type) -> None:
-    if value is not None and not isinstance(value, kind):
-        raise ConfigurationError(f"{option} must be a {kind.__name__} or None; got {shown(value)}.")
 
 
 def _require(option: str, value: object, method: str) -> None:

@@ -30,7 +30,7 @@ from treadle.concurrency import is_async
 from treadle.errors import InvalidArguments, ToolDefinitionError
 from treadle.tooling.callables import layers, name_of, written
 from treadle.tools import JsonObject, ToolContext, ToolOutput
-from treadle.tools.tool import Run
+from treadle.tools.tool import Run, closed_schema
 from treadle.validation.given import GivenSchema
 
 __all__ = [
@@ -473,12 +473,7 @@ def _tidied(key: str, part: Any) -> Any:
 
 
 _BYTES = (bytes, bytearray, memoryview)
-_BYTES_SCHEMA: JsonObject = {
-    "type": "object",
-    "properties": {"base64": {"type": "string"}, "size": {"type": "integer", "minimum": 0}},
-    "required": ["base64", "size"],
-    "additionalProperties": False,
-}
+_BYTES_SCHEMA = closed_schema(["base64", "size"], base64={"type": "string"}, size={"type": "integer", "minimum": 0})
 """What the runtime makes of returned bytes."""
 
 

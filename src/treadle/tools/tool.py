@@ -177,21 +177,8 @@ class Tool(msgspec.Struct, Documented, frozen=True, kw_only=True, eq=False, meta
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name.isprintable() or not 0 < len(self.name) <= 256:
             raise ToolDefinitionError(f"Tool name {shown(self.name)} must be 1 to 256 printable characters.")
-        self._check_texts()
         self._check_schemas()
         self._check_options()
-        self._check_functions()
-        self._check_numbers()
-
-    def _check_texts(self) -> None:
-        if not isinstance(self.description, str):
-            raise ToolDefinitionError(
-                f"Tool {self.name!r}: description must be a string; got {shown(self.description)}."
-            )
-        if self.guidance is not None and not isinstance(self.guidance, str):
-            raise ToolDefinitionError(
-                f"Tool {self.name!r}: guidance must be a string or None; got {shown(self.guidance)}."
-            )
 
     def _check_schemas(self) -> None:
         if isinstance(self.parameters, dict) and "type" not in self.parameters and not self.parameters.keys() & _SHAPES:
@@ -213,46 +200,15 @@ class Tool(msgspec.Struct, Documented, frozen=True, kw_only=True, eq=False, meta
                 raise ToolDefinitionError(f"Tool {self.name!r}: {word} cannot be a JSON Schema: {problem}.")
 
     def _check_options(self) -> None:
+        for option, wanted, fits in _OPTIONS:
+            value = getattr(self, option)
+            if not fits(value):
+                raise ToolDefinitionError(f"Tool {self.name!r}: {option} must be {wanted}; got {shown(value)}.")
         if not callable(self.effect) and not (isinstance(self.effect, str) and self.effect in set(Effect)):
             names = ", ".join(Effect)
             raise ToolDefinitionError(
                 f"Tool {self.name!r}: effect {shown(self.effect)} is not one of {names}, nor a function."
             )
-        self._check_risk()
-        if self.permission not in (None, "allow", "ask", "deny"):
-            raise ToolDefinitionError(
-                f"Tool {self.name!r}: permission {shown(self.permission)} must be allow, ask or deny."
-            )
-        if self.interrupt not in ("cancel", "block"):
-            raise ToolDefinitionError(f"Tool {self.name!r}: interrupt {shown(self.interrupt)} must be cancel or block.")
-        if self.interrupt == "block" and self.timeout is None:
-            raise ToolDefinitionError(
-                f"Tool {self.name!r}: interrupt='block' needs a timeout, because nothing else ends the call."
-            )
-        flags = (("ends_run", self.ends_run), ("polling", self.polling), ("resumes", self.resumes))
-        for word, flag in flags:
-            if not isinstance(flag, bool):
-                raise ToolDefinitionError(f"Tool {self.name!r}: {word} must be true or false; got {shown(flag)}.")
-        if self.sandbox not in (None, "runner") and not callable(self.sandbox):
-            raise ToolDefinitionError(
-                f"Tool {self.name!r}: sandbox must be 'runner' or a function of the arguments that returns a Command; "
-                f"got {shown(self.sandbox)}."
-            )
-        if not isinstance(self.aliases, Mapping) or not all(
-            isinstance(one, str) for pair in self.aliases.items() for one in pair
-        ):
-            raise ToolDefinitionError(
-                f'Tool {self.name!r}: aliases must name parameters, such as {{"file_path": "path"}}; got {shown(self.aliases)}.'
-            )
-        if not isinstance(self.examples, list | tuple) or not all(
-            isinstance(one, dict | ToolExample) for one in self.examples
-        ):
-            raise ToolDefinitionError(
-                f"Tool {self.name!r}: examples must be a list of arguments, each an object or a ToolExample; "
-                f"got {shown(self.examples)}."
-            )
-
-    def _check_risk(self) -> None:
         is_class = isinstance(self.risk, str) and self.risk in set(Risk)
         if self.risk is not None and not callable(self.risk) and not is_class:
             raise ToolDefinitionError(
@@ -262,44 +218,15 @@ class Tool(msgspec.Struct, Documented, frozen=True, kw_only=True, eq=False, meta
             raise ToolDefinitionError(
                 f"Tool {self.name!r}: draft must be the name of another tool; got {shown(self.draft)}."
             )
-
-    def _check_functions(self) -> None:
-        if not isinstance(self.visible, bool) and not callable(self.visible):
-            raise ToolDefinitionError(f"Tool {self.name!r}: visible must be true, false or a function.")
-        if not callable(self.run):
-            raise ToolDefinitionError(f"Tool {self.name!r}: run must be a function of (arguments, ctx).")
-        if not isinstance(self.requires_approval, bool) and not callable(self.requires_approval):
-            raise ToolDefinitionError(f"Tool {self.name!r}: requires_approval must be true, false or a function.")
-        if not isinstance(self.leaves_sandbox, bool) and not callable(self.leaves_sandbox):
-            raise ToolDefinitionError(f"Tool {self.name!r}: leaves_sandbox must be true, false or a function.")
-        for word, function, given in (
-            ("check", self.check, "(arguments, ctx)"),
-            ("resources", self.resources, "the arguments"),
-            ("subjects", self.subjects, "the arguments"),
-            ("line", self.line, "the arguments and the facts"),
-            ("review", self.review, "the arguments and the facts"),
-            ("key", self.key, "the arguments"),
-            ("validate", self.validate, "the arguments"),
-            ("convert", self.convert, "the arguments"),
-        ):
-            if function is not None and not callable(function):
-                raise ToolDefinitionError(f"Tool {self.name!r}: {word} must be a function of {given}.")
-
-    def _check_numbers(self) -> None:
-        if self.timeout is not None and not (_is_number(self.timeout) and self.timeout > 0):
+        if self.interrupt == "block" and self.timeout is None:
             raise ToolDefinitionError(
-                f"Tool {self.name!r}: timeout must be more than 0 seconds; got {shown(self.timeout)}."
+                f"Tool {self.name!r}: interrupt='block' needs a timeout, because nothing else ends the call."
             )
+
         if self.check is not None and self.timeout is None:
             raise ToolDefinitionError(
                 f"Tool {self.name!r}: a check needs a timeout. After a crash, NotDone is believed only once the timeout has "
                 "passed. Give the number of seconds that one request may take at most."
-            )
-        if self.retries is not None and not (_is_whole(self.retries) and self.retries >= 0):
-            raise ToolDefinitionError(f"Tool {self.name!r}: retries must be 0 or more; got {shown(self.retries)}.")
-        if self.result_limit is not None and not (_is_whole(self.result_limit) and self.result_limit > 0):
-            raise ToolDefinitionError(
-                f"Tool {self.name!r}: result_limit must be 1 character or more; got {shown(self.result_limit)}."
             )
 
     @property
@@ -364,8 +291,64 @@ def _is_whole(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+def _is_flag(value: object) -> bool:
+    return isinstance(value, bool)
+
+
+def _is_flag_or_function(value: object) -> bool:
+    return isinstance(value, bool) or callable(value)
+
+
+def _is_function_or_none(value: object) -> bool:
+    return value is None or callable(value)
+
+
+_OPTIONS: tuple[tuple[str, str, Callable[[Any], bool]], ...] = (
+    ("description", "a string", lambda value: isinstance(value, str)),
+    ("guidance", "a string or None", lambda value: value is None or isinstance(value, str)),
+    ("permission", "allow, ask or deny", lambda value: value in (None, "allow", "ask", "deny")),
+    ("interrupt", "cancel or block", lambda value: value in ("cancel", "block")),
+    ("ends_run", "true or false", _is_flag),
+    ("polling", "true or false", _is_flag),
+    ("resumes", "true or false", _is_flag),
+    ("visible", "true, false or a function", _is_flag_or_function),
+    ("requires_approval", "true, false or a function", _is_flag_or_function),
+    ("leaves_sandbox", "true, false or a function", _is_flag_or_function),
+    ("run", "a function of (arguments, ctx)", callable),
+    ("check", "a function of (arguments, ctx)", _is_function_or_none),
+    ("resources", "a function of the arguments", _is_function_or_none),
+    ("subjects", "a function of the arguments", _is_function_or_none),
+    ("line", "a function of the arguments and the facts", _is_function_or_none),
+    ("review", "a function of the arguments and the facts", _is_function_or_none),
+    ("key", "a function of the arguments", _is_function_or_none),
+    ("validate", "a function of the arguments", _is_function_or_none),
+    ("convert", "a function of the arguments", _is_function_or_none),
+    (
+        "sandbox",
+        "'runner' or a function of the arguments that returns a Command",
+        lambda value: value == "runner" or _is_function_or_none(value),
+    ),
+    (
+        "aliases",
+        'names of parameters, such as {"file_path": "path"}',
+        lambda value: (
+            isinstance(value, Mapping) and all(isinstance(one, str) for pair in value.items() for one in pair)
+        ),
+    ),
+    (
+        "examples",
+        "a list of arguments, each an object or a ToolExample",
+        lambda value: isinstance(value, list | tuple) and all(isinstance(one, dict | ToolExample) for one in value),
+    ),
+    (
+        "timeout",
+        "more than 0 seconds",
+        lambda value: value is None or ((_is_whole(value) or isinstance(value, float)) and value > 0),
+    ),
+    ("retries", "0 or more", lambda value: value is None or (_is_whole(value) and value >= 0)),
+    ("result_limit", "1 character or more", lambda value: value is None or (_is_whole(value) and value > 0)),
+)
+"""What options must be, for errors that name the tool."""
 
 
 class CheckedCall(msgspec.Struct, Documented, frozen=True, kw_only=True):

@@ -2,8 +2,8 @@
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from inspect import isawaitable
 from typing import Any, Literal, TypeAlias
 
@@ -30,8 +30,6 @@ __all__ = [
     "guarded_by_breaker",
 ]
 
-_Ended: TypeAlias = Callable[[BaseException | None], None]
-
 
 def guarded_by_breaker(tool: Tool, *, clock: Clock, failures: int = 5, open_seconds: float = 30.0) -> Tool:
     """Return a tool that is left alone for a while after so many failures in a row, and then tried once.
@@ -48,53 +46,35 @@ def guarded_by_breaker(tool: Tool, *, clock: Clock, failures: int = 5, open_seco
     check_kind("open_seconds", open_seconds, (int, float), "a number of seconds")
     breaker = Breaker(failures=failures, open_seconds=open_seconds)
 
-    def begin() -> None:
+    @contextmanager
+    def guarded() -> Iterator[None]:
         now = clock.monotonic()
         if not breaker.begin(now):
             wait = round(breaker.seconds_until_trial(now), 3)
             body = {"error": f"{tool.name} keeps failing and is left alone for now.", "retry_after": wait}
             raise Rejected(body, code="circuit_open")
-
-    def ended(error: BaseException | None) -> None:
-        match error:
-            case None | Rejected():
-                breaker.succeeded()
-            case Exception():
-                breaker.failed(clock.monotonic())
-            case _:
-                breaker.gave_up()
-
-    if inspect.iscoroutinefunction(tool.run):
-        return msgspec.structs.replace(tool, run=_around_coroutine(tool, begin, ended))
-    return msgspec.structs.replace(tool, run=_around_function(tool, begin, ended))
-
-
-def _around_coroutine(tool: Tool, begin: Callable[[], None], ended: _Ended) -> Callable[..., Any]:
-    async def run(arguments: JsonObject, ctx: ToolContext) -> Any:
-        begin()
         try:
-            value = await tool.run(arguments, ctx)
-        except BaseException as error:
-            ended(error)
+            yield
+        except Rejected:
+            breaker.succeeded()
             raise
-        ended(None)
-        return value
-
-    return run
-
-
-def _around_function(tool: Tool, begin: Callable[[], None], ended: _Ended) -> Callable[..., Any]:
-    def run(arguments: JsonObject, ctx: ToolContext) -> Any:
-        begin()
-        try:
-            value = tool.run(arguments, ctx)
-        except BaseException as error:
-            ended(error)
+        except Exception:
+            breaker.failed(clock.monotonic())
             raise
-        ended(None)
-        return value
+        except BaseException:
+            breaker.gave_up()
+            raise
+        breaker.succeeded()
 
-    return run
+    async def awaited(arguments: JsonObject, ctx: ToolContext) -> Any:
+        with guarded():
+            return await tool.run(arguments, ctx)
+
+    def called(arguments: JsonObject, ctx: ToolContext) -> Any:
+        with guarded():
+            return tool.run(arguments, ctx)
+
+    return msgspec.structs.replace(tool, run=awaited if inspect.iscoroutinefunction(tool.run) else called)
 
 
 # --- A program as an approver: it reads a request for consent as JSON, and says yes, no, or nothing. Runs that one

@@ -10,7 +10,7 @@ import msgspec
 from jsonschema_rs import ValidationError
 from jsonschema_rs import ValidationErrorKind as Kind
 
-from treadle.canonical import MAX_SCHEMA_VALUES, copied, find_unencodable
+from treadle.canonical import MAX_SCHEMA_VALUES, copied, find_unencodable, holds_more
 from treadle.errors import ToolDefinitionError
 from treadle.tools import JsonObject
 
@@ -679,7 +679,7 @@ class Schema:
         return [found for value, own in unfit for found in Schema(own, where="defaults").violations(value)]
 
     def _errors(self, value: Any) -> Iterable[ValidationError]:
-        if not _is_larger(value, _MAX_NODES_FOR_ALL):
+        if not holds_more(value, _MAX_NODES_FOR_ALL):
             return self._validator.iter_errors(value)
         try:
             self._validator.validate(value)
@@ -756,19 +756,6 @@ def _at(value: Any, path: Iterable[str | int]) -> Any:
     for part in path:
         value = value[part]
     return value
-
-
-def _is_larger(value: Any, nodes: int) -> bool:
-    """Whether a value holds more than so many values. Stops counting there."""
-    pending, count = [value], 0
-    while pending and count <= nodes:
-        node = pending.pop()
-        count += 1
-        if isinstance(node, dict):
-            pending.extend(node.values())
-        elif isinstance(node, list | tuple):
-            pending.extend(node)
-    return count > nodes
 
 
 # --- alternatives ----------------------------------------------------------------------------------------------------
