@@ -753,30 +753,6 @@ def test_arguments_that_came_with_the_start_count_where_no_piece_follows() -> No
     assert parts == [CallReady(end.parts[0])]
 
 
-async def test_usage_counts_cached_and_reasoning_tokens() -> None:
-    usage = {
-        "input_tokens": 3,
-        "cache_creation_input_tokens": 5,
-        "cache_read_input_tokens": 7,
-        "output_tokens": 11,
-        "output_tokens_details": {"thinking_tokens": 6},
-    }
-
-    assert (await ask(whole(usage=usage)))[-1].usage == Usage(
-        input_tokens=15, output_tokens=11, cached_input_tokens=7, cache_written_tokens=5, reasoning_tokens=6
-    )
-    assert (await ask(whole()))[-1].usage is None
-
-
-@pytest.mark.row("W09")
-@pytest.mark.parametrize("total", [{}, {"cache_creation_input_tokens": 0}, {"cache_creation_input_tokens": 5}])
-async def test_tokens_written_for_minutes_and_for_an_hour_are_one_number(total: dict[str, int]) -> None:
-    parts = {"ephemeral_5m_input_tokens": 2, "ephemeral_1h_input_tokens": 3}
-    usage = {"input_tokens": 3, "output_tokens": 0, "cache_creation": parts, **total}
-
-    assert (await ask(whole(usage=usage)))[-1].usage == Usage(input_tokens=8, cache_written_tokens=5)
-
-
 @pytest.mark.row("W09", "B08")
 @pytest.mark.parametrize("stream", [True, False])
 async def test_what_writing_to_the_cache_costs_is_told(stream: bool) -> None:

@@ -492,19 +492,6 @@ async def test_an_answer_of_nothing_is_an_empty_message(choice):
     assert (await end_of(json_answer({"choices": [{**choice, "finish_reason": "stop"}]}))).parts == ()
 
 
-@pytest.mark.row("PF20", "W09")
-@pytest.mark.parametrize("usage", [None, {}, {"prompt_tokens": 0, "completion_tokens": 0}, "odd"])
-def test_missing_usage_is_none(usage):
-    assert parse(event({"choices": [], "usage": usage}))[1].usage is None
-
-
-@pytest.mark.row("W09")
-def test_reasoning_that_only_the_total_tells_is_counted():
-    usage = {"prompt_tokens": 35, "completion_tokens": 12, "total_tokens": 109}
-
-    assert parse(event({"choices": [], "usage": usage}))[1].usage == Usage(input_tokens=35, output_tokens=74)
-
-
 # --- early calls -----------------------------------------------------------------------------------------------------
 
 

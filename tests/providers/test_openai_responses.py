@@ -865,26 +865,6 @@ def test_an_item_that_is_not_whole_is_never_ready_early():
     assert end.cut_calls == {"a"}
 
 
-@pytest.mark.row("W09")
-@pytest.mark.parametrize(
-    ("usage", "expected"),
-    [
-        (None, None),
-        ({}, None),
-        ({"input_tokens": 0, "output_tokens": 0}, None),
-        ("many", None),
-        ({"input_tokens": 5}, Usage(input_tokens=5, estimated=True)),
-        ({"input_tokens": 5, "input_tokens_details": {"cached_tokens": 9}}, Usage(input_tokens=5, cached_input_tokens=5, estimated=True)),
-        ({"input_tokens": 5, "input_tokens_details": None, "output_tokens": -1}, Usage(input_tokens=5, estimated=True)),
-    ],
-)  # fmt: skip
-def test_usage_is_taken_as_far_as_it_makes_sense(usage, expected):
-    assert take(message("a"), usage=usage).usage == expected
-
-
-# --- whole or not ----------------------------------------------------------------------------------------------------
-
-
 # --- what goes wrong -------------------------------------------------------------------------------------------------
 
 

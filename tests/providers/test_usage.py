@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from chat_server import answer, json_answer, serving
-from wire import NAMES, said
+from wire import NAMES, READERS, said
 
 from treadle import Agent, resolve_model
 from treadle.messages import Usage
@@ -16,12 +16,12 @@ BODIES: dict[str, JsonObject] = {
     name: json.loads(said(name, Turn(text="four char", usage=None), stream=False)) for name in NAMES
 }
 BODIES["openai"]["output"] = [{"type": "message", "id": "m", "content": [{"type": "output_text", "text": "four char"}]}]
+COUNTS = {"gemini": "usageMetadata"}
 
 
 async def used(name: str, usage: Any) -> Usage:
     """Run an agent whose only response counts so; its prompt is estimated at 21 tokens and its answer at 13."""
-    field = {"gemini": "usageMetadata"}.get(name, "usage")
-    async with serving(json_answer({**BODIES[name], field: usage})) as server:
+    async with serving(json_answer({**BODIES[name], COUNTS.get(name, "usage"): usage})) as server:
         model = resolve_model(f"{name}:m", base_url=server.url, api_key="k", stream=False)
         return (await Agent(model).run("x" * 40)).usage
 
@@ -111,6 +111,50 @@ async def test_a_number_that_cannot_be_read_is_estimated_and_marked(
 )
 async def test_a_number_in_another_form_or_told_by_the_total_is_no_estimate(name: str, usage: JsonObject) -> None:
     assert await used(name, usage) == Usage(input_tokens=100, output_tokens=5)
+
+
+NONE = [
+    *(("openai-chat", usage) for usage in (None, {}, {"prompt_tokens": 0, "completion_tokens": 0}, "odd")),
+    *(("openai", usage) for usage in (None, {}, {"input_tokens": 0, "output_tokens": 0}, "many")),
+    *(("gemini", usage) for usage in (None, {}, [], "x", {"promptTokenCount": "many"}, {"promptTokenCount": -1})),
+    ("anthropic", None),
+]
+WRITTEN = {
+    "input_tokens": 3,
+    "output_tokens": 0,
+    "cache_creation": {"ephemeral_5m_input_tokens": 2, "ephemeral_1h_input_tokens": 3},
+}
+
+
+@pytest.mark.row("PF20", "W09")
+@pytest.mark.parametrize(
+    ("name", "usage", "expected"),
+    [
+        *((name, usage, None) for name, usage in NONE),
+        ("openai", {"input_tokens": 5}, Usage(input_tokens=5, estimated=True)),
+        ("openai", {"input_tokens": 5, "input_tokens_details": {"cached_tokens": 9}}, Usage(input_tokens=5, cached_input_tokens=5, estimated=True)),
+        ("openai", {"input_tokens": 5, "input_tokens_details": None, "output_tokens": -1}, Usage(input_tokens=5, estimated=True)),
+        ("openai-chat", {"prompt_tokens": 35, "completion_tokens": 12, "total_tokens": 109}, Usage(input_tokens=35, output_tokens=74)),
+        (
+            "gemini",
+            {"promptTokenCount": 100, "toolUsePromptTokenCount": 20, "cachedContentTokenCount": 60, "candidatesTokenCount": 7, "thoughtsTokenCount": 30, "totalTokenCount": 157},
+            Usage(input_tokens=120, output_tokens=37, cached_input_tokens=60, reasoning_tokens=30),
+        ),
+        (
+            "anthropic",
+            {"input_tokens": 3, "cache_creation_input_tokens": 5, "cache_read_input_tokens": 7, "output_tokens": 11, "output_tokens_details": {"thinking_tokens": 6}},
+            Usage(input_tokens=15, output_tokens=11, cached_input_tokens=7, cache_written_tokens=5, reasoning_tokens=6),
+        ),
+        ("anthropic", WRITTEN, Usage(input_tokens=8, cache_written_tokens=5)),
+        ("anthropic", {**WRITTEN, "cache_creation_input_tokens": 0}, Usage(input_tokens=8, cache_written_tokens=5)),
+        ("anthropic", {**WRITTEN, "cache_creation_input_tokens": 5}, Usage(input_tokens=8, cache_written_tokens=5)),
+    ],
+)  # fmt: skip
+def test_what_a_server_counts_is_taken_as_far_as_it_makes_sense(name: str, usage: Any, expected: Usage | None) -> None:
+    response = READERS[name]({})
+    response.add_whole(json.dumps({**BODIES[name], COUNTS.get(name, "usage"): usage}).encode())
+
+    assert response.end().usage == expected
 
 
 @pytest.mark.row("W09")
