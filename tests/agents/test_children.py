@@ -10,7 +10,7 @@ import pytest
 
 from invariants import check_session
 from loop_tools import ANYTHING, echo_tool
-from pipeline_tools import Recorder, act, raising
+from pipeline_tools import Recorder, act, on_fake_clock, raising
 from treadle import (
     Agent,
     Budget,
@@ -82,14 +82,19 @@ class World:
 
 
 def payer(world: World, *, policy: Any = None, **words: Any) -> Agent:
-    return Agent(
-        Told([proposed("pay", amount=40)], "I paid.", name="payer"), tools=[world.pay()], policy=policy, **words
-    )
+    model = Told([proposed("pay", amount=40)], "I paid.", name="payer")
+    return Agent(model, tools=[world.pay()], policy=policy, **words)
 
 
 def lead(child: Agent, *, policy: Any = None, effect: str = "unsafe", **words: Any) -> Agent:
     model = Told([proposed("clerk", task="Pay 40")], "All is done.", name="lead")
     return Agent(model, tools=[child.as_tool("clerk", "Pays.", effect=effect)], policy=policy, **words)
+
+
+def led(child: Agent, is_grandchild: bool) -> Agent:
+    """Return an agent that leads this one, or one that leads an agent that does."""
+    child = lead(child, policy=allow("clerk")) if is_grandchild else child
+    return lead(child, policy=allow("clerk"))
 
 
 async def children_of(session: Session) -> list[SessionState]:
@@ -177,87 +182,62 @@ async def test_what_the_caller_denies_is_denied_in_the_child_whatever_the_child_
     child = payer(world, policy=allow("*"))
     if is_grandchild:
         child = lead(child, policy=allow("*"))
-    policy = deny("pay", reason="No money today.")
-    model = Told([proposed("clerk", task="Pay 40")], "Sorry.")
-    top = Agent(model, tools=[child.as_tool("clerk", "Pays.", effect="read")], policy=policy)
-    result = await top.run("Pay")
+    result = await lead(child, effect="read", policy=deny("pay", reason="No money today.")).run("Pay")
     assert world.paid == []
-    session = result.session
-    while not (state := (await children_of(session))[0]).run.denials:
-        async with open_session(session.journal, id=state.id) as session:
-            pass
-    assert state.run is not None
+    (state,) = await children_of(result.session)
+    if is_grandchild:
+        async with open_session(result.session.journal, id=state.id) as session:
+            (state,) = await children_of(session)
     assert [(one.tool, one.rule, one.reason) for one in state.run.denials] == [("pay", "deny pay", "No money today.")]
     await check_family(result.session)
 
 
-@pytest.mark.row("N07")
-async def test_a_policy_of_the_caller_that_raises_denies_and_one_without_an_opinion_changes_nothing():
-    class Moody:
-        def decide(self, call: CheckedCall, session: Any) -> Decision | None:
-            if call.name == "pay":
-                raise ValueError("moody")
-            return None
+class Moody:
+    """A policy that fails at `pay`, and an interceptor that blocks it."""
 
-    world = World()
-    result = await lead(payer(world, policy=allow("pay")), effect="read", policy=Moody()).run("Pay")
-    assert world.paid == []
-    result = await lead(payer(world, policy=allow("pay")), effect="read", policy=allow("other")).run("Pay")
-    assert len(world.paid) == 1
-    assert result.completed
+    def decide(self, call: CheckedCall, session: Any) -> None:
+        if call.name == "pay":
+            raise ValueError("moody")
+
+    def before(self, call: ToolCall) -> ToolCall | Decision:
+        return Decision(kind="deny", rule="no pay") if call.name == "pay" else call
+
+    def after(self, call: ToolCall, result: Any) -> Any:
+        return result
 
 
 @pytest.mark.row("N07")
-async def test_an_interceptor_of_the_caller_can_block_the_childs_calls():
-    class NoPay:
-        def before(self, call: ToolCall) -> ToolCall | Decision:
-            return Decision(kind="deny", rule="no pay") if call.name == "pay" else call
-
-        def after(self, call: ToolCall, result: Any) -> Any:
-            return result
-
+@pytest.mark.parametrize(
+    ("words", "paid"),
+    [({"policy": Moody()}, 0), ({"interceptors": [Moody()]}, 0), ({"policy": allow("other")}, 1)],
+    ids=["raises", "intercepts", "has no opinion"],
+)
+async def test_a_policy_of_the_caller_that_raises_denies_and_one_without_an_opinion_changes_nothing(words, paid):
     world = World()
-    await lead(payer(world, policy=allow("pay")), effect="read", interceptors=[NoPay()]).run("Pay")
-    assert world.paid == []
+    result = await lead(payer(world, policy=allow("pay")), effect="read", **words).run("Pay")
+    assert (len(world.paid), result.completed) == (paid, True)
 
 
 # --- budgets
 @pytest.mark.row("N07")
 async def test_a_child_makes_no_more_calls_than_the_caller_has_left():
-    done: list[int] = []
-
-    async def run(arguments: JsonObject, ctx: ToolContext) -> str:
-        done.append(arguments["n"])
-        return "ok"
-
-    act = Tool(name="act", description="Act.", parameters=ANYTHING, effect="read", run=run)
+    recorder = Recorder()
     many = [proposed("act", f"c{n}", n=n) for n in range(40)]
-    child = Agent(Told(many, "I did all."), tools=[act])
-    top = Agent(
-        Told([proposed("clerk", task="Act")], "Done."),
-        tools=[child.as_tool("clerk", "Acts.", effect="read")],
-        budget=Budget(max_tool_calls=2),
-    )
-    result = await top.run("Act")
-    assert len(done) == 1
-    assert result.reason == "budget_exceeded"
-    assert result.spent.tool_calls == 2
+    child = Agent(Told(many, "I did all."), tools=[act(recorder, effect="read")])
+    result = await lead(child, effect="read", budget=Budget(max_tool_calls=2)).run("Act")
+    assert (recorder.runs, result.reason, result.spent.tool_calls) == (1, "budget_exceeded", 2)
     (state,) = await children_of(result.session)
-    assert state.run is not None
     assert state.run.reason == "budget_exceeded"
     await check_family(result.session)
 
 
 @pytest.mark.row("N07")
 async def test_a_child_that_calls_nothing_answers_though_its_own_call_was_the_last():
-    child = Agent(Told("It is 42."))
-    top = Agent(
-        Told([proposed("clerk", task="Look")], "42, then."),
-        tools=[child.as_tool("clerk", "Looks.", effect="read")],
-        budget=Budget(max_tool_calls=1),
-    )
-    result = await top.run("Look")
+    result = await lead(Agent(Told("It is 42.")), effect="read", budget=Budget(max_tool_calls=1)).run("Look")
     assert [one.status for one in result.tool_calls] == ["ok"]
+
+
+BUSY = [[proposed("echo", f"e{n}", n=n)] for n in range(30)]
 
 
 @pytest.mark.row("N07")
@@ -271,43 +251,29 @@ async def test_a_child_that_calls_nothing_answers_though_its_own_call_was_the_la
     ],
 )
 async def test_turns_tokens_and_money_of_child_and_grandchild_count_to_the_caller(budget, reason):
+    words = {"on_limit": "report"}
     price = Price(input=1, output=0)
-    busy = [[proposed("echo", f"e{n}", n=n)] for n in range(30)]
-    grandchild = Agent(Told(*busy, price=price), tools=[echo_tool()], on_limit="report")
-    child = Agent(
-        Told([proposed("below", task="Go")], "Done.", price=price),
-        tools=[grandchild.as_tool("below", "Works.", effect="read")],
-        on_limit="report",
-    )
-    top = Agent(
-        Told([proposed("clerk", task="Go")], "Done.", price=price),
-        tools=[child.as_tool("clerk", "Works.", effect="read")],
-        budget=budget,
-        on_limit="report",
-    )
-    result = await top.run("Go")
+
+    def above(below: Agent, **more: Any) -> Agent:
+        model = Told([proposed("below", task="Go")], "Done.", price=price)
+        return Agent(model, tools=[below.as_tool("below", "Works.", effect="read")], **words, **more)
+
+    child = above(Agent(Told(*BUSY, price=price), tools=[echo_tool()], **words))
+    result = await above(child, budget=budget).run("Go")
     assert result.reason == reason
     assert result.spent.model_turns == 4  # its own, the child's, and two of the grandchild's
-    assert result.usage.input_tokens == 40
+    assert result.usage.input_tokens == result.report()["usage"]["input_tokens"] == 40
     assert result.spent.cost == Decimal("0.00004")
-    assert result.report()["usage"]["input_tokens"] == 40
     await check_family(result.session)
 
 
 @pytest.mark.row("N07")
-@pytest.mark.parametrize("budget", [Budget(max_model_turns=5), Budget(max_tool_calls=6)])
-async def test_children_side_by_side_share_one_remainder(budget):
-    busy = [[proposed("echo", f"e{n}", n=n)] for n in range(30)]
-    child = Agent(Told(*busy), tools=[echo_tool()], on_limit="report")
+@pytest.mark.parametrize(("budget", "name", "spent"), [(Budget(max_model_turns=5), "model_turns", 5), (Budget(max_tool_calls=6), "tool_calls", 6)])  # fmt: skip
+async def test_children_side_by_side_share_one_remainder(budget, name, spent):
+    child = Agent(Told(*BUSY), tools=[echo_tool()], on_limit="report").as_tool("clerk", "Works.", effect="read")
     calls = [proposed("clerk", f"c{n}", task=f"Go {n}") for n in range(3)]
-    top = Agent(
-        Told(calls, "Done."), tools=[child.as_tool("clerk", "Works.", effect="read")], budget=budget, on_limit="report"
-    )
-    result = await top.run("Go")
-    if budget.max_model_turns == 5:
-        assert result.spent.model_turns == 5
-    else:
-        assert result.spent.tool_calls == 6
+    result = await Agent(Told(calls, "Done."), tools=[child], budget=budget, on_limit="report").run("Go")
+    assert getattr(result.spent, name) == spent
     await check_family(result.session)
 
 
@@ -342,10 +308,7 @@ async def test_a_childs_question_pauses_the_caller_and_is_answered_there(tmp_pat
     world = World()
 
     def top() -> Agent:
-        child = payer(world, policy=ask("pay"))
-        if is_grandchild:
-            child = lead(child, policy=allow("clerk"))
-        return lead(child, policy=allow("clerk"))
+        return led(payer(world, policy=ask("pay")), is_grandchild)
 
     async with open_session(tmp_path / "a.db", id="top") as session:
         result = await top().run("Pay", session=session)
@@ -442,35 +405,32 @@ class Slow:
         self.begun = asyncio.Event()
         self.ended = False
 
-    def tool(self) -> Tool:
-        async def run(arguments: JsonObject, ctx: ToolContext) -> str:
-            self.begun.set()
-            try:
-                await asyncio.Event().wait()
-            finally:
-                self.ended = True
-            return "never"
+    async def run(self, arguments: JsonObject, ctx: ToolContext) -> None:
+        self.begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.ended = True
 
-        return Tool(name="slow", description="Wait.", parameters=ANYTHING, effect="unsafe", permission="allow", run=run)
+    def child(self) -> Agent:
+        return Agent(Told([proposed("slow")], "Done."), tools=[act(self.run, "slow")])
 
 
 @pytest.mark.row("N07")
 @pytest.mark.parametrize("is_grandchild", [False, True])
 async def test_a_cancelled_caller_cancels_the_child_whose_run_is_finished_before_the_callers(is_grandchild):
     slow = Slow()
-    child = Agent(Told([proposed("slow")], "Done."), tools=[slow.tool()])
-    if is_grandchild:
-        child = lead(child, policy=allow("clerk"))
-    top = lead(child, policy=allow("clerk"))
-    async with top.stream("Wait") as run:
+    async with led(slow.child(), is_grandchild).stream("Wait") as run:
         await slow.begun.wait()
         run.cancel()
-    assert run.result.reason == "cancelled"
-    assert slow.ended
     session = run.result.session
     (state,) = await children_of(session)
-    assert state.run is not None
-    assert (state.run.phase, state.run.reason) == ("stopped", "cancelled")
+    assert (run.result.reason, slow.ended, state.run.phase, state.run.reason) == (
+        "cancelled",
+        True,
+        "stopped",
+        "cancelled",
+    )
     told = results(session)["clerk_1"]
     assert (told["type"], told["code"], told["may_have_acted"]) == ("cancelled", "subagent_cancelled", True)
     await check_family(session)
@@ -478,18 +438,12 @@ async def test_a_cancelled_caller_cancels_the_child_whose_run_is_finished_before
 
 @pytest.mark.row("N07")
 async def test_the_callers_time_bounds_the_child():
-    slow = Slow()
-    child = Agent(Told([proposed("slow")], "Done."), tools=[slow.tool()])
-    top = lead(child, policy=allow("clerk"), budget=Budget(max_wall_time_seconds=0.3))
-    result = await top.run("Wait")
-    assert result.reason == "budget_exceeded"
-    (state,) = await children_of(result.session)
-    assert state.run is not None
-    assert state.run.phase == "stopped"
-    told = results(result.session)["clerk_1"]
-    assert (told["code"], told["details"][0]["reason"]) == ("subagent_budget_exceeded", "budget_exceeded")
-    assert "max_wall_time_seconds" in told["message"]
-    await check_family(result.session)
+    top = lead(Slow().child(), policy=allow("clerk"), budget=Budget(max_wall_time_seconds=0.3))
+    async with on_fake_clock() as session:
+        result = await top.run("Wait", session=session)
+        (state,) = await children_of(result.session)
+        assert (result.reason, state.run.phase) == ("budget_exceeded", "stopped")
+        await check_family(result.session)
 
 
 @pytest.mark.row("N07")
@@ -543,18 +497,11 @@ async def test_a_child_that_waits_ends_with_its_call_however_that_ends(tmp_path,
 @pytest.mark.row("N07")
 async def test_a_stopped_child_tells_what_it_has_done():
     world = World()
-    child = Agent(
-        Told([proposed("pay", amount=1)], [proposed("pay", "p2", amount=2)]),
-        tools=[world.pay()],
-        policy=allow("pay"),
-        budget=Budget(max_model_turns=1),
-        on_limit="report",
-    )
+    child = payer(world, policy=allow("pay"), budget=Budget(max_model_turns=1), on_limit="report")
     result = await lead(child, policy=allow("clerk")).run("Pay")
     told = results(result.session)["clerk_1"]
     assert (told["type"], told["code"]) == ("rejected", "subagent_step_limit_reached")
-    assert told["details"][0]["may_have_done"] == ["pay (ok)"]
-    assert told["may_have_acted"] is True
+    assert (told["details"][0]["may_have_done"], told["may_have_acted"]) == (["pay (ok)"], True)
     assert len(world.paid) == 1
 
 
@@ -633,19 +580,14 @@ async def test_the_memory_of_a_process_holds_a_child_like_a_file_does():
 
 # --- what the caller's model is told, and other processes
 def doubtful() -> Agent:
-    async def run(arguments: JsonObject, ctx: ToolContext) -> str:
-        raise ConnectionError("The line broke.")
-
-    pay = Tool(name="pay", description="Pay.", parameters=ANYTHING, effect="unsafe", run=run)
-    return Agent(Told([proposed("pay")], "I paid."), tools=[pay], policy=allow("pay"))
+    pay = act(raising(ConnectionError("The line broke.")), "pay")
+    return Agent(Told([proposed("pay")], "I paid."), tools=[pay])
 
 
 @pytest.mark.row("N07")
 @pytest.mark.parametrize("is_grandchild", [False, True])
 async def test_a_child_that_completes_tells_its_callers_model_which_calls_may_have_acted(is_grandchild):
-    child = lead(doubtful(), policy=allow("clerk")) if is_grandchild else doubtful()
-
-    result = await lead(child, policy=allow("clerk")).run("Pay")
+    result = await led(doubtful(), is_grandchild).run("Pay")
 
     (told,) = (one for message in result.messages for one in message.results)
     value = json.loads(told.content)
@@ -681,10 +623,7 @@ async def test_a_child_whose_doubt_a_person_has_ended_tells_its_answer_alone():
 @pytest.mark.parametrize("is_grandchild", [False, True])
 async def test_a_child_that_another_process_still_holds_is_waited_for_and_not_told_as_failed(is_grandchild):
     world, journal = World(), MemoryJournal()
-    child = payer(world, policy=ask("pay"))
-    if is_grandchild:
-        child = lead(child, policy=allow("clerk"))
-    top = lead(child, policy=allow("clerk"))
+    top = led(payer(world, policy=ask("pay")), is_grandchild)
     async with open_session(journal, id="top") as session:
         await top.run("Pay", session=session)
         (approval,) = session.approvals()
@@ -693,38 +632,23 @@ async def test_a_child_that_another_process_still_holds_is_waited_for_and_not_to
 
         waiting = await top.resume(session)
 
-        assert waiting.reason == "input_required"
+        assert (waiting.reason, world.paid) == ("input_required", [])
         assert approval.session_id in waiting.stop.message
-        assert world.paid == []
         await lease.release()
         done = await top.resume(session)
-        assert (done.reason, len(world.paid)) == ("completed", 1)
-        assert done.text == "All is done."
+        assert (done.reason, len(world.paid), done.text) == ("completed", 1, "All is done.")
         await check_family(session)
 
 
-async def test_an_agent_that_is_a_tool_treats_doubts_as_its_caller_does():
+@pytest.mark.parametrize(("own", "above"), [("tell", None), (None, "tell"), ("ask", "tell")])
+async def test_an_agent_that_is_a_tool_treats_doubts_as_its_caller_does(own, above):
     """`in_doubt` of the caller holds where the child says nothing, and the child's own where it does."""
-    said = {}
-    for own, above in (("tell", None), (None, "tell"), ("ask", "tell")):
-        journal = MemoryJournal()
-        async with open_session(journal, id="s") as session:
-            below = Agent(
-                ScriptedModel([call("pay", id="p"), text("Paid.")], follows_history=True),
-                tools=[act(raising(ModelUnavailable("gone")), "pay")],
-                in_doubt=own,
-            )
-            agent = Agent(
-                ScriptedModel([call("clerk", task="pay"), text("Done.")], follows_history=True),
-                tools=[below.as_tool("clerk", "Pays.")],
-                policy=allow("clerk"),
-                in_doubt=above,
-            )
-            result = await agent.run("go", session=session)
-            await check_session(session)
-            said[(own, above)] = result.status
+    pay = act(raising(ModelUnavailable("gone")), "pay")
+    below = Agent(Told([proposed("pay")], "Paid."), tools=[pay], in_doubt=own)
+    result = await lead(below, policy=allow("clerk"), in_doubt=above).run("go")
 
-    assert said == dict.fromkeys(said, "completed")
+    assert result.status == "completed"
+    await check_session(result.session)
 
 
 @pytest.mark.row("P03")
@@ -732,19 +656,10 @@ async def test_an_agent_that_is_a_tool_treats_doubts_as_its_caller_does():
 @pytest.mark.parametrize(("top", "runs"), [(deny("act"), 0), (allow("act", "clerk"), 1), (None, 1)])
 async def test_a_call_is_denied_by_the_first_caller_although_the_one_between_has_no_opinion(middle, top, runs):
     ran = Recorder()
-    worker = Agent(ScriptedModel([call("act"), text("Done.")]), tools=[act(ran, permission=None)], policy=allow("act"))
-    clerk = Agent(
-        ScriptedModel([call("worker", task="Act"), text("Done.")]),
-        tools=[worker.as_tool("worker", "Works.", effect="read")],
-        policy=middle,
-    )
-    lead = Agent(
-        ScriptedModel([call("clerk", task="Act"), text("Done.")]),
-        tools=[clerk.as_tool("clerk", "Delegates.", effect="read")],
-        policy=top,
-    )
-
-    result = await lead.run("go")
+    worker = Agent(Told([proposed("act")], "Done."), tools=[act(ran, permission=None)], policy=allow("act"))
+    tools = [worker.as_tool("worker", "Works.", effect="read")]
+    clerk = Agent(Told([proposed("worker", task="Act")], "Done."), tools=tools, policy=middle)
+    result = await lead(clerk, effect="read", policy=top).run("go")
 
     assert (result.completed, ran.runs) == (True, runs)
 
@@ -781,22 +696,14 @@ async def test_a_deleted_session_of_an_agent_leaves_its_call_of_unknown_outcome(
 
 async def test_an_agent_carries_out_a_task_of_another_with_a_session_of_its_own():
     events: list[AnyEvent] = []
-
-    async def who(arguments: JsonObject, ctx: ToolContext) -> str:
-        return str(ctx.deps)
-
-    tool = Tool(name="who", description="Who.", parameters={}, effect="read", run=who)
     inner = ScriptedModel([call("who"), text("42")], name="inner")
-    child = Agent(inner, tools=[tool], subscribers=[events.append])
-    outer = ScriptedModel([call("research", task="Find it"), text("It is 42.")])
-    lead = Agent(outer, tools=[child.as_tool("research", "Find out one thing.", effect="read")])
+    child = Agent(inner, tools=[act(lambda arguments, ctx: str(ctx.deps), "who")], subscribers=[events.append])
+    result = await lead(child, effect="read").run("Ask", deps="me")
 
-    result = await lead.run("Ask", deps="me")
-
-    assert result.text == "It is 42."
-    assert result.messages[2].results[0].content == "42"
-    assert [message.text for message in inner.requests[0].messages] == ["Find it"]
-    assert {event.parent for event in events} == {result.messages[2].results[0].execution_id.split(".")[0]}
+    (told,) = result.messages[2].results
+    assert (result.text, told.content) == ("All is done.", "42")
+    assert [message.text for message in inner.requests[0].messages] == ["Pay 40"]
+    assert {event.parent for event in events} == {told.execution_id.split(".")[0]}
     assert inner.requests[1].messages[2].results[0].content == "me"
 
 

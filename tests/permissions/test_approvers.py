@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pipeline_tools import Recorder, act, checked_call, on_fake_clock, run_calls
+from pipeline_tools import Recorder, act, checked_call, on_fake_clock
 from treadle import (
     Agent,
     Answer,
@@ -22,12 +22,13 @@ from treadle import (
 )
 from treadle.events import ApprovalAnswered, CallDecided, RunPaused
 from treadle.journals.memory import MemoryJournal
-from treadle.stops import StopReason
 from treadle.testing import FakeClock, ScriptedModel, call, text
 from treadle.tools import JsonObject
 
 
 class Acts:
+    """Two tools, and what was done with the one that acts."""
+
     def __init__(self) -> None:
         self.done: list[int] = []
 
@@ -44,6 +45,9 @@ class Acts:
 
         self.tools = [act, look]
 
+    def agent(self, *turns: Any, **words: Any) -> Agent:
+        return Agent(ScriptedModel([*(turns or [call("act", n=1)]), text("Done.")]), tools=self.tools, **words)
+
 
 async def events_of(result, kind) -> list:
     return [one for one in await result.session.events() if isinstance(one, kind)]
@@ -56,8 +60,8 @@ async def test_a_function_answers_before_the_run_pauses():
         asked.append((request.tool, request.arguments, request.risk, request.preview.kind))
         return "allow"
 
-    script = [[call("act", n=1), call("look"), call("act", n=2)], text("Done.")]
-    result = await Agent(ScriptedModel(script), tools=acts.tools, approver=approver).run("Go")
+    turn = [call("act", n=1), call("look"), call("act", n=2)]
+    result = await acts.agent(turn, approver=approver).run("Go")
 
     assert result.completed
     assert acts.done == [1, 2]
@@ -75,8 +79,7 @@ async def test_a_policy_may_answer_and_is_named():
             return Decision(kind="allow" if call.arguments["n"] < 5 else "deny", reason="too many")
 
     acts = Acts()
-    script = [[call("act", n=1), call("act", n=9)], text("Done.")]
-    result = await Agent(ScriptedModel(script), tools=acts.tools, approver=Careful()).run("Go")
+    result = await acts.agent([call("act", n=1), call("act", n=9)], approver=Careful()).run("Go")
 
     assert acts.done == [1]
     answers = await events_of(result, ApprovalAnswered)
@@ -89,16 +92,13 @@ async def test_a_policy_may_answer_and_is_named():
 
 async def test_an_edit_of_an_approver_is_validated_and_told_to_the_model():
     acts = Acts()
-    script = [call("act", n=1), text("Done.")]
-    edits = lambda asked: Answer(answer="allow", arguments={"n": 7})
-    result = await Agent(ScriptedModel(script), tools=acts.tools, approver=edits).run("Go")
+    result = await acts.agent(approver=lambda asked: Answer(answer="allow", arguments={"n": 7})).run("Go")
 
     assert acts.done == [7]
     (told,) = [part.content for message in result.messages for part in message.results]
     assert '"arguments_changed":true' in told
 
-    wrong = lambda asked: Answer(answer="allow", arguments={"n": "many"})
-    result = await Agent(ScriptedModel(script), tools=acts.tools, approver=wrong).run("Go")
+    result = await acts.agent(approver=lambda asked: Answer(answer="allow", arguments={"n": "many"})).run("Go")
     assert result.reason == "approval_required"
     assert result.approvals[0].approval_type == "unfit_edit"
     assert acts.done == [7]
@@ -111,7 +111,7 @@ async def test_an_edit_of_an_approver_is_validated_and_told_to_the_model():
 )  # fmt: skip
 async def test_what_is_no_answer_leaves_the_call_to_a_person(said):
     acts = Acts()
-    result = await Agent(ScriptedModel([call("act", n=1)]), tools=acts.tools, approver=lambda asked: said).run("Go")
+    result = await acts.agent(approver=lambda asked: said).run("Go")
 
     assert result.reason == "approval_required"
     assert acts.done == []
@@ -125,7 +125,7 @@ async def test_one_that_raises_leaves_the_call_to_a_person_and_is_not_asked_agai
         raise SystemExit(3)
 
     async with open_session(MemoryJournal(), id="s") as session:
-        agent = Agent(ScriptedModel([call("act", n=1), text("Done.")]), tools=acts.tools, approver=approver)
+        agent = acts.agent(approver=approver)
         result = await agent.run("Go", session=session)
         assert result.reason == "approval_required"
         assert asked == [result.approvals[0].id]
@@ -152,8 +152,7 @@ async def test_one_that_never_answers_leaves_the_call_to_a_person_once_its_time_
 
     approver = {"async function": waits_for_ever, "function": blocks, "object": Asked(), "policy": Slow()}[form]
     async with open_session(MemoryJournal(), id="s", clock=clock) as session:
-        script = ScriptedModel([call("act", n=1), text("Done.")])
-        agent = Agent(script, tools=acts.tools, approver=approver, approver_seconds=7.0)
+        agent = acts.agent(approver=approver, approver_seconds=7.0)
         running = asyncio.ensure_future(agent.run("Go", session=session))
         await clock.wait_waits(2)  # the run's wall time, and the approver's
         clock.advance(7.0)
@@ -172,45 +171,49 @@ async def test_a_plain_function_may_wait_while_the_run_goes_on():
         assert seen.wait(60)
         return "allow"
 
-    agent = Agent(ScriptedModel([call("act", n=1), text("Done.")]), tools=acts.tools, approver=approver)
+    agent = acts.agent(approver=approver)
     running = asyncio.ensure_future(agent.run("Go"))
     await asyncio.sleep(0)
     seen.set()  # the loop of the run is free meanwhile
     assert (await running).completed
 
 
-async def test_a_run_that_is_cancelled_does_not_wait_for_its_approver():
-    acts, begun = Acts(), asyncio.Event()
+class Waits:
+    """An approver that never answers."""
 
-    async def approver(request):
-        begun.set()
+    def __init__(self) -> None:
+        self.begun = asyncio.Event()
+
+    async def approve(self, asked: Any) -> None:
+        self.begun.set()
         await asyncio.Event().wait()
 
-    agent = Agent(ScriptedModel([call("act", n=1)]), tools=acts.tools, approver=approver, approver_seconds=None)
-    async with agent.stream("Go") as run:
-        await begun.wait()
+
+async def test_a_run_that_is_cancelled_does_not_wait_for_its_approver():
+    acts, waits = Acts(), Waits()
+    async with acts.agent(approver=waits, approver_seconds=None).stream("Go") as run:
+        await waits.begun.wait()
         run.cancel()
-    assert run.result.reason == "cancelled"
-    assert acts.done == []
+    assert (run.result.reason, acts.done) == ("cancelled", [])
+
+
+def above(acts: Acts, approver: Any, **words: Any) -> Agent:
+    """Return an agent whose tool is an agent that acts."""
+    inner = acts.agent(approver_seconds=None).as_tool("inner", "Does it.", effect="read")
+    script = ScriptedModel([call("inner", task="x"), text("Done.")])
+    return Agent(script, tools=[inner], approver=approver, **words)
 
 
 async def test_an_agent_below_asks_its_callers_approver_for_as_long_as_its_caller_says():
-    clock, acts, begun = FakeClock(), Acts(), asyncio.Event()
-
-    async def approver(request):
-        begun.set()
-        await asyncio.Event().wait()
-
-    inner = Agent(ScriptedModel([call("act", n=1), text("Inner.")]), tools=acts.tools, approver_seconds=None)
-    script = ScriptedModel([call("inner", task="x"), text("Done.")])
-    tools = [inner.as_tool("inner", "Does it.", effect="read")]
+    clock, waits, acts = FakeClock(), Waits(), Acts()
     async with open_session(MemoryJournal(), id="s", clock=clock) as session:
-        running = asyncio.ensure_future(
-            Agent(script, tools=tools, approver=approver, approver_seconds=7.0).run("Go", session=session)
-        )
-        await begun.wait()
+        running = asyncio.ensure_future(above(acts, waits, approver_seconds=7.0).run("Go", session=session))
+        await waits.begun.wait()
         clock.advance(7.0)
         assert (await running).reason == "approval_required"
+
+    result = await above(acts, lambda asked: "allow").run("Go")
+    assert (result.completed, acts.done) == (True, [1])
 
 
 @pytest.mark.parametrize("seconds", [0, -1, float("nan"), True, "1"])
@@ -227,7 +230,7 @@ async def test_the_first_answer_wins_over_the_approvers():
             await session.answer(request.id, "deny", by="ada", reason="no")
             return "allow"
 
-        agent = Agent(ScriptedModel([call("act", n=1), text("Done.")]), tools=acts.tools, approver=approver)
+        agent = acts.agent(approver=approver)
         result = await agent.run("Go", session=session)
         if not result.completed:
             result = await agent.resume(session)
@@ -238,27 +241,9 @@ async def test_the_first_answer_wins_over_the_approvers():
 
 async def test_a_denial_of_an_approver_may_interrupt():
     acts = Acts()
-    script = [call("act", n=1), text("Done.")]
-    stops = lambda asked: Answer(answer="deny", interrupt=True, by="bo")
-    result = await Agent(ScriptedModel(script), tools=acts.tools, approver=stops).run("Go")
+    result = await acts.agent(approver=lambda asked: Answer(answer="deny", interrupt=True, by="bo")).run("Go")
 
-    assert result.reason == "cancelled"
-    assert acts.done == []
-
-
-async def test_the_agent_of_a_tool_asks_its_callers_approver():
-    acts = Acts()
-    inner = Agent(ScriptedModel([call("act", n=1), text("Inner.")]), tools=acts.tools)
-    outer = Agent(
-        ScriptedModel([call("inner", task="x"), text("Done.")]),
-        tools=[inner.as_tool("inner", "Does it.", effect="read")],
-        approver=lambda asked: "allow",
-    )
-
-    result = await outer.run("Go")
-
-    assert result.completed
-    assert acts.done == [1]
+    assert (result.reason, acts.done) == ("cancelled", [])
 
 
 PROGRAM = """
@@ -289,9 +274,7 @@ async def test_a_program_answers(tmp_path, body, otherwise, status, reason):
     program = tmp_path / "may-it.py"
     program.write_text(PROGRAM.format(body=body))
     approver = ProgramApprover([sys.executable, str(program)], otherwise=otherwise)
-    result = await Agent(ScriptedModel([call("act", n=1), text("Done.")]), tools=acts.tools, approver=approver).run(
-        "Go"
-    )
+    result = await acts.agent(approver=approver).run("Go")
 
     if status == "asked":
         assert result.reason == "approval_required"
@@ -302,25 +285,25 @@ async def test_a_program_answers(tmp_path, body, otherwise, status, reason):
     assert answered.approved_by.startswith("program:")
 
 
-async def test_a_program_that_does_not_exist_denies_or_leaves_as_told():
-    for otherwise, reason in (("deny", "completed"), ("pause", "approval_required")):
-        agent = Agent(
-            ScriptedModel([call("act", n=1), text("Done.")]),
-            tools=Acts().tools,
-            approver=ProgramApprover(["/nowhere/at-all"], otherwise=otherwise),
-        )
-        assert (await agent.run("Go")).reason == reason
+@pytest.mark.parametrize(("otherwise", "reason"), [("deny", "completed"), ("pause", "approval_required")])
+async def test_a_program_that_does_not_exist_denies_or_leaves_as_told(otherwise, reason):
+    approver = ProgramApprover(["/nowhere/at-all"], otherwise=otherwise)
+    assert (await Acts().agent(approver=approver).run("Go")).reason == reason
 
 
-def test_what_cannot_be_asked_is_refused():
-    with pytest.raises(ConfigurationError, match="approver"):
-        Agent(ScriptedModel([text("Done.")]), approver=3)
-    with pytest.raises(ConfigurationError, match="list"):
-        ProgramApprover("rm -rf x")
-    with pytest.raises(ConfigurationError, match="'pause' or 'deny'"):
-        ProgramApprover(["x"], otherwise="allow")
-    with pytest.raises(ConfigurationError, match="function"):
-        can_use_tool(3)
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: Agent(ScriptedModel([text("Done.")]), approver=3), "approver"),
+        (lambda: ProgramApprover("rm -rf x"), "list"),
+        (lambda: ProgramApprover(["x"], otherwise="allow"), "'pause' or 'deny'"),
+        (lambda: can_use_tool(7), r"takes a function of \(name, arguments, session\); got 7"),
+    ],
+    ids=range(4),
+)  # fmt: skip
+def test_what_cannot_be_asked_is_refused(make, words):
+    with pytest.raises(ConfigurationError, match=words):
+        make()
 
 
 # --- can_use_tool
@@ -336,8 +319,7 @@ async def test_a_permission_function_allows_with_other_arguments_which_are_valid
         arguments["n"] += 100  # its own copy
         return {"behavior": "allow", "updatedInput": {"n": 3}}
 
-    script = [[call("act", n=1), call("look")], text("Done.")]
-    result = await Agent(ScriptedModel(script), tools=acts.tools, policy=can_use_tool(may)).run("Go")
+    result = await acts.agent([call("act", n=1), call("look")], policy=can_use_tool(may)).run("Go")
 
     assert acts.done == [3]
     assert asked[0] == ("act", {"n": 1})
@@ -349,9 +331,7 @@ async def test_a_permission_function_allows_with_other_arguments_which_are_valid
     async def wrong(name, arguments, session):
         return {"behavior": "allow", "updatedInput": {"n": "many"}}
 
-    result = await Agent(
-        ScriptedModel([call("act", n=1), text("No.")]), tools=acts.tools, policy=can_use_tool(wrong)
-    ).run("Go")
+    result = await acts.agent(policy=can_use_tool(wrong)).run("Go")
     assert result.tool_calls[0].status == "invalid_arguments"
     assert acts.done == [3]
 
@@ -373,10 +353,7 @@ async def test_a_permission_function_allows_with_other_arguments_which_are_valid
 )
 async def test_a_permission_function_denies_interrupts_or_asks(said, reason, status):
     acts = Acts()
-    agent = Agent(
-        ScriptedModel([call("act", n=1), text("Done.")]), tools=acts.tools, policy=can_use_tool(lambda *_: said)
-    )
-    result = await agent.run("Go")
+    result = await acts.agent(policy=can_use_tool(lambda *_: said)).run("Go")
 
     assert result.reason == reason
     assert [one.status for one in result.tool_calls][:1] == ([] if status is None else [status])
@@ -414,31 +391,21 @@ class Asked:
         return "allow"
 
 
-async def test_no_approver_is_asked_about_a_call_of_a_run_that_its_tool_has_ended():
-    asked, paid = Asked(), Recorder()
-    tools = [act(Recorder(), "finish", ends_run=True), act(paid, "pay", permission="ask")]
-
-    run = await run_calls(call("finish"), call("pay"), tools=tools, approver=asked)
-
-    assert run.reason is StopReason.DONE_CONDITION_SATISFIED
-    assert (asked.tools, paid.runs) == ([], 0)
-
-
-async def test_no_approver_is_asked_about_a_call_of_a_run_that_was_cancelled_beside_it():
+@pytest.mark.parametrize(("first", "reason"), [("finish", "done_condition_satisfied"), ("halt", "cancelled")])
+async def test_no_approver_is_asked_about_a_call_of_a_run_that_has_ended_beside_it(first, reason):
     asked, paid = Asked(), Recorder()
 
     async def cancel(arguments: JsonObject, ctx: ToolContext) -> str:
         running.cancel()
         return "done"
 
-    tools = [act(cancel, "halt"), act(paid, "pay", permission="ask")]
+    tools = [act(Recorder(), "finish", ends_run=True), act(cancel, "halt"), act(paid, "pay", permission="ask")]
+    model = ScriptedModel([[call(first), call("pay")]])
     async with on_fake_clock() as session:
-        agent = Agent(ScriptedModel([[call("halt"), call("pay")]]), tools=tools, approver=asked)
-        running = agent.stream("go", session=session)
+        running = Agent(model, tools=tools, approver=asked).stream("go", session=session)
         run = await running.finish()
 
-    assert run.reason is StopReason.CANCELLED
-    assert (asked.tools, paid.runs) == ([], 0)
+    assert (run.reason, asked.tools, paid.runs) == (reason, [], 0)
 
 
 async def pay(arguments: Any, ctx: Any) -> Any:
@@ -506,9 +473,3 @@ async def test_a_function_is_named_by_its_kind_where_it_has_no_name():
 
     found: Any = await can_use_tool(Mine()).decide(checked_call(act(pay)), None)
     assert found == Decision(kind="allow", rule="Mine")
-
-
-def test_what_is_no_function_is_refused():
-    wrong: Any = 7
-    with pytest.raises(ConfigurationError, match=r"takes a function of \(name, arguments, session\); got 7"):
-        can_use_tool(wrong)

@@ -68,12 +68,18 @@ class Box(Bubblewrap):
         return await super().run(command)
 
 
-def boxed(**words: Any) -> Any:
-    class Boxed:
-        def decide(self, call, session):
-            return Decision(kind="sandbox", rule="foreign", scope="project", **words)
+class Says:
+    """A policy that always decides the same."""
 
-    return Boxed()
+    def __init__(self, kind: str = "sandbox", **words: Any) -> None:
+        self.decision = Decision(kind=kind, **words)
+
+    def decide(self, call, session):
+        return self.decision
+
+
+def boxed() -> Says:
+    return Says(rule="foreign", scope="project")
 
 
 # --- it travels
@@ -158,19 +164,20 @@ async def test_a_policy_may_change_arguments_and_the_model_is_told_with_the_resu
 
 
 @pytest.mark.row("R-DECISION")
-async def test_what_a_policy_puts_in_is_validated_like_the_models_own():
+@pytest.mark.parametrize(
+    ("wrong", "status"),
+    [
+        *((one, "invalid_arguments") for one in ({"n": 99}, {"m": 1}, {})),
+        *((one, "denied") for one in ("n=1", [1], {"n": float("nan")}, {"n": {1}})),
+    ],
+    ids=range(7),
+)  # fmt: skip
+async def test_what_a_policy_puts_in_is_validated_like_the_models_own(wrong, status):
     recorder = Recorder()
-    for wrong in ({"n": 99}, {"m": 1}, {}):
-        result = await run_calls(
-            call("pay", n=1), tools=[tool_of(recorder, "pay", parameters=N)], policy=Changing(lambda _, w=wrong: w)
-        )
-        assert statuses(result) == ["invalid_arguments"]
-    for wrong in ("n=1", [1], {"n": float("nan")}, {"n": {1}}):
-        result = await run_calls(
-            call("pay", n=1), tools=[tool_of(recorder, "pay", parameters=N)], policy=Changing(lambda _, w=wrong: w)
-        )
-        assert statuses(result) == ["denied"]
-    assert recorder.runs == 0
+    tools = [tool_of(recorder, "pay", parameters=N)]
+    result = await run_calls(call("pay", n=1), tools=tools, policy=Changing(lambda _: wrong))
+
+    assert (statuses(result), recorder.runs) == ([status], 0)
 
 
 @pytest.mark.row("R-DECISION")
@@ -183,33 +190,24 @@ async def test_other_rules_hold_for_what_a_policy_has_put_in():
     assert content(result)["message"] == "pay was denied: not seven"
 
 
+class Noting:
+    def decide(self, call, session):
+        if call.name != "pay":
+            return None
+        return Decision(kind="allow", arguments={**call.arguments, "note": "by order"})
+
+
 @pytest.mark.row("R-DECISION")
-async def test_what_a_childs_policy_puts_in_is_held_to_the_rules_of_its_caller_and_both_changes_count():
+@pytest.mark.parametrize(
+    ("n", "rule", "ran"), [(7, deny("pay(n=7)"), []), (3, Noting(), [{"n": 3, "note": "by order"}])]
+)
+async def test_what_a_childs_policy_puts_in_is_held_to_the_rules_of_its_caller_and_both_changes_count(n, rule, ran):
     recorder = Recorder()
-    tools = [tool_of(recorder, "pay", parameters=N)]
-    child = Agent(ScriptedModel([call("pay", n=1), text("Paid.")]), tools=tools, policy=Changing(to(7)))
-    lead = Agent(
-        ScriptedModel([call("clerk", task="Pay"), text("Done.")]),
-        tools=[child.as_tool("clerk", "Pays.")],
-        policy=first_of(allow("clerk"), deny("pay(n=7)")),
-    )
-    assert (await lead.run("go")).completed
-    assert recorder.runs == 0
-
-    class Noting:
-        def decide(self, call, session):
-            return (
-                Decision(kind="allow", arguments={**call.arguments, "note": "by order"}) if call.name == "pay" else None
-            )
-
-    other = Agent(ScriptedModel([call("pay", n=1), text("Paid.")]), tools=tools, policy=Changing(to(3)))
-    lead = Agent(
-        ScriptedModel([call("clerk", task="Pay"), text("Done.")]),
-        tools=[other.as_tool("clerk", "Pays.")],
-        policy=first_of(allow("clerk"), Noting()),
-    )
-    assert (await lead.run("go")).completed
-    assert recorder.contexts[0].decision.arguments == {"n": 3, "note": "by order"}
+    model = ScriptedModel([call("pay", n=1), text("Paid.")])
+    child = Agent(model, tools=[tool_of(recorder, "pay", parameters=N)], policy=Changing(to(n)))
+    tools, above = [child.as_tool("clerk", "Pays.")], ScriptedModel([call("clerk", task="Pay"), text("Done.")])
+    assert (await Agent(above, tools=tools, policy=first_of(allow("clerk"), rule)).run("go")).completed
+    assert [context.decision.arguments for context in recorder.contexts] == ran
 
 
 @pytest.mark.row("R-DECISION")
@@ -295,52 +293,39 @@ async def test_a_decision_may_stop_the_run_and_no_sibling_starts(place):
     assert (done.completed, recorder.runs) == (True, 0)
 
 
-@pytest.mark.row("R-DECISION")
-async def test_a_crash_before_the_end_was_stored_does_not_lift_an_interrupt():
-    recorder = Recorder()
-    stops = Decision(kind="deny", message="Ask me first.", interrupt=True)
+class Stopping:
+    """A policy that stops the run at `pay`, and allows the rest."""
 
-    class Stopping:
-        def decide(self, call, session):
-            return stops if call.name == "pay" else Decision(kind="allow")
-
-    tools = [act(recorder), act(recorder, "pay")]
-    first = await run_calls(call("act", n=1), call("pay", n=2), tools=tools, policy=Stopping())
-    events = await first.session.events()
-    broken, ended = MemoryJournal(), events[-1]
-    await broken.adopt("s", events[:-1], state="running")
-    model = ScriptedModel([text("What now?")])
-    async with open_session(broken, id="s") as session:
-        result = await Agent(model, tools=tools, policy=Stopping()).resume(session)
-        await check_session(session)
-        again = await Agent(model, tools=tools).resume(session)
-
-    assert (ended.type, result.reason, len(model.requests)) == ("run.finished", StopReason.CANCELLED, 1)
-    assert (result.message, result.stop.details) == (first.message, first.stop.details)
-    assert (again.completed, recorder.runs) == (True, 0)
+    def decide(self, call, session):
+        if call.name == "pay":
+            return Decision(kind="deny", message="Ask me first.", interrupt=True)
+        return Decision(kind="allow")
 
 
 @pytest.mark.row("R-DECISION")
-async def test_a_crash_before_a_sibling_had_its_result_does_not_lift_an_interrupt():
+@pytest.mark.parametrize(
+    ("names", "lost", "requests", "words"),
+    [(("act", "pay"), "run.finished", 1, {}), (("pay", "act"), "tool.finished", 0, {"done_when": lambda session: True})],
+    ids=["before the end was stored", "before a sibling had its result"],
+)  # fmt: skip
+async def test_a_crash_does_not_lift_an_interrupt(names, lost, requests, words):
     recorder = Recorder()
-
-    class Stopping:
-        def decide(self, call, session):
-            return Decision(kind="deny", interrupt=True) if call.name == "pay" else Decision(kind="allow")
-
-    tools = [act(recorder), act(recorder, "pay")]
-    first = await run_calls(call("pay", n=1), call("act", n=2), tools=tools, policy=Stopping())
+    tools, calls = [act(recorder), act(recorder, "pay")], [call(name) for name in names]
+    first = await run_calls(*calls, tools=tools, policy=Stopping())
     events = await first.session.events()
-    results = [place for place, event in enumerate(events) if event.type == "tool.finished"]
+    last = max(place for place, event in enumerate(events) if event.type == lost)
     broken, model = MemoryJournal(), ScriptedModel([text("What now?")])
-    await broken.adopt("s", events[: results[0] + 1], state="running")  # the other call is still open
+    await broken.adopt("s", events[:last], state="running")
     async with open_session(broken, id="s") as session:
-        result = await Agent(model, tools=tools, policy=Stopping(), done_when=lambda session: True).resume(session)
+        result = await Agent(model, tools=tools, policy=Stopping(), **words).resume(session)
         await check_session(session)
+        assert model.requests == []
+        again = await Agent(model, tools=tools, **words).resume(session) if requests else None
 
-    assert (len(results), statuses(result)) == (2, ["denied", "skipped"])
+    assert statuses(result) == statuses(first)
     assert (result.reason, result.message, result.stop.details) == (first.reason, first.message, first.stop.details)
-    assert (recorder.runs, len(model.requests)) == (0, 0)
+    assert (result.reason, recorder.runs, len(model.requests)) == (StopReason.CANCELLED, 0, requests)
+    assert again is None or again.completed
 
 
 @pytest.mark.row("R-DECISION")
@@ -370,19 +355,8 @@ async def test_an_interrupt_goes_with_a_denial_only(words):
         await paused.session.answer(paused.approvals[0].id, **words)
 
 
-async def test_an_interrupting_allow_denies():
-    recorder = Recorder()
-
-    class Odd:
-        def decide(self, call, session):
-            return Decision(kind="allow", interrupt=True)
-
-    result = await run_calls(call("act"), tools=[act(recorder)], policy=Odd())
-    assert (recorder.runs, statuses(result), result.reason) == (0, ["denied"], "cancelled")
-
-
 # --- the sandbox
-def shell(form: Any, folder: Path, **words: Any) -> Any:
+def shell(form: Any) -> Any:
     """A real tool that writes a file by a program."""
 
     async def run(arguments, ctx):
@@ -390,7 +364,7 @@ def shell(form: Any, folder: Path, **words: Any) -> Any:
         done = await (run_process(command.arguments) if ctx.runner is None else ctx.runner.run(command))
         return {"exit_code": done.exit_code, "ran_in": "bare" if ctx.runner is None else ctx.runner.name}
 
-    return tool_of(run, "shell", sandbox=form, **words)
+    return tool_of(run, "shell", sandbox=form)
 
 
 def write_command(arguments) -> Command:
@@ -406,7 +380,7 @@ async def test_a_sandboxed_call_runs_inside_by_the_form_of_its_tool(form, tmp_pa
     box = Box(inside)
     agent = Agent(
         ScriptedModel([[call("shell", path=str(inside / "a")), call("shell", path=str(outside / "a"))], text("Done.")]),
-        tools=[shell(form, tmp_path)],
+        tools=[shell(form)],
         policy=boxed(),
         sandbox=box,
     )
@@ -426,9 +400,7 @@ async def test_a_sandboxed_call_runs_inside_by_the_form_of_its_tool(form, tmp_pa
 @pytest.mark.parametrize(("form", "has_box"), [(None, True), ("runner", False), (write_command, False)])
 async def test_without_a_form_or_a_sandbox_such_a_call_never_runs_bare(form, has_box, tmp_path):
     box = Box(tmp_path) if has_box else None
-    result = await run_calls(
-        call("shell", path=str(tmp_path / "a")), tools=[shell(form, tmp_path)], policy=boxed(), sandbox=box
-    )
+    result = await run_calls(call("shell", path=str(tmp_path / "a")), tools=[shell(form)], policy=boxed(), sandbox=box)
 
     assert (statuses(result), content(result)["code"]) == (["denied"], "sandbox_unavailable")
     assert not (tmp_path / "a").exists()
@@ -440,7 +412,7 @@ async def test_consent_to_a_call_does_not_lift_the_sandbox_that_another_rule_dem
     box = Box(tmp_path)
     child = Agent(
         ScriptedModel([call("shell", path=str(tmp_path / "a")), text("ok")]),
-        tools=[shell("runner", tmp_path)],
+        tools=[shell("runner")],
         policy=ask("shell"),
     )
     lead = Agent(
@@ -457,18 +429,8 @@ async def test_consent_to_a_call_does_not_lift_the_sandbox_that_another_rule_dem
 
 
 async def test_a_person_may_deny_what_would_run_in_the_sandbox(tmp_path):
-    box = Box(tmp_path)
-
-    class Asks:
-        def decide(self, call, session):
-            return Decision(kind="ask", consent="sandbox")
-
-    agent = Agent(
-        ScriptedModel([call("shell", path=str(tmp_path / "a")), text("ok")]),
-        tools=[shell("runner", tmp_path)],
-        policy=Asks(),
-        sandbox=box,
-    )
+    box, model = Box(tmp_path), ScriptedModel([call("shell", path=str(tmp_path / "a")), text("ok")])
+    agent = Agent(model, tools=[shell("runner")], policy=Says("ask", consent="sandbox"), sandbox=box)
     paused = await agent.run("go")
     await paused.session.answer(paused.approvals[0].id, "deny")
     done = await agent.resume(paused.session)
@@ -595,43 +557,26 @@ async def test_a_recorded_run_with_changed_arguments_is_replayed_and_without_the
 
 
 class Bare:
-    """A sandbox that nothing runs in."""
+    """A sandbox that only what is decided so may run in."""
 
     name = "bare"
 
-    async def run(self, command: Command) -> ProcessResult:
-        raise AssertionError("nothing was to run here")
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
 
-
-class Boxing(Bare):
     async def run(self, command: Command) -> ProcessResult:
+        assert self.kind == "sandbox"
         return ProcessResult(exit_code=0, stdout="", stderr="")
 
 
-async def test_a_call_that_runs_in_the_sandbox_names_it():
-    class Says:
-        def decide(self, call: Any, session: Any) -> Decision:
-            return Decision(kind="sandbox")
-
+@pytest.mark.parametrize(("kind", "named"), [("sandbox", "bare"), ("allow", ""), ("ask", "")])
+async def test_a_call_names_the_sandbox_that_it_runs_in_and_outside_of_it_none(kind, named):
     tools = [act(Recorder(), sandbox=lambda arguments: Command(arguments=("true",)))]
-    result = await run_calls(call("act"), tools=tools, policy=Says(), sandbox=Boxing())
-
-    (started,) = await types(result, "tool.started")
-    assert (started.sandbox, statuses(result)) == ("bare", ["ok"])
-
-
-@pytest.mark.parametrize("kind", ["allow", "ask"])
-async def test_a_call_that_runs_outside_of_the_sandbox_names_none(kind):
-    class Says:
-        def decide(self, call: Any, session: Any) -> Decision:
-            return Decision(kind=kind)
-
-    agent = Agent(ScriptedModel([call("act"), text("Done.")]), tools=[act(Recorder())], policy=Says(), sandbox=Bare())
+    agent = Agent(ScriptedModel([call("act"), text("Done.")]), tools=tools, policy=Says(kind), sandbox=Bare(kind))
     result = await agent.run("go")
     if kind == "ask":
         await result.session.answer(result.approvals[0].id, "allow")
         result = await agent.resume(result.session)
 
     (started,) = await types(result, "tool.started")
-    assert started.sandbox == ""
-    assert statuses(result) == ["ok"]
+    assert (started.sandbox, statuses(result)) == (named, ["ok"])
