@@ -3,12 +3,13 @@
 import asyncio
 import subprocess
 import sys
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
 from loop_tools import echo_tool, failing_tool
+from pipeline_tools import Recorder, act, on_fake_clock
 from treadle import Agent, Budget, ConfigurationError, Tool, ToolContext, WholeHistory, ask, open_session
 from treadle.errors import SessionHeld, ToolNameConflict
 from treadle.events import AnyEvent, RunStarted, decode_event, encode_event, on
@@ -27,9 +28,7 @@ def gated(entered: Gate, leave: Gate, *, effect: str = "read") -> Tool:
         await leave.wait()
         return "left"
 
-    return Tool(
-        name="wait", description="Wait.", parameters={}, effect=effect, permission="allow", timeout=None, run=run
-    )
+    return act(run, "wait", effect=effect, timeout=None)
 
 
 @pytest.mark.row("E01", "E02", "S11", "S14")
@@ -99,20 +98,16 @@ async def test_every_event_reads_back_as_it_was_written():
 @pytest.mark.parametrize(("effect", "status"), [("read", "cancelled"), ("unsafe", "outcome_unknown")])
 async def test_cancelling_during_a_tool_answers_every_call_and_says_what_may_have_happened(effect, status):
     entered, leave = Gate(), Gate()
-    clock = FakeClock(auto=True)
     model = ScriptedModel([[call("act"), call("wait"), call("echo", x=1)]])  # `act` keeps the read from starting early
-    act = Tool(name="act", description="Act.", parameters={}, permission="allow", run=_act)
-    async with open_session("memory:", clock=clock) as session:
-        agent = Agent(model, tools=[act, gated(entered, leave, effect=effect), echo_tool()])
-        async with agent.stream("go", session=session) as run:
-            await entered.wait()
-            run.cancel()
+    tools = [act(Recorder()), gated(entered, leave, effect=effect), echo_tool()]
+    async with on_fake_clock() as session, Agent(model, tools=tools).stream("go", session=session) as run:
+        await entered.wait()
+        run.cancel()
 
     report = run.result.report()
     assert (report["reason"], report["phase"], report["completed"]) == ("cancelled", "tool", False)
-    statuses = [one["status"] for one in report["tool_calls"]]
-    assert statuses[:2] == ["ok", status]
-    assert statuses[2] in ("cancelled", "ok")
+    *two, last = [one["status"] for one in report["tool_calls"]]
+    assert (two, last in ("cancelled", "ok")) == (["ok", status], True)
     assert run.result.messages[-1].role == "tool"
 
 
@@ -267,60 +262,28 @@ async def test_run_sync_inside_async_code_says_what_to_write_instead():
 def test_run_sync_works_from_many_threads_on_one_loop():
     loops: list[int] = []
 
-    async def run(arguments: JsonObject, ctx: ToolContext) -> str:
+    async def run(arguments: JsonObject, ctx: ToolContext) -> None:
         loops.append(id(asyncio.get_running_loop()))
-        return "x"
 
-    tool = Tool(name="t", description="d", parameters={}, effect="read", run=run)
-    texts: list[str] = []
+    def work(_: int) -> str:
+        return Agent(ScriptedModel([call("act"), text("done")]), tools=[act(run)]).run_sync("go").text
 
-    def work() -> None:
-        texts.append(Agent(ScriptedModel([call("t"), text("done")]), tools=[tool]).run_sync("go").text)
-
-    threads = [threading.Thread(target=work) for _ in range(5)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert texts == ["done"] * 5
+    with ThreadPoolExecutor(5) as threads:
+        assert [*threads.map(work, range(5))] == ["done"] * 5
     assert len(set(loops)) == 1
 
 
 def test_a_paused_run_goes_on_without_async_code():
-    agent = Agent(ScriptedModel([call("act"), text("done")]), tools=[_unsafe()])
+    agent = Agent(ScriptedModel([call("act"), text("done")]), tools=[act(Recorder(), permission="ask")])
     paused = agent.run_sync("go")
     assert paused.reason == "approval_required"
     asyncio.run(paused.session.answer(paused.approvals[0].id, "allow"))
     assert agent.resume_sync(paused.session).text == "done"
 
 
-def _unsafe() -> Tool:
-    return Tool(name="act", description="Act.", parameters={}, run=_act)
-
-
-def test_ctrl_c_in_run_sync_cancels_the_run_and_comes_through():
-    child = (
-        "import os, signal\n"
-        "signal.signal(signal.SIGINT, signal.default_int_handler)  # also where these tests run with it ignored\n"
-        "from treadle import Agent, Tool\n"
-        "from treadle.testing import Gate, ScriptedModel, call\n"
-        "async def run(arguments, ctx):\n"
-        "    os.kill(os.getpid(), signal.SIGINT)\n"
-        "    await Gate().wait()\n"
-        "tool = Tool(name='t', description='d', parameters={}, effect='read', run=run)\n"
-        "events = []\n"
-        "agent = Agent(ScriptedModel([call('t')]), tools=[tool], subscribers=[lambda e: events.append(e.type)])\n"
-        "try:\n"
-        "    agent.run_sync('go')\n"
-        "except KeyboardInterrupt:\n"
-        "    print(events[-2:])\n"
-    )
-    done = subprocess.run([sys.executable, "-c", child], capture_output=True, text=True, timeout=60)
-    assert done.stdout.strip() == "['tool.finished', 'run.finished']", done.stderr
-
-
-def test_ctrl_c_ends_a_run_sync_whatever_the_caller_has_come_to():
-    """The signal comes at the first event, while the caller may not wait yet: no run continues behind its back."""
+@pytest.mark.parametrize(("at", "times", "last"), [("tool.started", 1, "['tool.finished', 'run.finished']"), ("run.started", 20, "run.finished")])  # fmt: skip
+def test_ctrl_c_in_run_sync_cancels_the_run_and_comes_through_whatever_the_caller_has_come_to(at, times, last):
+    """At the first event the caller may not wait yet: no run continues behind its back."""
     child = (
         "import os, signal, sys\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)  # also where these tests run with it ignored\n"
@@ -331,18 +294,18 @@ def test_ctrl_c_ends_a_run_sync_whatever_the_caller_has_come_to():
         "tool = Tool(name='t', description='d', parameters={}, effect='read', run=run)\n"
         "def hear(event):\n"
         "    events.append(event.type)\n"
-        "    if event.type == 'run.started':\n"
+        f"    if event.type == '{at}':\n"
         "        os.kill(os.getpid(), signal.SIGINT)\n"
         "sys.setswitchinterval(1e-6)\n"
-        "for _ in range(20):\n"
+        f"for _ in range({times}):\n"
         "    events = []\n"
         "    try:\n"
         "        Agent(ScriptedModel([call('t')]), tools=[tool], subscribers=[hear]).run_sync('go')\n"
         "    except KeyboardInterrupt:\n"
-        "        print(events[-1])\n"
+        f"        print({'events[-1]' if times > 1 else 'events[-2:]'})\n"
     )
     done = subprocess.run([sys.executable, "-c", child], capture_output=True, text=True, timeout=110)
-    assert done.stdout.split() == ["run.finished"] * 20, done.stderr
+    assert done.stdout.splitlines() == [last] * times, done.stderr
 
 
 # --- the description

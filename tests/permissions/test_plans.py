@@ -4,6 +4,8 @@ import asyncio
 import json
 import subprocess
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from treadle import (
     Answer,
     Decision,
     Hook,
+    Session,
     ShellTools,
     Tool,
     allow,
@@ -50,38 +53,41 @@ def agent(change: Any, *turns: Any, **options: Any) -> Agent:
     return Agent(ScriptedModel([*turns, text("Done.")]), tools=[change, exit_plan_tool()], **options)
 
 
-@pytest.mark.row("P20")
-async def test_a_plan_that_a_person_allows_ends_plan_mode_and_is_carried_out(change, acted):
-    planning = agent(
-        change, call("change", what="early"), call("exit_plan", plan="1. Change it."), call("change", what="it"),
-        policy=allow("change"),
-    )  # fmt: skip
+@asynccontextmanager
+async def in_plan_mode() -> AsyncIterator[Session]:
     async with open_session("memory:") as session:
         await session.set_mode("plan", by="ada")
+        yield session
+
+
+PLANS = call("exit_plan", plan="All."), call("change", what="it")
+
+
+@pytest.mark.row("P20")
+async def test_a_plan_that_a_person_allows_ends_plan_mode_and_is_carried_out(change, acted):
+    planning = agent(change, call("change", what="early"), *PLANS, policy=allow("change"))
+    async with in_plan_mode() as session:
         paused = await planning.run("Change it", session=session)
         (asked,) = paused.approvals
-        assert (asked.approval_type, asked.preview.text, asked.rules) == ("plan", "1. Change it.", ())
+        assert (asked.approval_type, asked.preview.text, asked.rules) == ("plan", "All.", ())
         assert (acted, session.mode) == ([], "plan")
 
         await session.answer(asked.id, "allow", by="ada")
         result = await planning.resume(session)
 
-        assert result.completed
-        assert (acted, session.mode) == (["it"], "ask")
+        assert (result.completed, acted, session.mode) == (True, ["it"], "ask")
         kinds = [event.type for event in await session.events()]
-        assert (
-            kinds[kinds.index("approval.answered") + 1] == "mode.changed"
-        )  # with the answer, before anything is decided
+        after_answer = kinds[kinds.index("approval.answered") + 1]
+        assert after_answer == "mode.changed"  # with the answer, before anything is decided
         plan = session.state.facts.values["plan"]
-        assert (plan["text"], plan["state"]) == ("1. Change it.", "allowed")
+        assert (plan["text"], plan["state"]) == ("All.", "allowed")
         assert plan["version"] in session.messages[-4].results[0].content
 
 
 @pytest.mark.row("P20")
 async def test_a_plan_that_is_denied_changes_nothing(change, acted):
-    planning = agent(change, call("exit_plan", plan="Raze it."), call("change", what="it"), policy=allow("change"))
-    async with open_session("memory:") as session:
-        await session.set_mode("plan")
+    planning = agent(change, *PLANS, policy=allow("change"))
+    async with in_plan_mode() as session:
         paused = await planning.run("Change it", session=session)
         await session.answer(paused.approvals[0].id, "deny", reason="Smaller.")
         result = await planning.resume(session)
@@ -93,41 +99,38 @@ async def test_a_plan_that_is_denied_changes_nothing(change, acted):
 @pytest.mark.row("G09", "P20")
 async def test_another_version_of_a_plan_is_asked_about_anew(change, acted):
     planning = agent(change, call("exit_plan", plan="One."), call("exit_plan", plan="Two."), policy=allow("change"))
-    async with open_session("memory:") as session:
-        await session.set_mode("plan")
+    async with in_plan_mode() as session:
         first = (await planning.run("Change it", session=session)).approvals[0]
         await session.answer(first.id, "deny")
         second = (await planning.resume(session)).approvals[0]
 
         assert first.digest != second.digest
-        assert second.preview.text == "Two."
-        assert session.mode == "plan"
+        assert (second.preview.text, session.mode) == ("Two.", "plan")
+
+
+PROGRAMS: dict[str, dict[str, Any]] = {
+    "policy": {"policy": allow("*")},
+    "approver": {"policy": allow("change"), "approver": lambda _: "allow"},
+    "one that signs as a person": {"policy": allow("change"), "approver": lambda _: Answer(answer="allow", by="ada")},
+    "and edits": {
+        "policy": allow("change"), "approver": lambda _: Answer(answer="allow", by="ada", arguments={"plan": "Edited."})
+    },
+}  # fmt: skip
 
 
 @pytest.mark.row("P20")
-@pytest.mark.parametrize("option", ["policy", "approver"])
-async def test_no_policy_and_no_approver_of_the_program_ends_plan_mode(change, acted, option):
-    everything = (
-        {"policy": allow("*")}
-        if option == "policy"
-        else {"approver": lambda request: "allow", "policy": allow("change")}
-    )
-    planning = agent(change, call("exit_plan", plan="All."), call("change", what="it"), **everything)
-    async with open_session("memory:") as session:
-        await session.set_mode("plan")
-        await planning.run("Change it", session=session)
+@pytest.mark.parametrize("program", PROGRAMS)
+async def test_no_policy_and_no_approver_of_the_program_ends_plan_mode(change, acted, program):
+    async with in_plan_mode() as session:
+        await agent(change, *PLANS, **PROGRAMS[program]).run("Change it", session=session)
 
         assert (acted, session.mode) == ([], "plan")
 
 
 @pytest.mark.row("P20")
 async def test_a_plan_that_an_approver_allows_still_waits_for_a_person(change, acted):
-    planning = agent(
-        change, call("exit_plan", plan="All."), call("change", what="it"),
-        policy=allow("change"), approver=lambda request: "allow",
-    )  # fmt: skip
-    async with open_session("memory:") as session:
-        await session.set_mode("plan")
+    planning = agent(change, *PLANS, policy=allow("change"), approver=lambda request: "allow")
+    async with in_plan_mode() as session:
         paused = await planning.run("Change it", session=session)
         (asked,) = paused.approvals
         assert (asked.approval_type, acted, session.mode) == ("plan", [], "plan")
@@ -142,12 +145,10 @@ async def test_a_plan_that_an_approver_allows_still_waits_for_a_person(change, a
 @pytest.mark.row("P20")
 async def test_an_approver_may_deny_a_plan(change, acted):
     planning = agent(change, call("exit_plan", plan="Raze it."), approver=lambda request: "deny")
-    async with open_session("memory:") as session:
-        await session.set_mode("plan")
+    async with in_plan_mode() as session:
         result = await planning.run("Change it", session=session)
 
-        assert [one.status for one in result.tool_calls] == ["denied"]
-        assert session.mode == "plan"
+        assert ([one.status for one in result.tool_calls], session.mode) == (["denied"], "plan")
 
 
 @pytest.mark.row("P20")
@@ -169,26 +170,18 @@ async def test_plan_mode_survives_a_restart_and_its_plan_is_allowed_by_another_p
 
 
 @pytest.mark.row("P20")
-async def test_an_agent_as_a_tool_changes_nothing_in_plan_mode(change, acted):
-    child = Agent(ScriptedModel([call("change", what="it"), text("Denied.")]), tools=[change], policy=allow("*"))
-    for effect in ("read", "unsafe"):
-        helper = child.as_tool("helper", "Do it.", effect=effect)
-        lead = Agent(ScriptedModel([call("helper", task="go"), text("Done.")]), tools=[helper], policy=allow("*"))
-        async with open_session("memory:") as session:
-            await session.set_mode("plan")
-            await lead.run("Change it", session=session)
-            assert (acted, session.mode) == ([], "plan")
-
-
-@pytest.mark.row("P20")
-async def test_a_child_cannot_end_the_plan_mode_of_its_parent(change, acted):
-    child = agent(change, call("exit_plan", plan="All."), call("change", what="it"), policy=allow("change"))
-    helper = child.as_tool("helper", "Do it.", effect="read")
+@pytest.mark.parametrize(
+    ("effect", "turns", "policy"),
+    [("read", PLANS[1:], allow("*")), ("unsafe", PLANS[1:], allow("*")), ("read", PLANS, allow("change"))],
+    ids=["that reads", "that acts", "that has a plan of its own"],
+)
+async def test_an_agent_as_a_tool_changes_nothing_in_plan_mode_and_does_not_end_it(
+    change, acted, effect, turns, policy
+):
+    helper = agent(change, *turns, policy=policy).as_tool("helper", "Do it.", effect=effect)
     lead = Agent(ScriptedModel([call("helper", task="go"), text("Done.")]), tools=[helper], policy=allow("*"))
-    async with open_session("memory:") as session:
-        await session.set_mode("plan")
+    async with in_plan_mode() as session:
         await lead.run("Change it", session=session)
-
         assert (acted, session.mode) == ([], "plan")
 
 
@@ -196,8 +189,7 @@ async def test_a_child_cannot_end_the_plan_mode_of_its_parent(change, acted):
 async def test_a_tool_of_a_server_that_says_that_it_only_reads_is_held_back(tmp_path):
     server = mcp_server("raw", [sys.executable, "-S", "-E", str(RAW), str(tmp_path), ""])
     lead = Agent(ScriptedModel([call("mcp__raw__echo", text="x"), text("Done.")]), tools=[server], policy=allow("*"))
-    async with open_session("memory:") as session:
-        await session.set_mode("plan")
+    async with in_plan_mode() as session:
         result = await lead.run("Go", session=session)
 
     assert [one.status for one in result.tool_calls] == ["denied"]
@@ -212,15 +204,11 @@ async def test_no_hook_loosens_plan_mode(change, acted):
         def after(self, call, result):
             return result
 
-    async def nothing(context):
-        return None
-
     planning = agent(
-        change, call("change", what="it"), call("exit_plan", plan="All."), call("change", what="it"),
-        policy=allow("*"), interceptors=[Loosens()], hooks=[Hook(at="before_tool", run=nothing)],
+        change, call("change", what="it"), *PLANS, policy=allow("*"), interceptors=[Loosens()],
+        hooks=[Hook(at="before_tool", run=lambda context: None)],
     )  # fmt: skip
-    async with open_session("memory:") as session:
-        await session.set_mode("plan")
+    async with in_plan_mode() as session:
         paused = await planning.run("Change it", session=session)
 
         assert (acted, session.mode) == ([], "plan")
@@ -242,9 +230,8 @@ async def test_consent_from_before_plan_mode_lets_nothing_run_in_it(change, acte
 
 @pytest.mark.row("P20")
 async def test_consent_to_a_plan_with_invalid_edits_ends_nothing(change, acted):
-    planning = agent(change, call("exit_plan", plan="One."), call("change", what="it"), policy=allow("change"))
-    async with open_session("memory:") as session:
-        await session.set_mode("plan")
+    planning = agent(change, *PLANS, policy=allow("change"))
+    async with in_plan_mode() as session:
         (asked,) = (await planning.run("Change it", session=session)).approvals
         await session.answer(asked.id, "allow", arguments={"plan": ""})
         paused = await planning.resume(session)
@@ -254,16 +241,14 @@ async def test_consent_to_a_plan_with_invalid_edits_ends_nothing(change, acted):
 
 @pytest.mark.row("P20")
 async def test_a_plan_that_a_person_has_edited_is_what_is_allowed(change, acted):
-    model = ScriptedModel([call("exit_plan", plan="One."), call("change", what="it"), text("Done.")])
-    planning = Agent(model, tools=[change, exit_plan_tool()], policy=allow("change"))
-    async with open_session("memory:") as session:
-        await session.set_mode("plan")
+    planning = agent(change, *PLANS, policy=allow("change"))
+    async with in_plan_mode() as session:
         (asked,) = (await planning.run("Change it", session=session)).approvals
         await session.answer(asked.id, "allow", arguments={"plan": "Two."})
         await planning.resume(session)
 
         assert (acted, session.mode) == (["it"], "ask")
-        assert "Two." in model.requests[1].messages[-1].results[0].content
+        assert "Two." in session.messages[2].results[0].content
 
 
 @pytest.mark.row("P20")
@@ -274,8 +259,7 @@ async def test_a_line_of_shell_that_may_act_is_held_back_in_plan_mode(tmp_path, 
     lead = Agent(
         ScriptedModel([call("shell", command=command), text("Done.")]), tools=[shell_tool(tmp_path)], policy=allow("*")
     )
-    async with open_session("memory:") as session:
-        await session.set_mode("plan")
+    async with in_plan_mode() as session:
         result = await lead.run("Go", session=session)
 
     assert [one.status for one in result.tool_calls] == ["denied"]
@@ -284,10 +268,8 @@ async def test_a_line_of_shell_that_may_act_is_held_back_in_plan_mode(tmp_path, 
 
 @pytest.mark.row("P20")
 async def test_the_consent_to_one_plan_does_not_end_a_later_plan_mode(change, acted):
-    turns = (call("exit_plan", plan="One."), text("Done."), call("exit_plan", plan="One."), call("change", what="it"))
-    planning = agent(change, *turns, policy=allow("change"))
-    async with open_session("memory:") as session:
-        await session.set_mode("plan")
+    planning = agent(change, PLANS[0], text("Done."), *PLANS, policy=allow("change"))
+    async with in_plan_mode() as session:
         (asked,) = (await planning.run("Plan", session=session)).approvals
         await session.answer(asked.id, "allow")
         await planning.resume(session)
@@ -335,20 +317,6 @@ asyncio.run(main())
 """
 
 
-@pytest.mark.row("P20")
-@pytest.mark.parametrize("arguments", [None, {"plan": "Edited."}])
-async def test_an_approver_that_signs_as_a_person_ends_no_plan_mode(change, acted, arguments):
-    approver = lambda request: Answer(answer="allow", by="ada", arguments=arguments)
-    planning = agent(
-        change, call("exit_plan", plan="All."), call("change", what="it"), policy=allow("change"), approver=approver
-    )
-    async with open_session("memory:") as session:
-        await session.set_mode("plan")
-        await planning.run("Change it", session=session)
-
-        assert (acted, session.mode) == ([], "plan")
-
-
 @pytest.fixture
 def looking(acted: list[str]) -> Tool:
     """A tool whose effect its arguments say."""
@@ -374,12 +342,9 @@ REWRITES: dict[str, dict[str, Any]] = {
 @pytest.mark.row("P20", "R-MODE")
 @pytest.mark.parametrize("who", REWRITES)
 async def test_nobody_makes_an_act_of_a_read_in_plan_mode(looking, acted, who):
-    made = call("tend", what="act" if who == "model" else "look")
-    async with open_session("memory:") as session:
-        await session.set_mode("plan")
-        result = await Agent(ScriptedModel([made, text("Done.")]), tools=[looking], **REWRITES[who]).run(
-            "Go", session=session
-        )
+    model = ScriptedModel([call("tend", what="act" if who == "model" else "look"), text("Done.")])
+    async with in_plan_mode() as session:
+        result = await Agent(model, tools=[looking], **REWRITES[who]).run("Go", session=session)
 
     assert ([str(one.status) for one in result.tool_calls], acted) == (["denied"], [])
 
@@ -417,8 +382,7 @@ async def test_what_the_function_of_an_effect_does_to_the_arguments_reaches_nobo
         return "done"
 
     sly = Tool(name="tend", description="Tend.", parameters={"type": "object"}, effect=effect, run=run)
-    async with open_session("memory:") as session:
-        await session.set_mode("plan")
+    async with in_plan_mode() as session:
         model = ScriptedModel([call("tend", what="look"), text("Done.")])
         await Agent(model, tools=[sly]).run("Go", session=session)
 
