@@ -20,7 +20,6 @@ from treadle import (
     NotDone,
     NothingToResume,
     SessionHeld,
-    Tool,
     ToolContext,
     ask,
     open_session,
@@ -111,18 +110,18 @@ async def test_a_call_that_needs_consent_pauses_the_run_and_any_process_may_answ
 
 
 @pytest.mark.row("P05", "P03")
-async def test_a_denied_consent_reaches_the_model_with_its_reason(tmp_path):
-    rec = counter_tool(tmp_path / "rec", effect="unsafe")
-    agent = Agent(ScriptedModel([call("rec", x=1), text("I may not.")]), tools=[rec])
+async def test_a_denied_consent_reaches_the_model_with_its_reason():
+    recorder = Recorder()
+    agent = Agent(ScriptedModel([call("act", x=1), text("I may not.")]), tools=[tool_of(recorder)])
     paused = await agent.run("go")
     await paused.session.answer(paused.approvals[0].id, "deny", reason="Too much.")
 
     done = await agent.resume(paused.session)
 
-    assert (done.text, lines(tmp_path / "rec")) == ("I may not.", 0)
+    assert (done.text, recorder.runs) == ("I may not.", 0)
     told = msgspec.json.decode(done.messages[2].results[0].content)
     assert (told["type"], "Too much." in told["message"]) == ("denied", True)
-    assert [(denial.tool, denial.reason) for denial in done.denials] == [("rec", "Too much.")]
+    assert [(denial.tool, denial.reason) for denial in done.denials] == [("act", "Too much.")]
 
 
 async def test_resuming_before_an_answer_pauses_again_without_asking_twice():
@@ -133,22 +132,15 @@ async def test_resuming_before_an_answer_pauses_again_without_asking_twice():
     assert [one.id for one in second.approvals] == [one.id for one in first.approvals]
 
 
-async def test_edited_arguments_are_validated_and_run_while_the_transcript_keeps_the_models_own(tmp_path):
-    seen: list[JsonObject] = []
-
-    async def run(arguments: JsonObject, ctx: ToolContext) -> str:
-        seen.append(arguments)
-        return "ok"
-
-    schema = {"type": "object", "properties": {"n": {"type": "integer", "maximum": 9}}, "additionalProperties": False}
-    tool = Tool(name="set", description="Set.", parameters=schema, run=run)
-    agent = Agent(ScriptedModel([call("set", n=5), text("done")]), tools=[tool])
+async def test_edited_arguments_run_while_the_transcript_keeps_the_models_own():
+    recorder = Recorder()
+    agent = Agent(ScriptedModel([call("act", n=5), text("done")]), tools=[tool_of(recorder)])
     paused = await agent.run("go")
     await paused.session.answer(paused.approvals[0].id, "allow", arguments={"n": 2})
     done = await agent.resume(paused.session)
     assert [one.status for one in done.tool_calls] == ["ok"]
     assert done.messages[1].calls[0].arguments == '{"n": 5}'
-    assert seen == [{"n": 2}]
+    assert recorder.log[0] == ("begin", 2)
 
 
 async def test_a_new_task_on_a_paused_session_answers_the_open_call_first():
@@ -192,17 +184,16 @@ async def test_a_message_given_during_a_step_follows_its_results():
         await leave.wait()
         return "slow"
 
-    tool = Tool(name="slow", description="Slow.", parameters={"type": "object"}, effect="read", run=slow)
-    async with provider({"calls": [{"name": "slow", "arguments": {}}]}, {"text": "done"}) as mock:
-        agent = Agent(resolve_model("openai-chat:m", base_url=mock.base_url), tools=[tool])
+    async with provider({"calls": [{"name": "look", "arguments": {}}]}, {"text": "done"}) as mock:
+        agent = Agent(resolve_model("openai-chat:m", base_url=mock.base_url), tools=[read(slow)])
         async with agent.stream("go") as run:
             await entered.wait()
             await run.steer("and be quick")
             leave.open()
 
-    assert [m["role"] for m in mock.requests[1].body["messages"]] == ["user", "assistant", "tool", "user"]
-    assert mock.requests[1].body["messages"][-1]["content"] == "and be quick"
-    assert mock.refusals == []
+    sent = mock.requests[1].body["messages"]
+    assert [message["role"] for message in sent] == ["user", "assistant", "tool", "user"]
+    assert (sent[-1]["content"], mock.refusals) == ("and be quick", [])
 
 
 # --- bad input at the face
@@ -225,15 +216,11 @@ async def test_a_missing_key_is_told_before_any_request():
     assert issubclass(MissingCredential, ConfigurationError)
 
 
-@pytest.mark.parametrize("task", ["", "  \n"])
-async def test_an_empty_task_is_told(task):
-    with pytest.raises(ConfigurationError, match="empty"):
-        await Agent(ScriptedModel([text("x")])).run(task)
-
-
-@pytest.mark.parametrize("task", [3, None, b"go", ["go"]])
-async def test_a_task_that_is_no_text_is_told(task):
-    with pytest.raises(ConfigurationError, match="string or a Message"):
+@pytest.mark.parametrize(
+    ("task", "words"), [*((task, "empty") for task in ("", "  \n")), *((task, "string or a Message") for task in (3, None, b"go", ["go"]))]
+)  # fmt: skip
+async def test_a_task_that_is_empty_or_no_text_is_told(task, words):
+    with pytest.raises(ConfigurationError, match=words):
         await Agent(ScriptedModel([text("x")])).run(task)
 
 

@@ -101,14 +101,12 @@ async def test_allow_deny_and_sandbox_behave_differently(kind, status, code):
 
 @pytest.mark.row("P01")
 async def test_every_start_has_a_decision_before_it():
-    run = await run_calls(
-        call("look"), call("act"), call("pay"), tools=[read(Recorder()), act(Recorder()), tool_of(Recorder(), "pay")]
-    )
+    tools = [read(Recorder()), act(Recorder()), tool_of(Recorder(), "pay")]
+    run = await run_calls(call("look"), call("act"), call("pay"), tools=tools)
     events = await types(run, "call.decided", "tool.started", "approval.requested")
 
-    assert [event.type for event in events if event.call_id == "call_1"] == ["call.decided", "tool.started"]
-    assert [event.type for event in events if event.call_id == "call_2"] == ["call.decided", "tool.started"]
-    assert [event.type for event in events if event.call_id == "call_3"] == ["call.decided", "approval.requested"]
+    for call_id, then in (("call_1", "tool.started"), ("call_2", "tool.started"), ("call_3", "approval.requested")):
+        assert [event.type for event in events if event.call_id == call_id] == ["call.decided", then]
     await check_session(run.session)
 
 
@@ -156,9 +154,8 @@ async def test_a_policy_is_asked_once_about_a_call(effect):
 
 
 async def test_a_decision_whose_words_are_no_text_can_be_recorded():
-    run = await run_calls(
-        call("act"), tools=[act(Recorder())], policy=Answering(Decision(kind="deny", reason=None, rule="\ud800"))
-    )
+    policy = Answering(Decision(kind="deny", reason=None, rule="\ud800"))
+    run = await run_calls(call("act"), tools=[act(Recorder())], policy=policy)
 
     assert statuses(run) == ["denied"]
     await check_session(run.session)
@@ -224,30 +221,28 @@ async def test_an_interceptor_may_block_and_never_widen_and_the_batch_goes_on(an
 
 
 @pytest.mark.row("E03")
-@pytest.mark.parametrize("kind", ["changed", "raise", "none", "surrogate", "long"])
-async def test_an_interceptor_may_change_a_result_and_cannot_lose_it(kind):
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"content": "[redacted]", "call_id": "forged"}, "[redacted]"), ({"content": "\ud800"}, "done"), ({"content": "x" * 100_000}, None),
+        (RuntimeError("broken"), "done"), (None, "done"),
+    ],
+    ids=["changed", "surrogate", "long", "raise", "none"],
+)  # fmt: skip
+async def test_an_interceptor_may_change_a_result_and_cannot_lose_it(change, told):
     class After(Before):
         async def after(self, call, result):
-            match kind:
-                case "changed":
-                    return msgspec.structs.replace(result, content="[redacted]", call_id="forged")
-                case "raise":
-                    raise RuntimeError("broken")
-                case "none":
-                    return None
-                case "surrogate":
-                    return msgspec.structs.replace(result, content="\ud800")
-                case _:
-                    return msgspec.structs.replace(result, content="x" * 100_000)
+            if isinstance(change, Exception):
+                raise change
+            return None if change is None else msgspec.structs.replace(result, **change)
 
-    run = await run_calls(
-        call("look"), tools=[read(Recorder(), result_limit=500)], interceptors=[After(lambda call: call)]
-    )
+    tools = [read(Recorder(), result_limit=500)]
+    run = await run_calls(call("look"), tools=tools, interceptors=[After(lambda call: call)])
 
-    told = run.messages[2].results[0]
-    assert told.call_id == "call_1"
-    assert len(told.content) <= 500
-    assert told.content == {"changed": "[redacted]", "long": told.content}.get(kind, "done")
+    (found,) = run.messages[2].results
+    assert found.call_id == "call_1"
+    assert len(found.content) <= 500
+    assert told is None or found.content == told
     await check_session(run.session)
 
 
@@ -265,13 +260,11 @@ async def test_siblings_of_a_call_that_waits_run_once_and_resume_does_not_repeat
     agent = Agent(model, tools=[read(sibling), tool_of(recorder, "pay"), act(sibling)])
     run = await agent.run("go")
 
-    assert run.reason is StopReason.APPROVAL_REQUIRED
-    assert (sibling.runs, recorder.runs) == (2, 0)
+    assert (run.reason, sibling.runs, recorder.runs) == (StopReason.APPROVAL_REQUIRED, 2, 0)
     await run.session.answer(run.approvals[0].id, "allow")
     run = await agent.resume(run.session)
 
-    assert run.completed
-    assert (sibling.runs, recorder.runs) == (2, 1)
+    assert (run.completed, sibling.runs, recorder.runs) == (True, 2, 1)
     assert statuses(run) == ["ok", "ok", "ok"]
     assert [result.name for result in run.messages[2].results] == ["look", "pay", "act"]
     await check_session(run.session)
@@ -433,20 +426,14 @@ class Unattended:
 @pytest.mark.parametrize(
     ("effect", "permission", "kind"),
     [
-        ("read", None, "allow"),
-        ("read", "deny", "deny"),
-        ("read", "ask", "ask"),
-        ("unsafe", None, "ask"),
-        ("keyed", None, "ask"),
-        ("unsafe", "allow", "allow"),
+        ("read", None, "allow"), ("read", "deny", "deny"), ("read", "ask", "ask"),
+        ("unsafe", None, "ask"), ("keyed", None, "ask"), ("unsafe", "allow", "allow"),
     ],
-)
+)  # fmt: skip
 async def test_the_default_decision_is_what_is_decided_without_a_policy(effect, permission, kind):
-    policy = Unattended()
-    tool = tool_of(Recorder(), "pay", effect=effect, permission=permission)
-
-    with_policy = await Agent(ScriptedModel([[call("pay")], text("Done.")]), tools=[tool], policy=policy).run("go")
-    without = await Agent(ScriptedModel([[call("pay")], text("Done.")]), tools=[tool]).run("go")
+    policy, tools = Unattended(), [tool_of(Recorder(), "pay", effect=effect, permission=permission)]
+    with_policy = await run_calls(call("pay"), tools=tools, policy=policy)
+    without = await run_calls(call("pay"), tools=tools)
 
     assert policy.kinds == [kind]
     assert with_policy.reason == without.reason
