@@ -14,7 +14,7 @@ import msgspec
 
 from treadle.concurrency import Kept
 from treadle.engine.interrupts import Interrupt, wait_at_most
-from treadle.engine.rules.failures import contained, is_being_cancelled, pass_interrupts
+from treadle.engine.rules.failures import FailureText, contained, is_being_cancelled, pass_interrupts, told
 from treadle.engine.spec import AgentSpec
 from treadle.errors import ConfigurationError, ToolDefinitionError, shown
 from treadle.events import AnyEvent, ToolsetFailed, ToolsetListed
@@ -75,6 +75,7 @@ class Offering:
     ) -> None:
         self._toolbox = about.toolbox
         self._policy = None if is_called else about.policy
+        self._failure_text: FailureText = about.failure_text
         self._ledger = ledger
         self.session = session
         """The session as policies, conditions, drivers and toolsets are shown it."""
@@ -150,7 +151,8 @@ class Offering:
         source = next((one for one in self._sources if one.name == owner), None)
         if source is None or (source.problem is None and name in self._listed):
             return None
-        return source.name, source.problem or ""
+        problem = source.problem or ""
+        return source.name, problem if self._failure_text == "whole" else source.told or problem
 
     def lacking(self) -> tuple[str, str] | None:
         """Return a tool or toolset that the run needs and that is unavailable, and why; None where all are there."""
@@ -316,6 +318,8 @@ class _Source:
     def __init__(self, toolset: Toolset) -> None:
         self.name = toolset.name
         self.tools: tuple[Tool, ...] = ()
+        self.told = ""
+        """What the model reads of the exception that made it fail; empty where none did."""
         self.refused: dict[str, str] = {}
         """Why tools of it are not offered, by name."""
         self.kept: Kept[OpenToolset] | None = None
@@ -330,13 +334,18 @@ class _Source:
         """Why its tools are unavailable; None while they are there."""
         kept = self.kept
         if self._failed is None and kept is not None and kept.failure is not None:
-            self.fail("run" if kept.has_opened else "open", _failure_message(kept.failure))
+            self._fail_by("run" if kept.has_opened else "open", kept.failure)
         return None if self._failed is None else self._failed[1]
 
     def fail(self, phase: Literal["open", "list", "run"], why: str) -> None:
         """Note that its tools are unavailable. The first reason stays."""
         self._failed = self._failed or (phase, why)
         self.tools, self._found = (), ()
+
+    def _fail_by(self, phase: Literal["open", "list", "run"], error: BaseException) -> None:
+        if self._failed is None:
+            self.told = f"{told(_first(error), 'short')}."
+        self.fail(phase, _failure_message(error))
 
     def begin(self, ctx: ToolsetContext) -> Kept[OpenToolset]:
         toolset = self._toolset
@@ -377,7 +386,7 @@ class _Source:
         except BaseException as error:  # noqa: BLE001 - a stranger's code; Ctrl-C alone is passed on
             if not isinstance(error, asyncio.CancelledError):
                 pass_interrupts(error)
-            self.fail("list", _failure_message(error))
+            self._fail_by("list", error)
 
     def _take(self, found: Any) -> None:
         if not isinstance(found, Sequence) or isinstance(found, str | bytes):
@@ -465,7 +474,12 @@ def _leave(task: "asyncio.Future[Any]") -> None:
 
 def _failure_message(error: BaseException) -> str:
     """Return what failed, in one sentence without secrets; of a group of errors, the first."""
-    while isinstance(error, BaseExceptionGroup) and error.exceptions:
-        error = error.exceptions[0]
+    error = _first(error)
     said = shown_error(error).strip().rstrip(".")
     return f"{type(error).__name__}: {said}." if said else f"{type(error).__name__}."
+
+
+def _first(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup) and error.exceptions:
+        error = error.exceptions[0]
+    return error
