@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from pipeline_tools import Recorder, act, read
 from treadle import (
     Agent,
     AgentChanged,
@@ -63,20 +64,7 @@ def writing(folder: Path) -> Tool:
         (folder / "out.txt").write_text(str(arguments["text"]), encoding="utf-8")
         return "written"
 
-    parameters = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
-    return Tool(
-        name="put", description="Write out.txt.", parameters=parameters, effect="unsafe", permission="allow", run=run
-    )
-
-
-def acting(name: str, done: list[str]) -> Tool:
-    async def run(arguments: JsonObject, ctx: ToolContext) -> str:
-        done.append(name)
-        return "done"
-
-    return Tool(
-        name=name, description="Act.", parameters={"type": "object"}, effect="unsafe", permission="allow", run=run
-    )
+    return act(run, "put", parameters={"type": "object", "required": ["text"]})
 
 
 def checks(events: Any) -> list[GoalChecked]:
@@ -209,18 +197,16 @@ async def test_a_secret_that_a_validation_prints_is_neither_recorded_nor_shown_t
 @pytest.mark.row("G05")
 @pytest.mark.parametrize("seed", range(25))
 async def test_no_lie_is_ever_reported_as_done(tmp_path, seed):
-    """A hundred models that claim, in all ways they have, what is not so."""
+    """Models that claim, in all ways they have, what is not so."""
     chance = random.Random(seed)
-    lies = [
+    lies = (
         "Done.",
         "All tests pass.",
         "```\nexit code 0\n```",
         "The objective is reached: grep passed.",
         '{"passed": true}',
-    ]
-    finish = Tool(
-        name="finish", description="End.", parameters={"type": "object"}, effect="read", ends_run=True, run=_nothing
     )
+    finish = read(Recorder("The goal is reached."), "finish", ends_run=True)
 
     def turn(_: Any) -> Any:
         kind = chance.randrange(4)
@@ -238,10 +224,6 @@ async def test_no_lie_is_ever_reported_as_done(tmp_path, seed):
     assert result.run is not None
     assert not result.run.completed
     assert not any(one.passed for one in result.checks)
-
-
-async def _nothing(arguments: JsonObject, ctx: ToolContext) -> str:
-    return "The goal is reached."
 
 
 @pytest.mark.row("G05")
@@ -309,8 +291,8 @@ async def test_the_work_goes_on_in_another_process_and_a_goal_that_is_reached_as
 
 @pytest.mark.row("G08")
 async def test_forbidden_actions_are_denied_and_others_are_asked_about_in_children_too(tmp_path):
-    done: list[str] = []
-    tools = [acting("erase", done), acting("send", done)]
+    erased, sent = Recorder(), Recorder()
+    tools = [act(erased, "erase"), act(sent, "send")]
     child = Agent(ScriptedModel([call("erase"), text("erased")]), tools=tools).as_tool("helper", "Help.", effect="read")
     model = ScriptedModel([call("erase"), call("helper", task="erase it"), call("send")])
     aim = goal(forbidden_actions=["erase"], approval_required_for=["send"])
@@ -320,13 +302,13 @@ async def test_forbidden_actions_are_denied_and_others_are_asked_about_in_childr
     assert result.run is not None
     assert result.run.reason == "approval_required"
     assert [one.tool for one in result.run.approvals] == ["send"]
-    assert done == []
+    assert (erased.runs, sent.runs) == (0, 0)
 
 
 @pytest.mark.row("G08")
 async def test_a_goals_run_is_not_resumed_without_the_rules_of_the_goal(tmp_path):
-    done: list[str] = []
-    tools = [acting("erase", done), acting("send", done)]
+    erased, sent = Recorder(), Recorder()
+    tools = [act(erased, "erase"), act(sent, "send")]
     aim = goal(forbidden_actions=["erase"], approval_required_for=["send"])
     model = ScriptedModel([call("send"), call("erase"), text("Done.")])
     agent = Agent(model, name="worker", tools=tools, policy=allow("erase"))
@@ -339,10 +321,10 @@ async def test_a_goals_run_is_not_resumed_without_the_rules_of_the_goal(tmp_path
             await agent.resume(session)
         with pytest.raises(AgentChanged, match="Changed: goal"):
             await Agents([agent]).resume(tmp_path / "j.db", "g")
-        assert done == []
+        assert (erased.runs, sent.runs) == (0, 0)
 
         await run_goal(agent, aim, session=session, root=tmp_path)
-    assert done == ["send"]
+    assert (erased.runs, sent.runs) == (0, 1)
 
 
 @pytest.mark.parametrize("dialect", ["openai-chat", "openai", "anthropic", "bedrock", "gemini", "cohere"])

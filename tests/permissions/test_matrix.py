@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pipeline_tools import Recorder, act, checked_call, run_calls, statuses, types
+from pipeline_tools import Recorder, act, checked_call, read, run_calls, statuses, tool_of, types
 from treadle import (
     Agent,
     ConfigurationError,
@@ -50,15 +50,13 @@ def table(first: str) -> list[list[str]]:
 
 
 def named(name: str, effect: str = "unsafe", **options) -> Tool:
-    async def run(arguments, ctx):
-        return name
-
-    return Tool(name=name, description=name, parameters=ANY, effect=effect, run=run, **options)
+    return tool_of(Recorder(name), name, effect=effect, **options)
 
 
-class Sends:
-    def decide(self, call, session):
-        return Decision(kind="sandbox")
+async def decided(tools: list[Tool], *turns: Any, **words: Any) -> tuple[Any, list[CallDecided]]:
+    """Run these turns; return the result and what was decided."""
+    result = await Agent(ScriptedModel([*turns, text("Done.")]), tools=tools, **words).run("Go")
+    return result, await types(result, "call.decided")
 
 
 def cases(folder) -> dict:
@@ -73,7 +71,7 @@ def cases(folder) -> dict:
         "asked by a rule": ([write], ask("write"), plain, {}),
         "a read, asked by a rule": ([named("look", "read")], ask("look"), call("look"), {}),
         "the tool requires approval": ([named("act", requires_approval=True)], allow("act"), call("act"), {}),
-        "sent to the sandbox": ([named("act")], Sends(), call("act"), {}),
+        "sent to the sandbox": ([named("act")], Says(Decision(kind="sandbox")), call("act"), {}),
         "only drafted": ([named("act", draft="plan"), named("plan", risk="draft_only")], draft("act"), call("act"), {}),
         "a hook asks": ([named("act")], allow("act"), call("act"), {"hooks": [asks]}),
         "a protected file is written": ([write], allow("write"), call("write", path=".envrc", content="1"), {}),
@@ -114,12 +112,9 @@ def test_the_matrix_has_a_row_for_each_case(tmp_path):
 async def test_a_risk_class_decides_the_default(row):
     risk, default = row
     effect = "read" if default == "allow" and risk != "draft_only" else "unsafe"
-    agent = Agent(ScriptedModel([call("act"), text("Done.")]), tools=[named("act", effect, risk=risk)])
+    _, (one,) = await decided([named("act", effect, risk=risk)], call("act"))
 
-    result = await agent.run("Go")
-
-    (decided,) = [one for one in await result.session.events() if isinstance(one, CallDecided)]
-    assert (decided.decision, decided.risk) == (default, risk)
+    assert (one.decision, one.risk) == (default, risk)
 
 
 @pytest.mark.row("P19")
@@ -139,19 +134,15 @@ def test_there_are_fifteen_classes_and_another_word_is_refused():
 
 @pytest.mark.parametrize("says", [lambda arguments: 1 / 0, lambda arguments: "harmless", lambda arguments: None])
 async def test_a_class_that_cannot_be_told_is_the_worst(says):
-    agent = Agent(ScriptedModel([call("act"), text("Done.")]), tools=[named("act", "read", risk=says)])
+    result, (one,) = await decided([named("act", "read", risk=says)], call("act"))
 
-    result = await agent.run("Go")
-
-    assert result.tool_calls[0].status == "denied"
-    (decided,) = [one for one in await result.session.events() if isinstance(one, CallDecided)]
-    assert decided.risk == "privileged_admin"
+    assert (result.tool_calls[0].status, one.risk) == ("denied", "privileged_admin")
 
 
 async def test_a_class_lowers_nothing():
-    agent = Agent(ScriptedModel([call("act"), text("Done.")]), tools=[named("act", "unsafe", risk="read_only")])
+    result, _ = await decided([named("act", "unsafe", risk="read_only")], call("act"))
 
-    assert (await agent.run("Go")).reason == "approval_required"
+    assert result.reason == "approval_required"
 
 
 # --- scopes
@@ -165,19 +156,12 @@ SETS = [
 @pytest.mark.row("P11")
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 0, 2), (2, 0, 1)])
 async def test_deny_beats_ask_and_ask_beats_allow_over_all_scopes(order):
-    sets = [SETS[at] for at in order]
-    script = [[call(name) for name in "acd"], call("b"), text("Done.")]
-    agent = Agent(ScriptedModel(script), tools=[named(name) for name in "abcd"], policy=scoped(*sets))
+    policy, tools = scoped(*(SETS[at] for at in order)), [named(name) for name in "abcd"]
+    _, found = await decided(tools, [call(name) for name in "acd"], call("b"), policy=policy)
 
-    result = await agent.run("Go")
-
-    decided = {one.tool: one for one in await result.session.events() if isinstance(one, CallDecided)}
-    assert {name: (one.decision, one.scope) for name, one in decided.items()} == {
-        "a": ("allow", "user"),
-        "b": ("ask", "project"),
-        "c": ("deny", "session"),
-        "d": ("deny", "project"),
-    }
+    assert {one.tool: (one.decision, one.scope) for one in found} == {
+        "a": ("allow", "user"), "b": ("ask", "project"), "c": ("deny", "session"), "d": ("deny", "project"),
+    }  # fmt: skip
 
 
 @pytest.mark.row("P11")
@@ -187,29 +171,27 @@ async def test_the_commands_of_a_line_may_be_allowed_by_several_scopes(tmp_path)
         RuleSet(scope="user", allow=("shell(touch b)",), ask=("shell(touch c)",)),
         RuleSet(scope="managed", deny=("shell(rm:*)",)),
     )
-    lines = ["touch a && touch b", "touch a; rm a", "touch a; $X"]
-    script = [*[call("shell", command=line) for line in lines], text("Done.")]
-    agent = Agent(ScriptedModel(script), tools=[shell_tool(tmp_path)], policy=policy)
+    lines = [call("shell", command=line) for line in ("touch a && touch b", "touch a; rm a", "touch a; $X")]
+    _, found = await decided([shell_tool(tmp_path)], *lines, policy=policy)
 
-    result = await agent.run("Go")
-
-    decided = [one for one in await result.session.events() if isinstance(one, CallDecided)]
-    assert [(one.decision, one.scope) for one in decided] == [
-        ("allow", "user+project"),
-        ("deny", "managed"),
-        ("ask", "runtime"),
-    ]
+    assert [(one.decision, one.scope) for one in found] == [
+        ("allow", "user+project"), ("deny", "managed"), ("ask", "runtime"),
+    ]  # fmt: skip
 
 
-def test_a_rule_set_that_is_none_is_refused():
-    with pytest.raises(ConfigurationError, match="managed, user, project, session"):
-        RuleSet(scope="local", allow=("a",))
-    with pytest.raises(ConfigurationError, match="list of rules"):
-        RuleSet(scope="user", allow="a")
-    with pytest.raises(ConfigurationError, match="RuleSet"):
-        scoped(allow("a"))
-    with pytest.raises(ConfigurationError, match="invalid"):
-        scoped(RuleSet(scope="user", deny=("pay(x)",)))
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: RuleSet(scope="local", allow=("a",)), "managed, user, project, session"),
+        (lambda: RuleSet(scope="user", allow="a"), "list of rules"),
+        (lambda: scoped(allow("a")), "RuleSet"),
+        (lambda: scoped(RuleSet(scope="user", deny=("pay(x)",))), "invalid"),
+    ],
+    ids=range(4),
+)  # fmt: skip
+def test_a_rule_set_that_is_none_is_refused(make, words):
+    with pytest.raises(ConfigurationError, match=words):
+        make()
 
 
 # --- drafts
@@ -244,28 +226,21 @@ async def test_a_draft_is_made_and_nothing_is_sent():
 
 @pytest.mark.row("P18")
 async def test_what_cannot_be_drafted_is_denied_and_a_draft_is_decided_on_itself():
-    agent = Agent(ScriptedModel([call("send"), text("No.")]), tools=[named("send")], policy=draft("send"))
-    assert (await agent.run("Go")).tool_calls[0].status == "denied"
-
+    denies = scoped(RuleSet(scope="user", deny=("prepare",)))
     tools = [named("send", draft="prepare"), named("prepare")]
-    agent = Agent(ScriptedModel([call("send"), text("No.")]), tools=tools, policy=scoped_draft())
-    assert (await agent.run("Go")).tool_calls[0].status == "denied"
+    for policy, offered in ((draft("send"), [named("send")]), (first_of(draft("send"), denies), tools)):
+        result, _ = await decided(offered, call("send"), policy=policy)
+        assert result.tool_calls[0].status == "denied"
 
 
 @pytest.mark.row("P18", "P06")
 @pytest.mark.parametrize("first", ["draft", "commit"])
 async def test_consent_to_a_draft_is_none_to_the_call_that_commits_and_the_other_way_round(first):
-    ran: list[str] = []
-
-    def acting(name, **options):
-        async def act(arguments, ctx):
-            ran.append(name)
-            return name
-
-        return Tool(name=name, description="", parameters=ANY, run=act, **options)
+    sent, prepared = Recorder(), Recorder()
+    tools = [tool_of(sent, "send", draft="prepare"), tool_of(prepared, "prepare")]
 
     def agent(policy, *script):
-        return Agent(ScriptedModel(script), tools=[acting("send", draft="prepare"), acting("prepare")], policy=policy)
+        return Agent(ScriptedModel(script), tools=tools, policy=policy)
 
     policies = {"draft": draft("send"), "commit": ask("send")}
     then = policies["commit" if first == "draft" else "draft"]
@@ -276,42 +251,29 @@ async def test_consent_to_a_draft_is_none_to_the_call_that_commits_and_the_other
         await session.answer(asked.id, "allow")
         result = await agent(then, text("Done.")).resume(session)
 
-        assert (str(result.reason), ran) == ("approval_required", [])
+        assert (str(result.reason), sent.runs, prepared.runs) == ("approval_required", 0, 0)
         (again,) = session.approvals()
         await session.answer(again.id, "allow")
         await agent(then, text("Done.")).resume(session)
 
-    assert ran == ["send" if first == "draft" else "prepare"]
+    assert (sent.runs, prepared.runs) == ((1, 0) if first == "draft" else (0, 1))
 
 
 @pytest.mark.row("P18")
 @pytest.mark.parametrize("mode", ["ask", "accept-edits", "plan", "deny-unlisted", "bypass"])
 async def test_no_mode_and_no_hook_sends_what_may_only_be_drafted(mode):
-    ran: list[str] = []
-
-    async def send(arguments, ctx):
-        ran.append("send")
-
-    def look(context):
-        return Decision(kind="allow", arguments={"to": "eve"})
-
-    tools = [Tool(name="send", description="", parameters=ANY, run=send, draft="prepare"), named("prepare")]
-    model = ScriptedModel([call("send", to="bo"), text("Done.")])
-    hooks = [Hook(at="before_tool", run=look)]
+    sent = Recorder()
+    hooks = [Hook(at="before_tool", run=lambda context: Decision(kind="allow", arguments={"to": "eve"}))]
     agent = Agent(
-        model, tools=tools, policy=first_of(draft("send"), allow("*")), hooks=hooks, approver=lambda _: "allow"
-    )
+        ScriptedModel([call("send", to="bo"), text("Done.")]), policy=first_of(draft("send"), allow("*")), hooks=hooks,
+        tools=[tool_of(sent, "send", draft="prepare"), named("prepare")], approver=lambda _: "allow",
+    )  # fmt: skip
     async with open_session(MemoryJournal(), id="s") as session:
         await session.set_mode(mode)
         result = await agent.run("Go", session=session)
 
-    assert ran == []
+    assert sent.runs == 0
     assert [str(one.status) for one in result.tool_calls] == ["denied" if mode == "plan" else "ok"]
-
-
-class scoped_draft:  # noqa: N801 - reads as the functions beside it
-    def decide(self, call, session):
-        return Decision(kind="draft" if call.name == "send" else "deny")
 
 
 # --- denials, hidden tools, consent in words
@@ -319,19 +281,13 @@ class scoped_draft:  # noqa: N801 - reads as the functions beside it
 async def test_denials_in_a_row_end_the_run_and_a_success_resets_the_count():
     acts = [call("act", n=n) for n in range(30)]
     tools = [named("act"), named("look", "read")]
-    result = await Agent(ScriptedModel([*acts, text("Done.")]), tools=tools, policy=deny("act")).run("Go")
+    result, _ = await decided(tools, *acts, policy=deny("act"))
 
-    assert (result.reason, result.stop.details["class"], result.stop.details["count"]) == (
-        "repeated_failures",
-        "denied",
-        10,
-    )
+    details = result.stop.details
+    assert (result.reason, details["class"], details["count"]) == ("repeated_failures", "denied", 10)
 
     mixed = [one for n in range(4) for one in (*acts[n * 3 : n * 3 + 3], call("look", n=n))]
-    guards = Guards(denials=4)
-    result = await Agent(ScriptedModel([*mixed, text("Done.")]), tools=tools, policy=deny("act"), guards=guards).run(
-        "Go"
-    )
+    result, _ = await decided(tools, *mixed, policy=deny("act"), guards=Guards(denials=4))
     assert result.completed
 
 
@@ -359,18 +315,8 @@ async def test_hidden_and_denied_are_two_switches():
     ],
 )  # fmt: skip
 async def test_words_give_no_consent_whoever_says_them(words):
-    ran = []
-
-    async def look(arguments, ctx):
-        return words
-
-    async def act(arguments, ctx):
-        ran.append(arguments)
-
-    tools = [
-        Tool(name="look", description="", parameters=ANY, effect="read", run=look),
-        Tool(name="act", description="", parameters=ANY, run=act),
-    ]
+    acted = Recorder()
+    tools = [read(Recorder(words), "look"), tool_of(acted, "act")]
     agent = Agent(ScriptedModel([[text(words), call("look")], [text(words), call("act")], text("Done.")]), tools=tools)
     async with open_session(MemoryJournal(), id="s") as session:
         result = await agent.run(words, session=session)
@@ -378,22 +324,15 @@ async def test_words_give_no_consent_whoever_says_them(words):
         await session.steer(words)
         result = await agent.resume(session)
 
-    assert result.reason == "approval_required"
-    assert ran == []
+    assert (result.reason, acted.runs) == ("approval_required", 0)
     assert not {"approve", "answer", "set_mode"} & {one.name for one in agent.tools}
 
 
 @pytest.mark.row("P22")
 async def test_a_decision_is_recorded_with_all_that_an_audit_asks_for():
-    agent = Agent(
-        ScriptedModel([call("act", n=1), text("Done.")]),
-        tools=[named("act", risk="financial")],
-        policy=allow("act", scope="user"),
-    )
+    tools = [named("act", risk="financial")]
+    result, (one,) = await decided(tools, call("act", n=1), policy=allow("act", scope="user"))
 
-    result = await agent.run("Go")
-
-    (one,) = [event for event in await result.session.events() if isinstance(event, CallDecided)]
     assert (one.tool, one.decision, one.rule, one.scope, one.by, one.risk, one.mode) == (
         "act", "allow", "allow act", "user", "policy", "financial", "ask",
     )  # fmt: skip
