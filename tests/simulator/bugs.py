@@ -65,7 +65,7 @@ BUGS = (
         "engine/lifecycle.py",
         "    if session.state.has_open_calls:\n        return []\n",
         "",
-        first=900,
+        first=1330,
     ),
     Bug("a move does not close its source", "sessions/maintenance.py", "    if not state.moved_to:\n        await", "    if False:\n        await"),
     Bug("a run begins in a suspended session", "sessions/maintenance.py", 'if state.status != "active":', "if False:"),
@@ -96,7 +96,7 @@ BUGS = (
         "consent.decision_of(event) if is_recorded",
         "msgspec.structs.replace(consent.decision_of(event), kind=DecisionKind.ALLOW) if is_recorded",
     ),
-    Bug("the calls of one response may take for ever", "engine/tool_calls/invocation.py", "return self.seconds is not None and self.left == 0.0", "return False", first=1300),
+    Bug("the calls of one response may take for ever", "engine/scope.py", "return self.left == 0.0", "return False", first=2080),
     Bug(
         "a resume ignores its smaller budget", "budgets.py", "return self.calls_left(spent, wanted)", "return None"
     ),
@@ -105,7 +105,7 @@ BUGS = (
         "budgets.py",
         "            meter = above\n",
         "            meter = None\n",
-        first=2540,
+        first=2890,
     ),
     Bug(
         "a request that allows no call does not keep the model from calling",
@@ -118,13 +118,14 @@ BUGS = (
         "engine/tool_calls/execution.py",
         "holds = partial(self._planner.stand, calls)",
         "holds = None",
+        first=660,
     ),
     Bug(
         "a crash lifts an interrupt",
         "engine/tool_calls/execution.py",
         "if (interrupted := self._interrupted()) is not None:",
         "if False:",
-        first=600,
+        first=1170,
     ),
     Bug(
         "toolsets stay open",
@@ -137,7 +138,7 @@ BUGS = (
         "engine/model_calls/compacting.py",
         "if (fault := _fault_of(made, context.messages)) is not None:",
         "if (fault := None) is not None:",
-        first=1000,
+        first=1820,
     ),
     Bug("an input is lost", "sessions/inbox.py", "value=message.value,", "value=None,"),
     Bug(
@@ -151,7 +152,7 @@ BUGS = (
         "engine/model_calls/proposal.py",
         "denied = await self._hooks.after_response(proposal.finished.message)",
         "denied = None",
-        first=630,
+        first=815,
     ),
     Bug("equal responses are told too early", "engine/rules/tries.py", "if same >= limit:", "if same >= limit - 1 and same > 1:"),
 )  # fmt: skip
