@@ -164,6 +164,8 @@ async def test_the_tools_own_check_is_asked_first(
     assert (done.reason, told(done)["type"], len(acts.keys)) == ("completed", kind, runs)
     assert await doubts(session) == [("check", word)]
     assert len(set(acts.keys)) == 1
+    [finished] = [event for event in await session.events() if isinstance(event, ToolFinished)]
+    assert finished.result.attempts == 1
 
 
 async def forgotten_await() -> str:
@@ -249,17 +251,6 @@ async def test_what_is_absent_runs_only_after_the_whole_time_limit_whatever_the_
 
 
 @pytest.mark.row("ST02")
-async def test_the_time_limit_that_the_dead_attempt_had_is_waited_for_though_the_tool_has_a_shorter_one_now(
-    journal: Breaking, acts: Acts
-) -> None:
-    clock = FakeClock(auto=True)
-    await break_off(journal, acts.tool(timeout=50.0), clock=clock)
-    begun = clock.monotonic()
-    await go_on(journal, acts.tool(timeout=5.0, check=answering(NotDone)), clock=clock)
-    assert (len(acts.keys), clock.monotonic() - begun) == (2, 50.0)
-
-
-@pytest.mark.row("ST02")
 @pytest.mark.parametrize("ahead", [YEAR, -YEAR])
 async def test_running_time_is_not_measured_between_the_clocks_of_two_machines(
     journal: Breaking, acts: Acts, ahead: float
@@ -282,18 +273,6 @@ async def test_a_wait_for_the_time_limit_is_bounded_by_the_run_and_then_nobody_k
         done = await agent.resume(session, budget=Budget(max_wall_time_seconds=60))
         await check_session(session)
     assert (done.reason, len(acts.keys), told(done)["type"]) == ("budget_exceeded", 1, "outcome_unknown")
-
-
-@pytest.mark.row("R05")
-async def test_a_call_that_its_check_finds_done_was_attempted_once(journal: Breaking, acts: Acts) -> None:
-    async def check(arguments: JsonObject, ctx: ToolContext) -> Any:
-        return Done("done")
-
-    await break_off(journal, acts.tool(check=check))
-    _, session = await go_on(journal, acts.tool(check=check), clock=FakeClock(auto=True))
-
-    [finished] = [event for event in await session.events() if isinstance(event, ToolFinished)]
-    assert (finished.result.status, finished.result.attempts, len(acts.keys)) == ("ok", 1, 1)
 
 
 @pytest.mark.row("R10", "F04")
@@ -352,33 +331,22 @@ async def test_a_person_may_be_asked_and_the_answer_is_kept(
 
 
 @pytest.mark.row("R05", "P06")
-async def test_whoever_consented_is_asked_unless_the_agent_says_otherwise(journal: Breaking, acts: Acts) -> None:
-    async with open_session(journal, id="s") as session:
-        agent = Agent(ScriptedModel([[call("act", id="a", n=1)], text("x")]), tools=[acts.tool()], policy=ask("act"))
-        paused = await agent.run("go", session=session)
-        await session.answer(paused.approvals[0].id, "allow")
-        with pytest.raises(JournalError):
-            await agent.resume(session)
-    journal.call_id = ""
-    asked, _ = await go_on(journal, acts.tool(), policy=ask("act"))
-    assert asked.reason == "approval_required"
-    done, _ = await go_on(journal, acts.tool(), policy=ask("act"), in_doubt="tell")
-    assert (done.reason, len(acts.keys), told(done)["type"]) == ("completed", 1, "outcome_unknown")
-
-
-@pytest.mark.row("R05", "P06")
-async def test_nobody_is_asked_again_about_a_call_whose_arguments_a_person_had_put_in(
-    journal: Breaking, acts: Acts
+@pytest.mark.parametrize("edited", [None, {"n": 2}])
+async def test_whoever_consented_is_asked_unless_the_agent_says_otherwise_or_they_had_put_in_the_arguments(
+    journal: Breaking, acts: Acts, edited: JsonObject | None
 ) -> None:
-    """A second consent could not say to which of the two it was given."""
+    """A second consent to arguments of one's own could not say to which of the two it was given."""
     async with open_session(journal, id="s") as session:
         agent = Agent(ScriptedModel([[call("act", id="a", n=1)], text("x")]), tools=[acts.tool()], policy=ask("act"))
         paused = await agent.run("go", session=session)
-        await session.answer(paused.approvals[0].id, "allow", arguments={"n": 2})
+        await session.answer(paused.approvals[0].id, "allow", arguments=edited)
         with pytest.raises(JournalError):
             await agent.resume(session)
     journal.call_id = ""
-    done, _ = await go_on(journal, acts.tool(), policy=ask("act"), in_doubt="ask")
+    if edited is None:
+        asked, _ = await go_on(journal, acts.tool(), policy=ask("act"))
+        assert asked.reason == "approval_required"
+    done, _ = await go_on(journal, acts.tool(), policy=ask("act"), in_doubt="tell" if edited is None else "ask")
     assert (done.reason, len(acts.keys), told(done)["type"]) == ("completed", 1, "outcome_unknown")
 
 
@@ -390,41 +358,24 @@ def test_a_wrong_word_for_calls_in_doubt_is_told() -> None:
 # --- what has changed since
 
 
-@pytest.mark.row("R05")
-@pytest.mark.parametrize("effect", ["keyed", "unsafe"])
-async def test_a_started_call_whose_tool_is_gone_is_told_as_unknown(journal: Breaking, acts: Acts, effect: str) -> None:
-    await break_off(journal, acts.tool(effect))
-    done, session = await go_on(journal)
-    assert (done.reason, told(done)["type"], len(acts.keys)) == ("completed", "outcome_unknown", 1)
-    assert await doubts(session) == [(None, None)]
-
-
-@pytest.mark.parametrize("effect", ["keyed", "unsafe"])
-async def test_a_started_call_that_policy_forbids_by_now_is_told_as_unknown(
-    journal: Breaking, acts: Acts, effect: str
-) -> None:
-    await break_off(journal, acts.tool(effect))
-    done, _ = await go_on(journal, acts.tool(effect), policy=deny("act"))
-    assert (done.reason, told(done)["type"], len(acts.keys)) == ("completed", "outcome_unknown", 1)
-
-
-@pytest.mark.parametrize(("before", "after"), [("keyed", "unsafe"), ("unsafe", "keyed")])
-async def test_a_call_is_in_doubt_when_either_word_on_it_says_so(
-    journal: Breaking, acts: Acts, before: str, after: str
-) -> None:
-    await break_off(journal, acts.tool(before))
-    done, _ = await go_on(journal, acts.tool(after))
-    assert (told(done)["type"], len(acts.keys)) == ("outcome_unknown", 1)
+WIDER: JsonObject = {"type": "object", "properties": {"n": {"type": "integer"}, "to": {"default": "bob"}}}
+CHANGES: dict[str, Callable[[Tool], dict[str, Any]]] = {
+    "its tool is gone": lambda tool: {"tools": []},
+    "policy forbids it": lambda tool: {"policy": deny("act")},
+    "it means another one": lambda tool: {"tools": [msgspec.structs.replace(tool, parameters=WIDER)]},
+    "it has another effect": lambda tool: {"tools": [Acts().tool("unsafe" if tool.effect == "keyed" else "keyed")]},
+}
 
 
 @pytest.mark.row("R05")
 @pytest.mark.parametrize("effect", ["keyed", "unsafe"])
-async def test_a_started_call_that_means_another_one_by_now_is_told_as_unknown(
-    journal: Breaking, acts: Acts, effect: str
+@pytest.mark.parametrize("change", CHANGES)
+async def test_a_started_call_of_which_something_has_changed_is_told_as_unknown(
+    journal: Breaking, acts: Acts, change: str, effect: str
 ) -> None:
     await break_off(journal, acts.tool(effect))
-    wider: JsonObject = {"type": "object", "properties": {"n": {"type": "integer"}, "to": {"default": "bob"}}}
-    done, session = await go_on(journal, msgspec.structs.replace(acts.tool(effect), parameters=wider))
+    words = {"tools": [acts.tool(effect)], **CHANGES[change](acts.tool(effect))}
+    done, session = await go_on(journal, *words.pop("tools"), **words)
     assert (done.reason, told(done)["type"], len(acts.keys)) == ("completed", "outcome_unknown", 1)
     assert await doubts(session) == [(None, None)]
 

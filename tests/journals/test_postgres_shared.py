@@ -63,18 +63,18 @@ async def test_a_hundred_sessions_of_one_process_share_at_most_four_connections(
 def test_of_many_processes_that_resume_a_dead_session_one_goes_on_and_the_others_are_told(
     url: str, start_child: StartChild
 ):
-    holder = start_child("hold", url, 3)
+    holder = start_child("hold", url, 1.5)
     assert holder.stdout is not None
     assert holder.stdout.readline() == "holds\n"
     holder.kill()
-    children = [start_child("contend", url, 20) for _ in range(6)]
+    children = [start_child("contend", url, 20) for _ in range(3)]
     said = []
     for child in children:
         assert child.stdout is not None
         said.append(child.stdout.readline().strip())  # the one that continues holds it until it is told to end
     for child in children:
         child.communicate("end\n", timeout=60)
-    assert sorted(said) == ["continues", *["held"] * 5]
+    assert sorted(said) == ["continues", "held", "held"]
 
 
 @pytest.mark.row("ST08")

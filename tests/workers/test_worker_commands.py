@@ -14,6 +14,7 @@ import pytest
 from tests.workers.test_worker_limits import told
 from tests.workers.test_workers import until, working
 
+import program
 from treadle import ConfigurationError, Limit, result, submit
 from treadle.cli.commands.workers import _limit  # the reader of one flag, without a process for each value
 from treadle.cli.exits import UsageError
@@ -70,10 +71,8 @@ def test_words_that_are_none_are_refused_in_a_sentence(words: str, says: str) ->
     ],
 )
 def test_a_worker_with_a_wrong_limit_ends_before_it_begins(tmp_path: Path, limits: list[str], says: str) -> None:
-    ended = subprocess.run(
-        [*command(tmp_path), *[word for limit in limits for word in ("--limit", limit)]],
-        env=environment(tmp_path), capture_output=True, text=True, timeout=100, check=False,
-    )  # fmt: skip
+    words = [word for limit in limits for word in ("--limit", limit)]
+    ended = run("worker", *at(tmp_path), "-m", "openai-chat:mock", *words, folder=tmp_path)
     assert ended.returncode == 2
     assert says in ended.stderr
     assert "Traceback" not in ended.stderr
@@ -104,14 +103,10 @@ async def test_a_task_for_an_agent_that_no_worker_has_is_stored_and_reported(tmp
     words = ["submit", "Do it", "--journal", address, "--agent", "nobody"]
     async with working(address):
         await until(lambda: told(address))
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "treadle", *words, env=environment(tmp_path),
-            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-        )  # fmt: skip
-        output, complaints = await process.communicate()
-    assert process.returncode == 0
-    assert output.decode().startswith("s_")
-    assert "No running worker has the agent 'nobody' (known: clerk): the task waits" in complaints.decode()
+        submitted = await asyncio.to_thread(run, *words, folder=tmp_path)
+    assert submitted.returncode == 0
+    assert submitted.stdout.startswith("s_")
+    assert "No running worker has the agent 'nobody' (known: clerk): the task waits" in submitted.stderr
 
 
 @pytest.mark.parametrize(
@@ -161,10 +156,9 @@ def at(folder: Path) -> list[str]:
 
 
 def run(*words: Any, folder: Path) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [sys.executable, "-m", "treadle", *words],
-        cwd=folder, env=environment(folder), capture_output=True, text=True, timeout=100, check=False,
-    )  # fmt: skip
+    given = [os.fsdecode(word) for word in words]
+    done = program.run(given, folder=folder, environment=environment(folder), seconds=100)
+    return subprocess.CompletedProcess(given, done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
 def command(folder: Path) -> list[str]:
