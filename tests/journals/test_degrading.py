@@ -5,43 +5,17 @@ from collections.abc import Sequence
 
 import pytest
 from journal_events import note, notes
+from tests.journals.switchable import Switchable
 
 from treadle import open_session
 from treadle.errors import IntentNotStored, JournalError, SessionConflict
 from treadle.events import AnyEvent, JournalDegraded, ToolStarted
 from treadle.journals.degrading import DegradingJournal
 from treadle.journals.memory import MemoryJournal
-from treadle.ports import InboxMessage
 from treadle.state import LeftMessage
 from treadle.testing import FakeClock, FaultyJournal
 
 MESSAGE = LeftMessage(id="m1", text="Hello")
-
-
-class Switchable(MemoryJournal):
-    """A store that can be switched off."""
-
-    is_off = False
-
-    def _look(self) -> None:
-        if self.is_off:
-            raise JournalError("The disk is full.")
-
-    async def create(self, session_id: str) -> bool:
-        self._look()
-        return await super().create(session_id)
-
-    async def append(self, session_id: str, events: Sequence[AnyEvent], *, state: str, durable: bool) -> None:
-        self._look()
-        await super().append(session_id, events, state=state, durable=durable)
-
-    async def inbox(self, session_id: str) -> Sequence[InboxMessage]:
-        self._look()
-        return await super().inbox(session_id)
-
-    async def put_blob(self, content: bytes) -> str:
-        self._look()
-        return await super().put_blob(content)
 
 
 async def degraded(store: Switchable, *, stored: int) -> DegradingJournal:

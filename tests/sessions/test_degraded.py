@@ -1,58 +1,24 @@
 """The store fails in mid-run: what is safe continues in memory and says so; nothing changes the world without a record."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from session_tools import look_tool, pay_tool, payer
+from tests.journals.switchable import Switchable
 
 from treadle import Agent, ConfigurationError, JournalError, Suspended, Tool, ToolContext, allow, open_session
 from treadle.events import AnyEvent, JournalDegraded
 from treadle.journals.degrading import DegradingJournal
 from treadle.journals.memory import MemoryJournal
 from treadle.journals.sqlite import SqliteJournal
-from treadle.ports import InboxMessage, Journal
+from treadle.ports import Journal
 from treadle.sessions.session import fold
 from treadle.state.session import sums
 from treadle.testing import ScriptedModel, call, text
 from treadle.tools import JsonObject
-
-
-class Switchable(MemoryJournal):
-    """A store that can be switched off."""
-
-    is_off = False
-    tries = 0
-
-    def _look(self) -> None:
-        if self.is_off:
-            self.tries += 1
-            raise JournalError("The disk is full.")
-
-    async def append(self, session_id: str, events: Sequence[AnyEvent], *, state: str, durable: bool) -> None:
-        self._look()
-        await super().append(session_id, events, state=state, durable=durable)
-
-    async def read(self, session_id: str, *, after: int = 0) -> Sequence[AnyEvent]:
-        self._look()
-        return await super().read(session_id, after=after)
-
-    async def create(self, session_id: str) -> bool:
-        self._look()
-        return await super().create(session_id)
-
-    async def flush(self) -> None:
-        self._look()
-
-    async def inbox(self, session_id: str) -> Sequence[InboxMessage]:
-        self._look()
-        return await super().inbox(session_id)
-
-    async def put_blob(self, content: bytes) -> str:
-        self._look()
-        return await super().put_blob(content)
 
 
 class Log:

@@ -3,7 +3,7 @@
 import asyncio
 import subprocess
 import sys
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -257,56 +257,50 @@ async def test_a_policy_that_interrupts_in_the_new_mode_stops_the_run() -> None:
     assert statuses(result) == ["ok", "denied"]
 
 
+async def calls_that_wait(mode: Any, decide: Any, *to: str, **words: Any) -> tuple[Any, Recorder]:
+    """Run a call that changes the mode, and behind it a payment to each of these persons."""
+    paid, changed = Recorder(), asyncio.Event()
+
+    async def slow(arguments: Any, ctx: Any) -> None:
+        await session.set_mode(mode)
+        await changed.wait()
+
+    class Policy:
+        def decide(self, call: Any, session: Any) -> Decision:
+            return cast("Decision", decide(call, session.mode))
+
+    own: Any = {"permission": None, "resources": lambda arguments: {arguments["to"]: "write"}}
+    tools = [act(slow, "send", permission=None), act(paid, "pay", **own)]
+    script = [[call("send"), *(call("pay", to=name) for name in to)], text("Done.")]
+    async with open_session(MemoryJournal()) as session:
+        watch = lambda event: changed.set() if event.type == "mode.changed" else None
+        agent = Agent(ScriptedModel(script), tools=tools, policy=Policy(), subscribers=[watch], **words)
+        result = await asyncio.wait_for(agent.run("go", session=session), 30)
+        await check_session(session)
+    return result, paid
+
+
 @pytest.mark.row("R-MODE")
 @pytest.mark.parametrize("interrupt", [False, True])
 async def test_a_call_that_does_not_start_in_the_new_mode_keeps_no_slot_from_those_that_wait(interrupt: bool) -> None:
-    recorder, changed = Recorder(), asyncio.Event()
+    def decide(call: Any, mode: str) -> Decision:
+        is_plan = mode == "plan"
+        return Decision(kind="deny" if is_plan else "allow", reason="Look.", interrupt=is_plan and interrupt)
 
-    async def slow(arguments: Any, ctx: Any) -> None:
-        await session.set_mode("plan")
-        await changed.wait()
+    budget = Budget(max_parallel_tool_calls=1)
+    result, paid = await calls_that_wait("plan", decide, "ann", "bob", budget=budget)
 
-    class Denies:
-        def decide(self, call: Any, session: Any) -> Decision:
-            is_plan = session.mode == "plan"
-            return Decision(kind="deny" if is_plan else "allow", reason="Look.", interrupt=is_plan and interrupt)
-
-    own = {"permission": None, "resources": lambda arguments: {arguments["to"]: "write"}}
-    tools = [act(slow, "send", permission=None), act(recorder, "pay", **own)]
-    script = [[call("send"), call("pay", to="ann"), call("pay", to="bob")], text("Done.")]
-    async with open_session(MemoryJournal()) as session:
-        watch = lambda event: changed.set() if event.type == "mode.changed" else None
-        words = {"budget": Budget(max_parallel_tool_calls=1), "policy": Denies(), "subscribers": [watch]}
-        result = await asyncio.wait_for(
-            Agent(ScriptedModel(script), tools=tools, **words).run("go", session=session), 30
-        )
-        await check_session(session)
-
-    assert recorder.runs == 0
+    assert paid.runs == 0
     assert statuses(result) == ["ok", "denied", "skipped" if interrupt else "denied"]
 
 
 @pytest.mark.row("R-MODE")
 async def test_a_call_beside_one_that_interrupts_in_the_new_mode_does_not_start_either() -> None:
-    paid, changed = Recorder(), asyncio.Event()
+    def decide(call: Any, mode: str) -> Decision:
+        stops = mode != "ask" and call.arguments.get("to") == "ann"
+        return Decision(kind="deny" if stops else "allow", reason="Look.", interrupt=stops)
 
-    async def slow(arguments: Any, ctx: Any) -> None:
-        await session.set_mode("deny-unlisted")
-        await changed.wait()
-
-    class StopsForAnn:
-        def decide(self, call: Any, session: Any) -> Decision:
-            stops = session.mode != "ask" and call.arguments.get("to") == "ann"
-            return Decision(kind="deny" if stops else "allow", reason="Look.", interrupt=stops)
-
-    own: Any = {"permission": None, "resources": lambda arguments: {arguments["to"]: "write"}}
-    tools = [act(slow, "send", permission=None), act(paid, "pay", **own)]
-    script = [[call("send"), call("pay", to="bob"), call("pay", to="ann")], text("Done.")]
-    async with open_session(MemoryJournal()) as session:
-        watch = lambda event: changed.set() if event.type == "mode.changed" else None
-        agent = Agent(ScriptedModel(script), tools=tools, policy=StopsForAnn(), subscribers=[watch])
-        result = await agent.run("go", session=session)
-        await check_session(session)
+    result, paid = await calls_that_wait("deny-unlisted", decide, "bob", "ann")
 
     assert (result.reason, statuses(result), paid.runs) == ("cancelled", ["ok", "skipped", "denied"], 0)
 

@@ -470,7 +470,8 @@ class _Reading:
             case CallDecided(call_id=str(call_id)):
                 self._decided(call_id, event)
             case ActionDecided():
-                self._action(event)
+                tool = f"{event.action} (asked by {event.tool})"
+                self._approve(event, tool, event.decision, by=f"rule {event.rule}")
             case ToolStarted():
                 self._started(event)
             case ToolAttemptFailed(call_id=str(call_id)):
@@ -594,22 +595,27 @@ class _Reading:
         tried.scope, tried.by, tried.mode = event.scope, event.by, event.mode
         tried.decided = "" if event.arguments is None else msgspec.json.encode(event.arguments).decode()
         if event.decision in ("allow", "deny", "draft", "sandbox") and call_id not in self._spoken_on:
-            by = f"rule {event.rule}"
-            self.approved.append(
-                Approved(
-                    call_id=call_id, tool=event.tool, decision=event.decision, by=by, reason=event.reason, at=event.at
-                )
-            )
+            self._approve(event, event.tool, event.decision, by=f"rule {event.rule}")
 
-    def _action(self, event: ActionDecided) -> None:
+    def _approve(
+        self,
+        event: CallDecided | ActionDecided | ToolResolved | ApprovalAnswered,
+        tool: str,
+        decision: str,
+        *,
+        by: str,
+        call_id: str | None = None,
+        given_at: float | None = None,
+    ) -> None:
         self.approved.append(
             Approved(
-                call_id=event.call_id or "",
-                tool=f"{event.action} (asked by {event.tool})",
-                decision=event.decision,
-                by=f"rule {event.rule}",
+                call_id=call_id or event.call_id or "",
+                tool=tool,
+                decision=decision,
+                by=by,
                 reason=event.reason,
                 at=event.at,
+                given_at=given_at,
             )
         )
 
@@ -625,7 +631,7 @@ class _Reading:
         self._spoken_on.add(call_id)
         self.resolved.append(
             Resolved(
-                call_id=event.call_id or "",
+                call_id=call_id,
                 tool=event.tool,
                 outcome=event.outcome,
                 by=event.by,
@@ -634,33 +640,15 @@ class _Reading:
                 value=event.value,
             )
         )
-        self.approved.append(
-            Approved(
-                call_id=call_id,
-                tool=event.tool,
-                decision=f"resolved as {event.outcome}",
-                by=event.by,
-                reason=event.reason,
-                at=event.at,
-            )
-        )
+        self._approve(event, event.tool, f"resolved as {event.outcome}", by=event.by)
 
     def _answered(self, event: ApprovalAnswered) -> None:
         asked = self._asked.get(event.approval_id)
         call_id = (asked.call_id if asked is not None else event.call_id) or ""
         if not event.approved_by.startswith("rule "):
             self._spoken_on.add(call_id)
-        self.approved.append(
-            Approved(
-                call_id=call_id,
-                tool="" if asked is None else asked.tool,
-                decision=event.answer,
-                by=event.approved_by,
-                reason=event.reason,
-                at=event.at,
-                given_at=event.given_at,
-            )
-        )
+        tool = "" if asked is None else asked.tool
+        self._approve(event, tool, event.answer, by=event.approved_by, call_id=call_id, given_at=event.given_at)
 
     def carried_out(self, call_id: str) -> str:
         """Return the arguments with which a call was carried out."""

@@ -956,7 +956,7 @@ async def _purge_children(ledger: Ledger) -> None:
     for info in await ledger.journal.sessions(SessionFilter(parent_id=ledger.state.id)):
         if info.status == "deleted" and info.head <= 1:
             continue
-        lease = await ledger.journal.acquire(info.id, on_lost=_pass, on_message=_pass)
+        lease = await ledger.journal.acquire(info.id, on_lost=_pass_on, on_message=_pass_on)
         try:
             state = fold(info.id, await ledger.journal.read(info.id))
             if state.caller is not None and state.caller.parent_id == ledger.state.id:
@@ -965,10 +965,6 @@ async def _purge_children(ledger: Ledger) -> None:
                 await purged(child)
         finally:
             await lease.release()
-
-
-def _pass() -> None:
-    """Nothing of the child is under way while it is purged."""
 
 
 async def purged(ledger: Ledger) -> SessionState:
