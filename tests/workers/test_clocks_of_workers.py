@@ -47,7 +47,11 @@ async def at_work(
         await process.communicate()
 
 
-@pytest.mark.parametrize(("worker", "submitter"), [(RIGHT, AHEAD), (BEHIND, RIGHT), (AHEAD, BEHIND)])
+@pytest.mark.parametrize(
+    ("address", "worker", "submitter"),
+    [("sqlite", BEHIND, AHEAD), ("postgres", BEHIND, AHEAD), ("sqlite", AHEAD, BEHIND)],
+    indirect=["address"],
+)
 async def test_a_task_begins_at_once_whatever_the_clocks_say(
     tmp_path: Path, address: str, worker: int, submitter: int
 ) -> None:
