@@ -317,9 +317,11 @@ SPELLINGS = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("spelled", SPELLINGS)
+RULES = ("fetch(host=127.0.0.1)", "fetch(host=127.1)", "fetch(host=2130706433)", "WebFetch(domain:127.0.0.1.)")
+
+
 @pytest.mark.parametrize(
-    "rule", ["fetch(host=127.0.0.1)", "fetch(host=127.1)", "fetch(host=2130706433)", "WebFetch(domain:127.0.0.1.)"]
+    ("spelled", "rule"), [*((one, RULES[0]) for one in SPELLINGS), *((SPELLINGS[3], rule) for rule in RULES[1:])]
 )
 async def test_a_rule_on_a_host_holds_for_each_spelling_of_it(spelled: str, rule: str):
     tool = fetch_tool(allowed_networks=["127.0.0.0/8"])
@@ -330,7 +332,7 @@ async def test_a_rule_on_a_host_holds_for_each_spelling_of_it(spelled: str, rule
     assert [one.status for one in result.tool_calls] == ["denied"]
 
 
-@pytest.mark.parametrize("host", ["Example.COM", "example.com.", "EXAMPLE.com", "\uff45xample.com"])
+@pytest.mark.parametrize("host", ["Example.COM", "example.com.", "\uff45xample.com"])
 @pytest.mark.parametrize(
     "rule", ["fetch(host=Example.com)", "fetch(host=*.COM)", "WebFetch(domain:EXAMPLE.com)", "fetch(host=example.com.)"]
 )

@@ -4,7 +4,6 @@ import contextlib
 import json
 import os
 import shutil
-import signal
 import stat
 import subprocess
 import sys
@@ -392,44 +391,6 @@ def test_a_write_without_room_leaves_the_file_and_no_other(tmp_path: Path):
 
     assert done.stdout.startswith("no_space There is no space left"), done.stderr
     assert list(tmp_path.iterdir()) == []
-
-
-KILLED = textwrap.dedent(
-    """
-    import sys
-    from treadle.toolsets.files import file_tools, writing_tools
-    facts = {"files": {}}
-    class Context:
-        cancelled, subjects = False, {}
-    Context.facts = facts
-    tools = {tool.name: tool for tool in (*file_tools(sys.argv[1]), *writing_tools(sys.argv[1]))}
-    facts["files"].update(tools["read"].run({"path": "a.txt"}, Context()).facts["files"])
-    print("ready", flush=True)
-    letter = "a"
-    while True:
-        other = "b" if letter == "a" else "a"
-        done = tools["write"].run({"path": "a.txt", "content": other * 300_000}, Context())
-        facts["files"].update(done.facts["files"])
-        done = tools["edit"].run({"path": "a.txt", "old_text": other * 300_000, "new_text": letter * 300_000}, Context())
-        facts["files"].update(done.facts["files"])
-    """
-)
-
-
-def test_a_process_that_dies_leaves_the_old_file_or_the_new_one(tmp_path: Path):
-    file = tmp_path / "a.txt"
-    for number in range(int(os.environ.get("TREADLE_KILLS", "8"))):
-        file.write_text("a" * 300_000)
-        file.chmod(0o640)
-        with subprocess.Popen([sys.executable, "-c", KILLED, str(tmp_path)], stdout=subprocess.PIPE) as running:
-            assert running.stdout is not None
-            running.stdout.readline()
-            threading.Event().wait(0.005 * (number % 8))  # a moment of the test's choice: the promise holds at each
-            running.send_signal(signal.SIGKILL)
-        content = file.read_text()
-
-        assert content in ("a" * 300_000, "b" * 300_000)
-        assert file.stat().st_mode & 0o777 == 0o640
 
 
 async def test_what_was_read_is_remembered_by_the_session_and_in_another_run(tmp_path: Path):
