@@ -77,52 +77,33 @@ async def test_the_highest_priority_comes_first_and_interceptors_are_hooks_among
 
 # --- around a call
 @pytest.mark.row("R-HOOKS")
-async def test_a_hook_tightens_and_never_allows():
+@pytest.mark.parametrize(
+    ("policy", "kind", "expected"),
+    [
+        (deny("act"), "allow", ["denied"]), (allow("act"), "deny", ["denied"]), (allow("act"), "allow", ["ok"]),
+        (allow("act"), "sandbox", ["denied"]), (allow("act"), "ask", []),
+    ],
+)  # fmt: skip
+async def test_a_hook_tightens_and_never_allows(policy, kind, expected):
     recorder = Recorder()
-    for policy, kind, expected in (
-        (deny("act"), "allow", "denied"),
-        (allow("act"), "deny", "denied"),
-        (allow("act"), "allow", "ok"),
-        (allow("act"), "sandbox", "denied"),
-    ):
+    hook = Hook(at="before_tool", run=lambda context: Decision(kind=kind, reason="so"))
+    result = await run_calls(call("act"), tools=[act(recorder)], policy=policy, hooks=[hook])
 
-        async def word(context, kind=kind):
-            return Decision(kind=kind, reason="so")
-
-        result = await run_calls(
-            call("act"), tools=[act(recorder)], policy=policy, hooks=[Hook(at="before_tool", run=word)]
-        )
-        assert statuses(result) == [expected]
-    assert recorder.runs == 1
-    paused = await run_calls(
-        call("act"), tools=[act(recorder)], policy=allow("act"), hooks=[Hook(at="before_tool", run=_asks)]
-    )
-    assert (paused.reason, recorder.runs) == ("approval_required", 1)
-
-
-async def _asks(context):
-    return Decision(kind="ask")
+    assert (statuses(result), recorder.runs) == (expected, expected.count("ok"))
+    assert (result.reason == "approval_required") is (kind == "ask")
 
 
 @pytest.mark.row("V12", "R-HOOKS")
-async def test_a_hook_changes_arguments_which_are_validated_and_decided_on():
+@pytest.mark.parametrize(("n", "status"), [(5, "ok"), (99, "invalid_arguments"), (7, "denied")])
+async def test_a_hook_changes_arguments_which_are_validated_and_decided_on(n, status):
     recorder = Recorder()
+    hook = Hook(at="before_tool", run=lambda context: Decision(kind="allow", arguments={**context.arguments, "n": n}))
+    tools = [act(recorder, parameters=N)]
+    result = await run_calls(call("act", n=1), tools=tools, hooks=[hook], policy=deny("act(n=7)"))
 
-    def to(n):
-        async def change(context):
-            return Decision(kind="allow", arguments={**context.arguments, "n": n})
-
-        return Hook(at="before_tool", run=change)
-
-    good = await run_calls(call("act", n=1), tools=[act(recorder, parameters=N)], hooks=[to(5)])
-    bad = await run_calls(call("act", n=1), tools=[act(recorder, parameters=N)], hooks=[to(99)])
-    forbidden = await run_calls(
-        call("act", n=1), tools=[act(recorder, parameters=N)], hooks=[to(7)], policy=deny("act(n=7)")
-    )
-
-    assert [statuses(one) for one in (good, bad, forbidden)] == [["ok"], ["invalid_arguments"], ["denied"]]
-    assert [n for word, n in recorder.log if word == "begin"] == [5]
-    assert content(good)["arguments_changed"] is True
+    assert statuses(result) == [status]
+    assert [n for word, n in recorder.log if word == "begin"] == [n] * (status == "ok")
+    assert content(result).get("arguments_changed", False) is (status == "ok")
 
 
 @pytest.mark.row("R-HOOKS", "P04")
@@ -277,14 +258,11 @@ async def test_a_hook_before_a_request_adds_words_or_ends_the_run():
 @pytest.mark.parametrize(
     ("said", "answers", "reason"),
     [
-        ("Look.", ["message"], "completed"),
-        ("  ", [], "completed"),
-        (None, [], "completed"),
-        (Decision(kind="allow"), [], "completed"),
-        (Decision(kind="deny", reason="No."), ["deny"], "task_denied"),
-        (Decision(kind="ask", reason="Hm."), ["deny"], "task_denied"),
+        ("Look.", ["message"], "completed"), *((one, [], "completed") for one in ("  ", None, Decision(kind="allow"))),
+        *((Decision(kind=kind, reason="No."), ["deny"], "task_denied") for kind in ("deny", "ask")),
     ],
-)
+    ids=range(6),
+)  # fmt: skip
 async def test_what_a_hook_before_a_request_answers_is_recorded_where_it_does_something(said, answers, reason):
     hook = Hook(at="before_request", run=lambda context: said, timeout=None)
     result = await run_calls(call("act"), tools=[act(Recorder())], hooks=[hook])
