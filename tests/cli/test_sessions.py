@@ -176,11 +176,11 @@ def test_an_import_of_a_file_that_breaks_while_it_is_read_is_told(treadle):
 
 def test_an_export_that_the_disk_cannot_hold_leaves_no_file(treadle):
     model = treadle.script("s.json", [{"text": "Done."}])
-    treadle("run", "-m", model, "--session", "s1", "-", stdin="x" * 3_000_000, code=0)
+    treadle("run", "-m", model, "--session", "s1", "-", stdin="x" * 300_000, code=0)
     command = " ".join(treadle.command("sessions", "export", "s1", "out.jsonl"))
 
     ran = subprocess.run(
-        f"ulimit -f 2048; {command}",
+        f"ulimit -f 256; {command}",
         shell=True,
         cwd=treadle.folder,
         env=treadle.environment,

@@ -90,6 +90,13 @@ class Person:
         )
         return self
 
+    def elsewhere(self, *arguments: str, code: int = 0) -> str:
+        """Run a command in another process, with the journal of the conversation; return what it says."""
+        environment = {**os.environ, "HOME": str(self.folder), "TREADLE_HOME": str(self.home)}
+        ran = program.run(arguments, folder=self.folder, environment=environment)
+        assert ran.returncode == code, ran.stderr
+        return (ran.stdout + ran.stderr).decode()
+
     # --- what it does
 
     def press(self, *keys: str) -> None:

@@ -1,10 +1,7 @@
 """A conversation at a real terminal: what streams, what runs, what is whole, and what each key does to it."""
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from typing import Any
 
 import pytest
@@ -367,9 +364,9 @@ def test_the_next_message_answers_a_question_of_the_model(person: Person) -> Non
 @pytest.mark.parametrize("then", ["answered", "continued"])
 def test_an_answer_from_elsewhere_counts_and_the_late_one_returns_to_the_line(person: Person, then: str) -> None:
     start_asking(person)
-    elsewhere(person, "answer", "s", "main")
+    person.elsewhere("answer", "s", "main")
     if then == "continued":
-        elsewhere(person, "resume", "s")
+        person.elsewhere("resume", "s")
     person.say("next")
     person.see("Not sent: the question was answered from elsewhere.", "> next")
     if then == "answered":
@@ -382,7 +379,7 @@ def test_an_answer_from_elsewhere_counts_and_the_late_one_returns_to_the_line(pe
 
 def test_a_message_after_a_cancellation_from_elsewhere_is_a_task(person: Person) -> None:
     start_asking(person)
-    elsewhere(person, "cancel", "s")
+    person.elsewhere("cancel", "s")
     person.say("Another task")
     person.see("It is main.", without="Not sent")
 
@@ -411,16 +408,8 @@ def start_asking(person: Person) -> None:
     person.see("ask_user waits for Which branch? Type the answer.")
 
 
-def elsewhere(person: Person, *words: str) -> str:
-    environment = {**os.environ, "HOME": str(person.folder), "TREADLE_HOME": str(person.home)}
-    command = [sys.executable, "-m", "treadle", *words]
-    return subprocess.run(
-        command, cwd=person.folder, env=environment, check=True, capture_output=True, text=True
-    ).stdout
-
-
 def sessions_show(person: Person) -> Any:
-    return json.loads(elsewhere(person, "sessions", "show", "s", "--json"))
+    return json.loads(person.elsewhere("sessions", "show", "s", "--json"))
 
 
 def test_the_command_that_is_printed_at_the_end_continues_and_says_where(person: Person) -> None:

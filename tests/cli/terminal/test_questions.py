@@ -1,10 +1,7 @@
 """Questions about calls at a real terminal: each key once, what a rule covers, and what a key that was meant otherwise does not do."""
 
 import json
-import os
 import signal
-import subprocess
-import sys
 
 import pytest
 
@@ -229,48 +226,38 @@ def test_an_answer_that_comes_too_late_is_told_so_and_the_person_is_asked_anew(p
     assert paid(person) == []
 
 
-def elsewhere(person: Person, *arguments: str, code: int = 0) -> str:
-    """Run a command in another process, with the journal of the conversation; return what it says."""
-    environment = {**os.environ, "HOME": str(person.folder), "TREADLE_HOME": str(person.home)}
-    command = [sys.executable, "-m", "treadle", *arguments]
-    ran = subprocess.run(
-        command, cwd=person.folder, env=environment, check=False, timeout=60, capture_output=True, text=True
-    )
-    assert ran.returncode == code, ran.stderr
-    return ran.stdout + ran.stderr
-
-
 @pytest.mark.row("HF1")
-@pytest.mark.parametrize("term", ["xterm-256color", "dumb"])
 @pytest.mark.parametrize(
-    ("arguments", "says", "done"),
+    ("term", "line", "says", "done"),
     [
-        (("approve", "--last", "--by", "ada"), "Allowed by ada from elsewhere.", ["1"]),
+        ("xterm-256color", "approve --last --by ada", "Allowed by ada from elsewhere.", ["1"]),
+        ("dumb", "approve --last --by ada", "Allowed by ada from elsewhere.", ["1"]),
         (
-            ("approve", "--last", "--deny", "--by", "ada", "--reason", "too much"),
-            "Denied by ada from elsewhere: too much.",
+            "xterm-256color",
+            "approve --last --deny --by ada --reason costly",
+            "Denied by ada from elsewhere: costly.",
             [],
         ),
-        (("cancel", "--last"), "The run was cancelled from elsewhere.", []),
+        ("xterm-256color", "cancel --last", "The run was cancelled from elsewhere.", []),
     ],
 )
 def test_an_answer_from_another_process_closes_the_question_and_the_run_goes_on(
-    person: Person, arguments: tuple[str, ...], says: str, done: list[str], term: str
+    person: Person, term: str, line: str, says: str, done: list[str]
 ) -> None:
     person.start("chat", *person.script(turn(pay={"amount": 1}), turn("Over.")), *person.tools(), TERM=term)
     person.see("> ")
     person.say("Pay it")
     person.see("n  no")
-    told = elsewhere(person, *arguments)
+    told = person.elsewhere(*line.split())
     assert ("continues with this answer" in told) or ("A live run stops within a second" in told)
-    person.see(says, "Interrupted." if "cancel" in arguments else "Over.")
+    person.see(says, "Interrupted." if "cancel" in line else "Over.")
     assert paid(person) == done
 
 
 def test_a_session_that_waits_for_an_answer_is_held(person: Person) -> None:
     start(person, turn(pay={"amount": 1}), turn("Paid."))
-    assert "is being run by process" in elsewhere(person, "resume", "--last", code=16)
-    assert "is being run by process" in elsewhere(person, "run", "-c", "-m", "demo", "hello", code=16)
+    assert "is being run by process" in person.elsewhere("resume", "--last", code=16)
+    assert "is being run by process" in person.elsewhere("run", "-c", "-m", "demo", "hello", code=16)
     person.press("y")
     person.see("Paid.")
     assert paid(person) == ["1"]
