@@ -145,25 +145,6 @@ def test_the_command_after_a_deadline_names_a_later_one(treadle, greps):
     assert len(greps.requests) == 3
 
 
-@pytest.mark.row("L07")
-def test_at_the_call_limit_one_more_request_sums_up_with_tools_listed_and_tool_choice_none(treadle, greps):
-    ran = treadle("run", "--json", "--max-tool-calls", "3", *treadle.served(greps), "Search", code=10)
-
-    report = json.loads(ran.stdout)
-    bodies = [request.body for request in greps.requests]
-    results = [message for message in bodies[-1]["messages"] if message["role"] == "tool"]
-    contents = [json.loads(result["content"]) for result in results]
-    assert len(bodies) == 4
-    assert bodies[3]["tool_choice"] == "none"
-    assert bodies[3]["tools"] == bodies[0]["tools"]
-    assert contents[2]["limit_reached"] is True
-    assert contents[2]["limit_message"] == "Tool call limit reached (3). Stopping tool loop."
-    assert {"output", "count"} <= set(contents[2])
-    assert not [content for content in contents[:2] if "limit_reached" in content]
-    assert (report["text"], report["budget"], report["completed"]) == ("Partly found.", "max_tool_calls", False)
-    assert len(treadle.json("sessions", "show", report["session_id"], "--json")["messages"]) == 8
-
-
 @pytest.mark.row("L11")
 def test_a_new_task_has_a_fresh_budget_and_a_stopped_one_goes_on_with_a_larger(treadle, greps):
     served = treadle.served(greps)
