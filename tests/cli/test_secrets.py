@@ -383,5 +383,5 @@ def test_redaction_takes_time_in_proportion_to_the_text_whatever_it_is():
         '"',
         "\\",
     ):
-        Redactor().text(piece * (400_000 // len(piece)))
+        Redactor().text(piece * (100_000 // len(piece)))
     assert Redactor(patterns=["ab*z"]).text("ab" * 100_000) == "ab" * 100_000
