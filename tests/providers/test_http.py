@@ -12,6 +12,7 @@ import time
 from email.utils import formatdate
 
 import aiohttp
+import certifi
 import pytest
 from chat_server import STREAM_HEAD, answer, serving, then_reset, then_silence
 
@@ -262,7 +263,8 @@ async def test_no_proxy_names_networks_and_addresses_too(host, no_proxy, is_dire
      ("SSL_CERT_FILE", "/", "SSL_CERT_FILE names '/', and there is no such file"),
      ("SSL_CERT_DIR", "/nowhere", "SSL_CERT_DIR names '/nowhere', and there is no such folder"),
      ("REQUESTS_CA_BUNDLE", "/nowhere/ca.pem", "REQUESTS_CA_BUNDLE is not read here: name the file in SSL_CERT_FILE."),
-     ("SSL_CERT_FILE", __file__, "https or http in the base URL. None")],
+     ("SSL_CERT_FILE", __file__, "test_http.py', which holds no certificate"),
+     ("SSL_CERT_FILE", certifi.where(), "https or http in the base URL. None")],
 )  # fmt: skip
 async def test_certificates_that_the_environment_names_in_vain_are_named_where_tls_fails(name, value, said):
     async def no_tls(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -287,6 +287,11 @@ def _of_certificates() -> str:
         if path and not (is_there(path) and os.access(path, os.R_OK)):
             kind = "file" if name == "SSL_CERT_FILE" else "folder"
             return f" {name} names {shown(path, 200)}, and there is no such {kind} that can be read. Correct it, or unset it."
+    if path := os.environ.get("SSL_CERT_FILE"):
+        try:
+            ssl.create_default_context(cafile=path)
+        except OSError:
+            return f" SSL_CERT_FILE names {shown(path, 200)}, which holds no certificate. Correct it, or unset it."
     other = next((name for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE") if os.environ.get(name)), None)
     if other is not None and not os.environ.get("SSL_CERT_FILE"):
         return f" {other} is not read here: name the file in SSL_CERT_FILE."
