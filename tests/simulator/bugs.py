@@ -89,7 +89,7 @@ BUGS = (
         'return "" if call.name in self._polling else digest or streak_key(call, digest)',
         "return streak_key(call, digest)",
     ),
-    Bug("done_when is not asked", "engine/tool_calls/execution.py", "None if is_over else await self._done.stop()", "None"),
+    Bug("done_when is not asked", "engine/tool_calls/execution.py", "if self._done is not None and not is_closing and not any(stops):", "if False:"),
     Bug(
         "an action of a tool's own is allowed whatever policy says",
         "engine/tool_calls/execution.py",
