@@ -4,7 +4,7 @@ It takes one thing away: text that only repeats a call's arguments, which some m
 nothing but calls, which a server without a parser leaves there.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
 import msgspec
@@ -55,12 +55,13 @@ class BoundNativeDriver:
             async for part in stream:
                 yield self._read(part, request) if isinstance(part, ModelEnd) else part
         finally:
-            await _close(stream)
+            if isinstance(stream, AsyncGenerator):
+                await stream.aclose()
 
     def _read(self, end: ModelEnd, request: ModelRequest) -> ModelEnd:
         """Look for what leaked into the text: the arguments of calls beside it, or calls that the server did not read."""
-        if _calls(end):
-            return _without_leak(end)
+        if proposed := [part for part in end.parts if isinstance(part, ToolCall)]:
+            return end if len(proposed) == len(end.parts) else _without_leak(end, proposed)
         if end.text_calls == "off" or end.finish is Finish.REFUSED:
             return end
         text = "".join(part.text for part in end.parts if isinstance(part, Text))
@@ -75,16 +76,11 @@ class BoundNativeDriver:
         return msgspec.structs.replace(end, calls_in_text=CallsInText(calls=calls, told=_NOT_A_CALL, advice=advice))
 
 
-async def _close(stream: AsyncIterator[ModelPart]) -> None:
-    if isinstance(stream, AsyncGenerator):
-        await stream.aclose()
-
-
-def _without_leak(end: ModelEnd) -> ModelEnd:
+def _without_leak(end: ModelEnd, calls: Sequence[ToolCall]) -> ModelEnd:
     """Drop a text that is, as JSON, the arguments of one of the calls beside it."""
     text = "".join([part.text for part in end.parts if isinstance(part, Text)])
     canonical = _canonical(text) if text.lstrip().startswith("{") else None
-    if canonical is None or canonical not in [_canonical(call.arguments or "{}") for call in _calls(end)]:
+    if canonical is None or canonical not in [_canonical(call.arguments or "{}") for call in calls]:
         return end
     # Beside reasoning, what a text carries may tie both together, and a provider refuses the one without the other. By itself it
     # is only a mark: Responses gives every message its id, and leaks anyway.
@@ -93,10 +89,6 @@ def _without_leak(end: ModelEnd) -> ModelEnd:
         return end
     kept: tuple[Part, ...] = tuple(part for part in end.parts if not isinstance(part, Text))
     return msgspec.structs.replace(end, parts=kept, dropped_text=text)
-
-
-def _calls(end: ModelEnd) -> list[ToolCall]:
-    return [part for part in end.parts if isinstance(part, ToolCall)]
 
 
 def _canonical(text: str) -> bytes | None:

@@ -66,6 +66,8 @@ class EarlyCalls:
         self._current: dict[str, _Running] = {}
         self._kept: list[_Running] = []
         self._checked: dict[str, Checked] = {}
+        self._seen = 0
+        self._choice = "auto"
         self.room = 0
         """How many calls of this response may start early."""
         self.is_unused = True
