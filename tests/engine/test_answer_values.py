@@ -13,7 +13,7 @@ from treadle.engine.model_calls.requests import CONTINUE, Answers, has_ignored_c
 from treadle.engine.model_calls.reservations import add_costs, count_tokens, encodable_call, encodable_part, estimate
 from treadle.engine.rules.endings import ended_by_results
 from treadle.engine.scope import BatchTime
-from treadle.engine.tool_calls.checking import Proposal
+from treadle.engine.tool_calls.calls import Proposal
 from treadle.engine.tool_calls.planning import _as_answer
 from treadle.errors import ModelRejected
 from treadle.events import ModelFinished

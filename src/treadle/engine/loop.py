@@ -22,7 +22,7 @@ from treadle.engine.rules.endings import (
 )
 from treadle.engine.scope import RunScope
 from treadle.engine.spec import AgentSpec
-from treadle.engine.tool_calls.checking import Batch, Proposal
+from treadle.engine.tool_calls.calls import Batch, Proposal
 from treadle.engine.tool_calls.early import EarlyCalls
 from treadle.engine.tool_calls.execution import Execution
 from treadle.events import AnyEvent, BudgetReached, MessageAdded, ModelFinished

@@ -18,7 +18,7 @@ from treadle.engine.rules.failures import model_wait_seconds, retry_after_note
 from treadle.engine.scope import RunScope
 from treadle.engine.spec import AgentSpec, show_request
 from treadle.engine.tool_calls import refusals
-from treadle.engine.tool_calls.checking import Proposal
+from treadle.engine.tool_calls.calls import Proposal
 from treadle.engine.tool_calls.early import EarlyCalls
 from treadle.errors import ContextOverflow, IncompleteStream, ModelError, shown
 from treadle.events import ModelFailed, ModelFinished, ModelStarted

@@ -15,7 +15,7 @@ from treadle.engine.offering import Offering
 from treadle.engine.rules.endings import answer_stop, lacking_stop
 from treadle.engine.scope import RunScope
 from treadle.engine.spec import AgentSpec
-from treadle.engine.tool_calls.checking import Proposal
+from treadle.engine.tool_calls.calls import Proposal
 from treadle.engine.tool_calls.refusals import forbidden_by, was_refused
 from treadle.events import HistoryRepaired, ModelFinished
 from treadle.messages import Finish, Message, Text

@@ -12,7 +12,8 @@ from treadle.engine.rules.tries import Progress, Tries
 from treadle.engine.scope import RunScope
 from treadle.engine.tool_calls import refusals
 from treadle.engine.tool_calls.attempts import Attempts
-from treadle.engine.tool_calls.checking import Checked, Checker, Decided, Finisher
+from treadle.engine.tool_calls.calls import Checked, Decided, Finisher
+from treadle.engine.tool_calls.checking import Checker
 from treadle.events import AnyEvent, ModelDiscarded
 from treadle.messages import ToolCall
 from treadle.ports import DecisionKind

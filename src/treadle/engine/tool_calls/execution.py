@@ -24,7 +24,8 @@ from treadle.engine.scope import RunScope
 from treadle.engine.spec import CancelSiblings, DoneWhen, OnFailure
 from treadle.engine.tool_calls import refusals
 from treadle.engine.tool_calls.attempts import Attempts
-from treadle.engine.tool_calls.checking import Batch, Checker, Decided, Finisher, Plan, Refused
+from treadle.engine.tool_calls.calls import Batch, Decided, Finisher, Plan, Refused
+from treadle.engine.tool_calls.checking import Checker
 from treadle.engine.tool_calls.early import EarlyCalls
 from treadle.engine.tool_calls.planning import Planner
 from treadle.engine.tool_calls.recovery import Recovery

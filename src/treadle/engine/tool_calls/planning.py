@@ -16,17 +16,8 @@ from treadle.engine.rules.failures import contained, kept_inside, pass_interrupt
 from treadle.engine.rules.tries import NOT_STARTED, Progress, Repetition, Tries
 from treadle.engine.scope import RunScope
 from treadle.engine.tool_calls import refusals
-from treadle.engine.tool_calls.checking import (
-    Adopted,
-    Batch,
-    Checked,
-    Checker,
-    Decided,
-    Finisher,
-    Plan,
-    Prepared,
-    Refused,
-)
+from treadle.engine.tool_calls.calls import Adopted, Batch, Checked, Decided, Finisher, Plan, Prepared, Refused
+from treadle.engine.tool_calls.checking import Checker
 from treadle.engine.tool_calls.early import EarlyCalls
 from treadle.errors import ConfigurationError
 from treadle.events import AnyEvent, ApprovalRequested, CallDecided, RepeatNoticed

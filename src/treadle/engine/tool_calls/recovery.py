@@ -10,7 +10,8 @@ import msgspec
 from treadle.engine.scope import RunScope
 from treadle.engine.spec import InDoubt
 from treadle.engine.tool_calls.attempts import Attempts
-from treadle.engine.tool_calls.checking import Batch, Checker, Decided, Finisher
+from treadle.engine.tool_calls.calls import Batch, Decided, Finisher
+from treadle.engine.tool_calls.checking import Checker
 from treadle.events import ToolResolved
 from treadle.permissions import consent
 from treadle.ports import DecisionKind
