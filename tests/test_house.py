@@ -246,7 +246,7 @@ def test_checked_and_proposed_calls_keep_their_names():
     rooms = [path for path in source_files() if below(module_name(path), "treadle.engine", "treadle.permissions")]
     found = [where for path in rooms for where, line in lines(path) if chain.search(line)]
 
-    assert [where for where in found if "checking.py" not in where] == []  # `Decided.proposed` is the one place
+    assert [where for where in found if "calls.py" not in where] == []  # `Decided.proposed` is the one place
 
 
 @pytest.mark.row("L30")
