@@ -225,7 +225,8 @@ def find_unencodable(value: Any, *, max_depth: int = 200, max_values: int | None
 
 
 def holds_more(value: Any, values: int) -> bool:
-    """Whether a value holds more values than this. One that contains itself does."""
+    """Whether a value holds more than this number of values. One that contains itself does."""
+    check_kind("values", values, int, "a whole number")
     pending, seen = [value], 0
     while pending:
         one = pending.pop()

@@ -566,20 +566,6 @@ class Append(msgspec.Struct, frozen=True, kw_only=True):
         sums = chain(self.session_id, before, ((row[0], row[4]) for row in self.rows))
         return [(row[0], row[4], link) for row, link in zip(self.rows, sums, strict=True)]
 
-    @classmethod
-    def joined(cls, appends: Sequence["Append"]) -> "Append":
-        """Return appends of one session that follow each other as one."""
-        last = appends[-1]
-        return cls(
-            session_id=last.session_id,
-            rows=[row for append in appends for row in append.rows],
-            state=last.state,
-            task=next((append.task for append in appends if append.task), ""),
-            status=next((append.status for append in reversed(appends) if append.status), None),
-            tenant=next((append.tenant for append in reversed(appends) if append.tenant is not None), None),
-            due=merged(append.due for append in appends),
-        )
-
 
 @explained
 def append_of(session_id: str, events: Sequence[AnyEvent], state: str, *, is_unlisted: bool = False) -> Append:

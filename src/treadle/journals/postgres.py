@@ -64,7 +64,7 @@ from treadle.journals.store import (
 )
 from treadle.redaction import redacted_logger
 
-__all__ = ["Acts", "PostgresBackend", "PostgresJournal", "Transaction", "open_postgres"]
+__all__ = ["PostgresJournal", "open_postgres"]
 
 _T = TypeVar("_T")
 

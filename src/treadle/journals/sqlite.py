@@ -29,6 +29,7 @@ from treadle.journals.backend import (
     exists,
     forked,
     locked,
+    merged,
     not_taken,
     taken_over,
     unknown,
@@ -962,7 +963,7 @@ class Writer:
         """Write what was taken into groups without asking the store."""
         for _, *followers in self._group.values():
             if followers:
-                self._append(connection, Append.joined(followers))
+                self._append(connection, _joined(followers))
         self._group.clear()
 
     # --- the thread
@@ -1408,3 +1409,17 @@ def _path_of(path: str | os.PathLike[str]) -> Path:
         return path.resolve()  # a journal that is reached by two names has one log, and one set of locks
     except (OSError, RuntimeError):  # links in a circle: opening will tell
         return path
+
+
+def _joined(appends: Sequence[Append]) -> Append:
+    """Return appends of one session that follow each other as one."""
+    last = appends[-1]
+    return Append(
+        session_id=last.session_id,
+        rows=[row for append in appends for row in append.rows],
+        state=last.state,
+        task=next((append.task for append in appends if append.task), ""),
+        status=next((append.status for append in reversed(appends) if append.status), None),
+        tenant=next((append.tenant for append in reversed(appends) if append.tenant is not None), None),
+        due=merged(append.due for append in appends),
+    )
