@@ -12,7 +12,7 @@ _EXAMPLE = re.compile(r"^(?P<head>Example):\n(?P<code>(?:    .*\n?|\n)+)", re.MU
 
 
 class StructSignatures(griffe.Extension):
-    """Gives each struct the constructor that msgspec makes, and each `Example:` of a docstring the form of code."""
+    """Gives each struct the constructor that msgspec makes, each function its unpacked options, and each `Example:` of a docstring the form of code."""
 
     def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
         if obj.docstring is not None:
@@ -39,6 +39,19 @@ def _visit(module: griffe.Module) -> None:
             _visit(member)
         elif isinstance(member, griffe.Class) and "__init__" not in member.members and is_struct(member):
             member.set_member("__init__", constructor(member))
+        elif isinstance(member, griffe.Function):
+            _unpack(module, member)
+
+
+def _unpack(module: griffe.Module, function: griffe.Function) -> None:
+    """Give a function with `**options: Unpack[Options]` each option as a parameter of its own."""
+    for parameter in list(function.parameters):
+        typed = re.fullmatch(r"Unpack\[(\w+)\]", str(parameter.annotation))
+        if typed is not None:
+            del function.parameters[parameter.name]
+            for name, option in module.members[typed[1]].attributes.items():
+                kind = griffe.ParameterKind.keyword_only
+                function.parameters.add(griffe.Parameter(name, annotation=option.annotation, kind=kind, default="..."))
 
 
 def is_struct(one: griffe.Class) -> bool:

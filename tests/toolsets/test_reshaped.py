@@ -222,7 +222,7 @@ async def test_a_shared_toolset_that_fails_is_told_in_each_run_and_opened_anew_f
     again = await Agent(ScriptedModel([text("ok")]), tools=[shared]).run("go")
 
     assert [[call.status for call in result.tool_calls] for result in both] == [["ok", "failed", "failed"]] * 2
-    assert all("ConnectionError: it broke" in results(result)[2] for result in both)
+    assert all("ConnectionError" in results(result)[2] for result in both)
     assert again.completed
     assert counted.log == ["open", "close", "open", "close"]
 

@@ -116,6 +116,8 @@ class _Conversion:
     def _array(self, items: list[Any] | tuple[Any, ...], depth: int) -> list[Any]:
         if self._values + len(items) > self._max_values:
             raise self._too_many()
+        if type(items) is not list:  # a subclass may iterate over something else, without end
+            items = list(list.__iter__(items) if isinstance(items, list) else tuple.__iter__(items))
         if _ATOMS.issuperset(map(type, items)) and not any(map(_is_long_number, items)):
             self._count(len(items))
             return list(items)

@@ -64,7 +64,7 @@ __all__ = ["Attempts", "Contract"]
 _threads = Threads()
 _T = TypeVar("_T")
 _LARGE = 256 * 1024
-"""Characters from which on a text is looked at in a thread."""
+"""Characters or bytes from which on a result is looked at in a thread."""
 _MAX_RESULT_BYTES = 200_000_000
 
 
@@ -268,7 +268,7 @@ async def _read(value: Any) -> tuple[ToolOutput, Any, str | None]:
         return _BARE, None, f"$ cannot be read ({type(error).__name__})"
     data, problem = output.data, None
     if issubclass(type(data), (bytes, bytearray, memoryview)):  # not isinstance(), which asks the value itself
-        data, problem = await _threads.submit(partial(_text_of_bytes, data))
+        data, problem = await _text_of_bytes(data)
     return output, data, problem or _fault_of(output)
 
 
@@ -282,15 +282,16 @@ def _output_of(value: Any) -> ToolOutput:
             return ToolOutput(data=value)
 
 
-def _text_of_bytes(value: Any) -> tuple[Any, str | None]:
+async def _text_of_bytes(value: Any) -> tuple[Any, str | None]:
     """Return bytes as an object that holds them whole as text, and why they cannot be read, or None."""
     try:
         view = memoryview(value)
         if view.nbytes > _MAX_RESULT_BYTES:
             return None, f"$ has more than {_MAX_RESULT_BYTES} bytes: store them, and return where they are"
-        return {"base64": base64.b64encode(view.tobytes()).decode(), "size": view.nbytes}, None
+        encoded = await _done(lambda: base64.b64encode(view.tobytes()).decode(), is_large=view.nbytes > _LARGE)
     except (TypeError, ValueError, BufferError) as error:  # such as a view that has been released
         return None, f"$ cannot be read ({type(error).__name__})"
+    return {"base64": encoded, "size": view.nbytes}, None
 
 
 def _fault_of(output: ToolOutput) -> str | None:
