@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import chdir, closing, contextmanager
+from contextlib import chdir, closing, contextmanager, suppress
 from itertools import groupby
 from pathlib import Path
 
@@ -18,7 +18,16 @@ from journal_events import note, notes, whole_session
 
 from treadle.errors import JournalError
 from treadle.events import AnyEvent
-from treadle.journals.sqlite import SqliteJournal, open_reader, open_sqlite, open_traceless, open_writer
+from treadle.journals.sqlite import (
+    Kind,
+    SqliteJournal,
+    build,
+    kind_of,
+    open_reader,
+    open_sqlite,
+    open_traceless,
+    open_writer,
+)
 from treadle.state import LeftCancellation
 
 CHILD = Path(__file__).parent / "journal_child.py"
@@ -494,3 +503,20 @@ async def test_a_file_that_has_no_log_yet_and_is_locked_is_told_after_a_bounded_
         open_writer(path, 0.05)
 
     assert await stored(path) == notes(1, 3)
+
+
+@pytest.mark.parametrize("moment", ["PRAGMA user_version", "SELECT count(*) FROM sqlite_schema"])
+def test_a_file_that_another_process_makes_meanwhile_is_never_taken_for_a_strangers(path: Path, moment: str) -> None:
+    with raw(path) as ours, closing(sqlite3.connect(path, isolation_level=None, timeout=0)) as other:
+
+        def make(statement: str) -> None:
+            if statement == moment:
+                with suppress(sqlite3.OperationalError):  # it waits for whoever looks
+                    build(other)
+
+        ours.set_trace_callback(make)
+        assert kind_of(ours)[0] in (Kind.EMPTY, Kind.OURS)
+        ours.set_trace_callback(None)
+
+        build(other)
+        assert kind_of(ours)[0] is Kind.OURS
