@@ -252,13 +252,16 @@ class Kind(Enum):
 
 def kind_of(connection: sqlite3.Connection) -> tuple[Kind, int]:
     """Say what a file is, and its schema version. Reads only."""
-    if not connection.in_transaction:
-        connection.execute("BEGIN")  # one look: another process may be making the file
-        try:
-            return kind_of(connection)
-        finally:
-            if connection.in_transaction:  # a failure may have ended it
-                connection.execute("ROLLBACK")
+    if connection.in_transaction:
+        return _kind_seen(connection)
+    connection.execute("BEGIN")  # one look: another process may be making the file
+    try:
+        return _kind_seen(connection)
+    finally:
+        connection.rollback()
+
+
+def _kind_seen(connection: sqlite3.Connection) -> tuple[Kind, int]:
     (application_id,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     (objects,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
