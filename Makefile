@@ -139,7 +139,7 @@ soak: $(STAMP)  ## Simulate LIVES lives from seeds, kill real processes for SOAK
 	for spread in file postgres pgqueuer; do for scenario in kills stops share paused limits; do \
 	  $(BIN)/python benchmarks/workers.py $$scenario --spread $$spread || exit 1; done; done
 	for spread in postgres pgqueuer; do $(BIN)/python benchmarks/workers.py restarts --spread $$spread || exit 1; done
-	TREADLE_SOAK=1 $(BIN)/python -m pytest -q tests/durability/test_clocks_apart.py
+	TREADLE_SOAK=1 $(BIN)/python -m pytest -q -m soak
 	TREADLE_MUTATIONS=20000 $(BIN)/python -m pytest -q tests/providers/test_fuzz.py
 	TREADLE_BYTES=400 TREADLE_STRIDE=1 $(BIN)/python -m pytest -q tests/journals/test_feet.py tests/journals/test_postgres_silent.py -k "changed_byte or any_statement"
 

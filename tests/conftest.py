@@ -22,6 +22,9 @@ RECORDINGS = PROJECT.parent / "shared" / "recordings"
 NO_SKIPS = os.environ.get("TREADLE_NO_SKIPS") == "1"
 """Whether a skipped test fails. Set where everything that a test may need is known to be installed."""
 
+SOAK = os.environ.get("TREADLE_SOAK") == "1"
+"""Whether the tests marked `soak` run too, as in `make soak`."""
+
 HANG_SECONDS = float(os.environ.get("TREADLE_HANG_SECONDS", "120"))
 """A test that takes this long hangs: all stacks are printed and its process ends."""
 
@@ -41,6 +44,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     config.stash[_stderr].close()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    slow = [] if SOAK else [item for item in items if item.get_closest_marker("soak") is not None]
+    if slow:
+        config.hook.pytest_deselected(items=slow)
+        items[:] = [item for item in items if item.get_closest_marker("soak") is None]
 
 
 @pytest.hookimpl(wrapper=True)

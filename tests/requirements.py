@@ -129,7 +129,8 @@ def _decorating(tree: ast.Module) -> Iterator[tuple[ast.FunctionDef | ast.AsyncF
 
 def _is_test(definition: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef, file: Path) -> bool:
     prefix = "Test" if isinstance(definition, ast.ClassDef) else "test"
-    return definition.name.startswith(prefix) and file.name.startswith("test_")
+    soaks = any(isinstance(mark, ast.Attribute) and mark.attr == "soak" for mark in definition.decorator_list)
+    return definition.name.startswith(prefix) and file.name.startswith("test_") and not soaks
 
 
 def _is_row(node: ast.expr) -> bool:
@@ -146,7 +147,7 @@ def _mark(node: ast.Call, where: str, not_a_test: str | None) -> Mark:
     if not ids or len(ids) != len(node.args) or node.keywords:
         problem = f"{where}: a row mark takes ids as literal strings, at least one"
     elif not_a_test is not None:
-        problem = f"{where}: {not_a_test} carries a row mark and is not a test that pytest collects"
+        problem = f"{where}: {not_a_test} carries a row mark and is not a test that `make test` runs"
     return Mark(ids=ids, where=where, problem=problem)
 
 

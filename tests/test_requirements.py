@@ -122,6 +122,12 @@ def test_a_mark_that_proves_nothing_is_a_problem_and_does_not_count(tmp_path, te
     assert len(problems({"L01": row("L01", "done")}, found)) == 2
 
 
+def test_a_mark_on_a_test_that_only_the_soak_runs_is_a_problem(tmp_path):
+    found = marks(marked(tmp_path, "@pytest.mark.soak\n@pytest.mark.row('L01')\ndef test_it(): ...\n"))
+
+    assert [line for line in problems({"L01": row("L01", "done")}, found) if "`make test` runs" in line]
+
+
 def test_a_mark_in_a_file_that_pytest_does_not_collect_is_a_problem(tmp_path):
     folder = marked(tmp_path, '@pytest.mark.row("L01")\ndef test_a(): ...\n', name="helpers.py")
 

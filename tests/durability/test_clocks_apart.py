@@ -17,9 +17,13 @@ pytestmark = pytest.mark.skipif(not LIBRARIES, reason="libfaketime is not instal
 PATIENT = 40.0
 """The lease of a process that shall keep it, however busy the machine is, in seconds; less than each jump."""
 ALL = (MINUTE, HOUR, YEAR, -MINUTE, -HOUR, -YEAR)
-CLOCKS = ALL if os.environ.get("TREADLE_SOAK") == "1" else (HOUR, -YEAR)
+OFTEN = (("sqlite", -YEAR), ("postgres", HOUR))
 """Each case takes some seconds: `make soak` runs them all. The server's own clock is right."""
-PLACES_AND_CLOCKS = [(place, clock) for place in ("sqlite", "postgres") for clock in CLOCKS]
+PLACES_AND_CLOCKS = [
+    pytest.param(place, clock, marks=() if (place, clock) in OFTEN else pytest.mark.soak)
+    for place in ("sqlite", "postgres")
+    for clock in ALL
+]
 
 
 def faked(**variables: str) -> dict[str, str]:
