@@ -46,11 +46,9 @@ TreadleError
 """
 
 import difflib
-import functools
-import inspect
 import reprlib
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, ParamSpec, TypeVar
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 __all__ = [
     "AgentChanged",
@@ -96,10 +94,6 @@ __all__ = [
     "UnknownSession",
     "WorkerNameTaken",
 ]
-
-P = ParamSpec("P")
-R = TypeVar("R")
-
 
 _MANY_CHARS = 2000
 
@@ -390,183 +384,96 @@ def check_options(owner: str, given: Collection[str], known: Collection[str]) ->
             raise TypeError(f"{owner} has no option {name!r}. {hint}")
 
 
-_OF_OTHERS: Mapping[str, str] = {
-    "additional_context": "instructions=",
-    "additional_instructions": "instructions=",
-    "after_model": "hooks=[...]",
-    "agents": "tools=[agent.as_tool(name, description)]",
-    "allowed_tools": "policy=allow(names)",
-    "api_key": "Agent(resolve_model(name, api_key=...))",
-    "approval": "approver=, or @tool(requires_approval=True)",
-    "backstory": "instructions=",
-    "base_url": "Agent(resolve_model(name, base_url=...))",
-    "before_model": "hooks=[...]",
-    "callback_handler": "subscribers=[...]",
-    "callbacks": "subscribers=[...]",
-    "can_use_tool": "approver=, a function of the request",
-    "cancel_token": "run.cancel(), of agent.stream(task)",
-    "cancellation_token": "run.cancel(), of agent.stream(task)",
-    "chat_history": "run(session=...)",
-    "checkpointer": "run(session=...), with open_session(journal, id=...)",
-    "config": "run(session=...), run(deps=...) or budget=",
-    "context": "run(deps=...)",
-    "context_schema": "Agent[Deps, Output](...), and run(deps=...)",
-    "conversation_id": "run(session=...), with open_session(journal, id=...)",
-    "conversation_manager": "compactor=",
-    "cost_limit": "budget=Budget(max_total_cost=...)",
-    "cwd": "file_tools(folder), for tools with a folder",
-    "db": "run(session=...), with open_session(journal, id=...)",
-    "dependencies": "run(deps=...)",
-    "deps": "run(deps=...)",
-    "deps_type": "Agent[Deps, Output](...), and run(deps=...)",
-    "description": "instructions=, or as_tool(name, description)",
-    "disallowed_tools": "policy=deny(names)",
-    "event_handler": "subscribers=[...]",
-    "event_stream_handler": "subscribers=[...]",
-    "expected_output": "output=, or instructions=",
-    "functions": "tools=[...]",
-    "goal": "instructions=",
-    "guardrails": "hooks=[...]",
-    "handoffs": "tools=[agent.as_tool(name, description)]",
-    "history_processors": "compiler= or compactor=",
-    "human_in_the_loop": "approver=, or @tool(requires_approval=True)",
-    "human_input": "approver=, or @tool(requires_approval=True)",
-    "input_guardrails": "hooks=[...]",
-    "input_tokens_limit": "budget=Budget(max_input_tokens=...)",
-    "instruction": "instructions=",
-    "instrument": "subscribers=[Telemetry()]",
-    "interrupt_before": "policy=ask(names)",
-    "interrupt_on": "policy=ask(names)",
-    "llm": "model=",
-    "managed_agents": "tools=[agent.as_tool(name, description)]",
-    "max_budget_usd": "budget=Budget(max_total_cost=...)",
-    "max_concurrency": "budget=Budget(max_parallel_tool_calls=...)",
-    "max_cost": "budget=Budget(max_total_cost=...)",
-    "max_execution_time": "budget=Budget(max_wall_time_seconds=...)",
-    "max_history": "compactor=",
-    "max_iter": "budget=Budget(max_model_turns=...)",
-    "max_iterations": "budget=Budget(max_model_turns=...)",
-    "max_llm_calls": "budget=Budget(max_model_turns=...)",
-    "max_loops": "budget=Budget(max_model_turns=...)",
-    "max_model_calls": "budget=Budget(max_model_turns=...)",
-    "max_requests": "budget=Budget(max_model_turns=...)",
-    "max_result_retries": "output=, which the model may correct twice",
-    "max_retries": "budget=Budget(max_retries_per_model_call=...)",
-    "max_rounds": "budget=Budget(max_model_turns=...)",
-    "max_seconds": "budget=Budget(max_wall_time_seconds=...)",
-    "max_steps": "budget=Budget(max_model_turns=...)",
-    "max_time": "budget=Budget(max_wall_time_seconds=...)",
-    "max_tokens": "Agent(resolve_model(name, options={...}))",
-    "max_tool_iterations": "budget=Budget(max_model_turns=...)",
-    "max_turns": "budget=Budget(max_model_turns=...)",
-    "max_usd": "budget=Budget(max_total_cost=...)",
-    "mcp_servers": "tools=[mcp_server(name, command)]",
-    "memory": "run(session=...), with open_session(journal, id=...)",
-    "message_history": "run(session=...)",
-    "message_modifier": "instructions=",
-    "messages": "run(session=...)",
-    "metadata": "session.change(metadata={...}) before the run",
-    "middleware": "hooks=[...]",
-    "model_client": "model=",
-    "model_id": "model=",
-    "model_name": "model=",
-    "model_settings": "Agent(resolve_model(name, options={...}))",
-    "num_history_runs": "compactor=",
-    "output_guardrails": "hooks=[...]",
-    "output_retries": "output=, which the model may correct twice",
-    "output_schema": "output=, a type or a JSON Schema",
-    "output_tokens_limit": "budget=Budget(max_output_tokens=...)",
-    "output_type": "output=, a type or a JSON Schema",
-    "parallel_tool_calls": "budget=Budget(max_parallel_tool_calls=...)",
-    "permission_mode": "policy=",
-    "permissions": "policy=",
-    "post_hooks": "hooks=[...]",
-    "pre_hooks": "hooks=[...]",
-    "previous_response_id": "run(session=...)",
-    "prompt": "instructions=",
-    "prompt_template": "instructions=",
-    "recursion_limit": "budget=Budget(max_model_turns=...)",
-    "request_limit": "budget=Budget(max_model_turns=...)",
-    "request_tokens_limit": "budget=Budget(max_input_tokens=...)",
-    "response_format": "output=, a type or a JSON Schema",
-    "response_model": "output=, a type or a JSON Schema",
-    "response_tokens_limit": "budget=Budget(max_output_tokens=...)",
-    "result_type": "output=, a type or a JSON Schema",
-    "resume": "agent.resume(session)",
-    "retries": "budget=Budget(max_retries_per_tool_call=...), or @tool(retries=...)",
-    "role": "instructions=",
-    "saver": "run(session=...), with open_session(journal, id=...)",
-    "session_id": "run(session=...), with open_session(journal, id=...)",
-    "state_modifier": "instructions=",
-    "state_schema": "run(deps=...)",
-    "step_callbacks": "subscribers=[...]",
-    "stop": "guards=",
-    "storage": "run(session=...), with open_session(journal, id=...)",
-    "store": "run(session=...), with open_session(journal, id=...)",
-    "stream": "agent.stream(task)",
-    "streaming": "agent.stream(task)",
-    "system": "instructions=",
-    "system_instruction": "instructions=",
-    "system_message": "instructions=",
-    "system_prompt": "instructions=",
-    "temperature": "Agent(resolve_model(name, options={...}))",
-    "termination_condition": "guards=",
-    "thread_id": "run(session=...), with open_session(journal, id=...)",
-    "timeout": "budget=Budget(max_wall_time_seconds=...)",
-    "tool_call_limit": "budget=Budget(max_tool_calls=...)",
-    "tool_calls_limit": "budget=Budget(max_tool_calls=...)",
-    "tool_hooks": "hooks=[...]",
-    "tool_use_behavior": "@tool(ends_run=True) on the tool that ends a run",
-    "toolsets": "tools=[...], which takes toolsets too",
-    "total_tokens_limit": "budget=Budget(max_input_tokens=..., max_output_tokens=...)",
-    "usage_limits": "budget=Budget(...)",
-    "usd": "budget=Budget(max_total_cost=...)",
-    "user_id": "session.change(metadata={...}) before the run",
-    "user_prompt": "the task as the first argument",
-    "verbose": "subscribers=[...]",
-}
-"""What other libraries call an option (pydantic-ai, openai-agents, langchain, langgraph, smolagents, agno, crewai, claude-agent-sdk), and what
-to write here."""
-_OF_OTHERS_TOOLS: Mapping[str, str] = {
-    "annotations": "effect=",
-    "approval_mode": "requires_approval=",
-    "args_schema": "annotations in the function, or Tool(parameters=...)",
-    "cache": "nothing: results are not reused",
-    "cache_function": "nothing: results are not reused",
-    "description": "a docstring in the function",
-    "description_override": "a docstring in the function",
-    "destructive": 'effect="unsafe"',
-    "docstring_format": "nothing: every style is understood",
-    "failure_error_function": "Agent(failure_text=...)",
-    "handle_tool_error": "Agent(failure_text=...)",
-    "idempotent": 'effect="idempotent"',
-    "input_schema": "annotations in the function, or Tool(parameters=...)",
-    "is_enabled": "visible=",
-    "max_retries": "retries=",
-    "name_override": "name=",
-    "needs_approval": "requires_approval=",
-    "parameters": "annotations in the function, or Tool(parameters=...)",
-    "parse_docstring": "nothing: the docstring is always read",
-    "prepare": "visible=",
-    "readOnlyHint": 'effect="read"',
-    "read_only": 'effect="read"',
-    "readonly": 'effect="read"',
-    "requires_confirmation": "requires_approval=",
-    "result_as_answer": "ends_run=True",
-    "return_direct": "ends_run=True",
-    "risk_level": "risk=",
-    "sequential": "resources=, which says what a call touches",
-    "side_effects": "effect=",
-    "stop_after_tool_call": "ends_run=True",
-    "strict": "nothing: arguments are always checked",
-    "strict_mode": "nothing: arguments are always checked",
-    "takes_ctx": "a parameter `ctx: ToolContext` in the function",
-    "timeout_seconds": "timeout=",
-    "title": "a docstring in the function",
-    "tool_name": "name=",
-}
+def _by_name(names_by_answer: Mapping[str, str]) -> Mapping[str, str]:
+    return {name: answer for answer, names in names_by_answer.items() for name in names.split()}
+
+
+_OF_OTHERS: Mapping[str, str] = _by_name(
+    {
+        "@tool(ends_run=True) on the tool that ends a run": "tool_use_behavior",
+        "Agent(resolve_model(name, api_key=...))": "api_key",
+        "Agent(resolve_model(name, base_url=...))": "base_url",
+        "Agent(resolve_model(name, options={...}))": "max_tokens model_settings temperature",
+        "Agent[Deps, Output](...), and run(deps=...)": "context_schema deps_type",
+        "agent.resume(session)": "resume",
+        "agent.stream(task)": "stream streaming",
+        "approver=, a function of the request": "can_use_tool",
+        "approver=, or @tool(requires_approval=True)": "approval human_in_the_loop human_input",
+        "budget=Budget(...)": "usage_limits",
+        "budget=Budget(max_input_tokens=...)": "input_tokens_limit request_tokens_limit",
+        "budget=Budget(max_input_tokens=..., max_output_tokens=...)": "total_tokens_limit",
+        "budget=Budget(max_model_turns=...)": (
+            "max_iter max_iterations max_llm_calls max_loops max_model_calls max_requests max_rounds max_steps "
+            "max_tool_iterations max_turns recursion_limit request_limit"
+        ),
+        "budget=Budget(max_output_tokens=...)": "output_tokens_limit response_tokens_limit",
+        "budget=Budget(max_parallel_tool_calls=...)": "max_concurrency parallel_tool_calls",
+        "budget=Budget(max_retries_per_model_call=...)": "max_retries",
+        "budget=Budget(max_retries_per_tool_call=...), or @tool(retries=...)": "retries",
+        "budget=Budget(max_tool_calls=...)": "tool_call_limit tool_calls_limit",
+        "budget=Budget(max_total_cost=...)": "cost_limit max_budget_usd max_cost max_usd usd",
+        "budget=Budget(max_wall_time_seconds=...)": "max_execution_time max_seconds max_time timeout",
+        "compactor=": "conversation_manager max_history num_history_runs",
+        "compiler= or compactor=": "history_processors",
+        "file_tools(folder), for tools with a folder": "cwd",
+        "guards=": "stop termination_condition",
+        "hooks=[...]": "after_model before_model guardrails input_guardrails middleware output_guardrails post_hooks pre_hooks tool_hooks",
+        "instructions=": (
+            "additional_context additional_instructions backstory goal instruction message_modifier prompt prompt_template "
+            "role state_modifier system system_instruction system_message system_prompt"
+        ),
+        "instructions=, or as_tool(name, description)": "description",
+        "model=": "llm model_client model_id model_name",
+        "output=, a type or a JSON Schema": "output_schema output_type response_format response_model result_type",
+        "output=, or instructions=": "expected_output",
+        "output=, which the model may correct twice": "max_result_retries output_retries",
+        "policy=": "permission_mode permissions",
+        "policy=allow(names)": "allowed_tools",
+        "policy=ask(names)": "interrupt_before interrupt_on",
+        "policy=deny(names)": "disallowed_tools",
+        "run(deps=...)": "context dependencies deps state_schema",
+        "run(session=...)": "chat_history message_history messages previous_response_id",
+        "run(session=...), run(deps=...) or budget=": "config",
+        "run(session=...), with open_session(journal, id=...)": "checkpointer conversation_id db memory saver session_id storage store thread_id",
+        "run.cancel(), of agent.stream(task)": "cancel_token cancellation_token",
+        "session.change(metadata={...}) before the run": "metadata user_id",
+        "subscribers=[...]": "callback_handler callbacks event_handler event_stream_handler step_callbacks verbose",
+        "subscribers=[Telemetry()]": "instrument",
+        "the task as the first argument": "user_prompt",
+        "tools=[...]": "functions",
+        "tools=[...], which takes toolsets too": "toolsets",
+        "tools=[agent.as_tool(name, description)]": "agents handoffs managed_agents",
+        "tools=[mcp_server(name, command)]": "mcp_servers",
+    }
+)
+"""What to write here, by what other libraries call an option (pydantic-ai, openai-agents, langchain, langgraph, smolagents, agno, crewai,
+claude-agent-sdk)."""
+_OF_OTHERS_TOOLS: Mapping[str, str] = _by_name(
+    {
+        "Agent(failure_text=...)": "failure_error_function handle_tool_error",
+        "a docstring in the function": "description description_override title",
+        "a parameter `ctx: ToolContext` in the function": "takes_ctx",
+        "annotations in the function, or Tool(parameters=...)": "args_schema input_schema parameters",
+        "effect=": "annotations side_effects",
+        'effect="idempotent"': "idempotent",
+        'effect="read"': "readOnlyHint read_only readonly",
+        'effect="unsafe"': "destructive",
+        "ends_run=True": "result_as_answer return_direct stop_after_tool_call",
+        "name=": "name_override tool_name",
+        "nothing: arguments are always checked": "strict strict_mode",
+        "nothing: every style is understood": "docstring_format",
+        "nothing: results are not reused": "cache cache_function",
+        "nothing: the docstring is always read": "parse_docstring",
+        "requires_approval=": "approval_mode needs_approval requires_confirmation",
+        "resources=, which says what a call touches": "sequential",
+        "retries=": "max_retries",
+        "risk=": "risk_level",
+        "timeout=": "timeout_seconds",
+        "visible=": "is_enabled prepare",
+    }
+)
 """The same for the options of a tool."""
-_OF_AGENTS = (
+_OF_AGENTS = [
     "approver",
     "driver",
     "guards",
@@ -578,7 +485,7 @@ _OF_AGENTS = (
     "sandbox",
     "subscribers",
     "tools",
-)
+]
 _TASKS = ("input", "message", "prompt", "query", "user_message")
 _IDS = ("conversation_id", "session_id", "thread_id")
 
@@ -598,27 +505,6 @@ def suggestion(name: str, known: Collection[str], *, of_tool: bool = False) -> s
     if "session" in known and name in _OF_AGENTS:
         return f"Write Agent({name}=...)."
     return f"Did you mean {near[0]!r}?" if near else ""
-
-
-def suggesting(function: Callable[P, R]) -> Callable[P, R]:
-    """Answer a misspelt option of a function, or another library's name of it, with the one that was meant."""
-    known = parameters_of(function)
-
-    if inspect.iscoroutinefunction(function):
-
-        @functools.wraps(function)
-        async def awaited(*values: P.args, **options: P.kwargs) -> Any:  # Any: what the function returns
-            check_options(function.__name__, options, known)
-            return await function(*values, **options)
-
-        return awaited  # type: ignore[return-value]  # a coroutine function, as the one that it wraps
-
-    @functools.wraps(function)
-    def called(*values: P.args, **options: P.kwargs) -> R:
-        check_options(function.__name__, options, known)
-        return function(*values, **options)
-
-    return called
 
 
 def check_kind(option: str, value: object, kinds: type | tuple[type, ...], expected: str) -> None:
@@ -649,8 +535,3 @@ def check_path(option: str, value: object) -> None:
         name = b""
     if not name or b"\0" in name:
         raise ConfigurationError(f"{option} is a path that no file can have: {shown(value)}.")
-
-
-def parameters_of(function: Any) -> tuple[str, ...]:  # Any: any callable
-    """Return the names of a function's parameters but `self`."""
-    return tuple(name for name in inspect.signature(function).parameters if name != "self")

@@ -241,7 +241,7 @@ def test_a_registry_refuses_what_it_could_not_find_by_name(agents):
         Agents(agents)
 
 
-@pytest.mark.parametrize("name", ["", "a\nb", "x" * 201, 7])
+@pytest.mark.parametrize("name", ["", "a\nb", "x" * 201])
 def test_a_name_that_nobody_could_write_is_refused(name):
     with pytest.raises(ConfigurationError, match="An agent's name"):
         clerk(name=name)

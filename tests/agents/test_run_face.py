@@ -235,7 +235,7 @@ async def test_an_interceptor_that_hangs_after_a_call_does_not_outlive_the_run()
 
 
 async def test_a_resume_needs_a_session():
-    with pytest.raises(ConfigurationError, match="resume needs the session"):
+    with pytest.raises(ConfigurationError, match="session must be a Session"):
         await Agent(ScriptedModel([text("done")])).resume(None)
 
 

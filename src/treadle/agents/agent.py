@@ -10,17 +10,19 @@ from collections.abc import Set as AbstractSet
 from decimal import Decimal
 from enum import Enum
 from types import UnionType
-from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeAlias, _SpecialForm
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, _SpecialForm
 
 import msgspec
 from typing_extensions import TypeVar
 
 from treadle.agents.checks import (
-    checked_approver,
+    checked_chars,
     checked_choice,
-    checked_lists,
+    checked_depth,
     checked_name,
-    checked_numbers,
+    checked_required,
+    checked_seconds,
+    checked_subscribers,
     checked_task,
     equipped,
 )
@@ -42,9 +44,10 @@ from treadle.engine.spec import (
     RunResult,
     fingerprint_of,
 )
-from treadle.errors import ConfigurationError, check_kind, check_options, parameters_of, shown, suggesting
+from treadle.errors import ConfigurationError
 from treadle.events import Subscriber
-from treadle.fields import checked_but
+from treadle.fields import checked, checked_but
+from treadle.hooks import hooks_of
 from treadle.messages import Message
 from treadle.permissions.policies import APPROVAL_LIFETIME_SECONDS, unmatched
 from treadle.ports import (
@@ -240,8 +243,6 @@ OutputForm: TypeAlias = type[Output] | UnionType | _SpecialForm | JsonObject
 
 _MOST_SHOWN = 5
 """Tools that the short form of an agent names."""
-_OWN_CHECKS = ("name", "tools", "tool_choice", "approver", "output", "subscribers", "interceptors", "hooks", "required")
-"""Options of an agent whose values have more to fit than a kind."""
 
 
 class Agent(Generic[Deps, Output]):
@@ -315,13 +316,7 @@ class Agent(Generic[Deps, Output]):
 
     _found: Model | None = None
 
-    if not TYPE_CHECKING:  # a type checker finds a misspelt option by the signature of __init__
-
-        def __new__(cls, *_: Any, **options: Any) -> Self:
-            check_options("Agent", options, parameters_of(cls.__init__))
-            return super().__new__(cls)
-
-    @checked_but(*_OWN_CHECKS)
+    @checked_but("tools", "output")
     def __init__(
         self,
         model: str | Model,
@@ -367,11 +362,16 @@ class Agent(Generic[Deps, Output]):
             raise ConfigurationError("Give compiler= or history=, not both: each says what the model sees.")
         self._model, (self._toolbox, toolsets) = model, equipped(tools, parallel_hint=parallel_hint)
         self._spec = AgentSpec(
-            name=checked_name(name),
+            name="" if name is None else checked_name(name, "An agent's"),
             toolbox=self._toolbox,
             toolsets=toolsets,
-            **checked_numbers(toolset_seconds, step_result_chars, approval_seconds, batch_seconds, max_depth),
-            **checked_approver(approver, approver_seconds),
+            toolset_seconds=checked_seconds("toolset_seconds", toolset_seconds),
+            step_result_chars=checked_chars(step_result_chars),
+            approval_seconds=checked_seconds("approval_seconds", approval_seconds),
+            batch_seconds=checked_seconds("batch_seconds", batch_seconds),
+            max_depth=checked_depth(max_depth),
+            approver=approver,  # type: ignore[arg-type]  # one of three forms, which the engine distinguishes
+            approver_seconds=checked_seconds("approver_seconds", approver_seconds),
             instructions=instructions,
             policy=policy,
             sandbox=sandbox,
@@ -391,11 +391,10 @@ class Agent(Generic[Deps, Output]):
             on_denial=on_denial,
             failure_text=failure_text,
             done_when=done_when,
-            **checked_lists(subscribers, interceptors, hooks, required),
+            subscribers=checked_subscribers(subscribers),
+            hooks=hooks_of(interceptors, hooks),
+            required=checked_required(required),
         )
-
-    if not TYPE_CHECKING:
-        __new__.__wrapped__ = __init__  # help() and editors show its options
 
     def __repr__(self) -> str:
         """Return its name, its model and its tools."""
@@ -405,7 +404,7 @@ class Agent(Generic[Deps, Output]):
         more = f", and {len(tools) - _MOST_SHOWN} more" if len(tools) > _MOST_SHOWN else ""
         return f"<Agent {name}{model}, tools: {', '.join(tools[:_MOST_SHOWN]) or 'none'}{more}>"
 
-    @suggesting
+    @checked
     async def run(
         self,
         task: str | Message,
@@ -431,7 +430,7 @@ class Agent(Generic[Deps, Output]):
         """
         return await self.stream(task, session=session, deps=deps, budget=budget, deadline=deadline).finish()
 
-    @suggesting
+    @checked
     async def single_turn(
         self,
         task: str | Message,
@@ -457,7 +456,7 @@ class Agent(Generic[Deps, Output]):
         run = self.stream(task, session=session, deps=deps, budget=budget, deadline=deadline, single_turn=True)
         return await run.finish()
 
-    @suggesting
+    @checked
     async def resume(
         self,
         session: Session,
@@ -477,7 +476,7 @@ class Agent(Generic[Deps, Output]):
         """
         return await self.stream_resume(session, deps=deps, budget=budget, deadline=deadline).finish()
 
-    @suggesting
+    @checked
     def stream(
         self,
         task: str | Message,
@@ -498,10 +497,9 @@ class Agent(Generic[Deps, Output]):
             session: As for `run`; `deps`, `budget` and `deadline` too.
             single_turn: Whether the model may call tools in one response only, as in `single_turn`.
         """
-        check_kind("single_turn", single_turn, bool, "True or False")
         return self._run(checked_task(task), session, deps, budget, deadline, single_turn=single_turn)
 
-    @suggesting
+    @checked
     def stream_resume(
         self,
         session: Session,
@@ -511,10 +509,6 @@ class Agent(Generic[Deps, Output]):
         deadline: Deadline | None = None,
     ) -> Run[Output]:
         """Resume a run and yield its events."""
-        if session is None:
-            raise ConfigurationError(
-                "resume needs the session that holds the run; got None. Write: async with open_session(journal, id=...) as session."
-            )
         return self._run(None, session, deps, budget, deadline)
 
     def _run(
@@ -527,11 +521,6 @@ class Agent(Generic[Deps, Output]):
         *,
         single_turn: bool = False,
     ) -> Run[Output]:
-        check_kind("budget", budget, (Budget, type(None)), "a Budget or None")
-        if session is not None and not isinstance(session, Session):
-            raise ConfigurationError(
-                f"session must be a Session; got {shown(session)}. Write: async with open_session(...) as session."
-            )
         life = self._life(_opening(session), task=task, deps=deps, budget=budget, deadline=deadline)
         life.single_turn = single_turn
         return Run(life)
@@ -548,7 +537,7 @@ class Agent(Generic[Deps, Output]):
         """Return the life of a run, which has not begun."""
         return Lifecycle(self._whole(), self.model, opening, task=task, deps=deps, budget=budget, deadline=deadline)
 
-    @suggesting
+    @checked
     def run_sync(
         self,
         task: str | Message,
@@ -561,7 +550,7 @@ class Agent(Generic[Deps, Output]):
         """`run` for code that is not async. One background event loop serves the whole process."""
         return run_in_background(self.run(task, session=session, deps=deps, budget=budget, deadline=deadline))
 
-    @suggesting
+    @checked
     def resume_sync(
         self,
         session: Session,

@@ -7,8 +7,8 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from treadle.canonical import copied
-from treadle.errors import ConfigurationError, shown, suggesting
-from treadle.fields import Documented, NamedOptions
+from treadle.errors import ConfigurationError, shown
+from treadle.fields import Documented, NamedOptions, checked
 from treadle.permissions.lines import JudgedLine, facts_in, judged, subjects_of
 from treadle.permissions.policies import FirstOf, NamedPolicy, allow, ask, deny, stricter
 from treadle.permissions.rules import Subjects
@@ -129,7 +129,7 @@ class CanUseTool:
         )
 
 
-@suggesting
+@checked
 def can_use_tool(function: _Function) -> CanUseTool:
     """Return a policy that asks a function about every call: `async def can_use_tool(name, arguments, session)`.
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from treadle.errors import ConfigurationError, UnknownSession, check_path, shown, suggesting
+from treadle.errors import ConfigurationError, UnknownSession, check_path, shown
 from treadle.fields import checked
 from treadle.ports import Clock, Journal, Randomness, Timer
 from treadle.sessions.maintenance import take_in
@@ -66,7 +66,7 @@ class JournalOpening(Coroutine[Any, Any, Journal]):
             await self._journal.close()
 
 
-@suggesting
+@checked
 def open_journal(path: str | Path) -> JournalOpening:
     """Open a journal: a file's path, `postgresql://...`, or `memory:`. It lists sessions and waiting approvals.
 

@@ -15,7 +15,8 @@ from typing import IO, BinaryIO, Self
 
 import msgspec
 
-from treadle.errors import Rejected, suggesting
+from treadle.errors import Rejected
+from treadle.fields import checked
 from treadle.sandboxes import process_guard
 from treadle.tools import JsonObject, Tool, ToolContext, ToolOutput
 from treadle.tools.tool import closed_schema
@@ -394,7 +395,7 @@ _LINES_BETWEEN_LOOKS = 1000
 _PATH: JsonObject = {"type": "string", "default": ".", "description": "Folder, relative to the root folder."}
 
 
-@suggesting
+@checked
 def file_tools(root: str | Path) -> tuple[Tool, ...]:
     """Return grep, glob, read and list over one folder. All are `read`: they run side by side and are safe to repeat.
 

@@ -11,7 +11,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from treadle.errors import InvalidArguments, Rejected, suggesting
+from treadle.errors import InvalidArguments, Rejected
+from treadle.fields import checked
 from treadle.tools import JsonObject, Preview, Review, Tool, ToolContext, ToolOutput
 from treadle.tools.tool import closed_schema
 from treadle.toolsets.files.root import (
@@ -423,7 +424,7 @@ _OUTPUT: JsonObject = closed_schema(
 )
 
 
-@suggesting
+@checked
 def writing_tools(root: str | Path) -> tuple[Tool, ...]:
     """Return write and edit over one folder. Use them beside `file_tools` of the same folder.
 
