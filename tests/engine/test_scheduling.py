@@ -160,6 +160,30 @@ async def test_the_cap_on_parallel_calls_queues_and_rejects_nothing(cap, streame
     await check_session(result.session)
 
 
+@pytest.mark.row("R-MODE", "B09")
+async def test_a_queued_call_that_is_decided_anew_runs_with_the_new_decision():
+    """The mode changes while the second call waits for the slot of the first."""
+    modes = []
+
+    async def run(arguments, ctx):
+        modes.append(ctx.decision.mode)
+        if len(modes) == 1:
+            await session.set_mode("bypass")
+
+    tools = [act(run, resources=lambda arguments: {f"file:/{arguments['n']}": "write"})]
+    one = Budget(max_parallel_tool_calls=1)
+    async with open_session(MemoryJournal()) as session:
+        result = await run_calls(call("act", n=1), call("act", n=2), tools=tools, budget=one, session=session)
+        decided = await types(result, "call.decided")
+
+    assert (statuses(result), modes) == (["ok", "ok"], ["ask", "bypass"])
+    assert [(event.call_id, event.mode) for event in decided] == [
+        ("call_1", "ask"),
+        ("call_2", "ask"),
+        ("call_2", "bypass"),
+    ]
+
+
 @pytest.mark.row("MF5")
 async def test_a_thousand_calls_in_a_turn_all_get_results_up_to_the_budget():
     recorder = Recorder()

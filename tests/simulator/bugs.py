@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["BUGS", "Bug", "hunt"]
+__all__ = ["BUGS", "TREADLE", "Bug", "hunt"]
 
 PROJECT = Path(__file__).resolve().parent.parent.parent
 TREADLE = PROJECT / "src" / "treadle"
