@@ -33,14 +33,14 @@ def run(
     given: bytes | None = None,
     seconds: float = 60.0,
 ) -> "subprocess.CompletedProcess[bytes]":
-    """Run `treadle` with these arguments to its end.
+    """Run `treadle`, or the code after `-c`, with these arguments to its end.
 
     Raises:
         subprocess.TimeoutExpired: It took too long, and was killed.
     """
     if _begins_otherwise(environment):
         return subprocess.run(
-            [sys.executable, "-m", "treadle", *arguments],
+            [sys.executable, *([] if arguments[0] == "-c" else ["-m", "treadle"]), *arguments],
             cwd=folder,
             env=environment,
             input=given,
@@ -51,7 +51,7 @@ def run(
     read_in, write_in = os.pipe()
     read_out, write_out = os.pipe()
     read_err, write_err = os.pipe()
-    connection, child = _born(arguments, folder, environment, (read_in, write_out, write_err))
+    connection, child = _born(arguments, folder, environment, (read_in, write_out, write_err), _serving(arguments))
     with connection:
         try:
             out, err = _talk(write_in, read_out, read_err, given or b"", time.monotonic() + seconds)
@@ -157,8 +157,13 @@ def _ends(given: Any, *, is_input: bool) -> tuple[int, int | None]:
 
 
 def _serving(arguments: Sequence[str]) -> tuple[str, ...]:
-    """Return the modules of a protocol that the mother of such a process has loaded."""
+    """Return the modules beside the command line that the mother of such a process has loaded."""
     match [*arguments]:
+        case ["-c", *_]:
+            dialects = (
+                f"treadle.providers.{name}" for name in ("openai_chat", "openai_responses", "gemini", "bedrock")
+            )
+            return (*dialects, "botocore.auth", "botocore.session", "google.auth.transport.requests")
         case ["acp", *_]:
             return ("treadle.serve.acp", "treadle.serve.wire")
         case ["mcp", "serve", *_]:

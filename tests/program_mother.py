@@ -1,4 +1,4 @@
-"""The mother of the program's processes: it has loaded Treadle's command line, and forks a process for each command that it is told.
+"""The mother of the program's processes: it has loaded Treadle's command line, and forks a process for each command or code that it is told.
 
     python program_mother.py SOCKET MODULE...
 
@@ -92,9 +92,17 @@ def _become(job: dict[str, object], streams: list[int]) -> None:
     os.environ.update(job["environment"])  # type: ignore[call-overload]  # of texts, by the only caller
     sys.path.append(str(Path.cwd()))
 
+    arguments = job["arguments"]
+    if arguments[0] == "-c":  # type: ignore[index]  # a list, by the only caller
+        sys.argv = ["-c", *arguments[2:]]  # type: ignore[index]  # as above
+        exec(arguments[1], {"__name__": "__main__"})  # type: ignore[index]  # as above
+        sys.stdout.flush()
+        os._exit(
+            0
+        )  # clearing up a loaded program takes longer than the code; how Python ends is for processes that a test starts
     from treadle.cli.main import main as program
 
-    sys.argv = [str(Path(sys.modules["treadle"].__path__[0], "__main__.py")), *job["arguments"]]  # type: ignore[misc]  # as above
+    sys.argv = [str(Path(sys.modules["treadle"].__path__[0], "__main__.py")), *arguments]  # type: ignore[misc]  # as above
     sys.exit(program())
 
 

@@ -222,7 +222,7 @@ def test_what_the_vendor_takes_is_taken_and_unchanged(check: Check, value: Any) 
 @pytest.mark.parametrize("check", dict.fromkeys(check for _, check, _ in REFUSED), ids=lambda check: check.__name__)
 def test_a_body_of_any_depth_and_with_half_characters_is_refused_like_any_other(check: Check) -> None:
     deep: Any = []
-    for _ in range(100_000):
+    for _ in range(20_000):
         deep = [deep]
 
     for value in (deep, {"\ud800": 1}, {"messages": deep, "contents": deep, "input": deep}):
@@ -230,20 +230,22 @@ def test_a_body_of_any_depth_and_with_half_characters_is_refused_like_any_other(
             check(value)
 
 
-JUDGES: list[tuple[str, Any, Table]] = [
-    ("chat", list[ChatCompletionMessageParam], {name: case for name, case in VALID.items() if name != "calls null"}),
-    ("responses", str | ResponseInputParam, responses.VALID),
-    ("anthropic", list[BetaMessageParam], anthropic.VALID),
-    ("anthropic", MessageCreateParams, anthropic.TAKEN),
-    ("gemini", list[Content], gemini.VALID),
+JUDGES: list[tuple[str, pydantic.TypeAdapter[Any], Table]] = [
+    (
+        "chat",
+        pydantic.TypeAdapter(list[ChatCompletionMessageParam]),
+        {name: case for name, case in VALID.items() if name != "calls null"},
+    ),
+    ("responses", pydantic.TypeAdapter(str | ResponseInputParam), responses.VALID),
+    ("anthropic", pydantic.TypeAdapter(list[BetaMessageParam]), anthropic.VALID),
+    ("anthropic", pydantic.TypeAdapter(MessageCreateParams), anthropic.TAKEN),
+    ("gemini", pydantic.TypeAdapter(list[Content]), gemini.VALID),
 ]
 
 
 @pytest.mark.parametrize(("judge", "value"), cases(JUDGES))
-def test_what_is_taken_is_of_the_vendors_own_type(judge: Any, value: Any) -> None:
-    adapter = pydantic.TypeAdapter(judge)  # it must live until all is read
-
-    read_all(adapter.validate_python(value))
+def test_what_is_taken_is_of_the_vendors_own_type(judge: pydantic.TypeAdapter[Any], value: Any) -> None:
+    read_all(judge.validate_python(value))
 
 
 def read_all(value: Any) -> None:

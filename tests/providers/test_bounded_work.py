@@ -17,6 +17,7 @@ from treadle.providers.http.reading import MAX_BARREN_BYTES, SseReader
 
 MIB = 1024 * 1024
 ASK = ModelRequest(messages=(Message(role="user", parts=(Text("go"),)),))
+COMMENTS = b": keep-alive\n\n" * (6 * MIB // 14)
 WHOLE = b'{"choices":[{"index":0,"message":{"content":"hello"},"finish_reason":"stop"}]}'
 
 
@@ -65,9 +66,9 @@ def bare_deflate(data: bytes) -> bytes:
 @pytest.mark.parametrize(
     ("encoding", "pack"), [("gzip", gzip.compress), ("deflate", zlib.compress), ("deflate", bare_deflate)]
 )
-@pytest.mark.parametrize("step", [1, 7, 10_000_000])
+@pytest.mark.parametrize("step", [1, 10_000_000])
 def test_a_compressed_body_comes_out_whole_in_small_pieces_however_it_was_cut(encoding, pack, step):
-    data = b"".join(b"%d, " % number for number in range(30_000))
+    data = b"".join(b"%d, " % number for number in range(10_000))
 
     assert unpacked(encoding, pack(data), step=step) == data
 
@@ -111,15 +112,14 @@ def test_members_without_content_do_not_go_on_for_ever():
 
 
 @pytest.mark.row("N10", "PF26")
-@pytest.mark.parametrize("compressed", [False, True])
 @pytest.mark.parametrize(
     "body",
     [
-        pytest.param(b": keep-alive\n\n" * (6 * MIB // 14), id="comments"),
+        pytest.param(COMMENTS, id="comments"),
         pytest.param(b"\n" * (6 * MIB), id="blank lines"),
         pytest.param(b"data:\n\n" * (6 * MIB // 7), id="empty data"),
         pytest.param(b"x: y\n" * 30_000 + b"\n", id="lines of one event"),
-        pytest.param(b" " * (6 * MIB) + WHOLE, id="blanks before the answer"),
+        pytest.param(WHOLE.rjust(6 * MIB), id="blanks before the answer"),
         pytest.param(b"data: " + b"x" * (17 * MIB), id="one line"),
         pytest.param(b'{"choices":[],"x":[' + b"{}," * 400_000 + b"1]}", id="values of a whole answer"),
         pytest.param(b'data: {"choices":[],"x":[' + b"1," * 400_000 + b"1]}\n\n", id="values of an event"),
@@ -132,9 +132,16 @@ def test_members_without_content_do_not_go_on_for_ever():
         pytest.param(streamed(b"\\n" * 11_000 + b"\\ud800") + END, id="escapes around damage"),
     ],
 )
-async def test_an_answer_that_is_all_work_is_refused(body: bytes, compressed: bool):
+async def test_an_answer_that_is_all_work_is_refused(body: bytes):
     with pytest.raises(ModelError):
-        await (said(gzip.compress(body, 1), Content_Encoding="gzip") if compressed else said(body))
+        await said(body)
+
+
+@pytest.mark.row("N10", "PF26")
+@pytest.mark.parametrize("body", [COMMENTS, WHOLE.rjust(6 * MIB), b"data: " + b"x" * (17 * MIB)])
+async def test_an_answer_that_unpacks_to_nothing_but_work_is_refused(body: bytes):
+    with pytest.raises(ModelError):
+        await said(gzip.compress(body, 1), Content_Encoding="gzip")
 
 
 @pytest.mark.row("N10")

@@ -11,7 +11,7 @@ from urllib.parse import quote
 import botocore.session
 import pytest
 from chat_server import json_answer, serving
-from cloud_child import ask
+from child import ask
 
 from treadle import Agent, resolve_model
 from treadle.errors import ConfigurationError, MissingCredential

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from chat_server import answer, json_answer, serving
-from cloud_child import ask
+from child import ask
 
 from treadle import Agent, Budget, resolve_model
 from treadle.errors import ConfigurationError, MissingCredential, ModelUnavailable

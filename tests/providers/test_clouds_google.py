@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from chat_server import answer, json_answer, serving
-from cloud_child import ask
+from child import ask
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 

@@ -321,13 +321,14 @@ GOES_ON = {
 
 
 @pytest.mark.row("PF23")
+@pytest.mark.parametrize("seconds", [0.05, pytest.param(6, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("dialect", GOES_ON)
-async def test_a_stream_that_pauses_after_a_finish_and_goes_on_loses_nothing(dialect):
+async def test_a_stream_that_pauses_after_a_finish_and_goes_on_loses_nothing(dialect, seconds):
     first, then = GOES_ON[dialect]
     script, go_on = paused(sse(*first), sse(*then))
     till = Till()
-    # Longer than the wait for last words: that wait must not hold here.
-    asyncio.get_running_loop().call_later(6, go_on.set)
+    # Six seconds are longer than the wait for last words: that wait must not hold here.
+    asyncio.get_running_loop().call_later(seconds, go_on.set)
 
     result = await play(dialect, script, till=till)
 

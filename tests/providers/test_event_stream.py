@@ -9,7 +9,7 @@ from botocore.eventstream import EventStreamBuffer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from treadle import resolve_model
+from treadle import Agent, open_session, resolve_model
 from treadle.errors import (
     ContextOverflow,
     IncompleteStream,
@@ -22,7 +22,7 @@ from treadle.messages import Finish, user_message
 from treadle.mock.dialects.shared import event_frame, exception_frame, frame
 from treadle.ports import ModelEnd, ModelPart, ModelRequest
 from treadle.providers.http.reading import EventStreamReader
-from treadle.testing import MockProvider, Turn
+from treadle.testing import FixedRandomness, MockProvider, Turn
 
 START = event_frame("messageStart", b'{"role":"assistant"}')
 SAID = event_frame("contentBlockDelta", b'{"contentBlockIndex":0,"delta":{"text":"Hello."}}')
@@ -37,7 +37,7 @@ async def heard(content: bytes, name: str = "bedrock") -> list[ModelPart]:
 
 
 @pytest.mark.row("P-FRAMES")
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30)
 @given(
     payloads=st.lists(st.dictionaries(st.text(max_size=5), st.text(max_size=40)), min_size=1, max_size=4),
     data=st.data(),
@@ -121,11 +121,12 @@ async def test_an_exception_inside_a_stream_is_told_by_its_class(name, kind, exp
 @pytest.mark.row("P-EXCEPTIONS")
 @pytest.mark.parametrize("status", [429, 500, 503])
 async def test_a_class_that_passes_is_tried_again_whatever_the_status(status: int) -> None:
-    from treadle import Agent
-
     error = {"message": "Too many requests, please wait before trying again."}
-    async with MockProvider([Turn(status=status, error=error), Turn(text="He", error=error), "done"]) as provider:
-        result = await Agent(resolve_model("bedrock:m", base_url=provider.base_url, api_key="k")).run("go")
+    turns = [Turn(status=status, error=error), Turn(text="He", error=error), "done"]
+    no_waits = open_session("memory:", randomness=FixedRandomness([0.0]))
+    async with MockProvider(turns) as provider, no_waits as session:
+        model = resolve_model("bedrock:m", base_url=provider.base_url, api_key="k")
+        result = await Agent(model).run("go", session=session)
 
     assert (result.text, len(provider.requests)) == ("done", 3)
 

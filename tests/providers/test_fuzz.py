@@ -303,7 +303,7 @@ EVENTS = (
 
 @pytest.mark.row("P-FUZZ", "PF11")
 @pytest.mark.parametrize("name", READERS)
-@settings(max_examples=80)
+@settings(max_examples=MUTATIONS // 10)
 @given(st.lists(EVENTS, max_size=6), st.sampled_from(KINDS), st.booleans())
 def test_events_of_any_values_raise_nothing_but_typed_errors(
     name: str, pieces: list[bytes], kind: str, is_whole: bool

@@ -1,12 +1,11 @@
 """What is known of models: windows, limits, inputs and prices from one file, with a person's own facts before it."""
 
 import json
-import subprocess
-import sys
 from decimal import Decimal
 from pathlib import Path
 
 import pytest
+from child import run_treadle
 
 from treadle import (
     Agent,
@@ -246,18 +245,15 @@ def test_of_several_models_the_one_whose_turn_it_is_says_what_it_can_do():
 
 @pytest.mark.row("R-FACTS")
 def test_the_program_lists_what_is_known(tmp_path: Path):
-    def treadle(*words: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "treadle", "models", *words]
-        return subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+    _, listed, _ = run_treadle(tmp_path, "models")
+    _, one, _ = run_treadle(tmp_path, "models", "--json", "anthropic:claude-haiku-4-5-20251001")
+    _, unknown, _ = run_treadle(tmp_path, "models", "--json", "ollama:x")
 
-    listed, one = treadle(), treadle("--json", "anthropic:claude-haiku-4-5-20251001")
-    unknown = treadle("--json", "ollama:x")
-
-    assert "anthropic:claude-haiku-4-5" in listed.stdout
-    assert "200,000" in listed.stdout
-    assert json.loads(one.stdout)[0]["window"] == 200_000
-    assert json.loads(one.stdout)[0]["price"]["input"] == "1"
-    assert json.loads(unknown.stdout)[0]["window"] is None
+    assert "anthropic:claude-haiku-4-5" in listed
+    assert "200,000" in listed
+    assert json.loads(one)[0]["window"] == 200_000
+    assert json.loads(one)[0]["price"]["input"] == "1"
+    assert json.loads(unknown)[0]["window"] is None
 
 
 @pytest.mark.row("R-FACTS")
@@ -265,13 +261,8 @@ def test_a_configuration_says_what_a_model_can_do(tmp_path: Path):
     (tmp_path / "own.toml").write_text('model = "ollama:x"\n[facts]\nwindow = 32768\ninputs = ["text"]\n')
     (tmp_path / "bad.toml").write_text('model = "ollama:x"\n[facts]\nwindow = "much"\n')
 
-    def treadle(*words: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "treadle", *words]
-        return subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+    _, shown, _ = run_treadle(tmp_path, "config", "show", "--json", "--config", "own.toml")
+    code, _, errors = run_treadle(tmp_path, "config", "show", "--config", "bad.toml")
 
-    shown = treadle("config", "show", "--json", "--config", "own.toml")
-    bad = treadle("config", "show", "--config", "bad.toml")
-
-    assert json.loads(shown.stdout)["facts"]["value"]["window"] == 32_768
-    assert bad.returncode == 2
-    assert "window" in bad.stderr
+    assert json.loads(shown)["facts"]["value"]["window"] == 32_768
+    assert (code, "window" in errors) == (2, True)

@@ -1,13 +1,12 @@
 """The models that a key or a server offers, in each dialect's own list."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from chat_server import json_answer, serving
+from child import run_treadle
 
 from treadle import offered_models
 from treadle.errors import ConfigurationError, ModelRejected, ModelResponseInvalid, ModelUnavailable, UnknownModel
@@ -16,11 +15,6 @@ from treadle.testing import MockProvider
 
 KEY = "k-offered-secret"
 TOLD = {"openai": None, "openai-chat": None, "anthropic": 32_768, "gemini": 32_768, "cohere": 32_768, "ollama": None}
-
-
-def treadle(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "treadle", "models", *words]
-    return subprocess.run(command, capture_output=True, text=True, cwd=folder, check=False)
 
 
 @pytest.mark.row("P-OFFERS")
@@ -121,15 +115,13 @@ async def test_who_cannot_be_asked_is_told() -> None:
 @pytest.mark.row("P-OFFERS")
 def test_the_program_lists_what_a_server_offers(tmp_path: Path) -> None:
     with MockProvider(["hi"]).in_thread() as provider:
-        listed = treadle(tmp_path, "anthropic", "--offered", "--base-url", provider.base_url)
-        written = treadle(tmp_path, "--json", "gemini", "--offered", "--base-url", provider.base_url)
-    nobody = treadle(tmp_path, "ollama", "--offered", "--base-url", "http://127.0.0.1:9/v1")
-    unnamed = treadle(tmp_path, "--offered")
+        address = ("--offered", "--base-url", provider.base_url)
+        _, listed, _ = run_treadle(tmp_path, "models", "anthropic", *address)
+        _, written, _ = run_treadle(tmp_path, "models", "--json", "gemini", *address)
+    unreached, _, _ = run_treadle(tmp_path, "models", "ollama", "--offered", "--base-url", "http://127.0.0.1:9/v1")
+    unnamed, _, errors = run_treadle(tmp_path, "models", "--offered")
 
-    assert listed.stdout.split()[:3] == ["anthropic:mock", "window", "32,768"]
-    assert json.loads(written.stdout)[0]["output"] == 4_096
-    assert (nobody.returncode, unnamed.returncode) == (1, 2) or nobody.returncode != 0
-    assert (
-        "could not" in nobody.stderr.lower() or "cannot" in nobody.stderr.lower() or "refused" in nobody.stderr.lower()
-    )
-    assert "treadle models openai --offered" in unnamed.stderr
+    assert listed.split()[:3] == ["anthropic:mock", "window", "32,768"]
+    assert json.loads(written)[0]["output"] == 4_096
+    assert (unreached, unnamed) == (1, 2)
+    assert "treadle models openai --offered" in errors

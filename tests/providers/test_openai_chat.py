@@ -1,6 +1,5 @@
 """Chat Completions: the requests that go out, and the responses that come back, from honest servers and from others."""
 
-import gc
 import json
 import weakref
 from itertools import pairwise
@@ -295,7 +294,6 @@ def test_encoded_messages_are_dropped_with_their_messages(count):
     gone = [weakref.ref(message) for message in messages]
 
     del messages
-    gc.collect()
 
     assert not any(message() for message in gone)
     assert model._requests._messages._encoded._known == {}

@@ -1,14 +1,12 @@
 """Vendors: every name before the colon leads to a model, with the right address, key and fields."""
 
-import asyncio
-import os
 import re
-import sys
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
 import pytest
+from child import run_python
 
 from treadle import Agent, Budget, Timeouts, ToolOutput, resolve_model, tool
 from treadle.errors import ConfigurationError, UnknownModel
@@ -58,14 +56,8 @@ def test_a_server_on_this_machine_needs_no_key_and_no_address(name: str) -> None
 
 async def resolved(name: str, code: str, **variables: str) -> str:
     """Resolve a model in a process that has these variables alone, and return what the code says of it."""
-    clean = {key: value for key, value in os.environ.items() if not key.endswith(("_API_KEY", "_BASE_URL"))}
     script = f"import asyncio\nfrom treadle import *\nmodel = resolve_model('{name}:m')\n{code}"
-    child = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", script, env={**clean, **variables}, stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-    )  # fmt: skip
-    told, _ = await child.communicate()
-    return told.decode()
+    return "".join(await run_python(script, **variables))
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ from typing import Any, ClassVar
 
 from chat_server import Received, Script, answer, serving
 
-from treadle import Agent, RunResult, Tool, resolve_model
+from treadle import Agent, RunResult, Tool, open_session, resolve_model
+from treadle.journals.memory import MemoryJournal
 from treadle.messages import Message, Part, Result, user_message
 from treadle.mock.dialects.anthropic import AnthropicMessages, ClaudeAtACloud
 from treadle.mock.dialects.bedrock import Converse
@@ -32,7 +33,7 @@ from treadle.providers.openai_chat import OpenAIChat
 from treadle.providers.openai_chat.response import ChatResponse
 from treadle.providers.openai_responses import OpenAIResponses
 from treadle.providers.openai_responses.response import ResponsesResponse
-from treadle.testing import MockProvider, Turn
+from treadle.testing import FixedRandomness, MockProvider, Turn
 from treadle.tools import JsonObject
 
 __all__ = [
@@ -400,9 +401,10 @@ class Till:
 
 async def play(dialect: str, *scripts: Script, till: Till | None = None, **options: Any) -> RunResult:
     """Run an agent against a server that answers with these scripts, and with a plain answer after them."""
-    async with serving(*scripts, answer(events(dialect, "Done."))) as server:
+    no_waits = open_session(MemoryJournal(), randomness=FixedRandomness([0.0]))
+    async with serving(*scripts, answer(events(dialect, "Done."))) as server, no_waits as session:
         model = MODELS[dialect]("m", base_url=server.url, api_key=None, **options.pop("model", {}))
-        return await Agent(model, tools=(till or Till()).tools, **options).run("go")
+        return await Agent(model, tools=(till or Till()).tools, **options).run("go", session=session)
 
 
 def outcome(result: RunResult) -> tuple[bool, list[str]]:
