@@ -377,7 +377,7 @@ def test_the_options_of_tool_are_named_in_its_signature_with_the_defaults_of_a_t
     assert named == {name: raw[name] for name in named}
     assert set(raw) - set(named) == {
         "name", "description", "parameters", "run", "convert", "validate", "output_schema", "error_schema", "resumes", "line",
-        "aliases", "leaves_sandbox", "ends_plan", "needs_deps",
+        "aliases", "leaves_sandbox", "needs", "ends_plan", "needs_deps",
     }  # fmt: skip
     assert [name for name in named if f"\n    {name}: " not in documented] == []
 

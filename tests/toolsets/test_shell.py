@@ -17,7 +17,7 @@ from treadle import Agent, Bubblewrap, Confinement, Landlock, find_sandbox, open
 from treadle.events import ToolFinished
 from treadle.sandboxes import launcher
 from treadle.testing import ScriptedModel, call, text
-from treadle.tools import Command, Effect, ProcessResult, ToolOutput
+from treadle.tools import Command, Decision, Effect, ProcessResult, ToolOutput
 from treadle.toolsets.shell import shell_tool
 
 
@@ -27,6 +27,7 @@ class Context:
     def __init__(self, runner: Any = None) -> None:
         self.facts: dict[str, Any] = {}
         self.runner = runner
+        self.decision = Decision(kind="allow" if runner is None else "sandbox")
         self.told: list[str] = []
 
     def progress(self, message: str) -> None:
@@ -311,8 +312,6 @@ class Anything:
     """Allows every call."""
 
     def decide(self, call: Any, session: Any) -> Any:
-        from treadle import Decision
-
         return Decision(kind="allow")
 
 
@@ -370,8 +369,6 @@ class Boxed:
     """Sends every call into the sandbox."""
 
     def decide(self, call: Any, session: Any) -> Any:
-        from treadle import Decision
-
         return Decision(kind="sandbox", rule="always boxed")
 
 
@@ -385,8 +382,8 @@ async def test_what_the_sandbox_refused_can_be_asked_of_a_person(tmp_path: Path,
     model = ScriptedModel(
         [
             call("shell", command=line),
-            call("shell", command=line, unconfined=True),
-            call("shell", command=line, unconfined=True, reason="It holds the test data."),
+            call("shell", command=line, needs=["unconfined"]),
+            call("shell", command=line, needs=["unconfined"], reason="It holds the test data."),
             text("Done."),
         ]
     )
@@ -398,7 +395,7 @@ async def test_what_the_sandbox_refused_can_be_asked_of_a_person(tmp_path: Path,
         paused = await agent.run("go", session=session)
         refused = json.loads(paused.messages[2].results[0].content)
         assert [(one["kind"], one["target"]) for one in refused["sandbox"]["refused"]] == [("read", str(other))]
-        assert "`unconfined`" in refused["hint"]
+        assert "`needs`" in refused["hint"]
         assert [one.status for one in paused.tool_calls][:2] == ["ok", "invalid_arguments"]
         assert paused.reason == "approval_required"
         await session.answer(paused.approvals[0].id, "allow")

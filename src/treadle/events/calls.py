@@ -69,6 +69,8 @@ class CallDecided(Event, frozen=True, kw_only=True, tag="call.decided"):
     """Whether the run stops for a person because of it."""
     risk: str = ""
     """The risk class of the call: see `treadle.Risk`."""
+    lifted: tuple[str, ...] = ()
+    """What of the sandbox's border is lifted for it, or would be with consent: see `treadle.Decision`."""
 
 
 class ActionDecided(Event, frozen=True, kw_only=True, tag="action.decided"):
@@ -144,6 +146,8 @@ class ApprovalRequested(Event, frozen=True, kw_only=True, tag="approval.requeste
     edited: JsonObject | None = None
     """Arguments that a person put in place of the model's in an earlier answer, where a hook, an interceptor or a policy has changed
     them since; None otherwise."""
+    lifted: tuple[str, ...] = ()
+    """What consent lifts of the sandbox's border, such as `git` or `network api.example.com`; `unconfined` for all of it."""
 
 
 class ApprovalAnswered(Event, frozen=True, kw_only=True, tag="approval.answered"):
@@ -219,6 +223,8 @@ class ToolStarted(Event, frozen=True, kw_only=True, tag="tool.started"):
     """The session's mode at that time."""
     sandbox: str = ""
     """Name of the sandbox that it runs in; empty for a call that runs as it is."""
+    lifted: tuple[str, ...] = ()
+    """What of the sandbox's border is lifted for it, such as `git`."""
 
 
 class ToolSuspended(Event, frozen=True, kw_only=True, tag="tool.suspended"):

@@ -318,6 +318,7 @@ def ruled(decision: Decision, approval: Approval) -> Decision:
         scope="call",
         by=answer.approved_by,
         interrupt=answer.interrupt,
+        lifted=approval.lifted,  # what the person was shown, whatever has changed since
     )
 
 
@@ -346,6 +347,7 @@ def decision_of(event: ActionDecided | CallDecided) -> Decision:
         scope=event.scope,
         by=event.by,
         mode=event.mode,
+        lifted=event.lifted if isinstance(event, CallDecided) else (),
     )
 
 
@@ -356,7 +358,7 @@ def still_boxed(decision: Decision, state: CallState) -> Decision:
         return decision
     if decision.kind == DecisionKind.ALLOW:
         box = {"kind": DecisionKind.SANDBOX, "rule": started.rule, "scope": started.scope, "by": started.by}
-        return msgspec.structs.replace(decision, **box)
+        return msgspec.structs.replace(decision, **box, lifted=started.lifted)
     return msgspec.structs.replace(decision, consent="sandbox")
 
 
@@ -419,6 +421,7 @@ def request(
         rollback=shown.rollback,
         rules=offered_rules(call, decision, session),
         edited=copied(edited),
+        lifted=decision.lifted,
     )
 
 
@@ -440,6 +443,7 @@ def asked_instead(decision: Decision, question: Decision) -> Decision:
         arguments=decision.arguments,
         message=decision.message,
         consent="sandbox" if is_boxed else "allow",
+        lifted=decision.lifted,
     )
 
 

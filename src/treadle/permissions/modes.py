@@ -14,6 +14,7 @@ from treadle.permissions.policies import FirstOf, NamedPolicy, allow, ask, deny,
 from treadle.permissions.rules import Subjects
 from treadle.ports import SessionView
 from treadle.tools import CheckedCall, Decision, DecisionKind, JsonObject, Mode, Risk, Subject
+from treadle.tools.needs import UNCONFINED
 from treadle.tools.protected import is_protected, lies_in, makes_repository, may_name_protected
 
 __all__ = [
@@ -156,12 +157,17 @@ def can_use_tool(function: _Function) -> CanUseTool:
 def with_approval(decision: Decision, call: CheckedCall) -> Decision:
     """Return a decision that lets the call run only once a person has allowed it, where its tool requires that.
 
-    A call that asks to leave the sandbox is asked about where it was decided to run in one: no mode and no rule answers for a person.
+    A call that was decided to run in a sandbox is asked about where it needs more of its border lifted than the decision lifts.
     """
-    if _is_boxed(decision) and _is_true(call.tool.leaves_sandbox, call):
-        return _required(
-            decision, "asks to leave the sandbox", "The call asks to run without the sandbox.", by="runtime", to="allow"
-        )
+    missing = tuple(one.text for one in call.needs if one.text not in decision.lifted) if _is_boxed(decision) else ()
+    if UNCONFINED.text in missing:
+        why = "The call asks to run without the sandbox."
+        asked = _required(decision, "asks to leave the sandbox", why, by="runtime", to="allow")
+        return msgspec.structs.replace(asked, lifted=(UNCONFINED.text,))
+    if missing:
+        why = f"The call needs more than the sandbox allows: {', '.join(missing)}."
+        asked = _required(decision, "needs the border lifted", why, by="runtime", to="sandbox")
+        return msgspec.structs.replace(asked, lifted=(*decision.lifted, *missing))
     if decision.kind not in (DecisionKind.ALLOW, DecisionKind.SANDBOX) or not _is_required(call):
         return decision
     consent = "sandbox" if decision.kind == DecisionKind.SANDBOX else decision.consent

@@ -710,6 +710,8 @@ def held_to_port(decision: Any, who: str, *, scope: str = "agent") -> Decision: 
         return _broken(who, f"The {who} changed the arguments to something other than a JSON object.")
     if not isinstance(decision.interrupt, bool) or decision.consent not in ("allow", "sandbox"):
         return _broken(who, f"The {who} returned a Decision whose interrupt or consent is invalid.")
+    if not isinstance(decision.lifted, tuple) or not all(isinstance(one, str) for one in decision.lifted):
+        return _broken(who, f"The {who} returned a Decision whose `lifted` is not a tuple of strings.")
     words = (decision.rule, decision.reason, decision.scope, decision.by, decision.message)
     is_plain = type(decision) is Decision and set(map(type, words)) == {str} and "".join(words).isascii()
     if is_plain and arguments is None:  # nearly all
@@ -732,6 +734,7 @@ def held_to_port(decision: Any, who: str, *, scope: str = "agent") -> Decision: 
         message=_words(decision.message),
         interrupt=decision.interrupt,
         consent=decision.consent,
+        lifted=decision.lifted,
     )
 
 
@@ -764,9 +767,11 @@ def stricter(one: Decision, other: Decision) -> Decision:
     is_boxed = second.kind == DecisionKind.SANDBOX or "sandbox" in (first.consent, second.consent)
     consent: Literal["allow", "sandbox"] = "sandbox" if is_boxed else "allow"
     message = first.message or second.message
-    if (consent, message) == (first.consent, first.message):
+    is_bare = second.kind == DecisionKind.ALLOW  # it knows no border
+    lifted = first.lifted if is_bare else tuple(one for one in first.lifted if one in second.lifted)
+    if (consent, message, lifted) == (first.consent, first.message, first.lifted):
         return first
-    return msgspec.structs.replace(first, consent=consent, message=message)
+    return msgspec.structs.replace(first, consent=consent, message=message, lifted=lifted)
 
 
 # --- Unmatched: the rules of a policy that match no call of the tools that there are, so that nobody relies on one in

@@ -196,6 +196,8 @@ class Approval(msgspec.Struct, Documented, frozen=True, kw_only=True):
     edited: JsonObject | None = None
     """Arguments that a person put in place of the model's in an earlier answer, where a hook, an interceptor or a policy has changed
     them since; None otherwise."""
+    lifted: tuple[str, ...] = ()
+    """What consent lifts of the sandbox's border, such as `git` or `network api.example.com`; `unconfined` for all of it."""
 
     @property
     def is_answered_in_time(self) -> bool:
@@ -331,6 +333,7 @@ def approval_of(event: ApprovalRequested, session_id: str, root_id: str, path: t
         root_id="" if root_id == session_id else root_id,
         path=event.path or path,
         edited=read_only(event.edited),
+        lifted=event.lifted,
     )
 
 

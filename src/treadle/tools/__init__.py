@@ -30,6 +30,7 @@ from treadle.tools.effects import (
     Review,
     Risk,
 )
+from treadle.tools.needs import Need, parse_need, parse_needs
 from treadle.tools.tool import (
     CheckedCall,
     Done,
@@ -65,6 +66,7 @@ __all__ = [
     "JsonObject",
     "Mode",
     "NameWatch",
+    "Need",
     "NotDone",
     "Permission",
     "Place",
@@ -86,4 +88,6 @@ __all__ = [
     "Unknown",
     "answer_of_check",
     "business_key",
+    "parse_need",
+    "parse_needs",
 ]

@@ -49,6 +49,8 @@ class Command(msgspec.Struct, Documented, frozen=True, kw_only=True, metaclass=N
     """Seconds after which it is ended, keeping what it has written so far; None for no separate limit."""
     on_output: Callable[[bytes], None] | None = None
     """Called with each piece of its output as it arrives, if the runner supports that. It must not raise."""
+    lifted: tuple[str, ...] = ()
+    """What of the sandbox's border was allowed for this program, as in `Decision.lifted`. A runner that cannot lift just that refuses, or lifts nothing."""
 
 
 class Refusal(msgspec.Struct, Documented, frozen=True, kw_only=True):

@@ -186,6 +186,8 @@ class Decision(msgspec.Struct, Documented, frozen=True, kw_only=True):
     """Whether the run stops for a person. The call is then denied, and the others of its response do not start."""
     consent: Literal["allow", "sandbox"] = "allow"
     """What an `ask` becomes with a person's consent: the call runs unconfined, or in the sandbox."""
+    lifted: tuple[str, ...] = ()
+    """What of the sandbox's border is lifted for the call, such as `git` or `network api.example.com`; of an `ask`, with consent."""
 
 
 class Preview(msgspec.Struct, Documented, frozen=True, kw_only=True):

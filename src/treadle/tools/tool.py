@@ -12,6 +12,7 @@ from treadle.fields import Documented, NamedOptions, explained
 from treadle.messages import Media, ToolCall
 from treadle.tools.contexts import Command, JsonObject, ShellLine, ToolContext
 from treadle.tools.effects import CallStatus, Decision, Effect, FileNames, Review, Risk
+from treadle.tools.needs import UNCONFINED, Need
 
 __all__ = [
     "CheckedCall",
@@ -162,6 +163,9 @@ class Tool(msgspec.Struct, Documented, frozen=True, kw_only=True, eq=False, meta
     `"runner"` promises that everything the tool does outside of its process goes through `ctx.runner` whenever that is not None."""
     leaves_sandbox: bool | Callable[[Any], bool] = False
     """Whether a call asks to run without the sandbox; or a function of the CheckedCall. If it would run in one, a person is asked."""
+    needs: Callable[[JsonObject], Sequence[Need]] | None = None
+    """What of the sandbox's border a call needs lifted, such as `Need("network", "api.example.com")`: a function of the arguments. If it
+    raises, the call needs to run without the sandbox. What is not allowed by a rule or a person is not lifted."""
     examples: Sequence[JsonObject | ToolExample] = ()
     """Arguments of good calls, shown to the model; or recorded calls, which `treadle tools check` compares with the contracts."""
     line: Callable[[JsonObject, JsonObject], ShellLine] | None = None
@@ -314,6 +318,7 @@ _OPTIONS: tuple[tuple[str, str, Callable[[Any], bool]], ...] = (
     ("visible", "true, false or a function", _is_flag_or_function),
     ("requires_approval", "true, false or a function", _is_flag_or_function),
     ("leaves_sandbox", "true, false or a function", _is_flag_or_function),
+    ("needs", "a function of the arguments", _is_function_or_none),
     ("run", "a function of (arguments, ctx)", callable),
     ("check", "a function of (arguments, ctx)", _is_function_or_none),
     ("resources", "a function of the arguments", _is_function_or_none),
@@ -391,6 +396,23 @@ class CheckedCall(msgspec.Struct, Documented, frozen=True, kw_only=True):
     def risk(self) -> Risk:
         """Its risk class."""
         return self.tool.risk_of(self.arguments, self.effect)
+
+    @property
+    def needs(self) -> tuple[Need, ...]:
+        """What of the sandbox's border it needs lifted; nothing for a call that can run confined."""
+        try:
+            leaves = self.tool.leaves_sandbox
+            found = [UNCONFINED] if (leaves(self._copy()) if callable(leaves) else leaves) else []
+            found += [] if self.tool.needs is None else self.tool.needs(copied(self.arguments))
+        except KeyboardInterrupt:
+            raise
+        except BaseException:  # noqa: BLE001 - a stranger's function, SystemExit too: one that cannot say asks for all
+            return (UNCONFINED,)
+        return tuple(dict.fromkeys(found))
+
+    def _copy(self) -> "CheckedCall":
+        arguments = copied(self.arguments)
+        return msgspec.structs.replace(self, arguments=arguments, values=arguments)
 
     @property
     def named(self) -> Mapping[str, tuple[str, ...]]:

@@ -117,6 +117,7 @@ class Decided(msgspec.Struct, frozen=True, kw_only=True):
             message=decision.message,
             interrupt=decision.interrupt,
             risk=call.tool.risk_of(call.arguments, call.effect),
+            lifted=decision.lifted,
         )
 
 
@@ -201,6 +202,7 @@ class Finisher(msgspec.Struct, frozen=True, kw_only=True):
             by=decision.by,
             mode=decision.mode,
             sandbox=str(sandbox.name) if sandbox is not None and is_boxed else "",
+            lifted=decision.lifted if is_boxed else (),
         )
 
     def finished(self, result: ToolResult, *, reused_from: str | None = None) -> ToolFinished:

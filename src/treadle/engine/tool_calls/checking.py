@@ -130,7 +130,7 @@ class Checker:
                 decision, call = await self._draft(decision, call, place)
         except _Unfit as unfit:
             return Refused(result=unfit.result)
-        if call.tool.requires_approval or call.tool.leaves_sandbox:
+        if call.tool.requires_approval or call.tool.leaves_sandbox or call.tool.needs:
             decision = with_approval(decision, call)
         if not (
             call.effect.is_read and call.tool.line is None and call.tool.subjects is None

@@ -7,6 +7,7 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextvars import Context
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
@@ -262,7 +263,8 @@ class Invoker:
                     f"{tool.name} must run in a sandbox, and none is available, or the tool has no `sandbox` option."
                 )
             if tool.sandbox != "runner":
-                return _task(call, context, _in_sandbox(context.runner, tool.sandbox, copied(call.arguments)))
+                command = partial(tool.sandbox, copied(call.arguments))
+                return _task(call, context, _in_sandbox(context.runner, command, context.decision.lifted))
         if tool.convert is None:
             values = copied(call.arguments)
         else:
@@ -338,10 +340,10 @@ def _task(call: CheckedCall, context: CallContext, running: Awaitable[Any]) -> _
     return _Underway(call, context, asyncio.get_running_loop().create_task(contained(running)))
 
 
-async def _in_sandbox(runner: Runner, form: Callable[[JsonObject], Command], arguments: JsonObject) -> Any:
+async def _in_sandbox(runner: Runner, form: Callable[[], Command], lifted: tuple[str, ...]) -> Any:
     """Run the command that a tool names for a call in place of its function."""
     try:
-        return msgspec.to_builtins(await runner.run(form(arguments)))
+        return msgspec.to_builtins(await runner.run(msgspec.structs.replace(form(), lifted=lifted)))
     except SandboxUnavailable as error:  # nothing was run
         message = f"It may run in a sandbox only: {error}"
         raise Unfinished(CallStatus.DENIED, message, code="sandbox_unavailable", may_have_acted=False) from error

@@ -16,23 +16,24 @@ from treadle.errors import InvalidArguments
 from treadle.fields import checked
 from treadle.sandboxes.confinement import started_instead
 from treadle.sandboxes.processes import Ends, clean_environment, run_process
+from treadle.shell.border import border_of
 from treadle.shell.judging import analyse, reads_only
 from treadle.shell.programs import program_name
 from treadle.tools import (
-    CheckedCall,
     Command,
     Detached,
     Detaching,
     JsonObject,
+    Need,
     Place,
     ProcessResult,
     Refusal,
     Review,
-    Runner,
     ShellLine,
     Tool,
     ToolContext,
     ToolOutput,
+    parse_needs,
 )
 from treadle.tools.tool import closed_schema
 from treadle.toolsets.files.root import ERROR_SCHEMA, Root, refusal, shown
@@ -132,7 +133,7 @@ def hidden_programs(stderr: str) -> list[str]:
     missed = {name: shutil.which(name, path=clean_environment()["PATH"]) for name in _MISSED.findall(stderr)}
     return [
         f"`{name}` is installed as {path}, in a folder that the sandbox hides. A person opens it by `read` under [sandbox] of the "
-        "configuration, or in code by Confinement(readable=[...]). Or call again with `unconfined` and a `reason`: a person is asked."
+        "configuration, or in code by Confinement(readable=[...]). Or call again with `needs` and a `reason`."
         for name, path in missed.items()
         if path is not None
     ]
@@ -225,16 +226,17 @@ _PROPERTIES: JsonObject = {
         "maxLength": 500,
         "description": "What the command does, in a few words, for the person watching.",
     },
-    "unconfined": {
-        "type": "boolean",
-        "default": False,
-        "description": "Ask to run the command without the sandbox. Only after the sandbox has refused something that it needs.",
+    "needs": {
+        "type": "array",
+        "items": {"type": "string", "minLength": 1, "maxLength": 500},
+        "maxItems": 10,
+        "description": "What the command needs that the sandbox refuses: `git` (write the git history), `network HOST`, `write FOLDER` (outside the root folder), or `unconfined`. Only what is necessary; it requires `reason`, and a person may be asked.",
     },
     "reason": {
         "type": "string",
         "minLength": 1,
         "maxLength": 1000,
-        "description": "Why the command needs to run without the sandbox, for the person who is asked.",
+        "description": "Why the command needs this, for the person who is asked.",
     },
 }
 
@@ -275,7 +277,7 @@ def shell_tool(root: str | Path, *, processes: Processes | None = None) -> Tool:
         name="shell",
         description=(
             "Run a bash command and wait for it to finish. Use it for programs: tests, builds, git. Use read, grep and glob to look at files.\n"
-            f"The next call starts in the folder where this one ends, if that is inside the root folder. No process outlives the command; there is no terminal and no input. A command that fails has a nonzero `exit_code`. Long output is shortened to its beginning and end, {_MAX_OUTPUT_BYTES:,} bytes in all; `artifact` names the whole.\nThe command may run in a sandbox. `sandbox` then lists what was refused; a person can allow the command without the sandbox: call again with `unconfined` and a `reason`."
+            f"The next call starts in the folder where this one ends, if that is inside the root folder. No process outlives the command; there is no terminal and no input. A command that fails has a nonzero `exit_code`. Long output is shortened to its beginning and end, {_MAX_OUTPUT_BYTES:,} bytes in all; `artifact` names the whole.\nThe command may run in a sandbox. `sandbox` then lists what was refused; if the task needs it, call again with `needs` and a `reason`."
             + (_ABOUT_BACKGROUND if more else "")
         ),
         parameters=closed_schema(["command"], **_PROPERTIES, **more),
@@ -288,7 +290,7 @@ def shell_tool(root: str | Path, *, processes: Processes | None = None) -> Tool:
         run=partial(_run, guard, processes),
         resources=partial(_resources, guard),
         sandbox="runner",
-        leaves_sandbox=_leaves_sandbox,
+        needs=_needs,
         line=partial(_line, guard),
         validate=_check,
         examples=({"command": "git status --short"}, {"command": "make test", "timeout": 300}),
@@ -309,13 +311,14 @@ def _resources(root: Root, arguments: JsonObject) -> JsonObject:
     return {"*": "read", f"shell:{root.path}": "write" if is_moving else "read"}
 
 
-def _leaves_sandbox(call: CheckedCall) -> bool:
-    return bool(call.arguments.get("unconfined", False))
+def _needs(arguments: JsonObject) -> tuple[Need, ...]:
+    """Return what it asks for, and what is known of the programs of its line."""
+    return (*parse_needs(arguments.get("needs", ())), *border_of(arguments["command"]))
 
 
 def _check(arguments: JsonObject) -> None:
-    if arguments.get("unconfined", False) and not arguments.get("reason", "").strip():
-        raise InvalidArguments("`unconfined` requires a `reason`, which a person reads.")
+    if parse_needs(arguments.get("needs", ())) and not arguments.get("reason", "").strip():
+        raise InvalidArguments("`needs` requires a `reason`, which a person reads.")
     if arguments.get("background", False) and "lifetime" not in arguments:
         raise InvalidArguments("`background` requires a `lifetime` in seconds.")
     if not arguments.get("background", False) and ("lifetime" in arguments or arguments.get("keep", False)):
@@ -392,9 +395,7 @@ def _by_a_process(path: str) -> str | None:
 async def _run(root: Root, processes: Processes | None, arguments: JsonObject, ctx: ToolContext) -> ToolOutput:
     folder = _folder(root, ctx.facts)
     if processes is not None and arguments.get("background", False):
-        started: ToolOutput = await _threads.submit(
-            partial(_in_background, root, processes, arguments, ctx.runner, folder)
-        )
+        started: ToolOutput = await _threads.submit(partial(_in_background, root, processes, arguments, ctx, folder))
         return started
     mark = f"\x1e{secrets.token_hex(8)}:"
     settings = (f"_MARK={mark}", *_settings(arguments["command"]))
@@ -413,6 +414,7 @@ async def _run(root: Root, processes: Processes | None, arguments: JsonObject, c
         cwd=folder,
         timeout=arguments.get("timeout", _DEFAULT_SECONDS),
         on_output=_Progress(ctx),
+        lifted=() if ctx.runner is None else ctx.decision.lifted,
     )
     if ctx.runner is not None:
         result = await ctx.runner.run(command)
@@ -444,16 +446,16 @@ def _charset() -> dict[str, str]:
 
 
 def _in_background(
-    root: Root, processes: Processes, arguments: JsonObject, runner: Runner | None, folder: str
+    root: Root, processes: Processes, arguments: JsonObject, ctx: ToolContext, folder: str
 ) -> ToolOutput:
     """Start a line and leave it to its keeper."""
-    line, seconds = arguments["command"], float(arguments["lifetime"])
+    line, seconds, runner = arguments["command"], float(arguments["lifetime"]), ctx.runner
     words: tuple[str, ...] = ("/usr/bin/env", *_settings(line), "/bin/bash", "--norc", "--noprofile", "-c", line)
     launch = Detached(arguments=words, cwd=folder, env=clean_environment() | _charset())
     if runner is not None:
         if not isinstance(runner, Detaching):
             raise refusal(f"The sandbox {runner.name} cannot run a process in the background.", "sandbox_unavailable")
-        launch = runner.detached(Command(arguments=words, cwd=folder))
+        launch = runner.detached(Command(arguments=words, cwd=folder, lifted=ctx.decision.lifted))
     kept = processes.start(launch, command=line, seconds=seconds, keep=arguments.get("keep", False))
     return ToolOutput(
         data={
@@ -518,7 +520,7 @@ def _output(
         data["sandbox"] = {"name": ctx.runner.name, "refused": [_described(one) for one in result.refused]}
         hints.append(
             f"The sandbox {ctx.runner.name} refused what `sandbox` names; the command did not fail by itself. If the task needs it, call "
-            "again with `unconfined` and a `reason`: a person is asked."
+            "again with `needs` and a `reason`: a person may be asked."
         )
     if ctx.runner is not None and result.exit_code == _NOT_FOUND:
         hints += hidden_programs(stderr)
