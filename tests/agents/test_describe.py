@@ -141,32 +141,25 @@ def test_secrets_are_left_out():
     assert "hunter2" not in told
 
 
-@pytest.fixture
-def treadle_program() -> list[str]:
-    return [sys.executable, "-m", "treadle"]
+SHOP = """
+from treadle import Agent, deny, tool
+
+@tool(effect="read")
+def stock(product: str) -> int:
+    "Pieces in stock."
+    return 1
+
+print(Agent("demo", tools=[stock], policy=deny("stock(product=cup)")).describe())
+"""
 
 
 @pytest.mark.row("T14")
-def test_the_command_says_the_same_in_every_process(treadle_program, tmp_path):
-    (tmp_path / "shop.py").write_text(
-        "from treadle import tool\n\n\n@tool(effect='read')\ndef stock(product: str) -> int:\n    '''Pieces in stock.'''\n    return 1\n"
-    )
-    said = []
-    for seed in ("1", "2"):
-        ended = subprocess.run(
-            [*treadle_program, "describe", "-m", "demo", "--tools", "shop.py", "--deny", "stock(product=cup)", "--json"],
-            cwd=tmp_path, env={**os.environ, "PYTHONHASHSEED": seed, "TREADLE_HOME": str(tmp_path / "home")},
-            capture_output=True, text=True, check=True, timeout=60,
-        )  # fmt: skip
-        said.append(ended.stdout)
+def test_an_agent_describes_itself_alike_in_every_process():
+    said = [
+        subprocess.run(
+            [sys.executable, "-c", SHOP], env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, text=True, check=True
+        ).stdout
+        for seed in ("1", "2")
+    ]  # fmt: skip
     assert said[0] == said[1]
-    described = json.loads(said[0])
-    assert [tool["name"] for tool in described["tools"]] == ["read_artifact", "stock"]
-    assert "stock(product=cup)" in json.dumps(described["policy"])
-    lines = subprocess.run(
-        [*treadle_program, "describe", "-m", "demo", "--tools", "shop.py"],
-        cwd=tmp_path, env={**os.environ, "TREADLE_HOME": str(tmp_path / "home")},
-        capture_output=True, text=True, check=True, timeout=60,
-    ).stdout.splitlines()  # fmt: skip
-    assert "  stock: Pieces in stock. (read)" in lines
-    assert not (tmp_path / "home" / "journal.db").exists()
+    assert "stock(product=cup)" in said[0]

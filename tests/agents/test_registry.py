@@ -53,7 +53,7 @@ class Processes:
 
     async def run(
         self, act: str, *, instructions: str = "Pay what is due.", changed: str = "refuse", decision: str = "ask"
-    ) -> dict[str, Any] | int:
+    ) -> Any:
         """Return what the process printed, or the signal that ended it."""
         process = await asyncio.create_subprocess_exec(
             sys.executable, str(HERE / "registered.py"), act, self.journal, "invoice-7", str(self._paid), instructions, changed,
@@ -69,7 +69,7 @@ class Processes:
         return self._paid.read_text().splitlines() if self._paid.exists() else []
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.soak)])
 def processes(request: pytest.FixtureRequest, tmp_path: Path) -> Processes:
     journal = str(tmp_path / "agent.db") if request.param == "sqlite" else request.getfixturevalue("postgres_url")
     return Processes(journal, tmp_path)
@@ -93,30 +93,17 @@ async def test_a_run_that_was_killed_goes_on_by_its_sessions_id_in_another_proce
 
 
 @pytest.mark.row("R-BY-ID")
-async def test_a_run_that_waits_for_a_person_goes_on_by_its_sessions_id_in_another_process(processes):
+async def test_a_run_that_waited_for_a_person_goes_on_elsewhere_and_a_changed_agent_only_once_that_is_accepted(
+    processes,
+):
     started = await processes.run("start")
     waiting = await processes.run("resume")
     await answer(processes.journal)
-
-    resumed = await processes.run("resume")
-
-    assert isinstance(started, dict)
-    assert isinstance(waiting, dict)
-    assert (started["reason"], waiting["reason"]) == ("approval_required", "approval_required")
-    assert resumed == {"reason": "completed", "text": "The invoice is paid.", "calls": ["ok"]}
-    assert len(processes.payments) == 1
-
-
-@pytest.mark.row("R-BY-ID")
-async def test_an_agent_that_has_changed_in_another_process_is_refused_until_the_change_is_accepted(processes):
-    await processes.run("start")
-    await answer(processes.journal)
-
     refused = await processes.run("resume", instructions="Pay nothing.")
     payments = processes.payments
     accepted = await processes.run("resume", instructions="Pay nothing.", changed="accept")
 
-    assert isinstance(refused, dict)
+    assert [one["reason"] for one in (started, waiting)] == ["approval_required"] * 2
     assert refused["error"] == "AgentChanged"
     assert "'clerk' has changed" in refused["message"]
     assert "Changed: instructions." in refused["message"]

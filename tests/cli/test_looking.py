@@ -1,5 +1,7 @@
 """The commands that look: doctor and tools. And the words in which strangers' text is shown."""
 
+import json
+
 import pytest
 
 from treadle.cli.output.text import one_line, printable, shown_call
@@ -37,6 +39,23 @@ def test_the_tools_are_listed_with_schema_and_effect(treadle):
         (name, "read") for name in ("grep", "glob", "read", "list")
     ]
     assert all(one["parameters"]["type"] == "object" and one["description"] for one in listed)
+
+
+@pytest.mark.row("T14")
+def test_the_agent_that_would_run_is_described_whole(treadle):
+    (treadle.folder / "shop.py").write_text(
+        "from treadle import tool\n\n\n"
+        "@tool(effect='read')\ndef stock(product: str) -> int:\n    '''Pieces in stock.'''\n    return 1\n"
+    )
+    options = ("-m", "demo", "--tools", "shop.py", "--deny", "stock(product=cup)")
+
+    described = treadle.json("describe", *options, "--json", code=0)
+    lines = treadle("describe", *options, code=0).stdout.splitlines()
+
+    assert [tool["name"] for tool in described["tools"]] == ["read_artifact", "stock"]
+    assert "stock(product=cup)" in json.dumps(described["policy"])
+    assert "  stock: Pieces in stock. (read)" in lines
+    assert not (treadle.home / "journal.db").exists()
 
 
 @pytest.mark.row("T07")

@@ -113,7 +113,8 @@ def _found(name: str, content: bytes, arguments: JsonObject, room: int, ctx: Too
     matches: list[JsonObject] = []
     answer: dict[str, Any] = {"artifact": name, "total_chars": len(text), "matches": matches}
     is_cut = False
-    with matching(arguments["search"], ignore_case=True, is_cancelled=lambda: ctx.cancelled) as holds, seated():
+    holds = matching(arguments["search"], ignore_case=True)
+    with seated():
         behind = arguments.get("offset", 0)
         for number, (start, end) in enumerate(_pieces(text, behind)):
             if ctx.cancelled:
