@@ -81,7 +81,7 @@ def site() -> Iterator[Any]:
     handler = type("Handler", (Site,), {"asked": []})
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
     server.held = threading.Event()  # type: ignore[attr-defined]  # for the page that never comes
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     server.base = f"http://127.0.0.1:{server.server_address[1]}"  # type: ignore[attr-defined]  # as above
     server.asked = handler.asked  # type: ignore[attr-defined]  # as above
     yield server

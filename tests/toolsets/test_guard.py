@@ -1,12 +1,11 @@
 """A process that dies by kill -9 takes the programs of its tools with it. Real processes; a pipe that they hold shows who still lives."""
 
 import os
-import select
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -44,15 +43,6 @@ async def main_and_fork():
     print(child, flush=True)
     await running
 asyncio.run(main_and_fork() if "fork" in sys.argv else main())
-"""
-
-_SEARCHES = """
-import os, sys
-from treadle.toolsets.files.reading import matching
-with matching("(a{1,50}){1,50}b", ignore_case=False, is_cancelled=lambda: False) as matches:
-    assert matches("a" * 10 + "b")
-    print("ready", flush=True)
-    sys.stdin.read()
 """
 
 
@@ -102,28 +92,6 @@ def test_a_fork_of_the_killed_process_does_not_keep_its_programs_alive(tmp_path:
         finally:
             os.kill(child, signal.SIGKILL)
             os.close(reader)
-
-
-@pytest.mark.row("ST12")
-@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_the_process_of_a_heavy_search_ends_with_a_process_that_is_killed() -> None:
-    with started(_SEARCHES) as popen:
-        assert popen.stdout is not None
-        assert popen.stdout.readline() == "ready\n"
-        children = Path(f"/proc/{popen.pid}/task/{popen.pid}/children").read_text().split()
-        matchers = [
-            pid for pid in map(int, children) if b"isinstance_python" in Path(f"/proc/{pid}/cmdline").read_bytes()
-        ]
-        (matcher,) = matchers
-        watched = os.pidfd_open(matcher)
-        try:
-            os.kill(matcher, signal.SIGSTOP)  # it cannot see the end of its input
-            popen.kill()
-            assert select.select([watched], [], [], 60)[0], "it still lives"
-        finally:
-            with suppress(ProcessLookupError):
-                signal.pidfd_send_signal(watched, signal.SIGKILL)
-            os.close(watched)
 
 
 @pytest.mark.row("ST12")

@@ -501,6 +501,7 @@ class Link:
             async with AsyncExitStack() as stack:
                 client = await self._enter(stack, mode)
                 was_up, self._listed = True, None
+                self._program.has_answered = True
                 self.client = client
                 self._failures = 0
                 self._tell()

@@ -100,6 +100,7 @@ _LONGEST_LINE = 16
 _MAX_LAST_WORDS = 2_000
 _CLOSE_SECONDS = 5.0
 """How long a server may take to end once its input has ended."""
+_LOOK_SECONDS = 0.01
 _TERM_SECONDS = 2.0
 """How long it may take once it was told to end."""
 
@@ -112,6 +113,8 @@ class Program:
         """The end of what it wrote to its standard error."""
         self.rubbish = b""
         """The last line of its standard output that is not a message."""
+        self.has_answered = False
+        """Whether it has answered `initialize`."""
         self.problem: str | None = None
         """Why it was given up; None where it ended by itself."""
         self.code: int | None = None
@@ -182,9 +185,9 @@ async def stdio(
         for stream in (received, sent, received_in, sent_out):
             stream.close()
         try:
-            await _end(process)
+            await _end(process, program)
         finally:
-            _kill(process)
+            _signal(process, signal.SIGKILL)  # a grandchild may live on when the program itself has ended
             lineage.end()
             for task in tasks:
                 task.cancel()
@@ -261,28 +264,24 @@ async def _listen(process: asyncio.subprocess.Process, program: Program) -> None
         await asyncio.sleep(0)
 
 
-async def _end(process: asyncio.subprocess.Process) -> None:
+async def _end(process: asyncio.subprocess.Process, program: Program) -> None:
     """End a server as the protocol says: its input ends, then it gets SIGTERM, then it is killed with its group."""
     assert process.stdin is not None
     process.stdin.close()
-    if not await _has_ended(process, _CLOSE_SECONDS):
+    # One that has not introduced itself, or was given up, knows nothing of that.
+    is_polite = program.has_answered and program.problem is None
+    if not is_polite or not await _has_ended(process, _CLOSE_SECONDS):
         _signal(process, signal.SIGTERM)
         await _has_ended(process, _TERM_SECONDS)
 
 
 async def _has_ended(process: asyncio.subprocess.Process, seconds: float) -> bool:
     # `process.wait()` also waits for pipes that a grandchild may hold for ever: then its group is ended anyway.
-    ended = asyncio.ensure_future(process.wait())
-    try:
-        await asyncio.wait({ended}, timeout=seconds)
-        return ended.done()
-    finally:
-        ended.cancel()
-
-
-def _kill(process: asyncio.subprocess.Process) -> None:
-    """Kill what is left of its group. A grandchild may live on when the program itself has ended."""
-    _signal(process, signal.SIGKILL)
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            while process.returncode is None:  # noqa: ASYNC110 - asyncio tells of an end only once the pipes are closed
+                await asyncio.sleep(_LOOK_SECONDS)
+    return process.returncode is not None
 
 
 def _signal(process: asyncio.subprocess.Process, number: int) -> None:
