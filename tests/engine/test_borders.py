@@ -402,22 +402,6 @@ async def test_whatever_a_policy_or_an_interceptor_raises_is_no_end_of_the_run(w
     assert recorder.runs == (status == "ok")
 
 
-PIECE = 256 * 1024
-"""Characters of a returned text that are looked at in one go."""
-
-
-@pytest.mark.row("TF4", "MF7")
-@pytest.mark.parametrize("place", [0, 1, PIECE - 1, PIECE, PIECE + 1, 2 * PIECE])
-async def test_half_a_surrogate_pair_is_found_wherever_it_stands_in_a_long_text(place):
-    plain = "x" * (2 * PIECE + 1)
-    broken = plain[:place] + "\ud800" + plain[place + 1 :]
-
-    result = await run_calls(call("a"), call("b"), tools=[read(Recorder(broken), "a"), read(Recorder(plain), "b")])
-
-    await check_session(result.session)
-    assert statuses(result) == ["unexpected_result_shape", "ok"]
-
-
 # --- words of others: the model gets valid, bounded JSON of them
 HOSTILE = {
     "half a character": "caf\udce9",

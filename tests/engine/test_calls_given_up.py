@@ -8,60 +8,13 @@ from typing import Any
 import pytest
 
 from invariants import check_session
-from pipeline_tools import act, checked_call, on_fake_clock, read, run_calls, statuses, types
+from pipeline_tools import act, on_fake_clock, read, run_calls, statuses, types
 from treadle import Agent, open_session
-from treadle.engine.scope import LateCalls
 from treadle.journals.memory import MemoryJournal
 from treadle.testing import FakeClock, ScriptedModel, call, text
-from treadle.tools import CheckedCall
-
-
-async def nothing(arguments: Any, ctx: Any) -> Any:
-    return None
-
-
-def acting(**resources: str) -> CheckedCall:
-    return checked_call(act(nothing, resources=lambda _: resources))
-
-
-def reading(**resources: str) -> CheckedCall:
-    return checked_call(read(nothing, resources=lambda _: resources))
-
-
-def late(given_up: Any) -> LateCalls:
-    return LateCalls(given_up, ledger=None)
 
 
 # --- who waits
-@pytest.mark.parametrize(
-    ("holder", "calls", "waits"),
-    [
-        (acting(a="write"), [acting(a="write")], True),
-        (acting(a="write"), [acting(b="write")], False),
-        (acting(a="write"), [acting(b="write"), acting(a="write")], True),
-        (acting(a="write"), [reading(a="read")], False),
-        (reading(a="read"), [acting(a="write")], False),
-        (acting(a="write"), [], False),
-    ],
-    ids=["the same", "another", "one of two", "a read", "held by a read", "no call"],
-)
-async def test_a_call_that_acts_waits_for_one_that_was_given_up_and_holds_the_same(holder, calls, waits):
-    future = asyncio.get_running_loop().create_future()
-    ended = asyncio.new_event_loop()
-    foreign = ended.create_future()
-    ended.close()
-
-    assert late({future: holder}).blocking(calls) == ([future] if waits else [])
-    assert late({foreign: holder}).blocking(calls) == []  # nobody waits for a loop that has ended
-
-
-async def test_a_call_runs_on_where_this_very_call_was_given_up():
-    one, other = acting(), acting()
-    found = late({asyncio.get_running_loop().create_future(): one})
-
-    assert (found.has(one), found.has(other)) == (True, False)
-
-
 @pytest.mark.row("TF11")
 @pytest.mark.parametrize("resource", ["a", "b"], ids=["the same", "another"])
 async def test_a_call_waits_for_one_that_was_given_up_only_where_both_hold_the_same(resource):

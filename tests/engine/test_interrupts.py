@@ -1,7 +1,6 @@
 """Ends that come from outside or several at a time: who is reached, which reason decides, and what a call says that was cut."""
 
 import asyncio
-from functools import partial
 
 import msgspec
 import pytest
@@ -31,18 +30,6 @@ from treadle.sessions.explain import events_of_all
 from treadle.stops import Stop, merged
 from treadle.testing import FakeClock, Gate, ScriptedModel, Turn, call, text
 from treadle.tools import JsonObject, ToolResult
-
-
-@pytest.mark.row("H22")
-def test_an_interrupt_calls_back_in_the_order_of_registration():
-    interrupt, heard = Interrupt(FakeClock()), list[int]()
-    for number in range(100):
-        interrupt.on_trip(partial(heard.append, number))
-
-    interrupt.trip(Stop(reason=StopReason.CANCELLED, message="Cancelled."))
-
-    assert heard == [*range(100)]
-
 
 UNKNOWN = " Its outcome is unknown: it may have taken effect. Check before you repeat it."
 
@@ -101,18 +88,6 @@ async def test_a_call_that_is_interrupted_says_by_what_and_names_a_limit_only_if
         assert (result.status, result.message) == ("outcome_unknown", f"pay {words}{UNKNOWN}")
     else:
         assert result.status == ("cancelled" if depth and end == "by the limit of the run" else status)
-
-
-def test_whoever_asks_for_the_end_after_it_is_told_at_once_and_once():
-    interrupt, told = Interrupt(FakeClock()), []
-    interrupt.on_trip(lambda: told.append("before"))
-    assert told == []
-
-    interrupt.trip(Stop(reason=StopReason.CANCELLED, message="x"))
-    interrupt.trip(Stop(reason=StopReason.CANCELLED, message="y"))
-    interrupt.on_trip(lambda: told.append("after"))
-
-    assert told == ["before", "after"]
 
 
 async def test_a_cancellation_that_the_body_raises_by_itself_leaves_the_scope():

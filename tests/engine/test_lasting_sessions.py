@@ -224,23 +224,6 @@ async def test_a_task_that_is_empty_or_no_text_is_told(task, words):
         await Agent(ScriptedModel([text("x")])).run(task)
 
 
-async def _heard(event: object) -> None: ...
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        {"on_limit": "never"}, {"tool_choice": "grep"}, {"tools": [print]}, {"history": "some"}, {"tools": None},
-        {"budget": {"max_tool_calls": 3}}, {"guards": 3}, {"instructions": b"x"}, {"profile": 3}, {"policy": "deny"},
-        {"driver": "native"}, {"compiler": len}, {"subscribers": [3]}, {"subscribers": [_heard]}, {"interceptors": [3]},
-        {"model": None}, {"model": 3},
-    ],
-)  # fmt: skip
-def test_a_wrong_word_in_the_description_is_told(words):
-    with pytest.raises(ConfigurationError):
-        Agent(**{"model": "demo", **words})
-
-
 # --- sessions
 async def test_a_word_that_the_runtime_adds_at_a_resume_is_marked_as_its_own():
     async with open_session(MemoryJournal(), id="s") as session:

@@ -11,7 +11,6 @@ from treadle import Rejected, ToolCall
 from treadle.engine.rules.tries import Repetition
 from treadle.engine.tool_calls import refusals
 from treadle.events import ToolStarted, ToolSuspended
-from treadle.messages import Finish
 from treadle.ports import Decision, DecisionFailure
 from treadle.state import CallState
 from treadle.tools import Effect
@@ -130,40 +129,6 @@ def test_a_denied_call_is_told_the_reason_and_the_rule(decision, code, words):
 
 # --- why
 @pytest.mark.parametrize(
-    ("choice", "name", "words"),
-    [
-        ("auto", "pay", None),
-        ("required", "pay", None),
-        ("pay", "pay", None),
-        ("none", "pay", "'none': no tool may be called."),
-        ("look", "pay", "'look': only this tool may be called now."),
-    ],
-)
-def test_a_choice_of_tools_forbids_the_others(choice, name, words):
-    why = refusals.forbidden_by(choice, name)
-
-    assert (why is None) == (words is None)
-    assert (words or "") in (why or "")
-
-
-@pytest.mark.parametrize(
-    ("finish", "closing", "words"),
-    [
-        (Finish.STOP, False, None),
-        (Finish.STOP, True, "the run is at its limit"),
-        (Finish.LENGTH, True, "the run is at its limit"),
-        (Finish.LENGTH, False, "cut off by its output limit"),
-        (Finish.REFUSED, False, "ended by the provider's content filter"),
-    ],
-)
-def test_no_call_of_a_closing_cut_or_refused_response_starts(finish, closing, words):
-    why = refusals.of_response(finish, closing=closing)
-
-    assert (why is None) == (words is None)
-    assert (words or "") in (why or "")
-
-
-@pytest.mark.parametrize(
     ("names", "repetition", "words"),
     [
         (["a"], (3, 1, True), "a was called 3 times in a row with the same arguments and the same result; the last call was not run."),
@@ -179,19 +144,3 @@ def test_a_repetition_is_told_in_a_sentence(names, repetition, words):
     found = Repetition(count=count, period=period, has_equal_results=equal, is_over=True)
 
     assert refusals.repeated_message(names, found) == words
-
-
-@pytest.mark.parametrize(
-    ("name", "near", "said"),
-    [
-        ("n" * 100, [], f"'{'n' * 100}'. Call one of the listed tools."),
-        ("n" * 101, ["pay", "play"], f"'{'n' * 100}...'. Did you mean pay or play?"),
-        ("pya", ["pay"], "'pya'. Did you mean pay?"),
-    ],
-    ids=["short", "long", "near"],
-)
-def test_an_unknown_name_is_told_with_those_that_resemble_it_and_cut_where_it_is_long(name, near, said):
-    result = refusals.unknown_tool(ToolCall(id="c", name=name, arguments=""), near)
-
-    assert msgspec.json.decode(result.content)["message"] == f"There is no tool named {said}"
-    assert msgspec.json.decode(result.content).get("did_you_mean", []) == near

@@ -7,7 +7,7 @@ import pytest
 
 from pipeline_tools import Recorder, tool_of
 from treadle.engine.rules import failures as retries
-from treadle.engine.rules.bounds import claims_alone, conflicts, group, named_resources
+from treadle.engine.rules.bounds import conflicts, group, named_resources
 from treadle.errors import ModelError, ModelUnavailable, Rejected, Transient
 from treadle.messages import ToolCall
 from treadle.tools import CheckedCall, Effect
@@ -56,42 +56,6 @@ def test_calls_are_grouped_by_what_the_whole_group_before_them_holds(calls, cut)
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "together"),
-    [
-        (("read", None), ("read", None), True),
-        (("read", None), ("unsafe", None), False),
-        (("unsafe", None), ("unsafe", None), False),
-        (("unsafe", {"a": "write"}), ("unsafe", {"b": "write"}), True),
-        (("unsafe", {"a": "write"}), ("unsafe", {"a": "write"}), False),
-        (("unsafe", {"a": "write"}), ("unsafe", {"a": "read"}), False),
-        (("unsafe", {"a": "read"}), ("unsafe", {"a": "read"}), True),
-        (("unsafe", {"a": "write"}), ("read", {"a": "read"}), False),
-        (("unsafe", {"a": "write"}), ("read", {"b": "read"}), True),
-        (("read", {"a": "write"}), ("read", {"a": "write"}), False),
-    ],
-)
-def test_calls_conflict_where_one_writes_what_the_other_holds(one, other, together):
-    first, second = checked(*one), checked(*other)
-
-    assert conflicts(first, second) is (not together)
-    assert conflicts(second, first) is (not together)
-
-
-@pytest.mark.parametrize(
-    ("effect", "resources", "alone"),
-    [
-        ("read", None, False),
-        ("read", {"folder": "write"}, True),
-        ("read", {"folder": "read"}, False),
-        ("read", {}, False),
-        ("unsafe", {"folder": "write"}, False),
-    ],
-)
-def test_a_read_claims_something_for_itself_where_it_says_so(effect, resources, alone):
-    assert claims_alone(checked(effect, resources)) is alone
-
-
-@pytest.mark.parametrize(
     ("named", "found"),
     [
         ({"a": "read"}, {"a": "read"}),
@@ -119,17 +83,6 @@ def test_a_function_of_resources_that_fails_means_that_nobody_can_tell():
     assert conflicts(checked("unsafe", exits), checked("unsafe", {"b": "read"}))
     with pytest.raises(KeyboardInterrupt):
         named_resources(checked("unsafe", stopped))
-
-
-def test_a_function_of_resources_gets_a_copy_of_the_arguments():
-    def changes(arguments: Any) -> Any:
-        arguments["n"] = 99
-        return {}
-
-    call = checked("unsafe", changes, 3)
-    named_resources(call)
-
-    assert call.arguments == {"n": 3}
 
 
 # --- retries

@@ -12,7 +12,6 @@ import pytest
 from invariants import check_session
 from pipeline_tools import Recorder, act, on_fake_clock, read, results, run_calls, statuses, tool_of, types
 from treadle import Agent, Budget, ConfigurationError, StopReason, open_session, resolve_model
-from treadle.engine.scope import Slots
 from treadle.journals.memory import MemoryJournal
 from treadle.testing import FakeClock, MockProvider, ScriptedModel, call, text
 
@@ -410,39 +409,6 @@ async def test_others_have_turns_while_a_batch_of_many_calls_is_looked_at():
     ticking.cancel()
 
     assert len(seen) >= 3
-
-
-async def free(slots, most=10):
-    """Return how many slots are free, and leave them free."""
-    count = await slots.take(most)
-    slots.give_back(count)
-    return count
-
-
-async def test_as_many_are_taken_as_are_free_and_none_is_waited_for():
-    slots = Slots(3)
-
-    assert (await slots.take(2), await slots.take(2), await free(slots)) == (2, 1, 0)
-
-    slots.give_back(3)
-    assert await free(slots) == 3
-
-
-async def test_without_a_limit_each_call_finds_a_slot():
-    assert await free(Slots(None), 1000) == 1000
-
-
-async def test_who_waits_gets_the_slot_that_is_given_back():
-    slots = Slots(1)
-    await slots.wait()
-    waiting = asyncio.create_task(slots.wait())
-    await asyncio.sleep(0)
-    assert not waiting.done()
-
-    slots.give_back()
-
-    await waiting
-    assert await free(slots) == 0
 
 
 async def hanging(arguments, ctx):

@@ -8,11 +8,9 @@ from typing import Any
 import pytest
 
 from invariants import check_session
-from pipeline_tools import act, checked_call, read
+from pipeline_tools import act
 from treadle import Agent, Rejected, Tool, deny, file_tools, open_session, writing_tools
-from treadle.engine.tool_calls.execution import Siblings
 from treadle.testing import ScriptedModel, call, text
-from treadle.tools import CallStatus, CheckedCall, ToolResult
 
 SECONDS = 60
 """After so long a gate hangs."""
@@ -287,87 +285,3 @@ async def test_the_calls_behind_a_denied_one_are_skipped_where_the_agent_wants_t
 
     _, found = await stops(["pay", "hidden", "look", "other"])
     assert found == [OK, ("denied", "permission_denied"), OK, OK]
-
-
-async def nothing(arguments: Any, ctx: Any) -> Any:
-    return None
-
-
-def acting(name: str = "act", **resources: str) -> CheckedCall:
-    return checked_call(act(nothing, name, resources=lambda _: resources))
-
-
-def reading(name: str = "look", **resources: str) -> CheckedCall:
-    return checked_call(read(nothing, name, resources=lambda _: resources))
-
-
-# --- siblings
-def failed(call: CheckedCall) -> ToolResult:
-    return ToolResult(call_id=call.id, name=call.name, status=CallStatus.FAILED, content="x")
-
-
-async def forever() -> ToolResult:
-    await asyncio.Event().wait()
-    raise AssertionError
-
-
-async def watched(siblings: Siblings, call: CheckedCall) -> "tuple[asyncio.Task[Any], asyncio.Task[Any]]":
-    inner = asyncio.create_task(forever())
-    outer = asyncio.create_task(siblings.watched(call, inner))
-    await asyncio.sleep(0)
-    return inner, outer
-
-
-async def test_a_read_is_cut_off_by_the_first_call_that_acts_and_fails():
-    siblings, call = Siblings("on_unsafe_error"), reading()
-    inner, outer = await watched(siblings, call)
-    siblings.finished(reading("other"), failed(reading("other")))
-    siblings.finished(acting("well"), ToolResult(call_id="c", name="well", status=CallStatus.OK, content="x"))
-    await asyncio.sleep(0)
-    assert not inner.cancelling()
-    assert siblings.refusal(call) is None
-    siblings.finished(acting("pay"), failed(acting("pay")))
-    siblings.finished(acting("bill"), failed(acting("bill")))
-    result = await outer
-    assert inner.cancelled()
-    assert "pay" in result.content
-    assert "bill" not in result.content
-    told = siblings.refusal(call)
-    assert told is not None
-    assert told.content == result.content
-
-
-@pytest.mark.parametrize(("has_failed", "is_inner"), [(False, False), (False, True), (True, False)])
-async def test_a_read_that_nobodys_failure_alone_cuts_off_gets_no_result(has_failed, is_inner):
-    siblings = Siblings("on_unsafe_error")
-    inner, outer = await watched(siblings, reading())
-    if has_failed:
-        siblings.finished(acting("pay"), failed(acting("pay")))
-    (inner if is_inner else outer).cancel()
-    for one in (outer, inner):
-        with pytest.raises(asyncio.CancelledError):
-            await one
-
-
-def test_what_depends_on_a_failed_write_is_refused_and_so_is_what_depends_on_that():
-    siblings = Siblings("never")
-    pay, book, tell = acting("pay", a="write"), acting("book", a="read", b="write"), acting("tell", b="write")
-    siblings.finished(pay, failed(pay))
-    for dependent in (book, tell):
-        told = siblings.refusal(dependent)
-        assert told is not None
-        assert "pay" in told.content
-    assert siblings.refusal(acting("other", c="write")) is None
-    everything = acting("all", **{"*": "write"})
-    siblings = Siblings("never")
-    siblings.finished(everything, failed(everything))
-    assert siblings.refusal(acting("any", **{"*": "write"})) is None
-
-
-def test_a_read_that_is_refused_breaks_nothing_and_a_failed_read_of_a_resource_neither():
-    siblings = Siblings("never")
-    pay = acting("pay", a="read", b="write")
-    siblings.finished(pay, failed(pay))
-    assert siblings.refusal(acting("other", a="write")) is None
-    assert siblings.refusal(reading("look", b="read", c="write")) is not None
-    assert siblings.refusal(acting("tell", c="write")) is None

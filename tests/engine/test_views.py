@@ -2,47 +2,20 @@
 
 import copy
 import operator
-import sys
 from collections.abc import Callable
-from types import FrameType
 from typing import Any
 
 import msgspec
 import pytest
 
 from pipeline_tools import Recorder, act, on_fake_clock, read
-from treadle import Agent, Decision, ToolContext, allow, ask, deny, first_of
+from treadle import Agent, ToolContext, allow, ask
 from treadle.events import AnyEvent, MessageAdded
 from treadle.messages import Message, Opaque, Thinking, ToolCall, user_message
-from treadle.ports import SessionView
 from treadle.sessions.views import ReadOnlyMessages, ReadOnlyView
 from treadle.state import CallState, ChildState, RunState, SessionState
 from treadle.testing import Gate, ScriptedModel, Turn, call, text
-from treadle.tools import CallStatus, CheckedCall, JsonObject, ToolResult
-
-
-class Vandal:
-    """A policy that changes whatever it is given."""
-
-    def decide(self, call: CheckedCall, session: SessionView) -> Decision:
-        call.arguments["n"] = 666
-        call.values["n"] = 666
-        vandalize(session)
-        return Decision(kind="allow")
-
-
-def vandalize(session: SessionView) -> None:
-    state = session.state
-    state.messages.clear()
-    state.open.clear()
-    state.approvals.clear()
-    state.call_ids.clear()
-    if state.run is not None:
-        state.run.calls.clear()
-        state.run.task = "another"
-        state.run.phase = "completed"
-    for one in [*state.early.values(), *state.open.values()]:
-        one.result = None
+from treadle.tools import CallStatus, JsonObject, ToolResult
 
 
 @pytest.mark.row("H21")
@@ -197,26 +170,6 @@ async def test_a_subscriber_that_changes_an_event_changes_no_call():
     assert ran == [{"n": 1}]
 
 
-@pytest.mark.row("H21")
-async def test_what_a_typed_tool_is_called_with_is_what_was_validated():
-    from treadle import tool
-
-    seen: list[int] = []
-
-    @tool(effect="unsafe", permission="allow")
-    async def pay(n: int) -> str:
-        """Pay.
-
-        Args:
-            n: How much.
-        """
-        seen.append(n)
-        return "paid"
-
-    result = await Agent(ScriptedModel([call("pay", n=1), text("Done.")]), tools=[pay], policy=Vandal()).run("go")
-    assert (result.completed, seen) == (True, [1])
-
-
 # --- reports ---------------------------------------------------------------------------------------------------------
 @pytest.mark.row("H12")
 async def test_a_paused_run_reports_the_calls_that_ran_beside_the_waiting_one():
@@ -254,24 +207,3 @@ async def test_an_early_call_has_its_decision_rule_and_effect():
     assert states[0].decision.decision == "allow"
     assert states[0].decision.rule == "allow look"
     assert (states[0].decision.effect, states[0].started.early) == ("read", True)
-
-
-@pytest.mark.parametrize(
-    "policy", [None, allow("act"), first_of(deny("pay"), allow("*"))], ids=["none", "rule", "several"]
-)
-async def test_a_decision_on_a_call_copies_no_session_so_that_long_runs_cost_no_more_for_each(policy):
-    copies = 0
-
-    def count(frame: FrameType, event: str, arg: object) -> None:
-        nonlocal copies
-        copies += event == "call" and frame.f_code.co_qualname == "_copy_of"
-
-    model = ScriptedModel([*[call("act", n=n) for n in range(5)], text("Done.")])
-    sys.setprofile(count)
-    try:
-        result = await Agent(model, tools=[act(Recorder())], policy=policy).run("go")
-    finally:
-        sys.setprofile(None)
-
-    assert result.completed
-    assert copies == 0
