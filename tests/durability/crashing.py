@@ -7,13 +7,14 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
 import msgspec
+import pytest
 from crash_child import Job
 
 import treadle
@@ -25,6 +26,11 @@ from treadle.state import SessionState
 
 HERE = Path(__file__).resolve().parent
 EFFECTS = ("read", "idempotent", "keyed", "unsafe")
+
+
+def often(cases: Iterable[tuple[Any, ...]], *kept: tuple[Any, ...]) -> list[Any]:
+    """Return cases of which `make test` runs those that are kept: each costs two processes. `make soak` runs them all."""
+    return [pytest.param(*case, marks=() if case in kept else pytest.mark.soak) for case in cases]
 
 
 class Ended:

@@ -3,10 +3,11 @@
 import asyncio
 import os
 import signal
+from itertools import product
 from pathlib import Path
 
 import pytest
-from crashing import Children, Scene, World, stored
+from crashing import Children, Scene, World, often, stored
 
 MINUTE, HOUR, YEAR = 60, 3600, 31_557_600
 LIBRARIES = sorted(Path("/usr/lib").glob("**/faketime/libfaketimeMT.so.1"))
@@ -17,13 +18,10 @@ pytestmark = pytest.mark.skipif(not LIBRARIES, reason="libfaketime is not instal
 PATIENT = 40.0
 """The lease of a process that shall keep it, however busy the machine is, in seconds; less than each jump."""
 ALL = (MINUTE, HOUR, YEAR, -MINUTE, -HOUR, -YEAR)
-OFTEN = (("sqlite", -YEAR), ("postgres", HOUR))
-"""Each case takes some seconds: `make soak` runs them all. The server's own clock is right."""
-PLACES_AND_CLOCKS = [
-    pytest.param(place, clock, marks=() if (place, clock) in OFTEN else pytest.mark.soak)
-    for place in ("sqlite", "postgres")
-    for clock in ALL
-]
+PLACES = ("sqlite", "postgres")
+"""The server's own clock is right."""
+APART = often(product(PLACES, ALL, ("CP9", "CP11")), ("sqlite", -YEAR, "CP9"), ("postgres", HOUR, "CP11"))
+JUMPS = often(product(PLACES, ALL, (False, True)), ("sqlite", -YEAR, True))
 
 
 def faked(**variables: str) -> dict[str, str]:
@@ -36,8 +34,7 @@ def faked(**variables: str) -> dict[str, str]:
 
 
 @pytest.mark.row("KF1", "ST02")
-@pytest.mark.parametrize(("place", "apart"), PLACES_AND_CLOCKS, indirect=["place"])
-@pytest.mark.parametrize("point", ["CP9", "CP11"])
+@pytest.mark.parametrize(("place", "apart", "point"), APART, indirect=["place"])
 async def test_an_heir_with_another_clock_acts_no_second_time(
     scene: Scene, outside: World, place: str, apart: int, point: str
 ) -> None:
@@ -53,8 +50,7 @@ async def test_an_heir_with_another_clock_acts_no_second_time(
 
 
 @pytest.mark.row("KF2")
-@pytest.mark.parametrize(("place", "jump"), PLACES_AND_CLOCKS, indirect=["place"])
-@pytest.mark.parametrize("dies", [False, True])
+@pytest.mark.parametrize(("place", "jump", "dies"), JUMPS, indirect=["place"])
 async def test_a_clock_that_jumps_inside_an_act_causes_no_second_one(
     tmp_path: Path, scene: Scene, outside: World, place: str, jump: int, dies: bool
 ) -> None:

@@ -9,7 +9,7 @@ import pytest
 DEMO = Path(__file__).resolve().parents[2] / "benchmarks" / "crash" / "run.py"
 
 
-@pytest.mark.row("CP9", "CP11")
+@pytest.mark.soak  # the same kills as in `test_crash_points.py`, with the words of the demo
 async def test_killed_around_a_payment_treadle_never_pays_twice_and_tells_what_is_so() -> None:
     demo = await asyncio.create_subprocess_exec(
         sys.executable, str(DEMO), "--kills", "1", "--peers", "treadle_peer",

@@ -10,7 +10,7 @@ FORKING = Path(__file__).parent / "forking.py"
 
 
 @pytest.mark.row("N12")
-@pytest.mark.parametrize("place", ["sqlite", "postgres"], indirect=True)
+@pytest.mark.parametrize("place", ["sqlite", pytest.param("postgres", marks=pytest.mark.soak)], indirect=True)
 def test_forks_of_a_process_that_has_run_agents_run_agents(place: str):
     said = subprocess.run(
         [sys.executable, str(FORKING), place], capture_output=True, text=True, timeout=100, check=False

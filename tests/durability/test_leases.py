@@ -61,7 +61,7 @@ def nothing() -> None:
 
 
 @pytest.mark.row("SF5", "Q07")
-@pytest.mark.parametrize("count", [2, 5])
+@pytest.mark.parametrize("count", [2, pytest.param(5, marks=pytest.mark.soak)])
 async def test_of_many_processes_that_resume_one_session_exactly_one_goes_on(
     tmp_path: Path, outside: World, count: int
 ) -> None:

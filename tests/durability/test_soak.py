@@ -1,6 +1,7 @@
-"""The short form of `make soak`: some thirty kills, over all scenes, at every crash point and at random times."""
+"""The short form of `make soak`: some fifteen kills, over all scenes, at every crash point and at random times."""
 
 import asyncio
+import os
 import random
 from pathlib import Path
 
@@ -9,15 +10,16 @@ from crashing import Children, Scene, World, world
 from soaking import RANDOM, SCENES, WHERES, Life, Tally
 
 SEED = 20261121
+SOAK = os.environ.get("TREADLE_SOAK") == "1"
 TYPICAL_SECONDS = 0.15
 
 
 @pytest.mark.row("Q04", "R04", "R05", "CP1", "CP5", "CP9", "CP13", "CP15", "CP16")
-async def test_thirty_kills_lose_nothing_and_do_nothing_twice(tmp_path: Path) -> None:
+async def test_fifteen_kills_lose_nothing_and_do_nothing_twice(tmp_path: Path) -> None:
     chance = random.Random(SEED)
     plan = [(scene, where) for scene in SCENES for where in WHERES if where != RANDOM]
     chance.shuffle(plan)
-    plan = plan[:20] + [(scene, RANDOM) for scene in SCENES]
+    plan = plan[:8] + [(scene, RANDOM) for scene in SCENES]
     tally = Tally()
     async with world() as outside:
 
@@ -31,14 +33,14 @@ async def test_thirty_kills_lose_nothing_and_do_nothing_twice(tmp_path: Path) ->
             await asyncio.gather(live(one, numbered[::2]), live(other, numbered[1::2]))
 
     assert tally.faults == []
-    assert tally.kills >= 20
+    assert tally.kills >= 10
 
 
 @pytest.mark.row("CP16")
 async def test_killed_at_every_statement_that_makes_the_tables_the_file_is_empty_or_whole(
     tmp_path: Path, mother: Children, outside: World
 ) -> None:
-    for n in range(1, 40):
+    for n in range(1, 40, 1 if SOAK else 5):
         name = f"life{n}"
         scene = Scene(mother, outside, str(tmp_path / f"{name}.db"), tmp_path)
         died = await scene.run(session=name, act="build", point=f"CP16:{n}")

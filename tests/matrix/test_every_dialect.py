@@ -17,6 +17,17 @@ from treadle.tools import JsonObject
 
 DIALECTS = ("openai-chat", "openai", "anthropic", "gemini", "bedrock", "cohere")
 FORMS = pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
+READERS = ("openai-chat", "bedrock")
+"""One dialect for each way to read a body. The others share theirs: `make soak` goes through all."""
+every_reader = pytest.mark.parametrize(
+    "dialect", [pytest.param(one, marks=() if one in READERS else pytest.mark.soak) for one in DIALECTS]
+)
+NEXT = set(zip(DIALECTS, DIALECTS[1:] + DIALECTS[:1], strict=True))
+PAIRS = [
+    pytest.param(*pair, marks=() if pair in NEXT or pair[::-1] in NEXT else pytest.mark.soak)
+    for pair in permutations(DIALECTS, 2)
+]
+"""Each dialect goes to two others and comes from two; `make soak` has all pairs."""
 every_dialect = pytest.mark.parametrize("dialect", DIALECTS)
 ASK = ModelRequest(messages=(user_message("go"),))
 LIMITS = r"larger than|without data|prelude is damaged"
@@ -48,7 +59,7 @@ async def everything(model: Model) -> list[ModelPart]:
 
 
 @pytest.mark.row("PF16")
-@every_dialect
+@every_reader
 @FORMS
 async def test_an_answer_that_never_ends_is_cut_at_the_limit(dialect, stream):
     async with MockProvider([Turn(text="hello", cut="before-terminal", cut_by="endless")]) as mock, asyncio.timeout(60):
@@ -57,7 +68,7 @@ async def test_an_answer_that_never_ends_is_cut_at_the_limit(dialect, stream):
 
 
 @pytest.mark.row("PF16")
-@every_dialect
+@every_reader
 @FORMS
 async def test_an_answer_that_unpacks_to_a_huge_one_is_cut_at_the_limit(dialect, stream):
     turn = Turn(body=b": hello\n\n" if stream else b'{"', bomb_bytes=HUGE)
@@ -251,7 +262,7 @@ async def test_each_call_of_the_model_is_recorded_with_its_tokens_and_times(dial
 
 
 @pytest.mark.row("M15", "W06")
-@pytest.mark.parametrize(("first", "then"), list(permutations(DIALECTS, 2)))
+@pytest.mark.parametrize(("first", "then"), PAIRS)
 async def test_a_conversation_begun_on_one_dialect_goes_on_with_another(tmp_path, first, then):
     """Thinking, parallel calls, broken arguments, an unknown tool and an id of no vendor's form are all in it."""
     begun: list[Turn | str] = [
@@ -275,7 +286,7 @@ async def test_a_conversation_begun_on_one_dialect_goes_on_with_another(tmp_path
 
 
 @pytest.mark.row("M15", "W06")
-@pytest.mark.parametrize(("first", "then"), list(permutations(DIALECTS, 2)))
+@pytest.mark.parametrize(("first", "then"), PAIRS)
 async def test_a_turn_begun_on_one_dialect_goes_on_with_another_in_its_middle(tmp_path, first, then):
     """The second model is asked with results that the first one's calls had, and makes a call of its own behind them."""
     begun = Turn(thinking="Hm.", text="I look.", calls=(call("look", key="x"), call("look", key="y")))

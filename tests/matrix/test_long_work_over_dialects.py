@@ -14,7 +14,11 @@ from treadle.tools import JsonObject
 
 DIALECTS = ("openai-chat", "openai", "anthropic", "gemini", "bedrock", "cohere")
 DRIVERS = ("native", "react")
-every_way = [pytest.param(dialect, driver, id=f"{dialect}-{driver}") for dialect in DIALECTS for driver in DRIVERS]
+every_way = [
+    pytest.param(dialect, driver, marks=() if driver == "native" or dialect == "anthropic" else pytest.mark.soak)
+    for dialect in DIALECTS
+    for driver in DRIVERS
+]
 
 
 def turn(driver: str, *calls: Any, text: str = "") -> Any:

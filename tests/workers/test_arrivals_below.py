@@ -72,7 +72,7 @@ async def working(journal: str | Journal, make: Callable[[], Agent], **options: 
         await running
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgres", "pgqueuer"])
+@pytest.fixture
 def place(request: pytest.FixtureRequest, tmp_path: Any) -> tuple[Any, dict[str, Any]]:
     """A journal, and how workers find what is in it."""
     if request.param == "memory":
@@ -154,7 +154,15 @@ ARRIVALS: dict[str, tuple[Any, Callable[[Journal, Sequence[str]], Any], str, str
 }
 
 
-@pytest.mark.parametrize("arrival", ARRIVALS)
+BEST_KNOWN = "an answer, by the bottom"
+PLACES_AND_ARRIVALS = [("memory", arrival) for arrival in ARRIVALS] + [
+    pytest.param(place, arrival, marks=() if arrival == BEST_KNOWN else pytest.mark.soak)
+    for place in ("sqlite", "postgres", "pgqueuer")
+    for arrival in ARRIVALS
+]
+
+
+@pytest.mark.parametrize(("place", "arrival"), PLACES_AND_ARRIVALS, indirect=["place"])
 async def test_whatever_arrives_for_an_agent_as_a_tool_wakes_its_top(place: Any, arrival: str) -> None:
     leaf, arrive, status, says = ARRIVALS[arrival]
     store, options = place
@@ -194,6 +202,7 @@ async def test_a_request_that_expires_below_is_asked_anew_and_an_idle_family_rec
         assert (await result(journal, session_id, timeout=60)).text == "wired 7; Hurry"
 
 
+@pytest.mark.parametrize("place", ["memory", "pgqueuer"], indirect=True)
 async def test_the_outcome_of_a_call_in_doubt_below_wakes_the_top(place: Any, caplog: Any) -> None:
     store, options = place
     begun = asyncio.Event()

@@ -18,6 +18,7 @@ from tests.workers.test_workers import Waiting, until, working
 
 from postgres_server import PostgresServer
 from treadle import Agent, ConfigurationError, tool
+from treadle.journals.postgres import open_postgres
 from treadle.testing import ScriptedModel, call, text
 from treadle.tools import Tool
 from treadle.workers import Worker, list_workers, result, submit
@@ -97,6 +98,7 @@ async def test_runs_calls_and_tokens_are_counted_by_tenant_and_agent(address: st
     assert counted["treadle_worker_ready"] == 1
 
 
+@pytest.mark.parametrize("address", ["sqlite", "postgres"], indirect=True)
 async def test_what_waits_is_told_by_tenant_with_the_age_of_the_oldest(address: str) -> None:
     for number in range(3):
         await submit(address, "nobody", f"Task {number}", tenant="acme")
@@ -150,7 +152,8 @@ async def test_a_worker_whose_database_is_away_says_so_lives_on_and_is_ready_aga
         status, body = await ask(worker, "/health")
         return (status, json.loads(body)["status"]) == (503, "waiting_for_journal")
 
-    async with working(postgres_url, {"clerk": paying(text("done"))}, health_port=0) as worker:
+    journal = await open_postgres(postgres_url, lease_seconds=1.0, patience_seconds=0.1, busy_seconds=0.5)
+    async with working(journal, {"clerk": paying(text("done"))}, health_port=0) as worker:
         await ready(worker)
         await asyncio.to_thread(postgres.crash)
         try:
@@ -161,6 +164,7 @@ async def test_a_worker_whose_database_is_away_says_so_lives_on_and_is_ready_aga
             await asyncio.to_thread(postgres.restart)
         await ready(worker)
         done = await result(postgres_url, await submit(postgres_url, "clerk", "Go on"), timeout=60)
+    await journal.close()
     assert done.completed
 
 

@@ -39,7 +39,7 @@ async def test_an_absence_of_the_journal_is_one_warning_for_all_who_ask_and_the_
     session_id = await submit(journal, "clerk", "Do it")
     for absences in (1, 2):
         asking = [JournalDispatcher(journal, clock=SystemClock()) for _ in range(2)]
-        journal.refusals = 5
+        journal.refusals = 3
         found = await asyncio.gather(*(one.next() for one in asking))
         assert [one.session_id for one in found] == [session_id] * 2
         said = [record.getMessage() for record in caplog.records]

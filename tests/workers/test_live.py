@@ -49,6 +49,7 @@ def said(events: list[AnyEvent]) -> str:
     return "".join(event.text for event in events if isinstance(event, ModelDelta))
 
 
+@pytest.mark.parametrize("address", ["sqlite", "postgres"], indirect=True)
 async def test_a_follower_in_another_process_sees_an_answer_before_it_is_whole(address: str, tmp_path: Path) -> None:
     seen, spoke = list[AnyEvent](), asyncio.Event()
     async with MockProvider([Turn(text=STORY, gate="later", hold_after_pieces=3)]) as provider:

@@ -51,6 +51,7 @@ class Awaiting:
         yield ModelEnd(parts=(Text(text="done"),), finish=Finish.STOP)
 
 
+@pytest.mark.parametrize("address", ["sqlite", "postgres"], indirect=True)
 async def test_no_more_sessions_of_a_tenant_are_under_way_than_the_limit_over_all_workers(address: str) -> None:
     busy = Busy()
     limits = [Limit(name="fair", sessions=2, each="tenant")]

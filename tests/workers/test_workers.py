@@ -65,6 +65,7 @@ async def until(condition: Callable[[], Awaitable[object]]) -> None:
             await asyncio.sleep(0.02)  # sleep: the store of another connection tells nobody
 
 
+@pytest.mark.parametrize("address", ["sqlite", "postgres"], indirect=True)
 async def test_a_submitted_task_is_carried_out_and_its_result_is_waited_for(address: str) -> None:
     async with working(address):
         session_id = await submit(address, "clerk", "Answer ticket 7", tenant="acme", by="ada")
@@ -90,6 +91,7 @@ async def test_a_task_waits_until_a_worker_has_its_agent(address: str) -> None:
         await result(address, other, timeout=0.01)
 
 
+@pytest.mark.parametrize("address", ["sqlite", "postgres"], indirect=True)
 async def test_the_same_key_twice_is_one_session_of_a_tenant(address: str) -> None:
     first = await submit(address, "clerk", "Pay invoice 7", key="invoice-7")
     assert await submit(address, "clerk", "Pay invoice 7", key="invoice-7") == first
@@ -98,6 +100,7 @@ async def test_the_same_key_twice_is_one_session_of_a_tenant(address: str) -> No
         assert len(await journal.sessions()) == 2
 
 
+@pytest.mark.parametrize("address", ["sqlite", "postgres"], indirect=True)
 async def test_many_workers_share_the_tasks_and_each_is_carried_out_once(address: str) -> None:
     done: Counter[str] = Counter()
 
@@ -113,6 +116,7 @@ async def test_many_workers_share_the_tasks_and_each_is_carried_out_once(address
     assert done == Counter({f"invoice {n}": 1 for n in range(30)})
 
 
+@pytest.mark.parametrize("address", ["sqlite", "postgres"], indirect=True)
 async def test_an_answer_given_anywhere_wakes_the_paused_session_on_some_worker(address: str) -> None:
     paid = []
 
@@ -271,10 +275,11 @@ async def leave_broken(journal: Any, session_id: str) -> None:
     runner = SessionRunner(journal, {"clerk": waiting}, clock=SystemClock(), tries=3)
     running = asyncio.create_task(runner.run(session_id))
     await asyncio.wait_for(waiting.begun.wait(), 60)
-    runner.hand_over()
+    await runner.hand_over()
     assert await running is None
 
 
+@pytest.mark.parametrize("address", ["sqlite", "postgres"], indirect=True)
 async def test_workers_say_that_they_are_there_and_no_two_have_one_name(address: str) -> None:
     async with working(address, name="ada", tenants=["acme"], concurrency=2), open_journal(address) as journal:
         await until(lambda: list_workers(journal))
@@ -462,6 +467,7 @@ BUSY = """
 """
 
 
+@pytest.mark.parametrize("address", ["sqlite", "postgres"], indirect=True)
 async def test_a_worker_that_is_stopped_in_a_call_is_followed_by_another_when_its_lease_has_ended(address: str) -> None:
     session_id = await submit(address, "clerk", "Wait")
     stopped = await asyncio.create_subprocess_exec(
