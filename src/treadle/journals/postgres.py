@@ -888,10 +888,6 @@ class PostgresBackend(TableBackend[Connection]):
     async def put_blob(self, digest: str, content: bytes) -> None:
         await self._write(partial(_put_blob, digest=digest, content=content))
 
-    async def blob(self, digest: str) -> bytes | None:
-        found = await self._found("SELECT bytes FROM blob WHERE sha256 = :digest", digest=digest)
-        return found[0][0] if found else None
-
     def check(self, session_id: str) -> None:
         self._here().acts.deferred.check(session_id)
 

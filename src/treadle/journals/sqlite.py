@@ -790,9 +790,6 @@ def _is_whole(path: str) -> bool:
 
 # --- The writing side of a journal file: all that is queued goes into one transaction. Runs on the writer's thread only.
 
-_SLICE_BYTES = 1024 * 1024
-"""Of stored bytes that are written or read at once: bound as one value, they are copied while all threads wait."""
-
 # Nothing else asks which events name a stored text, so the indexes are made by the first purge that has to know. Files of
 # every version may have them: a program that knows nothing of an index keeps it up to date too.
 _MAY_NAME = "type IN ('tool.finished', 'contract.violated', 'context.compacted')"
@@ -951,16 +948,9 @@ class Writer:
             _change_due(connection, session_id, DueChanges(drops_all=True, puts=tuple(rows)))
 
     def put_blob(self, connection: sqlite3.Connection, digest: str, content: bytes) -> None:
-        added = connection.execute(
-            "INSERT INTO blob (sha256, bytes) VALUES (?, zeroblob(?)) ON CONFLICT (sha256) DO NOTHING",
-            (digest, len(content)),
+        connection.execute(
+            "INSERT INTO blob (sha256, bytes) VALUES (?, ?) ON CONFLICT (sha256) DO NOTHING", (digest, content)
         )
-        if added.rowcount != 1 or not content:
-            return
-        assert added.lastrowid is not None
-        with connection.blobopen("blob", "bytes", added.lastrowid) as blob:
-            for start in range(0, len(content), _SLICE_BYTES):
-                blob.write(content[start : start + _SLICE_BYTES])
 
     def _append(self, connection: sqlite3.Connection, append: Append) -> None:
         session_id = append.session_id
@@ -1251,9 +1241,6 @@ class SqliteBackend(TableBackend[sqlite3.Connection]):
     async def put_blob(self, digest: str, content: bytes) -> None:
         await self._write(partial(self._writer.put_blob, digest=digest, content=content))
 
-    async def blob(self, digest: str) -> bytes | None:
-        return await self.ask(partial(_read_blob, digest=digest))
-
     def check(self, session_id: str) -> None:
         self._writer.deferred.check(session_id)
 
@@ -1326,14 +1313,6 @@ async def _done(worker: Worker, job: Job[_T]) -> _T:
     job.future = future
     worker.submit(job)
     return await future
-
-
-def _read_blob(connection: sqlite3.Connection, digest: str) -> bytes | None:
-    row = connection.execute("SELECT rowid FROM blob WHERE sha256 = ?", (digest,)).fetchone()
-    if row is None:
-        return None
-    with connection.blobopen("blob", "bytes", row[0], readonly=True) as blob:
-        return b"".join([blob.read(_SLICE_BYTES) for _ in range(0, len(blob), _SLICE_BYTES)])
 
 
 def _weakly(method: Callable[[Mapping[str, int]], None]) -> Callable[[Mapping[str, int]], None]:

@@ -732,6 +732,10 @@ class TableBackend(Backend, Generic[_Connection]):
         )
         return await self.ask(lambda connection: decode(self.rows(connection, waiting, id=session_id)))
 
+    async def blob(self, digest: str) -> bytes | None:
+        found = await self._found("SELECT bytes FROM blob WHERE sha256 = :digest", digest=digest)
+        return found[0][0] if found else None
+
     async def _found(self, statement: str, **values: object) -> list[Any]:
         return await self.ask(lambda connection: self.rows(connection, statement, **values))
 

@@ -4,13 +4,10 @@ Each act but fork and export needs the session's lease; whoever calls holds it.
 """
 
 import asyncio
-import base64
-import binascii
 import hashlib
-import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 
@@ -318,10 +315,6 @@ FORMAT = 1
 """Version of the form of an export. Events have versions of their own."""
 
 
-_SLICE_BYTES = 768 * 1024
-"""Of a stored result that are encoded at once; a multiple of 3, as base64 wants it."""
-_SLICE_CHARS = _SLICE_BYTES // 3 * 4
-"""Of base64 that are decoded at once."""
 _END_OF_TIME = 253_402_300_800.0
 """The year 10000: no calendar of ours shows a later time."""
 
@@ -368,17 +361,7 @@ class _Header(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="
 
 class _Blob(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="export.blob"):
     sha256: str
-    base64: str
-
-
-class _Packed(NamedTuple):
-    """A stored result as our own exports write it, whose line was not decoded: that takes long for megabytes."""
-
-    sha256: str
-    base64: memoryview
-
-
-_PACKED = re.compile(rb'\{"type":"export\.blob","sha256":"([0-9a-f]{64})","base64":"')
+    base64: bytes
 
 
 class _Message(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="export.message"):
@@ -414,7 +397,7 @@ def pack(parcel: Parcel) -> Iterator[bytes]:
     """Return the lines of an export, without line feeds. They are exact, secrets included."""
     yield msgspec.json.encode(_header(parcel))
     yield from _encoded_parcel(parcel)
-    yield from map(_blob_line, parcel.blobs, parcel.blobs.values())
+    yield from _encoded_blobs(parcel.blobs)
 
 
 def pack_redacted(parcel: Parcel, redactor: Redactor) -> Iterator[bytes]:
@@ -425,7 +408,7 @@ def pack_redacted(parcel: Parcel, redactor: Redactor) -> Iterator[bytes]:
     is_changed = lines != exact or bool(renamed_blobs)
     yield msgspec.json.encode(msgspec.structs.replace(_header(parcel), redacted=is_changed, blobs=len(blobs)))
     yield from lines
-    yield from map(_blob_line, blobs, blobs.values())
+    yield from _encoded_blobs(blobs)
 
 
 def _redacted(line: bytes, redactor: Redactor, renamed_blobs: Mapping[str, str]) -> bytes:
@@ -458,12 +441,9 @@ def _encoded_parcel(parcel: Parcel) -> Iterator[bytes]:
         yield msgspec.json.encode(_Message(id=message.id, kind=message.kind, body=message.body))
 
 
-def _blob_line(digest: str, content: bytes) -> bytes:
-    """Return the line of a stored result. It is made in slices: a thread that encodes megabytes at once holds up all others."""
-    line = msgspec.json.encode(_Blob(sha256=digest, base64=""))
-    starts = range(0, len(content), _SLICE_BYTES)
-    slices = [base64.b64encode(content[start : start + _SLICE_BYTES]) for start in starts]
-    return b"".join([line[:-2], *slices, line[-2:]])
+def _encoded_blobs(blobs: Mapping[str, bytes]) -> Iterator[bytes]:
+    for digest, content in blobs.items():
+        yield msgspec.json.encode(_Blob(sha256=digest, base64=content))
 
 
 def unpack(lines: Iterable[bytes | str]) -> Parcel:
@@ -497,8 +477,10 @@ def _collect(header: _Header, numbered: Iterable[tuple[int, bytes | str]]) -> Pa
         match _read(number, line):
             case _Header():
                 raise _wrong(number, "a second session starts; give each session its own file")
-            case _Blob() | _Packed() as blob:
-                blobs[blob.sha256] = _content(number, blob)
+            case _Blob() as blob:
+                if hashlib.sha256(blob.base64).hexdigest() != blob.sha256:
+                    raise _wrong(number, f"the bytes are not those of {blob.sha256:.80}")
+                blobs[blob.sha256] = blob.base64
             case _Message() as message:
                 inbox[message.id] = inbox_message(message.id, message.kind, message.body)
             case event:
@@ -513,27 +495,12 @@ def _collect(header: _Header, numbered: Iterable[tuple[int, bytes | str]]) -> Pa
     )
 
 
-def _read(number: int, line: bytes | str) -> _Line | _Packed | AnyEvent:
-    if isinstance(line, bytes) and len(line) > _SLICE_BYTES and (begun := _PACKED.match(line)) and line.endswith(b'"}'):
-        return _Packed(begun[1].decode(), memoryview(line)[begun.end() : -2])
+def _read(number: int, line: bytes | str) -> _Line | AnyEvent:
     try:
         kind = _kinds.decode(line).type
         return _lines.decode(line) if kind.startswith("export.") else decode_event(line)
     except (msgspec.MsgspecError, UnicodeError, RecursionError, JournalError) as exc:
         raise _wrong(number, str(exc)) from exc
-
-
-def _content(number: int, blob: _Blob | _Packed) -> bytes:
-    starts = range(0, len(blob.base64), _SLICE_CHARS)
-    try:
-        content = b"".join(
-            [base64.b64decode(blob.base64[start : start + _SLICE_CHARS], validate=True) for start in starts]
-        )
-    except (binascii.Error, ValueError) as exc:
-        raise _wrong(number, str(exc)) from exc
-    if hashlib.sha256(content).hexdigest() != blob.sha256:
-        raise _wrong(number, f"the bytes are not those of {blob.sha256:.80}")
-    return content
 
 
 def _check_event(number: int, event: AnyEvent, session_id: str, seq: int) -> None:

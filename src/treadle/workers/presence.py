@@ -2,7 +2,6 @@
 
 import os
 import socket
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -107,10 +106,10 @@ class Presence:
     @property
     def is_settled(self) -> bool:
         """Whether the place was not lost lately: only then is known who else has theirs."""
-        return self._lease is not None and time.monotonic() - self._lost_at >= _SETTLING_SECONDS
+        return self._lease is not None and self._clock.monotonic() - self._lost_at >= _SETTLING_SECONDS
 
     def _lose(self) -> None:
-        self._lost_at = time.monotonic()
+        self._lost_at = self._clock.monotonic()
         self._on_lost()
 
     async def take(self) -> None:

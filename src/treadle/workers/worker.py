@@ -10,8 +10,8 @@ import socket
 import time
 import traceback
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
@@ -73,7 +73,6 @@ __all__ = [
     "AgentMaker",
     "Finder",
     "JournalDispatcher",
-    "RevocableJournal",
     "SessionRunner",
     "StrandedSession",
     "StrandedWatch",
@@ -109,30 +108,6 @@ _WAITS_SECONDS = 5.0
 """How long no other run begins because of a suspect that waits. It is delivered again much sooner, here or elsewhere."""
 
 
-class RevocableJournal:
-    """A journal that stores nothing any more once it was revoked: whoever uses it has handed its sessions over.
-
-    Everything else is the journal's own.
-    """
-
-    def __init__(self, journal: Journal) -> None:
-        self._journal = journal
-        self.is_revoked = False
-        """Whether it stores nothing any more."""
-
-    def revoke(self) -> None:
-        """Refuse all further events."""
-        self.is_revoked = True
-
-    async def append(self, *args: Any, **options: Any) -> None:  # Any: as the journal's own
-        if self.is_revoked:
-            raise RunHandedOver("The worker ends: it has handed its sessions over.")
-        await self._journal.append(*args, **options)
-
-    def __getattr__(self, name: str) -> Any:  # Any: as the journal's own
-        return getattr(self._journal, name)
-
-
 class SessionRunner:
     """Runs sessions for a worker.
 
@@ -161,7 +136,8 @@ class SessionRunner:
         self._limits = limits or Limits(journal, (), clock)
         self._metrics = metrics or Metrics()
         self._live = live_line(journal) if live else None
-        self._revocable = RevocableJournal(journal)
+        self._journal = journal
+        self._is_handed_over = False
         self._makers = agents
         self._made: dict[str, Agent] = {}
         self._clock = clock
@@ -255,17 +231,13 @@ class SessionRunner:
         model = self._made[agent].model.name if agent in self._made else ""
         return Subject(tenant=tenant if isinstance(tenant, str) else "", agent=agent, model=model)
 
-    def hand_over(self) -> None:
+    async def hand_over(self) -> None:
         """Let go of all sessions where they stand: nothing more is recorded of them here, and other workers resume them."""
-        self._revocable.revoke()
-        for life in tuple(self._lives):
-            life.cancel()
+        self._is_handed_over = True
+        await asyncio.gather(*(life.hand_over() for life in self._lives))
 
-    @asynccontextmanager
-    async def _opened(self, session_id: str) -> AsyncIterator[Session]:
-        journal: Any = self._revocable  # it is the journal, but for its appends
-        async with open_session(journal, id=session_id, clock=self._clock, must_exist=True) as session:
-            yield session
+    def _opened(self, session_id: str) -> AbstractAsyncContextManager[Session]:
+        return open_session(self._journal, id=session_id, clock=self._clock, must_exist=True)
 
     async def _life(self, session: Session) -> Lifecycle | None:
         """Return the run that is to begin or to continue; None where there is none."""
@@ -301,7 +273,10 @@ class SessionRunner:
 
         Raises:
             LimitReachedNow: It has to wait for another.
+            RunHandedOver: The worker ends.
         """
+        if self._is_handed_over:
+            raise RunHandedOver("The worker ends: other workers run its sessions.")
         suspect, until = self._suspect
         is_near = suspect in self._lives.values() or time.monotonic() < until
         if is_near and suspect != session_id:
@@ -1252,7 +1227,7 @@ class Worker:
     async def _end(self, runner: SessionRunner, telling: "asyncio.Task[None]") -> None:
         """Hand over what still runs, and end."""
         telling.cancel()
-        runner.hand_over()
+        await runner.hand_over()
         while self._active:
             await asyncio.wait(set(self._active))
         with suppress(asyncio.CancelledError):
