@@ -20,6 +20,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Self
 
+CODE = "<code>"
+"""Stands before the text of code that is run in place of the program."""
 MOTHER = Path(__file__).with_name("program_mother.py")
 _OF_THE_START = ("PYTHON", "LANG", "LC_", "COVERAGE_")
 """What a process reads before the program has a word: a process with such variables of its own is started anew."""
@@ -33,14 +35,14 @@ def run(
     given: bytes | None = None,
     seconds: float = 60.0,
 ) -> "subprocess.CompletedProcess[bytes]":
-    """Run `treadle`, or the code after `-c`, with these arguments to its end.
+    """Run `treadle`, or the code after `CODE`, with these arguments to its end.
 
     Raises:
         subprocess.TimeoutExpired: It took too long, and was killed.
     """
     if _begins_otherwise(environment):
         return subprocess.run(
-            [sys.executable, *([] if arguments[0] == "-c" else ["-m", "treadle"]), *arguments],
+            [sys.executable, *(("-c", *arguments[1:]) if arguments[:1] == [CODE] else ("-m", "treadle", *arguments))],
             cwd=folder,
             env=environment,
             input=given,
@@ -159,7 +161,7 @@ def _ends(given: Any, *, is_input: bool) -> tuple[int, int | None]:
 def _serving(arguments: Sequence[str]) -> tuple[str, ...]:
     """Return the modules beside the command line that the mother of such a process has loaded."""
     match [*arguments]:
-        case ["-c", *_]:
+        case [code, *_] if code == CODE:
             dialects = (
                 f"treadle.providers.{name}" for name in ("openai_chat", "openai_responses", "gemini", "bedrock")
             )

@@ -6,6 +6,7 @@ Each process has its own number, arguments, environment, folder and streams, and
 once. Tests of how the program starts (what Python is told, what lies in the folder, which streams are closed) start it themselves.
 """
 
+import atexit
 import fcntl
 import gc
 import json
@@ -16,6 +17,7 @@ import signal
 import socket
 import sys
 import termios
+import threading
 from importlib import import_module
 from pathlib import Path
 
@@ -92,18 +94,24 @@ def _become(job: dict[str, object], streams: list[int]) -> None:
     os.environ.update(job["environment"])  # type: ignore[call-overload]  # of texts, by the only caller
     sys.path.append(str(Path.cwd()))
 
-    arguments = job["arguments"]
-    if arguments[0] == "-c":  # type: ignore[index]  # a list, by the only caller
-        sys.argv = ["-c", *arguments[2:]]  # type: ignore[index]  # as above
-        exec(arguments[1], {"__name__": "__main__"})  # type: ignore[index]  # as above
-        sys.stdout.flush()
-        os._exit(
-            0
-        )  # clearing up a loaded program takes longer than the code; how Python ends is for processes that a test starts
+    code = _run(job["arguments"])  # type: ignore[arg-type]  # of texts, by the only caller
+    # Python would now clear up every module that it has loaded, which takes longer than most commands.
+    threading._shutdown()
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def _run(arguments: list[str]) -> int:
+    if arguments[:1] == ["<code>"]:
+        sys.argv = arguments[1:]
+        exec(arguments[1], {"__name__": "__main__"})
+        return 0
     from treadle.cli.main import main as program
 
-    sys.argv = [str(Path(sys.modules["treadle"].__path__[0], "__main__.py")), *arguments]  # type: ignore[misc]  # as above
-    sys.exit(program())
+    sys.argv = [str(Path(sys.modules["treadle"].__path__[0], "__main__.py")), *arguments]
+    return program()
 
 
 if __name__ == "__main__":

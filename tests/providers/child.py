@@ -36,7 +36,7 @@ async def run_python(code: str, *arguments: str, **environment: str) -> tuple[st
     kept = {name: value for name, value in os.environ.items() if name == "PATH" or name.startswith("COVERAGE_")}
     variables = {**kept, "HOME": "/nonexistent", "AWS_EC2_METADATA_DISABLED": "true", **environment}
     folder = Path(tempfile.gettempdir())
-    done = await asyncio.to_thread(program.run, ["-c", code, *arguments], folder=folder, environment=variables)
+    done = await asyncio.to_thread(program.run, [program.CODE, code, *arguments], folder=folder, environment=variables)
     return done.stdout.decode().strip(), done.stderr.decode()
 
 
