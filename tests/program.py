@@ -1,24 +1,29 @@
-"""The program as tests run it: a process for each command, forked by a mother that has loaded it, or started as a person starts it."""
+"""The program as tests run it: in the process of the test, or in one of its own, forked by a mother that has loaded it."""
 
+import asyncio
 import atexit
 import json
 import os
 import select
-import selectors
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import termios
-import time
 from codecs import getincrementaldecoder
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
+from contextlib import contextmanager
+from contextvars import copy_context
 from functools import cache
 from pathlib import Path
 from typing import Any, Self
+
+import treadle
+from treadle.cli.guidance import guidance_in
+from treadle.cli.main import main
 
 CODE = "<code>"
 """Stands before the text of code that is run in place of the program."""
@@ -34,11 +39,15 @@ def run(
     environment: Mapping[str, str],
     given: bytes | None = None,
     seconds: float = 60.0,
+    is_apart: bool = False,
 ) -> "subprocess.CompletedProcess[bytes]":
-    """Run `treadle`, or the code after `CODE`, with these arguments to its end.
+    """Run `treadle` with these arguments to its end: in this process, which lends it its streams, folder and environment.
+
+    Args:
+        is_apart: Whether it gets a process of its own, as it does where an event loop runs here, and as the code after `CODE` does.
 
     Raises:
-        subprocess.TimeoutExpired: It took too long, and was killed.
+        subprocess.TimeoutExpired: A process of its own took too long, and was killed.
     """
     if _begins_otherwise(environment):
         return subprocess.run(
@@ -50,19 +59,83 @@ def run(
             capture_output=True,
             timeout=seconds,
         )
-    read_in, write_in = os.pipe()
-    read_out, write_out = os.pipe()
-    read_err, write_err = os.pipe()
-    connection, child = _born(arguments, folder, environment, (read_in, write_out, write_err), _serving(arguments))
-    with connection:
+    if is_apart or CODE in arguments[:1] or _is_in_a_loop():
+        with Forked(arguments, folder=folder, environment=environment) as process:
+            out, err = process.communicate(seconds, given or b"")
+        return subprocess.CompletedProcess(["treadle", *arguments], process.wait(), out, err)
+    with tempfile.TemporaryFile() as read, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        read.write(given or b"")
+        read.seek(0)
+        with _lent(folder, environment, (read.fileno(), out.fileno(), err.fileno())):
+            status = copy_context().run(_ended, arguments)
+        out.seek(0)
+        err.seek(0)
+        return subprocess.CompletedProcess(["treadle", *arguments], status, out.read(), err.read())
+
+
+def _is_in_a_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+@contextmanager
+def _lent(folder: Path, environment: Mapping[str, str], descriptors: tuple[int, int, int]) -> Iterator[None]:
+    """Give this process to the program: its streams, folder, environment and what it imports. Take all back at the end."""
+    guidance_in.cache_clear()  # what the program reads once
+    before = Path.cwd(), dict(os.environ), [*sys.path], {*sys.modules}, sys.argv
+    with _streams(descriptors):
+        os.chdir(folder)
+        _set_environment(environment)
+        sys.path[:] = [*(place for place in sys.path if place), str(folder)]
         try:
-            out, err = _talk(write_in, read_out, read_err, given or b"", time.monotonic() + seconds)
-            connection.settimeout(seconds)
-            status = os.waitstatus_to_exitcode(int.from_bytes(_read(connection), "big"))
-        except TimeoutError:
-            os.kill(child, signal.SIGKILL)
-            raise subprocess.TimeoutExpired(["treadle", *arguments], seconds) from None
-    return subprocess.CompletedProcess(["treadle", *arguments], status, out, err)
+            yield
+        finally:
+            place, variables, sys.path[:], modules, sys.argv = before
+            os.chdir(place)
+            _set_environment(variables)
+            for name in {*sys.modules} - modules:
+                if str(getattr(sys.modules[name], "__file__", "")).startswith(str(folder)):
+                    del sys.modules[name]
+
+
+@contextmanager
+def _streams(descriptors: tuple[int, int, int]) -> Iterator[None]:
+    """Lead this process's standard descriptors, and the streams on them, elsewhere for a while."""
+    streams = sys.stdin, sys.stdout, sys.stderr
+    for stream in streams[1:]:
+        stream.flush()
+    kept = [os.dup(number) for number in (0, 1, 2)]
+    for number, descriptor in enumerate(descriptors):
+        os.dup2(descriptor, number)
+    try:
+        with (
+            open(0, encoding="utf-8", closefd=False) as sys.stdin,
+            open(1, "w", encoding="utf-8", closefd=False) as sys.stdout,
+            open(2, "w", encoding="utf-8", closefd=False) as sys.stderr,
+        ):
+            yield
+    finally:
+        sys.stdin, sys.stdout, sys.stderr = streams
+        for number, copy in enumerate(kept):
+            os.dup2(copy, number)
+            os.close(copy)
+
+
+def _set_environment(variables: Mapping[str, str]) -> None:
+    os.environ.clear()
+    os.environ.update(variables)
+
+
+def _ended(arguments: Sequence[str]) -> int:
+    """Run the program, and return its exit code as Python makes it."""
+    sys.argv = [str(Path(treadle.__path__[0], "__main__.py")), *arguments]
+    try:
+        return main()
+    except SystemExit as exc:
+        return exc.code if isinstance(exc.code, int) else 1
 
 
 def _begins_otherwise(environment: Mapping[str, str]) -> bool:
@@ -119,9 +192,10 @@ class Forked:
                 self.returncode = os.waitstatus_to_exitcode(int.from_bytes(_read(self._connection), "big"))
         return self.returncode
 
-    def communicate(self, timeout: float) -> tuple[bytes, bytes]:
-        """Close its input, and return what is left to read of its output, once it has ended."""
+    def communicate(self, timeout: float, given: bytes = b"") -> tuple[bytes, bytes]:
+        """Give it the rest of its input, and return what is left to read of its output, once it has ended."""
         if self.stdin is not None:
+            self.stdin.write(given)
             self.stdin.close()
         with ThreadPoolExecutor(2) as pool:
             open_ones = [one if one and not one.closed else None for one in (self.stdout, self.stderr)]
@@ -244,39 +318,6 @@ def _born(
     for end in set(streams):
         os.close(end)
     return connection, int.from_bytes(_read(connection), "big")
-
-
-def _talk(write_in: int, read_out: int, read_err: int, given: bytes, until: float) -> tuple[bytes, bytes]:
-    """Write what is given, and read both streams to their ends."""
-    heard: dict[int, list[bytes]] = {read_out: [], read_err: []}
-    left = memoryview(given)
-    with selectors.DefaultSelector() as selector:
-        for stream in heard:
-            selector.register(stream, selectors.EVENT_READ)
-        if left:
-            os.set_blocking(write_in, False)
-            selector.register(write_in, selectors.EVENT_WRITE)
-        else:
-            os.close(write_in)
-        while selector.get_map():
-            ready = selector.select(until - time.monotonic())
-            if not ready and time.monotonic() >= until:
-                raise TimeoutError
-            for key, _ in ready:
-                if key.fd == write_in:
-                    try:
-                        left = left[os.write(write_in, left[:65536]) :]
-                    except BrokenPipeError:
-                        left = left[len(left) :]
-                    is_over = not left
-                else:
-                    piece = os.read(key.fd, 65536)
-                    heard[key.fd].append(piece)
-                    is_over = not piece
-                if is_over:
-                    selector.unregister(key.fd)
-                    os.close(key.fd)
-    return b"".join(heard[read_out]), b"".join(heard[read_err])
 
 
 def _read(connection: socket.socket) -> bytes:

@@ -1,4 +1,4 @@
-"""The program as a person starts it: a real process with a home of its own. No doubles but the provider on loopback."""
+"""The program as a person calls it, with a home and variables of its own. No doubles but the provider on loopback."""
 
 import json
 import os
@@ -12,9 +12,6 @@ import pytest
 
 import program
 from treadle.testing import MockProvider
-
-SECONDS = 60
-"""After so long a process hangs."""
 
 PAYING = """
 from pathlib import Path
@@ -57,13 +54,17 @@ class Treadle:
         return [sys.executable, "-m", "treadle", *arguments]
 
     def __call__(
-        self, *arguments: str, stdin: str | bytes | None = None, code: int | None = None, **variables: str
+        self,
+        *arguments: str,
+        stdin: str | bytes | None = None,
+        code: int | None = None,
+        is_apart: bool = False,
+        **variables: str,
     ) -> subprocess.CompletedProcess[str]:
-        """Run the program to its end; `code` is the exit code that it must have."""
+        """Run the program to its end; `code` is the exit code that it must have, `is_apart` gives it a process of its own."""
         given = stdin.encode() if isinstance(stdin, str) else stdin
-        ran = program.run(
-            arguments, folder=self.folder, environment={**self.environment, **variables}, given=given, seconds=SECONDS
-        )
+        environment = {**self.environment, **variables}
+        ran = program.run(arguments, folder=self.folder, environment=environment, given=given, is_apart=is_apart)
         done = subprocess.CompletedProcess(ran.args, ran.returncode, ran.stdout.decode(), ran.stderr.decode())
         assert "Traceback" not in done.stderr, done.stderr
         assert code is None or done.returncode == code, (done.returncode, done.stdout, done.stderr)

@@ -13,6 +13,7 @@ import pytest
 from treadle.testing import MockProvider, Turn, call
 
 CANARY = "CANARY0815"
+KEY = "sk-CANARY4711"
 DYING = """
 import os
 from pathlib import Path
@@ -106,15 +107,15 @@ def test_a_key_is_on_no_command_line_while_the_run_works(treadle: Any):
     with MockProvider(calls).in_thread() as provider:
         ran = treadle(
             *("run", *treadle.served(provider), "--tools", "looking.py", "--tools", "shell", "--allow", "look", "--mode", "bypass"),
-            *("-v", "Go"), code=0, OPENAI_API_KEY=CANARY,
+            *("-v", "Go"), code=0, OPENAI_API_KEY=KEY,
         )  # fmt: skip
         keys = [one.headers.get("authorization") for one in provider.requests]
 
-    assert keys == [f"Bearer {CANARY}"] * 2
+    assert keys == [f"Bearer {KEY}"] * 2
     assert "treadle" in (treadle.folder / "seen.txt").read_text()
     assert "PATH=" in (treadle.folder / "env.txt").read_text()
     kept = [one.read_bytes() for one in treadle.folder.rglob("*") if one.is_file()]
-    assert not any(CANARY.encode() in one for one in [*kept, ran.stdout.encode(), ran.stderr.encode()])
+    assert not any(KEY.encode() in one for one in [*kept, ran.stdout.encode(), ran.stderr.encode()])
 
 
 @pytest.mark.row("AT-DATA-INERT")

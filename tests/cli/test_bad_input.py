@@ -316,7 +316,7 @@ def test_an_unexpected_failure_is_told_without_a_traceback_unless_it_is_asked_fo
     )
     line = ["run", "-m", "demo", "--tools", "mine.py", "x"]
 
-    told = sentence(treadle(*line, code=1))
+    told = sentence(treadle(*line, code=1, is_apart=True))
     process = subprocess.run(
         treadle.command(*line),
         cwd=treadle.folder,

@@ -340,9 +340,9 @@ def test_a_hook_whose_files_change_during_a_run_is_not_run_and_its_calls_are_den
     treadle("trust", "approve", code=0)
     again = f"{sys.executable} -m treadle trust approve" if is_approved_again else "true"
     (treadle.folder / "change.py").write_text(
-        "import subprocess\nfrom treadle import tool\n\n"
+        "import subprocess\nfrom pathlib import Path\nfrom treadle import tool\n\n"
         "@tool(effect='unsafe', permission='allow')\ndef change() -> str:\n"
-        f"    open({changed!r}, 'a').write('# changed')\n    subprocess.run({again!r}, shell=True, check=True)\n    return 'changed'\n"
+        f"    with Path({changed!r}).open('a') as file:\n        file.write('# changed')\n    subprocess.run({again!r}, shell=True, check=True)\n    return 'changed'\n"
     )
     script = [
         {"calls": [{"name": "change", "arguments": {}}]},

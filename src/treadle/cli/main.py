@@ -85,6 +85,10 @@ def _guarded(options: Options | TreadleError, terminal: "Terminal") -> int:
         return 1
 
 
+_LOGGERS = ("treadle", "asyncio", "psycopg")
+"""Whose logs a conversation does without."""
+
+
 @contextmanager
 def _logs_shown(terminal: "Terminal", *, is_debugged: bool) -> Iterator[None]:
     """Show the logs of operators, redacted as all else is. A warning is shown once, however many readers come across its cause."""
@@ -95,6 +99,12 @@ def _logs_shown(terminal: "Terminal", *, is_debugged: bool) -> Iterator[None]:
     class Handler(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             text = self.format(record)
+            if terminal.hides_logs and not is_debugged and record.name.partition(".")[0] in _LOGGERS:
+                if record.name != "treadle.engine.hooks":  # a guard that does not work must not go unnoticed
+                    return
+                error = record.exc_info[1] if record.exc_info else None
+                reason = "" if error is None else f": {str(error) or type(error).__name__}"
+                text = f"warning: {one_line(record.getMessage() + reason, 600)}"
             if is_debugged or text not in shown:
                 shown.add(text)
                 terminal.say_lines(text.splitlines())

@@ -3,7 +3,6 @@
 import asyncio
 import inspect
 import json
-import logging
 import os
 import signal
 import sys
@@ -82,7 +81,6 @@ __all__ = [
     "is_confirmed",
     "make_agent",
     "policy_of",
-    "quiet_logs",
     "resumed_budget",
     "ruling_of",
     "unmatched_in",
@@ -365,34 +363,6 @@ def _warning(report: dict[str, Any]) -> str:
     kinds = list(dict.fromkeys(f"{shown_name(call['name'])}: {call['status']}" for call in failed))
     shown = ", ".join(kinds[:5]) + (", ..." if len(kinds) > 5 else "")
     return f"warning: the answer follows {len(failed)} failed {'call' if len(failed) == 1 else 'calls'} ({shown})"
-
-
-def quiet_logs(terminal: Terminal) -> None:
-    """Keep the logs of operators off a person's terminal, unless TREADLE_DEBUG asks for them. A hook that failed is still reported."""
-    if os.environ.get("TREADLE_DEBUG") == "1":
-        return
-    for name in ("treadle", "asyncio", "psycopg"):
-        logger = logging.getLogger(name)
-        logger.addHandler(logging.NullHandler())
-        logger.propagate = False
-    logging.getLogger("treadle.engine.hooks").handlers = [_FailedHooks(terminal)]
-
-
-class _FailedHooks(logging.Handler):
-    """Reports each failure of a hook once, in one line: a guard that does not work must not go unnoticed."""
-
-    def __init__(self, terminal: Terminal) -> None:
-        super().__init__()
-        self._terminal = terminal
-        self._reported: set[str] = set()
-
-    def emit(self, record: logging.LogRecord) -> None:
-        error = record.exc_info[1] if record.exc_info else None
-        reason = "" if error is None else f": {str(error) or type(error).__name__}"
-        line = f"warning: {one_line(record.getMessage() + reason, 600)}"
-        if line not in self._reported:
-            self._reported.add(line)
-            self._terminal.say(line)
 
 
 # --- Making: from settings to an agent, checked, and the limits with which a run is resumed. Opens no session.

@@ -11,7 +11,6 @@ from treadle.cli.input.commands import ChatOptions, DoctorOptions
 from treadle.cli.input.options import as_other
 from treadle.cli.input.settings import settings_of
 from treadle.cli.output.terminal import Terminal
-from treadle.cli.running import quiet_logs
 from treadle.cli.sessions import opened
 
 __all__ = ["chat"]
@@ -19,7 +18,7 @@ __all__ = ["chat"]
 
 async def chat(options: ChatOptions, terminal: Terminal) -> int:
     """Talk until the person leaves."""
-    quiet_logs(terminal)
+    terminal.hides_logs = True
     if not (os.isatty(0) and terminal.is_live):
         raise UsageError(
             "`treadle chat` needs an interactive terminal. In a script or a pipe, use `treadle run TASK` or `treadle run -`."

@@ -11,7 +11,7 @@ from treadle.cli.input.options import as_other
 from treadle.cli.input.places import default_journal
 from treadle.cli.input.settings import settings_of
 from treadle.cli.output.terminal import Terminal
-from treadle.cli.running import make_agent, quiet_logs
+from treadle.cli.running import make_agent
 
 __all__ = ["demo"]
 
@@ -37,7 +37,7 @@ _SAMPLE = {
 
 def demo(options: DemoOptions, terminal: Terminal) -> int:
     """Show a run with searches side by side, a call that breaks its schema and is corrected, and a limit."""
-    quiet_logs(terminal)
+    terminal.hides_logs = True
     limits = {"max_tool_calls": _CALLS, **options.limits}
     folder = _sample(default_journal(os.environ).parent / "demo") if options.folder is None else Path(options.folder)
     given = as_other(options, RunOptions, folder=str(folder), limits=limits)

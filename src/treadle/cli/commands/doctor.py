@@ -33,7 +33,7 @@ from treadle.cli.input.places import journal_file, shown_address
 from treadle.cli.input.settings import Settings, settings_of
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import for_terminal, one_line
-from treadle.cli.running import quiet_logs, unmatched_in
+from treadle.cli.running import unmatched_in
 from treadle.cli.sessions import opened
 
 __all__ = ["doctor", "find_models"]
@@ -57,7 +57,7 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
 
 def doctor(options: DoctorOptions, terminal: Terminal) -> int:
     """Check this machine; 1 where something fails, else 0."""
-    quiet_logs(terminal)
+    terminal.hides_logs = True
     checks = list(_checks(options))
     if options.as_json:
         terminal.data({"checks": checks, "next": _next(checks)})

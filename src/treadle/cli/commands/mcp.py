@@ -25,7 +25,6 @@ from treadle.cli.input.mcp import (
 from treadle.cli.input.settings import Settings, settings_of
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import counted, one_line, shown_name
-from treadle.cli.running import quiet_logs
 
 __all__ = ["mcp"]
 
@@ -142,7 +141,7 @@ def _revoke(options: McpOptions, settings: Settings, terminal: Terminal) -> int:
 
 def _test(options: McpOptions, settings: Settings, terminal: Terminal) -> int:
     """Start servers as a run would, list their tools, and end them."""
-    quiet_logs(terminal)
+    terminal.hides_logs = True
     chosen = (
         [_found(options.name, settings)] if options.name is not None else [one for one in settings.mcp if one.is_used]
     )

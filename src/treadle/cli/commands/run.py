@@ -29,7 +29,7 @@ from treadle.cli.origins import (
 )
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import counted, one_line
-from treadle.cli.running import carry_out, idle_rules, make_agent, quiet_logs, resumed_budget
+from treadle.cli.running import carry_out, idle_rules, make_agent, resumed_budget
 from treadle.cli.sessions import (
     UNREADABLE,
     apply_mode,
@@ -49,7 +49,7 @@ __all__ = ["cancel", "continued", "goal", "resume", "run", "start"]
 
 def run(options: RunOptions, terminal: Terminal) -> int:
     """Carry out one task."""
-    quiet_logs(terminal)
+    terminal.hides_logs = True
     check_given(options.task)
     if options.is_last and options.id is not None:
         raise UsageError("Name one session: --session ID, or --last for the most recently changed one of this folder.")
@@ -100,7 +100,7 @@ async def start(
 
 async def resume(options: ResumeOptions, terminal: Terminal) -> int:
     """Resume one session's run, named or the last; return the exit code."""
-    quiet_logs(terminal)
+    terminal.hides_logs = True
     if (options.id is None) is not options.is_last:
         raise UsageError(
             "Name one session: `treadle resume ID`, or `treadle resume --last`. `treadle sessions` lists all."
@@ -201,7 +201,7 @@ def _with_its_model(options: _Task, session: Session, chosen: str | None, termin
 
 async def goal(options: GoalOptions, terminal: Terminal) -> int:
     """Read the goal, and work on it."""
-    quiet_logs(terminal)
+    terminal.hides_logs = True
     if options.task is None:
         raise UsageError("Name the goal's file: treadle goal goal.toml")
     return await _work_on(load_goal(Path(options.task)), options, terminal)

@@ -25,7 +25,7 @@ from treadle.cli.input.places import same_journal
 from treadle.cli.input.settings import Settings, settings_of
 from treadle.cli.origins import origin_of
 from treadle.cli.output.terminal import Terminal
-from treadle.cli.running import make_agent, quiet_logs, resumed_budget
+from treadle.cli.running import make_agent, resumed_budget
 from treadle.cli.sessions import opened, person
 from treadle.cli.tool_sources import load_tools
 from treadle.ports import Journal
@@ -81,7 +81,7 @@ _INSTRUCTIONS = (
 
 async def acp(options: AcpOptions, terminal: Terminal) -> int:
     """Serve until the editor leaves or a signal ends it."""
-    quiet_logs(terminal)
+    terminal.hides_logs = True
     _needs("acp", "acp")
     settings = settings_of(options)
     make_agent(settings, settings.model, options=options)  # what is wrong is told before an editor waits for it
@@ -113,7 +113,7 @@ async def acp(options: AcpOptions, terminal: Terminal) -> int:
 
 def mcp_serve(options: McpOptions, settings: Settings, terminal: Terminal) -> int:
     """Serve until the client leaves or a signal ends it."""
-    quiet_logs(terminal)
+    terminal.hides_logs = True
     _needs("mcp", "mcp")
     if options.has_no_token and options.http_port is None:
         raise UsageError("--no-token is about --http: a client on standard input needs no token.")
@@ -211,7 +211,7 @@ def _caller(
 
 async def mock(options: MockOptions, terminal: Terminal) -> int:
     """Serve a script until a signal stops it. The first line of standard output is the base URL."""
-    quiet_logs(terminal)
+    terminal.hides_logs = True
     stopped = asyncio.Event()
     with _ending_on_signals(stopped.set, signal.SIGINT, signal.SIGTERM):
         async with MockProvider(load_script(options.script), port=options.port, record=options.record) as provider:

@@ -20,7 +20,6 @@ from treadle.cli.running import (
     covered_by,
     make_agent,
     policy_of,
-    quiet_logs,
     resumed_budget,
     ruling_of,
     unmatched_in,
@@ -99,7 +98,7 @@ def _plain(number: Any) -> Any:
 
 async def permissions(options: PermissionsOptions, terminal: Terminal) -> int:
     """List the rules, or show what would happen to a call."""
-    quiet_logs(terminal)
+    terminal.hides_logs = True
     settings = settings_of(options)
     for note in settings.notes:
         terminal.say(f"note: {note}")

@@ -25,7 +25,6 @@ from treadle.cli.input.commands import ToolsOptions
 from treadle.cli.input.settings import settings_of
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import one_line, shown_name
-from treadle.cli.running import quiet_logs
 from treadle.cli.tool_sources import carried_out_apart, load_tools
 
 __all__ = ["tools"]
@@ -54,7 +53,7 @@ class _Checked(NamedTuple):
 
 def tools(options: ToolsOptions, terminal: Terminal) -> int:
     """List the tools, or check them. Toolsets are opened for that, and closed again."""
-    quiet_logs(terminal)
+    terminal.hides_logs = True
     if options.action == "check":
         return _check(options, terminal)
     if options.recorded or options.runs_again:

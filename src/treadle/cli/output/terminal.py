@@ -109,6 +109,8 @@ class Terminal:
         self.redactor = Redactor()
         self.is_quiet = False
         self.is_verbose = False
+        self.hides_logs = False
+        """Whether the logs of operators stay off it, unless TREADLE_DEBUG asks for them. A hook that failed is still reported."""
         self.is_live = out.isatty()
         """Whether a person watches standard output, so that text is shown as it comes."""
         self.is_watched = err.isatty()
