@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from treadle.errors import ConfigurationError, UnknownBudget, check_kind, shown
-from treadle.fields import Documented, NamedOptions, checked, explained
+from treadle.fields import Documented, NamedOptions, check_fields, check_least, checked, explained
 from treadle.messages import Usage
 from treadle.stops import LimitReached
 
@@ -65,8 +65,9 @@ class Budget(msgspec.Struct, Documented, frozen=True, kw_only=True, forbid_unkno
         cost: object = self.max_total_cost
         if isinstance(cost, str):  # as a journal holds an exact amount of money
             msgspec.structs.force_setattr(self, "max_total_cost", _amount(cost))
-        for name in self.__struct_fields__:
-            _check_limit(name, getattr(self, name))
+        check_fields("Budget", self)
+        check_least("Budget", self, self.__struct_fields__, 0)
+        check_least("Budget", self, ("max_parallel_tool_calls", "max_tool_result_chars"), 1)
 
 
 def _amount(text: str) -> Decimal:
@@ -74,26 +75,6 @@ def _amount(text: str) -> Decimal:
         return Decimal(text)
     except InvalidOperation:
         raise ConfigurationError(f"Budget max_total_cost must be a number or None; got {shown(text)}.") from None
-
-
-def _check_limit(name: str, value: Any) -> None:
-    if value is None:
-        return
-    whole = name not in ("max_wall_time_seconds", "max_total_cost")
-    kinds = (int,) if whole else (int, float, Decimal)
-    if isinstance(value, bool) or not isinstance(value, kinds):
-        kind = "a whole number" if whole else "a number"
-        raise ConfigurationError(f"Budget {name} must be {kind} or None; got {_shown(value)}.")
-    if (isinstance(value, Decimal) and value.is_nan()) or not value >= 0 or value == float("inf"):
-        raise ConfigurationError(
-            f"Budget {name} must be a finite number of 0 or more, or None for no limit; got {_shown(value)}."
-        )
-    if value == 0 and name in ("max_parallel_tool_calls", "max_tool_result_chars"):
-        raise ConfigurationError(f"Budget {name} must be at least 1; got 0.")
-
-
-def _shown(value: object) -> str:
-    return str(value) if isinstance(value, Decimal) else f"{shown(value)}"
 
 
 @checked
@@ -147,25 +128,12 @@ class Guards(msgspec.Struct, Documented, frozen=True, kw_only=True, forbid_unkno
     """Finish reasons of a provider, such as `recitation`, that end the run as `refused`."""
 
     def __post_init__(self) -> None:
-        _check_finish_reasons(self.finish_reasons)
-        part: object = self.budget_warning
-        if part is not None and (isinstance(part, bool) or not isinstance(part, int | float) or not 0 < part < 1):
+        check_fields("Guard", self)
+        if self.budget_warning is not None and not 0 < self.budget_warning < 1:
             raise ConfigurationError(
-                f"Guard budget_warning must be a part of a limit, between 0 and 1, or None; got {shown(part)}."
+                f"Guard budget_warning must be a part of a limit, between 0 and 1, or None; got {shown(self.budget_warning)}."
             )
-        for name in self.__struct_fields__[:-2]:
-            value = getattr(self, name)
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-                raise ConfigurationError(
-                    f"Guard {name} must be a whole number of 1 or more, or None; got {shown(value)}."
-                )
-
-
-def _check_finish_reasons(expected: object) -> None:
-    if not isinstance(expected, tuple | list) or not all(isinstance(word, str) and word for word in expected):
-        raise ConfigurationError(
-            f"Guard finish_reasons must be strings such as ('recitation',); got {shown(expected)}."
-        )
+        check_least("Guard", self, self.__struct_fields__[:-2], 1)
 
 
 Deadline: TypeAlias = datetime | float
@@ -211,15 +179,8 @@ class Price(msgspec.Struct, Documented, frozen=True, kw_only=True, metaclass=Nam
     """Price of input tokens written to the provider's cache; None for the price of `input`."""
 
     def __post_init__(self) -> None:
-        for name in self.__struct_fields__:
-            value = getattr(self, name)
-            if value is None and name in ("cached_input", "cache_write"):
-                continue
-            is_number = isinstance(value, int | float | Decimal) and not isinstance(value, bool)
-            if not is_number or not Decimal(value).is_finite() or value < 0:
-                raise ConfigurationError(
-                    f"The price {name!r} must be a number of 0 or more, per million tokens; got {_shown(value)}."
-                )
+        check_fields("Price", self)
+        check_least("Price", self, self.__struct_fields__, 0)
 
     @explained
     def cost(self, usage: Usage) -> Decimal:

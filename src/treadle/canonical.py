@@ -3,7 +3,6 @@
 import enum
 import hashlib
 import math
-from collections.abc import Iterator
 from typing import Any, NoReturn
 
 import msgspec
@@ -73,14 +72,14 @@ _CONTAINERS = (dict, list)
 
 
 def read_only(value: Any) -> Any:  # Any: a JSON value
-    """Return a JSON value that refuses every change, for those who may look at it. What it holds is wrapped when it is looked at.
+    """Return a copy of a JSON value that refuses every change, for those who may look at it; `copy.deepcopy` gives a plain one again.
 
-    `copy.deepcopy` gives a plain one. One that refuses changes already, and what is neither an object nor a list, stays as it is.
+    One that refuses changes already, and what is neither an object nor a list, stays as it is.
     """
     kind = type(value)
     if kind is dict:
-        return _ReadOnlyDict(value)
-    return _ReadOnlyList(value) if kind is list else value
+        return _ReadOnlyDict({name: read_only(one) for name, one in value.items()})
+    return _ReadOnlyList(map(read_only, value)) if kind is list else value
 
 
 def _refuse(*_: object, **__: object) -> NoReturn:
@@ -90,30 +89,6 @@ def _refuse(*_: object, **__: object) -> NoReturn:
 class _ReadOnlyDict(dict[str, Any]):
     __slots__ = ()
     __setitem__ = __delitem__ = __ior__ = clear = pop = popitem = setdefault = update = _refuse
-
-    def __iter__(self) -> Iterator[str]:  # stated here, so that dict(value) reads its items one by one, as below
-        return super().__iter__()
-
-    def __getitem__(self, name: str) -> Any:
-        return read_only(super().__getitem__(name))
-
-    def get(self, name: str, default: Any = None) -> Any:
-        return read_only(super().get(name, default))
-
-    def values(self) -> Any:
-        return [read_only(one) for one in super().values()]
-
-    def items(self) -> Any:
-        return [(name, read_only(one)) for name, one in super().items()]
-
-    def copy(self) -> dict[str, Any]:
-        return dict(self.items())
-
-    def __or__(self, other: Any) -> Any:
-        return self.copy() | other
-
-    def __ror__(self, other: Any) -> Any:
-        return other | self.copy()
 
     def __deepcopy__(self, memo: object) -> Any:
         return copied(self)
@@ -126,27 +101,6 @@ class _ReadOnlyList(list[Any]):
     __slots__ = ()
     __setitem__ = __delitem__ = __iadd__ = __imul__ = append = clear = extend = insert = _refuse
     pop = remove = reverse = sort = _refuse
-
-    def __iter__(self) -> Iterator[Any]:
-        return map(read_only, super().__iter__())
-
-    def __reversed__(self) -> Iterator[Any]:
-        return map(read_only, super().__reversed__())
-
-    def __getitem__(self, place: Any) -> Any:
-        found = super().__getitem__(place)
-        return [read_only(one) for one in found] if isinstance(place, slice) else read_only(found)
-
-    def copy(self) -> list[Any]:
-        return [*self]
-
-    def __add__(self, other: Any) -> Any:
-        return [*self, *other]
-
-    def __mul__(self, times: Any) -> Any:
-        return [*self] * times
-
-    __rmul__ = __mul__
 
     def __deepcopy__(self, memo: object) -> Any:
         return copied(self)

@@ -5,6 +5,7 @@
 
 import functools
 import inspect
+import math
 import types
 import typing
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -319,6 +320,21 @@ def check_fields(owner: str, struct: Any) -> None:  # Any: a struct of any class
     """
     for name, kind in _kinds_of_fields(type(struct)).items():
         _refuse(f"{owner} {name}", getattr(struct, name), kind)
+
+
+def check_least(owner: str, struct: Any, names: Iterable[str], least: int) -> None:  # Any: as above
+    """Refuse a struct in which one of these numbers is below the least that it may be, or not finite. None is no number.
+
+    Raises:
+        ConfigurationError: One is.
+    """
+    for name in names:
+        value = getattr(struct, name)
+        is_number = value == value  # noqa: PLR0124 - NaN alone is not equal to itself
+        if value is not None and not (is_number and least <= value < math.inf):
+            raise ConfigurationError(
+                f"{owner} {name} must be a number of {least} or more, and finite; got {shown(value)}."
+            )
 
 
 _known: dict[type, Mapping[str, Kind]] = {}

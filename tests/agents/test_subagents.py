@@ -100,7 +100,7 @@ def test_the_same_definition_is_read_from_markdown_yaml_and_json_and_written_bac
         ("a.json", '{"name": "a b", "description": "x", "instructions": "y"}', "letters, digits"),
         ("a.json", '{"description": "x", "instructions": "y", "budget": {"max_turns": 1}}', "max_model_turns"),
         ("a.json", '{"description": "x", "instructions": "y", "effect": "all"}', "'read' or 'unsafe'"),
-        ("a.json", '{"description": "x", "instructions": "y", "tools": [1]}', "a list of names"),
+        ("a.json", '{"description": "x", "instructions": "y", "tools": [1]}', "a list of strings"),
         ("a.txt", "x", "with the ending"),
     ],
 )

@@ -130,46 +130,23 @@ def test_json_that_is_no_object_is_invalid_arguments(value):
     assert caught.value.details == ({"field": "", "constraint": "object", "value": value},)
 
 
-@pytest.mark.parametrize("digits", [1, 19, 20, 400, 4299, 4300, 4301, 9000, 50_000])
+@pytest.mark.parametrize("digits", [1, 19, 20, 400, 4300])
 @pytest.mark.parametrize("sign", [1, -1])
-def test_integers_of_any_size_survive_exactly(digits, sign):
-    number = sign * (10**digits - 7) if digits > 1 else sign
-    text = "-" * (sign < 0) + ("9" * (digits - 1) + "3" if digits > 1 else "1")
+def test_integers_of_up_to_4300_digits_survive_exactly(digits, sign):
+    number = sign * (10**digits - 7)
 
-    assert parse_arguments(f'{{"n": {text}, "s": "{text}"}}') == {"n": number, "s": text}
-
-
-def test_a_long_integer_hides_no_other_fault():
-    long = "9" * 5000
-    for text in (
-        f'{{"n": {long}, "a": 1, "a": 2}}',
-        f'{{"n": {long}, "a": 1e999}}',
-        f'{{"n": 0{long}}}',
-        f'{{"n": {long}.5}}',
-        f'{{"n": {long}, "m": 0{long}}}',
-    ):
-        with pytest.raises(NotJson):
-            parse_arguments(text)
+    assert parse_arguments(f'{{"n": {number}, "s": "{number}"}}') == {"n": number, "s": str(number)}
 
 
-def test_a_fault_behind_a_long_integer_is_told_at_its_own_place():
-    with pytest.raises(NotJson, match=r'at line 1, column 5014: 9+, "a": <HERE>True}'):
-        parse_arguments(f'{{"n": {"9" * 5000}, "a": True}}')
+def test_a_longer_integer_is_refused_at_its_place():
+    with pytest.raises(NotJson, match="a number too large at line 1, column"):
+        parse_arguments(f'{{"a": 1, "n": {"9" * 4301}}}')
 
 
 @pytest.mark.parametrize("number", ["2" + "0" * 308 + ".0", "9" * 300 + "e9", "-" + "9" * 309 + ".5"])
 def test_a_float_of_very_many_digits_is_refused(number):
-    with pytest.raises(NotJson, match="a number too large for a float"):
+    with pytest.raises(NotJson, match="a number too large"):
         parse_arguments(f'{{"a": {number}}}')
-
-
-def test_an_unfinished_string_of_many_quotes_behind_a_long_integer_is_read_once():
-    """Read anew from each of its quotes, this text would take an hour."""
-    opening = f'{{"n": {"9" * 5000}, "a": "'
-    text = opening + '\\"' * ((1_000_000 - len(opening)) // 2)
-
-    with pytest.raises(NotJson, match="the text ends too early at line 1, column"):
-        parse_arguments(text)
 
 
 def test_nul_inside_a_string_is_text():

@@ -21,7 +21,7 @@ from treadle.engine.lifecycle import Lifecycle
 from treadle.engine.spec import AgentSpec, RunResult
 from treadle.errors import ConfigurationError, TreadleError, shown
 from treadle.events import GoalChecked, GoalSet, ModelStarted
-from treadle.fields import Documented, NamedOptions, checked
+from treadle.fields import Documented, NamedOptions, check_fields, check_least, checked
 from treadle.permissions.policies import ask, deny
 from treadle.ports import CheckView, Hook, HookContext, asked_model, window_of
 from treadle.redaction import Redactor
@@ -84,10 +84,8 @@ class StopRules(
     """How many checkpoints in a row may find no change."""
 
     def __post_init__(self) -> None:
-        for name in self.__struct_fields__:
-            value = getattr(self, name)
-            if value is not None and (type(value) is not int or value < 1):
-                raise ConfigurationError(f"The stop rule {name} is a whole number of at least 1; got {shown(value)}.")
+        check_fields("The stop rule", self)
+        check_least("The stop rule", self, self.__struct_fields__, 1)
 
 
 class Goal(msgspec.Struct, Documented, frozen=True, kw_only=True, metaclass=NamedOptions):
@@ -130,15 +128,9 @@ class Goal(msgspec.Struct, Documented, frozen=True, kw_only=True, metaclass=Name
     """How long the validation may take. If it does not end in time, it has not passed."""
 
     def __post_init__(self) -> None:
+        check_fields("The goal's", self)
         for name in ("plan", "forbidden_actions", "approval_required_for"):
-            value = getattr(self, name)
-            if (
-                isinstance(value, str)
-                or not isinstance(value, list | tuple)
-                or not all(isinstance(one, str) for one in value)
-            ):
-                raise ConfigurationError(f"The goal's {name} is a list of strings; got {shown(value)}.")
-            msgspec.structs.force_setattr(self, name, tuple(value))
+            msgspec.structs.force_setattr(self, name, tuple(getattr(self, name)))
         if faults := list(_faults_of(self)):
             raise ConfigurationError("This goal cannot be worked on: " + " ".join(faults))
 
@@ -210,32 +202,21 @@ def _goal_from(found: Mapping[str, Any], where: str) -> Goal:
 def _faults_of(goal: Goal) -> Iterator[str]:
     """Yield what keeps a goal from being worked on."""
     for name in ("objective", "done_condition", "validation"):
-        value: object = getattr(goal, name)
-        if not isinstance(value, str) or not value.strip():
+        value: str = getattr(goal, name)
+        if not value.strip():
             yield f"It has no {name}."
         elif name != "validation" and (len(_WORD.findall(value)) < _LEAST_WORDS or _VAGUE.search(value)):
             yield f"Its {name} is vague: {shown(value)}. Say what will be different, so that a stranger can check it."
-    if _is_several(str(goal.objective)):
+    if _is_several(goal.objective):
         yield f"It has more than one objective: {shown(goal.objective)}. Give each a goal of its own."
     if not any(step.strip() for step in goal.plan):
         yield "It has no plan: name the first steps."
-    yield from _faults_of_limits(goal)
-
-
-def _faults_of_limits(goal: Goal) -> Iterator[str]:
-    every, budget, rules = (getattr(goal, name) for name in ("checkpoint_every", "budget", "stop_rules"))
-    if not isinstance(budget, Budget):
-        yield "It has no budget: Budget(max_model_turns=100)."
-    if type(every) is not int or every < 1:
-        yield f"checkpoint_every is a whole number of steps of at least 1; got {shown(every)}."
-    if not isinstance(rules, StopRules) or rules == StopRules():
+    if goal.checkpoint_every < 1:
+        yield f"checkpoint_every is a whole number of steps of at least 1; got {goal.checkpoint_every}."
+    if goal.stop_rules == StopRules():
         yield "It has no stop rules: StopRules(false_claims=5)."
-    if not _is_positive(goal.validation_seconds):
-        yield f"validation_seconds is a number above 0; got {shown(goal.validation_seconds)}."
-
-
-def _is_positive(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
+    if goal.validation_seconds <= 0:
+        yield f"validation_seconds is a number above 0; got {goal.validation_seconds}."
 
 
 def _is_several(objective: str) -> bool:

@@ -14,7 +14,7 @@ from treadle.agents.children import carry_out, host_of
 from treadle.budgets import Budget, budget_from
 from treadle.engine.assembly import Host
 from treadle.errors import ConfigurationError, shown
-from treadle.fields import Documented, NamedOptions, checked
+from treadle.fields import Documented, NamedOptions, check_fields, checked
 from treadle.permissions.policies import first_of
 from treadle.ports import Model, Policy, SessionView
 from treadle.resolve import resolve_model
@@ -70,34 +70,17 @@ class Subagent(msgspec.Struct, Documented, frozen=True, kw_only=True, metaclass=
     """A JSON Schema for its answer; None for text."""
 
     def __post_init__(self) -> None:
-        if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
+        check_fields("The subagent's", self)
+        if not _NAME.fullmatch(self.name):
             raise ConfigurationError(
                 f"A subagent's name has 1 to 64 letters, digits, '_', '-' and '.'; got {shown(self.name)}."
             )
         for name in ("description", "instructions"):
-            value = getattr(self, name)
-            if not isinstance(value, str) or not value.strip():
-                raise ConfigurationError(f"The subagent {self.name!r} needs a {name}, as a string; got {shown(value)}.")
+            if not getattr(self, name).strip():
+                raise ConfigurationError(f"The subagent {self.name!r} needs a {name}.")
         for name in ("tools", "deny"):
-            msgspec.structs.force_setattr(self, name, self._names(name, getattr(self, name)))
-        if self.effect not in ("read", "unsafe"):
-            raise self._fault("effect", "'read' or 'unsafe'", self.effect)
-        if self.model is not None and (not isinstance(self.model, str) or not self.model):
-            raise self._fault("model", "the name of a model, or None", self.model)
-        if not isinstance(self.budget, Budget):
-            raise self._fault("budget", "a Budget", self.budget)
-        if self.output is not None and not isinstance(self.output, dict):
-            raise self._fault("output", "a JSON Schema, or None", self.output)
-
-    def _names(self, field: str, value: object) -> tuple[str, ...] | None:
-        if value is None and field == "tools":
-            return None
-        if not isinstance(value, list | tuple) or not all(isinstance(one, str) and one for one in value):
-            raise self._fault(field, "a list of names of tools", value)
-        return tuple(value)
-
-    def _fault(self, field: str, wanted: str, value: object) -> ConfigurationError:
-        return ConfigurationError(f"The {field} of the subagent {self.name!r} must be {wanted}; got {shown(value)}.")
+            if (names := getattr(self, name)) is not None:
+                msgspec.structs.force_setattr(self, name, tuple(names))
 
     @classmethod
     @checked

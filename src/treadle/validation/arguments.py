@@ -1,6 +1,5 @@
 """Arguments: from a call's raw text to a JSON object, strictly. Repairs nothing and knows no schema."""
 
-import json
 import math
 import re
 from typing import Any
@@ -25,9 +24,6 @@ _BRACKET = re.compile(rf"{_STRING}|([\[{{])|([\]}}])", re.DOTALL)
 _NUMBER = re.compile(rf"{_STRING}|(-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)", re.DOTALL | re.ASCII)
 _LARGE_EXPONENT = re.compile(r"[0-9][eE]\+?[0-9][0-9]")
 _MANY_DIGITS = re.compile(r"(?<![0-9])[0-9]{290}")
-_MAX_DIGITS = 4300
-"""What jiter takes, and the limit of Python's own conversion."""
-_DIGITS_AT_ONCE = 4000
 
 
 class NotJson(Exception):
@@ -81,47 +77,16 @@ def parse_arguments(text: str, *, max_chars: int = 1_000_000, max_depth: int = 6
 
 def _parsed(text: str) -> Any:  # Any: JSON of strangers
     try:
-        return _strict(text, text)
-    except NotJson as error:
-        if error.reason != _TOO_LARGE[0]:
-            raise
-    # jiter refuses integers beyond its digits. So it checks a text of the same length without them, and Python reads them.
-    _strict(_NUMBER.sub(_as_fraction, text), text)
-    return json.loads(text, parse_int=_integer)
-
-
-def _as_fraction(match: re.Match[str]) -> str:
-    number = match[1] or ""
-    digits = number.removeprefix("-")
-    if len(digits) < _MAX_DIGITS or not digits.isdigit() or digits.startswith("0"):
-        return match[0]
-    return number[: -len(digits)] + "0." + "0" * (len(digits) - 2)
-
-
-def _integer(digits: str) -> int:
-    """Convert any number of digits: halves are short enough for Python's limit, and quick to put together."""
-    if digits.startswith("-"):
-        return -_integer(digits[1:])
-    if len(digits) <= _DIGITS_AT_ONCE:
-        return int(digits)
-    low = len(digits) // 2
-    shift: int = 10**low
-    return _integer(digits[:-low]) * shift + _integer(digits[-low:])
-
-
-def _strict(text: str, original: str) -> Any:  # Any: JSON of strangers
-    """Parse. Errors show the original, which has the same characters but for digits."""
-    try:
         raw = text.encode()
     except UnicodeEncodeError as error:
-        raise NotJson(*_SURROGATE, original, error.start) from None
+        raise NotJson(*_SURROGATE, text, error.start) from None
     try:
         return jiter.from_json(raw, allow_inf_nan=False, catch_duplicate_keys=True, cache_mode="keys")
     except ValueError as error:
         message, _, place = str(error).rpartition(" at line ")
         line, _, column = place.partition(" column ")
         at = len(text) if message.startswith("EOF") else _index(raw, int(line), int(column))
-        raise NotJson(*_diagnosis(message, original, at), original, at) from None
+        raise NotJson(*_diagnosis(message, text, at), text, at) from None
 
 
 def _index(raw: bytes, line: int, column: int) -> int:
@@ -150,7 +115,7 @@ def _refuse_overflow(text: str) -> None:
 
 # --- what to tell the model ------------------------------------------------------------------------------------------
 
-_TOO_LARGE = ("a number too large for a float", "Send a finite number, or a string.")
+_TOO_LARGE = ("a number too large", "Send a smaller one, or a string.")
 _FLATTEN = "Flatten the arguments."
 _SURROGATE = ("half of a surrogate pair, which is not text,", "Send the whole character, or leave it out.")
 _QUOTES = "Use plain double quotes around keys and strings."

@@ -188,13 +188,13 @@ class Defaults:
     """The defaults of one schema, those of nested objects and array items included. One that breaks its own schema is not filled in.
 
     Args:
-        schema: It is copied, so that each of its parts stays the same object, whose id is known.
+        schema: It must not change: its parts are known by their ids.
     """
 
     def __init__(self, schema: JsonObject) -> None:
         self.declares_any = _holds_default(schema)
         """Whether there is any; without one, nothing is to be filled in."""
-        self._root: JsonObject = copied(schema) if self.declares_any else schema
+        self._root = schema
         self._parts: dict[int, Validator | None] = {}
         self._unfit: dict[int, frozenset[str]] = {}
         """By the id of the properties of an object: those whose default does not fit."""
@@ -636,9 +636,7 @@ class Schema:
         problem = find_unencodable(schema, max_values=MAX_SCHEMA_VALUES)  # an encoder writes NaN as null
         if problem is not None:
             raise ToolDefinitionError(f"The {where} cannot be used: it cannot be written as JSON: {problem}.")
-        self._schema: JsonObject = copied(
-            schema
-        )  # a tool's own is read-only: each look at a part of it makes a new object
+        self._schema: JsonObject = copied(schema)
         self._validator: Validator = compiled(self._schema, where=where)
         self._defaults = Defaults(self._schema)
         self._may_want_integers = b'"integer"' in _encoder.encode(schema)

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from treadle.errors import ConfigurationError, shown
-from treadle.fields import Documented, NamedOptions
+from treadle.fields import Documented, NamedOptions, check_fields
 from treadle.redaction import is_secret_name, secrets_of_address
 from treadle.tools.effects import Effect
 
@@ -147,6 +147,7 @@ class McpServer(msgspec.Struct, Documented, frozen=True, kw_only=True, eq=False,
     """Asks a person what the server wants to know in mid-call; None suspends the call until the session has an answer."""
 
     def __post_init__(self) -> None:
+        check_fields("McpServer", self)
         _check_name(self.name)
         _check_place(self.name, self.command, self.url, self.auth)
         for word, number in (
@@ -154,13 +155,13 @@ class McpServer(msgspec.Struct, Documented, frozen=True, kw_only=True, eq=False,
             ("connect_seconds", self.connect_seconds),
             ("max_message_bytes", self.max_message_bytes),
         ):
-            if isinstance(number, bool) or not isinstance(number, int | float) or not number > 0:
+            if number <= 0:
                 raise ConfigurationError(
                     f"MCP server {self.name!r}: {word} must be a number above 0; got {shown(number)}."
                 )
         for what, texts in (("env", self.env), ("headers", self.headers)):
-            if any(not isinstance(one, str) or "\0" in one for pair in texts.items() for one in pair):
-                raise ConfigurationError(f"MCP server {self.name!r}: {what} must hold strings, by name.")
+            if any("\0" in one for pair in texts.items() for one in pair):
+                raise ConfigurationError(f"MCP server {self.name!r}: {what} must hold strings without a zero byte.")
 
     def __repr__(self) -> str:
         """Return its name and place, without variables and headers."""
@@ -182,12 +183,7 @@ class McpServer(msgspec.Struct, Documented, frozen=True, kw_only=True, eq=False,
 
 
 def _check_name(name: str) -> None:
-    if (
-        not isinstance(name, str)
-        or not 0 < len(name) <= _LONGEST_NAME
-        or visible(name) != name
-        or not name.isprintable()
-    ):
+    if not 0 < len(name) <= _LONGEST_NAME or visible(name) != name or not name.isprintable():
         raise ConfigurationError(
             f"An MCP server's name must be 1 to {_LONGEST_NAME} visible characters, such as 'github'; got {shown(name)}."
         )
@@ -200,7 +196,7 @@ def _check_name(name: str) -> None:
 
 
 def _check_place(name: str, command: tuple[str, ...], url: str | None, auth: Any) -> None:
-    if any(not isinstance(one, str) or "\0" in one for one in command):
+    if any("\0" in one for one in command):
         raise ConfigurationError(
             f"MCP server {name!r}: command must be a list of strings, such as ['npx', '-y', 'some-server']; got {shown(command)}."
         )

@@ -5,7 +5,7 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
-from treadle.errors import ConfigurationError, check_kind, shown
+from treadle.errors import ConfigurationError, check_kind
 from treadle.fields import checked
 from treadle.ports import OpenToolset, ToolsetContext
 from treadle.redaction import remember
@@ -94,10 +94,6 @@ def mcp_server(
     Raises:
         ConfigurationError: The name is not fit for a tool's name, or there is neither a command nor a URL, or both.
     """
-    if isinstance(command, str):
-        raise ConfigurationError(
-            f"command must be a list of strings, such as ['npx', '-y', 'some-server']; got {shown(command)}."
-        )
     server = McpServer(
         name=name,
         command=tuple(command),
