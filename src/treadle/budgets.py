@@ -222,26 +222,20 @@ class Spent(msgspec.Struct, Documented, frozen=True, kw_only=True):
     wall_seconds: float = 0.0
     """Seconds that the run was under way; time in which it was paused does not count."""
 
+    @explained
     def plus(self, usage: Usage, cost: str | None, *, turns: int, calls: int) -> "Spent":
         """Return the sum with one more response.
 
         Args:
             cost: As events hold it: an exact decimal, or None where nobody knows.
         """
-        try:
-            return msgspec.structs.replace(
-                self,
-                model_turns=self.model_turns + turns,
-                tool_calls=self.tool_calls + calls,
-                usage=self.usage + usage,
-                cost=None if cost is None or self.cost is None else self.cost + _spent_amount(cost),
-            )
-        except (AttributeError, TypeError, ValueError):
-            check_kind("usage", usage, Usage, "a Usage")
-            check_kind("cost", cost, (str, type(None)), "an exact decimal as text, or None")
-            check_kind("turns", turns, int, "a whole number")
-            check_kind("calls", calls, int, "a whole number")
-            raise
+        return msgspec.structs.replace(
+            self,
+            model_turns=self.model_turns + turns,
+            tool_calls=self.tool_calls + calls,
+            usage=self.usage + usage,
+            cost=None if cost is None or self.cost is None else self.cost + _spent_amount(cost),
+        )
 
     @explained
     def with_child(self, now: "Spent", before: "Spent") -> "Spent":

@@ -323,7 +323,7 @@ def check_fields(owner: str, struct: Any) -> None:  # Any: a struct of any class
 
 
 def check_least(owner: str, struct: Any, names: Iterable[str], least: int) -> None:  # Any: as above
-    """Refuse a struct in which one of these numbers is below the least that it may be, or not finite. None is no number.
+    """Refuse a struct in which one of these numbers is below the least that it may be, or not finite. None is allowed.
 
     Raises:
         ConfigurationError: One is.

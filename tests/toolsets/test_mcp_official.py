@@ -44,7 +44,7 @@ async def both_ways(way: str) -> AsyncIterator[dict]:
 
 
 @pytest.mark.row("I02")
-@pytest.mark.parametrize("way", ["stdio", "http"])
+@pytest.mark.parametrize("way", [pytest.param("stdio", marks=pytest.mark.soak), "http"])
 async def test_an_official_server_is_used_by_either_way(way):
     asked, seen = [], []
 
@@ -213,13 +213,12 @@ FORGOTTEN = [
 
 
 class Sessions:
-    """A middleware that gives sessions, and refuses the calls of the first one: `together` at once."""
+    """A middleware that gives sessions, and answers calls in turn: with a refusal, or not at all where that is None."""
 
-    def __init__(self, status: int, text: str, kind: str, *, together: int = 1, forgets: str = "s1") -> None:
+    def __init__(self, answers: list[tuple[int, str, str] | None], *, together: int = 1) -> None:
         self.log: list[str] = []
-        self._refusal = {"status": status, "text": text, "content_type": kind}
+        self._answers = answers
         self._asked = asyncio.Barrier(together)
-        self._forgets = forgets
 
     def middleware(self):
         @web.middleware
@@ -228,9 +227,10 @@ class Sessions:
             name, session = sent.get("method"), request.headers.get("mcp-session-id", "")
             if name == "tools/call":
                 self.log.append(f"{session} call")
-                if session.startswith(self._forgets):
+                if (refusal := self._answers.pop(0)) is not None:
                     await self._asked.wait()
-                    return web.Response(**self._refusal)
+                    status, text, kind = refusal
+                    return web.Response(status=status, text=text, content_type=kind)
             response = await handler(request)
             if name == "initialize":
                 response.headers["mcp-session-id"] = f"s{self.log.count('initialize') + 1}"
@@ -244,28 +244,34 @@ def well(asked) -> web.Response:
     return respond(asked, result={"content": [{"type": "text", "text": "well"}]})
 
 
-@pytest.mark.parametrize(("status", "body", "kind"), FORGOTTEN)
-async def test_a_session_that_the_server_has_forgotten_is_begun_again_and_its_call_repeated(status, body, kind):
-    sessions = Sessions(status, body, kind)
+def begun_again(times: int) -> list[str]:
+    """Return the log of so many calls, each of which is sent in one session and then in a new one."""
+    return [
+        "initialize",
+        *(line for n in range(1, times + 1) for line in (f"s{n} call", "initialize", f"s{n + 1} call")),
+    ]
+
+
+async def test_a_session_that_the_server_has_forgotten_is_begun_again_and_its_call_repeated():
+    sessions = Sessions([one for refusal in FORGOTTEN for one in (refusal, None)])
     async with broken_server(well, sessions.middleware()) as url:
-        result, _ = await run(mcp_server("b", url=url), call("mcp__b__go"), call("mcp__b__go", again=True))
+        result, _ = await run(mcp_server("b", url=url), [call("mcp__b__go", n=n) for n, _ in enumerate(FORGOTTEN)])
 
-    assert [one.content for one in results(result)] == ["well", "well"]
-    assert sessions.log == ["initialize", "s1 call", "initialize", "s2 call", "s2 call"]
+    assert [one.content for one in results(result)] == ["well"] * len(FORGOTTEN)
+    assert sessions.log == begun_again(len(FORGOTTEN))
 
 
-@pytest.mark.parametrize(("status", "body", "kind"), FORGOTTEN)
-async def test_a_call_that_also_a_new_session_refuses_has_not_acted(status, body, kind):
-    sessions = Sessions(status, body, kind, forgets="s")
+async def test_a_call_that_also_a_new_session_refuses_has_not_acted():
+    sessions = Sessions([one for refusal in FORGOTTEN for one in (refusal, refusal)])
     async with broken_server(well, sessions.middleware()) as url:
-        result, _ = await run(mcp_server("b", url=url), call("mcp__b__go"))
+        result, _ = await run(mcp_server("b", url=url), [call("mcp__b__go", n=n) for n, _ in enumerate(FORGOTTEN)])
 
-    assert json.loads(results(result)[0].content)["may_have_acted"] is False
-    assert sessions.log == ["initialize", "s1 call", "initialize", "s2 call"]
+    assert [json.loads(one.content)["may_have_acted"] for one in results(result)] == [False] * len(FORGOTTEN)
+    assert sessions.log == begun_again(len(FORGOTTEN))
 
 
 async def test_calls_side_by_side_in_a_forgotten_session_share_one_new_session():
-    sessions = Sessions(*FORGOTTEN[0], together=3)
+    sessions = Sessions([FORGOTTEN[0]] * 3 + [None] * 3, together=3)
     async with broken_server(well, sessions.middleware()) as url:
         server = mcp_server("b", url=url, effects={"go": "read"})
         result, _ = await run(server, [call("mcp__b__go", number=number) for number in range(3)])
@@ -292,40 +298,40 @@ async def test_an_official_server_that_is_restarted_between_two_calls_is_used_ag
     assert [one.content for one in results(result)] == ['{"result":"reported"}', url, '{"result":"reported"}']
 
 
-@pytest.mark.parametrize(
-    ("answer", "code", "may_have_acted", "words"),
-    [
-        ((401, "", "text/plain"), "auth_expired", False, "HTTP status 401 (it wants a valid sign-in"),
-        ((401, '{"error": "invalid_token"}', "application/json"), "auth_expired", False, "invalid_token"),
-        ((401, error(-32603, "Unauthorized"), "application/json"), "auth_expired", False, "HTTP status 401"),
-        ((403, "<html>", "text/html"), "auth_expired", False, "HTTP status 403"),
-        ((429, "", "text/plain"), "rate_limited", False, "HTTP status 429 (it is busy"),
-        ((429, error(-32000, "slow down"), "application/json"), "rate_limited", False, "slow down"),
-        ((404, "", "text/plain"), "mcp_error", False, "HTTP status 404"),
-        ((400, "", "text/plain"), "mcp_error", False, "HTTP status 400"),
-        ((400, error(-32603, "no paper"), "application/json"), "mcp_error", True, "no paper"),
-        ((500, "", "text/plain"), "mcp_error", True, "HTTP status 500"),
-        ((503, error(-32000, "overloaded"), "application/json"), "mcp_error", True, "overloaded"),
-        ((200, error(-32001, "Request timed out"), "application/json"), "mcp_error", True, "error -32001"),
-        ((200, error(-32000, "overloaded"), "application/json"), "mcp_error", True, "error -32000"),
-        ((200, error(-32700, "odd"), "application/json"), "mcp_error", True, "error -32700"),
-        ((200, error(-32600, "not so"), "application/json"), "mcp_error", False, "error -32600"),
-    ],
-)
-async def test_what_a_servers_refusal_means_reaches_the_model(answer, code, may_have_acted, words):
-    status, body, kind = answer
+REFUSALS = [
+    ((401, "", "text/plain"), "auth_expired", False, "HTTP status 401 (it wants a valid sign-in"),
+    ((401, '{"error": "invalid_token"}', "application/json"), "auth_expired", False, "invalid_token"),
+    ((401, error(-32603, "Unauthorized"), "application/json"), "auth_expired", False, "HTTP status 401"),
+    ((403, "<html>", "text/html"), "auth_expired", False, "HTTP status 403"),
+    ((429, "", "text/plain"), "rate_limited", False, "HTTP status 429 (it is busy"),
+    ((429, error(-32000, "slow down"), "application/json"), "rate_limited", False, "slow down"),
+    ((404, "", "text/plain"), "mcp_error", False, "HTTP status 404"),
+    ((400, "", "text/plain"), "mcp_error", False, "HTTP status 400"),
+    ((400, error(-32603, "no paper"), "application/json"), "mcp_error", True, "no paper"),
+    ((500, "", "text/plain"), "mcp_error", True, "HTTP status 500"),
+    ((503, error(-32000, "overloaded"), "application/json"), "mcp_error", True, "overloaded"),
+    ((200, error(-32001, "Request timed out"), "application/json"), "mcp_error", True, "error -32001"),
+    ((200, error(-32000, "overloaded"), "application/json"), "mcp_error", True, "error -32000"),
+    ((200, error(-32700, "odd"), "application/json"), "mcp_error", True, "error -32700"),
+    ((200, error(-32600, "not so"), "application/json"), "mcp_error", False, "error -32600"),
+]
+
+
+async def test_what_a_servers_refusal_means_reaches_the_model():
+    answers = [answer for answer, *_ in REFUSALS]
 
     def refuse(asked):
-        numbered = body.replace('"server-error"', str(asked["id"]))
-        return web.Response(status=status, text=numbered, content_type=kind)
+        status, body, kind = answers.pop(0)
+        return web.Response(status=status, text=body.replace('"server-error"', str(asked["id"])), content_type=kind)
 
     async with broken_server(refuse) as url:
-        result, _ = await run(mcp_server("b", url=url), call("mcp__b__go"))
+        result, _ = await run(mcp_server("b", url=url), [call("mcp__b__go", n=n) for n, _ in enumerate(REFUSALS)])
 
-    (refused,) = results(result)
-    told = json.loads(refused.content)
-    assert (told["type"], told["code"], told["may_have_acted"]) == ("failed", code, may_have_acted)
-    assert words in told["message"]
+    told = [json.loads(one.content) for one in results(result)]
+    assert [("failed", code, may_have_acted) for _, code, may_have_acted, _ in REFUSALS] == [
+        (one["type"], one["code"], one["may_have_acted"]) for one in told
+    ]
+    assert [words for one, (*_, words) in zip(told, REFUSALS, strict=True) if words not in one["message"]] == []
 
 
 @pytest.mark.parametrize(("status", "words"), [(401, "sign in again"), (429, "it is busy"), (503, "HTTP status 503")])

@@ -53,8 +53,6 @@ class Agents:
 
     @checked
     def __init__(self, agents: Iterable[Agent]) -> None:
-        if not isinstance(agents, Iterable):
-            raise ConfigurationError(f"Agents takes an iterable of agents; got {shown(agents)}.")
         self._told: dict[str, str] = {}  # why a session could not be resumed, so that it is said once
         self._agents: dict[str, Agent] = {}
         for agent in agents:
@@ -111,8 +109,6 @@ class Agents:
             SessionNotActive: No run may continue in the session.
             JournalError: The journal cannot be opened, or failed.
         """
-        if changed not in ("refuse", "accept"):
-            raise ConfigurationError(f"changed is 'refuse' or 'accept'; got {shown(changed)}.")
         async with open_session(journal, id=session_id, must_exist=True) as session:
             return await self._life(session, deps, budget, deadline, accepts=changed == "accept").finish()
 

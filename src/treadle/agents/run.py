@@ -13,8 +13,9 @@ from treadle.canonical import find_unencodable
 from treadle.engine.interrupts import wait_until_recorded
 from treadle.engine.lifecycle import Lifecycle
 from treadle.engine.spec import Output, RunResult
-from treadle.errors import ConfigurationError, check_kind
+from treadle.errors import ConfigurationError
 from treadle.events import AnyEvent, ModelDelta, ModelFinished, ModelStarted, RunResumed, RunStarted, Subscriber
+from treadle.fields import checked
 from treadle.messages import Message, Usage
 from treadle.sessions.session import Session
 from treadle.stops import Status, Stop, StopReason
@@ -219,6 +220,7 @@ class Run(Generic[Output]):
         assert self._life.session is not None
         await self._life.session.steer(text)
 
+    @checked
     def cancel(self, *, by: str = "") -> None:
         """Stop the run: running calls are cut off, every open call gets its result, and the run's result says `cancelled`.
 
@@ -227,7 +229,6 @@ class Run(Generic[Output]):
         Args:
             by: Who or what cancels it, for the record and the model; empty where that is not known.
         """
-        check_kind("by", by, str, "a text")
         self._life.cancel(by.encode("utf-8", "replace").decode())
 
     async def hand_over(self) -> None:
@@ -238,6 +239,7 @@ class Run(Generic[Output]):
         """
         await self._life.hand_over()
 
+    @checked
     def stop(self, reason: StopReason, message: str) -> None:
         """End the run for a reason of yours, such as `task_denied`; the first reason stays.
 
@@ -247,14 +249,13 @@ class Run(Generic[Output]):
         Raises:
             ConfigurationError: The reason does not stop a run, such as `completed`.
         """
-        check_kind("reason", reason, StopReason, "a StopReason")
-        check_kind("message", message, str, "a text")
         if reason.status is not Status.STOPPED:
             raise ConfigurationError(
                 f"A run cannot be stopped as {reason.value!r}: only the run itself ends that way. Use run.cancel()."
             )
         self._life.stop(Stop(reason=reason, message=message))
 
+    @checked
     def subscribe(self, subscriber: Subscriber, *, children: bool = False) -> None:
         """Call a function with every event of this run, as it happens. Subscribe before the run begins.
 
@@ -263,7 +264,6 @@ class Run(Generic[Output]):
             children: Whether it also gets the events of agents that carry out calls of this run, at any depth.
                 They have another `session_id`, and `parent_call` names the call.
         """
-        check_kind("children", children, bool, "True or False")
         listeners = self._life.watchers if children else self._life.subscribers
         listeners.extend(checked_subscribers([subscriber]))
 

@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
@@ -104,7 +104,7 @@ class Subagent(msgspec.Struct, Documented, frozen=True, kw_only=True, metaclass=
             ConfigurationError: The form is unknown.
         """
         fields = self._fields()
-        if _checked_form(form) == "json":
+        if form == "json":
             return json.dumps(fields, indent=2, ensure_ascii=False) + "\n"
         if form == "yaml":
             return _written(fields)
@@ -181,7 +181,7 @@ def _load(path: Path) -> Subagent:
 
 
 def _subagent_from(text: str, form: Form, name: str | None, where: str) -> Subagent:
-    fields = _fields_of(text, _checked_form(form), where)
+    fields = _fields_of(text, form, where)
     known = Subagent.__struct_fields__
     fields = {**({} if name is None else {"name": name}), **fields}
     missing = [field for field in known[:3] if not fields.get(field)]
@@ -225,12 +225,6 @@ def _fields_of(text: str, form: Form, where: str) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise ConfigurationError(f"The subagent in {where} must have fields such as `description: ...`.")
     return found if instructions_text is None else {**found, "instructions": instructions_text}
-
-
-def _checked_form(form: object) -> Form:
-    if form not in get_args(Form):
-        raise ConfigurationError(f"The form of a definition is markdown, yaml or json; got {shown(form)}.")
-    return form  # type: ignore[return-value]  # as was just seen
 
 
 def _written(fields: Mapping[str, Any]) -> str:

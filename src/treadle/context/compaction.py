@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from treadle.context.compilers import CLEARED, clipped, estimated_tokens, exchanges_of, sent_chars, shares
-from treadle.errors import ConfigurationError, ContextOverflow, shown
+from treadle.errors import ConfigurationError, ContextOverflow
 from treadle.fields import checked, explained
 from treadle.messages import Media, Message, Result, ToolCall, user_message
 from treadle.ports import Compactable, Compaction, Compactor, RequestNeed
@@ -56,8 +56,12 @@ class WhenFull:
     """What compactors share that keep the last exchanges and are due when a request fills too much of the window."""
 
     def __init__(self, keep: int, share: float | None) -> None:
-        self._keep = _checked_keep(keep)
-        self._share = _checked_share(share)
+        if keep < 1:
+            raise ConfigurationError(f"keep must be a whole number of at least 1; got {keep}.")
+        if share is not None and not 0 < share <= 1:
+            raise ConfigurationError(f"share must be a number above 0, at most 1; got {share}.")
+        self._keep = keep
+        self._share = share
 
     @explained
     def is_due(self, need: RequestNeed, tokens: int) -> bool:
@@ -269,17 +273,3 @@ def _words_of(message: Message) -> str:
 
 def _media(part: Media) -> str:
     return f"[{part.media_type} {part.name or 'without a name'}]"
-
-
-def _checked_keep(keep: object) -> int:
-    if type(keep) is not int or keep < 1:
-        raise ConfigurationError(f"keep must be a whole number of at least 1; got {shown(keep)}.")
-    return keep
-
-
-def _checked_share(share: object) -> float | None:
-    if share is None:
-        return None
-    if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 1:
-        raise ConfigurationError(f"share must be a number above 0, at most 1; got {shown(share)}.")
-    return float(share)

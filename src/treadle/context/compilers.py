@@ -159,8 +159,6 @@ class Sections:
         *,
         order: Sequence[str] = ("summary", "buffer", "messages"),
     ) -> None:
-        if not isinstance(sections, Mapping):
-            raise ConfigurationError(f"Sections must be functions by name; got {shown(sections)}.")
         chosen = [name for name in order if name in sections]
         if unknown := set(sections) - set(order):
             raise ConfigurationError(f"Sections {sorted(unknown)} are not in the order {list(order)}.")
@@ -184,7 +182,7 @@ class Window:
 
     @checked
     def __init__(self, compiler: Compiler, *, tokens: int, count: Callable[[Message], int] | None = None) -> None:
-        if type(tokens) is not int or tokens < 1:
+        if tokens < 1:
             raise ConfigurationError(f"Window tokens must be a whole number of at least 1; got {shown(tokens)}.")
         self._compiler = compiler
         self._tokens = tokens

@@ -80,8 +80,6 @@ def networks(named: Sequence[str]) -> tuple[Network, ...]:
     Raises:
         ConfigurationError: One is not a network.
     """
-    if isinstance(named, str):
-        raise ConfigurationError(f"allowed_networks takes a list, such as ['10.0.0.0/8']; got {shown(named)}.")
     found: list[Network] = []
     for one in named:
         try:
@@ -270,7 +268,7 @@ def fetch_tool(*, allowed_networks: Sequence[str] = (), timeout: float = _SECOND
         ConfigurationError: A network or a limit is invalid.
     """
     for word, value in (("timeout", timeout), ("max_bytes", max_bytes)):
-        if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+        if value <= 0:
             raise ConfigurationError(f"fetch_tool({word}=) must be a number above 0; got {shown(value)}.")
     limits = _Limits(allowed=networks(allowed_networks), seconds=timeout, max_bytes=int(max_bytes))
     return Tool(

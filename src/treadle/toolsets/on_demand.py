@@ -52,12 +52,10 @@ class OnDemand:
         kept: int = 20,
     ) -> None:
         for word, number in (("found", found), ("kept", kept)):
-            if type(number) is not int or number < 1:
+            if number < 1:
                 raise ConfigurationError(
                     f"OnDemand({word}=) must be a whole number of at least 1; got {shown(number)}."
                 )
-        if isinstance(always, str):
-            raise ConfigurationError(f"OnDemand(always=) takes a list of names; got {shown(always)}.")
         self._source = toolset_of(source)
         self.name = self._source.name
         self._search = search

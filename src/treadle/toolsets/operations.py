@@ -51,13 +51,9 @@ def operation(
         timeout: Seconds that the start may take.
 
     Raises:
-        ToolDefinitionError: The name or the description is not a string, or the timeout is not a number of seconds above 0.
+        ToolDefinitionError: The timeout is not a number of seconds above 0.
     """
-    if not isinstance(name, str) or not isinstance(description, str):
-        raise ToolDefinitionError(
-            f"An operation's name and description must be strings; got {shown(name)} and {shown(description)}."
-        )
-    if not isinstance(timeout, int | float) or not 0 < timeout < _LONGEST_SECONDS:
+    if not 0 < timeout < _LONGEST_SECONDS:
         raise ToolDefinitionError(f"Operation {name!r}: timeout must be more than 0 seconds; got {shown(timeout)}.")
     asks = f"check_{name}"
     underway = _UnderWay(timeout)

@@ -35,7 +35,7 @@ def todo_tool(*, max_items: int = 30) -> Tool:
     Raises:
         ConfigurationError: `max_items` is invalid.
     """
-    if type(max_items) is not int or not 1 <= max_items <= 200:
+    if not 1 <= max_items <= 200:
         raise ConfigurationError(f"max_items must be a whole number from 1 to 200; got {shown(max_items)}.")
     return Tool(
         name="todo",

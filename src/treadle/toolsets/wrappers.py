@@ -2,15 +2,16 @@
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from inspect import isawaitable
 from typing import Any, Literal, TypeAlias
 
 import msgspec
 
 from treadle.concurrency import Breaker, Kept, bury, watch
-from treadle.errors import ConfigurationError, InvalidArguments, Rejected, check_kind, shown
+from treadle.errors import ConfigurationError, InvalidArguments, Rejected, shown
 from treadle.fields import checked
 from treadle.ports import Clock, OpenToolset, SessionView, Toolset, ToolsetContext, is_toolset
 from treadle.sandboxes.processes import run_process
@@ -31,6 +32,7 @@ __all__ = [
 ]
 
 
+@checked
 def guarded_by_breaker(tool: Tool, *, clock: Clock, failures: int = 5, open_seconds: float = 30.0) -> Tool:
     """Return a tool that is left alone for a while after so many failures in a row, and then tried once.
 
@@ -41,9 +43,6 @@ def guarded_by_breaker(tool: Tool, *, clock: Clock, failures: int = 5, open_seco
         failures: How many failures in a row open the breaker.
         open_seconds: How many seconds the tool is left alone.
     """
-    check_kind("tool", tool, Tool, "a Tool")
-    check_kind("failures", failures, int, "a number of failures")
-    check_kind("open_seconds", open_seconds, (int, float), "a number of seconds")
     breaker = Breaker(failures=failures, open_seconds=open_seconds)
 
     @contextmanager
@@ -106,10 +105,8 @@ class ProgramApprover:
     def __init__(
         self, command: Sequence[str], *, timeout: float = 60.0, otherwise: Literal["pause", "deny"] = "pause"
     ) -> None:
-        if isinstance(command, str) or not command or not all(isinstance(one, str) for one in command):
+        if not command:
             raise ConfigurationError(f"command must be a list, such as ['./may-it.py']; got {shown(command)}.")
-        if otherwise not in ("pause", "deny"):
-            raise ConfigurationError(f"otherwise must be 'pause' or 'deny'; got {shown(otherwise)}.")
         self._command = tuple(command)
         self._timeout = timeout
         self._otherwise = otherwise
@@ -171,8 +168,6 @@ class ToolList:
 
     @checked
     def __init__(self, tools: Sequence[Tool], *, name: str = "") -> None:
-        if not isinstance(tools, Sequence) or not all(isinstance(one, Tool) for one in tools):
-            raise ConfigurationError(f"ToolList takes a list of tools; got {shown(tools)}.")
         self._tools = tuple(tools)
         self.name = name or ", ".join(tool.name for tool in self._tools[:3]) or "no tools"
 
@@ -232,6 +227,7 @@ class Prefixed(_Reshaped):
         prefix: Such as `jira_`.
     """
 
+    @checked
     def __init__(self, source: Toolset | Sequence[Tool], prefix: str) -> None:
         _check_name("prefix", prefix)
         super().__init__(
@@ -253,9 +249,8 @@ class Renamed(_Reshaped):
         names: New names by old ones.
     """
 
+    @checked
     def __init__(self, source: Toolset | Sequence[Tool], names: Mapping[str, str]) -> None:
-        if not isinstance(names, Mapping):
-            raise ConfigurationError(f"Renamed takes new names by old ones; got {shown(names)}.")
         for name in names.values():
             _check_name("each new name", name)
         new = dict(names)
@@ -278,16 +273,9 @@ class Filtered(_Reshaped):
         keep: Names, or a function that says of a tool whether it stays.
     """
 
-    def __init__(self, source: Toolset | Sequence[Tool], keep: Callable[[Tool], bool] | Sequence[str]) -> None:
-        if callable(keep):
-            stays = keep
-        elif not isinstance(keep, list | tuple | frozenset | set) or not all(isinstance(one, str) for one in keep):
-            raise ConfigurationError(
-                f"Filtered must keep a list of names or what a function of a tool says; got {shown(keep)}."
-            )
-        else:
-            names = frozenset(keep)
-            stays = lambda tool: tool.name in names  # noqa: E731 - the other form of one and the same function
+    @checked
+    def __init__(self, source: Toolset | Sequence[Tool], keep: Callable[[Tool], bool] | Collection[str]) -> None:
+        stays = keep if callable(keep) else partial(_is_named, frozenset(keep))
         super().__init__(source, lambda tool: tool if stays(tool) else None)
 
 
@@ -302,9 +290,8 @@ class RequireApproval(_Reshaped):
         when: Says of a call whether a person must allow it; without it, of every call. One that raises asks.
     """
 
+    @checked
     def __init__(self, source: Toolset | Sequence[Tool], *, when: Callable[[CheckedCall], bool] | None = None) -> None:
-        if when is not None and not callable(when):
-            raise ConfigurationError(f"RequireApproval(when=) takes a function of a call; got {shown(when)}.")
         super().__init__(source, lambda tool: msgspec.structs.replace(tool, requires_approval=_either(tool, when)))
 
 
@@ -319,29 +306,23 @@ class VisibleWhen(_Reshaped):
         condition: A function of the session, asked before each request. Where it raises, the tools are not offered.
     """
 
+    @checked
     def __init__(self, source: Toolset | Sequence[Tool], condition: Callable[[SessionView], bool]) -> None:
-        if not callable(condition):
-            raise ConfigurationError(
-                f"The condition of VisibleWhen must be a function of the session; got {shown(condition)}."
-            )
         super().__init__(source, lambda tool: msgspec.structs.replace(tool, visible=_both(tool, condition)))
 
 
+@checked
 def toolset_of(source: Toolset | Sequence[Tool]) -> Toolset:
-    """Return a toolset as it is, and a list of tools as a toolset.
-
-    Raises:
-        ConfigurationError: It is neither.
-    """
-    if is_toolset(source):
-        return source
-    if isinstance(source, list | tuple):
-        return ToolList(source)
-    raise ConfigurationError(f"source must be a toolset or a list of tools; got {shown(source)}.")
+    """Return a toolset as it is, and a list of tools as a toolset."""
+    return source if is_toolset(source) else ToolList(source)  # type: ignore[arg-type]  # the other of the two
 
 
-def _check_name(what: str, name: object) -> None:
-    if not isinstance(name, str) or not name or not name.isprintable():
+def _is_named(names: frozenset[str], tool: Tool) -> bool:
+    return tool.name in names
+
+
+def _check_name(what: str, name: str) -> None:
+    if not name or not name.isprintable():
         raise ConfigurationError(f"The {what} must be a printable text; got {shown(name)}.")
 
 

@@ -279,7 +279,7 @@ async def _has_ended(process: asyncio.subprocess.Process, seconds: float) -> boo
     # `process.wait()` also waits for pipes that a grandchild may hold for ever: then its group is ended anyway.
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
-            while process.returncode is None:  # noqa: ASYNC110 - asyncio tells of an end only once the pipes are closed
+            while process.returncode is None:  # noqa: ASYNC110 - asyncio reports the end only once the pipes are closed
                 await asyncio.sleep(_LOOK_SECONDS)
     return process.returncode is not None
 
