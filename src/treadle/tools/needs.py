@@ -6,7 +6,7 @@ from typing import Literal, get_args
 import msgspec
 
 from treadle.errors import InvalidArguments
-from treadle.fields import Documented
+from treadle.fields import Documented, explained
 from treadle.tools.protected import canonical_host_glob
 
 __all__ = ["GIT", "UNCONFINED", "Need", "parse_need", "parse_needs"]
@@ -37,6 +37,7 @@ GIT = Need("git")
 UNCONFINED = Need("unconfined")
 
 
+@explained
 def parse_need(text: str) -> Need:
     """Return the need that a text names.
 
@@ -55,6 +56,7 @@ def parse_need(text: str) -> Need:
     return Need(kind, canonical_host_glob(value) if kind == "network" else value)  # type: ignore[arg-type]  # one of the kinds, checked above
 
 
+@explained
 def parse_needs(texts: Iterable[str]) -> tuple[Need, ...]:
     """Return the needs that some texts name, each once.
 
