@@ -114,6 +114,9 @@ class _Bounded(reprlib.Repr):
     def repr_int(self, x: int, level: int) -> str:
         return repr(x) if x.bit_length() < _MANY_CHARS else f"a number of {x.bit_length():,} bits"
 
+    def repr_Decimal(self, x: object, level: int) -> str:  # noqa: N802 - reprlib looks for the name of the type
+        return str(x)
+
     def repr_instance(self, x: object, level: int) -> str:
         return repr(x)
 
