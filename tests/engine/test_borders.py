@@ -119,7 +119,7 @@ def released() -> memoryview:
     return view
 
 
-def nested_group(depth: int = 5000) -> BaseException:
+def nested_group(depth: int = 1500) -> BaseException:
     error: Exception = ValueError("the innermost")
     for _ in range(depth):
         error = ExceptionGroup("group", [error])

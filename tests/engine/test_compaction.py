@@ -2,9 +2,6 @@
 
 import asyncio
 import json
-import os
-import signal
-import sys
 from collections.abc import Sequence
 from decimal import Decimal
 from itertools import pairwise
@@ -12,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from test_recovered_calls import killed
 
 from invariants import check_session
 from pipeline_tools import on_fake_clock, read
@@ -423,45 +421,16 @@ async def test_a_rewind_behind_a_compaction_brings_back_what_was_shown_there(tmp
     assert second.tier == "summary"
 
 
-CHILD = """
-import asyncio, os, signal, sys
-sys.path.insert(0, sys.argv[1])
-from test_compaction import *
-
-async def main(journal, point):
-    def die(event):
-        seen.append(event)
-        if point == "summary" and event.act and event.type == "model.finished":
-            os.kill(os.getpid(), signal.SIGKILL)
-        if point == "compacted" and event.type == "context.compacted":
-            os.kill(os.getpid(), signal.SIGKILL)
-    seen = []
-    model = ScriptedModel(
-        [*looks(5), TOO_LONG, Turn(text="A summary.", usage=Usage(input_tokens=900, output_tokens=9)), text("done")]
-    )
-    agent = Agent(model, tools=[look()], compactor=Summarize(keep=1), subscribers=[die])
-    async with open_session(journal, id="s") as session:
-        await agent.run("Go", session=session)
-
-asyncio.run(main(sys.argv[2], sys.argv[3]))
-"""
-
-
 @pytest.mark.row("R-STABLE", "R-PURSE")
-@pytest.mark.parametrize(
-    ("point", "store"), [("summary", "sqlite"), ("compacted", "sqlite"), ("compacted", "postgres")]
-)
-async def test_a_process_that_dies_in_a_compaction_loses_nothing_of_it(point, store, tmp_path, request):
-    address = str(tmp_path / "j.db") if store == "sqlite" else request.getfixturevalue("postgres_url")
-    child = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", CHILD, str(Path(__file__).parent), address, point,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
-    )  # fmt: skip
-    assert await child.wait() == -signal.SIGKILL
+@pytest.mark.parametrize(("point", "before"), [("summary", "context.compacted"), ("compacted", "run.finished")])
+async def test_a_process_that_dies_in_a_compaction_loses_nothing_of_it(point, before):
+    summary = Turn(text="A summary.", usage=Usage(input_tokens=900, output_tokens=9))
+    turns = [*looks(5), TOO_LONG, summary, text("done")]
+    journal = await killed(turns, [look()], before, compactor=Summarize(keep=1))
 
     another = [TOO_LONG, Turn(text="Another.", usage=Usage(input_tokens=800, output_tokens=8))]
     model = ScriptedModel([*(another if point == "summary" else []), text("done")])
-    async with open_session(address, id="s", must_exist=True) as session:
+    async with open_session(journal, id="s", must_exist=True) as session:
         assert session.state.run.spent.usage.input_tokens > 900
         shown = session.state.shown
         result = await Agent(model, tools=[look()], compactor=Summarize(keep=1)).resume(session)

@@ -20,9 +20,9 @@ from treadle.engine.spec import AgentSpec, InDoubt
 from treadle.engine.tool_calls.attempts import Attempts, Contract
 from treadle.engine.tool_calls.checking import Checker
 from treadle.engine.tool_calls.early import EarlyCalls
-from treadle.engine.tool_calls.execution import Actions, Conditions, DoneCondition, Execution, Reminders
+from treadle.engine.tool_calls.execution import Actions, Conditions, DoneCondition, Execution
 from treadle.engine.tool_calls.invocation import Invoker
-from treadle.engine.tool_calls.planning import Approving, Planner
+from treadle.engine.tool_calls.planning import Planner
 from treadle.engine.tool_calls.recovery import Recovery
 from treadle.events import Subscriber
 from treadle.hooks import in_order
@@ -141,6 +141,9 @@ def assemble(host: Host, *, inbox: Inbox, deps: Any) -> Loop:  # Any: the applic
         continuations=about.guards.continuations,
     )
     scope = RunScope(
+        about=about,
+        offering=offering,
+        states=(session.state, *host.states_above),
         ledger=session.ledger,
         interrupt=interrupt,
         meter=meter,
@@ -151,105 +154,34 @@ def assemble(host: Host, *, inbox: Inbox, deps: Any) -> Loop:  # Any: the applic
     )
     reservations = Reservations(meter, interrupt)
     asides = Asides(scope, model=model, reservations=reservations)
-    execution, early = _execution(about, scope, host, asides, deps)
+    execution, early = _execution(scope, host, asides, deps)
     driver = about.driver.bind(model, offering.current.tools, _Executor(offering))
-    compacting = Compacting(about.compactor, asides, offering.session)
-    requests = Requests(about, scope, offering=offering, compacting=compacting)
-    proposer = Proposer(
-        about, scope, driver=driver, model=model, requests=requests, reservations=reservations, early=early
-    )
-    return Loop(about, scope, inbox=inbox, proposer=proposer, execution=execution, early=early)
+    requests = Requests(scope, Compacting(scope, asides))
+    proposer = Proposer(scope, driver=driver, model=model, requests=requests, reservations=reservations, early=early)
+    return Loop(scope, inbox=inbox, proposer=proposer, execution=execution, early=early)
 
 
-def _execution(
-    about: AgentSpec, scope: RunScope, host: Host, asides: Asides, deps: Any
-) -> tuple[Execution, EarlyCalls]:
+def _execution(scope: RunScope, host: Host, asides: Asides, deps: Any) -> tuple[Execution, EarlyCalls]:
     """Return what carries the calls of a run out, and what starts some of them early."""
-    offering = host.offering
-    checker = Checker(
-        scope,
-        offering=offering,
-        policy=about.policy,
-        above=about.policies_above,
-        top=host.top,
-        callers=host.states_above,
-        sandbox=about.sandbox,
-        failure_text=about.failure_text,
-    )
-    attempts = _attempts(about, scope, host, checker, deps)
-    recovery = Recovery(
-        scope,
-        checker=checker,
-        attempts=attempts,
-        in_doubt=about.in_doubt,
-        approval_seconds=about.approval_seconds,
-    )
-    guards = about.guards
-    tries = Tries(guards, polling=offering.polling)
-    progress = Progress(None if guards.repeats is None else guards.no_progress, polling=offering.polling)
+    about, guards, polling = scope.about, scope.about.guards, scope.offering.polling
+    checker, contract = Checker(scope), Contract(scope)
+    decide = Actions(scope, checker).decide
+    invoker = Invoker(scope, deps=deps, decide=decide, limit=contract.limit, host=host, left=host.left)
+    attempts = Attempts(scope, contract=contract, invoker=invoker)
+    tries = Tries(guards, polling=polling)
+    progress = Progress(None if guards.repeats is None else guards.no_progress, polling=polling)
     early = EarlyCalls(scope, checker=checker, attempts=attempts, tries=tries, progress=progress)
-    planner = Planner(
-        scope,
-        checker=checker,
-        early=early,
-        tries=tries,
-        progress=progress,
-        approval_seconds=about.approval_seconds,
-        skips_behind=about.on_denial == "skip",
-        approving=Approving(about.approver, scope, seconds=about.approver_seconds, session=checker.session),
-    )
+    view = CheckView(host.session, asides)
+    done = None if about.done_when is None else DoneCondition(scope, about.done_when, view)
     execution = Execution(
         scope,
-        recovery=recovery,
-        planner=planner,
+        recovery=Recovery(scope, checker=checker, attempts=attempts),
+        planner=Planner(scope, checker=checker, early=early, tries=tries, progress=progress),
         attempts=attempts,
         early=early,
-        conditions=_conditions(about, scope, host, asides, tries, progress),
-        cancel_siblings=about.cancel_siblings,
-        sandbox=about.sandbox,
+        conditions=Conditions(scope, done=done, tries=tries, progress=progress),
     )
     return execution, early
-
-
-def _conditions(
-    about: AgentSpec, scope: RunScope, host: Host, asides: Asides, tries: Tries, progress: Progress
-) -> Conditions:
-    """Return what ends a run after a batch, or says something to the model."""
-    done, contracts = None, host.offering.contracts
-    if about.done_when is not None:
-        view = CheckView(host.session, asides)
-        done = DoneCondition(about.done_when, session=view, contracts=contracts, interrupt=scope.interrupt)
-    return Conditions(
-        scope,
-        offering=host.offering,
-        done=done,
-        tries=tries,
-        progress=progress,
-        reminders=Reminders(scope, progress=progress, warn_at=about.guards.budget_warning),
-        on_failure=about.on_failure,
-    )
-
-
-def _attempts(about: AgentSpec, scope: RunScope, host: Host, checker: Checker, deps: Any) -> Attempts:
-    most = scope.meter.budget.max_tool_result_chars
-    contract = Contract(ledger=scope.ledger, contracts=host.offering.contracts, max_chars=most)
-    invoker = Invoker(
-        scope,
-        deps=deps,
-        decide=Actions(ledger=scope.ledger, checker=checker).decide,
-        limit=contract.limit,
-        sandbox=about.sandbox,
-        host=host,
-        left=host.left,
-    )
-    return Attempts(
-        scope,
-        contract=contract,
-        invoker=invoker,
-        mode=lambda: checker.mode,
-        required=about.required,
-        failure_text=about.failure_text,
-    )
 
 
 class _Executor:

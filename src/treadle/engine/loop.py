@@ -21,7 +21,6 @@ from treadle.engine.rules.endings import (
     waiting_stop,
 )
 from treadle.engine.scope import RunScope
-from treadle.engine.spec import AgentSpec
 from treadle.engine.tool_calls.calls import Batch, Proposal
 from treadle.engine.tool_calls.early import EarlyCalls
 from treadle.engine.tool_calls.execution import Execution
@@ -39,7 +38,6 @@ class Loop:
 
     def __init__(
         self,
-        about: AgentSpec,
         scope: RunScope,
         *,
         inbox: Inbox,
@@ -53,10 +51,10 @@ class Loop:
         self._execution = execution
         self._early = early
         self._hooks = scope.hooks
-        self._answers = Answers(output=about.output)
+        self._answers = Answers(output=scope.about.output)
         self._meter = scope.meter
         self._interrupt = scope.interrupt
-        self._closes = about.on_limit == "summarize"
+        self._closes = scope.about.on_limit == "summarize"
         self._begins = True  # whether the run has not asked the model yet
         self._phase: Literal["model", "tool"] = "model"
         self._answer: ModelFinished | None = None

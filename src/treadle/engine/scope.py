@@ -9,12 +9,15 @@ import msgspec
 from treadle.budgets import Meter
 from treadle.engine.hooks import Hooks
 from treadle.engine.interrupts import Interrupt
+from treadle.engine.offering import Offering
 from treadle.engine.rules.bounds import conflicts
 from treadle.engine.rules.failures import describe
+from treadle.engine.spec import AgentSpec
 from treadle.events import ToolLate
 from treadle.ports import Clock
 from treadle.redaction import redacted_logger
 from treadle.sessions.ledger import Ledger
+from treadle.state import SessionState
 from treadle.tools import CheckedCall
 
 __all__ = ["BatchTime", "LateCalls", "RunScope", "Slots"]
@@ -170,6 +173,12 @@ def _shown(value: Any) -> str:
 class RunScope(msgspec.Struct, frozen=True, kw_only=True):
     """The parts of one run that all others share."""
 
+    about: AgentSpec
+    """Its agent, bound by the runs that called it."""
+    offering: Offering
+    """The tools that its requests offer."""
+    states: tuple[SessionState, ...]
+    """Of its session, and of those whose calls it carries out, the nearest first: what is in doubt there must not be repeated here."""
     ledger: Ledger
     """Where its events are recorded."""
     interrupt: Interrupt
@@ -187,3 +196,8 @@ class RunScope(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def clock(self) -> Clock:
         return self.ledger.clock
+
+    @property
+    def top(self) -> SessionState:
+        """The state of the session that a person runs: its mode holds."""
+        return self.states[-1]

@@ -31,7 +31,7 @@ from treadle.engine.spec import show_request
 from treadle.errors import BudgetUsedUp, IncompleteStream, ModelError, ModelRejected, ModelUnavailable, shown
 from treadle.events import CompactionSkipped, ContextCompacted, ModelFailed, ModelFinished, ModelStarted
 from treadle.messages import Finish, Message, Usage
-from treadle.ports import Compaction, Compactor, Model, ModelEnd, ModelRequest, RequestNeed, SessionView, asked_model
+from treadle.ports import Compaction, Model, ModelEnd, ModelRequest, RequestNeed, SessionView, asked_model
 from treadle.redaction import redacted_logger, shown_error
 from treadle.sessions.views import ReadOnlyMessages, ReadOnlyView
 from treadle.state import ShownMessage, compacted
@@ -227,17 +227,12 @@ _BY_HAND = Tiers(ClearResults(), Handoff())
 
 
 class Compacting:
-    """The compactions of one run.
+    """The compactions of one run."""
 
-    Args:
-        compactor: The agent's own; None where only a person asks for compactions.
-        session: With all of its messages.
-    """
-
-    def __init__(self, compactor: Compactor | None, asides: Asides, session: SessionView) -> None:
-        self._compactor = compactor
+    def __init__(self, scope: RunScope, asides: Asides) -> None:
+        self._compactor = scope.about.compactor  # None where only a person asks for compactions
         self._asides = asides
-        self._session = session
+        self._session = scope.offering.session
         self._shown = ReadOnlyMessages()
         self._failures = 0
 

@@ -16,7 +16,7 @@ from treadle.engine.model_calls.response import ResponseCollector
 from treadle.engine.rules.endings import limit_stop, unstarted_calls_stop
 from treadle.engine.rules.failures import model_wait_seconds, retry_after_note
 from treadle.engine.scope import RunScope
-from treadle.engine.spec import AgentSpec, show_request
+from treadle.engine.spec import show_request
 from treadle.engine.tool_calls import refusals
 from treadle.engine.tool_calls.calls import Proposal
 from treadle.engine.tool_calls.early import EarlyCalls
@@ -45,7 +45,6 @@ class Proposer:
 
     def __init__(
         self,
-        about: AgentSpec,
         scope: RunScope,
         *,
         driver: BoundDriver,
@@ -58,7 +57,7 @@ class Proposer:
         self._ledger = scope.ledger
         self._driver = driver
         self._meter = meter = scope.meter
-        self._refused_as = about.guards.finish_reasons
+        self._refused_as = scope.about.guards.finish_reasons
         self._model = model
         self._requests = requests
         self._zones = Zones()

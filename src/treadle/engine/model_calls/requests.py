@@ -11,10 +11,8 @@ from treadle.context.compilers import Accepted, instructions_with_guidance
 from treadle.context.repair import HistoryRepair
 from treadle.engine.model_calls.compacting import Compacting
 from treadle.engine.model_calls.reservations import Bounding, estimate
-from treadle.engine.offering import Offering
 from treadle.engine.rules.endings import answer_stop, lacking_stop
 from treadle.engine.scope import RunScope
-from treadle.engine.spec import AgentSpec
 from treadle.engine.tool_calls.calls import Proposal
 from treadle.engine.tool_calls.refusals import forbidden_by, was_refused
 from treadle.events import HistoryRepaired, ModelFinished
@@ -177,17 +175,10 @@ class Requests:
         compacting: What makes requests shorter permanently.
     """
 
-    def __init__(
-        self,
-        about: AgentSpec,
-        scope: RunScope,
-        *,
-        offering: Offering,
-        compacting: Compacting,
-    ) -> None:
-        self._about = about
+    def __init__(self, scope: RunScope, compacting: Compacting) -> None:
+        self._about = about = scope.about
         self._ledger = ledger = scope.ledger
-        self._offering = offering
+        self._offering = offering = scope.offering
         self._interrupt = scope.interrupt
         self._compacting = compacting
         self._compacts = about.compactor is not None

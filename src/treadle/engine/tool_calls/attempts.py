@@ -6,7 +6,7 @@ Decides nothing about permission and nothing about other calls; always gives exa
 import asyncio
 import base64
 import math
-from collections.abc import Callable, Container
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from types import CoroutineType
@@ -37,15 +37,13 @@ from treadle.events import ContractViolated, ToolAttemptFailed, ToolProgress
 from treadle.messages import Media
 from treadle.permissions.modes import may_start_again
 from treadle.redaction import redacted_logger, without_known
-from treadle.sessions.ledger import Ledger
 from treadle.state import Suspended
-from treadle.tooling.toolbox import Contracts, Plain
+from treadle.tooling.toolbox import Plain
 from treadle.tools import (
     CallStatus,
     CheckedCall,
     Done,
     JsonObject,
-    Mode,
     NotDone,
     ToolOutput,
     ToolResult,
@@ -72,15 +70,12 @@ class Contract:
     """Makes the results of one run's calls from what their tools returned.
 
     Large values are looked at in threads, so that they do not hold the event loop.
-
-    Args:
-        max_chars: Characters of a result that the model is shown; None for no limit.
     """
 
-    def __init__(self, *, ledger: Ledger, contracts: Contracts, max_chars: int | None) -> None:
-        self._ledger = ledger
-        self._contracts = contracts
-        self._max_chars = max_chars
+    def __init__(self, scope: RunScope) -> None:
+        self._ledger = scope.ledger
+        self._contracts = scope.offering.contracts
+        self._max_chars = scope.meter.budget.max_tool_result_chars
 
     async def returned(self, call: CheckedCall, value: Any) -> ToolResult:
         """Return the result of a call whose tool returned a value."""
@@ -332,24 +327,15 @@ logger = redacted_logger(__name__)
 class Attempts:
     """Runs calls of one run. One instance a run; calls run side by side through it."""
 
-    def __init__(
-        self,
-        scope: RunScope,
-        *,
-        contract: Contract,
-        invoker: Invoker,
-        mode: Callable[[], Mode],
-        required: Container[str] = (),
-        failure_text: FailureText = "short",
-    ) -> None:
+    def __init__(self, scope: RunScope, *, contract: Contract, invoker: Invoker) -> None:
         self._ledger = scope.ledger
         self._contract = contract
         self._interrupt = scope.interrupt
         self._budget = scope.meter.budget
         self._hooks = scope.hooks
-        self._mode = mode
-        self._required = required
-        self._failure_text: FailureText = failure_text
+        self._top = scope.top
+        self._required = scope.about.required
+        self._failure_text = scope.about.failure_text
         self._invoker = invoker
         self._late = scope.late
         self._batch_time = scope.batch_time
@@ -407,7 +393,7 @@ class Attempts:
         said = answer_of_check(answer)
         if said is None:
             return await self._no_answer(call, answer)
-        return await self.done(call, said.value) if isinstance(said, Done) else said
+        return await self._contract.returned(call, said.value) if isinstance(said, Done) else said
 
     async def ask_until_sure(
         self, call: CheckedCall, attempt: int = 1, *, over_at: float
@@ -423,10 +409,6 @@ class Attempts:
             return answer
         self._ledger.publish(_waiting(call, wait))
         return await self.ask_check(call, attempt) if await self._interrupt.sleep(wait) else Unknown
-
-    async def done(self, call: CheckedCall, value: Any) -> ToolResult:
-        """Return the result of a call that was done, from its value, held to the tool's contract."""
-        return await self._contract.returned(call, value)
 
     async def _no_answer(self, call: CheckedCall, value: object) -> type[Unknown]:
         """Record that `check` gave no answer. Nobody may read None or False as "it was done"."""
@@ -452,13 +434,13 @@ class Attempts:
                 traceback=traceback_of(error),
             )
         )
-        return wait is not None and await self._interrupt.sleep(wait) and may_start_again(self._mode(), call)
+        return wait is not None and await self._interrupt.sleep(wait) and may_start_again(self._top.mode, call)
 
     def _wait_before_retry(self, call: CheckedCall, error: BaseException, attempt: int) -> float | None:
         cause: BaseException = TimeoutError() if isinstance(error, Cut) else error
         if isinstance(error, Unfinished) or self._interrupt.stop is not None or not may_retry_call(call.effect, cause):
             return None
-        if self._is_lacking(call, error) or not may_start_again(self._mode(), call):
+        if self._is_lacking(call, error) or not may_start_again(self._top.mode, call):
             return None
         allowed = self._budget.max_retries_per_tool_call
         if call.tool.retries is not None:

@@ -2,13 +2,11 @@
 
 import asyncio
 import inspect
-from collections.abc import Sequence
 
 import msgspec
 
 from treadle.canonical import call_digests, copied, digest, encoded
-from treadle.engine.offering import Offering
-from treadle.engine.rules.failures import FailureText, pass_interrupts
+from treadle.engine.rules.failures import pass_interrupts
 from treadle.engine.scope import RunScope
 from treadle.engine.tool_calls import refusals
 from treadle.engine.tool_calls.calls import Checked, Decided, Refused
@@ -17,17 +15,14 @@ from treadle.messages import ToolCall
 from treadle.permissions.lines import facts_in, resolved, start_folder
 from treadle.permissions.modes import in_mode, is_of_rules, with_approval, with_protection
 from treadle.permissions.policies import default_decision, failed_policy, opinion, stricter
-from treadle.ports import Policy, SessionView
+from treadle.ports import Policy
 from treadle.redaction import redacted_logger
-from treadle.state import SessionState
 from treadle.tools import (
     DEFAULT_MODE,
     CheckedCall,
     Decision,
     DecisionKind,
     JsonObject,
-    Mode,
-    Runner,
     Tool,
     ToolResult,
 )
@@ -43,53 +38,25 @@ _MOST_CHANGES = 8
 
 
 class Checker:
-    """The first half of the pipeline, in one order: look up > parse > validate > intercept > decide (V05).
+    """The first half of the pipeline, in one order: look up > parse > validate > intercept > decide (V05)."""
 
-    Args:
-        above: The policies of the runs that called this one.
-        top: The state of the session that a person runs: its mode holds.
-        sandbox: Where calls run that are decided to.
-    """
-
-    def __init__(
-        self,
-        scope: RunScope,
-        *,
-        offering: Offering,
-        policy: Policy | None,
-        above: Sequence[Policy],
-        top: SessionState,
-        callers: Sequence[SessionState] = (),
-        sandbox: Runner | None = None,
-        failure_text: FailureText = "short",
-    ) -> None:
-        self._failure_text: FailureText = failure_text
-        self.callers = callers
-        """The states of the sessions whose calls this one carries out, the nearest first."""
-        self._offering = offering
+    def __init__(self, scope: RunScope) -> None:
+        about = scope.about
+        self._failure_text = about.failure_text
+        self._offering = offering = scope.offering
         self._contracts = offering.contracts
-        self._policy = policy
-        self._above = above
+        self._policy = policy = about.policy
+        self._above = above = about.policies_above
         self._hooks = hooks = scope.hooks
         self._session = offering.session
         self._session_id = offering.session.id
-        self.top = top
-        self._sandbox = sandbox
+        self._top = scope.top
+        self._sandbox = about.sandbox
         policies = above if policy is None else (policy, *above)
         self._has_policy = bool(policies)
         self._is_of_rules = all(map(is_of_rules, policies))
         self.may_wait = not self._is_of_rules or hooks.sees_calls or offering.validates
         """Whether a check may take its time, because somebody else's code has a say in it."""
-
-    @property
-    def session(self) -> SessionView:
-        """The session whose calls are checked, as policies see it."""
-        return self._session
-
-    @property
-    def mode(self) -> Mode:
-        """The session's mode as it stands."""
-        return self.top.mode
 
     def may_start(self, decided: Decided) -> bool:
         """Whether a decision lets the call run: as it is, or in a sandbox that is there and that its tool has a form for."""
@@ -136,7 +103,7 @@ class Checker:
             call.effect.is_read and call.tool.line is None and call.tool.subjects is None
         ):  # such a one reaches no file
             decision = with_protection(decision, call, facts_in(self._session))
-        mode = self.top.mode
+        mode = self._top.mode
         if mode != DEFAULT_MODE:
             decision = in_mode(mode, decision, call)
         if decision.kind == DecisionKind.ASK:

@@ -49,15 +49,10 @@ class EarlyCalls:
     """The early calls of one run's current step, which closes them: nothing of them outlives it."""
 
     def __init__(
-        self,
-        scope: RunScope,
-        *,
-        checker: Checker,
-        attempts: Attempts,
-        tries: Tries,
-        progress: Progress,
+        self, scope: RunScope, *, checker: Checker, attempts: Attempts, tries: Tries, progress: Progress
     ) -> None:
         self._ledger = scope.ledger
+        self._top = scope.top
         self._checker = checker
         self._attempts = attempts
         self._slots = scope.slots
@@ -156,7 +151,7 @@ class EarlyCalls:
 
     def _is_of_now(self, call: CheckedCall) -> bool:
         """Whether a call was decided on in the mode that holds now."""
-        return call.decision is None or call.decision.mode == self._checker.mode
+        return call.decision is None or call.decision.mode == self._top.mode
 
     def _may_start(self, decided: Decided) -> bool:
         """Whether this decided call may start now. One that ends the run waits until the run is known to need it."""
@@ -179,7 +174,7 @@ class EarlyCalls:
         What was decided in another mode holds no longer.
         """
         checked = self._checked.pop(proposed.id, None)
-        is_stale = isinstance(checked, Decided) and checked.decision.mode != self._checker.mode
+        is_stale = isinstance(checked, Decided) and checked.decision.mode != self._top.mode
         return None if is_stale else checked
 
     def take(self, call: CheckedCall) -> CheckedCall | None:

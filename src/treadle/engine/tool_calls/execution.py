@@ -5,8 +5,7 @@ Invariant: every call of the batch ends in exactly one `tool.finished`, or waits
 
 import asyncio
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from functools import partial
 from math import inf
 from typing import Any
@@ -14,14 +13,12 @@ from typing import Any
 import msgspec
 
 from treadle.canonical import find_unencodable
-from treadle.engine.interrupts import Interrupt
-from treadle.engine.offering import Offering
 from treadle.engine.rules.bounds import group, named_resources
 from treadle.engine.rules.endings import ended_by_results, failure_stop, interrupted_stop
-from treadle.engine.rules.failures import contained, pass_interrupts
+from treadle.engine.rules.failures import contained, is_being_cancelled, pass_interrupts
 from treadle.engine.rules.tries import Progress, Tries, todos_reminder
 from treadle.engine.scope import RunScope
-from treadle.engine.spec import CancelSiblings, DoneWhen, OnFailure
+from treadle.engine.spec import CancelSiblings, DoneWhen
 from treadle.engine.tool_calls import refusals
 from treadle.engine.tool_calls.attempts import Attempts
 from treadle.engine.tool_calls.calls import Batch, Decided, Finisher, Plan, Refused
@@ -45,14 +42,12 @@ from treadle.messages import ToolCall, user_message
 from treadle.permissions import consent
 from treadle.ports import CheckView, Decision, DecisionKind
 from treadle.redaction import redacted_logger
-from treadle.sessions.ledger import Ledger
 from treadle.sessions.maintenance import abandoned, end_children, may_have_acted, unknown_outcome
 from treadle.state import CallState, SessionState, Suspended
 from treadle.stops import LimitReached, Stop, StopReason, merged
-from treadle.tooling.toolbox import Contracts
-from treadle.tools import CallStatus, CheckedCall, Done, Effect, JsonObject, Runner, Tool, ToolResult
+from treadle.tools import CallStatus, CheckedCall, Done, Effect, JsonObject, Tool, ToolResult
 
-__all__ = ["Actions", "Conditions", "DoneCondition", "Execution", "Reminders", "Siblings"]
+__all__ = ["Actions", "Conditions", "DoneCondition", "Execution"]
 
 
 # --- Siblings: what the failure of one call means for the others of its response. Ends nothing by itself; makes no
@@ -99,20 +94,13 @@ class Siblings:
 
     async def watched(self, call: CheckedCall, task: "asyncio.Task[ToolResult]") -> ToolResult:
         """Wait for a read that may be cut off because a sibling fails; return what it is told then."""
-        with self._watching(call, task):
-            try:
-                return await task
-            except asyncio.CancelledError:
-                current = asyncio.current_task()
-                if self._culprit is None or (current is not None and current.cancelling()):
-                    raise  # the read is cancelled too: whoever is cancelled while it waits for a task cancels that
-                return refusals.sibling_failed(call, self._culprit)
-
-    @contextmanager
-    def _watching(self, call: CheckedCall, task: "asyncio.Task[ToolResult]") -> Iterator[None]:
         self._reads[call.id] = task
         try:
-            yield
+            return await task
+        except asyncio.CancelledError:
+            if self._culprit is None or is_being_cancelled():
+                raise  # the read is cancelled too: whoever is cancelled while it waits for a task cancels that
+            return refusals.sibling_failed(call, self._culprit)
         finally:
             del self._reads[call.id]
 
@@ -139,18 +127,14 @@ _NOUNS = {
 
 
 class Reminders:
-    """The reminders of one run.
+    """The reminders of one run."""
 
-    Args:
-        warn_at: The part of a limit from which on the model is told of it; None for no such reminder.
-    """
-
-    def __init__(self, scope: RunScope, *, progress: Progress, warn_at: float | None) -> None:
+    def __init__(self, scope: RunScope, *, progress: Progress) -> None:
         self._ledger = ledger = scope.ledger
         self._meter = meter = scope.meter
         self._interrupt = scope.interrupt
         self._progress = progress
-        self._warn_at = warn_at
+        self._warn_at = warn_at = scope.about.guards.budget_warning
         part, limits = warn_at or 1.0, meter.limits
         self._floors = [part * float(limits[name]) if name in limits else inf for name in _NOUNS]
         run = ledger.state.run
@@ -207,11 +191,11 @@ _FAILED = frozenset(
 class DoneCondition:
     """The condition of one run that its user has given."""
 
-    def __init__(self, function: DoneWhen, *, session: CheckView, contracts: Contracts, interrupt: Interrupt) -> None:
+    def __init__(self, scope: RunScope, function: DoneWhen, session: CheckView) -> None:
         self._function = function
         self._session = session
-        self._contracts = contracts
-        self._interrupt = interrupt
+        self._contracts = scope.offering.contracts
+        self._interrupt = scope.interrupt
 
     async def stop(self) -> Stop | None:
         """Return the end of the run where the condition holds. A condition that fails is logged and ends nothing."""
@@ -254,23 +238,20 @@ class Conditions:
         self,
         scope: RunScope,
         *,
-        offering: Offering,
         done: DoneCondition | None,
         tries: Tries,
         progress: Progress,
-        reminders: Reminders,
-        on_failure: OnFailure = "continue",
     ) -> None:
-        self._stops_on_failure = on_failure == "stop"
-        self._required = offering.required
-        self._ending = offering.ending
+        self._stops_on_failure = scope.about.on_failure == "stop"
+        self._required = scope.offering.required
+        self._ending = scope.offering.ending
         self.may_end_by_results = bool(self._stops_on_failure or self._required or self._ending)
         """Whether a result may end the run by itself."""
         self._ledger = ledger = scope.ledger
         self._done = done
         self._tries = tries
         self._progress = progress
-        self._reminders = reminders
+        self._reminders = Reminders(scope, progress=progress)
         self._interrupt = scope.interrupt
         self._looks_back = True
         self._shortened = _times_shortened(ledger.state) if ledger.state.compactions.made else 0
@@ -352,12 +333,7 @@ def _times_shortened(state: SessionState) -> int:
 
 
 class Execution:
-    """Carries out the batches of one run.
-
-    Args:
-        cancel_siblings: What the failure of one call means for the others of its response.
-        sandbox: Where calls run that were decided to.
-    """
+    """Carries out the batches of one run."""
 
     def __init__(
         self,
@@ -368,8 +344,6 @@ class Execution:
         attempts: Attempts,
         early: EarlyCalls,
         conditions: Conditions,
-        cancel_siblings: CancelSiblings,
-        sandbox: Runner | None,
     ) -> None:
         self._ledger = ledger = scope.ledger
         self._recovery = recovery
@@ -378,12 +352,12 @@ class Execution:
         self._late = scope.late
         self._batch_time = scope.batch_time
         self._slots = scope.slots
-        self._sandbox = sandbox
+        self._sandbox = scope.about.sandbox
         self._early = early
         self._interrupt = scope.interrupt
         self._conditions = conditions
         self._result_chars = scope.meter.budget.max_tool_result_chars
-        self._cancel_siblings: CancelSiblings = cancel_siblings
+        self._cancel_siblings = scope.about.cancel_siblings
         self._siblings: Siblings | None = None  # of the batch; None for a single call
         self._has_begun_before = False  # whether a call of the batch has started before
         self._finisher = Finisher(run_id="", step=0, last_id="", state=ledger.state)
@@ -689,8 +663,9 @@ def _acts(calls: Sequence[CheckedCall]) -> bool:
 class Actions:
     """Decides on the actions of one run's tools."""
 
-    def __init__(self, *, ledger: Ledger, checker: Checker) -> None:
-        self._ledger = ledger
+    def __init__(self, scope: RunScope, checker: Checker) -> None:
+        self._ledger = scope.ledger
+        self._top = scope.top
         self._checker = checker
 
     async def decide(self, within: CheckedCall, action: str, arguments: JsonObject, effect: Effect) -> Decision:
@@ -718,7 +693,7 @@ class Actions:
             is_recorded = await self._ledger.record(
                 event,
                 durable=event.effect is not Effect.READ,
-                holds=lambda: self._is_open(within) and event.mode in ("", self._checker.mode),
+                holds=lambda: self._is_open(within) and event.mode in ("", self._top.mode),
             )
         except IntentNotStored:
             return _NOT_STORED
@@ -735,7 +710,7 @@ def _event(
     within: CheckedCall, checked: Decided | Refused, action: str, arguments: JsonObject, step: int
 ) -> ActionDecided:
     if isinstance(checked, Refused):
-        decision, digest, effect = _refusal(checked), "", Effect.UNSAFE
+        decision, digest, effect = _no(checked.rule, checked.result.message or ""), "", Effect.UNSAFE
     elif checked.is_rewritten:  # the tool would not carry out what was decided on
         decision, digest, effect = _REWRITTEN, checked.call.digest, checked.call.effect
     else:
@@ -755,11 +730,6 @@ def _event(
         by=decision.by,
         mode=decision.mode,
     )
-
-
-def _refusal(refused: Refused) -> Decision:
-    reason = refused.result.message or ""
-    return Decision(kind=DecisionKind.DENY, rule=refused.rule, reason=reason, scope="runtime", by="runtime")
 
 
 def _check(action: object, arguments: object) -> None:

@@ -67,10 +67,10 @@ class CallContext:
         ledger: Ledger,
         decide: Decide,
         *,
-        sandbox: Runner | None = None,
-        host: object = None,
+        sandbox: Runner | None,
+        host: object,
         limit: Callable[[CheckedCall], int | None],
-        left: Callable[[], Mapping[str, int | float]] = dict,
+        left: Callable[[], Mapping[str, int | float]],
     ) -> None:
         self._decide = decide
         self._left = left
@@ -172,7 +172,6 @@ class Invoker:
         left: Returns what is left of the run's limits, by the name of each.
         decide: Decides on what a tool is about to do by itself.
         limit: Returns how many characters of a call's result the model is shown.
-        sandbox: Where calls run that were decided to; None where there is none, and no such call starts.
     """
 
     def __init__(
@@ -182,12 +181,11 @@ class Invoker:
         deps: Any,
         decide: Decide,
         limit: Callable[[CheckedCall], int | None],
-        sandbox: Runner | None = None,
-        host: object = None,
-        left: Callable[[], Mapping[str, int | float]] = dict,
+        host: object,
+        left: Callable[[], Mapping[str, int | float]],
     ) -> None:
         self._left = left
-        self._sandbox = sandbox
+        self._sandbox = scope.about.sandbox
         self._batch_time = scope.batch_time
         self._late = scope.late
         self._decide = decide

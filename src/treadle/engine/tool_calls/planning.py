@@ -23,7 +23,7 @@ from treadle.errors import ConfigurationError
 from treadle.events import AnyEvent, ApprovalRequested, CallDecided, RepeatNoticed
 from treadle.permissions import consent
 from treadle.permissions.lines import start_folder, touched
-from treadle.ports import Approver, DecisionKind, SessionView
+from treadle.ports import DecisionKind
 from treadle.redaction import redacted_logger
 from treadle.sessions.answering import check_answer, check_scope
 from treadle.sessions.inbox import answer_events, plan_ended
@@ -31,7 +31,7 @@ from treadle.state import Approval, CallState, LeftAnswer, answer_id, is_equal
 from treadle.stops import Stop, StopReason
 from treadle.tools import Answer, CallStatus, CheckedCall, Decision, Effect, JsonObject, ToolResult
 
-__all__ = ["Approving", "Planner"]
+__all__ = ["Planner"]
 
 
 # --- Approving: ask the agent's approver about calls that wait for consent, before the run pauses for a person. Decides
@@ -43,26 +43,14 @@ _threads = Threads()
 
 
 class Approving:
-    """Asks the approver of one run.
+    """Asks the approver of one run, where it has one."""
 
-    Args:
-        approver: None where only people answer.
-        seconds: How long it may take for one call; None for no limit.
-    """
-
-    def __init__(
-        self,
-        approver: Approver | None,
-        scope: RunScope,
-        *,
-        seconds: float | None,
-        session: SessionView,
-    ) -> None:
-        self._approver = approver
+    def __init__(self, scope: RunScope) -> None:
+        self._approver = scope.about.approver
         self._answered: tuple[str, ...] = ()
-        self._seconds = seconds
+        self._seconds = scope.about.approver_seconds
         self._ledger = scope.ledger
-        self._session = session
+        self._session = scope.offering.session
         self._interrupt = scope.interrupt
         self.waiting: dict[str, CheckedCall] = {}
         """Calls that have waited for approval, by id. None where there is no approver."""
@@ -219,21 +207,19 @@ class Planner:
         early: EarlyCalls,
         tries: Tries,
         progress: Progress,
-        approval_seconds: float,
-        approving: Approving,
-        skips_behind: bool = False,
     ) -> None:
-        self._skips_behind = skips_behind
-        self._ledger = ledger = scope.ledger
-        self._states = (ledger.state, *checker.callers)
-        """Of the session, and of those whose calls it carries out: what is in doubt there must not be repeated here."""
+        self._skips_behind = scope.about.on_denial == "skip"
+        self._ledger = scope.ledger
+        self._states = scope.states
+        self._top = scope.top
+        self._session = scope.offering.session
         self._checker = checker
         self._early = early
         self._interrupt = scope.interrupt
         self._tries = tries
         self._progress = progress
-        self._approval_seconds = approval_seconds
-        self.approving = approving
+        self._approval_seconds = scope.about.approval_seconds
+        self.approving = Approving(scope)
         self._places: dict[str, object] = {}
         """What calls touch that wait for a call which acts: its links may lead them elsewhere, or give a file another name."""
 
@@ -379,7 +365,7 @@ class Planner:
         state = self._ledger.state.open.get(call.call.id)
         has_begun = state is not None and state.started is not None and (state.suspended or call.tool.resumes)
         if not has_begun:
-            if call.decision is not None and call.decision.mode != self._checker.top.mode:
+            if call.decision is not None and call.decision.mode != self._top.mode:
                 return True
             if (call.tool.line is not None or self._places) and self._is_elsewhere(call):
                 return True
@@ -581,7 +567,7 @@ class Planner:
             state,
             decided.call,
             decided.decision,
-            session=self._checker.session,
+            session=self._session,
             token=self._ledger.randomness.token(),
             expires_at=self._ledger.store_time() + self._approval_seconds,
             edited=decided.edited,

@@ -8,7 +8,6 @@ from typing import Any, Literal
 import msgspec
 
 from treadle.engine.scope import RunScope
-from treadle.engine.spec import InDoubt
 from treadle.engine.tool_calls.attempts import Attempts
 from treadle.engine.tool_calls.calls import Batch, Decided, Finisher
 from treadle.engine.tool_calls.checking import Checker
@@ -25,21 +24,14 @@ __all__ = ["Recovery"]
 class Recovery:
     """Settles the calls of a step that had started without a result when their process died."""
 
-    def __init__(
-        self,
-        scope: RunScope,
-        *,
-        checker: Checker,
-        attempts: Attempts,
-        in_doubt: InDoubt | None,
-        approval_seconds: float,
-    ) -> None:
+    def __init__(self, scope: RunScope, *, checker: Checker, attempts: Attempts) -> None:
         self._ledger = ledger = scope.ledger
+        self._session = scope.offering.session
         self._checker = checker
         self._attempts = attempts
         self._interrupt = scope.interrupt
-        self._in_doubt = in_doubt
-        self._approval_seconds = approval_seconds
+        self._in_doubt = scope.about.in_doubt
+        self._approval_seconds = scope.about.approval_seconds
         # The lease was taken before this: whatever the dead process had sent was sent by now.
         self._begun = ledger.clock.monotonic()
 
@@ -164,7 +156,7 @@ class Recovery:
             state,
             call,
             consent.has_started_before(),
-            session=self._checker.session,
+            session=self._session,
             token=self._ledger.randomness.token(),
             expires_at=self._ledger.store_time() + self._approval_seconds,
         )
