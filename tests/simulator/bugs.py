@@ -44,7 +44,7 @@ BUGS = (
         "        if results:\n",
         "        if results and self._interrupt.stop is None:\n",
     ),
-    Bug("each attempt has its own key", "engine/tool_calls/invocation.py", "return self._call.key", 'return f"{self._call.key}{self.attempt}"'),
+    Bug("each attempt has its own key", "engine/tool_calls/attempts.py", "return self._call.key", 'return f"{self._call.key}{self.attempt}"'),
     Bug("an unsafe call is retried", "engine/tool_calls/attempts.py", "not may_retry_call(call.effect, cause)", "False"),
     Bug("the calls of a response that was cut off run", "engine/tool_calls/refusals.py", "case Finish.LENGTH:", "case Finish.CALLS if closing:"),
     Bug("a failure hides that the call may have acted", "engine/tool_calls/attempts.py", "acted = not call.effect.is_read", "acted = False"),

@@ -16,21 +16,19 @@ from treadle.engine.model_calls.reservations import Reservations
 from treadle.engine.offering import Offering
 from treadle.engine.rules.tries import Progress, Tries
 from treadle.engine.scope import BatchTime, LateCalls, RunScope, Slots
-from treadle.engine.spec import AgentSpec, InDoubt
-from treadle.engine.tool_calls.attempts import Attempts, Contract
+from treadle.engine.spec import AgentSpec
+from treadle.engine.tool_calls.attempts import Attempts, Invoker
 from treadle.engine.tool_calls.checking import Checker
 from treadle.engine.tool_calls.early import EarlyCalls
 from treadle.engine.tool_calls.execution import Actions, Conditions, DoneCondition, Execution
-from treadle.engine.tool_calls.invocation import Invoker
 from treadle.engine.tool_calls.planning import Planner
 from treadle.engine.tool_calls.recovery import Recovery
 from treadle.events import Subscriber
 from treadle.hooks import in_order
-from treadle.ports import Approver, Hook, Model, Moment, Policy
+from treadle.ports import Model, Moment
 from treadle.sessions.inbox import Inbox
 from treadle.sessions.session import Session
 from treadle.state import SessionState
-from treadle.tools import Runner
 
 __all__ = ["Host", "assemble"]
 
@@ -73,14 +71,8 @@ class Host:
         """The state of the session that a person runs: its mode holds for all that carry out its calls."""
         self.meter = meter
         self.interrupt = interrupt
-        own = () if about.policy is None else (about.policy,)
-        self.policies: tuple[Policy, ...] = (*own, *(about.policies_above if above is None else above.policies))
-        self.hooks: tuple[Hook, ...] = about.hooks + (() if above is None else above.hooks)
-        self.approver: Approver | None = about.approver or (None if above is None else above.approver)
-        asks = about if above is None or about.approver is not None else above
-        self.approver_seconds: float | None = asks.approver_seconds
-        self.sandbox: Runner | None = about.sandbox or (None if above is None else above.sandbox)
-        self.in_doubt: InDoubt | None = about.in_doubt or (None if above is None else above.in_doubt)
+        self.bound: AgentSpec = about if above is None else above.bind(about)
+        """Its agent, bound by the runs that called it."""
         self.states_above: tuple[SessionState, ...] = (
             () if above is None else (above.session.state, *above.states_above)
         )
@@ -110,16 +102,17 @@ class Host:
         seconds = self.interrupt.seconds_left
         return left if seconds is None else {**left, "max_wall_time_seconds": seconds}
 
-    def rule(self, about: AgentSpec) -> AgentSpec:
+    def bind(self, about: AgentSpec) -> AgentSpec:
         """Return an agent as it is when this run calls it: nothing is allowed that is forbidden here."""
+        own = self.bound
         return msgspec.structs.replace(
             about,
-            policies_above=self.policies,
-            hooks=in_order(about.hooks + tuple(hook for hook in self.hooks if hook.at in _INHERITED)),
-            sandbox=about.sandbox or self.sandbox,
-            approver=about.approver or self.approver,
-            approver_seconds=self.approver_seconds if about.approver is None else about.approver_seconds,
-            in_doubt=about.in_doubt or self.in_doubt,
+            policies_above=own.policies_above if own.policy is None else (own.policy, *own.policies_above),
+            hooks=in_order(about.hooks + tuple(hook for hook in own.hooks if hook.at in _INHERITED)),
+            sandbox=about.sandbox or own.sandbox,
+            approver=about.approver or own.approver,
+            approver_seconds=own.approver_seconds if about.approver is None else about.approver_seconds,
+            in_doubt=about.in_doubt or own.in_doubt,
         )
 
 
@@ -131,7 +124,7 @@ def assemble(host: Host, *, inbox: Inbox, deps: Any) -> Loop:  # Any: the applic
     """
     model, session, offering = host.model, host.session, host.offering
     meter, interrupt = host.meter, host.interrupt
-    about = host.about if host.above is None else host.above.rule(host.about)
+    about = host.bound
     assert about.driver is not None
     hooks = Hooks(
         about.hooks,
@@ -164,15 +157,14 @@ def assemble(host: Host, *, inbox: Inbox, deps: Any) -> Loop:  # Any: the applic
 def _execution(scope: RunScope, host: Host, asides: Asides, deps: Any) -> tuple[Execution, EarlyCalls]:
     """Return what carries the calls of a run out, and what starts some of them early."""
     about, guards, polling = scope.about, scope.about.guards, scope.offering.polling
-    checker, contract = Checker(scope), Contract(scope)
+    checker = Checker(scope)
     decide = Actions(scope, checker).decide
-    invoker = Invoker(scope, deps=deps, decide=decide, limit=contract.limit, host=host, left=host.left)
-    attempts = Attempts(scope, contract=contract, invoker=invoker)
+    attempts = Attempts(scope, Invoker(scope, deps=deps, decide=decide, host=host, left=host.left))
     tries = Tries(guards, polling=polling)
     progress = Progress(None if guards.repeats is None else guards.no_progress, polling=polling)
     early = EarlyCalls(scope, checker=checker, attempts=attempts, tries=tries, progress=progress)
-    view = CheckView(host.session, asides)
-    done = None if about.done_when is None else DoneCondition(scope, about.done_when, view)
+    ends = about.done_when
+    done = None if ends is None else DoneCondition(scope, ends, CheckView(host.session, asides))
     execution = Execution(
         scope,
         recovery=Recovery(scope, checker=checker, attempts=attempts),

@@ -105,14 +105,10 @@ class Hooks:
             )  # fmt: skip
             answer, error = await self._ask(hook, context)
             changed = result if error is None and answer is None else _result_of(answer, shown, result, hook)
-            if changed is None:
-                withheld = f"The result is withheld: {hook.title} failed." if hook.is_closed else None
-                changed = (
-                    result
-                    if withheld is None
-                    else msgspec.structs.replace(result, content=withheld, data=None, media=())
-                )
-            result = changed
+            if changed is None and hook.is_closed:
+                withheld = f"The result is withheld: {hook.title} failed."
+                changed = msgspec.structs.replace(result, content=withheld, data=None, media=())
+            result = result if changed is None else changed
         return result
 
     # --- around a response

@@ -1,21 +1,24 @@
-"""Attempts: carry out one decided call: retries by effect, the result's contract, its bound.
+"""Attempts: carry out one decided call: start it, within its time; retries by effect; the result's contract, its bound.
 
 Decides nothing about permission and nothing about other calls; always gives exactly one result.
 """
 
 import asyncio
 import base64
+import inspect
 import math
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
+from contextvars import Context
 from functools import partial
 from types import CoroutineType
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
 from treadle.canonical import artifact_id, copied, find_unencodable
-from treadle.concurrency import Threads
+from treadle.concurrency import Threads, is_async
+from treadle.engine.interrupts import wait_at_most
 from treadle.engine.rules.bounds import bound
 from treadle.engine.rules.endings import cut_status
 from treadle.engine.rules.failures import (
@@ -23,41 +26,55 @@ from treadle.engine.rules.failures import (
     Cut,
     FailureText,
     backoff_seconds,
+    contained,
     describe,
     failure_class,
     is_being_cancelled,
+    kept_inside,
     may_retry_call,
     told,
     traceback_of,
 )
 from treadle.engine.scope import RunScope
-from treadle.engine.tool_calls.invocation import Invoker
-from treadle.errors import Rejected, Transient, shown
+from treadle.errors import Rejected, SandboxUnavailable, ToolError, Transient, shown
 from treadle.events import ContractViolated, ToolAttemptFailed, ToolProgress
-from treadle.messages import Media
+from treadle.messages import Media, Message, ToolCall
 from treadle.permissions.modes import may_start_again
+from treadle.ports import CallTracer
 from treadle.redaction import redacted_logger, without_known
+from treadle.sessions.views import ReadOnlyMessages
 from treadle.state import Suspended
 from treadle.tooling.toolbox import Plain
 from treadle.tools import (
+    TRACE,
     CallStatus,
     CheckedCall,
+    Command,
+    Decision,
+    DecisionKind,
     Done,
+    Effect,
     JsonObject,
     NotDone,
+    Runner,
+    SessionSnapshot,
+    ToolContext,
     ToolOutput,
     ToolResult,
     Unfinished,
     Unknown,
     answer_of_check,
 )
+from treadle.tools.effects import effect_from
 from treadle.tools.results import TOOL_UNAVAILABLE, after_earlier_attempt, failed_result
 
-__all__ = ["Attempts", "Contract"]
+__all__ = ["GRACE_SECONDS", "Attempts", "CallContext", "Invoker"]
 
 
 # --- Contract: what a tool returned, held to what it promised, and made the call's result within its bounds. Calls no
 # tool.
+
+logger = redacted_logger(__name__)
 
 _threads = Threads()
 _T = TypeVar("_T")
@@ -73,9 +90,9 @@ class Contract:
     """
 
     def __init__(self, scope: RunScope) -> None:
+        self._scope = scope
         self._ledger = scope.ledger
         self._contracts = scope.offering.contracts
-        self._max_chars = scope.meter.budget.max_tool_result_chars
 
     async def returned(self, call: CheckedCall, value: Any) -> ToolResult:
         """Return the result of a call whose tool returned a value."""
@@ -106,13 +123,8 @@ class Contract:
             plain = Plain(data=describe(Rejected(body)))
         return await self._refused(call, plain, code)
 
-    def limit(self, call: CheckedCall) -> int | None:
-        """Return how many characters of a call's result the model is shown; None for no limit."""
-        ours, own = self._max_chars, call.tool.result_limit
-        return min(ours, own) if ours and own else ours or own or None
-
     async def _ok(self, call: CheckedCall, plain: Plain, output: ToolOutput) -> ToolResult:
-        content, artifact = await self._bounded(plain, self.limit(call))
+        content, artifact = await self._bounded(plain, _shown_chars(self._scope, call))
         is_whole = artifact is None
         if output.artifact is not None and is_whole:
             artifact = await self._keep_bytes(output.artifact)
@@ -141,8 +153,7 @@ class Contract:
 
     async def _keep(self, text: str) -> str:
         """Keep what the model is shown a part of, and return its digest."""
-        clean = await _done(lambda: without_known(text.encode()), is_large=len(text) > _LARGE)
-        return await self._ledger.journal.put_blob(clean)
+        return await self._keep_bytes(text.encode())
 
     async def _keep_bytes(self, content: bytes) -> str:
         clean = await _done(partial(without_known, content), is_large=len(content) > _LARGE)
@@ -150,7 +161,7 @@ class Contract:
 
     async def reshaped(self, call: CheckedCall, result: ToolResult) -> ToolResult:
         """Return a result as an interceptor has changed it, within its bounds."""
-        limit, content = self.limit(call), result.content
+        limit, content = _shown_chars(self._scope, call), result.content
         if limit is None or len(content) <= limit:
             return result
         digest = await self._keep(content)
@@ -181,7 +192,7 @@ class Contract:
 
     async def _failure_details(self, call: CheckedCall, plain: Plain) -> tuple[Any, str | None]:
         """Return what a failed call has to say, cut where it is large, and the digest of the whole then."""
-        limit = self.limit(call)
+        limit = _shown_chars(self._scope, call)
         if limit is None or not plain.is_large:
             return plain.data, None
         content, digest = await self._bounded(plain, limit // 2)
@@ -193,7 +204,7 @@ class Contract:
         Args:
             digest: Of the whole of what it has to say, where that is kept already.
         """
-        limit, whole = self.limit(call), result.content
+        limit, whole = _shown_chars(self._scope, call), result.content
         is_long = limit is not None and len(whole) > limit
         if is_long and digest is None:
             digest = await self._keep(whole)
@@ -230,6 +241,12 @@ def _with_artifact(content: str, name: str) -> str:
     return f"{content}\n[The whole is the artifact {name}.]"
 
 
+def _shown_chars(scope: RunScope, call: CheckedCall) -> int | None:
+    """Return how many characters of a call's result the model is shown; None for no limit."""
+    ours, own = scope.meter.budget.max_tool_result_chars, call.tool.result_limit
+    return min(ours, own) if ours and own else ours or own or None
+
+
 async def _done(work: Callable[[], _T], *, is_large: bool) -> _T:
     """Do some work: in a thread where it looks at much."""
     done: _T = await _threads.submit(work) if is_large else work()
@@ -256,7 +273,13 @@ async def _read(value: Any) -> tuple[ToolOutput, Any, str | None]:
     try:
         if type(value) in _JSON_KINDS:  # nearly all
             return _BARE, value, None
-        output = _output_of(value)
+        match value:
+            case ToolOutput():
+                output = value
+            case Media():
+                output = ToolOutput(data={"media_type": value.media_type, "name": value.name}, media=(value,))
+            case _:
+                output = ToolOutput(data=value)
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # noqa: BLE001 - as said above
@@ -265,16 +288,6 @@ async def _read(value: Any) -> tuple[ToolOutput, Any, str | None]:
     if issubclass(type(data), (bytes, bytearray, memoryview)):  # not isinstance(), which asks the value itself
         data, problem = await _text_of_bytes(data)
     return output, data, problem or _fault_of(output)
-
-
-def _output_of(value: Any) -> ToolOutput:
-    match value:
-        case ToolOutput():
-            return value
-        case Media():
-            return ToolOutput(data={"media_type": value.media_type, "name": value.name}, media=(value,))
-        case _:
-            return ToolOutput(data=value)
 
 
 async def _text_of_bytes(value: Any) -> tuple[Any, str | None]:
@@ -291,9 +304,11 @@ async def _text_of_bytes(value: Any) -> tuple[Any, str | None]:
 
 def _fault_of(output: ToolOutput) -> str | None:
     """Say what is wrong with the faces beside the data, or None. A journal must be able to read them again."""
-    if output.facts is not None and (fault := _fault_in_facts(output.facts)) is not None:
+    facts: object = output.facts  # a stranger's, as what follows
+    fault = None if facts is None else find_unencodable(facts) if isinstance(facts, dict) else f"got {shown(facts)}"
+    if fault is not None:
         return f"facts must be a JSON object: {fault}"
-    artifact: object = output.artifact  # a stranger's
+    artifact: object = output.artifact
     if artifact is not None and not isinstance(artifact, bytes):
         return f"artifact must be bytes: got {shown(artifact)}"
     if output.display is None and output.media is _NO_MEDIA:
@@ -309,27 +324,315 @@ def _fault_of(output: ToolOutput) -> str | None:
     return None
 
 
-def _fault_in_facts(facts: object) -> str | None:
-    if not isinstance(facts, dict):
-        return f"got {shown(facts)}"
-    return find_unencodable(facts)
-
-
 _NO_MEDIA: tuple[Media, ...] = ()
 _Faces = tuple[str | None, tuple[Media, ...]]
 
 
-# --- Attempts: carry out one decided call: retries by effect, the result's contract, its bound.
+# --- Invocation: start one attempt of one call, and wait for its end, its time limit or an interrupt. Retries nothing.
 
-logger = redacted_logger(__name__)
+GRACE_SECONDS = 0.2
+"""How long a call that was told to stop may take to end before it is left behind."""
+
+Decide: TypeAlias = Callable[[CheckedCall, str, JsonObject, Effect], Coroutine[Any, Any, Decision]]
+"""Decides on an action of a call: the call, the action, its arguments, its effect."""
+
+
+class CallContext:
+    """What one attempt of one call may know: the `ToolContext` that tools are given."""
+
+    def __init__(
+        self,
+        call: CheckedCall,
+        attempt: int,
+        scope: RunScope,
+        *,
+        deps: Any,  # Any: the application's own object
+        decide: Decide,
+        host: object,
+        left: Callable[[], Mapping[str, int | float]],
+    ) -> None:
+        self._scope = scope
+        self._decide = decide
+        self._left = left
+        self.decision = call.decision or Decision(kind=DecisionKind.ALLOW)
+        self.runner = scope.about.sandbox if self.decision.kind == DecisionKind.SANDBOX else None
+        self.host = host
+        """The run of the call, for a tool that is an agent; its kind is known to `assembly.py`."""
+        self._call = call
+        self._ledger = scope.ledger
+        self._loop = asyncio.get_running_loop()
+        self._session: SessionSnapshot | None = None
+        self.attempt = attempt
+        self.deps = deps
+        self.cancelled = False
+
+    @property
+    def call(self) -> ToolCall:
+        return self._call.call
+
+    @property
+    def result_chars(self) -> int | None:
+        return _shown_chars(self._scope, self._call)
+
+    @property
+    def subjects(self) -> Mapping[str, tuple[str, ...]]:
+        return self._call.named
+
+    @property
+    def idempotency_key(self) -> str:
+        return self._call.key
+
+    @property
+    def inputs(self) -> tuple[Any, ...]:
+        state = self._ledger.state.open.get(self._call.id)
+        return () if state is None else tuple(copied(one.value) for one in state.inputs)
+
+    @property
+    def facts(self) -> JsonObject:
+        facts: JsonObject = copied(self._ledger.state.facts.values)
+        return facts
+
+    @property
+    def trace(self) -> Mapping[str, str]:
+        return dict(TRACE.get({}))
+
+    @property
+    def session(self) -> SessionSnapshot:
+        if self._session is None:
+            state = self._ledger.state
+            step, messages = state.step, state.transcript
+            if self.call.id in state.early:  # its response still streams, and is not a message yet
+                step += 1
+                so_far = tuple(one.call for one in state.early.values())
+                messages = (*messages, Message(role="assistant", parts=so_far))
+            shown = ReadOnlyMessages().of(messages)
+            self._session = SessionSnapshot(
+                id=state.id,
+                run_id=self._ledger.run_id,
+                step=step,
+                messages=shown,
+                status=state.status,
+                metadata=copied(state.metadata),
+                budget_left=dict(self._left()),
+            )
+        return self._session
+
+    async def artifact(self, name: str) -> bytes | None:
+        digest = self._ledger.state.artifacts.get(name)
+        if digest is None:
+            return None
+        return await self._in_loop(self._ledger.journal.blob(digest))
+
+    async def decide(self, action: str, arguments: JsonObject, *, effect: Effect | str = Effect.UNSAFE) -> Decision:
+        return await self._in_loop(self._decide(self._call, action, arguments, effect_from(effect)))
+
+    async def _in_loop(self, asking: Coroutine[Any, Any, _T]) -> _T:
+        """Wait for what the loop of the run does. A blocking tool asks in a loop of its own thread: asyncio.run(ctx.decide(...))."""
+        if _running_loop() is self._loop:
+            return await asking
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(asking, self._loop))
+
+    def progress(self, message: str, *, done: float | None = None, total: float | None = None) -> None:
+        event = ToolProgress(call_id=self._call.id, message=str(message), done=done, total=total)
+        if _running_loop() is self._loop:
+            self._ledger.publish(event)  # at once: the tool may return before the loop comes round
+            return
+        try:
+            self._loop.call_soon_threadsafe(self._ledger.publish, event)  # a blocking tool calls from its thread
+        except RuntimeError:
+            return  # the loop has been closed: nobody listens to an abandoned call
+
+
+class Invoker:
+    """Starts the calls of one run and watches them.
+
+    Args:
+        host: The run itself, as a tool that is an agent sees it.
+        left: Returns what is left of the run's limits, by the name of each.
+        decide: Decides on what a tool is about to do by itself.
+    """
+
+    def __init__(
+        self,
+        scope: RunScope,
+        *,
+        deps: Any,
+        decide: Decide,
+        host: object,
+        left: Callable[[], Mapping[str, int | float]],
+    ) -> None:
+        self._scope = scope
+        self._left = left
+        self._batch_time = scope.batch_time
+        self._late = scope.late
+        self._decide = decide
+        self._host = host
+        self._ledger = scope.ledger
+        self._interrupt = scope.interrupt
+        self._deps = deps
+        self._are_async: dict[str, bool] = {}
+
+    async def call(self, call: CheckedCall, attempt: int) -> Any:
+        """Start the tool once and wait for it, its time limit or an interrupt.
+
+        Raises:
+            Cut: The time was up or the run was interrupted; the call has been told to stop.
+            BaseException: Whatever the tool raised.
+        """
+        context = self._context(call, attempt, self._host)
+        clock, limit = self._ledger.clock, call.tool.timeout
+        if self._batch_time is not None:
+            self._batch_time.begin()
+            limit = self._batch_time.within(limit)
+        begun = clock.monotonic()
+        place = self._place_of(call) if self._ledger.subscribers else None
+        started = (
+            self._start(call, context, attempt) if place is None else place.run(self._start, call, context, attempt)
+        )
+        value = await self._watched(started, limit)
+        if not inspect.isawaitable(value):
+            return value
+        # A plain function that makes a coroutine, such as a lambda: it continues here, within the same limit.
+        left = None if limit is None else max(limit - (clock.monotonic() - begun), 0.0)
+        rest = _task(call, context, value) if place is None else place.run(_task, call, context, value)
+        return await self._watched(rest, left)
+
+    async def ask(
+        self, check: Callable[[JsonObject, ToolContext], Awaitable[Any]], call: CheckedCall, attempt: int
+    ) -> Any:
+        """Ask a tool's `check` about a call, within the tool's own limit. Raises as `call` does."""
+        context = self._context(call, attempt, None)
+        answer = _awaited(check, copied(call.arguments), context)
+        return await self._watched(_task(call, context, answer), call.tool.timeout)
+
+    def _context(self, call: CheckedCall, attempt: int, host: object) -> CallContext:
+        return CallContext(call, attempt, self._scope, deps=self._deps, decide=self._decide, host=host, left=self._left)
+
+    def _place_of(self, call: CheckedCall) -> Context | None:
+        """Return the context that a subscriber which traces calls has made for this one; None where nobody does."""
+        for subscriber in self._ledger.subscribers:
+            if isinstance(subscriber, CallTracer):
+                try:
+                    return subscriber.call_context(self._ledger.state.id, call.id)
+                except Exception:  # a subscriber cannot change the run
+                    logger.exception("A subscriber raised at call_context; the call runs without one")
+        return None
+
+    def _start(self, call: CheckedCall, context: CallContext, attempt: int) -> "_Underway":
+        """Start the tool: a coroutine function as a task, any other function in a thread. Each gets its own arguments (TF7)."""
+        tool = call.tool
+        if context.decision.kind == DecisionKind.SANDBOX:
+            if context.runner is None or tool.sandbox is None:  # what is to run in a sandbox never runs bare
+                raise ToolError(
+                    f"{tool.name} must run in a sandbox, and none is available, or the tool has no `sandbox` option."
+                )
+            if tool.sandbox != "runner":
+                command = partial(tool.sandbox, copied(call.arguments))
+                return _task(call, context, _in_sandbox(context.runner, command, context.decision.lifted))
+        if tool.convert is None:
+            values = copied(call.arguments)
+        else:
+            values = call.values if attempt == 1 else tool.convert(copied(call.arguments))
+        if tool.name not in self._are_async:
+            self._are_async[tool.name] = is_async(tool.run)
+        if self._are_async[tool.name]:
+            return _task(call, context, tool.run(values, context))
+        return _Underway(call, context, _threads.submit(lambda: kept_inside(lambda: tool.run(values, context))))
+
+    async def _watched(self, one: "_Underway", seconds: float | None) -> Any:
+        """Wait for what was started. What does not end in time is told to stop, and after a short grace left behind."""
+        clock, future = self._ledger.clock, one.future
+        begun = clock.monotonic()
+        try:
+            if isinstance(future, asyncio.Task):
+                await asyncio.sleep(0)  # many a task ends in its first step: then it needs neither a timer nor a gate
+            is_done = future.done() or await self._interrupt.wait_for(future, seconds)
+        except asyncio.CancelledError:
+            await (_end_of(one) if one.call.tool.resumes else self._end(one))
+            raise
+        if not is_done and one.call.tool.resumes:
+            await _end_of(one)
+            is_done = not future.cancelled()  # it was told to stop, and says itself what happened to it
+        if not is_done and one.call.tool.interrupt == "block" and self._interrupt.is_patient:
+            one.context.cancelled = True
+            left = (seconds or 0.0) - (clock.monotonic() - begun)
+            await wait_at_most(clock, future, max(left, 0.0))
+            is_done = future.done()
+        if is_done:
+            return future.result()
+        stop = self._interrupt.stop
+        await self._end(one)
+        raise Cut(stop=stop, seconds=clock.monotonic() - begun)
+
+    async def _end(self, one: "_Underway") -> None:
+        """Tell a call to stop. One that has not ended after a short grace is left behind."""
+        one.tell_to_stop()
+        if isinstance(one.future, asyncio.Task):
+            await wait_at_most(self._ledger.clock, one.future, GRACE_SECONDS)
+        if not one.future.done():
+            self._late.leave(one.call, one.future)  # a thread cannot be stopped, only told
+        elif not one.future.cancelled():
+            await self._late.record(one.call, one.future)
+
+
+class _Underway(NamedTuple):
+    """One attempt that has been started."""
+
+    call: CheckedCall
+    context: CallContext
+    future: "asyncio.Future[Any]"
+
+    def tell_to_stop(self) -> None:
+        self.context.cancelled = True
+        if isinstance(self.future, asyncio.Task):
+            self.future.cancel()
+
+
+async def _end_of(one: _Underway) -> None:
+    """Tell a call to stop that records what it does by itself, and wait for its end: nothing of it outlives its run."""
+    one.tell_to_stop()
+    while not one.future.done():
+        try:
+            await asyncio.wait({one.future})
+        except asyncio.CancelledError:
+            continue
+    if not one.future.cancelled():
+        one.future.exception()  # looked at: nobody else may ask for it
+
+
+def _task(call: CheckedCall, context: CallContext, running: Awaitable[Any]) -> _Underway:
+    return _Underway(call, context, asyncio.get_running_loop().create_task(contained(running)))
+
+
+async def _in_sandbox(runner: Runner, form: Callable[[], Command], lifted: tuple[str, ...]) -> Any:
+    """Run the command that a tool names for a call in place of its function."""
+    try:
+        return msgspec.to_builtins(await runner.run(msgspec.structs.replace(form(), lifted=lifted)))
+    except SandboxUnavailable as error:  # nothing was run
+        message = f"It may run in a sandbox only: {error}"
+        raise Unfinished(CallStatus.DENIED, message, code="sandbox_unavailable", may_have_acted=False) from error
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
+async def _awaited(function: Callable[..., Awaitable[Any]], arguments: JsonObject, context: CallContext) -> Any:
+    return await function(arguments, context)
+
+
+# --- Attempts: one decided call from its first attempt to its result.
 
 
 class Attempts:
     """Runs calls of one run. One instance a run; calls run side by side through it."""
 
-    def __init__(self, scope: RunScope, *, contract: Contract, invoker: Invoker) -> None:
+    def __init__(self, scope: RunScope, invoker: Invoker) -> None:
         self._ledger = scope.ledger
-        self._contract = contract
+        self._contract = Contract(scope)
         self._interrupt = scope.interrupt
         self._budget = scope.meter.budget
         self._hooks = scope.hooks
@@ -368,7 +671,10 @@ class Attempts:
         result = msgspec.structs.replace(result, attempts=attempt, duration_seconds=seconds)
         if not call.effect.is_read and self._may_have_acted_before(call, attempt):
             result = after_earlier_attempt(result)
-        return await self._after(call, result) if self._hooks.sees_results else result
+        if not self._hooks.sees_results:
+            return result
+        changed = await self._hooks.after_tool(call, result)
+        return result if changed is result else await self._contract.reshaped(call, changed)
 
     def _may_have_acted_before(self, call: CheckedCall, attempt: int) -> bool:
         """Whether an attempt before the last one may have been carried out, here or in a process that died."""
@@ -469,7 +775,8 @@ class Attempts:
         if isinstance(error, Unfinished):
             return await self._contract.unfinished(call, error)
         if not isinstance(error, Cut):
-            self._log(call, error)
+            where = (call.name, call.id, self._ledger.run_id, self._ledger.state.id)
+            logger.warning("Tool %s raised in call %s of run %s, session %s", *where, exc_info=error)
             await self._hooks.error(error, call)
         status = self._status_of(call, error)
         if status is CallStatus.OUTCOME_UNKNOWN and call.tool.check is not None and not self._late.has(call):
@@ -481,10 +788,6 @@ class Attempts:
                 message = f"{call.name} was not carried out: {told(error, self._failure_text)}"
                 return failed_result(call, CallStatus.FAILED, message, code="not_done")
         return self._raised(call, error, status, elapsed)
-
-    def _log(self, call: CheckedCall, error: BaseException) -> None:
-        where = (call.name, call.id, self._ledger.run_id, self._ledger.state.id)
-        logger.warning("Tool %s raised in call %s of run %s, session %s", *where, exc_info=error)
 
     def _raised(self, call: CheckedCall, error: BaseException, status: CallStatus, elapsed: float) -> ToolResult:
         acted = not call.effect.is_read
@@ -510,13 +813,6 @@ class Attempts:
         if isinstance(error, Cut) and error.stop is not None and call.effect.is_read:
             return cut_status(error.stop)
         return failure_class(call.effect, error)
-
-    async def _after(self, call: CheckedCall, result: ToolResult) -> ToolResult:
-        """Let hooks change what is reported of a call, within its limit."""
-        changed = await self._hooks.after_tool(call, result)
-        if changed is result:
-            return result
-        return await self._contract.reshaped(call, changed)
 
 
 def _retry_after_seconds(error: BaseException) -> float | None:

@@ -167,7 +167,7 @@ def _as_answer(said: Any, by: str) -> Answer | None:
         case None:
             return None
         case Answer():
-            return said if said.by else Answer(**{**_fields(said), "by": by})
+            return said if said.by else msgspec.structs.replace(said, by=by)
         case "allow" | "deny":
             return Answer(answer=said, by=by)
         case Decision() if said.kind in ("allow", "deny"):
@@ -185,10 +185,6 @@ def _as_answer(said: Any, by: str) -> Answer | None:
             raise ConfigurationError(
                 f"An approver answers with an Answer, 'allow', 'deny' or None; got a {type(said).__name__}."
             )
-
-
-def _fields(answer: Answer) -> dict[str, Any]:
-    return {name: getattr(answer, name) for name in answer.__struct_fields__}
 
 
 # --- Planning: what happens to each call of a batch: refused, denied, asked about, adopted, or ready to run.
