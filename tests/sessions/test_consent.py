@@ -304,7 +304,7 @@ def test_what_a_suspended_call_asks_is_recorded_with_every_field_of_the_request(
         id="a", session_id="child", call_id="c", tool="pay", arguments={"n": 1}, digest="d", effect=Effect.KEYED,
         requested_at=3.0, expires_at=4.0, rule="ask pay", reason="Why.", replaces="first", approval_type="unfit_edit",
         action="Pay 1", target="bank", risk="payment", preview=Preview(text="1"), expected_result="Paid.",
-        rollback="Ask for it.", scope="session", rules=("pay(n=1)",), path=("clerk",), edited={"n": 2},
+        rollback="Ask for it.", scope="session", rules=("pay(n=1)",), path=("clerk",), edited={"n": 2}, lifted=("ask rm",),
     )  # fmt: skip
 
     (asked,) = Suspended("a person", approvals=[approval]).event(call_id="top", tool="clerk").asks

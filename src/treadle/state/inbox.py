@@ -297,4 +297,5 @@ def _asked(approval: Approval) -> ApprovalRequested:
         rules=approval.rules,
         path=approval.path,
         edited=approval.edited,
+        lifted=approval.lifted,
     )
