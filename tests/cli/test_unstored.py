@@ -4,54 +4,47 @@ import json
 
 import pytest
 
-LOCKING = '''
-import sqlite3
+REMOVING = '''
+import os
 
 from treadle import tool
 
-KEPT = []
-
 
 @tool(effect="read", permission="allow")
-async def lock() -> str:
-    """Keep the journal locked until the process ends."""
-    other = sqlite3.connect("agent.db", isolation_level=None)
-    other.execute("BEGIN IMMEDIATE")
-    KEPT.append(other)
-    return "locked"
+async def break_journal() -> str:
+    """Remove the journal for good."""
+    os.unlink("agent.db")
+    return "broken"
 '''
 
-LOCKING_DATABASE = '''
+DROPPING = '''
 import os
 
 import psycopg
 
 from treadle import tool
 
-KEPT = []
-
 
 @tool(effect="read", permission="allow")
-async def lock() -> str:
-    """Keep the journal locked until the process ends."""
-    other = psycopg.connect(os.environ["DATABASE"])
-    other.execute("LOCK TABLE event IN ACCESS EXCLUSIVE MODE")
-    KEPT.append(other)
-    return "locked"
+async def break_journal() -> str:
+    """Remove the journal's events for good."""
+    with psycopg.connect(os.environ["DATABASE"], autocommit=True) as other:
+        other.execute("DROP TABLE event")
+    return "broken"
 '''
 
-SCRIPT = [{"calls": [{"name": "lock", "arguments": {}}]}, {"text": "It is done."}]
+SCRIPT = [{"calls": [{"name": "break_journal", "arguments": {}}]}, {"text": "It is done."}]
 
 
 @pytest.mark.row("N09")
 @pytest.mark.parametrize("store", ["sqlite", "postgres"])
 def test_what_was_never_stored_is_reported_on_standard_error_and_by_the_exit_code(request, treadle, store):
     journal = "agent.db" if store == "sqlite" else request.getfixturevalue("postgres_url")
-    (treadle.folder / "locking.py").write_text(LOCKING if store == "sqlite" else LOCKING_DATABASE)
+    (treadle.folder / "breaking.py").write_text(REMOVING if store == "sqlite" else DROPPING)
     (treadle.folder / "script.json").write_text(json.dumps(SCRIPT))
-    flags = ["-m", "script:script.json", "--journal", journal, "--session", "s1", "--tools", "locking.py"]
+    flags = ["-m", "script:script.json", "--journal", journal, "--session", "s1", "--tools", "breaking.py"]
 
-    ran = treadle("run", *flags, "--json", "Lock it", code=17, DATABASE=journal)
+    ran = treadle("run", *flags, "--json", "Break it", code=17, DATABASE=journal)
 
     report = json.loads(ran.stdout)
     assert report["text"] == "It is done."

@@ -129,6 +129,16 @@ class SchemaPlace(Place[PostgresJournal]):
             await asyncio.sleep(0)
 
 
+@asynccontextmanager
+async def opened(url: str, **options: float) -> AsyncIterator[PostgresJournal]:
+    async with SchemaPlace(url).opened(**options) as journal:
+        yield journal
+
+
+def nothing() -> None:
+    """Notice nothing of a lease."""
+
+
 @contextmanager
 def raw(path: Path) -> Iterator[sqlite3.Connection]:
     """Reach into a file as another program would."""

@@ -86,8 +86,11 @@ def counting(kind: type) -> Any:
 
 @pytest.mark.row("R-DUE")
 @pytest.mark.unchecked("sessions are made of few events each")
-@pytest.mark.parametrize(("store", "count"), [("memory", 1_000), ("sqlite", 10_000), ("postgres", 1_000)])
-async def test_among_ten_thousand_paused_sessions_three_are_looked_at(
+@pytest.mark.parametrize(
+    ("store", "count"),
+    [("memory", 1_000), ("sqlite", 1_000), ("postgres", 1_000), pytest.param("sqlite", 10_000, marks=pytest.mark.soak)],
+)
+async def test_among_a_thousand_paused_sessions_three_are_looked_at(
     store: str, count: int, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     kinds = {"memory": MemoryJournal, "sqlite": SqliteJournal, "postgres": PostgresJournal}

@@ -6,8 +6,7 @@ import signal
 import subprocess
 import sys
 import traceback
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ import pytest
 pytest.importorskip("psycopg", reason="a journal in PostgreSQL needs the extra `postgres`")
 
 from journal_events import note, notes
+from journal_places import nothing, opened
 from proxies import CuttingProxy
 
 from postgres_server import PASSWORD, PostgresServer, connect
@@ -31,19 +31,6 @@ RunChild = Callable[..., list[str]]
 
 SHORT = 0.5
 """A lease for tests that wait for its end, in seconds."""
-
-
-def nothing() -> None:
-    """Notice nothing."""
-
-
-@asynccontextmanager
-async def opened(url: str, **words: float) -> AsyncIterator[PostgresJournal]:
-    journal = await open_postgres(url, **words)
-    try:
-        yield journal
-    finally:
-        await journal.close()
 
 
 async def stored(url: str, session_id: str = "s") -> tuple[AnyEvent, ...]:
@@ -218,9 +205,6 @@ async def test_several_journals_live_in_one_database(server: PostgresServer):
         assert [len(await one.sessions()), len(await two.sessions())] == [1, 0]
 
 
-# --- appends that nobody waits for -----------------------------------------------------------------------------------
-
-
 # --- leases ----------------------------------------------------------------------------------------------------------
 
 
@@ -340,7 +324,7 @@ async def test_a_password_is_never_shown(server: PostgresServer):
     with pytest.raises(JournalError, match=r"cannot be reached.*password authentication failed") as refusal:
         await journal.sessions()
     await journal.close()
-    for said in (shown(refusal.value), repr(journal), repr(vars(vars(journal)["_backend"])["_address"])):
+    for said in (shown(refusal.value), repr(journal), repr(vars(vars(journal)["_backend"])["address"])):
         assert wrong not in said
         assert "s3cret" not in said
 

@@ -3,8 +3,8 @@
 import asyncio
 import subprocess
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Callable
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,13 +12,14 @@ import pytest
 pytest.importorskip("psycopg", reason="a journal in PostgreSQL needs the extra `postgres`")
 
 from journal_events import notes
+from journal_places import nothing, opened
 from proxies import PoolingProxy
 
 from postgres_server import PostgresServer, connect
 from treadle import Agent, open_session
 from treadle.errors import JournalError, SessionConflict
 from treadle.journals.backend import chained
-from treadle.journals.postgres import PostgresJournal, open_postgres
+from treadle.journals.postgres import open_postgres
 from treadle.testing import ScriptedModel, text
 
 if TYPE_CHECKING:
@@ -30,19 +31,6 @@ StartChild = Callable[..., subprocess.Popen[str]]
 
 SHORT = 2.0
 """A lease, in seconds."""
-
-
-def nothing() -> None:
-    """Notice nothing."""
-
-
-@asynccontextmanager
-async def opened(url: str, **words: float) -> AsyncIterator[PostgresJournal]:
-    journal = await open_postgres(url, **words)
-    try:
-        yield journal
-    finally:
-        await journal.close()
 
 
 @pytest.mark.row("ST08")

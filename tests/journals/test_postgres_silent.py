@@ -2,8 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from typing import Literal
 
 import pytest
@@ -11,6 +10,7 @@ import pytest
 pytest.importorskip("psycopg", reason="a journal in PostgreSQL needs the extra `postgres`")
 
 from journal_events import notes
+from journal_places import opened
 from proxies import SilentProxy
 
 from postgres_server import PostgresServer
@@ -30,7 +30,7 @@ ENDLESS = 1000.0
 Mode = Literal["stop", "degrade"]
 
 
-STRIDES = {"cancel": 13, "lease": 41, "limits": 83}
+STRIDES = {"cancel": 41, "lease": 83, "limits": 83}
 """How many messages of a client lie between two places where the server goes silent."""
 
 SIDE_BY_SIDE = 4
@@ -38,15 +38,6 @@ SIDE_BY_SIDE = 4
 
 STRIDE = int(os.environ.get("TREADLE_STRIDE", "0"))
 """The same for all, where it is set: `make soak` goes through every message."""
-
-
-@asynccontextmanager
-async def opened(url: str, **words: float) -> AsyncIterator[PostgresJournal]:
-    journal = await open_postgres(url, **words)
-    try:
-        yield journal
-    finally:
-        await journal.close()
 
 
 class Payment:
@@ -92,7 +83,7 @@ async def test_a_lease_is_lost_by_the_local_clock_and_the_unsafe_tool_is_stopped
     payment = Payment()
     async with SilentProxy(server.folder) as proxy:
         through = proxy.url(url)
-        async with opened(through, lease_seconds=SHORT * 6, busy_seconds=ENDLESS, patience_seconds=ENDLESS) as journal:
+        async with opened(through, lease_seconds=SHORT * 2, busy_seconds=ENDLESS, patience_seconds=ENDLESS) as journal:
             running = asyncio.create_task(run(journal, payment, mode=mode))
             await payment.started.wait()
             proxy.silent.set()
@@ -110,7 +101,7 @@ async def test_a_lease_is_taken_and_given_back_within_its_length_though_the_serv
 ):
     async with (
         SilentProxy(server.folder) as proxy,
-        opened(proxy.url(url), lease_seconds=SHORT * 6, busy_seconds=ENDLESS, patience_seconds=ENDLESS) as journal,
+        opened(proxy.url(url), lease_seconds=SHORT * 2, busy_seconds=ENDLESS, patience_seconds=ENDLESS) as journal,
     ):
         await journal.create("s")
         lease = await journal.acquire("s", on_lost=lambda: None, on_message=lambda: None)
@@ -144,7 +135,7 @@ async def test_a_run_ends_within_its_wall_time_though_the_server_is_silent(serve
         SilentProxy(server.folder) as proxy,
         opened(proxy.url(url), lease_seconds=ENDLESS, busy_seconds=ENDLESS, patience_seconds=ENDLESS) as journal,
     ):
-        running = asyncio.create_task(run(journal, payment, Budget(max_wall_time_seconds=SHORT * 6), "degrade"))
+        running = asyncio.create_task(run(journal, payment, Budget(max_wall_time_seconds=SHORT * 2), "degrade"))
         await payment.started.wait()
         proxy.silent.set()
         result = await running
@@ -228,9 +219,7 @@ async def test_opening_reading_and_closing_have_a_limit(
     server: PostgresServer, url: str, caplog: pytest.LogCaptureFixture
 ):
     async with SilentProxy(server.folder) as proxy:
-        journal = await open_postgres(
-            proxy.url(url) + "&connect_timeout=2", busy_seconds=SHORT * 4, patience_seconds=SHORT
-        )
+        journal = await open_postgres(proxy.url(url) + "&connect_timeout=2", busy_seconds=SHORT, patience_seconds=SHORT)
         await journal.create("s")
         await journal.append("s", notes(1, 1), state="running", durable=True)
         proxy.silent.set()

@@ -153,9 +153,6 @@ async def test_an_append_that_is_waited_for_takes_along_those_that_nobody_waits_
     await journal.close()
 
 
-# --- appends that nobody waits for -----------------------------------------------------------------------------------
-
-
 # --- files that are refused ------------------------------------------------------------------------------------------
 
 

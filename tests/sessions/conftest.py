@@ -1,4 +1,4 @@
-"""The journals that sessions live in."""
+"""The journals that sessions live in: in memory, since all stores keep the same contract; `make soak` takes a file too."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -12,7 +12,7 @@ from treadle.journals.sqlite import SqliteJournal
 from treadle.ports import Journal
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", pytest.param("sqlite", marks=pytest.mark.soak)])
 async def journal(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Journal]:
     opened: Journal
     if request.param == "postgres":

@@ -92,7 +92,7 @@ asyncio.run(main())
 
 
 @pytest.mark.parametrize("store", ["sqlite", "postgres"])
-@pytest.mark.parametrize("purged", [1, 2])
+@pytest.mark.parametrize("purged", [1, pytest.param(2, marks=pytest.mark.soak)])
 async def test_a_purge_that_a_crash_cuts_off_is_ended_by_the_next(
     purged: int, store: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:

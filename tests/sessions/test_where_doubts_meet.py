@@ -32,7 +32,9 @@ from treadle.journals.store import waiting_approvals
 from treadle.ports import InboxMessage, Journal
 from treadle.testing import FaultyJournal, ScriptedModel, call, text
 
-pytestmark = pytest.mark.parametrize("journal", ["memory", "sqlite", "postgres"], indirect=True)
+pytestmark = pytest.mark.parametrize(
+    "journal", ["memory", *(pytest.param(one, marks=pytest.mark.soak) for one in ("sqlite", "postgres"))], indirect=True
+)
 
 
 async def break_off(journal: Journal, bank: Bank) -> None:

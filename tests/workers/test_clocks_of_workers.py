@@ -66,6 +66,7 @@ async def test_a_task_begins_at_once_whatever_the_clocks_say(
     assert (submit.returncode, output.decode()) == (0, "done\n"), complaints.decode()
 
 
+@pytest.mark.soak
 async def test_what_a_worker_with_another_clock_leaves_is_taken_over_and_watched_to_its_end(
     tmp_path: Path, address: str
 ) -> None:

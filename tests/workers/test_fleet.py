@@ -1,4 +1,4 @@
-"""Worker processes that are killed, stopped and cut off from their database: short forms of what `make soak` does for longer."""
+"""Worker processes that are killed, stopped and cut off from their database: in `make soak`. How what they did is judged."""
 
 import asyncio
 import json
@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 COMMAND = Path(__file__).resolve().parents[2] / "benchmarks" / "workers.py"
-KILLS = os.environ.get("TREADLE_WORKER_KILLS", "1")
+KILLS = os.environ.get("TREADLE_WORKER_KILLS", "2")
 # One way each in which sessions are spread: `make soak` goes through all of them, for longer.
 
-pytestmark = [pytest.mark.row("N19"), pytest.mark.usefixtures("postgres")]
+pytestmark = pytest.mark.row("N19")
 
 
 async def measured(*words: str) -> dict[str, Any]:
@@ -27,6 +27,8 @@ async def measured(*words: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.soak
+@pytest.mark.usefixtures("postgres")
 async def test_killed_workers_lose_nothing_and_do_nothing_twice() -> None:
     found = await measured("kills", "--spread", "pgqueuer", "--count", KILLS, "--workers", "2")
     assert found["completed"] == found["tasks"] > 0
@@ -34,6 +36,7 @@ async def test_killed_workers_lose_nothing_and_do_nothing_twice() -> None:
 
 
 @pytest.mark.soak
+@pytest.mark.usefixtures("postgres")
 async def test_a_worker_that_stood_still_for_longer_than_its_lease_does_nothing_that_is_anothers() -> None:
     found = await measured("stops", "--spread", "file", "--count", "1", "--workers", "2")
     assert found["completed"] == found["tasks"] > 0
@@ -41,6 +44,7 @@ async def test_a_worker_that_stood_still_for_longer_than_its_lease_does_nothing_
 
 
 @pytest.mark.soak
+@pytest.mark.usefixtures("postgres")
 async def test_a_database_that_is_restarted_and_killed_under_load_loses_nothing() -> None:
     found = await measured("restarts", "--spread", "postgres", "--count", "2", "--workers", "2")
     assert found["completed"] == found["tasks"] > 0

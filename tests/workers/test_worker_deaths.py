@@ -104,6 +104,7 @@ asyncio.run(Worker(sys.argv[1], {"clerk": make}, name="one", tries=2).run())
 """
 
 
+@pytest.mark.soak
 async def test_a_session_that_killed_two_workers_of_one_name_and_one_alone_is_set_aside_and_may_be_taken_up_again(
     tmp_path: Path,
 ) -> None:
@@ -240,6 +241,7 @@ asyncio.run(Worker(sys.argv[1], {"clerk": make}, tries=2).run())
 """
 
 
+@pytest.mark.soak
 async def test_two_kills_by_an_operator_set_nothing_aside(tmp_path: Path) -> None:
     address = str(tmp_path / "agent.db")
     session_id = await submit(address, "clerk", "Do it")
