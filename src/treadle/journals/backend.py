@@ -47,16 +47,13 @@ from treadle.ports import InboxMessage, Lease, SessionFilter, SessionInfo
 
 __all__ = [
     "AT_ONCE",
-    "DESCRIBING",
     "LISTING",
-    "TASK_CHARS",
     "UNKNOWN",
     "Append",
     "Backend",
     "DueChanges",
     "DueRow",
     "EventRow",
-    "IndexKind",
     "LocalLease",
     "LocalLeases",
     "MessageRow",
@@ -66,7 +63,6 @@ __all__ = [
     "append_of",
     "chain",
     "chained",
-    "check_link",
     "check_messages",
     "check_numbers",
     "check_session_id",
@@ -83,7 +79,6 @@ __all__ = [
     "locked",
     "merged",
     "message_of",
-    "message_sum",
     "not_taken",
     "parent_of",
     "rows_of",
@@ -108,11 +103,7 @@ _BYTES = 16
 
 
 def chained(session_id: str, before: bytes | None, seq: int, body: str) -> bytes:
-    """Return the sum of an event.
-
-    Args:
-        before: The sum of the event before; None where it has none.
-    """
+    """Return the sum of an event. `before`: the sum of the event before; None where it has none."""
     found = blake2b(before or b"", digest_size=_BYTES)
     found.update(b"\0%d\0" % seq)
     found.update(session_id.encode())
@@ -155,11 +146,7 @@ def message_sum(session_id: str, message_id: str, kind: str, body: str) -> bytes
 
 
 def check_messages(session_id: str, rows: Sequence[MessageRow]) -> None:
-    """Compare messages with their sums, where they have any.
-
-    Raises:
-        JournalError: One was changed after it was stored.
-    """
+    """Compare messages with their sums, where they have any. Raises JournalError: one was changed after it was stored."""
     for message_id, kind, body, stored in rows:
         if stored is not None and bytes(stored) != message_sum(session_id, message_id, kind, body):
             raise JournalError(
@@ -517,11 +504,7 @@ def _check_row(session_id: str, session: SessionRow, events: Sequence[AnyEvent])
 
 
 def event_of(session_id: str, seq: int, body: str) -> AnyEvent:
-    """Decode one event.
-
-    Raises:
-        JournalError: It is damaged, or of a kind that only a newer version knows.
-    """
+    """Decode one event. Raises JournalError: it is damaged, or of a kind that only a newer version knows."""
     try:
         event = decode_event(body)
     except JournalError as exc:
@@ -558,11 +541,7 @@ class Append(msgspec.Struct, frozen=True, kw_only=True):
         return self.rows[0][0] - 1 if self.rows else None
 
     def chained(self, before: bytes | None) -> list[SumRow]:
-        """Return number, text and checksum of each event.
-
-        Args:
-            before: The checksum of the event that these follow; None where it has none.
-        """
+        """Return number, text and checksum of each event. `before`: the checksum of the event that these follow; None where it has none."""
         sums = chain(self.session_id, before, ((row[0], row[4]) for row in self.rows))
         return [(row[0], row[4], link) for row, link in zip(self.rows, sums, strict=True)]
 

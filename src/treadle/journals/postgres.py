@@ -178,11 +178,7 @@ class _Last(NamedTuple):
 
 
 class Acts:
-    """The acts of one journal's jobs.
-
-    Args:
-        foreign: Sessions that the process holds from which this one was forked.
-    """
+    """The acts of one journal's jobs. `foreign`: sessions that the process holds from which this one was forked."""
 
     def __init__(
         self, transaction: Transaction, lease_seconds: float, look_seconds: float, *, foreign: Collection[str] = ()
@@ -741,11 +737,7 @@ class Engine:
         return self.writing.served + self.reading.served
 
     def stop(self, *, at_once: bool = False) -> None:
-        """Take no more jobs; end when what is queued is done. Returns at once.
-
-        Args:
-            at_once: Wait for no answer of the server any more.
-        """
+        """Take no more jobs; end when what is queued is done. Returns at once. `at_once`: wait for no answer of the server any more."""
         self.heartbeat.stop()
         if at_once:
             for link in self._links:
@@ -816,15 +808,15 @@ class PostgresBackend(TableBackend[Connection]):
     find = "strpos"
 
     def __init__(self, address: Address, limits: Limits) -> None:
-        self._address = address
+        self.address = address
+        self.live = LiveTexts(self.ask)
         self._client = _Client(address, limits)
-        self._live = LiveTexts(self.ask)
         self._finalizer = weakref.finalize(self, _Client.leave, self._client)
         self._finalizer.atexit = False  # the threads end themselves then
 
     @property
     def location(self) -> str:
-        return self._address.location
+        return self.address.location
 
     async def create(self, session_id: str) -> bool:
         return await self._write(partial(self._here().acts.create, session_id=session_id), session_id)
@@ -834,17 +826,12 @@ class PostgresBackend(TableBackend[Connection]):
     ) -> ServerLease:
         return await self._here().leases.acquire(session_id, on_lost=on_lost, on_message=on_message)
 
-    async def now(self) -> float:
-        """Return the time by the server's clock, which all machines that share the database can ask."""
-        [(now,)] = await self._found("SELECT CAST(extract(epoch FROM clock_timestamp()) AS double precision)")
-        return float(now)
-
     async def held(self, session_ids: Collection[str]) -> Collection[str]:
         """Return those of these sessions on which somebody's lease has not ended, by the server's clock."""
         if not session_ids:
             return ()
         holds = "SELECT id FROM session WHERE id = ANY(:ids) AND owner IS NOT NULL AND lease_until > clock_timestamp()"
-        return [session_id for (session_id,) in await self._found(holds, ids=list(session_ids))]
+        return [session_id for (session_id,) in await self.found(holds, ids=list(session_ids))]
 
     async def append(self, append: Append, *, durable: bool) -> None:
         client = self._here()
@@ -875,15 +862,6 @@ class PostgresBackend(TableBackend[Connection]):
 
     async def reindex(self, session_id: str, head: int, rows: Sequence[DueRow]) -> None:
         await self._write(partial(_reindex, session_id=session_id, head=head, rows=rows), session_id)
-
-    async def tell_live(self, session_id: str, number: int, pieces: Sequence[str], told: int) -> int:
-        return await self._live.tell(session_id, number, pieces, told)
-
-    def hear_live(self, session_id: str) -> AbstractAsyncContextManager[Callable[[], list[tuple[int, str]]]]:
-        return hearing(self._address, session_id)
-
-    def hear_bell(self, ring: Callable[[], None]) -> AbstractAsyncContextManager[None]:
-        return hearing_notification(self._address, ring)
 
     async def put_blob(self, digest: str, content: bytes) -> None:
         await self._write(partial(_put_blob, digest=digest, content=content))
@@ -921,9 +899,7 @@ class PostgresBackend(TableBackend[Connection]):
 
 
 class _Client:
-    """One journal's place at the engine that it shares, in one process. Knows no way to the journal: one that nobody
-    reaches any more must end.
-    """
+    """One journal's place at the engine that it shares, in one process. Knows no way to the journal: one that nobody reaches any more must end."""
 
     def __init__(self, address: Address, limits: Limits, *, foreign: Collection[str] = ()) -> None:
         self._address = address
@@ -1061,16 +1037,17 @@ class PostgresJournal(TableJournal[PostgresBackend]):
 
     async def now(self) -> float:
         """Return the time by the server's clock, which all machines that share the database can ask."""
-        return await self._store.now()
+        [(now,)] = await self._store.found("SELECT CAST(extract(epoch FROM clock_timestamp()) AS double precision)")
+        return float(now)
 
     async def tell_live(self, session_id: str, number: int, pieces: Sequence[str], told: int) -> int:
         """Send what followers elsewhere do not know yet, by NOTIFY; nothing where nobody follows."""
-        return await self._store.tell_live(session_id, number, pieces, told)
+        return await self._store.live.tell(session_id, number, pieces, told)
 
     def hear_live(self, session_id: str) -> AbstractAsyncContextManager[Callable[[], list[tuple[int, str]]]]:
         """Receive the live texts of a session, over a connection of its own."""
-        return self._store.hear_live(session_id)
+        return hearing(self._store.address, session_id)
 
     def hear_bell(self, ring: Callable[[], None]) -> AbstractAsyncContextManager[None]:
         """Ring soon after a task or a message was left, by NOTIFY, over a connection of its own."""
-        return self._store.hear_bell(ring)
+        return hearing_notification(self._store.address, ring)

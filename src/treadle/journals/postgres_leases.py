@@ -253,11 +253,7 @@ class ServerLeases:
     async def acquire(
         self, session_id: str, *, on_lost: Callable[[], None], on_message: Callable[[], None]
     ) -> ServerLease:
-        """Take a session that nobody holds, or whose holder is dead.
-
-        Raises:
-            SessionHeld: Its holder lives.
-        """
+        """Take a session that nobody holds, or whose holder is dead. Raises SessionHeld: its holder lives."""
         heard_at, epoch = await self._claim(session_id, Holder.here())
         lease = ServerLease(
             session_id,

@@ -136,11 +136,7 @@ _Asker: TypeAlias = Callable[[Callable[[Connection], Any]], Awaitable[Any]]  # A
 
 
 class LiveTexts:
-    """The telling half.
-
-    Args:
-        ask: Does something with a connection to the journal, on the thread that reads.
-    """
+    """The telling half. `ask`: does something with a connection to the journal, on the thread that reads."""
 
     def __init__(self, ask: _Asker) -> None:
         self._ask = ask

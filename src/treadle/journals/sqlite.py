@@ -29,7 +29,6 @@ from treadle.journals.backend import (
     exists,
     forked,
     locked,
-    merged,
     not_taken,
     taken_over,
     unknown,
@@ -49,11 +48,9 @@ from treadle.journals.store import (
 from treadle.redaction import redacted_logger
 
 __all__ = [
-    "APPLICATION_ID",
     "STEPS",
     "VERSION",
     "Kind",
-    "SqliteBackend",
     "SqliteJournal",
     "backup_of",
     "build",
@@ -63,7 +60,6 @@ __all__ = [
     "open_sqlite",
     "open_traceless",
     "open_writer",
-    "remove_copies",
 ]
 
 
@@ -825,8 +821,6 @@ class Writer:
         self._last: dict[str, _Last] = {}
         self._heads: dict[str, int] = {}  # of sessions with events that are not known to be on the disk
         self._identity = FileIdentity(path)
-        # Of each session that the transaction under way has appended to: what was stored, and what follows it.
-        self._group: dict[str, list[Append]] = {}
         self._foreign: set[str] = set()  # sessions that the process holds from which this one was forked
         watch(self)
 
@@ -836,7 +830,7 @@ class Writer:
         self._connection = None
         self._foreign |= self._held
         self.deferred = Deferred()
-        for known in (self._epochs, self._held, self._last, self._heads, self._group):
+        for known in (self._epochs, self._held, self._last, self._heads):
             known.clear()
 
     def epoch_seen(self, session_id: str) -> int | None:
@@ -881,18 +875,12 @@ class Writer:
         self.deferred.refuse(session_id)
         if session_id in self._foreign:
             raise forked(session_id)
-        group = self._group.get(session_id)
-        if group is not None:
-            # The transaction keeps all others out: where the first was right, those that follow it are.
-            if append.rows and append.before == group[-1].rows[-1][0]:
-                group.append(append)
-                return
-            self._write_groups(connection)
         if session_id not in self._epochs:
             self._epochs[session_id] = _epoch_of(connection, session_id)
-        self._append(connection, append)
-        if append.rows:
-            self._group[session_id] = [append]
+        last = _append(connection, append, self._epochs[session_id], self._last.pop(session_id, None))
+        if last is not None:
+            self._last[session_id] = last
+            self._heads[session_id] = last.seq
 
     def adopt(
         self,
@@ -952,20 +940,6 @@ class Writer:
             "INSERT INTO blob (sha256, bytes) VALUES (?, ?) ON CONFLICT (sha256) DO NOTHING", (digest, content)
         )
 
-    def _append(self, connection: sqlite3.Connection, append: Append) -> None:
-        session_id = append.session_id
-        last = _append(connection, append, self._epochs[session_id], self._last.pop(session_id, None))
-        if last is not None:
-            self._last[session_id] = last
-            self._heads[session_id] = last.seq
-
-    def _write_groups(self, connection: sqlite3.Connection) -> None:
-        """Write what was taken into groups without asking the store."""
-        for _, *followers in self._group.values():
-            if followers:
-                self._append(connection, _joined(followers))
-        self._group.clear()
-
     # --- the thread
 
     def serve(self, jobs: Sequence[Job[Any]]) -> None:
@@ -1001,10 +975,8 @@ class Writer:
             self._identity.check(connection)
         self._set_synchronous(connection, "FULL" if is_durable else "NORMAL")
         connection.execute("BEGIN IMMEDIATE")
-        self._group.clear()
         for job in jobs:
             self._do(job, connection)
-        self._write_groups(connection)
         connection.execute("COMMIT")
         if is_durable and self._heads:
             self.note(self._heads)
@@ -1014,8 +986,6 @@ class Writer:
         job.error = None
         if job.act is None:
             return
-        if not job.session_id:  # no append: it may look at what was appended before it, or change the session's hands
-            self._write_groups(connection)
         try:
             job.outcome = job.act(connection)
         except (SessionError, JournalError) as exc:
@@ -1398,17 +1368,3 @@ def _path_of(path: str | os.PathLike[str]) -> Path:
         return path.resolve()  # a journal that is reached by two names has one log, and one set of locks
     except (OSError, RuntimeError):  # links in a circle: opening will tell
         return path
-
-
-def _joined(appends: Sequence[Append]) -> Append:
-    """Return appends of one session that follow each other as one."""
-    last = appends[-1]
-    return Append(
-        session_id=last.session_id,
-        rows=[row for append in appends for row in append.rows],
-        state=last.state,
-        task=next((append.task for append in appends if append.task), ""),
-        status=next((append.status for append in reversed(appends) if append.status), None),
-        tenant=next((append.tenant for append in reversed(appends) if append.tenant is not None), None),
-        due=merged(append.due for append in appends),
-    )

@@ -24,20 +24,7 @@ from treadle.errors import JournalError
 from treadle.journals.store import BEATS_A_LEASE, Holder, HolderLink, held, look_seconds
 from treadle.redaction import redacted_logger
 
-__all__ = [
-    "Claimed",
-    "FileLease",
-    "LeaseRows",
-    "Leases",
-    "LockFile",
-    "Seen",
-    "beat_of",
-    "holder_of",
-    "is_locked",
-    "remove",
-    "try_lock",
-    "untakeable",
-]
+__all__ = ["Claimed", "FileLease", "LeaseRows", "Leases", "Seen", "remove"]
 
 
 # --- The file by which a session's writer is known: a lock of the operating system, its holder's name, and a counter.
@@ -78,11 +65,7 @@ class LockFile:
 
 
 def try_lock(path: str) -> LockFile | None:
-    """Make the file and lock it; None when somebody holds it.
-
-    Raises:
-        JournalError: The folder cannot be written, or its file system has no locks.
-    """
+    """Make the file and lock it; None when somebody holds it. Raises JournalError: the folder cannot be written, or its file system has no locks."""
     try:
         while (descriptor := _made(path)) is not None:
             if _is_at(descriptor, path):
@@ -207,11 +190,7 @@ class Seen:
         self._is_closed = False
 
     def check(self, session_id: str, head: int) -> None:
-        """Compare what the journal holds with what was seen.
-
-        Raises:
-            JournalError: It holds less.
-        """
+        """Compare what the journal holds with what was seen. Raises JournalError: it holds less."""
         found = os.pread(self._descriptor, _NAME_BYTES + _HEAD_BYTES, 0)
         seen = found[_NAME_BYTES:]
         if found[:_NAME_BYTES] == self._name and seen.isdigit() and int(seen) > head:
@@ -356,11 +335,7 @@ class Leases:
     async def acquire(
         self, session_id: str, *, on_lost: Callable[[], None], on_message: Callable[[], None]
     ) -> FileLease:
-        """Take a session that nobody holds, or whose holder is dead.
-
-        Raises:
-            SessionHeld: Its holder lives.
-        """
+        """Take a session that nobody holds, or whose holder is dead. Raises SessionHeld: its holder lives."""
         files = self._files(session_id)
         guess = self._rows.guess(session_id)  # a wrong one only makes the first claim fail
         while True:
@@ -406,11 +381,7 @@ class Leases:
         return self._counters.look(path, now).still_seconds < self._lease_seconds
 
     def _checked(self, session_id: str, files: str, claimed: Claimed) -> Seen:
-        """Return the file of what was seen of a session, once the journal is known to hold that.
-
-        Raises:
-            JournalError: It holds less.
-        """
+        """Return the file of what was seen of a session, once the journal is known to hold that. Raises JournalError: it holds less."""
         try:
             seen = Seen(f"{files}seen", claimed.journal)
         except OSError as exc:

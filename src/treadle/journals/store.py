@@ -70,7 +70,6 @@ __all__ = [
     "HolderLink",
     "Job",
     "Notifications",
-    "Reindex",
     "StoreJournal",
     "TableBackend",
     "TableJournal",
@@ -79,14 +78,12 @@ __all__ = [
     "broken_off",
     "can_be_taken_in",
     "can_continue",
-    "check_filter",
     "due_items",
     "follow",
     "held",
     "listed",
     "look_seconds",
     "looked_at",
-    "open_sessions",
     "opened",
     "resumable_sessions",
     "sessions_that_ask",
@@ -254,11 +251,7 @@ async def follow(
 
 
 def check_filter(where: SessionFilter) -> None:
-    """Refuse a filter that no list can answer.
-
-    Raises:
-        ConfigurationError: Its cursor is of no list, or its limit is below 0.
-    """
+    """Refuse a filter that no list can answer. Raises ConfigurationError: its cursor is of no list, or its limit is below 0."""
     if where.after:
         position(where.after)
     if where.limit is not None and where.limit < 0:
@@ -321,11 +314,7 @@ def conditions(where: SessionFilter, holds_text: str) -> tuple[str, dict[str, An
 
 
 def position(cursor: str) -> tuple[float, str]:
-    """Return time and id of the line after which a list continues.
-
-    Raises:
-        ConfigurationError: No list has given this cursor.
-    """
+    """Return time and id of the line after which a list continues. Raises ConfigurationError: no list has given this cursor."""
     at, _, session_id = cursor.partition(" ")
     try:
         return float(at), session_id
@@ -435,11 +424,7 @@ _J = TypeVar("_J", bound="StoreJournal[Any]")
 
 
 async def opened(journal: _J) -> _J:
-    """Open a journal now, and return it.
-
-    Raises:
-        JournalError: It cannot be opened. It was closed again.
-    """
+    """Open a journal now, and return it. Raises JournalError: it cannot be opened. It was closed again."""
     try:
         await journal.open()
     except BaseException:  # a task cancelled here must leave no thread behind either
@@ -663,11 +648,7 @@ class TableBackend(Backend, Generic[_Connection]):
 
     @abstractmethod
     async def ask(self, question: Callable[[_Connection], _T]) -> _T:
-        """Return what a question comes to, asked on the thread that reads.
-
-        Raises:
-            JournalError: The store failed.
-        """
+        """Return what a question comes to, asked on the thread that reads. Raises JournalError: the store failed."""
 
     @abstractmethod
     def rows(self, connection: _Connection, statement: str, **values: object) -> list[Any]:  # Any: of any columns
@@ -695,13 +676,13 @@ class TableBackend(Backend, Generic[_Connection]):
 
     async def sessions(self, where: SessionFilter) -> Sequence[SessionInfo]:
         filtered, values = conditions(where, f"{self.find}(lower(id || ' ' || task), :text) > 0")
-        found = await self._found(f"SELECT {', '.join(_INFO.values())} FROM session {filtered}", **values)  # noqa: S608 - ours
+        found = await self.found(f"SELECT {', '.join(_INFO.values())} FROM session {filtered}", **values)  # noqa: S608 - ours
         return [SessionInfo(**dict(zip(_INFO, row, strict=True))) for row in found]
 
     async def with_messages(self) -> Collection[str]:
         """Return the paused sessions with a message that their run would take in: one to the model waits for the open calls."""
         await self.settle()
-        found = await self._found(
+        found = await self.found(
             "SELECT DISTINCT session_id FROM inbox JOIN session ON session.id = session_id "
             "WHERE consumed_seq IS NULL AND session.state = 'paused' AND kind NOT IN ('message', 'compact')"
         )
@@ -710,14 +691,14 @@ class TableBackend(Backend, Generic[_Connection]):
     async def with_unknown_outcomes(self) -> Collection[str]:
         """Return the sessions with a result that says `outcome_unknown`, or whose text does; one look over all results."""
         await self.settle()
-        found = await self._found(
+        found = await self.found(
             "SELECT DISTINCT session_id FROM event "  # noqa: S608 - a name of ours
             f"WHERE type = 'tool.finished' AND {self.find}(body, 'outcome_unknown') > 0"
         )
         return [session_id for (session_id,) in found]
 
     async def due(self, before: float | None = None) -> Sequence[DueRow] | None:
-        found = await self._found(
+        found = await self.found(
             "SELECT due.session_id, due.key, due.kind, due.at, due.call_id FROM due JOIN session ON session.id = due.session_id "
             "WHERE session.state IN ('paused', 'queued', 'running') AND (CAST(:before AS double precision) IS NULL "
             "OR due.at <= CAST(:before AS double precision) OR due.kind = 'unknown' OR due.key = 'now') "
@@ -733,10 +714,11 @@ class TableBackend(Backend, Generic[_Connection]):
         return await self.ask(lambda connection: decode(self.rows(connection, waiting, id=session_id)))
 
     async def blob(self, digest: str) -> bytes | None:
-        found = await self._found("SELECT bytes FROM blob WHERE sha256 = :digest", digest=digest)
+        found = await self.found("SELECT bytes FROM blob WHERE sha256 = :digest", digest=digest)
         return found[0][0] if found else None
 
-    async def _found(self, statement: str, **values: object) -> list[Any]:
+    async def found(self, statement: str, **values: object) -> list[Any]:
+        """Return what a statement finds, asked on the thread that reads."""
         return await self.ask(lambda connection: self.rows(connection, statement, **values))
 
 
@@ -996,11 +978,7 @@ class Deferred:
             raise again(error)
 
     def report(self) -> None:
-        """Raise, once, that deferred appends have failed.
-
-        Raises:
-            JournalError: The first of them.
-        """
+        """Raise, once, that deferred appends have failed. Raises JournalError: the first of them."""
         if self._unreported:
             error = next(iter(self._unreported.values()))
             self._unreported.clear()

@@ -63,7 +63,6 @@ from treadle.tools import DEFAULT_MODE, CallStatus, CheckedCall, Effect, JsonObj
 from treadle.tools.results import failed_result, failure_class
 
 __all__ = [
-    "FORMAT",
     "EffectRecord",
     "Parcel",
     "Rewind",
@@ -148,11 +147,7 @@ class Rewind(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def fold(session_id: str, events: Iterable[AnyEvent]) -> SessionState:
-    """Add up a session's events.
-
-    Raises:
-        JournalError: They contradict each other.
-    """
+    """Add up a session's events. Raises JournalError: they contradict each other."""
     return add_up(SessionState(session_id), events)
 
 
@@ -335,11 +330,7 @@ class Parcel(msgspec.Struct, frozen=True, kw_only=True):
         return fold(self.session_id, self.events)
 
     def named(self, session_id: str) -> "Parcel":
-        """Return it as another session's. Its idempotency keys will be others, so no call may be open.
-
-        Raises:
-            NoSuchPoint: A call is open.
-        """
+        """Return it as another session's. Its idempotency keys will be others, so no call may be open. Raises NoSuchPoint: A call is open."""
         if not self.state().is_whole:
             raise NoSuchPoint(
                 f"Session {self.session_id!r} has a call without a result: under another id it could be done twice. "
@@ -791,11 +782,7 @@ async def move(ledger: Ledger, to: str, *, by: str, reason: str) -> Parcel:
 
 
 def check_text(option: str, value: object) -> None:
-    """Refuse what cannot be stored as a text.
-
-    Raises:
-        ConfigurationError: It is not text, or holds half a surrogate pair.
-    """
+    """Refuse what cannot be stored as a text. Raises ConfigurationError: it is not text, or holds half a surrogate pair."""
     if not isinstance(value, str):
         raise ConfigurationError(f"{option} must be a string; got {shown(value)}.")
     if (fault := canonical.find_unencodable(value)) is not None:

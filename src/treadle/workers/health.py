@@ -35,13 +35,11 @@ if TYPE_CHECKING:
     from aiohttp import web  # imported when a worker serves its health: most do not
 
 __all__ = [
-    "CONTENT_TYPE",
     "TRACES",
     "Condition",
     "HealthServer",
     "Metrics",
     "Queue",
-    "RunWatcher",
     "Sample",
     "SessionLogFilter",
     "Traces",

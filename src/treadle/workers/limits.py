@@ -286,11 +286,7 @@ class LimitedModel:
 
 
 def checked_limit(limit: Limit) -> Limit:
-    """Return a limit whose values have a meaning.
-
-    Raises:
-        ConfigurationError: Says which, and what it may be.
-    """
+    """Return a limit whose values have a meaning. Raises ConfigurationError: says which, and what it may be."""
     if not isinstance(limit.name, str) or not 0 < len(limit.name) <= 100 or not limit.name.isprintable():
         raise ConfigurationError(f"Limit(name=...) has 1 to 100 printable characters; got {shown(limit.name)}.")
     counts = ("sessions", "requests_per_minute", "tokens_per_minute")

@@ -29,7 +29,7 @@ from treadle.ports import HasLive, Journal
 from treadle.redaction import redacted_logger
 from treadle.resolve.journals import SystemRandomness
 
-__all__ = ["FolderLine", "LiveTeller", "live_folder", "live_line", "with_live"]
+__all__ = ["LiveTeller", "live_line", "with_live"]
 
 
 # --- What a model says while it says it, in files beside a journal that is a file. Nothing here is kept.
@@ -79,11 +79,7 @@ class FolderLine:
 
     @asynccontextmanager
     async def hear_live(self, session_id: str) -> AsyncIterator[Callable[[], list[tuple[int, str]]]]:
-        """Leave a file for as long as it is followed.
-
-        Raises:
-            OSError: This process may not write beside the journal.
-        """
+        """Leave a file for as long as it is followed. Raises OSError: this process may not write beside the journal."""
         reader = _Reader(self._folder, session_id)
         try:
             yield reader.read

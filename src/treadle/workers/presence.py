@@ -65,11 +65,7 @@ class WorkerInfo(msgspec.Struct, Documented, frozen=True, kw_only=True):
 
 
 class Presence:
-    """A worker's place in the journal.
-
-    Args:
-        on_lost: Called when the place is lost, because its store did not answer or this process stood still.
-    """
+    """A worker's place in the journal. `on_lost`: called when the place is lost, because its store did not answer or this process stood still."""
 
     def __init__(self, journal: Journal, clock: Clock, info: WorkerInfo, *, on_lost: Callable[[], None]) -> None:
         self._journal = journal
@@ -88,11 +84,7 @@ class Presence:
         """What the worker has said last."""
 
     async def died(self, worker: str) -> bool:
-        """Say whether a worker has ended without having said so: it was killed, say.
-
-        Args:
-            worker: Its mark.
-        """
+        """Say whether a worker has ended without having said so: it was killed, say. `worker`: its mark."""
         if worker == self.mark:
             return False
         name, _, since = worker.rpartition(" ")
@@ -153,11 +145,7 @@ class Presence:
             await lease.release()
 
     async def _store(self) -> None:
-        """Store what the worker says.
-
-        Raises:
-            JournalError: The store failed, or the place is lost. What was to be stored may be stored anyway.
-        """
+        """Store what the worker says. Raises JournalError: the store failed, or the place is lost. What was to be stored may be stored anyway."""
         head, self._head = self._head, None
         if head is None:
             events = await self._journal.read(self._id)

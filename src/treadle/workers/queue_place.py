@@ -45,20 +45,13 @@ RETURNING owner
 
 
 class Place(msgspec.Struct):
-    """One schema of a database.
-
-    Its methods raise `JournalError` where the database cannot be reached or does not take what is asked.
-    """
+    """One schema of a database. Its methods raise `JournalError` where the database cannot be reached or does not take what is asked."""
 
     address: Address
 
     @classmethod
     def of(cls, address: str) -> Self:
-        """Return the place of a journal's queue.
-
-        Raises:
-            ConfigurationError: The address is invalid.
-        """
+        """Return the place of a journal's queue. Raises ConfigurationError: the address is invalid."""
         return cls(parse_address(address))
 
     def failure(self, error: Exception) -> JournalError:

@@ -218,11 +218,7 @@ async def _is_deleted(store: Journal, session_id: str) -> bool:
 
 
 def _checked(agent: str, task: str | Message, tenant: str, priority: int, key: str | None, by: str) -> Message:
-    """Return the task as a message.
-
-    Raises:
-        ConfigurationError: A value is invalid.
-    """
+    """Return the task as a message. Raises ConfigurationError: A value is invalid."""
     for name, value in (("agent", agent), ("tenant", tenant), ("key", key), ("by", by)):
         if value is not None and (not isinstance(value, str) or find_unencodable(value) is not None):
             raise ConfigurationError(f"submit({name}=...) must be a string; got {shown(value)}.")

@@ -75,11 +75,8 @@ __all__ = [
     "JournalDispatcher",
     "SessionRunner",
     "StrandedSession",
-    "StrandedWatch",
     "Work",
     "Worker",
-    "made_agents",
-    "makers_of",
     "stranded_sessions",
 ]
 
@@ -370,11 +367,7 @@ def _trace_run(traces: Traces, event: AnyEvent) -> None:
 
 
 def makers_of(agents: Mapping[str, AgentMaker] | Iterable[Agent]) -> dict[str, AgentMaker]:
-    """Return what makes each agent, by its name.
-
-    Raises:
-        ConfigurationError: There is none, one has no name, or two have the same.
-    """
+    """Return what makes each agent, by its name. Raises ConfigurationError: there is none, one has no name, or two have the same."""
     if isinstance(agents, Mapping):
         makers: dict[str, AgentMaker] = {}
         for name, make in agents.items():
@@ -409,20 +402,12 @@ def _same(agent: Agent) -> Agent:
 
 
 async def made_agents(makers: Mapping[str, AgentMaker]) -> dict[str, Agent]:
-    """Make agents, each by the name under which its tasks are submitted.
-
-    Raises:
-        ConfigurationError: One could not be made.
-    """
+    """Make agents, each by the name under which its tasks are submitted. Raises ConfigurationError: one could not be made."""
     return {name: _named(await _agent_of(make, name), name) for name, make in makers.items()}
 
 
 async def _agent_of(make: AgentMaker, name: str) -> object:
-    """Call a function that makes an agent.
-
-    Raises:
-        ConfigurationError: It failed.
-    """
+    """Call a function that makes an agent. Raises ConfigurationError: it failed."""
     try:
         agent = make()
         return await agent if inspect.isawaitable(agent) else agent
@@ -809,11 +794,7 @@ class StrandedWatch:
         self._found: dict[str, StrandedSession] = {}
 
     async def refused(self, session_id: str) -> None:
-        """Look at a session that this worker cannot continue: perhaps another one can.
-
-        Raises:
-            JournalError: The store failed.
-        """
+        """Look at a session that this worker cannot continue: perhaps another one can. Raises JournalError: the store failed."""
         workers = await list_workers(self._journal)
         one = await _judged(self._journal, session_id, workers, is_preview=False)
         if one is None:
