@@ -36,20 +36,19 @@ The last turn repeats when the script is used up.
 """
 
 import asyncio
-import base64
-import binascii
 import contextlib
 import difflib
 import json
+import re
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NoReturn, Protocol, TypeAlias, get_args
+from typing import Annotated, Any, Literal, NoReturn, Protocol, TypeAlias
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from treadle.errors import ConfigurationError, check_kind, check_path
+from treadle.errors import ConfigurationError, check_kind, check_path, shown
 from treadle.fields import Documented, NamedOptions, checked, checked_but
 from treadle.messages import Finish, Usage
 
@@ -69,6 +68,8 @@ __all__ = [
     "finish_of",
     "fragments",
     "load_script",
+    "no_constant",
+    "no_duplicates",
     "parse_script",
     "parse_turn",
     "text",
@@ -79,10 +80,10 @@ __all__ = [
 # --- Turns: what a scripted model says in one response, faults included. Values only; reads no file, opens no socket.
 
 CutBy: TypeAlias = Literal["close", "reset", "clean", "stall", "endless"]
-Cut: TypeAlias = (
-    int
-    | Literal["before-answer", "before-body", "mid-text", "mid-arguments", "before-terminal", "before-done", "reset"]
-)
+CutPlace: TypeAlias = Literal[
+    "before-answer", "before-body", "mid-text", "mid-arguments", "before-terminal", "before-done", "reset"
+]
+Cut: TypeAlias = int | CutPlace
 
 
 class Waitable(Protocol):
@@ -371,21 +372,6 @@ def _check_hold(turn: Turn) -> None:
 
 # --- Scripts: a model's turns from a JSON file, read strictly. Plays nothing; the mock provider and ScriptedModel do.
 
-_PLACES = ("before-answer", "before-body", "mid-text", "mid-arguments", "before-terminal", "before-done", "reset")
-_TOKENS = {
-    "input_tokens": "input_tokens",
-    "prompt_tokens": "input_tokens",
-    "output_tokens": "output_tokens",
-    "completion_tokens": "output_tokens",
-    "cached_input_tokens": "cached_input_tokens",
-    "cached_tokens": "cached_input_tokens",
-    "cache_written_tokens": "cache_written_tokens",
-    "reasoning_tokens": "reasoning_tokens",
-}
-"""Names of token counts, ours and the vendor's, and the field of Usage that each is."""
-_TOKEN_GROUPS = ("total_tokens", "prompt_tokens_details", "completion_tokens_details")
-"""What else a vendor's usage holds; the sum is ours to make."""
-
 
 class Script:
     """Turns in their order. The last one repeats when all are used up.
@@ -450,11 +436,11 @@ def parse_script(content: str | bytes, *, where: str = "script") -> Script:
     """
     check_kind("content", content, (str, bytes), "a JSON list of turns, as text or bytes")
     try:
-        value = json.loads(content, object_pairs_hook=_no_duplicates, parse_constant=_no_constant)
+        value = json.loads(content, object_pairs_hook=no_duplicates, parse_constant=no_constant)
     except (ValueError, RecursionError) as exc:
         raise ConfigurationError(f"{where} is not JSON: {exc}. A script is a JSON list of turns.") from exc
     if not isinstance(value, list):
-        raise ConfigurationError(f"{where} must be a list of turns; got {_kind(value)}.")
+        raise ConfigurationError(f"{where} must be a list of turns; got {shown(value)}.")
     if not value:
         raise ConfigurationError(f"{where} is an empty list; a script needs at least one turn.")
     return Script([parse_turn(turn, where=f"{where}: turn [{index}]") for index, turn in enumerate(value)])
@@ -475,55 +461,137 @@ def parse_turn(value: Any, *, where: str = "turn") -> Turn:  # Any: JSON of stra
     Raises:
         ConfigurationError: It is not a turn; the message names `where` and the key.
     """
-    if not isinstance(value, dict):
-        raise ConfigurationError(f"{where} must be an object; got {_kind(value)}.")
-    fields = dict(_parsed(value, _TURN_KEYS, where))
-    if "body_base64" in fields:
-        if "body" in fields:
-            raise ConfigurationError(f"{where} has both body and body_base64; give one of them.")
-        fields["body"] = fields.pop("body_base64")
     try:
-        return Turn(**fields)
+        return _turn(msgspec.convert(value, _WrittenTurn))
+    except (msgspec.ValidationError, UnicodeError) as exc:
+        raise ConfigurationError(f"{where}{_fault(str(exc))}") from None
     except ConfigurationError as exc:
         raise ConfigurationError(f"{where}: {exc}") from exc
 
 
-class _Wrong(Exception):
-    """A value is not what its key takes; says what it must be."""
+_Number: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
+_Span: TypeAlias = Annotated[float, msgspec.Meta(ge=0)]
 
 
-_Check = Callable[[Any], Any]
+class _WrittenCall(msgspec.Struct, forbid_unknown_fields=True):
+    name: str
+    arguments: str | dict[str, Any] = "{}"
+    id: str | UnsetType | None = UNSET
 
 
-def _parsed(value: Mapping[str, Any], keys: Mapping[str, _Check], where: str) -> Iterable[tuple[str, Any]]:
-    for key, item in value.items():
-        if key not in keys:
-            raise ConfigurationError(f"{where} has the unknown key {key!r}; {_nearest(key, keys)}")
-        try:
-            yield key, keys[key](item)
-        except _Wrong as exc:
-            raise ConfigurationError(f"{where}: {key} must be {exc}; got {_kind(item)}.") from None
-        except ConfigurationError as exc:
-            raise ConfigurationError(f"{where}: {key}{exc}") from exc
+class _Details(msgspec.Struct, forbid_unknown_fields=True):
+    cached_tokens: _Number = 0
+    reasoning_tokens: _Number = 0
 
 
-def _nearest(key: str, known: Iterable[str]) -> str:
-    near = difflib.get_close_matches(key.lower(), known, n=1)
-    return f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}."
+class _WrittenUsage(_Details, forbid_unknown_fields=True):
+    input_tokens: _Number = 0
+    prompt_tokens: _Number = 0
+    output_tokens: _Number = 0
+    completion_tokens: _Number = 0
+    cached_input_tokens: _Number = 0
+    cache_written_tokens: _Number = 0
+    total_tokens: _Number = 0  # the sum is ours to make
+    prompt_tokens_details: _Details | None = None
+    completion_tokens_details: _Details | None = None
 
 
-def _kind(value: Any) -> str:
-    match value:
-        case dict():
-            return "an object"
-        case list():
-            return "a list"
-        case _:
-            shown = json.dumps(value)
-            return shown if len(shown) <= 60 else f"{shown[:57]}..."
+class _WrittenTurn(msgspec.Struct, forbid_unknown_fields=True):
+    """A turn as a script has it."""
+
+    text: str | UnsetType | None = UNSET
+    calls: list[_WrittenCall] | UnsetType | None = UNSET
+    thinking: str | UnsetType | None = UNSET
+    refusal: str | UnsetType | None = UNSET
+    finish: str | UnsetType | None = UNSET
+    usage: _WrittenUsage | UnsetType | None = UNSET
+    status: Annotated[int, msgspec.Meta(ge=200, le=599)] | UnsetType = UNSET
+    error: str | dict[str, Any] | UnsetType = UNSET
+    headers: dict[str, str | int | float] | UnsetType = UNSET
+    body: str | dict[str, Any] | list[Any] | UnsetType = UNSET
+    body_base64: bytes | UnsetType = UNSET
+    prefix: str | UnsetType = UNSET
+    newline: Literal["\n", "\r\n", "\r"] | UnsetType = UNSET
+    delay_ms: _Span | UnsetType = UNSET
+    gap_ms: _Span | UnsetType = UNSET
+    chunk_size: _Number | UnsetType = UNSET
+    pieces: _Number | UnsetType = UNSET
+    interleave: bool | UnsetType = UNSET
+    bomb_bytes: _Number | UnsetType = UNSET
+    cut: _Number | CutPlace | UnsetType | None = UNSET
+    cut_by: CutBy | UnsetType = UNSET
+    gate: str | UnsetType = UNSET
+    hold_after_call: _Number | UnsetType = UNSET
+    hold_after_pieces: _Number | UnsetType = UNSET
 
 
-def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+_UNKNOWN = re.compile("Object contains unknown field `(.*)`")
+_KEYS = sorted({name for shape in (_WrittenTurn, _WrittenCall, _WrittenUsage) for name in shape.__struct_fields__})
+
+
+def _fault(error: str) -> str:
+    """Return a place in a turn, and what is wrong there, from msgspec's words."""
+    words, _, place = error.partition(" - at `$")
+    place = place.removesuffix("`")
+    if unknown := _UNKNOWN.fullmatch(words):
+        near = difflib.get_close_matches(unknown[1].lower(), _KEYS, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(_WrittenTurn.__struct_fields__)}."
+        return f"{place} has the unknown key {unknown[1]!r}; {hint}"
+    return f"{place}: {words}."
+
+
+def _turn(written: _WrittenTurn) -> Turn:
+    fields = {name: value for name, value in msgspec.structs.asdict(written).items() if value is not UNSET}
+    if "body_base64" in fields and "body" in fields:
+        raise ConfigurationError("A turn has body or body_base64, not both.")
+    read = {name: _READERS[name](value) if name in _READERS else value for name, value in fields.items()}
+    if "body_base64" in read:
+        read["body"] = read.pop("body_base64")
+    return Turn(**read)
+
+
+def _calls(calls: list[_WrittenCall] | None) -> tuple[ScriptedCall, ...]:
+    return tuple(call(made.name, arguments=made.arguments, id=made.id) for made in calls or ())
+
+
+def _usage(counts: _WrittenUsage | None) -> Usage | None:
+    if counts is None:
+        return None
+    prompt, completion = counts.prompt_tokens_details or _Details(), counts.completion_tokens_details or _Details()
+    return Usage(
+        input_tokens=counts.input_tokens or counts.prompt_tokens,
+        output_tokens=counts.output_tokens or counts.completion_tokens,
+        cached_input_tokens=counts.cached_input_tokens or counts.cached_tokens or prompt.cached_tokens,
+        cache_written_tokens=counts.cache_written_tokens,
+        reasoning_tokens=counts.reasoning_tokens or completion.reasoning_tokens,
+    )
+
+
+def _encoded(value: Any) -> bytes:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise ConfigurationError("body and prefix take no lone surrogates; body_base64 takes any bytes.") from None
+
+
+_READERS: Mapping[str, Callable[[Any], Any]] = {
+    "calls": _calls,
+    "finish": lambda finish: UNSET if finish is None else finish or None,
+    "usage": _usage,
+    "headers": lambda headers: {name: str(value) for name, value in headers.items()},
+    "body": _encoded,
+    "prefix": _encoded,
+}
+"""What makes the value of a turn's field from what is written."""
+
+
+def no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the object of these pairs, for `json.loads`.
+
+    Raises:
+        ValueError: A key occurs twice.
+    """
     result = dict(pairs)
     if len(result) < len(pairs):
         keys = [key for key, _ in pairs]
@@ -532,183 +600,13 @@ def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return result
 
 
-def _no_constant(word: str) -> NoReturn:
+def no_constant(word: str) -> NoReturn:
+    """Refuse `NaN` and its kind, for `json.loads`.
+
+    Raises:
+        ValueError: Always.
+    """
     raise ValueError(f"{word} is not a JSON value (script broken arguments as a raw string)")
-
-
-def _a_text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise _Wrong("a string")
-    return value
-
-
-def _some_text(value: Any) -> str | None:
-    if value is not None and not isinstance(value, str):
-        raise _Wrong("a string or null")
-    return value
-
-
-def _a_flag(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise _Wrong("true or false")
-    return value
-
-
-def _a_count(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise _Wrong("a whole number of 0 or more")
-    return value
-
-
-def _a_span(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
-        raise _Wrong("a number of 0 or more")
-    return value
-
-
-def _one_of(*choices: str) -> _Check:
-    def check(value: Any) -> Any:
-        if not isinstance(value, str) or value not in choices:
-            raise _Wrong(f"one of {', '.join(map(json.dumps, choices))}")
-        return value
-
-    return check
-
-
-def _calls(value: Any) -> tuple[ScriptedCall, ...]:
-    if value is None:
-        return ()
-    if not isinstance(value, list):
-        raise _Wrong("a list of calls")
-    return tuple(_call(item, f"[{index}]") for index, item in enumerate(value))
-
-
-def _call(value: Any, where: str) -> ScriptedCall:
-    if not isinstance(value, dict):
-        raise ConfigurationError(f"{where} must be an object with a name; got {_kind(value)}.")
-    fields = dict(_parsed(value, _CALL_KEYS, where))
-    if "name" not in fields:
-        raise ConfigurationError(f"{where} has no name.")
-    try:
-        return call(fields.pop("name"), **fields)
-    except ConfigurationError as exc:
-        raise ConfigurationError(f"{where}: {exc}") from exc
-
-
-def _arguments(value: Any) -> Any:
-    if not isinstance(value, str | dict):
-        raise _Wrong("an object, or a string with the raw text")
-    return value
-
-
-def _finish(value: Any) -> Any:
-    if value is not None and not isinstance(value, str):
-        raise _Wrong("a string")
-    return UNSET if value is None else value or None
-
-
-def _usage(value: Any) -> Usage | None:
-    if value is None:
-        return None
-    if not isinstance(value, dict):
-        raise _Wrong("an object of token counts, or null to send none")
-    counts = {_TOKENS[key]: number for key, number in _token_counts(value, "") if key in _TOKENS}
-    return msgspec.convert(counts, Usage)
-
-
-def _token_counts(value: Mapping[str, Any], where: str) -> Iterable[tuple[str, int]]:
-    for key, item in value.items():
-        if key not in _TOKENS and key not in _TOKEN_GROUPS:
-            raise ConfigurationError(f"{where} has the unknown key {key!r}; {_nearest(key, _TOKENS)}")
-        if isinstance(item, dict) and key in _TOKEN_GROUPS:
-            yield from _token_counts(item, f"{where}.{key}")
-        elif isinstance(item, bool) or not isinstance(item, int) or item < 0:
-            raise ConfigurationError(f"{where}.{key} must be a whole number of 0 or more; got {_kind(item)}.")
-        else:
-            yield key, item
-
-
-def _headers(value: Any) -> dict[str, str]:
-    if not isinstance(value, dict) or not all(_is_header_value(item) for item in value.values()):
-        raise _Wrong("an object of header names and strings or numbers")
-    return {name: str(item) for name, item in value.items()}
-
-
-def _is_header_value(value: Any) -> bool:
-    return isinstance(value, str | int | float) and not isinstance(value, bool)
-
-
-def _body(value: Any) -> bytes:
-    if not isinstance(value, str | dict | list):
-        raise _Wrong("a string, an object or a list")
-    return _encoded(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
-
-
-def _base64(value: Any) -> bytes:
-    try:
-        return base64.b64decode(_a_text(value), validate=True)
-    except (binascii.Error, ValueError):
-        raise _Wrong("base64") from None
-
-
-def _prefix(value: Any) -> bytes:
-    return _encoded(_a_text(value))
-
-
-def _encoded(text: str) -> bytes:
-    try:
-        return text.encode()
-    except UnicodeEncodeError:
-        raise _Wrong("text without lone surrogates (body_base64 takes any bytes)") from None
-
-
-def _error(value: Any) -> Any:
-    if not isinstance(value, str | dict):
-        raise _Wrong("a message or an object")
-    return value
-
-
-def _status(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 200 <= value <= 599:
-        raise _Wrong("an HTTP status from 200 to 599")
-    return value
-
-
-def _cut(value: Any) -> Any:
-    if value is None or (isinstance(value, int) and not isinstance(value, bool) and value >= 0):
-        return value
-    if not isinstance(value, str) or value not in _PLACES:
-        raise _Wrong(f"a number of bytes of 0 or more, or one of {', '.join(_PLACES)}")
-    return value
-
-
-_CALL_KEYS: Mapping[str, _Check] = {"name": _a_text, "arguments": _arguments, "id": _some_text}
-_TURN_KEYS: Mapping[str, _Check] = {
-    "text": _some_text,
-    "calls": _calls,
-    "thinking": _some_text,
-    "refusal": _some_text,
-    "finish": _finish,
-    "usage": _usage,
-    "status": _status,
-    "error": _error,
-    "headers": _headers,
-    "body": _body,
-    "body_base64": _base64,
-    "prefix": _prefix,
-    "newline": _one_of("\n", "\r\n", "\r"),
-    "delay_ms": _a_span,
-    "gap_ms": _a_span,
-    "chunk_size": _a_count,
-    "pieces": _a_count,
-    "interleave": _a_flag,
-    "bomb_bytes": _a_count,
-    "cut": _cut,
-    "cut_by": _one_of(*get_args(CutBy)),
-    "gate": _a_text,
-    "hold_after_call": _a_count,
-    "hold_after_pieces": _a_count,
-}
 
 
 # --- Gates: where a turn waits for a test, and counts that a test waits for. They replace sleeping; they know no turn.

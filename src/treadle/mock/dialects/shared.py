@@ -6,13 +6,13 @@ import re
 import struct
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from typing import Annotated, Any, Literal, NoReturn, Protocol, TypeAlias, TypeVar, runtime_checkable
+from typing import Annotated, Any, Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
 from urllib.parse import parse_qs
 
 import msgspec
 
 from treadle.messages import Finish, Usage
-from treadle.mock.script import Turn, finish_of
+from treadle.mock.script import Turn, finish_of, no_constant, no_duplicates
 from treadle.tools import JsonObject
 
 __all__ = [
@@ -273,20 +273,10 @@ def finish_name(turn: Turn, names: Mapping[Finish, str]) -> str | None:
 def arguments_value(arguments: str) -> Any:
     """Return the arguments of a call as the object that they are. Broken ones, which no vendor sends so, go out as the text that they are."""
     try:
-        value = json.loads(arguments or "{}", object_pairs_hook=_no_duplicates, parse_constant=_no_constant)
+        value = json.loads(arguments or "{}", object_pairs_hook=no_duplicates, parse_constant=no_constant)
     except (ValueError, RecursionError):
         return arguments
     return value if isinstance(value, dict) else arguments
-
-
-def _no_duplicates(pairs: list[tuple[str, Any]]) -> JsonObject:
-    if len(result := dict(pairs)) < len(pairs):
-        raise ValueError("a key occurs twice")
-    return result
-
-
-def _no_constant(word: str) -> NoReturn:
-    raise ValueError(word)
 
 
 def arguments_text(arguments: Any) -> str:
@@ -563,7 +553,7 @@ def check_functions(
 def check_arguments(arguments: str, where: str) -> None:
     """Check that the arguments of a call in the history are JSON."""
     try:
-        json.loads(arguments, parse_constant=_no_constant)
+        json.loads(arguments, parse_constant=no_constant)
     except (ValueError, RecursionError):
         place = f"{where}.arguments"
         raise Refusal(f"Invalid '{place}': the string is not valid JSON.", param=place, code="invalid_value") from None
