@@ -15,8 +15,9 @@ from typing import get_args
 
 import pytest
 
+import program
 import treadle
-from house import PACKAGE, PROJECT, all_names, module_name, source_files, tree
+from house import PROJECT, module_name, source_files, tree
 from treadle import Guards, Redactor, errors, testing
 from treadle.budgets import Budget
 from treadle.context import compilers
@@ -29,7 +30,6 @@ from treadle.tools import CallStatus, Effect
 
 SAMPLES = sorted((PROJECT / "docs_src").glob("*.py"))
 PROGRAM = PROJECT / "docs_src" / "tea_shop"
-HAS_FACE = "Agent" in (all_names(PACKAGE / "__init__.py") or ())
 
 
 def load(path: Path) -> ModuleType:
@@ -67,28 +67,17 @@ GENERATED = set(re.findall(r"reference/[\w-]+\.md", (PROJECT / "mkdocs.yml").rea
 """Pages that `make docs` makes: the strict build finds a link to one that it does not make."""
 
 
-def needs_face(sample: Path) -> bool:
-    return any(isinstance(node, ast.ImportFrom) and node.module == "treadle" for node in ast.walk(tree(sample)))
-
-
-def cases() -> list[object]:
-    """Samples of the public face cannot run before the face stands; once it does, they must."""
-    waiting = pytest.mark.xfail(reason="the public face does not stand yet", strict=True)
-    return [
-        pytest.param(sample, marks=waiting if needs_face(sample) and not HAS_FACE else (), id=sample.name)
-        for sample in SAMPLES
-    ]
-
-
-@pytest.mark.parametrize("sample", cases())
+@pytest.mark.parametrize("sample", SAMPLES, ids=lambda path: path.name)
 def test_each_sample_runs(sample, tmp_path):
     environment = {**os.environ, "HOME": str(tmp_path), "TREADLE_HOME": str(tmp_path / "treadle")}
-    arguments = [sys.executable, "-W", "error", str(sample)]
+    code = (
+        f"import runpy, warnings\nwarnings.simplefilter('error')\nrunpy.run_path({str(sample)!r}, run_name='__main__')"
+    )
 
-    ran = subprocess.run(arguments, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
+    ran = program.run((program.CODE, code), folder=tmp_path, environment=environment)
 
-    assert ran.returncode == 0, ran.stderr
-    assert ran.stderr == ""
+    assert ran.returncode == 0, ran.stderr.decode()
+    assert ran.stderr == b""
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
