@@ -43,7 +43,7 @@ def bank(request: pytest.FixtureRequest, treadle: Any) -> Any:
         treadle.environment["TREADLE_JOURNAL"] = request.getfixturevalue("postgres_url")
     (treadle.folder / "paying.py").write_text(PAYING)
     script(treadle, PAY_7, {"text": "As you say."}, {"text": "Good."})
-    treadle("run", "--session", "s", *world(), "--allow", "pay", "Pay invoice 7", code=-9)
+    treadle("run", "--session", "s", *world(), "--allow", "pay", "Pay invoice 7", code=-9, is_apart=True)
     while not treadle.json("doubts", "--json"):  # on a server the lease of the dead holds for some seconds
         pass
     return treadle
@@ -117,7 +117,7 @@ def test_a_payment_in_doubt_is_found_looked_into_and_ended_with_the_receipt(bank
 @pytest.mark.row("ST10")
 def test_a_key_may_be_shortened_as_far_as_it_fits_one_doubt_and_the_id_of_a_call_may_not(bank: Any) -> None:
     script(bank, {"calls": [{"name": "pay", "arguments": {"invoice": "8"}, "id": "p1"}]})
-    bank("run", "--session", "t", *world(), "--allow", "pay", "Pay invoice 8", code=-9)
+    bank("run", "--session", "t", *world(), "--allow", "pay", "Pay invoice 8", code=-9, is_apart=True)
     keys = {one["call_id"]: one["key"] for one in bank.json("doubts", "--json")}
 
     pairs = list(zip(*keys.values(), strict=True))
