@@ -565,19 +565,6 @@ async def test_explanations_show_the_childs_calls_under_the_callers(tmp_path):
         assert [one.tool for one in child.changed] == ["pay"]
 
 
-@pytest.mark.row("N07")
-async def test_the_memory_of_a_process_holds_a_child_like_a_file_does():
-    world = World()
-    top = lead(payer(world, policy=ask("pay")), policy=allow("clerk"))
-    paused = await top.run("Pay")
-    assert isinstance(paused.session.journal, MemoryJournal)
-    await paused.session.answer(paused.approvals[0].id, "allow")
-    result = await top.resume(paused.session)
-    assert result.completed
-    assert len(world.paid) == 1
-    await check_family(result.session)
-
-
 # --- what the caller's model is told, and other processes
 def doubtful() -> Agent:
     pay = act(raising(ConnectionError("The line broke.")), "pay")
@@ -705,16 +692,6 @@ async def test_an_agent_carries_out_a_task_of_another_with_a_session_of_its_own(
     assert [message.text for message in inner.requests[0].messages] == ["Pay 40"]
     assert {event.parent for event in events} == {told.execution_id.split(".")[0]}
     assert inner.requests[1].messages[2].results[0].content == "me"
-
-
-async def test_an_agent_that_does_not_complete_is_a_refusal_that_says_why():
-    child = Agent(ScriptedModel([call("echo", n=1)]), tools=[echo_tool()], budget=Budget(max_model_turns=0))
-    outer = ScriptedModel([call("research", task="Find it"), call("research", task=""), text("Sorry.")])
-    result = await Agent(outer, tools=[child.as_tool("research", "Find out.", effect="read")]).run("Ask")
-
-    assert [one.status for one in result.tool_calls] == ["rejected", "invalid_arguments"]
-    told = json.loads(result.messages[2].results[0].content)
-    assert told["code"] == "subagent_step_limit_reached"
 
 
 async def test_an_agent_as_a_tool_asks_by_default():

@@ -10,7 +10,7 @@ import pytest
 
 from loop_tools import echo_tool, failing_tool
 from pipeline_tools import Recorder, act, on_fake_clock
-from treadle import Agent, Budget, ConfigurationError, Tool, ToolContext, WholeHistory, ask, open_session
+from treadle import Agent, Budget, ConfigurationError, Tool, ToolContext, ask, open_session
 from treadle.errors import SessionHeld, ToolNameConflict
 from treadle.events import AnyEvent, RunStarted, decode_event, encode_event, on
 from treadle.messages import Message, Text, ToolCall
@@ -208,11 +208,6 @@ async def test_a_resume_without_a_budget_goes_on_with_the_one_that_the_run_was_g
     assert (result.report()["budget"], result.report()["limit"]) == ("max_model_turns", 1)
 
 
-def test_a_compiler_and_a_history_together_are_refused():
-    with pytest.raises(ConfigurationError):
-        Agent(ScriptedModel([text("done")]), compiler=WholeHistory(), history="current")
-
-
 async def test_an_interceptor_that_hangs_after_a_call_does_not_outlive_the_run():
     hanging = asyncio.Event()
 
@@ -232,11 +227,6 @@ async def test_an_interceptor_that_hangs_after_a_call_does_not_outlive_the_run()
 
     assert run.result.reason == "cancelled"
     assert [one.status for one in run.result.tool_calls] == ["ok"]  # it was done, whatever came after
-
-
-async def test_a_resume_needs_a_session():
-    with pytest.raises(ConfigurationError, match="session must be a Session"):
-        await Agent(ScriptedModel([text("done")])).resume(None)
 
 
 async def test_what_a_run_raises_reaches_whoever_goes_through_it():
@@ -332,20 +322,6 @@ async def test_start_and_end_of_a_call_carry_one_execution_id():
     told = result.messages[2].results[0].execution_id
     assert told
     assert events["tool.started"].execution_id == events["tool.finished"].result.execution_id == told
-
-
-@pytest.mark.parametrize("words", [{"session": "agent.db"}, {"budget": 5}])
-async def test_a_value_of_another_kind_is_refused_by_its_name(words):
-    agent = Agent(ScriptedModel([text("done")]))
-
-    with pytest.raises(ConfigurationError, match=next(iter(words))):
-        await agent.run("go", **words)
-
-
-@pytest.mark.parametrize("word", ["subscribers", "interceptors"])
-def test_listeners_are_given_as_a_list(word):
-    with pytest.raises(ConfigurationError, match=word):
-        Agent(ScriptedModel([text("done")]), **{word: 5})
 
 
 def test_two_tools_of_one_name_are_refused():

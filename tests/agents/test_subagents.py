@@ -92,8 +92,8 @@ def test_the_same_definition_is_read_from_markdown_yaml_and_json_and_written_bac
     ("file", "text", "words"),
     [
         ("a.md", "You help.", "no fields"),
-        ("a.md", "---\ndescription: x\ntol: y\n---\nHelp.", "unknown fields: tol"),
-        ("a.md", "---\ndescription: x\n---\n", "is missing instructions"),
+        ("a.md", "---\ndescription: x\ntol: y\n---\nHelp.", "no option 'tol'"),
+        ("a.md", "---\ndescription: x\n---\n", "has no instructions"),
         ("a.md", "---\n[x\n---\nHelp.", "not valid markdown"),
         ("a.yaml", "- x", "must have fields"),
         ("a.json", "{", "not valid json"),

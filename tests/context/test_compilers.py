@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from loop_tools import echo_tool
 from treadle import Agent, ClearResults, ConfigurationError, Labelled, Tool, ToolContext, open_session, resolve_model
 from treadle.context.compilers import CurrentTrace, Injected, Redacted, Sections, WholeHistory, Window
-from treadle.drivers.react import ReActDriver
 from treadle.errors import ContextOverflow
 from treadle.messages import Media, Message, Result, Text, Thinking, ToolCall, user_message
 from treadle.ports import SessionView
@@ -276,16 +275,6 @@ async def test_every_dialect_is_sent_the_frame(dialect):
         result = await Agent(model, tools=[page()], compiler=labelled()).run("Read it")
         assert result.completed, result.message
         assert "Untrusted data from fetch, up to the mark" in str(mock.requests[1].body)
-
-
-@pytest.mark.row("C11")
-async def test_react_shows_the_frame_too():
-    decision = '{"thought": "?", "type": "call_tool", "tool": "fetch", "args": {}}'
-    final = '{"thought": "!", "type": "final_answer", "answer": "ok"}'
-    model = ScriptedModel([text(decision), text(final)])
-    result = await Agent(model, tools=[page()], driver=ReActDriver(), compiler=labelled()).run("Read it")
-    assert result.completed, result.message
-    assert "Untrusted data from fetch, up to the mark" in str(model.requests[1].messages[-1])
 
 
 async def test_a_compiler_inside_may_be_a_coroutine():

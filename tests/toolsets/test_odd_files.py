@@ -134,9 +134,14 @@ def test_no_room_leaves_the_old_file_whole_and_no_other(tmp_path: Path):
         tools = {one.name: one for one in (*file_tools(sys.argv[1]), *writing_tools(sys.argv[1]))}
         Context.facts = tools["read"].run({"path": "a.txt"}, Context()).facts
         resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
-        for name, given in (("write", {"content": "x" * 5000}), ("edit", {"old_text": "old", "new_text": "x" * 5000})):
+        full = "x" * 5000
+        for name, path, given in (
+            ("write", "a.txt", {"content": full}),
+            ("edit", "a.txt", {"old_text": "old", "new_text": full}),
+            ("write", "new.txt", {"content": full}),
+        ):
             try:
-                tools[name].run({"path": "a.txt", **given}, Context())
+                tools[name].run({"path": path, **given}, Context())
             except Rejected as error:
                 print(error.code)
         """
@@ -149,7 +154,7 @@ def test_no_room_leaves_the_old_file_whole_and_no_other(tmp_path: Path):
         [sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, timeout=60, check=False
     )
 
-    assert done.stdout.split() == ["no_space", "no_space"], done.stderr
+    assert done.stdout.split() == ["no_space"] * 3, done.stderr
     assert [one.name for one in tmp_path.iterdir()] == ["a.txt"]
     assert (file.read_text(), file.stat().st_ino, file.stat().st_mode) == ("old\n", before.st_ino, before.st_mode)
 

@@ -1,7 +1,6 @@
 """Defaults that a schema declares: filled in at every level, the same whatever the order of the arguments, and never one that does not fit."""
 
 import itertools
-import json
 import logging
 
 import pytest
@@ -48,6 +47,7 @@ def obj(properties, **more):
     return {"type": "object", "properties": properties, "additionalProperties": False, **more}
 
 
+@pytest.mark.row("V07")
 @pytest.mark.parametrize("of", [dict, read_only], ids=["plain", "read-only"])
 def test_nested_defaults_do_not_depend_on_the_order_of_the_arguments(of) -> None:
     names = list(GIVEN)
@@ -146,34 +146,6 @@ def test_an_alternative_may_refer_to_what_the_whole_schema_defines(place):
 
 
 # --- defaults --------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.row("V07")
-def test_defaults_are_filled_in_at_every_level_and_the_input_stays():
-    schema = Schema(
-        obj(
-            {
-                "replace_all": {"type": "boolean", "default": False},
-                "options": {**obj({"limit": {"type": "integer", "default": 10}}), "default": {}},
-                "edits": {"type": "array", "items": {"$ref": "#/$defs/Edit"}},
-                "maybe": {"anyOf": [{"$ref": "#/$defs/Edit"}, {"type": "null"}]},
-                "nothing": {"type": ["string", "null"], "default": None},
-            },
-            **{"$defs": {"Edit": obj({"old": {"type": "string"}, "count": {"type": "integer", "default": 1}})}},
-        ),
-        where="parameters",
-    )
-    arguments = {"edits": [{"old": "a"}, {"old": "b", "count": 2}], "maybe": {"old": "c"}}
-    before = json.dumps(arguments)
-
-    assert schema.with_defaults(arguments) == {
-        "replace_all": False,
-        "options": {"limit": 10},
-        "edits": [{"old": "a", "count": 1}, {"old": "b", "count": 2}],
-        "maybe": {"old": "c", "count": 1},
-        "nothing": None,
-    }
-    assert json.dumps(arguments) == before
 
 
 def test_a_default_is_a_new_value_each_time():

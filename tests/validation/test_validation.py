@@ -12,9 +12,7 @@ from treadle.validation import (
     NotJson,
     Schema,
     parse_arguments,
-    shape,
     shape_mismatch,
-    shape_of_schema,
 )
 
 # --- from text to an object ------------------------------------------------------------------------------------------
@@ -444,43 +442,6 @@ def test_a_result_of_another_shape_is_told_by_its_keys():
     told = shape_mismatch(schema, {"severity_code": 3, "anatomy": "arm"})
 
     assert told == "Expected an object with severity, loss; got an object with severity_code, anatomy."
-
-
-@pytest.mark.parametrize(
-    ("value", "words"),
-    [
-        (None, "null"),
-        (True, "a boolean"),
-        (1, "an integer"),
-        (1.5, "a number"),
-        ("x", "a string"),
-        ([], "an empty array"),
-        ({}, "an empty object"),
-        ([{"a": 1}, {"a": 2}], "an array of 2, the first an object with a"),
-    ],
-)
-def test_a_value_has_a_shape(value, words):
-    assert shape(value) == words
-
-
-@pytest.mark.parametrize(
-    ("schema", "words"),
-    [
-        ({"type": "integer"}, "an integer"),
-        ({"type": "string"}, "a string"),
-        ({"type": "null"}, "null"),
-        ({"type": "array", "items": obj({"a": {}})}, "an array, each item an object with a"),
-        (
-            {"anyOf": [{"$ref": "#/$defs/A"}, {"type": "null"}], "$defs": {"A": obj({"a": {}})}},
-            "an object with a or null",
-        ),
-        (True, "any value"),
-        (None, "any value"),
-        ({}, "any value"),
-    ],
-)
-def test_a_schema_has_a_shape(schema, words):
-    assert shape_of_schema(schema) == words
 
 
 def test_a_reference_to_an_anchor_means_the_definition_that_has_it():

@@ -173,30 +173,16 @@ def load_goal(path: str | Path) -> Goal:
     return _goal_from(found, str(path))
 
 
-def _goal_from(found: Mapping[str, Any], where: str) -> Goal:
-    known = Goal.__struct_fields__
-    missing = [name for name in known[: known.index("forbidden_actions")] if not found.get(name)]
-    unknown = [name for name in found if name not in known]
-    if missing or unknown:
-        said = [f"It is missing {', '.join(missing)}."] if missing else []
-        said += [f"It has unknown fields: {', '.join(unknown)}."] if unknown else []
-        raise ConfigurationError(
-            f"The goal file {where!r} cannot be worked on: {' '.join(said)} It needs {', '.join(known[:7])}."
-        )
-    if isinstance(found["objective"], list):
-        raise ConfigurationError(
-            f"The goal file {where!r} has {len(found['objective'])} objectives. Give each a goal of its own."
-        )
-    budget, rules = found["budget"], found["stop_rules"]
-    for name, value in (("budget", budget), ("stop_rules", rules)):
-        if not isinstance(value, Mapping):
-            raise ConfigurationError(f"The goal's {name} is a table such as [{name}]; got {shown(value)}.")
-    unknown = [name for name in rules if name not in StopRules.__struct_fields__]
-    if unknown:
-        raise ConfigurationError(
-            f"Unknown stop rules: {', '.join(unknown)}. Known: {', '.join(StopRules.__struct_fields__)}."
-        )
-    return Goal(**{**found, "budget": budget_from(dict(budget)), "stop_rules": StopRules(**rules)})
+def _goal_from(found: dict[str, Any], where: str) -> Goal:
+    fields = dict(found)
+    try:
+        if isinstance(budget := fields.get("budget"), dict):
+            fields["budget"] = budget_from(budget)
+        if isinstance(rules := fields.get("stop_rules"), dict):
+            fields["stop_rules"] = StopRules(**rules)
+        return Goal(**fields)
+    except (ConfigurationError, TypeError) as error:  # a TypeError names a field that is missing or unknown
+        raise ConfigurationError(f"The goal file {where!r} cannot be worked on: {error}") from error
 
 
 def _faults_of(goal: Goal) -> Iterator[str]:

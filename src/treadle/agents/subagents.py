@@ -77,7 +77,7 @@ class Subagent(msgspec.Struct, Documented, frozen=True, kw_only=True, metaclass=
             )
         for name in ("description", "instructions"):
             if not getattr(self, name).strip():
-                raise ConfigurationError(f"The subagent {self.name!r} needs a {name}.")
+                raise ConfigurationError(f"The subagent {self.name!r} has no {name}.")
         for name in ("tools", "deny"):
             if (names := getattr(self, name)) is not None:
                 msgspec.structs.force_setattr(self, name, tuple(names))
@@ -181,30 +181,16 @@ def _load(path: Path) -> Subagent:
 
 
 def _subagent_from(text: str, form: Form, name: str | None, where: str) -> Subagent:
-    fields = _fields_of(text, form, where)
-    known = Subagent.__struct_fields__
-    fields = {**({} if name is None else {"name": name}), **fields}
-    missing = [field for field in known[:3] if not fields.get(field)]
-    unknown = [str(field) for field in fields if field not in known]
-    if missing or unknown:
-        said = [f"It is missing {', '.join(missing)}."] if missing else []
-        said += [f"It has unknown fields: {', '.join(unknown)}."] if unknown else []
-        raise ConfigurationError(f"The subagent in {where} is invalid. {' '.join(said)} Known: {', '.join(known)}.")
+    fields = {**({} if name is None else {"name": name}), **_fields_of(text, form, where)}
     for field in ("tools", "deny"):
         if isinstance(fields.get(field), str):  # as in `tools: read, grep`
             fields[field] = [one.strip() for one in fields[field].split(",") if one.strip()]
     try:
-        if "budget" in fields:
-            fields["budget"] = _budget_of(fields["budget"])
+        if isinstance(budget := fields.get("budget"), dict):
+            fields["budget"] = budget_from(budget)
         return Subagent(**fields)
-    except ConfigurationError as error:
-        raise ConfigurationError(f"The subagent in {where} is invalid. {error}") from error
-
-
-def _budget_of(limits: object) -> Budget:
-    if not isinstance(limits, Mapping) or not all(isinstance(name, str) for name in limits):
-        raise ConfigurationError(f"Its budget is an object such as {{max_model_turns: 10}}; got {shown(limits)}.")
-    return budget_from(dict(limits))
+    except (ConfigurationError, TypeError) as error:  # a TypeError names a field that is missing or unknown
+        raise ConfigurationError(f"The subagent in {where} is invalid: {error}") from error
 
 
 def _fields_of(text: str, form: Form, where: str) -> dict[str, Any]:
