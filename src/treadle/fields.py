@@ -3,9 +3,11 @@
 `Documented` is public; the rest is for borders, where values of strangers come in.
 """
 
+import ast
 import functools
 import inspect
 import math
+import sys
 import types
 import typing
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -479,7 +481,9 @@ class _Documentation(str):
 
 def _with_fields(text: str, owner: type) -> str:
     fields: tuple[str, ...] = getattr(owner, "__struct_fields__", ())
-    found = {name: sentence for one in reversed(owner.__mro__) for name, sentence in _sentences(one)}
+    found: dict[str, str] = {}
+    for one in reversed(owner.__mro__):
+        found |= _sentences(one.__module__).get(one.__qualname__, {})
     lines = [line for name in fields if name in found for line in _entry(name, found[name])]
     head = inspect.cleandoc(text)
     return "\n".join([head, "", "Attributes:", *lines]) if lines else head
@@ -490,17 +494,26 @@ def _entry(name: str, sentence: str) -> list[str]:
     return [f"    {name}: {first}", *(f"        {line}".rstrip() for line in rest)]
 
 
-def _sentences(one: type) -> Iterator[tuple[str, str]]:
-    """Yield what stands below each attribute of a class; nothing where there is no source."""
-    import ast  # noqa: PLC0415 - only for whoever reads documentation
-    import textwrap  # noqa: PLC0415 - as above
-
+@functools.cache
+def _sentences(module: str) -> dict[str, dict[str, str]]:
+    """Return what stands below the attributes of each class of a module; nothing where there is no source."""
     try:
-        body = ast.parse(textwrap.dedent(inspect.getsource(one))).body[0]
-    except (OSError, TypeError, SyntaxError):
-        return
-    members = body.body if isinstance(body, ast.ClassDef) else []
-    for field, below in pairwise(members):
+        tree = ast.parse(inspect.getsource(sys.modules[module]))
+    except (KeyError, OSError, TypeError, SyntaxError):
+        return {}
+    return {name: dict(_sentences_in(body)) for name, body in _classes(tree, "")}
+
+
+def _classes(node: Any, within: str) -> Iterator[tuple[str, list[Any]]]:  # Any: nodes of a syntax tree
+    for one in getattr(node, "body", ()):
+        name = f"{within}{getattr(one, 'name', '')}"
+        if isinstance(one, ast.ClassDef):
+            yield name, one.body
+        yield from _classes(one, f"{name}." if isinstance(one, ast.ClassDef) else f"{name}.<locals>.")
+
+
+def _sentences_in(body: list[Any]) -> Iterator[tuple[str, str]]:
+    for field, below in pairwise(body):
         match field, below:
             case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(sentence))):
                 yield name, inspect.cleandoc(sentence)
