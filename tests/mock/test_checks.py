@@ -24,6 +24,7 @@ from treadle.mock.dialects.anthropic import check_anthropic_request
 from treadle.mock.dialects.bedrock import check_converse_request
 from treadle.mock.dialects.cohere import check_cohere_request
 from treadle.mock.dialects.gemini import check_gemini_request
+from treadle.mock.dialects.openai_chat import check_chat_request
 from treadle.mock.dialects.openai_responses import check_responses_request
 from treadle.testing import (
     Refusal,
@@ -61,36 +62,22 @@ NOT_ANSWERED = "did not have response messages: "
 INVALID = {
     "not a list": ({"role": "user"}, "expected an array of objects, but got an object"),
     "no message": ([], "Invalid 'messages': empty array"),
-    "a message that is text": (["go"], "Invalid type for 'messages[0]'"),
     "a message without a role": ([{"content": "go"}], "Missing required parameter: 'messages[0].role'"),
     "an unknown role": ([{"role": "robot", "content": "go"}], "Invalid value: 'robot'"),
-    "a role that is not text": ([{"role": ["user"], "content": "go"}], "Invalid type for 'messages[0].role'"),
     "a user without content": ([{"role": "user"}], "Missing required parameter: 'messages[0].content'"),
-    "a user with content null": ([{"role": "user", "content": None}], "but got null instead"),
     "a user with a number": ([{"role": "user", "content": 1}], "but got an integer instead"),
-    "a user with an empty list of parts": ([{"role": "user", "content": []}], "'messages[0].content': empty array"),
-    "a part that is text": ([{"role": "user", "content": ["go"]}], "Invalid type for 'messages[0].content[0]'"),
     "a part of an unknown type": ([{"role": "user", "content": [{"type": "tool_result"}]}], "Invalid value: 'tool_result'"),
-    "a text part without text": ([{"role": "user", "content": [{"type": "text"}]}], "'messages[0].content[0].text'"),
     "an image in a system message": (
         [{"role": "system", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}],
         "Invalid value: 'image_url'",
     ),
     "an assistant with neither content nor calls": ([USER, {"role": "assistant"}], "expected a string, got null"),
-    "an assistant with content null and no calls": ([USER, {"role": "assistant", "content": None}], "got null"),
     "an assistant with an empty list of calls": ([USER, made(content="hm")], "'messages[1].tool_calls': empty array"),
-    "calls that are not list": ([USER, made() | {"tool_calls": one()}], "'messages[1].tool_calls': expected an array"),
-    "a call that is text": ([USER, made("look")], "Invalid type for 'messages[1].tool_calls[0]'"),
     "a call that nobody answered, at the end": ([USER, made(one())], NOT_ANSWERED + "call_1"),
     "a call that nobody answered, before a user": ([USER, made(one()), USER], NOT_ANSWERED + "call_1"),
-    "a call that nobody answered, before an assistant": ([USER, made(one()), {"role": "assistant", "content": "done"}], NOT_ANSWERED + "call_1"),
     "one of two calls unanswered": ([USER, made(one("a"), one("b")), result("a"), USER], NOT_ANSWERED + "b"),
-    "the last of three calls unanswered at the end": ([USER, made(one("a"), one("b"), one("c")), result("c"), result("a")], NOT_ANSWERED + "b"),
-    "a result after a user message": ([USER, made(one()), USER, result()], NOT_ANSWERED + "call_1"),
     "a user between two results": ([USER, made(one("a"), one("b")), result("a"), USER, result("b")], NOT_ANSWERED + "b"),
-    "a system message before the result": ([USER, made(one()), {"role": "system", "content": "hurry"}, result()], NOT_ANSWERED + "call_1"),
     "a result that comes first": ([result()], "must be a response to a preceeding message with 'tool_calls'"),
-    "a result after a user, no call": ([USER, result()], "must be a response to a preceeding message"),
     "a result after an assistant without calls": (
         [USER, {"role": "assistant", "content": "hi"}, result()],
         "must be a response to a preceeding message",
@@ -99,57 +86,35 @@ INVALID = {
         [USER, made(one()), result(), {"role": "assistant", "content": "hi"}, result()],
         "must be a response to a preceeding message",
     ),
-    "a result before its call": ([USER, result(), made(one())], "must be a response to a preceeding message"),
     "a result for another id": ([USER, made(one("a")), result("b")], "'tool_call_id' of 'b' not found"),
     "a result for the id of the step before": (
         [USER, made(one("a")), result("a"), made(one("b")), result("a"), result("b")],
         "'tool_call_id' of 'a' not found",
     ),
     "two results for one call": ([USER, made(one("a")), result("a"), result("a")], "Duplicate value for 'tool_call_id' of 'a'"),
-    "two results for one call of two": ([USER, made(one("a"), one("b")), result("a"), result("a")], "Duplicate value for 'tool_call_id' of 'a'"),
     "two calls with one id": ([USER, made(one("a"), one("a")), result("a")], "Duplicate value for 'id' of 'a'"),
     "a call without an id": ([USER, made(without(one(), "id")), result()], "'messages[1].tool_calls[0].id'"),
-    "a call with an empty id": ([USER, made(one("")), result("")], "'messages[1].tool_calls[0].id': empty string"),
-    "a call with a numeric id": ([USER, made(one(7)), result(7)], "expected a string, but got an integer"),
     "a call with an id of 41 characters": ([USER, made(one("x" * 41)), result("x" * 41)], "with length 41 instead"),
-    "a call without a type": ([USER, made(without(one(), "type")), result()], "'messages[1].tool_calls[0].type'"),
     "a call of an unknown type": ([USER, made(one() | {"type": "tool"}), result()], "Invalid value: 'tool'"),
-    "a call without a function": ([USER, made(without(one(), "function")), result()], "tool_calls[0].function'"),
-    "a call with an empty name": ([USER, made(one(name="")), result()], "function.name': empty string"),
     "a call whose name has a space": ([USER, made(one(name="look up")), result()], "does not match pattern"),
     "a call whose name ends in a newline": ([USER, made(one(name="look\n")), result()], "does not match pattern"),
-    "a call whose name is too long": ([USER, made(one(name="x" * 65)), result()], "maximum length 64"),
     "arguments that are an object": ([USER, made(one(arguments={})), result()], "function.arguments': expected a string"),
     "arguments cut off": ([USER, made(one(arguments='{"a": ')), result()], "function.arguments': the string is not valid JSON"),
     "arguments with NaN": ([USER, made(one(arguments='{"a": NaN}')), result()], "is not valid JSON"),
-    "arguments that are empty": ([USER, made(one(arguments="")), result()], "function.arguments': empty string"),
     "arguments nested too deeply": ([USER, made(one(arguments="[" * 100_000)), result()], "is not valid JSON"),
-    "a result without an id": ([USER, made(one()), without(result(), "tool_call_id")], "'messages[2].tool_call_id'"),
-    "a result with an empty id": ([USER, made(one()), result("")], "'messages[2].tool_call_id': empty string"),
-    "a result without content": ([USER, made(one()), without(result(), "content")], "'messages[2].content'"),
-    "a result with content null": ([USER, made(one()), result(content=None)], "but got null instead"),
-    "a result that is an object": ([USER, made(one()), result(content={"a": 1})], "but got an object instead"),
     "a result with an image part": (
         [USER, made(one()), result(content=[{"type": "image_url", "image_url": {"url": "x"}}])],
         "Invalid value: 'image_url'",
     ),
     "a user with calls": ([{**USER, "tool_calls": [one()]}], "Invalid type for 'messages[0].tool_calls'"),
-    "a fault far down a long history": (
-        [USER, *([made(one("a")), result("a")] * 50), made(one("a")), result("b")],
-        "'tool_call_id' of 'b' not found",
-    ),
 }  # fmt: skip
 VALID = {
     "a question": [USER],
     "instructions of both kinds": [{"role": "system", "content": "s"}, {"role": "developer", "content": "d"}, USER],
     "one call and its result": [USER, made(one()), result()],
-    "calls with words": [USER, made(one(), content="I look."), result()],
     "calls without a content key": [USER, without(made(one()), "content"), result()],
     "results in another order": [USER, made(one("a"), one("b")), result("b"), result("a")],
     "an id used again in a later step": [USER, made(one()), result(), made(one()), result()],
-    "a user after the results": [USER, made(one()), result(), USER],
-    "an answer after the results": [USER, made(one()), result(), {"role": "assistant", "content": "done"}],
-    "an empty result": [USER, made(one()), result(content="")],
     "a result in parts": [USER, made(one()), result(content=[{"type": "text", "text": "a"}])],
     "a user with an image": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}],
     "a refusal": [USER, {"role": "assistant", "content": None, "refusal": "No."}, USER],
@@ -160,12 +125,62 @@ VALID = {
 }
 
 
+BODY = {"model": "m", "messages": [USER]}
+LOOK = {"name": "look", "description": "Look.", "parameters": {"type": "object", "properties": {}}}
+TOOL = {"type": "function", "function": LOOK}
+
+
+def offers(**function):
+    return {**BODY, "tools": [{"type": "function", "function": LOOK | function}]}
+
+
+BAD_REQUESTS = {
+    "a list": ([], "it must be an object"),
+    "no model": ({"messages": [USER]}, "you must provide a model parameter"),
+    "an empty model": ({**BODY, "model": ""}, "you must provide a model parameter"),
+    "no messages": ({"model": "m"}, "Missing required parameter: 'messages'"),
+    "an unknown argument": ({**BODY, "tool_choise": "auto"}, "Unrecognized request argument supplied: tool_choise. Did you mean 'tool_choice'?"),
+    "a temperature too hot": ({**BODY, "temperature": 3}, "Invalid 'temperature'"),
+    "stream options without a stream": ({**BODY, "stream_options": {"include_usage": True}}, "only allowed when 'stream' is enabled"),
+    "no tool in the list": ({**BODY, "tools": []}, "Invalid 'tools': empty array"),
+    "too many tools": ({**BODY, "tools": [TOOL | {"function": LOOK | {"name": f"t{n}"}} for n in range(129)]}, "Invalid 'tools': array too long"),
+    "a tool of an odd type": ({**BODY, "tools": [TOOL | {"type": "magic"}]}, "Invalid value: 'magic'"),
+    "a tool without a name": ({**BODY, "tools": [TOOL | {"function": without(LOOK, "name")}]}, "'tools[0].function.name'"),
+    "a name that ends in a newline": (offers(name="look\n"), "'tools[0].function.name'"),
+    "a tool without parameters": ({**BODY, "tools": [TOOL | {"function": without(LOOK, "parameters")}]}, "parameter: 'tools[0].function.parameters'"),
+    "parameters without a type": (offers(parameters={}), "Invalid schema for function 'look'"),
+    "properties that are a list": (offers(parameters={"type": "object", "properties": []}), "Invalid schema for function 'look'"),
+    "alternatives at the root": (offers(parameters={"type": "object", "anyOf": []}), "schema must have type 'object' and not have"),
+    "a strict tool that is open": (offers(strict=True), "'additionalProperties' is required to be supplied and to be false"),
+    "a strict response format that is open": (
+        {**BODY, "response_format": {"type": "json_schema", "json_schema": {"name": "out", "strict": True, "schema": {"type": "object"}}}},
+        "Invalid schema for response_format 'out'",
+    ),
+    "an odd response format": ({**BODY, "response_format": {"type": "json_schema"}}, "Missing required parameter: 'response_format.json_schema'"),
+    "two tools with one name": ({**BODY, "tools": [TOOL, TOOL]}, "'look' is used by more than one tool"),
+    "parallel calls without tools": ({**BODY, "parallel_tool_calls": True}, "only allowed when 'tools' are specified"),
+    "a choice without tools": ({**BODY, "tool_choice": "none"}, "only allowed when 'tools' are specified"),
+    "an odd choice": ({**BODY, "tools": [TOOL], "tool_choice": "any"}, "Invalid value: 'any'"),
+    "a choice of an unknown tool": ({**BODY, "tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "lick"}}}, "'lick' not found in 'tools'"),
+    "an unanswered call": ({**BODY, "messages": [USER, made(one("c"))]}, "did not have response messages: c"),
+}  # fmt: skip
+GOOD_REQUESTS = [
+    *(
+        {**BODY, "tools": [TOOL], "tool_choice": choice, "parallel_tool_calls": False}
+        for choice in ("auto", "none", "required", {"type": "function", "function": {"name": "look"}})
+    ),
+    *({**BODY, "response_format": {"type": kind}} for kind in ("text", "json_object")),
+    {**BODY, "temperature": 0.5, "max_completion_tokens": 9, "reasoning_effort": "low", "stream": False, "stop": None},
+]
+
+
 # --- every dialect
 
 Check = Callable[[Any], object]
 Table = Mapping[str, Any] | Sequence[Any]
 REFUSED: list[tuple[str, Check, Table]] = [
     ("chat", check_chat_history, INVALID),
+    ("chat", check_chat_request, BAD_REQUESTS),
     ("responses", check_responses_history, responses.INVALID),
     ("responses", check_responses_request, responses.BAD_REQUESTS),
     ("anthropic", check_anthropic_history, anthropic.INVALID),
@@ -179,6 +194,7 @@ REFUSED: list[tuple[str, Check, Table]] = [
 ]
 TAKEN: list[tuple[str, Check, Table]] = [
     ("chat", check_chat_history, VALID),
+    ("chat", check_chat_request, GOOD_REQUESTS),
     ("responses", check_responses_history, responses.VALID),
     ("responses", check_responses_request, responses.GOOD_REQUESTS),
     ("anthropic", check_anthropic_history, anthropic.VALID),

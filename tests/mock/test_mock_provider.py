@@ -8,7 +8,6 @@ import struct
 import urllib.error
 import urllib.request
 from pathlib import Path
-from typing import Any
 
 import aiohttp
 import pytest
@@ -289,103 +288,14 @@ async def test_models_are_listed():
 # --- refusals
 
 
-def schooled(schema: dict[str, Any], **more: Any) -> dict[str, Any]:
-    return {**TOOL, "function": {**TOOL["function"], "parameters": schema, **more}}
-
-
-BAD_REQUESTS = {
-    "no model": ({"messages": [USER]}, "you must provide a model parameter"),
-    "an empty model": ({**BODY, "model": ""}, "you must provide a model parameter"),
-    "a model that is a number": ({**BODY, "model": 4}, "Invalid type for 'model'"),
-    "no messages": ({"model": "m"}, "Missing required parameter: 'messages'"),
-    "messages that are null": ({**BODY, "messages": None}, "Invalid type for 'messages'"),
-    "an unknown argument": ({**BODY, "tool_choise": "auto"}, "Unrecognized request argument supplied: tool_choise. Did you mean 'tool_choice'?"),
-    "a stream that is text": ({**BODY, "stream": "yes"}, "Invalid type for 'stream'"),
-    "a temperature that is text": ({**BODY, "temperature": "hot"}, "Invalid type for 'temperature'"),
-    "a temperature too hot": ({**BODY, "temperature": 3}, "Invalid 'temperature'"),
-    "stream options without a stream": ({**BODY, "stream_options": {"include_usage": True}}, "only allowed when 'stream' is enabled"),
-    "stream options that are text": ({**STREAM, "stream_options": "usage"}, "Invalid type for 'stream_options'"),
-    "tools that are an object": ({**BODY, "tools": TOOL}, "Invalid type for 'tools'"),
-    "no tool in the list": ({**BODY, "tools": []}, "Invalid 'tools': empty array"),
-    "too many tools": (
-        {**BODY, "tools": [{**TOOL, "function": {**TOOL["function"], "name": f"t{n}"}} for n in range(129)]},
-        "Invalid 'tools': array too long",
-    ),
-    "a tool that is text": ({**BODY, "tools": ["look"]}, "Invalid type for 'tools[0]'"),
-    "a tool without a type": ({**BODY, "tools": [{"function": TOOL["function"]}]}, "'tools[0].type'"),
-    "a tool of an odd type": ({**BODY, "tools": [{**TOOL, "type": "magic"}]}, "Invalid value: 'magic'"),
-    "a tool without a function": ({**BODY, "tools": [{"type": "function"}]}, "'tools[0].function'"),
-    "a tool without a name": ({**BODY, "tools": [{"type": "function", "function": {"parameters": {}}}]}, "'tools[0].function.name'"),
-    "a tool whose schema has alternatives at its root": (
-        {**BODY, "tools": [schooled({"type": "object", "anyOf": []})]},
-        "Invalid schema for function 'look': schema must have type 'object' and not have",
-    ),
-    "a strict tool whose schema is not": (
-        {**BODY, "tools": [schooled({"type": "object", "properties": {"a": {"type": "string"}}}, strict=True)]},
-        "'additionalProperties' is required to be supplied and to be false",
-    ),
-    "a strictness that is text": ({**BODY, "tools": [schooled({"type": "object"}, strict="yes")]}, "function.strict'"),
-    "a strict response format whose schema is not": (
-        {
-            **BODY,
-            "response_format": {
-                "type": "json_schema",
-                "json_schema": {"name": "out", "strict": True, "schema": {"type": "object"}},
-            },
-        },
-        "Invalid schema for response_format 'out'",
-    ),
-    "two tools with one name": ({**BODY, "tools": [TOOL, TOOL]}, "'look' is used by more than one tool"),
-    "parallel calls without tools": ({**BODY, "parallel_tool_calls": True}, "only allowed when 'tools' are specified"),
-    "a choice without tools": ({**BODY, "tool_choice": "none"}, "only allowed when 'tools' are specified"),
-    "an odd choice": ({**BODY, "tools": [TOOL], "tool_choice": "any"}, "Invalid value: 'any'"),
-    "a choice of an unknown tool": (
-        {**BODY, "tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "lick"}}},
-        "'lick' not found in 'tools'",
-    ),
-    "a choice that is malformed": ({**BODY, "tools": [TOOL], "tool_choice": {"name": "look"}}, "Missing required parameter: 'tool_choice.type'"),
-    "an odd response format": ({**BODY, "response_format": {"type": "json_schema"}}, "Missing required parameter: 'response_format.json_schema'"),
-    "an unanswered call": (
-        {
-            **BODY,
-            "messages": [
-                USER,
-                {
-                    "role": "assistant",
-                    "tool_calls": [{"id": "c", "type": "function", "function": {"name": "a", "arguments": "{}"}}],
-                },
-            ],
-        },
-        "did not have response messages: c",
-    ),
-    "a body that is a list": ([], "it must be an object"),
-}  # fmt: skip
-for name in ("", "look up", "x" * 65, "lo\nok", "look\n", 3):
-    BAD_REQUESTS[f"a tool named {name!r:.20}"] = (
-        {**BODY, "tools": [{"type": "function", "function": {"name": name, "parameters": {"type": "object"}}}]},
-        "'tools[0].function.name'",
-    )
-for function, words in (
-    ({"name": "a"}, "Missing required parameter: 'tools[0].function.parameters'"),
-    ({"name": "a", "parameters": []}, "Invalid type for 'tools[0].function.parameters'"),
-    ({"name": "a", "parameters": {"type": "string"}}, "Invalid schema for function 'a'"),
-    ({"name": "a", "parameters": {}}, "Invalid schema for function 'a'"),
-    ({"name": "a", "parameters": {"type": "object", "properties": []}}, "Invalid schema for function 'a'"),
-    ({"name": "a", "parameters": {"type": "object"}, "description": 3}, "'tools[0].function.description'"),
-):
-    BAD_REQUESTS[f"a tool like {function}"] = ({**BODY, "tools": [{"type": "function", "function": function}]}, words)
-
-
 @pytest.mark.row("Z01")
-@pytest.mark.parametrize("case", BAD_REQUESTS)
-async def test_a_request_that_the_vendor_refuses_is_refused_and_takes_no_turn(case):
-    body, words = BAD_REQUESTS[case]
+async def test_a_request_that_the_vendor_refuses_is_refused_and_takes_no_turn():
     async with MockProvider(["first", "second"]) as provider:
-        status, answer = await post(provider, body)
+        status, answer = await post(provider, {"messages": [USER]})
         assert status == 400
         assert answer["error"].keys() == {"message", "type", "param", "code"}
         assert answer["error"]["type"] == "invalid_request_error"
-        assert words in answer["error"]["message"]
+        assert "you must provide a model parameter" in answer["error"]["message"]
         assert [refusal.message for refusal in provider.refusals] == [answer["error"]["message"]]
         assert (await post(provider))[1]["choices"][0]["message"]["content"] == "first"
         assert [request.status for request in provider.requests] == [400, 200]
@@ -399,28 +309,6 @@ async def test_a_body_that_is_no_json_is_refused(raw):
         assert provider.requests[0].body is None
     assert status == 400
     assert body["error"]["message"].startswith("We could not parse the JSON body")
-
-
-async def test_good_requests_of_every_shape_are_taken():
-    schema = {"type": "json_schema", "json_schema": {"name": "answer", "schema": {"type": "object"}}}
-    bodies = [
-        {**BODY, "tools": [TOOL], "tool_choice": choice, "parallel_tool_calls": False}
-        for choice in ("auto", "none", "required", {"type": "function", "function": {"name": "look"}})
-    ]
-    bodies += [{**BODY, "response_format": form} for form in ({"type": "text"}, {"type": "json_object"}, schema)]
-    bodies += [
-        {
-            **BODY,
-            "temperature": 0.5,
-            "max_completion_tokens": 9,
-            "reasoning_effort": "low",
-            "stream": False,
-            "stop": None,
-        }
-    ]
-    async with MockProvider(["hi"]) as provider:
-        assert [(await post(provider, body))[0] for body in bodies] == [200] * len(bodies)
-        assert provider.refusals == []
 
 
 async def test_a_wrong_key_path_or_method_is_refused():
