@@ -1,55 +1,51 @@
-"""Recorded loops and quirks of Anthropic Messages: through the public face as recorded, and once more in the other form."""
+"""Recorded answers and quirks of Claude, at its vendor and at the clouds, beside what an independent reader makes of them."""
 
 import json
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
-from _oracle_anthropic import HOST, is_streamed, message_of, stretch
-from _replay import Recording, heard, play, recorded
+from _dialects import Bodied, exchanges, text_of
+from _oracle_anthropic import HOST, is_streamed, message_of
+from _replay import Recording, heard, recorded
 
 from treadle.errors import ModelError, ModelRejected
 from treadle.messages import Finish, Opaque, Part, Text, Thinking, ToolCall, Usage
 from treadle.ports import CallReady, ModelEnd, ModelPart, TextDelta, ThinkingDelta
 from treadle.tools import JsonObject
 
-LOOPS = [
-    *recorded("loops", "anthropic-messages"),
-    *recorded("loops", "gemini", "test_cross_provider_*anthropic*.json"),  # its last part was said by Anthropic
-]
+
+def answers() -> Iterator[Any]:
+    for loop in recorded("loops", "anthropic-messages"):
+        for at, one in enumerate(loop.of(HOST) if isinstance(loop, Recording) else ()):
+            bodied = Bodied(f"{loop}-{at}", one.path, one.request, one.status, one.body.encode())
+            yield pytest.param("anthropic:m", bodied, id=str(bodied))
+    for folder, needed in (("vertex_claude", ()), ("bedrock_invoke", ("anthropic_version", "messages"))):
+        for one in exchanges(folder, *needed):
+            if not isinstance(one, Bodied):
+                yield pytest.param("", None, marks=one.marks)
+            elif folder == "vertex_claude":
+                yield pytest.param("vertex:" + one.path.partition("/models/")[2].partition(":")[0], one, id=str(one))
+            else:
+                yield pytest.param(f"bedrock-claude:{one.model}", one, id=str(one))
 
 
-# --- loops -------------------------------------------------------------------------------------------------------------
+ANSWERS = [*answers()]
 
 
-@pytest.mark.row("W03", "S02")
-@pytest.mark.parametrize("in_other_form", [False, True], ids=["as-recorded", "synthetic-other-form"])
-@pytest.mark.parametrize("loop", LOOPS, ids=str)
-async def test_a_recorded_loop_goes_as_recorded(loop: Recording, in_other_form: bool) -> None:
-    played = await play(stretch(loop.of(HOST), in_other_form=in_other_form))
-
-    played.check()
-
-
-@pytest.mark.row("W03", "W06", "W10")
-@pytest.mark.parametrize("in_other_form", [False, True], ids=["as-recorded", "synthetic-other-form"])
-@pytest.mark.parametrize("loop", LOOPS, ids=str)
-async def test_each_recorded_answer_goes_back_as_it_came(loop: Recording, in_other_form: bool) -> None:
-    exchanges = loop.of(HOST)
-    played = await play(stretch(exchanges, in_other_form=in_other_form))
-
-    for number, request in enumerate(played.requests):
-        spoken = [message["content"] for message in request.body["messages"] if message["role"] == "assistant"]
-        assert spoken == [
-            [without_defaults(block) for block in message_of(one.body)["content"]] for one in exchanges[:number]
-        ]
-
-
-@pytest.mark.parametrize("loop", LOOPS, ids=str)
-async def test_each_recorded_answer_is_what_an_independent_reader_makes_of_it(loop: Recording) -> None:
-    for one in loop.of(HOST):
-        message = message_of(one.body)
-        parts = await heard("anthropic:m", one.body, status=one.status, stream=is_streamed(one))
-
+@pytest.mark.row("P-VERTEX", "P-INVOKE")
+@pytest.mark.parametrize(("name", "one"), ANSWERS)
+async def test_each_recorded_answer_is_what_an_independent_reader_makes_of_it(name: str, one: Bodied) -> None:
+    asking = heard(name, one.content, status=one.status, stream="stream" in one.path or one.content[:6] == b"event:")
+    if one.status != 200:
+        with pytest.raises(ModelError, match=json.loads(one.content)["message"][:40]):
+            await asking
+        return
+    parts, message = await asking, message_of(text_of(one))
+    if message["stop_reason"] in ("end_turn", "tool_use"):
         assert_same(parts, message)
+    else:
+        assert parts[-1].finish_reason == message["stop_reason"]
 
 
 def assert_same(parts: list[ModelPart], message: JsonObject) -> None:
