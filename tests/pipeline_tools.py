@@ -2,20 +2,22 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
 
 from treadle import Agent, CheckedCall, RunResult, Tool, ToolCall, ToolContext, open_session, tool
-from treadle.events import AnyEvent
+from treadle.errors import JournalError
+from treadle.events import AnyEvent, ToolFinished
 from treadle.journals.memory import MemoryJournal
 from treadle.ports import Journal, ModelRequest
-from treadle.testing import FakeClock, FixedRandomness, ScriptedModel, call, text
+from treadle.testing import FakeClock, FaultyJournal, FixedRandomness, ScriptedModel, call, text
 from treadle.tools import JsonObject
 
 __all__ = [
     "ANYTHING",
+    "DyingJournal",
     "Recorder",
     "act",
     "checked_call",
@@ -30,6 +32,27 @@ __all__ = [
     "tool_of",
     "types",
 ]
+
+
+class DyingJournal(FaultyJournal):
+    """A journal whose process dies before the result of a call is stored, as far as the journal can tell.
+
+    Args:
+        journal: Where the rest is stored; None for memory.
+        call_id: Of the only call whose result is lost; None for any.
+    """
+
+    def __init__(self, journal: Journal | None = None, *, call_id: str | None = None) -> None:
+        super().__init__(MemoryJournal() if journal is None else journal, fail_at=0)
+        self.dies = True
+        self._call_id = call_id
+
+    async def append(self, session_id: str, events: Sequence[AnyEvent], *, state: str, durable: bool) -> None:
+        ended = [event for event in events if isinstance(event, ToolFinished)]
+        if self.dies and any(self._call_id in (None, event.call_id) for event in ended):
+            raise JournalError("gone")
+        await super().append(session_id, events, state=state, durable=durable)
+
 
 ANYTHING: JsonObject = {"type": "object", "additionalProperties": True}
 

@@ -14,9 +14,9 @@ import msgspec
 import pytest
 
 from invariants import check_session
+from pipeline_tools import DyingJournal
 from treadle import Agent, Session, Tool, ToolContext, UnknownApproval, open_journal, open_session
 from treadle.errors import JournalError, ToolDefinitionError
-from treadle.events import AnyEvent, ToolFinished
 from treadle.journals.memory import MemoryJournal
 from treadle.testing import FakeClock, FaultyJournal, Gate, ScriptedModel, Turn, call, text
 from treadle.tools import Done, JsonObject
@@ -127,22 +127,13 @@ class Acting:
         return Tool(name="pay", description="Pay.", parameters={}, effect=effect, run=run, **words)
 
 
-class Dying(FaultyJournal):
-    """A journal whose process dies before any result of a call is stored, as far as the journal can tell."""
-
-    async def append(self, session_id: str, events: Sequence[AnyEvent], *, state: str, durable: bool) -> None:
-        if any(isinstance(event, ToolFinished) for event in events):
-            raise JournalError("gone")
-        await super().append(session_id, events, state=state, durable=durable)
-
-
 async def crash(place: Path, effect: str, point: str) -> None:
     """Leave session `s` as a process that was killed: before the call `p` started, or inside it."""
     acting = Acting()
     calls = [call("die", id="d"), call("pay", id="p")] if point == "before" else [call("pay", id="p")]
     tools = [msgspec.structs.replace(acting.tool(), name="die"), acting.tool(effect)]
     place.parent.mkdir(exist_ok=True)
-    async with open_journal(place) as journal, open_session(Dying(journal, fail_at=0), id="s") as session:
+    async with open_journal(place) as journal, open_session(DyingJournal(journal), id="s") as session:
         with pytest.raises(JournalError, match="gone"):
             await Agent(ScriptedModel([calls]), tools=tools).run("go", session=session)
 

@@ -1,7 +1,7 @@
 """What becomes of a call that had started without a result: by its effect, its check, a person, and what has changed since."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from invariants import check_session
+from pipeline_tools import DyingJournal
 from treadle import (
     Agent,
     Budget,
@@ -26,26 +27,12 @@ from treadle import (
     tool,
 )
 from treadle.errors import ConfigurationError, ToolDefinitionError
-from treadle.events import AnyEvent, ContractViolated, ToolFinished
-from treadle.journals.memory import MemoryJournal
+from treadle.events import ContractViolated, ToolFinished
 from treadle.permissions.policies import allow
 from treadle.testing import FakeClock, ScriptedModel, call, text
 from treadle.tools import JsonObject, NotDone, Unknown
 
 NUMBER: JsonObject = {"type": "object", "properties": {"n": {"type": "integer"}}}
-
-
-class Breaking(MemoryJournal):
-    """A journal whose process ends before the named call's result is stored, as far as the journal can tell."""
-
-    def __init__(self, call_id: str) -> None:
-        super().__init__()
-        self.call_id = call_id
-
-    async def append(self, session_id: str, events: Sequence[AnyEvent], *, state: str, durable: bool) -> None:
-        if any(isinstance(event, ToolFinished) and event.call_id == self.call_id for event in events):
-            raise JournalError("gone")
-        await super().append(session_id, events, state=state, durable=durable)
 
 
 class Acts:
@@ -69,20 +56,22 @@ def acts() -> Acts:
 
 
 @pytest.fixture
-def journal() -> Breaking:
-    return Breaking("a")
+def journal() -> DyingJournal:
+    return DyingJournal(call_id="a")
 
 
-async def break_off(journal: Breaking, tool: Tool, *, policy: Any = None, clock: FakeClock | None = None) -> None:
+async def break_off(journal: DyingJournal, tool: Tool, *, policy: Any = None, clock: FakeClock | None = None) -> None:
     """Run until the tool has acted, and end as if the process had been killed right then."""
     model = ScriptedModel([[call("act", id="a", n=1)], text("done")])
     async with open_session(journal, id="s", clock=clock) as session:
         with pytest.raises(JournalError, match="gone"):
             await Agent(model, tools=[tool], policy=policy).run("go", session=session)
-    journal.call_id = ""
+    journal.dies = False
 
 
-async def go_on(journal: Breaking, *tools: Tool, clock: FakeClock | None = None, **words: Any) -> tuple[Any, Session]:
+async def go_on(
+    journal: DyingJournal, *tools: Tool, clock: FakeClock | None = None, **words: Any
+) -> tuple[Any, Session]:
     async with open_session(journal, id="s", clock=clock) as session:
         done = await Agent(ScriptedModel([text("done")]), tools=tools, **words).resume(session)
         await check_session(session)
@@ -105,7 +94,7 @@ async def doubts(session: Session) -> list[tuple[str | None, str | None]]:
 
 @pytest.mark.row("R04", "R05")
 @pytest.mark.parametrize("effect", ["idempotent", "keyed"])
-async def test_a_repeatable_call_runs_again_with_the_same_key(journal: Breaking, acts: Acts, effect: str) -> None:
+async def test_a_repeatable_call_runs_again_with_the_same_key(journal: DyingJournal, acts: Acts, effect: str) -> None:
     await break_off(journal, acts.tool(effect))
     done, session = await go_on(journal, acts.tool(effect))
     assert (done.reason, len(acts.keys), len(set(acts.keys))) == ("completed", 2, 1)
@@ -113,7 +102,9 @@ async def test_a_repeatable_call_runs_again_with_the_same_key(journal: Breaking,
 
 
 @pytest.mark.row("R05")
-async def test_without_a_check_and_a_person_the_model_is_told_that_nobody_knows(journal: Breaking, acts: Acts) -> None:
+async def test_without_a_check_and_a_person_the_model_is_told_that_nobody_knows(
+    journal: DyingJournal, acts: Acts
+) -> None:
     await break_off(journal, acts.tool())
     done, session = await go_on(journal, acts.tool())
     assert (done.reason, len(acts.keys)) == ("completed", 1)
@@ -156,7 +147,7 @@ def answering(answer: Any) -> Callable[[JsonObject, ToolContext], Any]:
     ],
 )
 async def test_the_tools_own_check_is_asked_first(
-    journal: Breaking, acts: Acts, answer: Any, kind: str, runs: int, word: str
+    journal: DyingJournal, acts: Acts, answer: Any, kind: str, runs: int, word: str
 ) -> None:
     clock = FakeClock(auto=True)
     await break_off(journal, acts.tool(), clock=clock)
@@ -188,7 +179,7 @@ class Vague:
     ],
 )  # fmt: skip
 async def test_a_check_that_says_nothing_breaks_its_contract_and_the_doubt_stays(
-    journal: Breaking, acts: Acts, answer: Any, value: str
+    journal: DyingJournal, acts: Acts, answer: Any, value: str
 ) -> None:
     async def check(arguments: JsonObject, ctx: ToolContext) -> Any:
         return answer() if answer is forgotten_await else answer
@@ -219,7 +210,7 @@ def test_a_check_without_a_time_limit_is_refused_where_it_is_declared(make: Call
         make(answering(NotDone))
 
 
-async def test_what_a_check_returns_is_held_to_the_tools_contract(journal: Breaking, acts: Acts) -> None:
+async def test_what_a_check_returns_is_held_to_the_tools_contract(journal: DyingJournal, acts: Acts) -> None:
     schema = {"type": "object", "required": ["receipt"]}
     await break_off(journal, acts.tool())
     done, _ = await go_on(journal, acts.tool(check=answering({"paid": "canary"}), output_schema=schema))
@@ -233,7 +224,7 @@ MINUTE, HOUR, YEAR = 60.0, 3600.0, 31_557_600.0
 @pytest.mark.row("R05", "SF6", "ST02", "KF1")
 @pytest.mark.parametrize("ahead", [0.0, 10.0, MINUTE, HOUR, YEAR, -10.0, -MINUTE, -HOUR, -YEAR])
 async def test_what_is_absent_runs_only_after_the_whole_time_limit_whatever_the_heirs_clock_says(
-    journal: Breaking, acts: Acts, ahead: float
+    journal: DyingJournal, acts: Acts, ahead: float
 ) -> None:
     clock = FakeClock(auto=True)
     asked: list[float] = []
@@ -253,7 +244,7 @@ async def test_what_is_absent_runs_only_after_the_whole_time_limit_whatever_the_
 @pytest.mark.row("ST02")
 @pytest.mark.parametrize("ahead", [YEAR, -YEAR])
 async def test_running_time_is_not_measured_between_the_clocks_of_two_machines(
-    journal: Breaking, acts: Acts, ahead: float
+    journal: DyingJournal, acts: Acts, ahead: float
 ) -> None:
     clock = FakeClock()
     await break_off(journal, acts.tool("keyed"), clock=clock)
@@ -264,7 +255,7 @@ async def test_running_time_is_not_measured_between_the_clocks_of_two_machines(
 
 
 async def test_a_wait_for_the_time_limit_is_bounded_by_the_run_and_then_nobody_knows(
-    journal: Breaking, acts: Acts
+    journal: DyingJournal, acts: Acts
 ) -> None:
     clock = FakeClock(auto=True)
     await break_off(journal, acts.tool(timeout=3000.0), clock=clock)
@@ -276,7 +267,7 @@ async def test_a_wait_for_the_time_limit_is_bounded_by_the_run_and_then_nobody_k
 
 
 @pytest.mark.row("R10", "F04")
-async def test_a_refusal_after_a_crash_says_that_the_attempt_before_it_may_have_acted(journal: Breaking) -> None:
+async def test_a_refusal_after_a_crash_says_that_the_attempt_before_it_may_have_acted(journal: DyingJournal) -> None:
     async def refuses(arguments: JsonObject, ctx: ToolContext) -> Any:
         raise Rejected({"why": "closed"})
 
@@ -290,7 +281,7 @@ async def test_a_refusal_after_a_crash_says_that_the_attempt_before_it_may_have_
 
 
 @pytest.mark.row("R05", "L27")
-async def test_a_run_that_is_cancelled_while_a_check_looks_asks_nobody(journal: Breaking, acts: Acts) -> None:
+async def test_a_run_that_is_cancelled_while_a_check_looks_asks_nobody(journal: DyingJournal, acts: Acts) -> None:
     async with open_session(journal, id="s") as session:
 
         async def check(arguments: JsonObject, ctx: ToolContext) -> Any:
@@ -301,7 +292,7 @@ async def test_a_run_that_is_cancelled_while_a_check_looks_asks_nobody(journal: 
         model = ScriptedModel([call("act", n=1, id="a")])
         with pytest.raises(JournalError):
             await Agent(model, tools=[pay]).run("go", session=session)
-        journal.call_id = ""
+        journal.dies = False
         done = await Agent(ScriptedModel([text("done")]), tools=[pay], in_doubt="ask").resume(session)
 
         assert (done.reason, told(done)["type"]) == ("cancelled", "outcome_unknown")
@@ -314,7 +305,7 @@ async def test_a_run_that_is_cancelled_while_a_check_looks_asks_nobody(journal: 
 @pytest.mark.row("R05", "P06")
 @pytest.mark.parametrize(("answer", "runs", "kind"), [("allow", 2, "ok"), ("deny", 1, "outcome_unknown")])
 async def test_a_person_may_be_asked_and_the_answer_is_kept(
-    journal: Breaking, acts: Acts, answer: Any, runs: int, kind: str
+    journal: DyingJournal, acts: Acts, answer: Any, runs: int, kind: str
 ) -> None:
     await break_off(journal, acts.tool())
     paused, session = await go_on(journal, acts.tool(), in_doubt="ask")
@@ -333,7 +324,7 @@ async def test_a_person_may_be_asked_and_the_answer_is_kept(
 @pytest.mark.row("R05", "P06")
 @pytest.mark.parametrize("edited", [None, {"n": 2}])
 async def test_whoever_consented_is_asked_unless_the_agent_says_otherwise_or_they_had_put_in_the_arguments(
-    journal: Breaking, acts: Acts, edited: JsonObject | None
+    journal: DyingJournal, acts: Acts, edited: JsonObject | None
 ) -> None:
     """A second consent to arguments of one's own could not say to which of the two it was given."""
     async with open_session(journal, id="s") as session:
@@ -342,7 +333,7 @@ async def test_whoever_consented_is_asked_unless_the_agent_says_otherwise_or_the
         await session.answer(paused.approvals[0].id, "allow", arguments=edited)
         with pytest.raises(JournalError):
             await agent.resume(session)
-    journal.call_id = ""
+    journal.dies = False
     if edited is None:
         asked, _ = await go_on(journal, acts.tool(), policy=ask("act"))
         assert asked.reason == "approval_required"
@@ -371,7 +362,7 @@ CHANGES: dict[str, Callable[[Tool], dict[str, Any]]] = {
 @pytest.mark.parametrize("effect", ["keyed", "unsafe"])
 @pytest.mark.parametrize("change", CHANGES)
 async def test_a_started_call_of_which_something_has_changed_is_told_as_unknown(
-    journal: Breaking, acts: Acts, change: str, effect: str
+    journal: DyingJournal, acts: Acts, change: str, effect: str
 ) -> None:
     await break_off(journal, acts.tool(effect))
     words = {"tools": [acts.tool(effect)], **CHANGES[change](acts.tool(effect))}
@@ -383,7 +374,7 @@ async def test_a_started_call_of_which_something_has_changed_is_told_as_unknown(
 @pytest.mark.row("R05", "ST02")
 @pytest.mark.parametrize(("before", "after"), [(10.0, 60.0), (60.0, 10.0)])
 async def test_not_done_is_believed_after_the_longer_of_the_time_limits_then_and_now(
-    journal: Breaking, acts: Acts, before: float, after: float
+    journal: DyingJournal, acts: Acts, before: float, after: float
 ) -> None:
     asked: list[float] = []
 
@@ -401,7 +392,7 @@ async def test_not_done_is_believed_after_the_longer_of_the_time_limits_then_and
 @pytest.mark.row("ST04", "R05")
 @pytest.mark.parametrize(("outcome", "status"), [(Done("paid"), "ok"), (NotDone, "outcome_unknown")])
 async def test_what_a_person_has_said_of_a_doubt_holds_though_the_run_is_cancelled(
-    journal: Breaking, acts: Acts, outcome: Any, status: str
+    journal: DyingJournal, acts: Acts, outcome: Any, status: str
 ) -> None:
     await break_off(journal, acts.tool())
     async with open_session(journal, id="s") as session:
@@ -412,7 +403,9 @@ async def test_what_a_person_has_said_of_a_doubt_holds_though_the_run_is_cancell
     assert [one.status for one in done.tool_calls] == [status]
 
 
-async def test_a_new_task_in_place_of_a_resume_leaves_no_call_open_and_runs_none(journal: Breaking, acts: Acts) -> None:
+async def test_a_new_task_in_place_of_a_resume_leaves_no_call_open_and_runs_none(
+    journal: DyingJournal, acts: Acts
+) -> None:
     await break_off(journal, acts.tool())
     async with open_session(journal, id="s") as session:
         done = await Agent(ScriptedModel([text("new")]), tools=[acts.tool()]).run("another task", session=session)
@@ -423,7 +416,7 @@ async def test_a_new_task_in_place_of_a_resume_leaves_no_call_open_and_runs_none
 
 @pytest.mark.row("P08")
 async def test_siblings_that_finished_never_run_again_and_those_that_never_started_do(
-    journal: Breaking, tmp_path: Path
+    journal: DyingJournal, tmp_path: Path
 ) -> None:
     ran: list[str] = []
 
@@ -439,7 +432,7 @@ async def test_siblings_that_finished_never_run_again_and_those_that_never_start
     async with open_session(journal, id="s") as session:
         with pytest.raises(JournalError):
             await Agent(model, tools=tools).run("go", session=session)
-    journal.call_id = ""
+    journal.dies = False
     done, _ = await go_on(journal, *tools)
     assert ran == ["first", "act", "last"]
     assert [one.status for one in done.tool_calls] == ["ok", "outcome_unknown", "ok"]

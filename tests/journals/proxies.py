@@ -58,7 +58,7 @@ class Proxy:
         self._tasks.add(task)
         with suppress(ConnectionError, asyncio.CancelledError, asyncio.IncompleteReadError):
             await self.carry(reader, writer)
-        writer.close()
+        await _close(writer)
 
     async def carry(self, reader: Reader, writer: Writer) -> None:
         """Carry the bytes of a client to the server, and the answers back, until one of them ends."""
@@ -71,7 +71,7 @@ class Proxy:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            server_writer.close()
+            await _close(server_writer)
 
     async def carry_there(self, reader: Reader, writer: Writer) -> None:
         while some := await reader.read(65536):
@@ -80,6 +80,12 @@ class Proxy:
     async def carry_back(self, reader: Reader, writer: Writer) -> None:
         while some := await reader.read(65536):
             writer.write(some)
+
+
+async def _close(writer: Writer) -> None:
+    writer.close()
+    with suppress(ConnectionError):
+        await writer.wait_closed()
 
 
 class CuttingProxy(Proxy):

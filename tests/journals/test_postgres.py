@@ -18,13 +18,12 @@ from journal_places import nothing, opened
 from proxies import CuttingProxy
 
 from postgres_server import PASSWORD, PostgresServer, connect
-from treadle import Agent, open_journal, open_session, tool
+from treadle import open_journal, open_session
 from treadle.errors import ConfigurationError, JournalError, SessionConflict, SessionHeld
 from treadle.events import AnyEvent, ContextCompacted, SessionChanged
 from treadle.journals.backend import append_of
 from treadle.journals.postgres import Acts, PostgresJournal, Transaction, open_postgres
 from treadle.state import LeftCancellation
-from treadle.testing import ScriptedModel, Turn, call, text
 
 StartChild = Callable[..., subprocess.Popen[str]]
 RunChild = Callable[..., list[str]]
@@ -271,18 +270,6 @@ async def test_a_lease_that_has_ended_fences_even_when_nobody_took_over(url: str
         await again.release()
 
 
-async def test_a_server_that_is_away_for_a_lease_loses_it(server: PostgresServer, url: str):
-    async with opened(url, lease_seconds=SHORT, patience_seconds=0.0) as journal:
-        await journal.create("s")
-        lost = asyncio.Event()
-        await journal.acquire("s", on_lost=lost.set, on_message=nothing)
-        await asyncio.to_thread(server.crash)
-        try:
-            await lost.wait()
-        finally:
-            await asyncio.to_thread(server.restart)
-
-
 async def test_whoever_holds_a_session_hears_of_messages_from_elsewhere(url: str):
     async with opened(url) as journal, opened(url) as other:
         await journal.create("s")
@@ -428,28 +415,3 @@ async def test_a_session_is_opened_by_the_address_of_its_journal(url: str):
     assert PASSWORD not in journal.location
     assert [info.id for info in await journal.sessions()] == ["s"]
     await journal.close()
-
-
-@pytest.mark.row("Q01", "Q15")
-async def test_a_run_is_journaled_and_goes_on_in_another_journal(url: str):
-    paid: list[int] = []
-
-    @tool(effect="unsafe")
-    async def pay(amount: int) -> str:
-        """Pay an amount."""
-        paid.append(amount)
-        return "paid"
-
-    def agent(*turns: Turn) -> Agent:
-        return Agent(model=ScriptedModel(list(turns)), tools=[pay])
-
-    async with open_session(url, id="s") as session:
-        result = await agent(call("pay", amount=3)).run("Pay the rent.", session=session)
-        assert (result.reason, paid) == ("approval_required", [])
-    async with open_session(url, id="s") as session:
-        [approval] = session.approvals()
-        await session.answer(approval.id, "allow")
-    async with open_session(url, id="s") as session:
-        result = await agent(text("Paid.")).resume(session)
-
-    assert (result.reason, result.text, paid) == ("completed", "Paid.", [3])

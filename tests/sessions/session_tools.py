@@ -5,18 +5,18 @@ from typing import Any
 
 import pytest
 
+from pipeline_tools import DyingJournal
 from treadle import Agent, JournalError, Session, Tool, ToolContext, ask
-from treadle.events import AnyEvent, ToolFinished
+from treadle.events import AnyEvent
 from treadle.ports import Journal
 from treadle.resolve import open_session
-from treadle.testing import FaultyJournal, Gate, ScriptedModel, call, text
+from treadle.testing import Gate, ScriptedModel, call, text
 from treadle.tools import JsonObject
 
 __all__ = [
     "EMPTY",
     "Bank",
     "Dead",
-    "Dying",
     "held_tool",
     "look_tool",
     "pay_tool",
@@ -85,22 +85,12 @@ async def waiting_session(journal: Journal, name: str = "w") -> Session:
         return session
 
 
-class Dying(FaultyJournal):
-    """A journal whose process dies before the result of a call named `p` is stored, as far as the journal can tell."""
+class Dead(DyingJournal):
+    """A journal whose process dies before the result of call `p` is stored, and that stores nothing at all from then on."""
 
     def __init__(self, journal: Journal) -> None:
-        super().__init__(journal, fail_at=0)
-
-    async def append(self, session_id: str, events: Sequence[AnyEvent], *, state: str, durable: bool) -> None:
-        if any(isinstance(event, ToolFinished) and event.call_id == "p" for event in events):
-            raise JournalError("gone")
-        await super().append(session_id, events, state=state, durable=durable)
-
-
-class Dead(Dying):
-    """The same, of which nothing at all is stored from then on."""
-
-    is_dead = False
+        super().__init__(journal, call_id="p")
+        self.is_dead = False
 
     async def append(self, session_id: str, events: Sequence[AnyEvent], *, state: str, durable: bool) -> None:
         if self.is_dead:
@@ -132,7 +122,7 @@ class Bank:
 
     async def break_off(self, journal: Journal, name: str = "s", **words: Any) -> None:
         """Leave a session in which call `p` has paid invoice 7, and nobody was told."""
-        async with open_session(Dying(journal), id=name) as session:
+        async with open_session(DyingJournal(journal, call_id="p"), id=name) as session:
             agent = self.agent([call("pay", id="p", invoice="7")], **words)
             with pytest.raises(JournalError, match="gone"):
                 await agent.run("Pay invoice 7", session=session)

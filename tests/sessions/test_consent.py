@@ -92,20 +92,6 @@ async def test_answering_an_expired_request_says_so_and_the_resume_asks_anew(jou
 
 
 @pytest.mark.row("ST11", "HF1")
-@pytest.mark.parametrize("is_taken_in", [False, True])
-@everywhere
-async def test_a_second_answer_is_told_who_was_first(journal: Journal, is_taken_in: bool) -> None:
-    approval = await asked(journal)
-    async with open_session(journal, id="w") as session:
-        await session.answer(approval, "deny", by="ada")
-        if is_taken_in:
-            await payer(ScriptedModel([text("Pity.")]), policy=ask("pay")).resume(session)
-    async with open_session(journal, id="w") as session:
-        with pytest.raises(UnknownApproval, match=r"already \(deny\), by ada at 20\d\d-.*: the first answer wins"):
-            await session.answer(approval, "allow", by="kim")
-
-
-@pytest.mark.row("ST11", "HF1")
 @everywhere
 async def test_an_answer_to_another_request_is_told_and_uses_nothing_up(journal: Journal) -> None:
     approval = await asked(journal)

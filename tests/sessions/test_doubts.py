@@ -9,9 +9,10 @@ from typing import Any
 
 import msgspec
 import pytest
-from session_tools import Bank, Dying, held_tool, waiting_session
+from session_tools import Bank, held_tool, waiting_session
 
 from invariants import check_session
+from pipeline_tools import DyingJournal
 from treadle import (
     Agent,
     ConfigurationError,
@@ -262,7 +263,7 @@ async def test_what_another_process_carries_out_is_in_no_doubt_until_that_proces
     for place in (tmp_path / "journal.db", postgres_url):
         tool, entered, gate = held_tool()
         async with open_journal(place) as journal, open_journal(place) as other:
-            async with open_session(Dying(journal), id="s", on_store_failure="stop") as session:
+            async with open_session(DyingJournal(journal, call_id="p"), id="s", on_store_failure="stop") as session:
                 agent = Agent(ScriptedModel([call("pay", id="p"), text("Paid.")]), tools=[tool])
                 running = asyncio.create_task(agent.run("go", session=session))
                 await entered.wait()

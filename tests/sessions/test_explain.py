@@ -11,14 +11,11 @@ from session_tools import Bank, look_tool, pay_tool, payer, stored_session, wait
 
 from treadle import (
     Agent,
-    Budget,
     Decision,
     Effect,
     Explanation,
     NotDone,
     Price,
-    Tool,
-    ToolContext,
     ask,
     open_session,
 )
@@ -60,7 +57,7 @@ from treadle.sessions.explain import (
     explain,
 )
 from treadle.testing import ScriptedModel, call, text
-from treadle.tools import CallStatus, JsonObject, ToolResult
+from treadle.tools import CallStatus, ToolResult
 
 
 async def told(journal: Journal, name: str) -> Explanation:
@@ -109,31 +106,6 @@ async def test_who_approved_is_the_person_who_answered(journal: Journal) -> None
     assert about.changed == ()
     assert about.rerun.is_safe
     assert [(one.what, one.status) for one in about.failed] == [("pay", "denied")]
-
-
-@pytest.mark.row("E08")
-async def test_a_limit_and_a_failure_are_said_with_their_figures(journal: Journal) -> None:
-    async def broken(arguments: JsonObject, ctx: ToolContext) -> str:
-        raise ValueError("no such row")
-
-    tool = Tool(name="find", description="Find.", parameters={}, effect="read", run=broken)
-    async with open_session(journal, id="s") as session:
-        agent = Agent(
-            ScriptedModel([call("find"), text("x")], price=Price(input=1, output=1)),
-            tools=[tool],
-            budget=Budget(max_model_turns=1),
-            on_limit="report",
-        )
-        await agent.run("go", session=session)
-    about = await told(journal, "s")
-
-    assert [(one.what, one.status) for one in about.failed] == [("find", "failed")]
-    assert "ValueError" in about.failed[0].message
-    assert about.stopped is not None
-    assert (about.stopped.budget, about.stopped.used, about.stopped.limit) == ("max_model_turns", 1, 1)
-    assert about.rerun.can_resume
-    assert about.rerun.is_safe
-    assert about.runs[0].cost is not None
 
 
 def one_session() -> Sequence[AnyEvent]:

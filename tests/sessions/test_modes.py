@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from invariants import check_session
-from pipeline_tools import Recorder, act, content, read, statuses, tool_of, types
+from pipeline_tools import DyingJournal, Recorder, act, content, read, statuses, tool_of, types
 from treadle import (
     Agent,
     Budget,
@@ -393,28 +393,18 @@ async def test_no_call_starts_early_by_the_mode_before_while_its_change_is_being
     assert (statuses(result), first.runs, second.runs) == (["ok", "denied"], 1, 0)
 
 
-class DiesAtTheEnd(MemoryJournal):
-    """A journal whose process dies before the result of a call is stored, while it is mortal."""
-
-    is_mortal = False
-
-    async def append(self, session_id: str, events: Any, *, state: str, durable: bool) -> None:
-        if self.is_mortal and any(event.type == "tool.finished" for event in events):
-            raise JournalError("It has died.")
-        await super().append(session_id, events, state=state, durable=durable)
-
-
 @pytest.mark.row("R-MODE", "SF1")
 async def test_a_call_that_began_without_the_answer_it_waited_for_is_asked_about_anew_after_a_crash():
-    journal, recorder = DiesAtTheEnd(), Recorder()
+    journal, recorder = DyingJournal(), Recorder()
+    journal.dies = False
     tools = [act(recorder, "save", permission=None, effect="idempotent")]
     async with open_session(journal, id="s") as session:
         first = await Agent(ScriptedModel([call("save")]), tools=tools, policy=ask("save")).run("go", session=session)
         await session.set_mode("bypass", by="ada")
-        journal.is_mortal = True
+        journal.dies = True
         with pytest.raises(JournalError):
             await Agent(ScriptedModel([text("Lost.")]), tools=tools).resume(session)
-    journal.is_mortal = False
+    journal.dies = False
     async with open_session(journal, id="s") as session:
         await session.set_mode("ask", by="ada")
         agent = Agent(ScriptedModel([text("Done.")]), tools=tools, policy=ask("save"))

@@ -249,14 +249,6 @@ def test_stored_results_are_redacted_and_named_anew_only_where_they_hold_a_secre
     assert f"see {hidden}" in str(msgspec.to_builtins(parcel.events[0]))
 
 
-def test_a_large_stored_result_is_read_back_whole() -> None:
-    large = bytes(range(256)) * 5_000
-    blobs = {hashlib.sha256(large).hexdigest(): large}
-    event = MessageAdded(message=user_message("go"), session_id="s", seq=1)
-
-    assert unpack(list(pack_redacted(Parcel(session_id="s", events=(event,), blobs=blobs), Redactor()))).blobs == blobs
-
-
 async def test_an_export_with_an_event_that_is_never_stored_cannot_be_read() -> None:
     async with open_session("memory:") as session:
         await payer(ScriptedModel([text("Hello.")])).run("Hi", session=session)
@@ -301,19 +293,6 @@ async def resumed(journal: Journal, paid: list[tuple[int, str]], name: str = "s"
         except SessionNotActive as refused:
             return type(refused).__name__
         return done.reason.value
-
-
-@pytest.mark.row("H06")
-async def test_an_export_of_a_moved_session_does_not_go_on_elsewhere(journal: Journal) -> None:
-    source, target, paid = await waiting_session(journal, "s"), MemoryJournal(), list[tuple[int, str]]()
-    copy = MemoryJournal()
-    await import_session(target, await source.move("the other journal"), take_open=True)
-    await import_session(copy, await source.export())
-    async with open_session(target, id="s") as moved:
-        await moved.answer(moved.approvals()[0].id, "allow")
-
-    assert (await resumed(copy, paid), await resumed(target, paid)) == ("SessionMoved", "completed")
-    assert [amount for amount, _ in paid] == [7]
 
 
 @pytest.mark.row("H06")

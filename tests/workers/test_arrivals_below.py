@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from tests.workers.test_workers import until
+from tests.workers.test_workers import until, working
 
 from treadle import Agent, Done, Suspended, ToolContext, open_journal, open_session, tool
 from treadle.events import AnyEvent
@@ -14,7 +14,7 @@ from treadle.journals.memory import MemoryJournal
 from treadle.permissions.policies import allow
 from treadle.ports import Journal
 from treadle.testing import FakeClock, ScriptedModel, call, text
-from treadle.workers import PgQueuerDispatcher, Worker, result, submit
+from treadle.workers import PgQueuerDispatcher, result, submit
 
 pytestmark = pytest.mark.row("N19")
 
@@ -59,17 +59,6 @@ def clerk(leaf: Any = None) -> Callable[[], Agent]:
         )
 
     return make
-
-
-@asynccontextmanager
-async def working(journal: str | Journal, make: Callable[[], Agent], **options: Any) -> AsyncIterator[None]:
-    worker = Worker(journal, {"clerk": make}, **options)
-    running = asyncio.create_task(worker.run())
-    try:
-        yield
-    finally:
-        worker.stop()
-        await running
 
 
 @pytest.fixture
@@ -167,7 +156,7 @@ async def test_whatever_arrives_for_an_agent_as_a_tool_wakes_its_top(place: Any,
     leaf, arrive, status, says = ARRIVALS[arrival]
     store, options = place
     session_id = await submit(store, "clerk", "Pay 7")
-    async with working(store, clerk(leaf), **options), opened(store) as journal:
+    async with working(store, {"clerk": clerk(leaf)}, **options), opened(store) as journal:
         await until(lambda: all_paused(journal, session_id))
         await arrive(journal, await family(journal, session_id))
         ended = await result(journal, session_id, timeout=60)
@@ -178,7 +167,7 @@ async def test_whatever_arrives_for_an_agent_as_a_tool_wakes_its_top(place: Any,
 async def test_a_request_that_expires_below_is_asked_anew_and_an_idle_family_records_nothing() -> None:
     clock, journal = FakeClock(), MemoryJournal()
     session_id = await submit(journal, "clerk", "Pay 7", clock=clock)
-    async with working(journal, clerk(), clock=clock):
+    async with working(journal, {"clerk": clerk()}, clock=clock):
         await until(lambda: all_paused(journal, session_id))
         (first,) = await journal.approvals()
         clock.advance(first.expires_at - clock.now() + 1)
@@ -220,10 +209,10 @@ async def test_the_outcome_of_a_call_in_doubt_below_wakes_the_top(place: Any, ca
         return Agent(model, tools=[bottom.as_tool("helper", "Helps.")], policy=allow("helper"))
 
     session_id = await submit(store, "clerk", "Send it")
-    async with working(store, make, drain_seconds=0.0):
+    async with working(store, {"clerk": make}, drain_seconds=0.0):
         await asyncio.wait_for(begun.wait(), 60)
     assert [one.getMessage() for one in caplog.records if one.levelname == "ERROR"] == []  # a hand-over is no failure
-    async with working(store, make, **options), opened(store) as journal:
+    async with working(store, {"clerk": make}, **options), opened(store) as journal:
         await until(journal.approvals)
         (asked,) = await journal.approvals()
         async with open_session(journal, id=asked.session_id) as session:

@@ -3,12 +3,12 @@
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, suppress
 from typing import Any
 
 import psycopg
 import pytest
+from tests.workers.test_workers import until, working
 
 from pipeline_tools import paying
 from treadle import Agent, ConfigurationError, JournalError, open_journal, open_session, tool
@@ -19,15 +19,8 @@ from treadle.workers import PgQueuerDispatcher, Worker, result, submit
 pytestmark = pytest.mark.row("W12")
 
 
-@asynccontextmanager
-async def working(url: str, make: Any, **options: Any) -> AsyncIterator[Worker]:
-    worker = Worker(url, {"clerk": make}, dispatcher=PgQueuerDispatcher(url), **options)
-    running = asyncio.create_task(worker.run())
-    try:
-        yield worker
-    finally:
-        worker.stop()
-        await running
+def queued(url: str, make: Any, **options: Any) -> AbstractAsyncContextManager[Worker]:
+    return working(url, {"clerk": make}, dispatcher=PgQueuerDispatcher(url), **options)
 
 
 def make() -> Agent:
@@ -44,8 +37,8 @@ async def taken(dispatcher: Dispatcher) -> str:
 async def test_workers_share_the_tasks_of_a_queue_and_each_is_carried_out_once(postgres_url: str) -> None:
     done: Counter[str] = Counter()
     async with (
-        working(postgres_url, paying(done), name="one", concurrency=3),
-        working(postgres_url, paying(done), name="two", concurrency=3),
+        queued(postgres_url, paying(done), name="one", concurrency=3),
+        queued(postgres_url, paying(done), name="two", concurrency=3),
     ):
         ids = [await submit(postgres_url, "clerk", f"invoice {n}", tenant=f"t{n % 3}") for n in range(12)]
         answers = [await result(postgres_url, session_id, timeout=60) for session_id in ids]
@@ -64,16 +57,17 @@ async def test_an_answer_and_a_second_one_wake_the_session_through_the_queue(pos
         return Agent(model, tools=[pay])
 
     session_id = await submit(postgres_url, "clerk", "Pay")
-    async with working(postgres_url, asking), open_journal(postgres_url) as journal:
+    async with queued(postgres_url, asking), open_journal(postgres_url) as journal:
         for _ in range(2):
-            async with asyncio.timeout(60):
-                while not (asked := await journal.approvals()):
-                    await asyncio.sleep(0.02)  # sleep: another connection tells nobody
+            await until(journal.approvals)
+            asked = await journal.approvals()
             async with open_session(journal, id=session_id) as session:
                 await session.answer(asked[0].id, "allow")
-            async with asyncio.timeout(60):
-                while asked[0].id in {one.id for one in await journal.approvals()}:
-                    await asyncio.sleep(0.02)  # sleep: as above
+
+            async def is_taken_in(answered: str = asked[0].id) -> bool:
+                return answered not in {one.id for one in await journal.approvals()}
+
+            await until(is_taken_in)
         assert (await result(journal, session_id, timeout=60)).completed
 
 
@@ -161,7 +155,7 @@ async def test_a_lost_connection_is_opened_anew_and_nothing_is_lost(postgres_url
             with suppress(JournalError):  # the one who waits was cut off too, and asks again
                 return (await result(postgres_url, session_id, timeout=60)).completed
 
-    async with working(postgres_url, make):
+    async with queued(postgres_url, make):
         assert [await done(f"Do {n}", is_cut=n > 0) for n in range(4)] == [True] * 4
 
 

@@ -307,18 +307,6 @@ async def test_a_follower_sees_the_events_from_another_connection_and_goes_on_by
     assert rest == [event.seq for event in events[3:]]
 
 
-async def test_a_stopped_worker_hands_its_sessions_over(address: str) -> None:
-    waiting = Waiting()
-    session_id = await submit(address, "clerk", "Do it")
-    async with working(address, {"clerk": waiting}, drain_seconds=0.01):
-        await asyncio.wait_for(waiting.begun.wait(), 60)
-    async with open_journal(address) as journal:
-        assert [info.phase for info in await journal.sessions()] == ["running"]
-    waiting.go_on.set()
-    async with working(address, {"clerk": waiting}):
-        assert (await result(address, session_id, timeout=60)).completed
-
-
 async def test_a_stopped_worker_lets_a_run_end_by_itself_and_takes_nothing_new(address: str) -> None:
     waiting = Waiting()
     session_id = await submit(address, "clerk", "Do it")
