@@ -54,6 +54,7 @@ __all__ = [
     "DueChanges",
     "DueRow",
     "EventRow",
+    "Last",
     "LocalLease",
     "LocalLeases",
     "MessageRow",
@@ -414,6 +415,13 @@ _RESTORE = "Restore the journal from a backup; nothing was changed."
 
 EventRow: TypeAlias = tuple[int, float, str, int, str]
 """seq, at, type, version, body."""
+
+
+class Last(NamedTuple):
+    """A session's last event, as far as a store's writer knows."""
+
+    seq: int
+    sum: bytes | None
 
 
 class SessionRow(NamedTuple):

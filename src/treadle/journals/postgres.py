@@ -24,6 +24,7 @@ from treadle.journals.backend import (
     DueChanges,
     DueRow,
     EventRow,
+    Last,
     MessageRow,
     conflict,
     due_changes,
@@ -170,13 +171,6 @@ class LostEvents(Exception):
         """Appends those that were lost as well."""
 
 
-class _Last(NamedTuple):
-    """A session's last event, as far as this journal knows."""
-
-    seq: int
-    sum: bytes | None
-
-
 class Acts:
     """The acts of one journal's jobs. `foreign`: sessions that the process holds from which this one was forked."""
 
@@ -190,7 +184,7 @@ class Acts:
         self._heir_seconds = look_seconds * _HEIR_BEATS
         self._epochs: dict[str, int] = {}
         self._held: set[str] = set()
-        self._last: dict[str, _Last] = {}
+        self._last: dict[str, Last] = {}
         self._unsynced: dict[str, list[EventRow]] = {}
         """Events that the server has confirmed and may lose when it crashes."""
 
@@ -228,7 +222,7 @@ class Acts:
                 # with it. A sum that it did not find is asked for by itself.
                 self._last.pop(session_id, None)
                 if claim.sum is not None:
-                    self._last[session_id] = _Last(claim.head, claim.sum)
+                    self._last[session_id] = Last(claim.head, claim.sum)
                 self._held.add(session_id)
                 self._foreign.discard(session_id)
                 self._transaction.claimed.append((self, session_id, before))
@@ -288,7 +282,7 @@ class Acts:
     def _note(self, append: Append, before: bytes | None) -> None:
         if append.rows:
             seq, _, stored_sum = append.chained(before)[-1]
-            self._last[append.session_id] = _Last(seq, stored_sum)
+            self._last[append.session_id] = Last(seq, stored_sum)
             kept = self._unsynced.setdefault(append.session_id, [])
             kept.extend(append.rows)
             del kept[:-_MOST_UNSYNCED]

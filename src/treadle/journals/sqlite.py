@@ -23,6 +23,7 @@ from treadle.journals.backend import (
     Append,
     DueChanges,
     DueRow,
+    Last,
     MessageRow,
     conflict,
     disk_full,
@@ -96,14 +97,9 @@ def describe(path: Path, fault: Exception) -> JournalError:
             return disk_full(path)
         case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
             return locked(path)
-        case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_PERM | sqlite3.SQLITE_AUTH:
-            text = (
-                f"The journal {path} cannot be written ({fault}). Check the permissions of the file and of its folder."
-            )
-        case sqlite3.SQLITE_CANTOPEN:
-            text = (
-                f"The journal {path} cannot be opened ({fault}). Check the permissions of the file and of its folder."
-            )
+        case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_PERM | sqlite3.SQLITE_AUTH | sqlite3.SQLITE_CANTOPEN as code:
+            act = "opened" if code == sqlite3.SQLITE_CANTOPEN else "written"
+            text = f"The journal {path} cannot be {act} ({fault}). Check the permissions of the file and of its folder."
         case sqlite3.SQLITE_IOERR:
             text = (
                 f"The journal {path} cannot be read or written ({fault}). Check the disk, its quota and the limits of "
@@ -445,17 +441,10 @@ def open_traceless(path: Path, busy_seconds: float) -> sqlite3.Connection:
     return _connect(path, mode, busy_seconds, _prepare_to_read)
 
 
-class Stamp(NamedTuple):
-    """What changes when somebody writes."""
-
-    changed_ns: int
-    size: int
-    has_log: bool
-
-
-def stamp(path: Path) -> Stamp:
+def stamp(path: Path) -> tuple[int, int, bool]:
+    """Return what changes when somebody writes. The last of it says whether there is a log."""
     status = path.stat()
-    return Stamp(status.st_mtime_ns, status.st_size, _beside(path, "-wal").exists())
+    return status.st_mtime_ns, status.st_size, _beside(path, "-wal").exists()
 
 
 # --- the file
@@ -697,7 +686,7 @@ class TracelessReader:
             before = stamp(self._path)
             self._look_once(job)
             # Beside a -wal file SQLite's own locks have held; without one, only an unchanged file was read as it is.
-            if before.has_log or stamp(self._path) == before:
+            if before[-1] or stamp(self._path) == before:
                 return
         job.error = JournalError(f"The journal {self._path} changed each time it was read. Try again.")
 
@@ -798,13 +787,6 @@ _NAMES_MORE = (
 )
 
 
-class _Last(NamedTuple):
-    """A session's last event."""
-
-    seq: int
-    sum: bytes | None
-
-
 class Writer:
     """Serves jobs that write. Opens the file with the first, and again after the store has failed."""
 
@@ -818,7 +800,7 @@ class Writer:
         self._synchronous = ""
         self._epochs: dict[str, int] = {}
         self._held: set[str] = set()
-        self._last: dict[str, _Last] = {}
+        self._last: dict[str, Last] = {}
         self._heads: dict[str, int] = {}  # of sessions with events that are not known to be on the disk
         self._identity = FileIdentity(path)
         self._foreign: set[str] = set()  # sessions that the process holds from which this one was forked
@@ -1045,7 +1027,7 @@ def _epoch_of(connection: sqlite3.Connection, session_id: str) -> int:
     return int(row[0])
 
 
-def _append(connection: sqlite3.Connection, append: Append, epoch: int, last: _Last | None = None) -> _Last | None:
+def _append(connection: sqlite3.Connection, append: Append, epoch: int, last: Last | None = None) -> Last | None:
     """Move the head, where it and the epoch still hold, and add the events. Return the session's last event now, if any was added.
 
     Args:
@@ -1079,7 +1061,7 @@ def _append(connection: sqlite3.Connection, append: Append, epoch: int, last: _L
         "INSERT INTO event (session_id, epoch, seq, at, type, version, body, sum) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
         [(session_id, epoch, *row, link[2]) for row, link in zip(append.rows, chained, strict=True)],
     )
-    return _Last(append.rows[-1][0], chained[-1][2])
+    return Last(append.rows[-1][0], chained[-1][2])
 
 
 def _why_refused(connection: sqlite3.Connection, append: Append, epoch: int) -> SessionConflict | UnknownSession:

@@ -315,11 +315,7 @@ class HealthServer:
     async def start(self) -> None:
         from aiohttp import web  # noqa: PLC0415 - heavy, and used by workers that serve their health alone
 
-        app = web.Application()
-        app.router.add_get("/live", self._live)
-        app.router.add_get("/health", self._health)
-        app.router.add_get("/metrics", self._numbers)
-        app.router.add_get("/", self._index)
+        app = _application(self._metrics, self._condition, self._gauges)
         self._runner = web.AppRunner(
             app, access_log=None, logger=_request_log(), keepalive_timeout=_OPEN_SECONDS, shutdown_timeout=0.5
         )
@@ -342,35 +338,44 @@ class HealthServer:
             runner, self._runner = self._runner, None
             await runner.cleanup()
 
-    # --- what is asked
 
-    async def _live(self, request: "web.Request") -> "web.Response":
-        """The process answers: whoever restarts processes need not restart this one."""
-        return self._as_json(request, is_well=self._condition().status != "superseded")
+def _application(
+    metrics: Metrics, condition: Callable[[], WorkerCondition], gauges: Callable[[], Awaitable[Iterable[Sample]]]
+) -> "web.Application":
+    from aiohttp import web  # noqa: PLC0415 - as above
 
-    async def _health(self, request: "web.Request") -> "web.Response":
-        """The worker takes sessions."""
-        return self._as_json(request, is_well=self._condition().status == "ready")
+    # A web page may have its own name point at this machine: who asks for another name is refused.
+    @web.middleware
+    async def own_names_only(
+        request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+    ) -> web.StreamResponse:
+        host = request.host.lower()
+        if host.rpartition(":")[0] not in _OWN_NAMES and host not in _OWN_NAMES:
+            raise web.HTTPForbidden(text="Ask for 127.0.0.1 or localhost.\n")
+        return await handler(request)
 
-    async def _numbers(self, request: "web.Request") -> "web.Response":
-        from aiohttp import web  # noqa: PLC0415 - as above
+    def state(*, is_well: bool) -> web.Response:
+        body = msgspec.json.encode(condition()) + b"\n"
+        return web.Response(body=body, status=200 if is_well else 503, content_type="application/json")
 
-        _refuse_strangers(request)
-        text = self._metrics.text(await self._gauges())
-        return web.Response(body=text.encode(), headers={"Content-Type": CONTENT_TYPE})
+    async def live(
+        _: web.Request,
+    ) -> web.Response:  # the process answers: whoever restarts processes need not restart it
+        return state(is_well=condition().status != "superseded")
 
-    async def _index(self, request: "web.Request") -> "web.Response":
-        from aiohttp import web  # noqa: PLC0415 - as above
+    async def health(_: web.Request) -> web.Response:
+        return state(is_well=condition().status == "ready")
 
-        _refuse_strangers(request)
+    async def numbers(_: web.Request) -> web.Response:
+        return web.Response(body=metrics.text(await gauges()).encode(), headers={"Content-Type": CONTENT_TYPE})
+
+    async def index(_: web.Request) -> web.Response:
         return web.Response(text="A Treadle worker. Ask for /live, /health or /metrics.\n")
 
-    def _as_json(self, request: "web.Request", *, is_well: bool) -> "web.Response":
-        from aiohttp import web  # noqa: PLC0415 - as above
-
-        _refuse_strangers(request)
-        body = msgspec.json.encode(self._condition()) + b"\n"
-        return web.Response(body=body, status=200 if is_well else 503, content_type="application/json")
+    app = web.Application(middlewares=[own_names_only])
+    for path, handler in (("/live", live), ("/health", health), ("/metrics", numbers), ("/", index)):
+        app.router.add_get(path, handler)
+    return app
 
 
 def worker_samples(info: WorkerInfo | None, condition: WorkerCondition) -> list[Sample]:
@@ -402,18 +407,6 @@ def _is_own_fault(record: logging.LogRecord) -> bool:
     from aiohttp.http_exceptions import HttpProcessingError  # noqa: PLC0415 - as above
 
     return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
-
-
-def _refuse_strangers(request: "web.Request") -> None:
-    """Refuse a request that was made for another name: a web page that had its own name point at this machine.
-
-    Raises:
-        HTTPForbidden: The request's host is not this machine's own.
-    """
-    from aiohttp import web  # noqa: PLC0415 - as above
-
-    if request.host.rpartition(":")[0].lower() not in _OWN_NAMES and request.host.lower() not in _OWN_NAMES:
-        raise web.HTTPForbidden(text="Ask for 127.0.0.1 or localhost.\n")
 
 
 # --- Which session and run a line of a log belongs to, where a worker runs many side by side.

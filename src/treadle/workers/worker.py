@@ -1025,7 +1025,17 @@ class Worker:
                 logger.info("Worker %s answers at %s: /live, /health, /metrics.", self._name, self._health.address)
             journal = await stack.enter_async_context(shared_journal(self._journal))
             limits = Limits(journal, self._limits, self._clock)
-            runner = self._runner_on(journal, limits)
+            runner = SessionRunner(
+                journal,
+                self._makers,
+                clock=self._clock,
+                tries=self._tries,
+                deps=self._deps,
+                limits=limits,
+                metrics=self._metrics,
+                live=self._live,
+                accepts_change=self._accepts_change,
+            )
             await runner.check_agents()
             await _check_clock(journal, self._clock, self._name)
             runner.presence = presence = await self._present(journal, runner)
@@ -1042,19 +1052,6 @@ class Worker:
                 await self._end(runner, telling)
                 await presence.tell(replace(presence.info, sessions=(), done=self._done, is_draining=True))
                 await dispatcher.close()
-
-    def _runner_on(self, journal: Journal, limits: Limits) -> SessionRunner:
-        return SessionRunner(
-            journal,
-            self._makers,
-            clock=self._clock,
-            tries=self._tries,
-            deps=self._deps,
-            limits=limits,
-            metrics=self._metrics,
-            live=self._live,
-            accepts_change=self._accepts_change,
-        )
 
     # --- its health
 
