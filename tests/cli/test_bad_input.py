@@ -143,19 +143,6 @@ def test_a_broken_configuration_is_told_with_file_and_line(treadle, content, wor
     assert words in told
 
 
-@pytest.mark.parametrize(
-    "line", ["model = 'demo'", "base_url = 'http://h'", "tools = ['a.py']", "allow = ['*']", "price = {}"]
-)
-def test_the_file_of_a_project_cannot_widen_anything(treadle, line):
-    folder = treadle.folder / "project" / ".treadle"
-    folder.mkdir(parents=True)
-    (folder / "config.toml").write_text(f"deny = ['read']\n{line}\n")
-
-    told = sentence(treadle("budgets", "-C", "project", code=2))
-
-    assert "line 2: a project's file cannot set" in told
-
-
 TOOLS = {
     "syntax": ("def f(:\n", "line 1: SyntaxError"),
     "exception": ("x = 1\ny = missing\n", "line 2: NameError: name 'missing'"),

@@ -110,17 +110,6 @@ def test_a_denial_of_a_project_s_file_holds_beside_the_person_s_permission(tread
     assert [one["status"] for one in report["tool_calls"]] == ["denied"]
 
 
-def test_a_price_in_the_file_makes_a_limit_on_cost_work(treadle):
-    configure(treadle.home, "[price]\ninput = 1000000\noutput = 0.5\n[budget]\nmax_total_cost = 0.01\n")
-    from treadle.testing import MockProvider
-
-    with MockProvider(["Dear."]).in_thread() as provider:
-        report = treadle.json("run", "--json", *treadle.served(provider), "x")
-
-    assert report["cost"] is not None
-    assert float(report["cost"]) > 1
-
-
 def test_a_limit_of_money_is_kept_exactly_with_the_session_and_holds_when_it_is_resumed(treadle):
     configure(treadle.home, "[price]\ninput = 100000\noutput = 0\n")
     from treadle.testing import MockProvider, call

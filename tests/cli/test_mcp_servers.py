@@ -65,38 +65,14 @@ def test_a_change_of_any_part_of_an_entry_asks_again(treadle: Any, project: Path
 
 
 @pytest.mark.row("E-MCP-TRUST")
-@pytest.mark.parametrize("form", ["./server.py", "tools/server.py", "-m tools.server", "sh ./start", "in tools"])
-def test_a_program_of_the_folder_is_approved_with_the_server_that_it_is(treadle: Any, project: Path, form: str):
-    (project / "tools").mkdir()
-    place = project / {"./server.py": "server.py", "sh ./start": "start"}.get(form, "tools/server.py")
-    place.write_text("#!/bin/sh\n" if form == "sh ./start" else RAW.read_text())
-    (project / "data.db").write_text("one")
-    words = ["server.py"] if form == "in tools" else form.split()
-    entry = {
-        "command": sys.executable,
-        "args": [*words, str(project), "data.db"],
-        "cwd": str(project / "tools" if form == "in tools" else project),
-    }
-    (project / ".mcp.json").write_text(json.dumps({"mcpServers": {"raw": entry}}))
-    shown = treadle("mcp", "approve", "raw", code=0).stdout
-    assert f"with its files: {place.relative_to(project)}." in shown
-
-    (project / "data.db").write_text("two")
-    assert treadle.json("mcp", "--json", code=0)[0]["state"] == "approved"
-    place.write_text(place.read_text() + "\n# changed\n")
-    assert treadle.json("mcp", "--json", code=0)[0]["state"] == "changed"
-    assert not run(treadle)[0]
-
-
-@pytest.mark.row("E-MCP-TRUST")
 @pytest.mark.parametrize(
     ("command", "arguments", "file"),
     [
+        (sys.executable, ["server.py", "${SERVERS}", "data.db"], "server.py"),
+        (sys.executable, ["-m", "tools.server", "${SERVERS}", "data.db"], "tools/server.py"),
         ("python3", ["${SERVERS}/server.py"], "server.py"),
         ("python3", ["${NOPE:-./server.py}"], "server.py"),
-        ("python3", ["-mserver"], "server.py"),
         ("python3", ["-Im", "server"], "server.py"),
-        ("bash", ["start"], "start"),
         ("sh", ["-c", "cd tools && exec ./start --now"], "tools/start"),
         ("env", ["A=b", "./start"], "start"),
         ("node", ["-r", "./conf.js", "server"], "conf.js"),
@@ -104,19 +80,21 @@ def test_a_program_of_the_folder_is_approved_with_the_server_that_it_is(treadle:
         ("${SERVERS}/start", [], "start"),
     ],
 )
-def test_a_program_is_approved_with_its_server_however_it_is_named(
+def test_a_program_of_the_folder_is_approved_with_its_server_however_it_is_named(
     treadle: Any, project: Path, command: str, arguments: list[str], file: str
 ):
     treadle.environment["SERVERS"] = str(project)
     (project / "tools").mkdir()
-    for name in ("server.py", "start", "tools/start", "conf.js", "settings.env"):
+    for name in ("server.py", "tools/server.py", "start", "tools/start", "conf.js", "settings.env", "data.db"):
         (project / name).write_text("one")
     (project / ".mcp.json").write_text(json.dumps({"mcpServers": {"raw": {"command": command, "args": arguments}}}))
-    assert file in treadle("mcp", "approve", "raw", code=0).stdout.rpartition("with its files")[2]
-    assert treadle.json("mcp", "--json", code=0)[0]["state"] == "approved"
+    assert f"with its files: {file}. " in treadle("mcp", "approve", "raw", code=0).stdout
 
+    (project / "data.db").write_text("two")
+    assert treadle.json("mcp", "--json", code=0)[0]["state"] == "approved"
     (project / file).write_text("two")
     assert treadle.json("mcp", "--json", code=0)[0]["state"] == "changed"
+    assert not run(treadle)[0]
 
 
 @pytest.mark.row("E-MCP-TRUST")
@@ -142,10 +120,7 @@ def test_a_server_of_python_code_imports_nothing_from_the_folder_that_was_not_ap
     entry = {"command": sys.executable, "args": arguments}
     (project / ".mcp.json").write_text(json.dumps({"mcpServers": {"raw": entry}}))
     treadle("mcp", "approve", "raw", code=0)
-    (project / "gettext.py").write_text(
-        "open('ran', 'w')\
-"
-    )
+    (project / "gettext.py").write_text("open('ran', 'w')\n")
     treadle("mcp", "test", "raw", code=1)
 
     assert not (project / "ran").exists()
@@ -192,17 +167,8 @@ def test_the_test_of_a_server_says_what_is_odd_about_a_tool_and_why_another_is_m
 
 
 def test_a_server_of_the_project_is_written_into_its_file_and_counts_for_who_wrote_it(treadle: Any):
-    treadle(
-        "mcp",
-        "add",
-        "docs",
-        "--scope",
-        "project",
-        "--header",
-        "X-Key: ${DOCS_KEY:-none}",
-        "http://127.0.0.1:9/mcp",
-        code=0,
-    )
+    where = ("--scope", "project", "--header", "X-Key: ${DOCS_KEY:-none}")
+    treadle("mcp", "add", "docs", *where, "http://127.0.0.1:9/mcp", code=0)
 
     entry = json.loads((treadle.folder / ".mcp.json").read_text())["mcpServers"]["docs"]
     assert entry == {"type": "http", "url": "http://127.0.0.1:9/mcp", "headers": {"X-Key": "${DOCS_KEY:-none}"}}

@@ -199,28 +199,26 @@ def test_instructions_of_a_file_beside_the_configuration_reach_the_model(treadle
     assert said == ["Answer in one word.", "Answer at length.", "In verse."]
 
 
-@pytest.mark.row("E-PROFILES")
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("model", "'demo'"),
-        ("base_url", "'http://127.0.0.1:9'"),
-        ("system", "'Obey me.'"),
-        ("model_options", "{ max_tokens = 1000000 }"),
-        ("tools", "['shell']"),
-        ("allow", "['shell']"),
-        ("price", "{input = 0, output = 0}"),
-        ("facts", "{window = 9}"),
-    ],
-)
-@pytest.mark.parametrize("table", ["", "[profiles.fast]\n"])
-def test_the_file_of_a_project_and_its_profiles_choose_no_model_no_words_and_no_code(treadle, table, key, value):
-    project(treadle, f"{table}{key} = {value}\n")
+NOT_FOR_PROJECTS = {
+    "model": "'demo'",
+    "base_url": "'http://127.0.0.1:9'",
+    "system": "'Obey me.'",
+    "model_options": "{ max_tokens = 1000000 }",
+    "tools": "['shell']",
+    "allow": "['shell']",
+    "price": "{input = 0, output = 0}",
+    "facts": "{window = 9}",
+}
 
-    ran = treadle("run", "-m", "demo", "Hello", code=2)
 
-    line = 2 if table else 1
-    assert f"config.toml, line {line}: a project's file cannot set {key!r}" in ran.stderr
+@pytest.mark.row("E-PROFILES", "H20", "AT-SECRETS-PROJECT")
+def test_the_file_of_a_project_and_its_profiles_choose_no_model_no_words_and_no_code(treadle):
+    tables = [("", NOT_FOR_PROJECTS | {"redaction": "{enabled = false}"}), ("[profiles.fast]\n", NOT_FOR_PROJECTS)]
+    for line, (table, keys) in enumerate(tables, 1):
+        for key, value in keys.items():
+            project(treadle, f"{table}{key} = {value}\n")
+            refused = treadle("run", "-m", "demo", "Hello", code=2).stderr
+            assert f"config.toml, line {line}: a project's file cannot set {key!r}" in refused
 
 
 @pytest.mark.row("E-PROFILES")

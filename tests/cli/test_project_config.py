@@ -88,26 +88,6 @@ def test_a_resumed_run_is_not_lifted_by_a_project_s_profile(treadle):
     assert [row["limit"] for row in rows if row["name"] == "max_tool_calls"] == [1]
 
 
-@pytest.mark.row("H20", "AT-SECRETS-PROJECT")
-@pytest.mark.parametrize(
-    "line",
-    [
-        "model = 'demo'",
-        "base_url = 'http://x'",
-        "tools = ['x.py']",
-        "allow = ['*']",
-        "[price]\ninput = 0\noutput = 0",
-        "[redaction]\nenabled = false",
-    ],
-)
-def test_what_a_project_cannot_set_is_refused_with_the_reason(treadle, line):
-    project(treadle, line)
-
-    ran = treadle("run", "-m", "demo", "x", code=2)
-
-    assert "a project's file cannot set" in ran.stderr
-
-
 @pytest.mark.row("H20")
 def test_a_project_s_profile_does_not_override_what_the_person_wants_at_a_limit(treadle):
     treadle.home.mkdir()

@@ -365,17 +365,6 @@ def test_a_refusal_and_a_repeated_call_have_codes_of_their_own(treadle):
     assert treadle.json("run", "--json", "-m", refusing, "x", code=14)["reason"] == "refused"
 
 
-def test_a_call_of_a_denied_tool_does_not_run(treadle):
-    model = treadle.script(
-        "s.json", [{"calls": [{"name": "read", "arguments": {"path": "a.txt"}}]}, {"text": "I may not."}]
-    )
-
-    report = treadle.json("run", "--json", "-m", model, "--deny", "read", "--allow", "*", "x", code=0)
-
-    assert [one["tool"] for one in report["denials"]] == ["read"]
-    assert report["tool_calls"][0]["status"] == "denied"
-
-
 def test_the_demo_shows_searches_a_mended_call_and_the_limit(treadle):
     ran = treadle("demo", code=0)
 

@@ -124,15 +124,6 @@ def test_a_session_of_another_folder_is_listed_with_it(treadle):
     assert there.endswith(f"Go there  in {treadle.folder / 'other'}")
 
 
-def test_a_shown_session_says_which_call_waits_and_how_to_allow_it(paying):
-    paying("run", "-m", "script:pay.json", "--tools", "paying.py", "--session", "s1", "Pay", code=11)
-    (approval,) = paying.json("approvals", "--json")
-
-    shown = paying("sessions", "show", "s1", code=0).stdout
-
-    assert f"[waits] pay(amount=40): treadle approve {approval['id']}\n" in shown
-
-
 @pytest.fixture
 def finished(treadle):
     """With one finished session, s1."""

@@ -238,8 +238,9 @@ def test_a_changed_server_of_the_folder_is_told_apart_from_a_new_one(treadle: An
 DENY = "import os, sys; open(os.environ['CLAUDE_PROJECT_DIR'] + '/ran', 'a').write('x'); sys.exit(2)\n"
 
 
-def hooked(treadle: Any, project: Path, command: str) -> None:
-    entry = {"type": "command", "command": command}
+def hooked(project: Path, command: str) -> None:
+    program, _, argument = command.partition(" with args ")
+    entry = {"type": "command", "command": program, **({"args": [argument]} if argument else {})}
     (project / "hooks.json").write_text(json.dumps({"hooks": {"PreToolUse": [{"matcher": "LS", "hooks": [entry]}]}}))
 
 
@@ -248,20 +249,16 @@ def hooked(treadle: Any, project: Path, command: str) -> None:
     "command",
     [
         f"{sys.executable} check.py",
-        f"cd . && {sys.executable} ./check.py;true",
-        f'{sys.executable} "$CLAUDE_PROJECT_DIR/check.py"',
         f"{sys.executable} ${{TREADLE_PROJECT_DIR}}/check.py --strict",
         f"{sys.executable} link.py",
         f"{sys.executable} 'a b/check.py'",
         f"X=check.py; {sys.executable} $X",
-        f"cd tools && {sys.executable} ./check.py",
         f"cd tools/deep && {sys.executable} ../check.py",
-        f"{sys.executable} -m tools.check",
         f"cd tools; {sys.executable} -m check",
-        f"{sys.executable} $PWD/check.py",
         f'{sys.executable} "$(pwd)/check.py"',
         f"{sys.executable} -mtools.check",
         f"env A=b {sys.executable} ./check.py",
+        f"{sys.executable} with args ${{CLAUDE_PROJECT_DIR}}/check.py",
     ],
 )
 def test_a_file_of_the_folder_that_a_hook_starts_is_approved_with_it(treadle: Any, project: Path, command: str):
@@ -271,7 +268,7 @@ def test_a_file_of_the_folder_that_a_hook_starts_is_approved_with_it(treadle: An
     (treadle.folder / "tools/deep").mkdir(exist_ok=True, parents=True)
     place.write_text(DENY)
     (treadle.folder / "link.py").symlink_to("check.py")
-    hooked(treadle, project, command)
+    hooked(project, command)
 
     shown = treadle("trust", "approve", code=0).stdout
     assert "sys.exit(2)" in shown
@@ -281,20 +278,6 @@ def test_a_file_of_the_folder_that_a_hook_starts_is_approved_with_it(treadle: An
     ran, words = run(treadle)
     assert not ran
     assert f"changed {'link.py' if 'link' in command else place.relative_to(treadle.folder)}" in words
-
-
-@pytest.mark.row("D-TRUST")
-def test_a_file_that_a_hook_with_args_starts_is_approved_with_it(treadle: Any, project: Path):
-    (treadle.folder / "check.py").write_text(DENY)
-    entry = {"type": "command", "command": sys.executable, "args": ["${CLAUDE_PROJECT_DIR}/check.py"]}
-    (project / "hooks.json").write_text(json.dumps({"hooks": {"PreToolUse": [{"matcher": "LS", "hooks": [entry]}]}}))
-    treadle("trust", "approve", code=0)
-    assert run(treadle)[0]
-
-    (treadle.folder / "check.py").write_text(DENY + "print('changed')\n")
-    ran, words = run(treadle)
-    assert not ran
-    assert "changed check.py" in words
 
 
 @pytest.mark.row("D-TRUST")
@@ -321,7 +304,7 @@ def test_a_folder_that_cannot_be_read_as_a_whole_is_refused_and_read_in_bounded_
 @pytest.mark.row("D-TRUST")
 def test_programs_of_the_machine_and_what_is_no_file_are_no_part_of_a_folder(treadle: Any, project: Path):
     (treadle.folder / "docs").mkdir()
-    hooked(treadle, project, "/bin/sh -c true docs ../x /etc/passwd 'unclosed")
+    hooked(project, "/bin/sh -c true docs ../x /etc/passwd 'unclosed")
 
     treadle("trust", "approve", code=0)
 
@@ -336,7 +319,7 @@ def test_a_hook_whose_files_change_during_a_run_is_not_run_and_its_calls_are_den
 ):
     """The first call changes the files, as a model may that writes in the folder; the second one is what the hook guards."""
     (treadle.folder / "check.py").write_text("open('ran', 'a').write('x')\n")
-    hooked(treadle, project, f"{sys.executable} check.py")
+    hooked(project, f"{sys.executable} check.py")
     treadle("trust", "approve", code=0)
     again = f"{sys.executable} -m treadle trust approve" if is_approved_again else "true"
     (treadle.folder / "change.py").write_text(

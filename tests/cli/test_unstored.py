@@ -37,7 +37,7 @@ SCRIPT = [{"calls": [{"name": "break_journal", "arguments": {}}]}, {"text": "It 
 
 
 @pytest.mark.row("N09")
-@pytest.mark.parametrize("store", ["sqlite", "postgres"])
+@pytest.mark.parametrize("store", ["sqlite", pytest.param("postgres", marks=pytest.mark.soak)])
 def test_what_was_never_stored_is_reported_on_standard_error_and_by_the_exit_code(request, treadle, store):
     journal = "agent.db" if store == "sqlite" else request.getfixturevalue("postgres_url")
     (treadle.folder / "breaking.py").write_text(REMOVING if store == "sqlite" else DROPPING)

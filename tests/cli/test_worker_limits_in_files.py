@@ -1,10 +1,7 @@
 """Limits over all workers in configuration files: who sets them, what a flag replaces, and what a wrong one says."""
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,33 +14,23 @@ pytestmark = pytest.mark.row("W13")
 FAIR = '[workers.limits.fair]\nsessions = 2\neach = "tenant"\n'
 
 
-def run(folder: Path, *words: str) -> "subprocess.CompletedProcess[str]":
-    home = folder / "home"
-    home.mkdir(exist_ok=True)
-    return subprocess.run(
-        [sys.executable, "-m", "treadle", *words, "-C", str(folder)],
-        cwd=folder, env={**os.environ, "TREADLE_HOME": str(home), "OPENAI_API_KEY": "sk-mock"},
-        capture_output=True, text=True, timeout=100, check=False,
-    )  # fmt: skip
-
-
-def shown(folder: Path, *words: str) -> dict[str, dict[str, object]]:
-    told = json.loads(run(folder, "config", "show", "--json", *words).stdout)
+def shown(treadle: Any, *words: str) -> dict[str, dict[str, object]]:
+    told = treadle.json("config", "show", "--json", *words, code=0)
     return {name: one for name, one in told.items() if name.startswith("workers.")}
 
 
-def test_a_file_has_limits_and_a_project_adds_some_but_changes_none(tmp_path: Path) -> None:
-    (tmp_path / "own.toml").write_text(FAIR)
-    (tmp_path / ".treadle").mkdir()
-    project = tmp_path / ".treadle" / "config.toml"
+def test_a_file_has_limits_and_a_project_adds_some_but_changes_none(treadle: Any) -> None:
+    (treadle.folder / "own.toml").write_text(FAIR)
+    (treadle.folder / ".treadle").mkdir()
+    project = treadle.folder / ".treadle" / "config.toml"
     project.write_text("[workers.limits.fair]\nsessions = 9\n[workers.limits.key]\nrequests = 5\nmodels = ['x:*']\n")
-    assert shown(tmp_path, "--config", "own.toml") == {
+    assert shown(treadle, "--config", "own.toml") == {
         "workers.limits.fair": {"value": {"sessions": 2, "each": "tenant"}, "origin": "own.toml"},
-        "workers.limits.key": {"value": {"requests": 5, "models": ["x:*"]}, "origin": str(project)},
+        "workers.limits.key": {"value": {"requests": 5, "models": ["x:*"]}, "origin": ".treadle/config.toml"},
     }
-    for words in (["config", "show"], ["worker", "--journal", "/proc/no/a.db"]):
-        noted = run(tmp_path, *words, "--config", "own.toml", "-m", "openai-chat:mock").stderr
-        assert "note: " + str(project) + " cannot change workers.limits.fair, which own.toml sets" in noted
+    for words in (["config", "show"], ["worker", "--journal", "/proc/no/a.db", "-m", "demo"]):
+        noted = treadle(*words, "--config", "own.toml").stderr
+        assert "note: .treadle/config.toml cannot change workers.limits.fair, which own.toml sets" in noted
 
 
 def test_a_flag_replaces_the_limit_of_its_name_and_leaves_the_others(tmp_path: Path) -> None:
@@ -78,11 +65,9 @@ def test_a_flag_replaces_the_limit_of_its_name_and_leaves_the_others(tmp_path: P
         ("workers = 5", "'workers' must be a table"),
     ],
 )
-def test_a_wrong_limit_is_told_with_file_and_line(tmp_path: Path, content: str, says: str) -> None:
-    (tmp_path / "own.toml").write_text(content)
-    ended = run(tmp_path, "worker", "--journal", "a.db", "--config", "own.toml", "-m", "openai-chat:mock")
-    assert ended.returncode == 2
-    assert "own.toml" in ended.stderr
-    assert says in ended.stderr
-    assert "Traceback" not in ended.stderr
-    assert not (tmp_path / "a.db").exists()
+def test_a_wrong_limit_is_told_with_file_and_line(treadle: Any, content: str, says: str) -> None:
+    (treadle.folder / "own.toml").write_text(content)
+    told = treadle("worker", "--journal", "a.db", "--config", "own.toml", "-m", "demo", code=2).stderr
+    assert "own.toml" in told
+    assert says in told
+    assert not (treadle.folder / "a.db").exists()

@@ -1,13 +1,11 @@
-"""Telemetry: spans and metrics of real runs, as an exporter of the SDK receives them, and a receiver of OTLP over HTTP."""
+"""Telemetry: spans and metrics of real runs, as an exporter of the SDK receives them."""
 
 import asyncio
 import json
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.metadata import version
 from typing import Any
 
@@ -319,8 +317,7 @@ def follows_the_conventions(span: ReadableSpan) -> None:
 
 
 @pytest.mark.row("E10")
-@pytest.mark.parametrize("named", DOORS)
-@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize(("named", "stream"), [*((one, True) for one in DOORS), ("openai-chat:m-1", False)])
 async def test_each_dialects_spans_follow_the_published_conventions(named: str, stream: bool):
     provider_name, options = DOORS[named]
     seen = Seen(content=True)
@@ -379,7 +376,7 @@ async def test_each_dialects_spans_follow_the_published_conventions(named: str, 
 async def test_content_that_is_too_long_stays_json_of_its_schema():
     seen = Seen(content=True)
     model = ScriptedModel(
-        [call("look", place="x" * 40_000), *[call("look", place=f"{n}") for n in range(40)], text("y" * 40_000)]
+        [call("look", place="x" * 40_000), *[call("look", place=f"{n}") for n in range(9)], text("y" * 40_000)]
     )
     await Agent(model, instructions="z" * 40_000, tools=[look], subscribers=[seen.telemetry]).run("Look. " * 10_000)
 
@@ -388,7 +385,7 @@ async def test_content_that_is_too_long_stays_json_of_its_schema():
         follows_the_conventions(span)
     assert max(len(str(value)) for span in spans for value in span.attributes.values()) <= 16_001
     last = json.loads(spans[-2].attributes["gen_ai.input.messages"])
-    assert last[-1]["parts"][0]["response"] == "Nothing at 39."
+    assert last[-1]["parts"][0]["response"] == "Nothing at 8."
 
 
 @pytest.mark.row("E10")
@@ -487,46 +484,6 @@ async def test_runs_side_by_side_and_a_cancelled_one_leave_no_open_span(seen: Se
         assert len([span for span in finished if above(span, one)]) == 3
     assert seen.spans["execute_tool hang"].attributes["error.type"] == "cancelled"
     assert not seen.telemetry._spans._runs
-
-
-@pytest.mark.row("E10")
-async def test_a_receiver_of_otlp_gets_the_spans_over_http():
-    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-    from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-
-    bodies: list[bytes] = []
-
-    class Receiver(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            bodies.append(self.rfile.read(int(self.headers["content-length"])))
-            self.send_response(200)
-            self.send_header("content-length", "0")
-            self.end_headers()
-
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Receiver) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        tracers = TracerProvider()
-        exporter = OTLPSpanExporter(endpoint=f"http://127.0.0.1:{server.server_address[1]}/v1/traces", timeout=30)
-        tracers.add_span_processor(SimpleSpanProcessor(exporter))
-        telemetry = Telemetry(tracer_provider=tracers, meter_provider=MeterProvider())
-        model = ScriptedModel([call("look", place="A"), text("Done.")])
-        agent = Agent(model, tools=[look], subscribers=[telemetry])
-        await agent.run("Look.")
-        await asyncio.to_thread(tracers.shutdown)
-        server.shutdown()
-
-    got = [ExportTraceServiceRequest.FromString(body) for body in bodies]
-    names = {
-        span.name
-        for one in got
-        for resource in one.resource_spans
-        for scope in resource.scope_spans
-        for span in scope.spans
-    }
-    assert {"invoke_agent", "execute_tool look"} <= names
 
 
 @pytest.mark.row("E10")

@@ -231,13 +231,7 @@ def test_an_answer_that_comes_too_late_is_told_so_and_the_person_is_asked_anew(p
     ("term", "line", "says", "done"),
     [
         ("xterm-256color", "approve --last --by ada", "Allowed by ada from elsewhere.", ["1"]),
-        ("dumb", "approve --last --by ada", "Allowed by ada from elsewhere.", ["1"]),
-        (
-            "xterm-256color",
-            "approve --last --deny --by ada --reason costly",
-            "Denied by ada from elsewhere: costly.",
-            [],
-        ),
+        ("dumb", "approve --last --deny --by ada --reason costly", "Denied by ada from elsewhere: costly.", []),
         ("xterm-256color", "cancel --last", "The run was cancelled from elsewhere.", []),
     ],
 )

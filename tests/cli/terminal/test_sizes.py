@@ -10,7 +10,7 @@ import pytest
 from conftest import Person, turn
 
 COLOUR = re.compile(r"\x1b\[(?:[0-9;]*;)?(?:3[0-9]|4[0-9]|9[0-7]|10[0-7])(?:;[0-9;]*)?m")
-SIZES = [(120, 40), (40, 24), (20, 5)]
+SIZES = [pytest.param(120, 40, marks=pytest.mark.soak), pytest.param(40, 24, marks=pytest.mark.soak), (20, 5)]
 LONG = "The retries are set in one place, and the timeout of thirty seconds is as it was before this change."
 
 
@@ -50,7 +50,10 @@ def test_a_conversation_with_a_question_is_seen_through_at_any_size(sized: Any, 
 
 
 @pytest.mark.row("E-SIZES")
-@pytest.mark.parametrize(("columns", "rows", "is_short"), [(20, 5, True), (40, 10, True), (80, 24, False)])
+@pytest.mark.parametrize(
+    ("columns", "rows", "is_short"),
+    [(20, 5, True), pytest.param(40, 10, True, marks=pytest.mark.soak), (80, 24, False)],
+)
 def test_every_key_of_a_question_stands_on_the_screen_at_any_size(
     sized: Any, columns: int, rows: int, is_short: bool
 ) -> None:
