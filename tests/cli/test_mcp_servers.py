@@ -88,7 +88,9 @@ def test_a_program_of_the_folder_is_approved_with_its_server_however_it_is_named
     for name in ("server.py", "tools/server.py", "start", "tools/start", "conf.js", "settings.env", "data.db"):
         (project / name).write_text("one")
     (project / ".mcp.json").write_text(json.dumps({"mcpServers": {"raw": {"command": command, "args": arguments}}}))
-    assert f"with its files: {file}. " in treadle("mcp", "approve", "raw", code=0).stdout
+    shown = treadle("mcp", "approve", "raw", code=0).stdout.rpartition("with its files: ")[2]
+    assert file in shown
+    assert "data.db" not in shown
 
     (project / "data.db").write_text("two")
     assert treadle.json("mcp", "--json", code=0)[0]["state"] == "approved"
