@@ -9,7 +9,7 @@ from treadle.budgets import Meter, Spent
 from treadle.engine.hooks import Hooks
 from treadle.engine.interrupts import Interrupt
 from treadle.engine.loop import Loop
-from treadle.engine.model_calls.compacting import Asides, CheckView, Compacting
+from treadle.engine.model_calls.compacting import CheckView, Compacting
 from treadle.engine.model_calls.proposal import Proposer
 from treadle.engine.model_calls.requests import Requests
 from treadle.engine.model_calls.reservations import Reservations
@@ -122,7 +122,7 @@ def assemble(host: Host, *, inbox: Inbox, deps: Any) -> Loop:  # Any: the applic
     Args:
         deps: What tools find in `ctx.deps`.
     """
-    model, session, offering = host.model, host.session, host.offering
+    session, offering = host.session, host.offering
     meter, interrupt = host.meter, host.interrupt
     about = host.bound
     assert about.driver is not None
@@ -140,21 +140,21 @@ def assemble(host: Host, *, inbox: Inbox, deps: Any) -> Loop:  # Any: the applic
         ledger=session.ledger,
         interrupt=interrupt,
         meter=meter,
+        model=host.model,
         hooks=hooks,
         slots=Slots(meter.budget.max_parallel_tool_calls),
         late=LateCalls(session.abandoned, ledger=session.ledger),
         batch_time=None if about.batch_seconds is None else BatchTime(session.ledger.clock, about.batch_seconds),
     )
     reservations = Reservations(meter, interrupt)
-    asides = Asides(scope, model=model, reservations=reservations)
-    execution, early = _execution(scope, host, asides, deps)
-    driver = about.driver.bind(model, offering.current.tools, _Executor(offering))
-    requests = Requests(scope, Compacting(scope, asides))
-    proposer = Proposer(scope, driver=driver, model=model, requests=requests, reservations=reservations, early=early)
+    execution, early = _execution(scope, host, reservations, deps)
+    driver = about.driver.bind(host.model, offering.current.tools, _Executor(offering))
+    requests = Requests(scope, Compacting(scope, reservations))
+    proposer = Proposer(scope, driver=driver, requests=requests, reservations=reservations, early=early)
     return Loop(scope, inbox=inbox, proposer=proposer, execution=execution, early=early)
 
 
-def _execution(scope: RunScope, host: Host, asides: Asides, deps: Any) -> tuple[Execution, EarlyCalls]:
+def _execution(scope: RunScope, host: Host, reservations: Reservations, deps: Any) -> tuple[Execution, EarlyCalls]:
     """Return what carries the calls of a run out, and what starts some of them early."""
     about, guards, polling = scope.about, scope.about.guards, scope.offering.polling
     checker = Checker(scope)
@@ -164,7 +164,7 @@ def _execution(scope: RunScope, host: Host, asides: Asides, deps: Any) -> tuple[
     progress = Progress(None if guards.repeats is None else guards.no_progress, polling=polling)
     early = EarlyCalls(scope, checker=checker, attempts=attempts, tries=tries, progress=progress)
     ends = about.done_when
-    done = None if ends is None else DoneCondition(scope, ends, CheckView(host.session, asides))
+    done = None if ends is None else DoneCondition(scope, ends, CheckView(host.session, scope, reservations))
     execution = Execution(
         scope,
         recovery=Recovery(scope, checker=checker, attempts=attempts),

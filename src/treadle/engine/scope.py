@@ -14,7 +14,7 @@ from treadle.engine.rules.bounds import conflicts
 from treadle.engine.rules.failures import describe
 from treadle.engine.spec import AgentSpec
 from treadle.events import ToolLate
-from treadle.ports import Clock
+from treadle.ports import Clock, Model
 from treadle.redaction import redacted_logger
 from treadle.sessions.ledger import Ledger
 from treadle.state import SessionState
@@ -185,6 +185,7 @@ class RunScope(msgspec.Struct, frozen=True, kw_only=True):
     """What may end it early."""
     meter: Meter
     """What it may use."""
+    model: Model
     hooks: Hooks
     slots: Slots
     """How many of its calls may be under way at once."""

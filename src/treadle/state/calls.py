@@ -34,6 +34,7 @@ __all__ = [
     "SideEffects",
     "doubt_of",
     "is_equal",
+    "request_of",
     "resolution_id",
     "resolution_message",
     "streak_key",
@@ -307,34 +308,21 @@ def asks_of(state: CallState) -> tuple[ApprovalRequested, ...]:
     return () if state.suspended is None else state.suspended.asks
 
 
+_ASKED = tuple(name for name in Approval.__struct_fields__ if name in ApprovalRequested.__struct_fields__)
+"""What a request for consent and its event both say."""
+
+
 def approval_of(event: ApprovalRequested, session_id: str, root_id: str, path: tuple[str, ...] = ()) -> Approval:
-    return Approval(
-        id=event.approval_id,
-        session_id=session_id,
-        call_id=event.call_id or "",
-        tool=event.tool,
-        arguments=read_only(event.arguments),
-        digest=event.digest,
-        effect=event.effect,
-        requested_at=event.at,
-        expires_at=event.expires_at,
-        rule=event.rule,
-        reason=event.reason,
-        replaces=event.replaces,
-        approval_type=event.approval_type,
-        action=event.action,
-        target=event.target,
-        risk=event.risk,
-        preview=event.preview,
-        expected_result=event.expected_result,
-        rollback=event.rollback,
-        scope=event.scope,
-        rules=event.rules,
-        root_id="" if root_id == session_id else root_id,
-        path=event.path or path,
-        edited=read_only(event.edited),
-        lifted=event.lifted,
-    )
+    said = {name: getattr(event, name) for name in _ASKED}
+    said |= {"session_id": session_id, "root_id": "" if root_id == session_id else root_id, "path": event.path or path}
+    said |= {"arguments": read_only(event.arguments), "edited": read_only(event.edited)}
+    return Approval(**{**said, "call_id": event.call_id or ""}, id=event.approval_id, requested_at=event.at)
+
+
+def request_of(approval: Approval) -> ApprovalRequested:
+    """Return the event of a request that another session has recorded."""
+    said = {name: getattr(approval, name) for name in _ASKED}
+    return ApprovalRequested(**said, approval_id=approval.id, at=approval.requested_at)
 
 
 @explained

@@ -7,9 +7,9 @@ from typing import Any, Literal
 import msgspec
 
 from treadle.budgets import epoch_seconds
-from treadle.events import ApprovalRequested, ToolSuspended
+from treadle.events import ToolSuspended
 from treadle.fields import Documented, checked, explained
-from treadle.state.calls import Approval
+from treadle.state.calls import Approval, request_of
 from treadle.state.session import SessionState
 from treadle.tools import MODES, JsonObject, Mode
 
@@ -267,35 +267,6 @@ class Suspended(Exception):
             tool=tool,
             reason="approval_required" if self.approvals else "input_required",
             waits_for=self.waits_for,
-            asks=tuple(map(_asked, self.approvals)),
+            asks=tuple(map(request_of, self.approvals)),
             due_at=None if self.due_at is None else epoch_seconds(self.due_at),
         )
-
-
-def _asked(approval: Approval) -> ApprovalRequested:
-    return ApprovalRequested(
-        session_id=approval.session_id,
-        call_id=approval.call_id,
-        at=approval.requested_at,
-        approval_id=approval.id,
-        tool=approval.tool,
-        arguments=approval.arguments,
-        digest=approval.digest,
-        effect=approval.effect,
-        expires_at=approval.expires_at,
-        rule=approval.rule,
-        reason=approval.reason,
-        replaces=approval.replaces,
-        approval_type=approval.approval_type,
-        action=approval.action,
-        target=approval.target,
-        risk=approval.risk,
-        preview=approval.preview,
-        expected_result=approval.expected_result,
-        rollback=approval.rollback,
-        scope=approval.scope,
-        rules=approval.rules,
-        path=approval.path,
-        edited=approval.edited,
-        lifted=approval.lifted,
-    )

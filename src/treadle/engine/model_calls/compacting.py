@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from decimal import Decimal
+from functools import partial
 
 import msgspec
 
@@ -31,12 +32,12 @@ from treadle.engine.spec import show_request
 from treadle.errors import BudgetUsedUp, IncompleteStream, ModelError, ModelRejected, ModelUnavailable, shown
 from treadle.events import CompactionSkipped, ContextCompacted, ModelFailed, ModelFinished, ModelStarted
 from treadle.messages import Finish, Message, Usage
-from treadle.ports import Compaction, Model, ModelEnd, ModelRequest, RequestNeed, SessionView, asked_model
+from treadle.ports import Compaction, Journal, ModelEnd, ModelRequest, RequestNeed, SessionView, asked_model
 from treadle.redaction import redacted_logger, shown_error
 from treadle.sessions.views import ReadOnlyMessages, ReadOnlyView
 from treadle.state import ShownMessage, compacted
 
-__all__ = ["Aside", "Asides", "CheckView", "Compacting"]
+__all__ = ["CheckView", "Compacting"]
 
 
 # --- Asides: what the model is asked beside the run's own steps: a summary, a check. Recorded under an act, charged to
@@ -45,31 +46,20 @@ __all__ = ["Aside", "Asides", "CheckView", "Compacting"]
 _CUT_OFF = "[The answer was cut off here: it reached the output limit.]"
 
 
-class Asides:
-    """Asks the model of one run beside its steps."""
-
-    def __init__(self, scope: RunScope, *, model: Model, reservations: Reservations) -> None:
-        self.ledger = scope.ledger
-        self.model = model
-        self.reservations = reservations
-        self.interrupt = scope.interrupt
-        self.retries = scope.meter.budget.max_retries_per_model_call
-
-    def begin(self, kind: str, *, step: int) -> "Aside":
-        """Begin an act, named by its kind and the event that it follows: unique in the session."""
-        return Aside(self, f"{kind}:{self.ledger.state.head + 1}", step)
-
-
 class Aside:
-    """One act: its requests one after the other, and what they have used together."""
+    """One act beside the steps of a run: its requests one after the other, and what they have used together.
 
-    def __init__(self, asides: Asides, act: str, step: int) -> None:
-        self.act = act
+    Args:
+        kind: What its act is called; with the number of the event that it follows, unique in its session.
+    """
+
+    def __init__(self, scope: RunScope, reservations: Reservations, kind: str, *, step: int) -> None:
+        self.act = f"{kind}:{scope.ledger.state.head + 1}"
         self.spent = Spent()
         """What its requests have used; a cost of None where nobody knows."""
-        self._asides = asides
+        self._scope = scope
+        self._reservations = reservations
         self._step = step
-        self.ledger = asides.ledger
         self._order = asyncio.Lock()
 
     async def ask(self, messages: Sequence[Message], *, instructions: str | None = None) -> str:
@@ -82,27 +72,27 @@ class Aside:
             ModelError: It failed, or the model refused to answer.
             BudgetUsedUp: The run's budget leaves no room for it.
         """
-        model = self._asides.model
+        scope, model = self._scope, self._scope.model
         request = ModelRequest(
             messages=tuple(messages),
             instructions=instructions,
             tool_choice="none",
-            session_id=self._asides.ledger.state.id,
+            session_id=scope.ledger.state.id,
         )
         attempt = 0
         async with self._order:
             while True:
                 attempt += 1
-                if (stop := self._asides.interrupt.stop) is not None:
+                if (stop := scope.interrupt.stop) is not None:
                     raise ModelUnavailable(f"The run ends: {stop.message}")
-                if (reached := await self._asides.reservations.take(request, model.price)) is not None:
+                if (reached := await self._reservations.take(request, model.price)) is not None:
                     raise BudgetUsedUp(f"The budget {reached.budget} is used up: {reached.used} of {reached.limit}.")
                 try:
                     end = await self._received(request, attempt)
                 except ModelError as error:
                     if (wait := await self._failed(error, request, attempt)) is None:
                         raise
-                    await self._asides.interrupt.sleep(wait)
+                    await scope.interrupt.sleep(wait)
                     continue
                 words = await self._finished(end, request, attempt)
                 if end.finish is not Finish.LENGTH or request.raise_output_limit:
@@ -110,21 +100,21 @@ class Aside:
                 request = msgspec.structs.replace(request, raise_output_limit=True)
 
     async def _received(self, request: ModelRequest, attempt: int) -> ModelEnd:
-        asides = self._asides
+        scope = self._scope
         started = ModelStarted(
             step=self._step,
             act=self.act,
             attempt=attempt,
-            model=asked_model(asides.model).name,
+            model=asked_model(scope.model).name,
             tool_choice="none",
             messages=len(request.messages),
         )
-        await asides.ledger.record(started)
-        show_request(asides.ledger, self.act, request, asides.model)
+        await scope.ledger.record(started)
+        show_request(scope.ledger, self.act, request, scope.model)
         end: ModelEnd | None = None
-        stream = asides.model.stream(request)
+        stream = scope.model.stream(request)
         try:
-            with asides.interrupt.cancel_scope():
+            with scope.interrupt.cancel_scope():
                 async for part in stream:
                     end = part if isinstance(part, ModelEnd) else end
         finally:
@@ -136,13 +126,13 @@ class Aside:
 
     async def _failed(self, error: ModelError, request: ModelRequest, attempt: int) -> float | None:
         """Record a failed attempt; return how long to wait before the next, or None for no other."""
-        asides = self._asides
+        scope, allowed = self._scope, self._scope.meter.budget.max_retries_per_model_call
         wait = None
-        is_allowed = asides.retries is None or attempt <= asides.retries
-        if error.may_retry and is_allowed and asides.interrupt.stop is None:
-            wait = model_wait_seconds(error, attempt, asides.ledger.randomness.random(), asides.interrupt.seconds_left)
+        is_allowed = allowed is None or attempt <= allowed
+        if error.may_retry and is_allowed and scope.interrupt.stop is None:
+            wait = model_wait_seconds(error, attempt, scope.ledger.randomness.random(), scope.interrupt.seconds_left)
         usage = estimate(request, ()) if error.usage is None and isinstance(error, IncompleteStream) else error.usage
-        cost = None if usage is None else cost_of(error.price or asides.model.price, usage)
+        cost = None if usage is None else cost_of(error.price or scope.model.price, usage)
         self._charge(usage, cost)
         failed = ModelFailed(
             step=self._step,
@@ -155,16 +145,16 @@ class Aside:
             usage=usage,
             cost=format_cost(cost),
         )
-        await asides.ledger.record(failed)
+        await scope.ledger.record(failed)
         return wait
 
     async def _finished(self, end: ModelEnd, request: ModelRequest, attempt: int) -> str:
-        asides = self._asides
+        scope = self._scope
         parts = tuple(map(encodable_part, end.parts))
         usage = whole_usage(end.usage, request, parts)
-        cost = cost_of(end.price or asides.model.price, usage)
+        cost = cost_of(end.price or scope.model.price, usage)
         self._charge(usage, cost)
-        message = Message(role="assistant", parts=parts, origin=end.origin or asides.model.name)
+        message = Message(role="assistant", parts=parts, origin=end.origin or scope.model.name)
         finished = ModelFinished(
             step=self._step,
             act=self.act,
@@ -177,11 +167,11 @@ class Aside:
             response_id=encodable(end.response_id),
             response_model=encodable(end.response_model),
         )
-        await asides.ledger.record(finished, durable=True)  # it is paid: after a crash it counts too
+        await scope.ledger.record(finished, durable=True)  # it is paid: after a crash it counts too
         return message.text
 
     def _charge(self, usage: Usage | None, cost: Decimal | None) -> None:
-        self._asides.reservations.settle(usage, format_cost(cost))
+        self._reservations.settle(usage, format_cost(cost))
         if usage is not None:
             self.spent = self.spent.plus(usage, format_cost(cost), turns=0, calls=0)
 
@@ -196,9 +186,10 @@ def _whole(words: str, end: ModelEnd) -> str:
 class CheckView(ReadOnlyView):
     """A session as a check sees it, which may ask the run's model too."""
 
-    def __init__(self, session: SessionView, asides: Asides) -> None:
+    def __init__(self, session: SessionView, scope: RunScope, reservations: Reservations) -> None:
         super().__init__(session)
-        self.__asides = asides
+        self.__begin = partial(Aside, scope, reservations, "check")
+        self.__run = scope.ledger
 
     async def ask(self, messages: Sequence[Message], *, instructions: str | None = None) -> str:
         """Ask without tools, and return the model's words. Recorded under an act of its own, and charged to the run.
@@ -207,8 +198,7 @@ class CheckView(ReadOnlyView):
             ModelError: It failed.
             BudgetUsedUp: The run's budget leaves no room for it.
         """
-        asides = self.__asides
-        return await asides.begin("check", step=asides.ledger.state.step).ask(messages, instructions=instructions)
+        return await self.__begin(step=self.__run.state.step).ask(messages, instructions=instructions)
 
 
 # --- Compacting: have what the model is shown made shorter, see that it is, and record it. How is the compactor's
@@ -229,9 +219,10 @@ _BY_HAND = Tiers(ClearResults(), Handoff())
 class Compacting:
     """The compactions of one run."""
 
-    def __init__(self, scope: RunScope, asides: Asides) -> None:
+    def __init__(self, scope: RunScope, reservations: Reservations) -> None:
         self._compactor = scope.about.compactor  # None where only a person asks for compactions
-        self._asides = asides
+        self._scope = scope
+        self._begin = partial(Aside, scope, reservations, "compaction")
         self._session = scope.offering.session
         self._shown = ReadOnlyMessages()
         self._failures = 0
@@ -239,7 +230,7 @@ class Compacting:
     @property
     def is_asked(self) -> bool:
         """Whether a person waits for a compaction."""
-        return self._asides.ledger.state.compactions.asked > 0
+        return self._scope.ledger.state.compactions.asked > 0
 
     def is_due(self, need: RequestNeed, tokens: int) -> bool:
         """Whether a request is to be made shorter before it is sent."""
@@ -256,19 +247,21 @@ class Compacting:
     async def compact(self, need: RequestNeed, request: ModelRequest) -> bool:
         """Return whether the model is shown something shorter from now on. What failed is logged, and ends no run."""
         tokens = estimate(request, ()).input_tokens
-        aside = self._asides.begin("compaction", step=need.step)
-        state = self._asides.ledger.state
+        aside, state = self._begin(step=need.step), self._scope.ledger.state
         entries = tuple(state.compactions.entries(state.messages, state.message_seqs))
         messages = tuple(one.message for one in entries)
-        context = _Context(self._shown.of(messages), self._session, need, tokens, aside)
+        context = _Context(
+            messages=self._shown.of(messages), session=self._session, need=need, tokens=tokens, _aside=aside,
+            _journal=self._scope.ledger.journal,
+        )  # fmt: skip
         made = await self._made(context)
-        event = made if isinstance(made, str) else self._event(made, entries, context, aside.spent)
+        event = made if isinstance(made, str) else self._event(made, entries, context, aside)
         if isinstance(event, str):
             await self._skip(event, is_free=event == _NOTHING and aside.spent == Spent())
             return False
         self._failures = 0
         forget_counts(messages)
-        await self._asides.ledger.record(event, durable=True)
+        await self._scope.ledger.record(event, durable=True)
         return True
 
     async def _made(self, context: "_Context") -> Compaction | str:
@@ -276,15 +269,15 @@ class Compacting:
         compactor = self._compactor or _BY_HAND
         made: Compaction | None = None
         try:
-            with self._asides.interrupt.cancel_scope():
+            with self._scope.interrupt.cancel_scope():
                 made = await contained(compactor.compact(context))
         except BaseException as error:
             pass_interrupts(error)
-            if self._asides.interrupt.stop is not None:
+            if self._scope.interrupt.stop is not None:
                 return _STOPPED
             logger.exception("The compactor raised; the request stays as it is")
             return f"The compactor failed: {encodable(shown_error(error))}"
-        if made is None and self._asides.interrupt.stop is not None:
+        if made is None and self._scope.interrupt.stop is not None:
             return _STOPPED
         return _NOTHING if made is None else made
 
@@ -295,11 +288,11 @@ class Compacting:
             is_free: Nothing was found, at no cost: that may change with the next step, and is not counted.
         """
         self._failures += not (self.is_asked or is_free)
-        if self.is_asked and self._asides.interrupt.stop is None:
-            await self._asides.ledger.record(CompactionSkipped(message=why), durable=True)
+        if self.is_asked and self._scope.interrupt.stop is None:
+            await self._scope.ledger.record(CompactionSkipped(message=why), durable=True)
 
     def _event(
-        self, made: Compaction, entries: Sequence[ShownMessage], context: "_Context", spent: Spent
+        self, made: Compaction, entries: Sequence[ShownMessage], context: "_Context", aside: Aside
     ) -> ContextCompacted | str:
         """Return the event of a compaction, or what is wrong with it."""
         if (fault := _fault_of(made, context.messages)) is not None:
@@ -308,7 +301,7 @@ class Compacting:
         own = Spent().plus(made.usage, made.cost, turns=0, calls=0)
         event = ContextCompacted(
             step=context.need.step,
-            act=context.act,
+            act=aside.act,
             summary=encodable(made.summary),
             tier=made.tier,
             reason=self._reason(context.need),
@@ -316,11 +309,11 @@ class Compacting:
             last=entries[made.end - 1].last,
             messages=None if made.messages is None else tuple(map(encodable_message, made.messages)),
             results={call_id: encodable(text) for call_id, text in made.results.items()},
-            artifacts=tuple(context.kept.values()),
+            artifacts=context.kept,
             tokens_before=context.tokens,
             model=context.need.model,
-            usage=spent.usage + own.usage,
-            cost=format_cost(add_costs(spent.cost, own.cost)),
+            usage=aside.spent.usage + own.usage,
+            cost=format_cost(add_costs(aside.spent.cost, own.cost)),
         )
         left = [one.message for one in compacted(entries, event)]
         saved = count_tokens(context.messages) - count_tokens(left)
@@ -335,55 +328,31 @@ class Compacting:
         return "overflow" if need.reason == "overflow" else "asked" if self.is_asked else "window"
 
 
-class _Context:
+class _Context(msgspec.Struct, frozen=True, kw_only=True):
     """What a compactor is given."""
 
-    def __init__(
-        self, messages: tuple[Message, ...], session: SessionView, need: RequestNeed, tokens: int, aside: Aside
-    ) -> None:
-        self.__messages = messages
-        self.__session = session
-        self.__need = need
-        self.__tokens = tokens
-        self.__aside = aside
-        self.__kept: dict[str, str] = {}
+    messages: tuple[Message, ...]
+    session: SessionView
+    need: RequestNeed
+    tokens: int
+    _aside: Aside
+    _journal: Journal
+    _kept: dict[str, str] = msgspec.field(default_factory=dict)
 
     @property
-    def messages(self) -> tuple[Message, ...]:
-        return self.__messages
-
-    @property
-    def session(self) -> SessionView:
-        return self.__session
-
-    @property
-    def need(self) -> RequestNeed:
-        return self.__need
-
-    @property
-    def tokens(self) -> int:
-        return self.__tokens
-
-    @property
-    def act(self) -> str:
-        """Under which its requests are recorded."""
-        return self.__aside.act
-
-    @property
-    def kept(self) -> dict[str, str]:
-        """Digests of the results that were kept whole, by call id; a copy."""
-        return dict(self.__kept)
+    def kept(self) -> tuple[str, ...]:
+        """Digests of the results that were kept whole."""
+        return tuple(self._kept.values())
 
     async def ask(self, messages: Sequence[Message], *, instructions: str | None = None) -> str:
-        return await self.__aside.ask(messages, instructions=instructions)
+        return await self._aside.ask(messages, instructions=instructions)
 
     async def keep(self, call_id: str) -> str:
-        if call_id not in self.__kept:
+        if call_id not in self._kept:
             part = next(part for message in self.messages for part in message.results if part.call_id == call_id)
             known = [digest for name, digest in self.session.state.artifacts.items() if name in part.content]
-            stored = known[0] if known else await keep_content(self.__aside.ledger.journal, part.content)
-            self.__kept[call_id] = stored
-        return artifact_id(self.__kept[call_id])
+            self._kept[call_id] = known[0] if known else await keep_content(self._journal, part.content)
+        return artifact_id(self._kept[call_id])
 
 
 def _fault_of(made: object, messages: Sequence[Message]) -> str | None:

@@ -25,7 +25,6 @@ from treadle.events import ModelFailed, ModelFinished, ModelStarted
 from treadle.messages import Finish
 from treadle.ports import (
     BoundDriver,
-    Model,
     ModelEnd,
     ModelRequest,
     RequestNeed,
@@ -48,7 +47,6 @@ class Proposer:
         scope: RunScope,
         *,
         driver: BoundDriver,
-        model: Model,
         requests: Requests,
         reservations: Reservations,
         early: EarlyCalls,
@@ -58,7 +56,7 @@ class Proposer:
         self._driver = driver
         self._meter = meter = scope.meter
         self._refused_as = scope.about.guards.finish_reasons
-        self._model = model
+        self._model = scope.model
         self._requests = requests
         self._zones = Zones()
         self._hooks = scope.hooks
@@ -84,9 +82,7 @@ class Proposer:
             await self._ledger.record(self._started(request, need))
             if self._ledger.subscribers:
                 show_request(self._ledger, None, request, self._model)
-            response = ResponseCollector(
-                request, self._scope, model=self._model, early=self._early, step=need.step, attempt=need.attempt
-            )
+            response = ResponseCollector(request, self._scope, early=self._early, step=need.step, attempt=need.attempt)
             self._early.listen(0 if closing or self._hooks.sees_responses else room, tool_choice=request.tool_choice)
             error: ModelError | None = None
             try:

@@ -30,7 +30,6 @@ from treadle.messages import Message, Part, Text, ToolCall, Usage
 from treadle.ports import (
     BoundDriver,
     CallReady,
-    Model,
     ModelEnd,
     ModelPart,
     ModelRequest,
@@ -208,7 +207,6 @@ class ResponseCollector:
         request: ModelRequest,
         scope: RunScope,
         *,
-        model: Model,
         early: EarlyCalls,
         step: int,
         attempt: int,
@@ -223,7 +221,7 @@ class ResponseCollector:
         self.has_emitted = False
         """Whether anything of it was reported."""
         self._ledger = ledger = scope.ledger
-        self._model = model
+        self._model = scope.model
         self._early = early
         self._meter = scope.meter
         self._calls = ResponseCalls(ledger.state.call_ids, step)
