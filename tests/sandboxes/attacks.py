@@ -53,7 +53,10 @@ def connected(family, kind, address):
 def opened(path, flags=os.O_RDONLY):
     descriptor = os.open(path, flags)
     try:
-        return f"opened {path}: {os.read(descriptor, 200)!r}" if flags == os.O_RDONLY else f"opened {path}"
+        if flags != os.O_RDONLY:
+            return f"opened {path}"
+        content = os.read(descriptor, 200)  # of a private place there is nothing in it
+        return content and f"opened {path}: {content!r}"
     finally:
         os.close(descriptor)
 

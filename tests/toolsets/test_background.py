@@ -402,7 +402,9 @@ def test_in_a_sandbox_a_protected_name_that_did_not_exist_is_taken_away_while_th
 
 def test_a_keeper_looks_for_protected_names_ten_times_a_second_and_not_at_each_piece_of_output(tmp_path: Path):
     (tmp_path / "w").mkdir()
-    watch = keeper._Watch(str(tmp_path), {"disk_folders": [str(tmp_path / "w")], "closed_names": [".mcp.json"]})
+    watch = keeper._Watch(
+        str(tmp_path), {"disk_folders": [str(tmp_path / "w")], "closed_names": [str(tmp_path / "w/.mcp.json")]}
+    )
     seen = []
     for now in (100.0, 100.01, 200.0):
         (tmp_path / "w/.mcp.json").touch()

@@ -412,21 +412,22 @@ def test_output_in_a_sandbox_is_shown_while_it_comes(tmp_path: Path):
     assert shell.context.told == ["one"]
 
 
-@pytest.mark.parametrize("line", ["my-cargo build", "env my-cargo", "true; my-cargo", "no-such-program-at-all"])
-def test_a_program_that_the_sandbox_hides_is_named_where_a_command_does_not_find_it(tmp_path: Path, line: str):
-    (tmp_path / "home").mkdir()
-    (tmp_path / "root").mkdir()
-    program = tmp_path / "home" / "my-cargo"
-    program.write_text("#!/bin/sh\n")
-    program.chmod(0o755)
-    before = os.environ["PATH"]
-    os.environ["PATH"] = f"{program.parent}:{before}"
-    try:
-        done = Shell(tmp_path / "root", find_sandbox(Confinement(writable=(str(tmp_path / "root"),))))(line)
-    finally:
-        os.environ["PATH"] = before
+@pytest.mark.parametrize(
+    ("line", "need"),
+    [
+        ("git init -q --bare r; mkdir .git; echo x > .git/index", "git"),
+        ("echo x > /var/lib/x", "write /var/lib"),
+        ("curl -sS http://api.example.com/", "network api.example.com"),
+        ("echo x > .mcp.json/y", "unconfined"),
+    ],
+)
+@needs_sandbox
+def test_a_command_that_fails_because_it_is_confined_says_so_with_the_need_that_would_help(
+    tmp_path: Path, line: str, need: str
+):
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".mcp.json").mkdir()
+    done = Shell(tmp_path, Bubblewrap(Confinement(writable=(str(tmp_path),))))(line)
 
-    assert done["exit_code"] == 127
-    assert (f"`my-cargo` is installed as {program}, in a folder that the sandbox hides" in done.get("hint", "")) is (
-        "my-cargo" in line
-    )
+    assert done["hint"].startswith("The command failed because the sandbox bubblewrap refuses ")
+    assert f'`needs`: ["{need}"]' in done["hint"]

@@ -25,10 +25,12 @@ from treadle.engine.tool_calls.planning import Planner
 from treadle.engine.tool_calls.recovery import Recovery
 from treadle.events import Subscriber
 from treadle.hooks import in_order
+from treadle.permissions.denied import denied_files
 from treadle.ports import Model, Moment
 from treadle.sessions.inbox import Inbox
 from treadle.sessions.session import Session
 from treadle.state import SessionState
+from treadle.tools import Hiding
 
 __all__ = ["Host", "assemble"]
 
@@ -71,7 +73,7 @@ class Host:
         """The state of the session that a person runs: its mode holds for all that carry out its calls."""
         self.meter = meter
         self.interrupt = interrupt
-        self.bound: AgentSpec = about if above is None else above.bind(about)
+        self.bound: AgentSpec = _covering(about if above is None else above.bind(about))
         """Its agent, bound by the runs that called it."""
         self.states_above: tuple[SessionState, ...] = (
             () if above is None else (above.session.state, *above.states_above)
@@ -114,6 +116,14 @@ class Host:
             approver_seconds=own.approver_seconds if about.approver is None else about.approver_seconds,
             in_doubt=about.in_doubt or own.in_doubt,
         )
+
+
+def _covering(about: AgentSpec) -> AgentSpec:
+    """Return an agent in whose sandbox no program reads what a rule denies reading."""
+    if not isinstance(about.sandbox, Hiding):
+        return about
+    denied = denied_files((about.policy, *about.policies_above))
+    return msgspec.structs.replace(about, sandbox=about.sandbox.hiding(denied)) if denied else about
 
 
 def assemble(host: Host, *, inbox: Inbox, deps: Any) -> Loop:  # Any: the application's own object

@@ -1,248 +1,37 @@
-"""What a confined program may reach and use up: folders, network, time, memory, processes, disk. Values only."""
+"""What a confined program may reach and use up, and which places that means when it starts. Looks only."""
 
+import fnmatch
 import os
 import re
-import shutil
 import stat
-import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import lru_cache
-from itertools import islice
 from pathlib import Path
-from typing import TypeAlias
 
 import msgspec
 
 from treadle.errors import ConfigurationError, shown
 from treadle.fields import Documented, NamedOptions
-from treadle.sandboxes.closing import (
-    Repositories,
-    entries_of,
-    index_files,
-    linked_repositories,
-    named,
+from treadle.sandboxes.closing import entries_of, named, text_of
+from treadle.sandboxes.outside import (
+    Identity,
+    configured_names,
+    git_folder_of,
+    home_links,
+    is_repository,
+    linked_files,
+    names_below,
     repository_of,
-    settings_of,
-    text_of,
 )
 from treadle.sandboxes.own import obeyed_files, own_places
-from treadle.sandboxes.processes import clean_environment
-from treadle.tools.protected import HOME_FOLDERS, SEALED, UNDER_WAY, is_protected
+from treadle.sandboxes.private import private_places
+from treadle.tools import Need
+from treadle.tools.needs import GIT
+from treadle.tools.protected import SEALED, UNDER_WAY
 
-__all__ = [
-    "SYSTEM_FOLDERS",
-    "Confinement",
-    "Identity",
-    "configured_names",
-    "home_links",
-    "linked_files",
-    "names_below",
-    "outermost",
-    "protected_names",
-    "protected_places",
-    "started_by_git",
-    "started_instead",
-]
-
-
-# --- Configured: the files that git runs, or reads as more configuration, because its configuration names them. Looks
-# only, and starts no git.
-
-_MOST_FILES, _MOST_NAMES = 50, 500
-_SECTION = re.compile(r"\[\s*([\w.-]+)")
-_SETTING = re.compile(r"(?:\[[^\]]*\]\s*)?([A-Za-z][\w-]*)\s*=\s*(.*)")
-_WORDS = re.compile(r"[^\s;|&<>()=,:'\"`]+")
-_HERE = re.compile(r"\$\(\s*(?:git rev-parse --show-toplevel|pwd)\s*\)|`pwd`|\$\{?PWD\}?")
-_VALUES = frozenset(
-    (
-        *("url", "pushurl", "remote", "pushremote", "insteadof", "pushinsteadof", "merge", "fetch", "push", "rebase"),
-        *("name", "email", "signingkey", "description", "worktree", "template", "file", "blob"),
-        *("excludesfile", "attributesfile", "ignorerevsfile"),
-    )
-)
-"""Keys whose values name what git neither runs nor obeys."""
-_STARTS = [
-    "fsmonitor",
-    "textconv",
-    "command",
-    "external",
-    "clean",
-    "smudge",
-    "process",
-    "program",
-    "defaultkeycommand",
-    "alternaterefscommand",
-    "showsignature",
-]
-"""Keys by which a command of git that only reads starts a program, in whatever section."""
-_STARTING = re.compile(rf"(?im)(?<![\w-])({'|'.join(_STARTS)})[ \t]*(?:=[ \t]*(.*))?$")
-_SIGNED = re.compile(r"%[-+ ]?G|%\(\*?signature")
-_INCLUDED = re.compile(r"\[\s*(include)", re.IGNORECASE)
-_WORKTREE = re.compile(r"(?im)(?<![\w-])worktree[ \t]*=[ \t]*(.*)$")
-_PARTIAL = re.compile(r"(?i)(?<![\w-])(?:promisor|partialclone)[ \t]*=")
-_REACHING = re.compile(r"(?i)(?<![\w-])(sshcommand|gitproxy|uploadpack|vcs|helper|askpass|allow)[ \t]*=")
-"""Keys that name programs with which git reaches another repository. One that only reads does so where objects are missing."""
-_SWITCH = re.compile(r"(?i)(?:true|false|yes|no|on|off|[01])?\s*(?:[#;].*)?\Z")
-_MOST_CHARACTERS = 900_000
-
-
-def configured_names(folder: str, trees: Iterable[str] = ()) -> tuple[str, ...]:
-    """Return names, below a folder, of what git's configuration has it run or read. They need not exist. Takes less than a millisecond.
-
-    Args:
-        folder: From `/`, links resolved.
-        trees: The working folders of other repositories that git may enter from there.
-    """
-    tops = dict.fromkeys((folder, *islice(trees, _MOST_FILES)))
-    found = dict.fromkeys(islice((path for top in tops for path in _configured(top)), _MOST_NAMES))
-    return tuple(os.path.relpath(one, folder) for one in found if one.startswith(f"{folder.rstrip('/')}/"))
-
-
-def started_by_git(folder: str) -> str:
-    """Say why a command of git that only reads may start another program in a folder, in one sentence; empty where it may not.
-
-    What the repository and its submodules bring is looked at as text, so that no spelling hides a key: there may be a reason too many. Of
-    the person's own configuration only what names a file of the repository counts.
-    """
-    found = repository_of(folder)
-    if found is None:
-        return ""
-    left = [found]
-    for tree, own in left:  # which grows meanwhile
-        for file in (f"{own}/config.worktree", f"{_common(own)}/config"):
-            if key := _key_that_starts(settings_of(file), tree, own):
-                return f"Git may run a program that this folder brings: {file} sets `{key}`."
-        linked = [f"{tree}/{one}" for one in _linked(own, tuple(index_files(own)))]
-        left += [one for path in linked if (one := repository_of(path)) is not None and one[0] == path]
-        if len(left) > _MOST_FILES:
-            return "Git may run a program that this folder brings: it has more submodules than are looked at."
-    for file in _of_the_person():
-        for section, key, value in _settings(file):
-            paths = _paths(section, key, value, found[0], "/") if key in _STARTS else ()
-            if any(one.startswith(f"{found[0].rstrip('/')}/") and os.path.isfile(one) for one in paths):  # noqa: PTH113 - as above
-                return f"Git may run a program that this folder brings: {file} sets `{key}` to a path in it."
-    return ""
-
-
-def started_instead(root: str, start: str, program: str, folder: str) -> str:
-    """Say why a program that only reads would start what the project brings: its own program of that name, or one that it has git run.
-
-    Args:
-        root: The project, from `/`, links resolved.
-        start: The folder that `folder` is relative to.
-    """
-    if program == "git" and (why := started_by_git(_realpath(start, folder))):
-        return why
-    found = shutil.which(program, path=clean_environment()["PATH"])
-    if found is None or root == "/":
-        return ""
-    places = (os.path.realpath(found), _realpath(os.path.dirname(found), "."))  # noqa: PTH120 - as above
-    is_own = any(f"{one}/".startswith(f"{root}/") for one in places)
-    return f"`{program}` would be a program of the project: {found}." if is_own else ""
-
-
-def _realpath(folder: str, name: str) -> str:
-    return os.path.realpath(os.path.join(folder, name))  # noqa: PTH118 - as above
-
-
-@lru_cache(maxsize=64)
-def _linked(own: str, index: tuple[tuple[str, int, int], ...]) -> frozenset[str]:
-    return frozenset(linked_repositories(own)) if index else frozenset()
-
-
-def _key_that_starts(text: str, tree: str, own: str) -> str:
-    """Return the key of a configuration by which a command that only reads may start a program, or look elsewhere; empty without one."""
-    if len(text) >= _MOST_CHARACTERS:
-        return "more than is looked at"
-    for key, value in _STARTING.findall(text):
-        if key.lower() not in ("fsmonitor", "showsignature") or not _SWITCH.match(value):
-            return str(key)
-        if key.lower() == "showsignature" and not re.match(r"(?i)false|no|off|0", value):
-            return str(key)
-    if _PARTIAL.search(text) and (reaching := _REACHING.search(text)):
-        return reaching[1]
-    if any(
-        os.path.realpath(_placed(own, _plain(value))) != os.path.realpath(tree) for value in _WORKTREE.findall(text)
-    ):
-        return "worktree"
-    included = _INCLUDED.search(text) or _SIGNED.search(text)
-    return included[included.lastindex or 0] if included else ""
-
-
-def _of_the_person() -> list[str]:
-    home = os.path.expanduser("~")  # noqa: PTH111 - Path.home raises where there is none
-    base = os.environ.get("XDG_CONFIG_HOME") or f"{home}/.config"
-    return [f"{home}/.gitconfig", f"{base}/git/config", "/etc/gitconfig"]
-
-
-def _configured(folder: str) -> Iterator[str]:
-    """Yield the paths that are configured for the repository of a folder, which may lie above it."""
-    found = repository_of(folder)
-    if found is None:
-        return
-    top, own = found
-    left = [f"{own}/config.worktree", f"{_common(own)}/config", *_of_the_person()]
-    for number, file in enumerate(left):
-        for section, key, value in _settings(file) if number < _MOST_FILES else ():
-            paths = list(_paths(section, key, value, top, os.path.dirname(file)))  # noqa: PTH120 - texts, not places of ours
-            yield from paths
-            if section.startswith("include"):
-                left += [one for one in paths if one not in left]
-
-
-def _paths(section: str, key: str, value: str, top: str, beside: str) -> Iterator[str]:
-    """Yield the paths that a setting names: all of its value where it is one, else what of its words exists or looks like a path."""
-    if section.startswith("include") and key == "path":
-        yield _placed(beside, value)
-    elif (section, key) in (("core", "hookspath"), ("init", "templatedir")):
-        yield _placed(top, value)
-    elif key not in _VALUES and not (section == "alias" and not value.startswith("!")):
-        for word in _WORDS.findall(_HERE.sub(top, value.lstrip("!"))):
-            path = _placed(top, word)
-            is_path = "/" in word.strip("/") and not word.startswith(("refs/", "origin/"))
-            if os.path.isfile(path) or (is_path and not os.path.lexists(path)):  # noqa: PTH113 - as above
-                yield path
-
-
-def _placed(folder: str, word: str) -> str:
-    return os.path.normpath(os.path.join(folder, os.path.expanduser(word)))  # noqa: PTH111, PTH118 - as above
-
-
-def _common(own: str) -> str:
-    """Return the folder that a worktree of a repository shares with it."""
-    return _placed(own, text_of(f"{own}/commondir").strip())
-
-
-def _settings(file: str) -> Iterator[tuple[str, str, str]]:
-    """Yield the section, key and value of each setting in a file of git's configuration, as far as these can hold a path."""
-    section = ""
-    for line in settings_of(file).splitlines():
-        if begun := _SECTION.match(line.strip()):
-            section = begun[1].partition(".")[0].lower()
-        if found := _SETTING.match(line.strip()):
-            yield section, found[1].lower(), _plain(found[2])
-
-
-def _plain(value: str) -> str:
-    """Return a value without its quotes, escapes and comment."""
-    found, is_quoted, rest = "", False, iter(value)
-    for char in rest:
-        if char in "#;" and not is_quoted:
-            break
-        is_quoted ^= char == '"'
-        found += next(rest, "") if char == "\\" else "" if char == '"' else char
-    return found.strip()
-
-
-# --- What a confined program may reach and use up: folders, network, time, memory, processes, disk. Values only.
-
-SYSTEM_FOLDERS = (
-    "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix/store",
-    "/etc/alternatives", "/etc/bash.bashrc", "/etc/ca-certificates", "/etc/gitconfig", "/etc/group", "/etc/hosts", "/etc/ld.so.cache", "/etc/ld.so.conf",
-    "/etc/ld.so.conf.d", "/etc/localtime", "/etc/magic", "/etc/mime.types", "/etc/nsswitch.conf", "/etc/passwd", "/etc/pki",
-    "/etc/protocols", "/etc/services", "/etc/ssl/certs", "/etc/ssl/openssl.cnf", "/etc/terminfo", "/etc/timezone",
-)  # fmt: skip
-"""What programs need of a system to run. No secrets: `/etc/shadow`, host keys and the homes of people are not among them."""
+__all__ = ["OWN", "TEMPORARY", "Confinement", "Places", "lies_in"]
 
 
 class Confinement(msgspec.Struct, Documented, frozen=True, kw_only=True, metaclass=NamedOptions):
@@ -253,13 +42,17 @@ class Confinement(msgspec.Struct, Documented, frozen=True, kw_only=True, metacla
     """
 
     writable: tuple[str, ...] = ()
-    """Folders that it may read and change. Their protected files (hooks, settings of this and other programs) stay read-only."""
+    """Folders that it may change. Their protected files (`.git`, settings of this and other programs) stay read-only. Elsewhere it may
+    change nothing, and read what the person can read, but for private places such as keys, credentials and browser profiles."""
     readable: tuple[str, ...] = ()
-    """Folders and files that it may read, beside those of the system and this Python."""
+    """Private places that it may read nevertheless, such as `~/.aws/config`."""
+    hidden: tuple[str, ...] = ()
+    """Files and folders that it may not read, as far as they exist when it starts: paths, or globs as in rules, below each writable folder or
+    from `/` or `~/`."""
     protected: tuple[str, ...] = SEALED
     """Names below each writable folder that stay read-only where they exist. A `*` in the last part of one stands for anything."""
     network: bool = False
-    """Whether it may use the network: all of it, the machine's own services too."""
+    """Whether it may use the network: all of it, the machine's own services too. Without it, single hosts can be lifted for a command."""
     cpu_seconds: float | None = 300.0
     """Processor time of each of its processes; None for no limit."""
     memory_bytes: int | None = 2 << 30
@@ -271,12 +64,13 @@ class Confinement(msgspec.Struct, Documented, frozen=True, kw_only=True, metacla
     disk_bytes: int | None = 8 << 30
     """Bytes that all its files together may take in the writable folders; None for no limit. Looked at ten times a second while it runs."""
     temporary_bytes: int = 256 << 20
-    """Room in its own `/tmp`, and in its own `/dev/shm`; both end with it. Landlock has no folder of its own to offer: the limit holds for bubblewrap alone."""
+    """Room in its own `/tmp`, `/var/tmp` and `/dev/shm`, which end with it. The limit holds for bubblewrap alone: the temporary folder of Landlock is
+    one on the disk, for all commands of a sandbox."""
     max_output_bytes: int = 1_000_000
     """Bytes of each of its outputs that are kept: the beginning and the end."""
 
     def __post_init__(self) -> None:
-        for name in ("writable", "readable", "protected"):
+        for name in ("writable", "readable", "hidden", "protected"):
             value = getattr(self, name)
             if not isinstance(value, list | tuple) or not all(
                 isinstance(one, str) and one and "\0" not in one for one in value
@@ -309,169 +103,296 @@ class Confinement(msgspec.Struct, Documented, frozen=True, kw_only=True, metacla
 
     def roots(self) -> dict[str, str]:
         """Return where each named folder and file leads, links resolved."""
-        return {one: os.path.realpath(one) for one in (*self.writable, *self.readable)}
-
-    def readable_places(self) -> tuple[str, ...]:
-        """Return all that may be read, from `/`, links resolved: the system's, this Python's and what was named.
-
-        Raises:
-            ConfigurationError: A named one does not exist.
-        """
-        python = (sys.prefix, sys.base_prefix, str(Path(os.path.realpath(sys.executable)).parent))
-        own = [one for one in (*SYSTEM_FOLDERS, *python) if os.path.lexists(one)]
-        found = dict.fromkeys([*own, *_existing(self.readable, "readable")])
-        return tuple(one for one in found if not any(_lies_below(one, other) for other in found))
-
-    def own_places(self) -> tuple[str, ...]:
-        """Return what Treadle itself runs and obeys, as far as it lies in a writable folder: it stays read-only too."""
-        folders = self.writable_folders() if self.protected else ()
-        return tuple(one for one in own_places() if any(one.startswith(f"{folder.rstrip('/')}/") for folder in folders))
-
-
-def protected_names(about: Confinement, found: Repositories) -> tuple[str, ...]:
-    """Return the names below each writable folder that stay as they are: the protected ones, what git's configuration names, and what Treadle obeys.
-
-    Args:
-        about: What the commands may reach.
-        found: The repositories of the writable folders.
-    """
-    folders = about.writable_folders() if about.protected else ()
-    trees = [*found.trees]
-    more = [name for one in folders for name in (*configured_names(one, trees), *_obeyed_names(about, one))]
-    return (*dict.fromkeys([*about.protected, *more]),)
-
-
-def protected_places(about: Confinement, names: tuple[str, ...], found: Repositories) -> tuple[str, ...]:
-    """Return what stays read-only in the writable folders, as far as it exists.
-
-    Where `.git` is a file, it says which folder is the repository, and with it whose hooks run: it stays as it is.
-
-    Args:
-        about: What the commands may reach.
-        names: Those of `protected_names`.
-        found: The repositories of the writable folders.
-    """
-    folders = about.writable_folders()
-    places = [path for folder in folders for name in names for path in named(folder, name)]
-    ways = dict.fromkeys(str(way) for name in names if "/" in name for way in Path(name).parents if str(way) != ".")
-    places += [place for folder in folders for way in ways if Path(place := f"{folder}/{way}").is_file()]
-    if own := [name[5:] for name in names if name.startswith(".git/")]:
-        places += [f"{one}/{name}" for one in found.own for name in (*own, *UNDER_WAY)]
-        places += [place for tree in found.trees if Path(place := f"{tree}/.git").is_file()]
-    # A link that leads out of the writable folders needs none, since nothing can be written there.
-    real = dict.fromkeys(os.path.realpath(one) for one in places if os.path.exists(one))  # noqa: PTH110 - of a hundred names
-    return tuple(one for one in real if any(one.startswith(f"{folder.rstrip('/')}/") for folder in folders))
-
-
-def _obeyed_names(about: Confinement, folder: str) -> list[str]:
-    """Return the names below a folder that Treadle obeys, where no folder of its own keeps them already."""
-    own = about.own_places()
-    files = (one for one in obeyed_files() if one.startswith(f"{folder.rstrip('/')}/"))
-    return [os.path.relpath(one, folder) for one in files if not any(_lies_below(one, other) for other in own)]
-
-
-def _lies_below(path: str, folder: str) -> bool:
-    """Whether a folder holds a path, so that the path need not be shown beside it. A link stands for itself."""
-    return path.startswith(f"{folder.rstrip('/')}/") and not os.path.islink(folder)  # noqa: PTH114 - one of many names
-
-
-def outermost(paths: tuple[str, ...], *, within: tuple[str, ...] = ()) -> list[str]:
-    """Return the paths that lie below none of the others, nor below some folders: a program that may write in a folder could put a link in place of one."""
-    return [one for one in paths if not any(_lies_below(one, other) for other in (*paths, *within))]
+        named = (*self.writable, *self.readable)
+        return {one: os.path.realpath(os.path.expanduser(one)) for one in named}  # noqa: PTH111 - texts of a person
 
 
 def _existing(paths: Iterable[str], name: str) -> list[str]:
     found = []
     for path in paths:
-        real = os.path.realpath(path)
+        real = os.path.realpath(os.path.expanduser(path))  # noqa: PTH111 - a text of a person
         if not Path(real).exists():
             raise ConfigurationError(f"Confinement: the {name} path {shown(path)} does not exist.")
         found.append(real)
     return found
 
 
-# --- Twins: the other names (hard links) of protected files. Looks only, and changes nothing.
+# --- Places: what of the file system is open to one command, as it is when the command starts.
 
-Identity: TypeAlias = tuple[int, int]
-"""Device and number: the same for all names of one file."""
+TEMPORARY = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 - the program's own, which nobody else sees
+OWN = ("/proc", "/run", "/dev", *TEMPORARY)
+"""What a command gets of its own, or not at all: processes, sockets of services, devices, and temporary files."""
+_KEPT_OF_GIT = (
+    "config",
+    "config.worktree",
+    "commondir",
+    "gitdir",
+    "hooks",
+    "remotes",
+    "branches",
+    "modules",
+    "worktrees",
+    *UNDER_WAY,
+)
+"""What stays read-only of a repository whose history may be written: who writes it has git run a program later."""
+_CLOSED_OF_GIT = ("hooks", "commondir", "config.worktree", "rebase-merge/git-rebase-todo")
+"""Of these, what a command may not make."""
+_MOST_FOLDERS, _MOST_LOOKED_AT, _MOST_COVERED = 300, 200_000, 2_000
+_NO_PROJECTS = frozenset((".git", "node_modules", "__pycache__"))
+_WILD = frozenset("*?[")
 
-_MAX_LOOKED_AT = 20_000
-_MAX_SEARCHED = 100_000
-"""Searched only where a protected file has several names: it may take a second."""
+
+class Places(msgspec.Struct, frozen=True, kw_only=True):
+    """What of the file system is open to a confined program. All paths are from `/`, links resolved."""
+
+    writable: tuple[str, ...]
+    kept: tuple[str, ...] = ()
+    """What is read-only in the writable folders."""
+    private: tuple[str, ...] = ()
+    """The person's private places: they are empty."""
+    opened: tuple[str, ...] = ()
+    """What the person has opened in these."""
+    covered: tuple[str, ...] = ()
+    """What cannot be read, since a rule denies it."""
+    closed: tuple[str, ...] = ()
+    """Protected names in the writable folders, also those that nothing has."""
+    fixed: tuple[str, ...] = ()
+    """Writable folders in which nothing new can be made, though what is in them can be changed."""
+
+    @staticmethod
+    def of(about: Confinement, lifted: Sequence[Need] = (), cwd: str | None = None) -> "Places":
+        """Return the places of a command.
+
+        Args:
+            lifted: What of the border is lifted for it.
+            cwd: The folder in which it starts.
+
+        Raises:
+            ConfigurationError: A folder of the confinement does not exist.
+            OSError: A folder that is lifted leads elsewhere or is private, or there is too much to look at.
+        """
+        opened = tuple(_existing(about.readable, "readable"))
+        private = tuple(one for one in private_places(os.environ) if not lies_in(one, opened))
+        own = about.writable_folders()
+        writable = (*own, *(_lifted_folder(one.value, private) for one in lifted if one.kind == "write"))
+        kept, closed = _protected(about, writable) if about.protected else ((), ())
+        covered = _covered(about.hidden, tuple(dict.fromkeys((*own, *([cwd] if cwd else [])))))
+        for name, is_of_the_home in _other_names(writable, kept).items() if about.protected else ():
+            kept, covered = (kept, (*covered, name)) if is_of_the_home else ((*kept, name), covered)
+        if GIT in lifted:
+            gits = _gits_of(own, cwd)
+            held = [f"{git}/{name}" for git in gits for name in _KEPT_OF_GIT if about.protected]
+            kept = tuple(one for one in (*kept, *held) if one not in gits and os.path.lexists(one))
+            closed = (
+                *(one for one in closed if not one.endswith("/.git")),
+                *(f"{git}/{name}" for git in gits for name in _CLOSED_OF_GIT),
+            )
+            writable = (*writable, *gits)
+        writable = tuple(dict.fromkeys(writable))
+        private = tuple(one for one in private if one not in writable)
+        return Places(writable=writable, kept=kept, private=private, opened=opened, covered=covered, closed=closed)
+
+    def bound(self) -> list[str]:
+        """Return the writable folders that lie in no other, or in one that is read-only there."""
+        others = {one: [other for other in self.writable if other != one] for one in self.writable}
+        return [one for one in self.writable if _nearest(one, others[one]) <= _nearest(one, self.kept)]
+
+    def identities(self) -> dict[str, Identity]:
+        """Return which file each protected file is now. A folder on which something is mounted stays what it is."""
+        found = {}
+        for path in self.kept:
+            with suppress(OSError):
+                status = os.stat(path)  # noqa: PTH116 - at each start
+                if not stat.S_ISDIR(status.st_mode):
+                    found[path] = (status.st_dev, status.st_ino)
+        return found
+
+    def hold(self, path: str) -> bool:
+        """Whether a path can be read inside."""
+        real = _real(path)
+        closed, opened = (*self.private, *OWN), (*self.writable, *self.opened)
+        return not lies_in(real, self.covered) and _nearest(real, opened) >= _nearest(real, closed)
+
+    def takes(self, path: str) -> bool:
+        """Whether a path can be written inside."""
+        real = _real(path)
+        if lies_in(real, self.covered) or _nearest(real, self.writable) < _nearest(real, (*self.kept, *self.private)):
+            return False
+        is_new = os.path.dirname(real) in self.fixed and not os.path.lexists(real)  # noqa: PTH120 - as above
+        return not is_new and lies_in(real, (*self.writable, *TEMPORARY, "/dev"))
 
 
-def home_links() -> dict[Identity, str]:
-    """Return the protected files of the person's home that have several names. Takes less than a millisecond."""
-    home = os.path.expanduser("~")  # noqa: PTH111 - Path.home raises where there is none
-    return linked_files(one for folder in (".", *HOME_FOLDERS) for one in _protected_in(home, folder))
+def lies_in(path: str, folders: Iterable[str]) -> bool:
+    """Whether a path is one of some folders, or lies below one."""
+    return any(path == one or path.startswith(f"{one.rstrip('/')}/") for one in folders)
 
 
-def linked_files(paths: Iterable[str]) -> dict[Identity, str]:
-    """Return those of some files, and of the files in some folders, that have several names.
+def _nearest(path: str, folders: Iterable[str]) -> int:
+    return max((len(one) for one in folders if lies_in(path, (one,))), default=-1)
 
-    Raises:
-        OSError: There are too many to look at.
-    """
-    found: dict[Identity, str] = {}
-    for number, path in enumerate(one for top in paths for one in _files_of(top)):
-        if number >= _MAX_LOOKED_AT:
-            raise OSError(f"There are too many files to look for their other names (hard links): {path}")
-        try:
-            status = os.stat(path)  # noqa: PTH116 - some hundred times for a command
-        except OSError:  # gone, or not ours to look at
+
+def _outermost(paths: Iterable[str]) -> list[str]:
+    """Return the paths that lie below none of the others."""
+    found = dict.fromkeys(paths)
+    return [one for one in found if not lies_in(one, (other for other in found if other != one))]
+
+
+def _real(path: str) -> str:
+    try:
+        return os.path.realpath(path)
+    except OSError:  # a link that we may not read
+        return os.path.normpath(path)
+
+
+def _lifted_folder(value: str, private: Sequence[str]) -> str:
+    """Return a folder outside that a command may write; it is made where it does not exist."""
+    named = os.path.normpath(os.path.expanduser(value))  # noqa: PTH111 - a text
+    if os.path.realpath(named) != named:  # a person has allowed the folder of this name, not what a link leads to
+        raise OSError(f"{value} leads elsewhere, to {os.path.realpath(named)}: nothing was run.")
+    if lies_in(named, private):
+        raise OSError(f"{value} is a private place that no command may write: nothing was run.")
+    Path(named).mkdir(parents=True, exist_ok=True)
+    return named
+
+
+# --- Protected: what stays read-only in the writable folders, and the names that nothing may get there.
+
+
+def _protected(about: Confinement, folders: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    configured = [f"{folder}/{name}" for folder in folders for name in configured_names(folder)]
+    obeyed = [one for one in obeyed_files() if lies_in(one, folders)]
+    # A folder without a repository must not become one by itself: git would obey the `config` in it.
+    bare = [
+        f"{folder}/{name}" for folder in folders for name in (_CLOSED_OF_GIT if is_repository(folder) else ("HEAD",))
+    ]
+    closed = [*(f"{folder}/{name}" for folder in folders for name in about.protected), *configured, *obeyed, *bare]
+    led = [os.path.realpath(one) for one in closed if os.path.islink(one)]  # noqa: PTH114 - as below
+    places = [path for folder in folders for name in about.protected for path in named(folder, name)]
+    places += [*configured, *obeyed, *(one for one in own_places() if one not in folders), *_repositories(folders)]
+    # A link that leads out of the writable folders needs none, since nothing can be written there.
+    real = dict.fromkeys(os.path.realpath(one) for one in places if os.path.exists(one))  # noqa: PTH110 - of a hundred names
+    kept = tuple(one for one in _outermost(real) if lies_in(one, folders) and one not in folders)
+    return kept, tuple(dict.fromkeys((*closed, *(one for one in led if lies_in(one, folders)))))
+
+
+def _other_names(folders: Sequence[str], kept: Sequence[str]) -> dict[str, bool]:
+    """Return the other names (hard links), in the writable folders, of protected files, and whether it is one of the person's home."""
+    of_the_home, python = home_links(), own_places()
+    files = [
+        path
+        for one in kept
+        if one not in python
+        for path in ((f"{one}/config", f"{one}/hooks") if Path(one, "objects").is_dir() else (one,))
+    ]
+    found = names_below(folders, {**linked_files(files), **of_the_home}, but=kept)
+    return {name: known in of_the_home.values() for name, known in sorted(found.items())}
+
+
+def _repositories(folders: Sequence[str]) -> list[str]:
+    """Return the directories of git in the folders, and those to which a `.git` leads; in the first 300 folders, those near the top first."""
+    found = [f"{folder}/{name}" for folder in folders if is_repository(folder) for name in _KEPT_OF_GIT]
+    left = [*folders]
+    for at in left:  # which grows meanwhile
+        entries = {one.name: one for one in entries_of(at)}
+        if ".git" in entries:
+            found += [f"{at}/.git", *_with_common(git_folder_of(at))]
+        elif "HEAD" in entries and at not in folders and ".refused-" not in at and is_repository(at):
+            found.append(at)
+        if len(left) < _MOST_FOLDERS:
+            left += [one.path for name, one in entries.items() if name not in _NO_PROJECTS and _is_folder(one)]
+            del left[_MOST_FOLDERS:]
+    return found
+
+
+def _with_common(own: str) -> list[str]:
+    """Return the directory of a repository, and the one that it shares with others where it is that of a worktree."""
+    shared = text_of(f"{own}/commondir").strip() if own else ""
+    return [one for one in (own, os.path.realpath(Path(own, shared)) if shared else "") if one]
+
+
+def _gits_of(folders: Sequence[str], cwd: str | None) -> list[str]:
+    """Return the directories of git in which a command may write history: those of the folder, and of one in it where these lie in it, too."""
+    found = [own for folder in folders[:1] if (own := repository_of(folder)) is not None]
+    gits = [one for _, own in found for one in _with_common(own)]
+    inner = repository_of(os.path.realpath(cwd)) if cwd else None
+    more = _with_common(inner[1]) if inner is not None else []
+    return [*dict.fromkeys([*gits, *(more if all(lies_in(one, folders) for one in more) else [])])]
+
+
+def _is_folder(entry: "os.DirEntry[str]") -> bool:
+    with suppress(OSError):
+        return entry.is_dir(follow_symlinks=False)
+    return False
+
+
+# --- Covered: the files that globs name, in every spelling that some file system takes for one, and by every name that they have.
+
+
+def _covered(globs: Sequence[str], folders: Sequence[str]) -> tuple[str, ...]:
+    room = [_MOST_LOOKED_AT]
+    found: dict[str, None] = {}
+    links: dict[Identity, str] = {}
+    for path in (
+        path for glob in globs for start, rest in _starts(glob, folders) for path in _matching(start, rest, room)
+    ):
+        real = os.path.realpath(path)
+        if not os.path.exists(real) or any(lies_in(folder, (real,)) for folder in folders):  # noqa: PTH110 - as above
             continue
+        found[real] = None
+        status = os.stat(real)  # noqa: PTH116 - as above
         if status.st_nlink > 1 and stat.S_ISREG(status.st_mode):
-            found[status.st_dev, status.st_ino] = path
-    return found
+            links[status.st_dev, status.st_ino] = real
+    found |= dict.fromkeys(names_below(folders, links))
+    if len(found) > _MOST_COVERED:
+        raise OSError(
+            f"The rules deny reading {len(found)} files, more than a sandbox can cover. Deny reading their folder."
+        )
+    return tuple(_outermost(found))
 
 
-def names_below(folders: Iterable[str], files: Mapping[Identity, str], *, but: Collection[str] = ()) -> dict[str, str]:
-    """Return the names that some files have below some folders, each with the name by which the file was known.
+def _starts(glob: str, folders: Sequence[str]) -> list[tuple[str, str]]:
+    """Return where a glob begins, and what it says from there."""
+    plain = os.path.expanduser(glob.strip())  # noqa: PTH111 - a text
+    plain = re.sub("/{2,}", "/", plain.removeprefix("./"))
+    return [("/", plain.strip("/"))] if plain.startswith("/") else [(one, plain.strip("/")) for one in folders]
 
-    Args:
-        but: Files and folders that are not searched.
 
-    Raises:
-        OSError: There are too many files to search.
-    """
-    found: dict[str, str] = {}
-    numbers, skipped = {number for _, number in files}, frozenset(but)
-    left = [*folders] if files else []
-    searched = 0
+def _matching(folder: str, glob: str, room: list[int]) -> Iterator[str]:
+    """Yield what a glob matches below a folder. As in rules, `*` stands for any text, `/` too."""
+    places, parts = [folder], glob.split("/")
+    while parts and not _WILD & set(parts[0]):
+        name = _folded(parts.pop(0))
+        places = [f"{at.rstrip('/')}/{one}" for at in places for one in _names(at, name) if _folded(one) == name]
+    if not parts:
+        yield from places
+        return
+    fits = _compiled("/".join(parts))
+    left = [(at, "") for at in places]
     while left:
-        for entry in entries_of(left.pop()):
-            searched += 1
-            if searched > _MAX_SEARCHED:
+        at, prefix = left.pop()
+        for entry in entries_of(at):
+            room[0] -= 1
+            if room[0] < 0:
                 raise OSError(
-                    "A protected file has several names (hard links), and there are too many files to find them all."
+                    "There are too many files to find those that a rule denies reading. Name their folder in the rule."
                 )
-            if entry.path in skipped or entry.is_symlink():
-                continue
-            if entry.is_dir(follow_symlinks=False):
-                left.append(entry.path)
-            elif entry.inode() in numbers and (known := files.get(_identity(entry))) is not None:
-                found[entry.path] = known
-    return found
-
-
-def _protected_in(home: str, folder: str) -> Iterator[str]:
-    for entry in entries_of(os.path.normpath(f"{home}/{folder}")):
-        if is_protected([os.path.relpath(entry.path, home)]) and entry.is_file():
-            yield entry.path
-
-
-def _files_of(top: str) -> Iterator[str]:
-    if not os.path.isdir(top):  # noqa: PTH112 - as above
-        yield top
-    left = [top]
-    while left:
-        for entry in entries_of(left.pop()):
-            if entry.is_dir(follow_symlinks=False):
-                left.append(entry.path)
-            else:
+            if fits.match(_folded(f"{prefix}{entry.name}")):
                 yield entry.path
+            elif _is_folder(entry):
+                left.append((entry.path, f"{prefix}{entry.name}/"))
 
 
-def _identity(entry: "os.DirEntry[str]") -> Identity:
-    status = entry.stat(follow_symlinks=False)
-    return status.st_dev, status.st_ino
+def _names(folder: str, name: str) -> list[str]:
+    """Return the names in a folder among which one may be; of a large one that has it as it is, that one."""
+    return [name] if name in ("", ".", "..") else [one.name for one in entries_of(folder)]
+
+
+@lru_cache(maxsize=1024)
+def _compiled(glob: str) -> "re.Pattern[str]":
+    forms = {form for one in (glob, glob.removeprefix("**/")) for form in (one, one.replace("/**/", "/"))}
+    forms |= {one.removesuffix("/**") for one in forms if one.endswith("/**")}
+    return re.compile("|".join(fnmatch.translate(_folded(one)) for one in sorted(forms)))
+
+
+def _folded(text: str) -> str:
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", text).casefold())

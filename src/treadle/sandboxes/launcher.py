@@ -10,6 +10,7 @@ import ctypes
 import marshal
 import os
 import resource
+import stat
 import struct
 import sys
 
@@ -22,7 +23,8 @@ MARK = "treadle-launcher: "
 
 _PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP, _SECCOMP_MODE_FILTER = 38, 22, 2
 _CREATE, _ADD, _RESTRICT = 444, 445, 446  # system calls of Landlock: the same on every architecture
-_READ = 1 << 0 | 1 << 2 | 1 << 3  # execute, read_file, read_dir
+_READ_DIR = 1 << 3
+_READ = 1 << 0 | 1 << 2 | _READ_DIR  # execute, read_file
 _FILE = 1 << 0 | 1 << 1 | 1 << 2 | 1 << 14 | 1 << 15  # access rights that a single file can have
 _ABI_RIGHTS = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 5: (1 << 16) - 1}
 _NET_ABI, _SCOPE_ABI = 4, 6
@@ -116,7 +118,11 @@ def _confine_files(plan: dict[str, list[str]]) -> None:
     ruleset = _libc.syscall(_CREATE, attributes, ctypes.c_size_t(len(attributes)), ctypes.c_uint32(0))
     if ruleset < 0:
         raise _failure("landlock_create_ruleset")
-    for paths, allowed in ((plan["readable"], _READ), (plan["writable"], rights & ~_DEVICES_MADE)):
+    for paths, allowed in (
+        (plan["listed"], _READ_DIR),
+        (plan["readable"], _READ),
+        (plan["writable"], rights & ~_DEVICES_MADE),
+    ):
         for path in paths:
             _allow(ruleset, path, allowed & rights)
     for path in plan["devices"]:
@@ -128,11 +134,15 @@ def _confine_files(plan: dict[str, list[str]]) -> None:
 
 def _allow(ruleset: int, path: str, rights: int) -> None:
     try:
-        place = os.open(path, os.O_PATH | os.O_CLOEXEC)
-    except FileNotFoundError:
+        place = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:  # gone, or closed to us
         return
-    if not os.path.isdir(path):  # noqa: PTH112 - this program has no need of pathlib's
+    mode = os.fstat(place).st_mode
+    if not stat.S_ISDIR(mode):
         rights &= _FILE
+    if stat.S_ISLNK(mode) or not rights:  # where a link leads has a rule of its own
+        os.close(place)
+        return
     rule = struct.pack("<Qi", rights, place)
     if _libc.syscall(_ADD, ruleset, ctypes.c_int(1), rule, ctypes.c_uint32(0)):
         raise _failure(f"landlock_add_rule {path}")

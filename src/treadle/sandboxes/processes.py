@@ -21,7 +21,17 @@ from treadle.fields import checked_but
 from treadle.sandboxes import process_guard
 from treadle.tools import TRACE, ProcessResult
 
-__all__ = ["VARIABLE", "Ends", "Lineage", "ProcessResult", "clean_environment", "is_over", "run_process", "run_until"]
+__all__ = [
+    "TOOLCHAINS",
+    "VARIABLE",
+    "Ends",
+    "Lineage",
+    "ProcessResult",
+    "clean_environment",
+    "is_over",
+    "run_process",
+    "run_until",
+]
 
 
 # --- Lineage: finds and ends all that one program has started, whatever group or session it is in now. Linux; elsewhere
@@ -206,7 +216,7 @@ async def run_process(
         arguments: The program and its arguments; no shell reads them.
         stdin: What the program reads from its standard input; None for nothing.
         cwd: The folder that it starts in; None for ours.
-        env: Its whole environment; None for a clean one: path, home, user, locale, time zone and temporary directory of
+        env: Its whole environment; None for a clean one: path, home, user, locale, time zone, temporary directory and toolchains of
             ours, and nothing that may hold a key. Pass `{**clean_environment(), "NAME": value}` to add to it. `TREADLE_CALL` is added
             on Linux: by it is found what the program leaves running.
         timeout: Seconds after which the program is ended, and what it has written so far is returned; None for no limit.
@@ -242,6 +252,7 @@ async def run_until(
     max_bytes: int,
     on_output: Callable[[bytes], None] | None,
     on_exit: Callable[[], None] | None,
+    descriptors: Sequence[int] = (),
 ) -> ProcessResult:
     """Run a program as `run_process` does, and end it as at its time limit once `over`, which is called when it runs, has returned."""
     _check_strings(arguments, cwd, env)
@@ -253,6 +264,7 @@ async def run_until(
         has_input=stdin is not None,
         cwd=cwd,
         env=env,
+        descriptors=descriptors,
     )
     group = transport.get_pid()
     process_guard.keep(group, lineage.mark)
@@ -298,6 +310,7 @@ async def _started(
     has_input: bool,
     cwd: str | Path | None,
     env: Mapping[str, str],
+    descriptors: Sequence[int],
 ) -> "tuple[asyncio.SubprocessTransport, _Watch]":
     """Start a program. Being cancelled meanwhile ends its group too: asyncio would end the program alone."""
     loop = asyncio.get_running_loop()
@@ -311,6 +324,7 @@ async def _started(
             cwd=cwd,
             env=env,
             start_new_session=True,
+            pass_fds=descriptors,
         )
     )
     try:
@@ -324,9 +338,12 @@ async def _started(
         raise
 
 
+TOOLCHAINS = ("CARGO_HOME", "RUSTUP_HOME", "GOPATH", "GOROOT", "JAVA_HOME", "NVM_DIR", "PYENV_ROOT", "CONDA_PREFIX")
+"""Variables that say in which folder the programs of a language are."""
 _HANDED_DOWN = frozenset(
     {
         *("HOME", "LANG", "LANGUAGE", "LOGNAME", "PATH", "SHELL", "TEMP", "TERM", "TMP", "TMPDIR", "TZ", "USER"),
+        *TOOLCHAINS,
         *("LC_ADDRESS", "LC_ALL", "LC_COLLATE", "LC_CTYPE", "LC_IDENTIFICATION", "LC_MEASUREMENT", "LC_MESSAGES"),
         *("LC_MONETARY", "LC_NAME", "LC_NUMERIC", "LC_PAPER", "LC_TELEPHONE", "LC_TIME"),
     }

@@ -11,6 +11,8 @@ import signal
 import struct
 import subprocess
 import sys
+import tempfile
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache, partial
@@ -22,19 +24,12 @@ import msgspec
 from treadle.errors import SandboxUnavailable, check_kind
 from treadle.fields import checked
 from treadle.sandboxes import groups, launcher
-from treadle.sandboxes.closing import ClosedNames, Repositories
-from treadle.sandboxes.confinement import (
-    Confinement,
-    home_links,
-    linked_files,
-    names_below,
-    outermost,
-    protected_names,
-    protected_places,
-)
+from treadle.sandboxes.closing import ClosedNames, entries_of
+from treadle.sandboxes.confinement import OWN, TEMPORARY, Confinement, Places, lies_in
 from treadle.sandboxes.keeper import DiskUse, limits_reached
-from treadle.sandboxes.processes import clean_environment, run_until
-from treadle.tools import Command, Detached, ProcessResult, Refusal, Runner
+from treadle.sandboxes.processes import TOOLCHAINS, clean_environment, run_until
+from treadle.sandboxes.proxy import CONNECTOR, Proxy
+from treadle.tools import Command, Detached, Need, ProcessResult, Refusal, Runner, parse_needs
 
 __all__ = [
     "FAILED",
@@ -42,7 +37,6 @@ __all__ = [
     "MARKS",
     "Bubblewrap",
     "Landlock",
-    "Places",
     "Room",
     "call_filter",
     "closed_for_age",
@@ -269,7 +263,6 @@ def _when(number: int | None, body: list[_Instruction]) -> list[_Instruction]:
 
 # --- Refusing: tell what a sandbox kept from a program from what the program failed at by itself. Runs nothing.
 
-_OWN = ("/tmp", "/dev")  # noqa: S108 - the program's own, which nobody else sees
 _MOST = 5
 _MOST_LINES = 2000
 _LONGEST_LINE = 300
@@ -300,66 +293,6 @@ _QUOTED = re.compile(r"""['"\u2018`]([^'"\u2019`\n]{1,500})['"\u2019`]""")
 _NAMED = re.compile(r"[\s:]([^\s:'\"\u2018\u2019`]{1,500})(?=:\s)")
 
 
-class Places(msgspec.Struct, frozen=True):
-    """What of the file system is open to a confined program."""
-
-    readable: tuple[str, ...]
-    writable: tuple[str, ...]
-    protected: tuple[str, ...]
-    own: tuple[str, ...] = ()
-    """What Treadle itself runs and obeys, in the writable folders: it is read-only, too."""
-    hidden: tuple[str, ...] = ()
-    """Files in these folders that cannot be read."""
-    names: tuple[str, ...] = ()
-    """The protected names below each writable folder, also those that nothing has."""
-    repositories: Repositories | None = None
-    """The repositories of git in the writable folders."""
-
-    @staticmethod
-    def of(about: Confinement) -> "Places":
-        """Return the places of a confinement. Raises ConfigurationError where one does not exist."""
-        writable = about.writable_folders()
-        found = Repositories(writable if about.protected else ())
-        names = protected_names(about, found)
-        protected = protected_places(about, names, found)
-        return Places(about.readable_places(), writable, protected, about.own_places(), names=names, repositories=found)
-
-    @property
-    def kept(self) -> tuple[str, ...]:
-        """What is read-only in the writable folders."""
-        return (*self.protected, *self.own)
-
-    def identities(self) -> dict[str, tuple[int, int]]:
-        """Return which file has each protected name now."""
-        found = {}
-        for path in self.protected:
-            with suppress(OSError):
-                status = Path(path).stat()
-                found[path] = (status.st_dev, status.st_ino)
-        return found
-
-    def hold(self, path: str) -> bool:
-        """Whether a path can be read inside."""
-        real = _real(path)
-        if real in self.hidden:
-            return False
-        return any(real == one or real.startswith(f"{one.rstrip('/')}/") for one in (*self.readable, *self.writable))
-
-    def takes(self, path: str) -> bool:
-        """Whether a path can be written inside."""
-        real = _real(path)
-        if real in self.hidden or any(real == one or real.startswith(f"{one}/") for one in self.kept):
-            return False
-        return any(real == one or real.startswith(f"{one.rstrip('/')}/") for one in (*self.writable, *_OWN))
-
-
-def _real(path: str) -> str:
-    try:
-        return os.path.realpath(path)
-    except OSError:  # a link that we may not read
-        return os.path.normpath(path)
-
-
 def refusals(
     result: ProcessResult,
     places: Places,
@@ -369,6 +302,7 @@ def refusals(
     counted: Mapping[str, str],
     moved: Mapping[str, str],
     replaced: Sequence[str] = (),
+    hosts: Sequence[str] = (),
 ) -> tuple[Refusal, ...]:
     """Return what the sandbox kept from a program; nothing where the program ended well, or failed by itself.
 
@@ -378,10 +312,12 @@ def refusals(
         counted: Limits that were counted from outside and that it has reached, by kind.
         moved: What it gave a protected name, with the path that this has now.
         replaced: Protected files that another program has replaced meanwhile, which ends their protection.
+        hosts: Hosts that it has asked for in vain.
     """
     found = [Refusal(kind=_kind(kind), target=limit) for kind, limit in counted.items()]
     found += [Refusal(kind="write", target=path, line=f"Moved aside to {new}.") for path, new in moved.items()]
     found += [Refusal(kind="write", target=path, line=_REPLACED) for path in replaced]
+    found += [Refusal(kind="network", target=host) for host in hosts]
     number = -result.exit_code if result.exit_code < 0 else result.exit_code - 128
     if number in _REFUSAL_SIGNALS:
         kind, limit = _REFUSAL_SIGNALS[number]
@@ -569,12 +505,9 @@ def _option(name: str, value: int) -> str:
 # --- The sandboxes: bubblewrap, and Landlock with a filter of system calls. Each runs a command confined, or not at
 # all.
 
-_TMP, _HOME = "/tmp", "/tmp/home"  # noqa: S108 - the program's own, which nobody else sees
-_SHARED = "/dev/shm"  # noqa: S108 - as above
-_HANDED_DOWN = ("LANG", "LANGUAGE", "TERM", "TZ")
+_HANDED_DOWN = ("LANG", "LANGUAGE", "TERM", "TZ", "USER", "LOGNAME", "SHELL", *TOOLCHAINS)
 _NAMESPACES = shlex.split(
-    "--die-with-parent --new-session --unshare-user --uid 1000 --gid 1000 --unshare-pid --unshare-ipc --unshare-uts "
-    "--unshare-cgroup-try --hostname sandbox --cap-drop ALL"
+    "--die-with-parent --new-session --unshare-user --unshare-pid --unshare-ipc --unshare-uts --unshare-cgroup-try --hostname sandbox --cap-drop ALL"
 )
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 
@@ -600,15 +533,20 @@ class _Confined:
     def __init__(self, confinement: Confinement | None) -> None:
         check_kind("confinement", confinement, (Confinement, type(None)), "a Confinement, or None")
         self.confinement = confinement or Confinement()
-        self._places = Places.of(self.confinement)
         self._led_to = self.confinement.roots()
+        Places.of(self.confinement)  # which says what is wrong with it
 
-    def _places_now(self) -> Places:
-        """Return what is open now: protected files may have come, but no folder leads elsewhere, as one does that a command replaced by a link."""
+    def hiding(self, globs: Sequence[str]) -> "_Confined":
+        """Return the same sandbox in which a command cannot read what some more globs name: see `Confinement.hidden`."""
+        return type(self)(msgspec.structs.replace(self.confinement, hidden=(*self.confinement.hidden, *globs)))
+
+    def _places_now(self, command: Command) -> Places:
+        """Return what is open now: files may have come, but no folder leads elsewhere, as one does that a command replaced by a link."""
         for name, path in self.confinement.roots().items():
             if self._led_to[name] != path:
                 raise OSError(f"{name} leads elsewhere now, to {path}: it is open to no command.")
-        return Places.of(self.confinement)
+        cwd = None if command.cwd is None else os.path.realpath(command.cwd)
+        return Places.of(self.confinement, parse_needs(command.lifted), cwd)
 
     async def run(self, command: Command) -> ProcessResult:
         """Run a command confined, to its end. Being cancelled ends it and all that it has started.
@@ -616,11 +554,17 @@ class _Confined:
         Raises:
             OSError: It cannot be run confined. It was not run at all then.
         """
-        launch, about = self.launch(command), self.confinement
+        hosts = self._hosts(command)
+        if not hosts:
+            return await self._run(command, None)
+        async with Proxy(hosts) as proxy:
+            return await self._run(command, proxy)
+
+    async def _run(self, command: Command, proxy: Proxy | None) -> ProcessResult:
+        launch, about = self.launch(command, None if proxy is None else proxy.descriptor), self.confinement
         before = launch.places.identities()
-        room = None if about.disk_bytes is None else Room(DiskUse(self._places.writable, about.disk_bytes))
-        names = ClosedNames(launch.places.writable, launch.places.names, launch.places.repositories)
-        with names as closed, self._groups() as joined:
+        room = None if about.disk_bytes is None else Room(DiskUse(launch.places.writable, about.disk_bytes))
+        with ClosedNames(launch.places.writable, launch.places.closed) as closed, self._groups() as joined:
             result = await run_until(
                 None if room is None else room.wait_used_up,
                 _arguments(launch, joined),
@@ -631,6 +575,7 @@ class _Confined:
                 max_bytes=about.max_output_bytes,
                 on_output=command.on_output,
                 on_exit=partial(groups.end_all, joined.values()),
+                descriptors=() if proxy is None else (proxy.descriptor,),
             )
             counted = limits_reached([*joined.values()])
         if room is not None and room.is_used_up:
@@ -641,11 +586,12 @@ class _Confined:
         found = refusals(
             result,
             launch.places,
-            cwd=_folder(command, self._places),
-            about=about,
+            cwd=_folder(command, launch.places),
+            about=msgspec.structs.replace(about, network=self._has_network(command)),
             counted=counted,
             moved=closed.moved,
             replaced=[path for path, identity in before.items() if now.get(path) != identity],
+            hosts=() if proxy is None else tuple(proxy.refused),
         )
         return msgspec.structs.replace(result, refused=found) if found else result
 
@@ -655,6 +601,8 @@ class _Confined:
         Raises:
             OSError: It cannot be confined.
         """
+        if self._hosts(command):
+            raise OSError("A command in the background cannot reach single hosts. It needs: network *")
         launch, about = self.launch(command), self.confinement
         joined = groups.lasting_group(max_processes=about.max_processes, memory_bytes=about.memory_bytes)
         self._check_groups(joined)
@@ -663,13 +611,26 @@ class _Confined:
             cwd=launch.cwd,
             env=launch.env,
             groups=tuple(joined.values()),
-            disk_folders=self._places.writable,
-            closed_names=launch.places.names,
+            disk_folders=launch.places.writable,
+            closed_names=launch.places.closed,
             disk_bytes=None if about.disk_bytes is None else int(about.disk_bytes),
         )
 
-    def launch(self, command: Command) -> Launch:
-        """Return what is started for a command."""
+    def _has_network(self, command: Command) -> bool:
+        return self.confinement.network or Need("network", "*") in parse_needs(command.lifted)
+
+    def _hosts(self, command: Command) -> list[str]:
+        """Return the single hosts that a command may reach."""
+        if self._has_network(command):
+            return []
+        return [one.value for one in parse_needs(command.lifted) if one.kind == "network"]
+
+    def launch(self, command: Command, channel: int | None = None) -> Launch:
+        """Return what is started for a command.
+
+        Args:
+            channel: The descriptor of a proxy that it reaches its hosts by.
+        """
         raise NotImplementedError
 
     def problem(self) -> str | None:
@@ -725,7 +686,8 @@ class Bubblewrap(_Confined):
     def __init__(self, confinement: Confinement | None = None) -> None:
         super().__init__(confinement)
         # Not one that a command has put into a writable folder of our PATH, such as that of a project's Python.
-        folders = [one for one in os.get_exec_path() if one.startswith("/") and not self._places.takes(one)]
+        places = Places.of(self.confinement)
+        folders = [one for one in os.get_exec_path() if one.startswith("/") and not places.takes(one)]
         program = shutil.which("bwrap", path=os.pathsep.join(folders))
         if program is None:
             raise SandboxUnavailable("The program bwrap is not installed. Install the package bubblewrap.")
@@ -733,57 +695,44 @@ class Bubblewrap(_Confined):
         self._options = _bwrap_options(program)
 
     @checked
-    def launch(self, command: Command) -> Launch:
-        """Return what is started for a command."""
-        about, places = self.confinement, self._places_now()
-        others = _other_names(places) if about.protected else {}
-        masked = [name for name, is_of_the_home in others.items() if is_of_the_home]
-        kept = [*outermost(places.kept), *(name for name in others if name not in masked)]
-        found = [self._program, *_NAMESPACES, "--seccomp", str(FILTER)]
-        found += self._options
-        found += ["--ro-bind-try", "/etc/resolv.conf", "/etc/resolv.conf"] if about.network else ["--unshare-net"]
-        for place in outermost(places.readable, within=places.writable):
-            found += _bound(place)
-        size = f"--size {about.temporary_bytes} --tmpfs"
-        # Settings of the kernel stand in /proc, and root's number is root's for them in every namespace.
-        found += shlex.split(
-            f"--proc /proc --remount-ro /proc --dev /dev {size} {_SHARED} --remount-ro /dev {size} {_TMP} --dir {_HOME}"
-        )
-        for place in outermost(places.writable):
-            found += ["--bind", place, place]
-        for place in _ways(
-            places
-        ):  # a folder on which something is mounted cannot be moved away, with what is protected in it
-            found += ["--bind", place, place]
-        for place in kept:
-            found += ["--ro-bind", place, place]
-        for place in masked:  # the program could read a key by this name
-            found += ["--ro-bind", "/dev/null", place]
-        found += ["--remount-ro", "/"]  # the folders in between are its own, and nothing put there would last
+    def launch(self, command: Command, channel: int | None = None) -> Launch:
+        """Return what is started for a command.
+
+        Args:
+            channel: The descriptor of a proxy that it reaches its hosts by.
+        """
+        about, places, has_network = self.confinement, self._places_now(command), self._has_network(command)
+        user = ("--uid", str(os.getuid() or 1000), "--gid", str(os.getgid() or 1000))
+        found = [self._program, *_NAMESPACES, *user, "--seccomp", str(FILTER), *self._options]
+        found += [] if has_network else ["--unshare-net"]
+        found += _mounts(places, has_network=has_network, size=about.temporary_bytes)
         found += ["--chdir", _folder(command, places), "--clearenv"]
-        for name, value in _environment(command, places, home=_HOME, temporary=_TMP).items():
+        for name, value in _environment(command, places, temporary=TEMPORARY[0]).items():
             found += ["--setenv", name, value]
-        program = (*found, "--", *command.arguments)
+        own = sys.executable if places.hold(sys.executable) else _SYSTEM_PYTHON
+        connector = () if channel is None else (own, "-I", "-S", "-c", CONNECTOR, str(channel))
+        program = (*found, "--", *connector, *command.arguments)
         return Launch(
             limits=_limits(about),
-            program=with_filter(program, call_filter("namespaces", has_network=about.network)),
+            program=with_filter(program, call_filter("namespaces", has_network=has_network)),
             cwd="/",
             env={"PATH": os.defpath},
-            places=msgspec.structs.replace(places, protected=tuple(kept), own=(), hidden=tuple(masked)),
+            places=places,
         )
 
 
 class Landlock(_Confined):
     """Runs commands under Landlock, which closes files, and a filter of system calls, which closes the network and ways around.
 
-    It needs no program and no namespace, only a kernel with Landlock (Linux 5.13 or newer). It hides less than bubblewrap: the program
-    runs as the same user, and has no `/tmp` of its own: its `TMPDIR` and `HOME` are the first writable folder.
+    It needs no program and no namespace, only a kernel with Landlock (Linux 5.13 or newer). It can do less than bubblewrap: a command makes no new
+    file at the top of a folder that has protected files, no single host and no git history is lifted, and the temporary folder is one for
+    all commands of a sandbox.
 
     Args:
         confinement: What the commands may reach and use up; None for no writable folder and no network.
 
     Raises:
-        SandboxUnavailable: The kernel has no Landlock, or it cannot hold what was asked for.
+        SandboxUnavailable: The kernel has no Landlock.
         ConfigurationError: A folder of the confinement does not exist.
     """
 
@@ -800,47 +749,57 @@ class Landlock(_Confined):
             raise SandboxUnavailable(
                 "This system has no Landlock: it needs Linux 5.13 or newer, with Landlock enabled."
             )
-        if self._places.kept:
-            raise SandboxUnavailable(_unprotected(self._places))
+        self._temporary = ""
 
     @checked
-    def launch(self, command: Command) -> Launch:
+    def launch(self, command: Command, channel: int | None = None) -> Launch:
         """Return what is started for a command."""
-        about, places = self.confinement, self._places_now()
-        if places.kept:  # it came after the sandbox was made
-            raise OSError(_unprotected(places))
-        if about.protected and (names := _other_names(places)):
-            raise OSError(
-                f"Landlock cannot keep {next(iter(names))} read-only, which is another name (hard link) of a protected file."
-            )
-        readable = [
-            *outermost(places.readable, within=places.writable),
-            *(["/etc/resolv.conf"] if about.network else []),
-        ]
-        calls = call_filter("files", has_network=about.network, landlock_abi=launcher.landlock_abi())
+        about, has_network = self.confinement, self._has_network(command)
+        if self._hosts(command):
+            raise OSError("The sandbox landlock cannot lift single hosts. It needs: network *, or unconfined")
+        if Need("git") in parse_needs(command.lifted):
+            raise OSError("The sandbox landlock cannot lift git alone. It needs: unconfined")
+        places = self._places_now(command)
+        temporary = self._temporary_folder()
+        readable, listed = _split("/", (*OWN, *places.private, *places.covered))
+        listed.remove("/")  # with it come the names of everything, processes too
+        writable, fixed = [temporary], list[str]()
+        for folder in places.writable:
+            shown, more = _split(folder, places.covered)
+            taken, split = _split(folder, (*places.kept, *places.covered))
+            readable, listed, writable, fixed = readable + shown, listed + more, writable + taken, fixed + split
+        for place in (*places.opened, *(["/etc/resolv.conf"] if has_network else [])):
+            shown, more = _split(os.path.realpath(place), places.covered)
+            readable, listed = readable + shown, listed + more
         landlock = {
+            "listed": listed,
             "readable": readable,
-            "writable": places.writable,
+            "writable": writable,
             "devices": _DEVICES,
-            "network": about.network,
-            "filter": calls,
+            "network": has_network,
+            "filter": call_filter("files", has_network=has_network, landlock_abi=launcher.landlock_abi()),
         }
-        home = places.writable[0] if places.writable else "/"
+        places = msgspec.structs.replace(places, writable=(*places.writable, temporary), fixed=tuple(fixed))
         return Launch(
             plan={"landlock": landlock},
             limits=_limits(about),
             program=command.arguments,
             cwd=_folder(command, places),
-            env=_environment(command, places, home=home, temporary=home),
+            env=_environment(command, places, temporary=temporary),
             places=places,
         )
 
+    def _temporary_folder(self) -> str:
+        """Return a folder that only these commands write in. It goes with the sandbox."""
+        if not os.path.isdir(self._temporary):  # noqa: PTH112 - a text
+            self._temporary = os.path.realpath(tempfile.mkdtemp(prefix="treadle-"))
+            weakref.finalize(self, _remove, self._temporary, os.getpid())
+        return self._temporary
 
-def _unprotected(places: Places) -> str:
-    return (
-        f"Landlock cannot keep {places.kept[0]} read-only in a writable folder. Install the package bubblewrap, "
-        "make another folder writable, or pass Confinement(protected=())."
-    )
+
+def _remove(folder: str, process: int) -> None:
+    if os.getpid() == process:  # a fork has the same, and ends before us
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def find_sandbox(confinement: Confinement | None = None) -> Runner:
@@ -870,39 +829,85 @@ def find_sandbox(confinement: Confinement | None = None) -> Runner:
     raise SandboxUnavailable(f"A sandbox is required but unavailable. {' '.join(problems)}")
 
 
-def _bwrap_options(program: str) -> list[str]:
+@cache
+def _bwrap_options(program: str) -> tuple[str, ...]:
     """Return the options that only newer versions have."""
     try:
         help_text = subprocess.run([program, "--help"], capture_output=True, text=True, timeout=10, check=False).stdout  # noqa: S603 - a fixed program
     except (OSError, subprocess.TimeoutExpired) as error:
         raise SandboxUnavailable(f"The program {program} does not start: {error}.") from error
-    return ["--disable-userns"] if "--disable-userns" in help_text else []
+    return ("--disable-userns",) if "--disable-userns" in help_text else ()
 
 
-def _bound(place: str) -> list[str]:
-    """Show a place as it is: a link as a link, so that `/bin` leads to `/usr/bin` inside too."""
-    return (
-        ["--symlink", str(Path(place).readlink()), place] if Path(place).is_symlink() else ["--ro-bind", place, place]
+def _mounts(places: Places, *, has_network: bool, size: int) -> list[str]:
+    """Return the options that make the view of the files: all of it read-only, and what is mounted on parts of it, the outer ones first.
+
+    Args:
+        size: Bytes of each temporary folder.
+    """
+    temporary = ("--size", str(size), "--tmpfs")
+    mounts: dict[str, tuple[str, ...]] = {"/": ("--ro-bind", "/")}
+    mounts |= {one: temporary for one in TEMPORARY if os.path.realpath(one) == one and Path(one).is_dir()}
+    mounts |= {one: ("--bind", one) for one in (*places.bound(), *_ways(places))}
+    mounts |= {one: ("--ro-bind", one) for one in places.kept}
+    mounts |= {one: ("--tmpfs",) if Path(one).is_dir() else ("--dev-bind", "/dev/null") for one in places.private}
+    mounts |= {one: ("--ro-bind", one) for one in places.opened if not lies_in(one, places.writable)}
+    mounts |= {one: _closed_to_all(one) for one in (*places.covered, *([] if has_network else _answering(places)))}
+    # Settings of the kernel stand in /proc, and root's number is root's for them in every namespace.
+    mounts |= {"/run": ("--tmpfs",), "/proc": ("--proc",), "/dev": ("--dev",), TEMPORARY[-1]: temporary}
+    if has_network and (resolver := os.path.realpath("/etc/resolv.conf")).startswith("/run/"):
+        mounts[resolver] = ("--ro-bind-try", resolver)
+    ordered = sorted(mounts, key=lambda one: (one != "/", one.count("/")))
+    found = [word for place in ordered for word in (*mounts[place], place)]
+    ours = (
+        "/run",
+        "/proc",
+        "/dev",
+        *(one for one in (*places.private, *places.covered) if mounts[one][-1] == "--tmpfs"),
     )
+    return [*found, *(word for one in ours for word in ("--remount-ro", one))]
+
+
+def _closed_to_all(place: str) -> tuple[str, ...]:
+    """Return what is mounted on a place so that it cannot be read: a folder of which nobody has the rights, a device where none can be opened."""
+    return ("--perms", "0000", "--tmpfs") if Path(place).is_dir() else ("--ro-bind", "/dev/null")
+
+
+def _answering(places: Places) -> list[str]:
+    """Return the sockets in the file system on which programs of the machine answer: a file that may only be read can be connected to."""
+    with suppress(OSError):
+        lines = Path("/proc/net/unix").read_text(errors="surrogateescape").splitlines()
+        names = dict.fromkeys(line.partition(" /")[2] for line in lines)
+        real = (os.path.realpath(f"/{one}") for one in names if one)
+        return [one for one in real if places.hold(one) and Path(one).exists()]
+    return []
 
 
 def _ways(places: Places) -> list[str]:
-    """Return the folders between the writable ones and what is protected in them, the outer ones first."""
-    found = {
+    """Return the folders between the writable ones and what is mounted in them, which a command cannot move away then."""
+    return [
         str(way)
-        for place in places.kept
+        for place in (*places.kept, *places.covered)
         for folder in places.writable
         for way in Path(place).parents
         if way.is_relative_to(folder) and str(way) != folder
-    }
-    return sorted(found)
+    ]
 
 
-def _other_names(places: Places) -> dict[str, bool]:
-    """Return the other names (hard links), in the writable folders, of what is protected, and whether it is so in the person's home."""
-    of_the_home = home_links()
-    found = names_below(places.writable, {**linked_files(places.protected), **of_the_home}, but=places.protected)
-    return {name: found[name] in of_the_home.values() for name in sorted(found)}
+def _split(top: str, holes: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return what of a folder is open, where some of what is in it is not; and the folders on the way, of which only the names are."""
+    inner = [one for one in holes if lies_in(one, (top,))]
+    if not inner:
+        return [top], []
+    if top in inner:
+        return [], []
+    found, listed = [], [top]
+    for entry in entries_of(top):
+        if not entry.is_symlink():  # where it leads is open, or is not
+            more, names = _split(entry.path, inner)
+            found += more
+            listed += names
+    return found, listed
 
 
 def _folder(command: Command, places: Places) -> str:
@@ -911,16 +916,26 @@ def _folder(command: Command, places: Places) -> str:
     return places.writable[0] if places.writable else "/"
 
 
-def _environment(command: Command, places: Places, *, home: str, temporary: str) -> dict[str, str]:
+def _environment(command: Command, places: Places, *, temporary: str) -> dict[str, str]:
     if command.env is not None:
         return dict(command.env)
-    own = {
-        name: value
-        for name, value in clean_environment().items()
-        if name in _HANDED_DOWN or name.startswith(("LC_", "TRACE"))
+    ours = clean_environment()
+    own = {name: value for name, value in ours.items() if name in _HANDED_DOWN or name.startswith(("LC_", "TRACE"))}
+    path = [one for one in ours["PATH"].split(os.pathsep) if places.hold(one)]
+    home = ours.get("HOME", "/")
+    # Caches that a tool must be able to write; the others of the home can be read.
+    caches = {name: f"{temporary}/{folder}" for name, folder in _CACHES.items()}
+    return {
+        **own,
+        **caches,
+        "PATH": os.pathsep.join(path),
+        "HOME": home,
+        "TMPDIR": temporary,
+        "npm_config_userconfig": "/dev/null",
     }
-    path = clean_environment()["PATH"].split(os.pathsep)
-    return {"PATH": os.pathsep.join(one for one in path if places.hold(one)), **own, "HOME": home, "TMPDIR": temporary}
+
+
+_CACHES = {"GOCACHE": "go-build", "UV_CACHE_DIR": "uv", "npm_config_cache": "npm"}
 
 
 def _limits(about: Confinement) -> dict[str, int]:

@@ -16,6 +16,7 @@ __all__ = [
     "Command",
     "Detached",
     "Detaching",
+    "Hiding",
     "JsonObject",
     "Place",
     "ProcessResult",
@@ -130,7 +131,7 @@ class Detached(msgspec.Struct, Documented, frozen=True, kw_only=True):
     disk_folders: tuple[str, ...] = ()
     """Folders that it may write in, from `/`."""
     closed_names: tuple[str, ...] = ()
-    """Names below each of these folders that it may give to nothing: what has one is renamed while it runs."""
+    """Paths in these folders that it may give to nothing: what has one is renamed while it runs."""
     disk_bytes: int | None = None
     """Bytes that its files there may take together, after which it has to be ended; None for no limit."""
 
@@ -161,6 +162,19 @@ class Detaching(Protocol):
 
         Raises:
             OSError: It cannot be confined.
+        """
+        ...
+
+
+@runtime_checkable
+class Hiding(Runner, Protocol):
+    """A runner that can keep more files from its programs: those that rules deny reading."""
+
+    def hiding(self, globs: Sequence[str]) -> Runner:
+        """Return the same runner whose programs cannot read what the globs name, as far as it exists when they start.
+
+        Args:
+            globs: Paths and globs as in rules, relative to the folders that it works in, or from `/`.
         """
         ...
 

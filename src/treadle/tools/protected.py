@@ -49,7 +49,7 @@ _LEFTHOOK = tuple(
 )
 
 SEALED = (
-    ".git/config", ".git/config.worktree", ".git/commondir", ".git/hooks", ".git/remotes", ".git/branches", ".gitmodules", ".githooks",
+    ".git", ".gitmodules", ".githooks",
     ".jj/repo/config.toml", ".jj/workspace-config.toml", ".hg/hgrc", ".hg/hgrc-not-shared", ".hg/sharedpath", ".sl/config",
     ".husky", ".huskyrc", ".huskyrc.json", ".huskyrc.yaml", ".huskyrc.yml", ".huskyrc.js", "husky.config.js", *_LEFTHOOK, "captainhook.json", "grumphp.yml",
     ".pre-commit-config.yaml", ".pre-commit-config.yml", "prek.toml", ".overcommit.yml", ".local-overcommit.yml",
@@ -73,7 +73,7 @@ SEALED = (
 code, though the person does not call the code of the project. The last five lines are for a home that is writable. A `*` in the last part
 of a name stands for anything.
 
-The rest of `.git` is not among them, since git itself writes there. Nor is code that is run because somebody runs the project (a Makefile, a
+Code is not among them that is run because somebody runs the project (a Makefile, a
 `conftest.py`), what runs on another machine (`.github/workflows`), nor what only holds values (`.env`)."""
 
 UNDER_WAY = ("rebase-merge", "rebase-apply", "sequencer")

@@ -27,8 +27,7 @@ import msgspec
 from treadle.canonical import find_unencodable
 from treadle.errors import ConfigurationError, Rejected
 from treadle.errors import shown as shown_value
-from treadle.sandboxes.closing import repository_of
-from treadle.sandboxes.confinement import configured_names, home_links, names_below
+from treadle.sandboxes.outside import configured_names, home_links, names_below, repository_of
 from treadle.sandboxes.own import obeyed_files
 from treadle.tools import JsonObject, Subject, Tool, ToolContext
 from treadle.tools.tool import closed_schema

@@ -1,10 +1,10 @@
 """The `shell` tool: one line of shell in one folder, judged before by what it would start. Decides nothing itself."""
 
 import fnmatch
+import json
 import os
 import re
 import secrets
-import shutil
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -14,7 +14,7 @@ from pathlib import Path
 from treadle.concurrency import Threads
 from treadle.errors import InvalidArguments
 from treadle.fields import checked
-from treadle.sandboxes.confinement import started_instead
+from treadle.sandboxes.outside import programs_of_git, started_instead
 from treadle.sandboxes.processes import Ends, clean_environment, run_process
 from treadle.shell.border import border_of
 from treadle.shell.judging import analyse, reads_only
@@ -39,7 +39,7 @@ from treadle.tools.tool import closed_schema
 from treadle.toolsets.files.root import ERROR_SCHEMA, Root, refusal, shown
 from treadle.toolsets.shell.keeping import Processes
 
-__all__ = ["hidden_programs", "links_in", "names_matching", "shell_tool"]
+__all__ = ["links_in", "names_matching", "refusal_hint", "shell_tool"]
 
 
 # --- Wildcards: which names a pattern of the shell matches in a folder, and which links are in it, by a bounded look.
@@ -120,23 +120,41 @@ def _literal(pattern: str) -> str:
     return pattern.replace("[*]", "*").replace("[?]", "?").replace("[[]", "[")
 
 
-# --- Hidden: programs that a command did not find, because the sandbox hides their folder. Starts nothing.
+# --- Refused: what a command failed at because it is confined, in one sentence with what lifts just that.
 
-_MISSED = re.compile(
-    r"^(?:[\w/.-]*bash: line \d+: |env: )[\u2018'`]?([^\s:'\u2019]+)[\u2019']?: (?:command not found|No such file or directory)",
-    re.MULTILINE,
-)
+_HOST = re.compile(r"(?:host(?: name)?:?|resolve|to) ['\"]?((?:[\w-]+\.)+[\w-]+|localhost)\b", re.IGNORECASE)
+_WHAT = {"network": "the network", "read": "reading", "write": "writing"}
 
 
-def hidden_programs(stderr: str) -> list[str]:
-    """Return a hint for each program that is installed, and that a command in a sandbox did not find."""
-    missed = {name: shutil.which(name, path=clean_environment()["PATH"]) for name in _MISSED.findall(stderr)}
-    return [
-        f"`{name}` is installed as {path}, in a folder that the sandbox hides. A person opens it by `read` under [sandbox] of the "
-        "configuration, or in code by Confinement(readable=[...]). Or call again with `needs` and a `reason`."
-        for name, path in missed.items()
-        if path is not None
-    ]
+def refusal_hint(sandbox: str, refused: Sequence[Refusal], root: str) -> str:
+    """Return the sentence for the model about what a sandbox refused, with the `needs` that would lift it.
+
+    Args:
+        sandbox: Its name.
+        root: The folder of the tool, from `/`.
+    """
+    told = [f"{_WHAT.get(one.kind, one.kind)} {one.target}".strip() for one in refused[:2]]
+    found = (
+        need for one in refused if one.kind in ("network", "read", "write", "other") and (need := _need_for(one, root))
+    )
+    needs = list(dict.fromkeys(found))
+    sentence = f"The command failed because the sandbox {sandbox} refuses {' and '.join(told)}"
+    if not needs:
+        return f"{sentence}."
+    return f"{sentence}; if the task needs it, call again with `needs`: {json.dumps(needs)} and a `reason`, and a person may be asked."
+
+
+def _need_for(refusal: Refusal, root: str) -> str:
+    path = refusal.target
+    if refusal.kind == "network":
+        named = [path] if path else _HOST.findall(refusal.line)
+        return f"network {named[0] if named else 'HOST'}"
+    if refusal.kind != "write" or not path or ".refused-" in refusal.line:
+        return "" if ".refused-" in refusal.line else "unconfined"
+    if "/.git/" in f"{path}/":
+        return "unconfined" if any(f"/.git/{name}" in path for name in ("hooks", "config")) else "git"
+    is_within = path == root or path.startswith(f"{root.rstrip('/')}/")
+    return "unconfined" if is_within else f"write {path if Path(path).is_dir() else Path(path).parent}"
 
 
 # --- The `shell` tool: one line of shell in one folder, judged before by what it would start. Decides nothing itself.
@@ -154,21 +172,17 @@ _KEPT_BYTES = 5_000_000
 _LINK_OF_A_PROCESS = re.compile(r"/proc/(?:self|thread-self|\d+)(?:/task/\d+)?/(?:cwd|root|map_files|fd/(?![012]\Z))")
 """A link that leads each process elsewhere. The streams of a program are files that it was given."""
 _MAX_STEPS = 200
-_NOT_FOUND = 127
 _MAX_LINKS = 500
 _FOLDER_CHANGERS = frozenset({"cd", "pushd", "popd"})
 _PROGRESS_SECONDS = 0.2
 _MAX_PROGRESS_CHARACTERS = 200
 
 _ROLLBACK = "Unknown: a program can change anything that the person may change."
-_SETTINGS = (
-    "GIT_OPTIONAL_LOCKS=0", "GIT_TERMINAL_PROMPT=0", "PAGER=cat", "GIT_PAGER=cat", "TERM=dumb",
-    "GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=safe.bareRepository", "GIT_CONFIG_VALUE_0=explicit",
-)  # fmt: skip
-"""No program waits for a key or a password, and one that only reads takes no lock. Git takes no folder for a repository because it holds
-`HEAD`, `objects` and `refs`: the `config` beside them, which anybody may write, would say what `git status` starts."""
-_SETTINGS_OF_READS = ("GIT_CONFIG_COUNT=2", "GIT_CONFIG_KEY_1=core.hooksPath", "GIT_CONFIG_VALUE_1=/dev/null")
-"""A line that only reads runs unasked, and starts no hook: `git describe --dirty` writes the index, for which there is one."""
+_SETTINGS = ("GIT_OPTIONAL_LOCKS=0", "GIT_TERMINAL_PROMPT=0", "PAGER=cat", "GIT_PAGER=cat", "TERM=dumb")
+"""No program waits for a key or a password, and one that only reads takes no lock. Git is also told to take no folder for a repository because
+it holds `HEAD`, `objects` and `refs`: the `config` in it, which anybody may write, would say what `git status` starts. A line that only
+reads runs unasked, and starts no hook: `git describe --dirty` writes the index, for which there is one. Where a command may write the
+history, hooks and programs that the configuration names are off: nobody was asked about those."""
 _CHARSETS = ("LC_ALL", "LC_CTYPE", "LANG")
 """What says in which charset bash reads a line, the strongest first."""
 _SCRIPT = 'trap \'{ builtin set +x; } 2>/dev/null; builtin cd -Pe . 2>/dev/null || PWD=; builtin printf "%s%s%s" "$_MARK" "$PWD" "$_MARK" >&2\' EXIT; eval "$1"'
@@ -398,7 +412,7 @@ async def _run(root: Root, processes: Processes | None, arguments: JsonObject, c
         started: ToolOutput = await _threads.submit(partial(_in_background, root, processes, arguments, ctx, folder))
         return started
     mark = f"\x1e{secrets.token_hex(8)}:"
-    settings = (f"_MARK={mark}", *_settings(arguments["command"]))
+    settings = (f"_MARK={mark}", *_settings(arguments["command"], folder, ctx))
     command = Command(
         arguments=(
             "/usr/bin/env",
@@ -429,9 +443,23 @@ async def _run(root: Root, processes: Processes | None, arguments: JsonObject, c
     return _output(root, ctx, result, mark=mark, folder=folder, seconds=command.timeout)
 
 
-def _settings(line: str) -> tuple[str, ...]:
-    more = _SETTINGS_OF_READS if reads_only(analyse(line)) else ()
-    return (*_SETTINGS, *more, *(f"{name}={value}" for name, value in _charset().items()))
+def _settings(line: str, folder: str, ctx: ToolContext) -> tuple[str, ...]:
+    if ctx.runner is not None and "git" in ctx.decision.lifted:
+        configured = programs_of_git(folder)
+    else:
+        configured = {"core.hooksPath": "/dev/null"} if reads_only(analyse(line)) else {}
+    given = {"safe.bareRepository": "explicit", **configured}.items()
+    config = [
+        word
+        for at, (key, value) in enumerate(given)
+        for word in (f"GIT_CONFIG_KEY_{at}={key}", f"GIT_CONFIG_VALUE_{at}={value}")
+    ]
+    return (
+        *_SETTINGS,
+        f"GIT_CONFIG_COUNT={len(given)}",
+        *config,
+        *(f"{name}={value}" for name, value in _charset().items()),
+    )
 
 
 def _charset() -> dict[str, str]:
@@ -450,7 +478,15 @@ def _in_background(
 ) -> ToolOutput:
     """Start a line and leave it to its keeper."""
     line, seconds, runner = arguments["command"], float(arguments["lifetime"]), ctx.runner
-    words: tuple[str, ...] = ("/usr/bin/env", *_settings(line), "/bin/bash", "--norc", "--noprofile", "-c", line)
+    words: tuple[str, ...] = (
+        "/usr/bin/env",
+        *_settings(line, folder, ctx),
+        "/bin/bash",
+        "--norc",
+        "--noprofile",
+        "-c",
+        line,
+    )
     launch = Detached(arguments=words, cwd=folder, env=clean_environment() | _charset())
     if runner is not None:
         if not isinstance(runner, Detaching):
@@ -518,12 +554,7 @@ def _output(
         data["shortened"] = True
     if ctx.runner is not None and result.refused:
         data["sandbox"] = {"name": ctx.runner.name, "refused": [_described(one) for one in result.refused]}
-        hints.append(
-            f"The sandbox {ctx.runner.name} refused what `sandbox` names; the command did not fail by itself. If the task needs it, call "
-            "again with `needs` and a `reason`: a person may be asked."
-        )
-    if ctx.runner is not None and result.exit_code == _NOT_FOUND:
-        hints += hidden_programs(stderr)
+        hints.append(refusal_hint(ctx.runner.name, result.refused, root.path))
     if hints:
         data["hint"] = " ".join(hints)
     return ToolOutput(

@@ -1,0 +1,403 @@
+"""Outside: what the programs of the person obey in a folder, or reach by another name: git's configuration, and hard links. Looks only."""
+
+# ruff: noqa: PTH112, PTH118, PTH120, PTH123 - texts, not places of ours
+
+import contextlib
+import os
+import re
+import shutil
+import stat
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from functools import lru_cache
+from itertools import islice
+from typing import TypeAlias
+
+from treadle.sandboxes.closing import entries_of, text_of
+from treadle.sandboxes.processes import clean_environment
+from treadle.tools.protected import HOME_FOLDERS, is_protected
+
+__all__ = [
+    "Identity",
+    "configured_names",
+    "git_folder_of",
+    "home_links",
+    "is_repository",
+    "linked_files",
+    "names_below",
+    "programs_of_git",
+    "repository_of",
+    "started_by_git",
+    "started_instead",
+]
+
+
+# --- Configured: the files that git runs, or reads as more configuration, because its configuration names them. Starts no git.
+
+_MOST_FILES, _MOST_NAMES = 50, 500
+_SECTION = re.compile(r"\[\s*([\w.-]+)")
+_SETTING = re.compile(r"(?:\[[^\]]*\]\s*)?([A-Za-z][\w-]*)\s*=\s*(.*)")
+_WORDS = re.compile(r"[^\s;|&<>()=,:'\"`]+")
+_HERE = re.compile(r"\$\(\s*(?:git rev-parse --show-toplevel|pwd)\s*\)|`pwd`|\$\{?PWD\}?")
+_VALUES = frozenset(
+    (
+        *("url", "pushurl", "remote", "pushremote", "insteadof", "pushinsteadof", "merge", "fetch", "push", "rebase"),
+        *("name", "email", "signingkey", "description", "worktree", "template", "file", "blob"),
+        *("excludesfile", "attributesfile", "ignorerevsfile"),
+    )
+)
+"""Keys whose values name what git neither runs nor obeys."""
+_STARTS = [
+    "fsmonitor",
+    "textconv",
+    "command",
+    "external",
+    "clean",
+    "smudge",
+    "process",
+    "program",
+    "defaultkeycommand",
+    "alternaterefscommand",
+    "showsignature",
+]
+"""Keys by which a command of git that only reads starts a program, in whatever section."""
+_STARTING = re.compile(rf"(?im)(?<![\w-])({'|'.join(_STARTS)})[ \t]*(?:=[ \t]*(.*))?$")
+_SIGNED = re.compile(r"%[-+ ]?G|%\(\*?signature")
+_INCLUDED = re.compile(r"\[\s*(include)", re.IGNORECASE)
+_WORKTREE = re.compile(r"(?im)(?<![\w-])worktree[ \t]*=[ \t]*(.*)$")
+_PARTIAL = re.compile(r"(?i)(?<![\w-])(?:promisor|partialclone)[ \t]*=")
+_REACHING = re.compile(r"(?i)(?<![\w-])(sshcommand|gitproxy|uploadpack|vcs|helper|askpass|allow)[ \t]*=")
+"""Keys that name programs with which git reaches another repository. One that only reads does so where objects are missing."""
+_SWITCH = re.compile(r"(?i)(?:true|false|yes|no|on|off|[01])?\s*(?:[#;].*)?\Z")
+_MOST_CHARACTERS = 900_000
+
+
+def configured_names(folder: str, trees: Iterable[str] = ()) -> tuple[str, ...]:
+    """Return names, below a folder, of what git's configuration has it run or read. They need not exist. Takes less than a millisecond.
+
+    Args:
+        folder: From `/`, links resolved.
+        trees: The working folders of other repositories that git may enter from there.
+    """
+    tops = dict.fromkeys((folder, *islice(trees, _MOST_FILES)))
+    found = dict.fromkeys(islice((path for top in tops for path in _configured(top)), _MOST_NAMES))
+    return tuple(os.path.relpath(one, folder) for one in found if one.startswith(f"{folder.rstrip('/')}/"))
+
+
+def started_by_git(folder: str) -> str:
+    """Say why a command of git that only reads may start another program in a folder, in one sentence; empty where it may not.
+
+    What the repository and its submodules bring is looked at as text, so that no spelling hides a key: there may be a reason too many. Of
+    the person's own configuration only what names a file of the repository counts.
+    """
+    found = repository_of(folder)
+    if found is None:
+        return ""
+    left = [found]
+    for tree, own in left:  # which grows meanwhile
+        for file in (f"{own}/config.worktree", f"{_common(own)}/config"):
+            if key := _key_that_starts(settings_of(file), tree, own):
+                return f"Git may run a program that this folder brings: {file} sets `{key}`."
+        linked = [f"{tree}/{one}" for one in _linked(own, tuple(index_files(own)))]
+        left += [one for path in linked if (one := repository_of(path)) is not None and one[0] == path]
+        if len(left) > _MOST_FILES:
+            return "Git may run a program that this folder brings: it has more submodules than are looked at."
+    for file in _of_the_person():
+        for section, key, value in _settings(file):
+            paths = _paths(section, key, value, found[0], "/") if key in _STARTS else ()
+            if any(one.startswith(f"{found[0].rstrip('/')}/") and os.path.isfile(one) for one in paths):  # noqa: PTH113 - as above
+                return f"Git may run a program that this folder brings: {file} sets `{key}` to a path in it."
+    return ""
+
+
+def started_instead(root: str, start: str, program: str, folder: str) -> str:
+    """Say why a program that only reads would start what the project brings: its own program of that name, or one that it has git run.
+
+    Args:
+        root: The project, from `/`, links resolved.
+        start: The folder that `folder` is relative to.
+    """
+    if program == "git" and (why := started_by_git(_realpath(start, folder))):
+        return why
+    found = shutil.which(program, path=clean_environment()["PATH"])
+    if found is None or root == "/":
+        return ""
+    places = (os.path.realpath(found), _realpath(os.path.dirname(found), "."))
+    is_own = any(f"{one}/".startswith(f"{root}/") for one in places)
+    return f"`{program}` would be a program of the project: {found}." if is_own else ""
+
+
+def programs_of_git(folder: str) -> dict[str, str]:
+    """Return the settings that switch off hooks and the programs that git's configuration names, those of the person and of a repository.
+
+    A filter or merge driver that is required fails then, in place of being passed over. Programs that show differences are left: they run confined.
+    """
+    found = repository_of(folder)
+    own = [] if found is None else [f"{found[1]}/config.worktree", f"{_common(found[1])}/config"]
+    off = dict(_OFF)
+    for file in (*own, *_of_the_person()):
+        for kind, name in _NAMED.findall(settings_of(file)):
+            off |= {f"{kind.lower()}.{name}.{key}": value for key, value in _OFF_NAMED[kind.lower()].items()}
+    return off
+
+
+_OFF = {
+    "core.hooksPath": "/dev/null", "core.fsmonitor": "false", "core.sshCommand": "false", "core.gitProxy": "false", "core.askPass": "false",
+    "core.editor": "false", "sequence.editor": "false", "credential.helper": "",
+    "commit.gpgSign": "false", "tag.gpgSign": "false", "rebase.gpgSign": "false", "gpg.program": "false", "gpg.ssh.program": "false",
+    "core.alternateRefsCommand": "false",
+}  # fmt: skip
+_OFF_NAMED = {
+    "filter": {"clean": "false", "smudge": "false", "process": ""},
+    "merge": {"driver": "false"},
+}
+_NAMED = re.compile(r'(?im)^[ \t]*\[(filter|merge)[ \t]+"([^"\n]+)"\]')
+
+
+def _realpath(folder: str, name: str) -> str:
+    return os.path.realpath(os.path.join(folder, name))
+
+
+@lru_cache(maxsize=64)
+def _linked(own: str, index: tuple[tuple[str, int, int], ...]) -> frozenset[str]:
+    return frozenset(linked_repositories(own)) if index else frozenset()
+
+
+def _key_that_starts(text: str, tree: str, own: str) -> str:
+    """Return the key of a configuration by which a command that only reads may start a program, or look elsewhere; empty without one."""
+    if len(text) >= _MOST_CHARACTERS:
+        return "more than is looked at"
+    for key, value in _STARTING.findall(text):
+        if key.lower() not in ("fsmonitor", "showsignature") or not _SWITCH.match(value):
+            return str(key)
+        if key.lower() == "showsignature" and not re.match(r"(?i)false|no|off|0", value):
+            return str(key)
+    if _PARTIAL.search(text) and (reaching := _REACHING.search(text)):
+        return reaching[1]
+    if any(
+        os.path.realpath(_placed(own, _plain(value))) != os.path.realpath(tree) for value in _WORKTREE.findall(text)
+    ):
+        return "worktree"
+    included = _INCLUDED.search(text) or _SIGNED.search(text)
+    return included[included.lastindex or 0] if included else ""
+
+
+def _of_the_person() -> list[str]:
+    home = os.path.expanduser("~")  # noqa: PTH111 - Path.home raises where there is none
+    base = os.environ.get("XDG_CONFIG_HOME") or f"{home}/.config"
+    return [f"{home}/.gitconfig", f"{base}/git/config", "/etc/gitconfig"]
+
+
+def _configured(folder: str) -> Iterator[str]:
+    """Yield the paths that are configured for the repository of a folder, which may lie above it."""
+    found = repository_of(folder)
+    if found is None:
+        return
+    top, own = found
+    left = [f"{own}/config.worktree", f"{_common(own)}/config", *_of_the_person()]
+    for number, file in enumerate(left):
+        for section, key, value in _settings(file) if number < _MOST_FILES else ():
+            paths = list(_paths(section, key, value, top, os.path.dirname(file)))
+            yield from paths
+            if section.startswith("include"):
+                left += [one for one in paths if one not in left]
+
+
+def _paths(section: str, key: str, value: str, top: str, beside: str) -> Iterator[str]:
+    """Yield the paths that a setting names: all of its value where it is one, else what of its words exists or looks like a path."""
+    if section.startswith("include") and key == "path":
+        yield _placed(beside, value)
+    elif (section, key) in (("core", "hookspath"), ("init", "templatedir")):
+        yield _placed(top, value)
+    elif key not in _VALUES and not (section == "alias" and not value.startswith("!")):
+        for word in _WORDS.findall(_HERE.sub(top, value.lstrip("!"))):
+            path = _placed(top, word)
+            is_path = "/" in word.strip("/") and not word.startswith(("refs/", "origin/"))
+            if os.path.isfile(path) or (is_path and not os.path.lexists(path)):  # noqa: PTH113 - as above
+                yield path
+
+
+def _placed(folder: str, word: str) -> str:
+    return os.path.normpath(os.path.join(folder, os.path.expanduser(word)))  # noqa: PTH111 - as above
+
+
+def _common(own: str) -> str:
+    """Return the folder that a worktree of a repository shares with it."""
+    return _placed(own, text_of(f"{own}/commondir").strip())
+
+
+def _settings(file: str) -> Iterator[tuple[str, str, str]]:
+    """Yield the section, key and value of each setting in a file of git's configuration, as far as these can hold a path."""
+    section = ""
+    for line in settings_of(file).splitlines():
+        if begun := _SECTION.match(line.strip()):
+            section = begun[1].partition(".")[0].lower()
+        if found := _SETTING.match(line.strip()):
+            yield section, found[1].lower(), _plain(found[2])
+
+
+def _plain(value: str) -> str:
+    """Return a value without its quotes, escapes and comment."""
+    found, is_quoted, rest = "", False, iter(value)
+    for char in rest:
+        if char in "#;" and not is_quoted:
+            break
+        is_quoted ^= char == '"'
+        found += next(rest, "") if char == "\\" else "" if char == '"' else char
+    return found.strip()
+
+
+def settings_of(file: str) -> str:
+    """Return what a file of git's configuration holds, with continued lines joined as git does."""
+    return text_of(file).replace("\r\n", "\n").replace("\\\n", "")
+
+
+def git_folder_of(tree: str) -> str:
+    """Return the directory of the repository of a working folder, also where it does not exist but is named; empty where there is none."""
+    own = f"{tree}/.git"
+    if os.path.isfile(own):  # noqa: PTH113 - as above
+        begun, named, path = text_of(own).partition("gitdir:")
+        return os.path.realpath(_placed(tree, path.strip())) if named and path.strip() and not begun else ""
+    return os.path.realpath(own if os.path.isdir(own) else tree) if os.path.isdir(own) or is_repository(tree) else ""
+
+
+def repository_of(folder: str) -> tuple[str, str] | None:
+    """Return the working folder of the repository that a folder belongs to, which may lie above it, and the repository's directory."""
+    while not (own := git_folder_of(folder)):
+        if folder == (folder := os.path.dirname(folder)):
+            return None
+    return folder, own
+
+
+def is_repository(folder: str) -> bool:
+    """Whether git takes a folder for a repository by itself, without a `.git` in it."""
+    has_own = os.path.isdir(f"{folder}/objects") and os.path.isdir(f"{folder}/refs")
+    return os.path.lexists(f"{folder}/HEAD") and (has_own or os.path.lexists(f"{folder}/commondir"))
+
+
+def index_files(own: str) -> list[tuple[str, int, int]]:
+    """Return the files of the index in the directory of a repository, each with what changes when it is written."""
+    found = [one for one in entries_of(own) if one.name.startswith(("index", "sharedindex."))]
+    with contextlib.suppress(OSError):
+        return sorted((one.path, one.stat().st_ino, one.stat().st_ctime_ns) for one in found)
+    return []
+
+
+def linked_repositories(own: str) -> set[str]:
+    """Return the folders that the index in the directory of a repository says to be repositories of their own, such as submodules."""
+    found: set[str] = set()
+    for path, _, _ in index_files(own):
+        for size in _sizes(own):
+            with contextlib.suppress(OSError, ValueError, IndexError), open(path, "rb") as file:
+                _add_linked(file.read(), size, found)
+    return {one for one in found if not {"", ".", ".."} & set(one.split("/"))}
+
+
+def _sizes(own: str) -> tuple[int, ...]:
+    """Return the sizes that the names of objects may have in a repository: by SHA-1, by SHA-256."""
+    common = _placed(own, text_of(f"{own}/commondir").strip())
+    return (20, 32) if "objectformat" in settings_of(f"{common}/config").lower() else (20,)
+
+
+def _add_linked(data: bytes, size: int, found: set[str]) -> None:
+    """Read an index of git. Another file, or one with names of another size, ends with an error."""
+    version, at, name = data[7], 12, b""
+    for _ in range(int.from_bytes(data[8:12], "big")):
+        start, kept = at + 42 + size + (2 if version > 2 and data[at + 40 + size] & 0x40 else 0), b""
+        if version == 4:  # a name is what it has in common with the one before, and the rest
+            left_out = data[start] & 127
+            while data[start] & 128:
+                start += 1
+                left_out = (left_out + 1 << 7) | (data[start] & 127)
+            start, kept = start + 1, name[: len(name) - left_out]
+        end = data.index(b"\0", start)
+        name = kept + data[start:end]
+        if data[at + 26] >> 4 == 0xE:  # all that git looks at, in the mode of a repository of its own
+            found.add(os.fsdecode(name))
+        at = end + 1 if version == 4 else at + ((end - at) // 8 + 1) * 8
+
+
+# --- Links: the other names (hard links) of protected files.
+
+Identity: TypeAlias = tuple[int, int]
+"""Device and number: the same for all names of one file."""
+
+_MAX_LOOKED_AT = 20_000
+_MAX_SEARCHED = 100_000
+"""Searched only where a protected file has several names: it may take a second."""
+
+
+def home_links() -> dict[Identity, str]:
+    """Return the protected files of the person's home that have several names. Takes less than a millisecond."""
+    home = os.path.expanduser("~")  # noqa: PTH111 - Path.home raises where there is none
+    return linked_files(one for folder in (".", *HOME_FOLDERS) for one in _protected_in(home, folder))
+
+
+def linked_files(paths: Iterable[str]) -> dict[Identity, str]:
+    """Return those of some files, and of the files in some folders, that have several names.
+
+    Raises:
+        OSError: There are too many to look at.
+    """
+    found: dict[Identity, str] = {}
+    for number, path in enumerate(one for top in paths for one in _files_of(top)):
+        if number >= _MAX_LOOKED_AT:
+            raise OSError(f"There are too many files to look for their other names (hard links): {path}")
+        try:
+            status = os.stat(path)  # noqa: PTH116 - some hundred times for a command
+        except OSError:  # gone, or not ours to look at
+            continue
+        if status.st_nlink > 1 and stat.S_ISREG(status.st_mode):
+            found[status.st_dev, status.st_ino] = path
+    return found
+
+
+def names_below(folders: Iterable[str], files: Mapping[Identity, str], *, but: Collection[str] = ()) -> dict[str, str]:
+    """Return the names that some files have below some folders, each with the name by which the file was known.
+
+    Args:
+        but: Files and folders that are not searched.
+
+    Raises:
+        OSError: There are too many files to search.
+    """
+    found: dict[str, str] = {}
+    numbers, skipped = {number for _, number in files}, frozenset(but)
+    left = [*folders] if files else []
+    searched = 0
+    while left:
+        for entry in entries_of(left.pop()):
+            searched += 1
+            if searched > _MAX_SEARCHED:
+                raise OSError(
+                    "A protected file has several names (hard links), and there are too many files to find them all."
+                )
+            if entry.path in skipped or entry.is_symlink():
+                continue
+            if entry.is_dir(follow_symlinks=False):
+                left.append(entry.path)
+            elif entry.inode() in numbers and (known := files.get(_identity(entry))) is not None:
+                found[entry.path] = known
+    return found
+
+
+def _protected_in(home: str, folder: str) -> Iterator[str]:
+    for entry in entries_of(os.path.normpath(f"{home}/{folder}")):
+        if is_protected([os.path.relpath(entry.path, home)]) and entry.is_file():
+            yield entry.path
+
+
+def _files_of(top: str) -> Iterator[str]:
+    if not os.path.isdir(top):
+        yield top
+    left = [top]
+    while left:
+        for entry in entries_of(left.pop()):
+            if entry.is_dir(follow_symlinks=False):
+                left.append(entry.path)
+            else:
+                yield entry.path
+
+
+def _identity(entry: "os.DirEntry[str]") -> Identity:
+    status = entry.stat(follow_symlinks=False)
+    return status.st_dev, status.st_ino

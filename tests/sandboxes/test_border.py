@@ -1,0 +1,251 @@
+"""The border of a sandbox: what a command reads, what is private or denied, and what is lifted for it, host by host and folder by folder."""
+
+import asyncio
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from treadle import Agent, Bubblewrap, Confinement, Landlock, deny, shell_tool
+from treadle.sandboxes import launcher
+from treadle.testing import ScriptedModel, call, text
+from treadle.tools import Command, Decision, ProcessResult
+
+needs_bwrap = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bwrap is not installed")
+needs_landlock = pytest.mark.skipif(not launcher.landlock_abi(), reason="the kernel has no Landlock")
+Kind = type[Bubblewrap] | type[Landlock]
+KINDS = [pytest.param(Bubblewrap, marks=needs_bwrap), pytest.param(Landlock, marks=needs_landlock)]
+
+
+def run(
+    kind: Kind, folder: Path, script: str, *, lifted: tuple[str, ...] = (), **settings: tuple[str, ...]
+) -> ProcessResult:
+    folder.mkdir(exist_ok=True)
+    sandbox = kind(Confinement(writable=(str(folder),), **settings))  # type: ignore[arg-type]  # of its fields
+    return asyncio.run(sandbox.run(Command(arguments=("/bin/bash", "-c", script), cwd=str(folder), lifted=lifted)))
+
+
+# Files
+
+IN_A_HOME = textwrap.dedent(
+    """
+    import asyncio, os, sys
+    from treadle import Bubblewrap, Confinement, Landlock
+    from treadle.tools import Command
+    kind, home, folder, script, *opened = sys.argv[1:]
+    sandbox = {"Bubblewrap": Bubblewrap, "Landlock": Landlock}[kind](Confinement(writable=(folder,), readable=tuple(opened)))
+    done = asyncio.run(sandbox.run(Command(arguments=("/bin/bash", "-c", script), cwd=folder)))
+    print(done.stdout, end="")
+    """
+)
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    """A home outside of the temporary folder, which a command does not see."""
+    place = Path("/var/lib" if os.geteuid() == 0 else Path.home()) / f"treadle-test-{os.getpid()}"
+    for name in (
+        ".ssh/id_rsa",
+        ".aws/credentials",
+        ".aws/config",
+        ".bash_history",
+        ".npmrc",
+        ".pyenv/bin/tool",
+        ".local/state/treadle/j.db",
+    ):
+        (place / name).parent.mkdir(parents=True, exist_ok=True)
+        (place / name).write_text(f"canary {name}\n")
+    yield place
+    shutil.rmtree(place)
+
+
+def in_home(kind: Kind, home: Path, folder: Path, script: str, *opened: str) -> str:
+    folder.mkdir(exist_ok=True)
+    words = [sys.executable, "-c", IN_A_HOME, kind.__name__, str(home), str(folder), script, *opened]
+    environment = {**os.environ, "HOME": str(home), "AWS_SECRET_ACCESS_KEY": "canary"}
+    for name in ("TREADLE_HOME", "XDG_STATE_HOME", "XDG_CONFIG_HOME"):
+        environment.pop(name, None)
+    return subprocess.run(words, env=environment, capture_output=True, text=True, check=True, timeout=100).stdout
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_command_reads_what_the_person_can_read_but_for_private_places(kind: Kind, home: Path, tmp_path: Path):
+    said = in_home(
+        kind,
+        home,
+        tmp_path / "w",
+        "cat ~/.pyenv/bin/tool; cat ~/.ssh/* ~/.aws/* ~/.bash_history ~/.npmrc ~/.local/state/treadle/*; env",
+    )
+
+    assert [line for line in said.splitlines() if "canary" in line] == ["canary .pyenv/bin/tool"]
+    assert f"HOME={home}" in said
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_private_place_that_the_person_opens_can_be_read_and_not_written(kind: Kind, home: Path, tmp_path: Path):
+    script = "cat ~/.aws/config ~/.aws/credentials; echo x > ~/.aws/config; echo x > ~/.pyenv/x"
+    said = in_home(kind, home, tmp_path / "w", script, str(home / ".aws/config"))
+
+    assert said == "canary .aws/config\n"
+    assert (home / ".aws/config").read_text() == "canary .aws/config\n"
+    assert not (home / ".pyenv/x").exists()
+
+
+DENIED = [
+    (".env", "cat .env"),
+    (".env", "ln .env x; cp .env y; mv .env z; cat x y z ./sub/../.env /proc/self/cwd/.env"),
+    (".env", "cat link"),
+    (".env", "cat other"),
+    (".ENV", "cat .env"),
+    ("**/.env", "cat .env sub/.env"),
+    ("*.pem", "cat sub/deep/a.pem"),
+    ("sub/*", "cat sub/.env sub/deep/a.pem; find sub -type f -exec cat {} +"),
+    ("sub/**", "cat sub/deep/a.pem"),
+    ("sub", "tar cf - sub | tar xOf -; grep -r canary sub"),
+    ("{folder}/sub/.env", "cat sub/.env; python3 -c 'print(open(\"sub/.env\").read())'"),
+    ("link", "cat .env link"),
+]
+
+
+@pytest.mark.row("D-PROTECTED")
+@pytest.mark.parametrize(("glob", "line"), DENIED)
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_a_rule_denies_reading_is_read_by_no_name(kind: Kind, glob: str, line: str, tmp_path: Path):
+    folder = tmp_path / "w"
+    for name in (".env", "sub/.env", "sub/deep/a.pem"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("canary\n")
+    (folder / "link").symlink_to(".env")
+    os.link(folder / ".env", folder / "other")
+    (folder / "free").write_text("plain")
+    done = run(kind, folder, f"{line}; cat free", hidden=(glob.format(folder=folder),))
+
+    assert done.stdout.endswith("plain")
+    assert "canary" not in done.stdout
+    assert (folder / ".env").read_text() == (folder / "sub/.env").read_text() == "canary\n"
+
+
+@needs_bwrap
+async def test_the_rules_of_a_policy_cover_the_files_that_they_deny(tmp_path: Path):
+    (tmp_path / ".env").write_text("canary")
+    (tmp_path / "read.py").write_text("print(open('.e' + 'nv').read())")
+
+    class Boxed:
+        policies = (deny("read(path=.env)"),)
+
+        def decide(self, call: object, session: object) -> Decision:
+            return Decision(kind="sandbox", rule="boxed")
+
+    model = ScriptedModel([call("shell", command="python3 read.py"), text("Done.")])
+    sandbox = Bubblewrap(Confinement(writable=(str(tmp_path),)))
+    result = await Agent(model, tools=[shell_tool(tmp_path)], policy=Boxed(), sandbox=sandbox).run("go")
+
+    assert result.completed
+    assert "canary" not in result.messages[2].results[0].content
+    assert "Permission denied" in result.messages[2].results[0].content
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_folder_outside_is_lifted_alone_and_by_its_own_name(kind: Kind, home: Path, tmp_path: Path):
+    (tmp_path / "w").mkdir()
+    (tmp_path / "w/link").symlink_to(home)
+    script = f"echo x > {home}/cache/new; echo x > {home}/evil; cat {home}/cache/new"
+    done = run(kind, tmp_path / "w", script, lifted=(f"write {home}/cache",))
+
+    assert (done.stdout, (home / "cache/new").read_text()) == ("x\n", "x\n")
+    assert not (home / "evil").exists()
+    with pytest.raises(OSError, match="leads elsewhere"):
+        run(kind, tmp_path / "w", "true", lifted=(f"write {tmp_path}/w/link",))
+    with pytest.raises(OSError, match="private place"):
+        run(kind, tmp_path / "w", "true", lifted=("write /etc/ssl/private/x",)) if Path(
+            "/etc/ssl/private"
+        ).exists() else _private()
+
+
+def _private() -> None:
+    raise OSError("private place")
+
+
+# Network
+
+
+@pytest.fixture
+def server() -> Iterator[int]:
+    """A server of this machine that says what it was asked."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(f"served {self.path} {self.headers.get('Host')}\n".encode())
+
+        def log_message(self, *words: object) -> None: ...
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as found:
+        thread = threading.Thread(target=found.serve_forever)
+        thread.start()
+        yield found.server_port
+        found.shutdown()
+        thread.join()
+
+
+@needs_bwrap
+def test_a_host_is_lifted_alone_and_by_its_name(server: int, tmp_path: Path):
+    script = f"""
+        curl -sS http://localhost:{server}/a; curl -sS -p http://localhost:{server}/tunnel; curl -sS http://127.0.0.1:{server}/b
+        curl -sS --noproxy '*' http://localhost:{server}/c; curl -sS http://other.example/; curl -sS https://other.example/; exit 7
+    """
+    done = run(Bubblewrap, tmp_path / "w", script, lifted=("network localhost",))
+
+    served = [line for line in done.stdout.splitlines() if line.startswith("served")]
+    assert served == [f"served /a localhost:{server}", f"served /tunnel localhost:{server}"]
+    assert {one.target for one in done.refused if one.kind == "network"} >= {"127.0.0.1", "other.example"}
+
+
+@needs_bwrap
+def test_a_name_of_the_network_does_not_stand_for_this_machine(server: int, tmp_path: Path):
+    lifted = ("network 127.0.0.1", "network *.localtest")
+    done = run(
+        Bubblewrap,
+        tmp_path / "w",
+        f"curl -sS http://127.0.0.1:{server}/ip; curl -sS http://x.localtest:{server}/",
+        lifted=lifted,
+    )
+
+    assert [line for line in done.stdout.splitlines() if line.startswith("served")] == [
+        f"served /ip 127.0.0.1:{server}"
+    ]
+
+
+@needs_bwrap
+def test_hosts_are_not_lifted_for_a_process_in_the_background(tmp_path: Path):
+    sandbox = Bubblewrap(Confinement(writable=(str(tmp_path),)))
+    with pytest.raises(OSError, match="single hosts"):
+        sandbox.detached(Command(arguments=("true",), lifted=("network example.com",)))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_whole_network_is_lifted_by_a_star(kind: Kind, server: int, tmp_path: Path):
+    line = f"curl -sS http://127.0.0.1:{server}/all"
+    assert run(kind, tmp_path / "w", line).exit_code != 0
+    assert run(kind, tmp_path / "w", line, lifted=("network *",)).stdout.startswith("served /all")
+
+
+@needs_bwrap
+def test_a_socket_in_the_file_system_on_which_a_program_answers_is_covered(home: Path, tmp_path: Path):
+    with socket.socket(socket.AF_UNIX) as one:
+        one.bind(str(home / "s"))
+        one.listen()
+        script = f"import socket; socket.socket(socket.AF_UNIX).connect({str(home / 's')!r}); print('connected')"
+        done = run(Bubblewrap, tmp_path / "w", f'python3 -c "{script}"')
+
+    assert "connected" not in done.stdout
+    assert done.exit_code != 0

@@ -1,0 +1,175 @@
+"""Git in a sandbox: a repository is read-only as a whole, wherever it lies, and `git` lifts its history without what git runs."""
+
+import asyncio
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from treadle.sandboxes import launcher
+from treadle.sandboxes.confinement import Confinement
+from treadle.sandboxes.runners import Bubblewrap, Landlock
+from treadle.tools import Command, Decision, ProcessResult
+from treadle.toolsets.shell import shell_tool
+
+needs_bwrap = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bwrap is not installed")
+needs_landlock = pytest.mark.skipif(not launcher.landlock_abi(), reason="the kernel has no Landlock")
+KINDS = [pytest.param(Bubblewrap, marks=needs_bwrap), pytest.param(Landlock, marks=needs_landlock)]
+ENVIRONMENT = {
+    "PATH": os.environ["PATH"], "HOME": "/nonexistent", "GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": "/dev/null",
+    **{f"GIT_{who}_{what}": "a@b.c" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")},
+}  # fmt: skip
+
+
+def git(folder: Path, *words: str) -> str:
+    done = subprocess.run(
+        ["git", "-C", str(folder), *words], env=ENVIRONMENT, capture_output=True, text=True, check=True
+    )
+    return done.stdout
+
+
+def made(folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    git(folder, "init", "-q", "-b", "main")
+    (folder / "a.txt").write_text("one\n")
+    git(folder, "add", "-A")
+    git(folder, "commit", "-qm", "one")
+    return folder
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    return made(tmp_path / "w")
+
+
+def confined(
+    folder: Path, script: str, *lifted: str, kind: type[Bubblewrap] | type[Landlock] = Bubblewrap, **more: str
+) -> ProcessResult:
+    command = Command(
+        arguments=("/bin/bash", "-c", script), cwd=more.get("cwd", str(folder)), env=ENVIRONMENT, lifted=lifted
+    )
+    return asyncio.run(kind(Confinement(writable=(str(folder),))).run(command))
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {str(one): one.read_bytes() for one in sorted(folder.rglob("*")) if one.is_file()}
+
+
+@pytest.mark.row("D-PROTECTED")
+@pytest.mark.parametrize("kind", KINDS)
+def test_all_of_git_can_be_read_and_none_of_it_written(project: Path, kind: type[Bubblewrap] | type[Landlock]):
+    before = files(project / ".git")
+    done = confined(
+        project,
+        "git log --format=%s; git status --short; echo two > a.txt; git diff --stat; git add -A; git config a.b c; rm -rf .git; "
+        "mv .git g; echo x > .git/hooks/post-commit; echo x > .git/config; echo x > .git/commondir; exit 1",
+        kind=kind,
+    )
+
+    assert done.stdout.startswith("one\n")
+    assert files(project / ".git") == before
+    assert ("write", str(project / ".git/index.lock")) in [(one.kind, one.target) for one in done.refused]
+
+
+@pytest.mark.row("D-PROTECTED")
+@pytest.mark.parametrize("kind", KINDS)
+def test_repositories_deeper_in_the_folder_and_what_pointers_lead_to_stay_too(
+    project: Path, kind: type[Bubblewrap] | type[Landlock]
+):
+    made(project / "deep/inner")
+    git(project, "worktree", "add", "-q", "trees/other")
+    (project / "led").mkdir()
+    git(project, "init", "-q", "--separate-git-dir", str(project / "away"), str(project / "led"))
+    git(project, "clone", "-q", "--bare", ".", "bare")
+    kept = ["deep/inner/.git", "away", "bare", ".git"]
+    before = [files(project / one) for one in kept]
+    names = " ".join([*(f"{one}/config {one}/hooks/post-commit" for one in kept), "led/.git", "trees/other/.git"])
+    confined(
+        project,
+        f"for f in {names}; do echo evil > $f; rm -f $f; done; mv deep d; mv away b; rm -rf bare led/.git",
+        kind=kind,
+    )
+
+    assert [files(project / one) for one in kept] == before
+    assert (project / "led/.git").read_text() == f"gitdir: {project}/away\n"
+    assert (project / "trees/other/.git").is_file()
+
+
+@needs_bwrap
+def test_git_is_lifted_for_the_history_and_not_for_what_git_runs(project: Path):
+    kept = files(project / ".git/hooks") | {"config": (project / ".git/config").read_bytes()}
+    done = confined(
+        project,
+        "echo two > a.txt && git add -A && git commit -qm two && git switch -qc other && git stash list && git log --format=%s; "
+        "echo evil > .git/hooks/post-commit; git config a.b c; echo /tmp > .git/commondir; mkdir -p .git/rebase-merge; "
+        "echo 'exec evil' > .git/rebase-merge/git-rebase-todo",
+        "git",
+    )
+
+    assert done.stdout == "two\none\n"
+    assert git(project, "log", "--format=%s", "other") == "two\none\n"
+    assert files(project / ".git/hooks") | {"config": (project / ".git/config").read_bytes()} == kept
+    assert not (project / ".git/commondir").exists()
+    assert not (project / ".git/rebase-merge/git-rebase-todo").exists()
+    assert {Path(one.target).name for one in done.refused} >= {"commondir", "git-rebase-todo"}
+
+
+@needs_bwrap
+def test_git_is_lifted_in_a_worktree_whose_repository_lies_elsewhere(project: Path, tmp_path: Path):
+    tree = tmp_path / "tree"
+    git(project, "worktree", "add", "-q", str(tree))
+    hooks = files(project / ".git/hooks")
+
+    assert confined(tree, "echo x > b.txt; git add -A").exit_code != 0
+    done = confined(
+        tree, f"git add -A && git commit -qm three; echo x > {project}/.git/config; echo x > {project}/c.txt", "git"
+    )
+
+    assert git(tree, "log", "--format=%s") == "three\none\n", done.stderr
+    assert files(project / ".git/hooks") == hooks
+    assert not (project / "c.txt").exists()
+
+
+@needs_bwrap
+def test_a_pointer_that_a_command_makes_lifts_nothing_elsewhere(project: Path, tmp_path: Path):
+    other = made(tmp_path / "other")
+    before = files(other / ".git")
+    confined(project, f"mkdir sub; echo gitdir: {other}/.git > sub/.git")
+    confined(project, f"echo x > {other}/.git/HEAD; git add -A", "git", cwd=str(project / "sub"))
+
+    assert files(other / ".git") == before
+
+
+@needs_bwrap
+def test_hooks_and_configured_programs_are_off_where_git_is_lifted(project: Path, tmp_path: Path):
+    hook = project / ".git/hooks/pre-commit"
+    hook.write_text("#!/bin/sh\ntouch hooked\n")
+    hook.chmod(0o755)
+    git(project, "config", "filter.f.clean", "touch filtered; cat")
+    git(project, "config", "core.fsmonitor", "touch monitored; true")
+    (project / ".gitattributes").write_text("*.txt filter=f\n")
+    sandbox = Bubblewrap(Confinement(writable=(str(project),)))
+
+    class Context:
+        def __init__(self) -> None:
+            self.facts: dict[str, object] = {}
+            self.runner = sandbox
+            self.decision = Decision(kind="sandbox", lifted=("git",))
+
+        def progress(self, message: str) -> None: ...
+
+    names = "-c user.name=a -c user.email=a@b.c"
+    line = f"echo two > b.txt; git {names} add -A; git {names} commit -qm two; git log --format=%s -1"
+    done = asyncio.run(shell_tool(project).run({"command": line}, Context()))
+
+    assert done.data["stdout"] == "two\n", done.data
+    assert sorted(one.name for one in project.iterdir()) == [".git", ".gitattributes", "a.txt", "b.txt"]
+
+
+@needs_landlock
+def test_landlock_says_that_it_cannot_lift_git_or_a_host_alone(project: Path):
+    for need in ("git", "network example.com"):
+        with pytest.raises(OSError, match="cannot lift"):
+            confined(project, "true", need, kind=Landlock)
