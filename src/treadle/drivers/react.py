@@ -38,8 +38,6 @@ from treadle.validation.plain import is_damaged, joined
 from treadle.validation.typed import Typed
 
 __all__ = [
-    "REWORD",
-    "BoundReActDriver",
     "DecisionForm",
     "DecisionUnfit",
     "OutputMode",
@@ -48,10 +46,8 @@ __all__ = [
     "Transcript",
     "action",
     "check_decision",
-    "decision_schema",
     "note",
     "observed",
-    "react_instructions",
     "rejection",
 ]
 
@@ -128,7 +124,7 @@ class DecisionForm:
 
     def schema(self, tools: Sequence[ToolSpec], answer: JsonObject | None) -> JsonObject:
         """Return the JSON Schema of a decision, as the model reads it."""
-        return decision_schema(tools, answer) if self._own is None else self._own.schema
+        return _decision_schema(tools, answer) if self._own is None else self._own.schema
 
     def wire_schema(self, tools: Sequence[ToolSpec], answer: JsonObject | None) -> JsonObject | None:
         """Return the schema that the provider holds the model to, with the tools' own parameters; None for none."""
@@ -170,7 +166,7 @@ class DecisionForm:
         return found
 
 
-def decision_schema(tools: Sequence[ToolSpec], answer: JsonObject | None) -> JsonObject:
+def _decision_schema(tools: Sequence[ToolSpec], answer: JsonObject | None) -> JsonObject:
     """Return the JSON Schema of the five fields, with the names of the tools and the form of the answer in it."""
     form: JsonObject = {"type": "string"} if answer is None else dict(answer)
     definitions: JsonObject = {key: form.pop(key) for key in ("$defs", "definitions") if key in form}
@@ -307,7 +303,7 @@ def _candidate(text: str) -> str:
 # --- Prompt: the words in which a ReAct driver describes tools and decisions. The same for the same tools, byte for
 # byte.
 
-REWORD = (
+_REWORD = (
     "Now write the final answer to the task in full, for the person who asked. Use all of the conversation above. "
     "Write the answer itself, not a decision."
 )
@@ -324,7 +320,7 @@ You work in steps: think, act, observe. In each step answer with exactly one JSO
 The result of a tool comes back as a message that begins with "Observation:". Never write an observation yourself."""
 
 
-def react_instructions(
+def _react_instructions(
     instructions: str | None,
     tools: Sequence[ToolSpec],
     schema: JsonObject,
@@ -332,13 +328,7 @@ def react_instructions(
     answer: JsonObject | None = None,
     is_own: bool = False,
 ) -> str:
-    """Return the instructions with the rules of a decision and the tools behind them.
-
-    Args:
-        schema: Of a decision.
-        answer: Of a structured final answer; None for text.
-        is_own: Whether the decision is of the user's own type, which its schema describes alone.
-    """
+    """Return the instructions with the rules of a decision and the tools behind them."""
     pieces = [instructions] if instructions else []
     pieces.append(_OWN_RULES if is_own else _RULES)
     if answer is not None:
@@ -494,13 +484,13 @@ class ReActDriver:
         self._final = final_via_inference
 
     @checked
-    def bind(self, model: Model, tools: Sequence[Tool], executor: Executor) -> "BoundReActDriver":
+    def bind(self, model: Model, tools: Sequence[Tool], executor: Executor) -> "_BoundReActDriver":
         """Return the driver of one run."""
         final = model if self._final is True else self._final or None
-        return BoundReActDriver(model, self._form, is_own=self._is_own, max_retries=self._max_retries, final=final)
+        return _BoundReActDriver(model, self._form, is_own=self._is_own, max_retries=self._max_retries, final=final)
 
 
-class BoundReActDriver:
+class _BoundReActDriver:
     """The ReAct driver of one run."""
 
     def __init__(
@@ -548,7 +538,7 @@ class BoundReActDriver:
         """Put tools and calls into words: nothing of them is on the wire (D12)."""
         schema = self._form.schema(request.tools, request.output_schema)
         said = note(request.tool_choice)
-        instructions = react_instructions(
+        instructions = _react_instructions(
             request.instructions, request.tools, schema, answer=request.output_schema, is_own=self._is_own
         )
         return msgspec.structs.replace(
@@ -596,7 +586,7 @@ class BoundReActDriver:
         drafted = Message(role="assistant", parts=(Text(decision.answer_text),))
         asked = msgspec.structs.replace(
             request,
-            messages=(*self._transcript.of(request.messages), drafted, user_message(REWORD)),
+            messages=(*self._transcript.of(request.messages), drafted, user_message(_REWORD)),
             tools=(),
             tool_choice="auto",
         )
@@ -661,11 +651,7 @@ def _as_answer(decision: ReActDecision, end: ModelEnd) -> ModelEnd:
 
 
 def _check_answered(end: ModelEnd | None) -> None:
-    """Refuse a final inference that does not answer, so that the draft stands. What a model refuses to say is not a failure.
-
-    Raises:
-        ModelError: It broke off, was cut off by the output limit, or says nothing.
-    """
+    """Refuse a final inference that does not answer, so that the draft stands. What a model refuses to say is not a failure."""
     what = "The response that was to give the final answer"
     error: ModelError
     if end is None or end.is_broken_off:

@@ -32,7 +32,6 @@ __all__ = [
     "brain",
     "gather",
     "introduce",
-    "read_request",
     "report",
     "understand",
 ]
@@ -230,12 +229,8 @@ class Transcript(msgspec.Struct, frozen=True, kw_only=True):
         return sum(1 for _ in takewhile(lambda one: one.problem is not None, reversed(self.exchanges)))
 
 
-def read_request(body: JsonObject) -> Transcript:
-    """Read the body of a Chat Completions request.
-
-    Raises:
-        msgspec.ValidationError: It is invalid.
-    """
+def _read_request(body: JsonObject) -> Transcript:
+    """Read the body of a Chat Completions request."""
     request = msgspec.convert(body, _Request)
     users = [index for index, message in enumerate(request.messages) if _is_task(message)]
     recent = request.messages[users[-1] + 1 :] if users else []
@@ -618,7 +613,7 @@ def brain(body: JsonObject) -> Turn:
     Raises:
         msgspec.ValidationError: The body is no such request.
     """
-    transcript = read_request(body)
+    transcript = _read_request(body)
     task = understand(transcript.task)
     proposal = _propose(transcript, task)
     text = proposal.text if proposal else _answer(transcript, task)

@@ -39,11 +39,11 @@ from treadle.mock.script import (
 from treadle.ports import CallReady, ModelEnd, ModelPart, ModelRequest, Pricing, TextDelta, ThinkingDelta
 from treadle.providers.http.failures import ModelRefused, failure_of
 
-__all__ = ["Scripted", "ScriptedModel", "call", "scripted_model", "text"]
+__all__ = ["ScriptedModel", "call", "scripted_model", "text"]
 
 Reply: TypeAlias = TurnLike | Mapping[str, Any] | BaseException
 """A turn to play or an exception to raise."""
-Scripted: TypeAlias = Reply | Callable[[ModelRequest], Reply | Awaitable[Reply]]
+_Scripted: TypeAlias = Reply | Callable[[ModelRequest], Reply | Awaitable[Reply]]
 """One entry of a script: a reply, or a function of the request that makes one."""
 
 
@@ -70,14 +70,14 @@ class ScriptedModel:
     @checked_but("turns")
     def __init__(
         self,
-        turns: Sequence[Scripted] | Script,
+        turns: Sequence[_Scripted] | Script,
         *,
         name: str = "scripted",
         price: Pricing | None = None,
         window: int | None = None,
         follows_history: bool = False,
     ) -> None:
-        entries: Sequence[Scripted] = turns.turns if isinstance(turns, Script) else turns
+        entries: Sequence[_Scripted] = turns.turns if isinstance(turns, Script) else turns
         if not isinstance(entries, Sequence) or isinstance(entries, str | bytes) or not entries:
             raise ConfigurationError("ScriptedModel needs a list of at least one turn.")
         self._entries = [_checked(entry) for entry in entries]
@@ -197,11 +197,11 @@ def scripted_model(path: str | Path, price: Pricing | None = None) -> ScriptedMo
     return ScriptedModel(load_script(path), name=f"script:{path}", price=price, follows_history=True)
 
 
-def _checked(entry: Scripted) -> Scripted:
+def _checked(entry: _Scripted) -> _Scripted:
     return entry if isinstance(entry, BaseException) or callable(entry) else turn_of(entry)
 
 
-def _gives_message(entry: Scripted) -> bool:
+def _gives_message(entry: _Scripted) -> bool:
     if not isinstance(entry, Turn):
         return not isinstance(entry, BaseException)
     is_answer = entry.status < 400 and entry.error is None and entry.body is None

@@ -63,7 +63,6 @@ __all__ = [
     "Turn",
     "TurnLike",
     "Waitable",
-    "as_turn",
     "call",
     "finish_of",
     "fragments",
@@ -71,7 +70,6 @@ __all__ = [
     "no_constant",
     "no_duplicates",
     "parse_script",
-    "parse_turn",
     "text",
     "turn_of",
 ]
@@ -234,13 +232,10 @@ def text(content: str, *, finish: str | UnsetType | None = UNSET, usage: Usage |
     return Turn(text=content, finish=finish, usage=usage)
 
 
-def as_turn(item: TurnLike) -> Turn:
+def _as_turn(item: TurnLike) -> Turn:
     """Return one turn made of words, calls, or a list of both.
 
     In a list at most one turn may carry more than text and calls: its finish, usage and faults are the whole turn's.
-
-    Raises:
-        ConfigurationError: It is nothing of the kind.
     """
     match item:
         case Turn():
@@ -250,7 +245,7 @@ def as_turn(item: TurnLike) -> Turn:
         case str():
             return Turn(text=item)
         case list() | tuple() if item:
-            return _joined([as_turn(part) for part in item])
+            return _joined([_as_turn(part) for part in item])
     raise ConfigurationError(f"A turn is text(...), call(...), Turn(...) or a list of them; got {item!r:.80}.")
 
 
@@ -443,7 +438,7 @@ def parse_script(content: str | bytes, *, where: str = "script") -> Script:
         raise ConfigurationError(f"{where} must be a list of turns; got {shown(value)}.")
     if not value:
         raise ConfigurationError(f"{where} is an empty list; a script needs at least one turn.")
-    return Script([parse_turn(turn, where=f"{where}: turn [{index}]") for index, turn in enumerate(value)])
+    return Script([_parse_turn(turn, where=f"{where}: turn [{index}]") for index, turn in enumerate(value)])
 
 
 def turn_of(item: TurnLike | Mapping[str, Any]) -> Turn:
@@ -452,15 +447,11 @@ def turn_of(item: TurnLike | Mapping[str, Any]) -> Turn:
     Raises:
         ConfigurationError: It is nothing of the kind.
     """
-    return parse_turn(dict(item)) if isinstance(item, Mapping) else as_turn(item)
+    return _parse_turn(dict(item)) if isinstance(item, Mapping) else _as_turn(item)
 
 
-def parse_turn(value: Any, *, where: str = "turn") -> Turn:  # Any: JSON of strangers
-    """Read one turn from its JSON value.
-
-    Raises:
-        ConfigurationError: It is not a turn; the message names `where` and the key.
-    """
+def _parse_turn(value: Any, *, where: str = "turn") -> Turn:  # Any: JSON of strangers
+    """Read one turn from its JSON value."""
     try:
         return _turn(msgspec.convert(value, _WrittenTurn))
     except (msgspec.ValidationError, UnicodeError) as exc:

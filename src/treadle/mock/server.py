@@ -37,21 +37,16 @@ from treadle.tools import JsonObject
 
 __all__ = [
     "NOTHING",
-    "BadHttp",
     "Connection",
     "Delivery",
     "Hold",
-    "HungUp",
     "MockProvider",
-    "Playable",
     "Reader",
     "Received",
     "RecordedRequest",
     "Reply",
-    "Respond",
     "Vendor",
     "bomb",
-    "head_of",
     "plan",
     "send",
 ]
@@ -63,7 +58,7 @@ _MAX_HEAD_BYTES = 64 * 1024
 _PHRASES = {item.value: item.phrase for item in HTTPStatus}
 
 
-class BadHttp(Exception):
+class _BadHttp(Exception):
     """What came is not a request that can be read. The connection is closed after the answer."""
 
     def __init__(self, status: int, message: str) -> None:
@@ -71,7 +66,7 @@ class BadHttp(Exception):
         self.status = status
 
 
-class HungUp(Exception):
+class _HungUp(Exception):
     """The client closed the connection while it was being answered."""
 
 
@@ -119,7 +114,7 @@ class Connection:
         """Read one request; None when the client has closed the connection.
 
         Raises:
-            BadHttp: It cannot be read.
+            _BadHttp: It cannot be read.
         """
         try:
             return await self._request()
@@ -132,7 +127,7 @@ class Connection:
         except asyncio.IncompleteReadError:
             return None
         except asyncio.LimitOverrunError:
-            raise BadHttp(431, "The request's head is too large.") from None
+            raise _BadHttp(431, "The request's head is too large.") from None
         method, target, version, headers = _parse_head(head)
         path, _, query = target.partition("?")
         if headers.get("expect", "").lower() == "100-continue":
@@ -149,13 +144,13 @@ class Connection:
 
     async def _body(self, headers: Mapping[str, str]) -> bytes:
         if headers.get("content-encoding", "identity") != "identity":
-            raise BadHttp(415, f"The content-encoding {headers['content-encoding']!r} is not supported here.")
+            raise _BadHttp(415, f"The content-encoding {headers['content-encoding']!r} is not supported here.")
         try:
             if headers.get("transfer-encoding", "").lower() == "chunked":
                 return await self._chunked_body()
             return await self._reader.readexactly(self._checked_length(headers.get("content-length", "0")))
         except (asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            raise BadHttp(400, "The request's body is shorter than announced, or its chunks are malformed.") from None
+            raise _BadHttp(400, "The request's body is shorter than announced, or its chunks are malformed.") from None
 
     async def _chunked_body(self) -> bytes:
         body = bytearray()
@@ -169,35 +164,35 @@ class Connection:
 
     def _checked_length(self, length: str) -> int:
         if not (length.isascii() and length.isdigit()):
-            raise BadHttp(400, f"The content-length {length!r:.40} is not a number.")
+            raise _BadHttp(400, f"The content-length {length!r:.40} is not a number.")
         if len(length) > 18 or int(length) > self._max_body_bytes:
-            raise BadHttp(413, f"The request's body is larger than {self._max_body_bytes} bytes.")
+            raise _BadHttp(413, f"The request's body is larger than {self._max_body_bytes} bytes.")
         return int(length)
 
     async def write(self, content: bytes) -> None:
         """Send bytes and return once the system has taken them.
 
         Raises:
-            HungUp: The client has closed the connection.
+            _HungUp: The client has closed the connection.
         """
         try:
             self._writer.write(content)
             await self._writer.drain()
         except OSError:
-            raise HungUp from None
+            raise _HungUp from None
 
     async def wait(self, awaitable: Awaitable[object]) -> None:
         """Wait for something, unless the client hangs up first.
 
         Raises:
-            HungUp: The client has closed the connection.
+            _HungUp: The client has closed the connection.
         """
         waited = asyncio.ensure_future(awaitable)
         ended = asyncio.ensure_future(self._reader.ended.wait())
         try:
             await asyncio.wait((waited, ended), return_when=asyncio.FIRST_COMPLETED)
             if not waited.done():
-                raise HungUp
+                raise _HungUp
         finally:
             waited.cancel()
             ended.cancel()
@@ -221,7 +216,7 @@ class Connection:
         self._writer.close()
 
 
-def head_of(status: int, headers: Mapping[str, str]) -> bytes:
+def _head_of(status: int, headers: Mapping[str, str]) -> bytes:
     """Return the status line and headers of an answer."""
     lines = [
         f"HTTP/1.1 {status} {_PHRASES.get(status, 'Unknown')}",
@@ -234,12 +229,12 @@ def _parse_head(head: bytes) -> tuple[str, str, str, dict[str, str]]:
     request_line, *lines = head.decode("latin-1").removesuffix("\r\n\r\n").split("\r\n")
     fields = request_line.split(" ")
     if len(fields) != 3 or fields[2] not in ("HTTP/1.1", "HTTP/1.0") or not fields[1].startswith("/"):
-        raise BadHttp(400, "The request line is malformed.")
+        raise _BadHttp(400, "The request line is malformed.")
     headers: dict[str, str] = {}
     for line in lines:
         name, colon, value = line.partition(":")
         if not colon or not name or name != name.strip():
-            raise BadHttp(400, "A header line is malformed.")
+            raise _BadHttp(400, "A header line is malformed.")
         headers[name.lower()] = value.strip()
     return fields[0], fields[1], fields[2], headers
 
@@ -253,14 +248,14 @@ def _chunk_size(line: bytes) -> int:
 
 
 def _no_size() -> int:
-    raise BadHttp(400, "A chunk's size is not a number.")
+    raise _BadHttp(400, "A chunk's size is not a number.")
 
 
 # --- The vendor: what one request is answered with, as the script and the dialect have it. Records it; knows no socket.
 
-Respond: TypeAlias = Callable[[JsonObject], TurnLike | Mapping[str, Any] | Awaitable[TurnLike | Mapping[str, Any]]]
+_Respond: TypeAlias = Callable[[JsonObject], TurnLike | Mapping[str, Any] | Awaitable[TurnLike | Mapping[str, Any]]]
 """A function of the request's body that makes the turn: for many sessions at once, and for models that read."""
-Playable: TypeAlias = Script | Sequence[TurnLike | Mapping[str, Any]] | Path | Respond
+_Playable: TypeAlias = Script | Sequence[TurnLike | Mapping[str, Any]] | Path | _Respond
 """A script, turns, the path of a script's file, or a function."""
 
 _NextTurn: TypeAlias = Callable[[JsonObject], Awaitable[Turn]]
@@ -306,7 +301,7 @@ class Vendor:
         api_key: The key that requests must carry; None to take any.
     """
 
-    def __init__(self, script: Playable, *, dialects: Sequence[Dialect], api_key: str | None) -> None:
+    def __init__(self, script: _Playable, *, dialects: Sequence[Dialect], api_key: str | None) -> None:
         self._next_turn = _player(script)
         self._dialects = dialects
         self._api_key = api_key
@@ -391,10 +386,10 @@ class Vendor:
             self.recording.flush()
 
 
-def _player(script: Playable) -> _NextTurn:
+def _player(script: _Playable) -> _NextTurn:
     """Return the function that gives the turn of each request."""
     if callable(script):
-        respond: Respond = script
+        respond: _Respond = script
 
         async def play(body: JsonObject) -> Turn:
             made = respond(body)
@@ -585,7 +580,7 @@ async def send(connection: Connection, received: Received | None, reply: Reply, 
     """Answer one request, or what came instead of one. Return whether the connection may be used again.
 
     Raises:
-        HungUp: The client closed the connection meanwhile.
+        _HungUp: The client closed the connection meanwhile.
     """
     turn = reply.turn
     if turn.delay_ms:
@@ -630,7 +625,7 @@ def _frames(framing: dict[str, str], reply: Reply, delivery: Delivery) -> Iterab
     turn = reply.turn
     encoding = {} if turn.bomb_bytes is None else {"content-encoding": "gzip"}
     headers = {"content-type": reply.answer.content_type, **framing, **encoding, **turn.header_fields}
-    frames: list[_Frame] = [head_of(turn.status, headers)]
+    frames: list[_Frame] = [_head_of(turn.status, headers)]
     is_chunked = "transfer-encoding" in framing
     if turn.status not in _NO_BODY:
         frames += (_chunk(step) if is_chunked and isinstance(step, bytes) else step for step in delivery.steps)
@@ -663,7 +658,7 @@ async def _break_off(connection: Connection, how: CutBy | None) -> bool:
         await connection.write(_chunk(NOTHING))
     if how == "stall":
         await connection.wait_hangup()
-        raise HungUp
+        raise _HungUp
     return False
 
 
@@ -698,7 +693,7 @@ class MockProvider:
     @checked_but("script")
     def __init__(
         self,
-        script: Playable,
+        script: _Playable,
         *,
         port: int = 0,
         host: str = "127.0.0.1",
@@ -844,7 +839,7 @@ class MockProvider:
         try:
             while await self._exchange(connection):
                 pass
-        except HungUp:
+        except _HungUp:
             self._hangups.add()
         except asyncio.CancelledError:
             # The provider stops. asyncio.streams (3.11) logs a cancelled handler as an error, so it ends quietly here.
@@ -856,7 +851,7 @@ class MockProvider:
         """Answer one request. Return whether the connection may be used again."""
         try:
             received = await connection.receive()
-        except BadHttp as exc:
+        except _BadHttp as exc:
             reply = self._vendor.refused(Refusal(str(exc), status=exc.status))
             return await send(connection, None, reply, None)
         if received is None:

@@ -31,12 +31,10 @@ from treadle.validation.plain import (
 __all__ = [
     "ContentBlock",
     "EncodedMessages",
-    "Gathered",
     "MessageBlocks",
     "ObjectEnd",
     "ThinkingTags",
     "ThoughtText",
-    "ToolSet",
     "ToolSets",
     "Turns",
     "arguments_text",
@@ -526,7 +524,7 @@ class ContentBlock(ABC):
                 return []
 
 
-class Gathered(NamedTuple):
+class _Gathered(NamedTuple):
     """What a message came to."""
 
     parts: tuple[Part, ...]
@@ -609,7 +607,7 @@ class MessageBlocks(Generic[_Block]):
         if self.all:
             self.all[-1].is_doubtful = True
 
-    def gathered(self, *, is_cut: bool) -> "Gathered":
+    def gathered(self, *, is_cut: bool) -> "_Gathered":
         """Return the whole message: nothing comes any more.
 
         Args:
@@ -637,7 +635,7 @@ class MessageBlocks(Generic[_Block]):
         shared = ((block.id, block.name, block.has_arguments) for block in named if block.id)
         has_strays = self._has_lost or len(named) < len(self.calls) or may_have_lost(shared)
         said = tuple(part for part in parts if part is not None)
-        return Gathered(said, frozenset(cut), frozenset(unnamed), has_strays)
+        return _Gathered(said, frozenset(cut), frozenset(unnamed), has_strays)
 
     def lose(self, arguments: str) -> None:
         """Take a piece of arguments that belongs to no call that was begun."""
@@ -904,7 +902,7 @@ _MAX_BROKEN_CHARS = 2_000
 _MAX_TOOL_SETS = 64
 
 
-class ToolSet(msgspec.Struct, frozen=True, kw_only=True):
+class _ToolSet(msgspec.Struct, frozen=True, kw_only=True):
     """The tools of a request, written."""
 
     tools: tuple[ToolSpec, ...]
@@ -934,7 +932,7 @@ class ToolSets:
         self._write = write
         self._name = name
         self._server_tools = server_tools
-        self._known: dict[int, ToolSet] = {}
+        self._known: dict[int, _ToolSet] = {}
         self._nullable: tuple[tuple[ToolSpec, ...], Mapping[str, JsonObject]] = ((), {})
 
     def listed(self, tools: tuple[ToolSpec, ...]) -> bytes:
@@ -953,13 +951,13 @@ class ToolSets:
             self._nullable = tools, {name: schema for name, schema in schemas.items() if _has_nulls(schema)}
         return self._nullable[1]
 
-    def of(self, tools: tuple[ToolSpec, ...]) -> ToolSet:
+    def of(self, tools: tuple[ToolSpec, ...]) -> _ToolSet:
         known = self._known.get(id(tools))
         if known is None:
             if len(self._known) >= _MAX_TOOL_SETS:
                 self._known.clear()
             in_order = sorted(tools, key=lambda spec: spec.name)
-            known = self._known[id(tools)] = ToolSet(
+            known = self._known[id(tools)] = _ToolSet(
                 tools=tools,
                 encoded=to_json(list(self._write(in_order))),
                 own_names=own_names((spec.name for spec in tools), self._name),

@@ -7,7 +7,7 @@ import msgspec
 
 from treadle.messages import Usage
 
-__all__ = ["ListPrice", "list_price"]
+__all__ = ["list_price"]
 
 _PROVIDERS = {
     "anthropic": "anthropic",
@@ -34,7 +34,7 @@ _PROVIDERS = {
 """What the list calls the vendor of each dialect."""
 
 
-class ListPrice(msgspec.Struct, frozen=True, kw_only=True):
+class _ListPrice(msgspec.Struct, frozen=True, kw_only=True):
     """A vendor's list price of one model."""
 
     provider: str
@@ -45,12 +45,12 @@ class ListPrice(msgspec.Struct, frozen=True, kw_only=True):
         return _price(self, usage)
 
 
-def list_price(dialect: str, model: str) -> ListPrice | None:
+def list_price(dialect: str, model: str) -> _ListPrice | None:
     """Return the list price of a vendor's model; None when nobody knows it or the extra is not installed."""
     provider = _PROVIDERS.get(dialect)
     if provider is None or find_spec("genai_prices") is None:
         return None
-    price = ListPrice(provider=provider, model=model)
+    price = _ListPrice(provider=provider, model=model)
     try:
         price.cost(Usage(input_tokens=1, output_tokens=1))
     except LookupError:
@@ -58,7 +58,7 @@ def list_price(dialect: str, model: str) -> ListPrice | None:
     return price
 
 
-def _price(price: ListPrice, usage: Usage) -> Decimal:
+def _price(price: _ListPrice, usage: Usage) -> Decimal:
     import genai_prices  # noqa: PLC0415 - an extra, loaded when the first price is asked for
 
     read = min(usage.cached_input_tokens, usage.input_tokens)  # the list raises where the parts are more than the whole

@@ -38,10 +38,8 @@ __all__ = [
     "LISTING",
     "PROVIDER",
     "AnthropicRequests",
-    "StrictLimits",
     "blocks_of",
     "container_marker",
-    "container_of",
     "input_schema",
     "is_provable",
     "strict_schema",
@@ -73,7 +71,7 @@ class _NotStrict(Exception):
     """The schema says something that a strict tool cannot."""
 
 
-class StrictLimits:
+class _StrictLimits:
     """Counts what the vendor limits in the strict tools of one request: tools, optional parameters, and parameters of several types.
 
     The limits are those of platform.claude.com/docs/en/build-with-claude/structured-outputs ("Schema complexity limits").
@@ -285,7 +283,7 @@ def container_marker(container_id: str) -> Opaque:
     return Opaque(provider=PROVIDER, payload={"type": _CONTAINER, "id": container_id})
 
 
-def container_of(message: Message, *, origin: str) -> str | None:
+def _container_of(message: Message, *, origin: str) -> str | None:
     """Return the id of the container in which a message waits; None where it waits in none."""
     if message.origin != origin:
         return None
@@ -531,14 +529,14 @@ class AnthropicRequests:
     def _container(self, request: ModelRequest) -> list[bytes]:
         """Return the field that says where the vendor's code continues. A container that the person named stays."""
         container = self._options.container
-        waits_in = (container_of(message, origin=self._origin) for message in open_turn(request.messages))
+        waits_in = (_container_of(message, origin=self._origin) for message in open_turn(request.messages))
         if not isinstance(container, str) and (known := next(filter(None, waits_in), None)):
             container = {"id": known, **container} if container else known
         return [b',"container":' + to_json(container)] if container else []
 
     def _written(self, tools: Iterable[ToolSpec]) -> Iterator[_Wire]:
         """Yield the tools: strict ones up to the vendor's limits, by name, and plain ones beyond."""
-        limits = StrictLimits()
+        limits = _StrictLimits()
         for spec in tools:
             tool: _Wire = {"name": wire_name(spec.name), "description": spec.description}
             schema = strict_schema(spec.parameters) if self._options.is_strict else None

@@ -30,13 +30,13 @@ from treadle.providers.payload import (
     to_json,
 )
 
-__all__ = ["AnswerBlock", "AnthropicResponse", "BlockDelta", "InvokedResponse"]
+__all__ = ["AnthropicResponse", "InvokedResponse"]
 
 
 # --- Anthropic Messages, inward: one content block that is being put together. Knows nothing of the rest of the answer.
 
 
-class BlockDelta(msgspec.Struct):
+class _BlockDelta(msgspec.Struct):
     """What one event adds to a block. `Any` is the wire's."""
 
     type: Any = None
@@ -69,12 +69,8 @@ _starts = msgspec.json.Decoder(_Start)
 _objects = msgspec.json.Decoder(dict[str, Any])
 
 
-class AnswerBlock(ContentBlock):
-    """One block, from its start to its end.
-
-    Args:
-        raw: The block as it began, or a whole one.
-    """
+class _AnswerBlock(ContentBlock):
+    """One block, from its start to its end."""
 
     def __init__(self, raw: bytes | msgspec.Raw = b"{}") -> None:
         self._raw = bytes(raw)
@@ -90,9 +86,9 @@ class AnswerBlock(ContentBlock):
 
     def begin(self) -> list[ModelPart]:
         """Take what came with the start."""
-        return self.grow(BlockDelta(text=self._start.text, thinking=self._start.thinking))
+        return self.grow(_BlockDelta(text=self._start.text, thinking=self._start.thinking))
 
-    def grow(self, delta: BlockDelta) -> list[ModelPart]:
+    def grow(self, delta: _BlockDelta) -> list[ModelPart]:
         """Take what one event adds."""
         self._signature = text_or_nothing(delta.signature) or self._signature
         if delta.citation is not None:
@@ -172,7 +168,7 @@ class _Event(msgspec.Struct):
     type: Any = None
     index: Any = None
     content_block: msgspec.Raw = msgspec.Raw(b"null")
-    delta: BlockDelta | None = None
+    delta: _BlockDelta | None = None
     message: _Message | None = None
     usage: Any = None
     error: Any = None
@@ -203,7 +199,7 @@ _framed = msgspec.json.Decoder(_Framed)
 _wholes = msgspec.json.Decoder(_Whole)
 
 
-class AnthropicResponse(BlockResponse[AnswerBlock]):
+class AnthropicResponse(BlockResponse[_AnswerBlock]):
     """One answer of the dialect, streamed or whole."""
 
     terminal = "message_stop"
@@ -244,7 +240,7 @@ class AnthropicResponse(BlockResponse[AnswerBlock]):
         self._take_container(whole.container)
         self._reason = text_or_nothing(whole.stop_reason)
         self.id, self.model = text_or_nothing(whole.id), text_or_nothing(whole.model)
-        return self._take_blocks(map(AnswerBlock, whole.content))
+        return self._take_blocks(map(_AnswerBlock, whole.content))
 
     def end(self) -> ModelEnd:
         """Return the whole message."""
@@ -298,7 +294,7 @@ class AnthropicResponse(BlockResponse[AnswerBlock]):
 
     def _begin(self, event: _Event) -> list[ModelPart]:
         self.is_empty = False
-        return self._blocks.begin(_index(event), AnswerBlock(event.content_block))
+        return self._blocks.begin(_index(event), _AnswerBlock(event.content_block))
 
     def _grow(self, event: _Event) -> list[ModelPart]:
         block = self._blocks.open_at(_index(event))

@@ -31,7 +31,7 @@ from treadle.providers.payload import (
 from treadle.redaction import redacted_logger
 from treadle.tools import JsonObject
 
-__all__ = ["PROVIDER", "BedrockRequests", "Family", "blocks_of", "family_of", "input_schema", "is_provable"]
+__all__ = ["PROVIDER", "BedrockRequests", "Family", "blocks_of", "input_schema", "is_provable"]
 
 
 # --- Schemas of tools as Converse takes them. Knows no request.
@@ -109,7 +109,7 @@ _FAMILIES = (
 )
 
 
-def family_of(model: str) -> Family:
+def _family_of(model: str) -> Family:
     """Return what a model takes. The id of a profile of one's own does not tell the model: it takes what all of them take."""
     return next((family for pattern, family in _FAMILIES if pattern.search(model)), Family())
 
@@ -332,7 +332,7 @@ class BedrockRequests:
 
     def __init__(self, model: str, *, origin: str, options: Mapping[str, Any]) -> None:
         self._origin = origin
-        self._family = family_of(model)
+        self._family = _family_of(model)
         self._options = _sorted_out(options, self._family)
         self._openings = {thinks: self._open(thinks=thinks) for thinks in (False, True)}
         self._messages = EncodedMessages(self._encode)

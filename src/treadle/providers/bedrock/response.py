@@ -29,7 +29,7 @@ from treadle.providers.payload import (
     to_json,
 )
 
-__all__ = ["ConverseBlock", "ConverseResponse", "Delta", "Reasoning"]
+__all__ = ["ConverseResponse", "Reasoning"]
 
 
 # --- Bedrock Converse, inward: one content block that is being put together. Knows nothing of the rest of the answer.
@@ -52,7 +52,7 @@ class _ToolUse(msgspec.Struct, rename="camel"):
     """Kept raw: those bytes are what the model wrote, as near as one can get."""
 
 
-class Delta(msgspec.Struct, rename="camel"):
+class _Delta(msgspec.Struct, rename="camel"):
     """What one event adds to a block. `Any` is the wire's."""
 
     text: Any = None
@@ -77,12 +77,8 @@ _OWN_CALL = "server_tool_use"
 """The type of a call that the vendor carries out itself."""
 
 
-class ConverseBlock(ContentBlock):
-    """One block, from its start, or from its first piece where it has no start, to its end.
-
-    Args:
-        raw: The block as it began, or a whole one.
-    """
+class _ConverseBlock(ContentBlock):
+    """One block, from its start, or from its first piece where it has no start, to its end."""
 
     def __init__(self, raw: bytes | msgspec.Raw = b"{}") -> None:
         self._raw = bytes(raw)
@@ -117,7 +113,7 @@ class ConverseBlock(ContentBlock):
             parts += self._think(start.reasoning_content)
         return parts
 
-    def grow(self, delta: Delta) -> list[ModelPart]:
+    def grow(self, delta: _Delta) -> list[ModelPart]:
         """Take what one event adds. The first piece of a block without a start says what the block is."""
         if delta.reasoning_content is not None:
             if self.kind == "text" and not self._said:
@@ -184,7 +180,7 @@ def _joined(sealed: list[str]) -> str:
 class _BlockEvent(msgspec.Struct, rename="camel"):
     content_block_index: Any = None
     start: msgspec.Raw = msgspec.Raw(b"{}")
-    delta: Delta | None = None
+    delta: _Delta | None = None
 
 
 class _Stop(msgspec.Struct, rename="camel"):
@@ -229,7 +225,7 @@ _GARBLED = frozenset({"malformed_model_output", "malformed_tool_use"})
 """The model wrote what its own server could not read. The next attempt is likely better."""
 
 
-class ConverseResponse(BlockResponse[ConverseBlock]):
+class ConverseResponse(BlockResponse[_ConverseBlock]):
     """One answer of the dialect, streamed or whole."""
 
     terminal = "messageStop"
@@ -268,7 +264,7 @@ class ConverseResponse(BlockResponse[ConverseBlock]):
         self._count(whole.usage)
         self._trace = whole.trace
         self._reason = text_or_nothing(whole.stop_reason)
-        return self._take_blocks(map(ConverseBlock, content))
+        return self._take_blocks(map(_ConverseBlock, content))
 
     def end(self) -> ModelEnd:
         """Return the whole message.
@@ -300,7 +296,7 @@ class ConverseResponse(BlockResponse[ConverseBlock]):
             return self._grow(event.content_block_delta)
         if event.content_block_start is not None:
             start = event.content_block_start
-            return self._blocks.begin(_index(start), ConverseBlock(start.start))
+            return self._blocks.begin(_index(start), _ConverseBlock(start.start))
         if event.content_block_stop is not None:
             return self._blocks.close(_index(event.content_block_stop))
         if event.message_start is not None:
@@ -323,7 +319,7 @@ class ConverseResponse(BlockResponse[ConverseBlock]):
             self._blocks.lose(arguments_text(event.delta.tool_use.input))
             return []
         if block is None:
-            block = ConverseBlock()  # words and thoughts have no start
+            block = _ConverseBlock()  # words and thoughts have no start
             self._blocks.begin(index, block)
             if event.delta.reasoning_content is not None:
                 block.kind = "thinking"

@@ -16,7 +16,7 @@ from treadle.errors import ConfigurationError, MissingCredential, ModelRejected,
 from treadle.providers.clouds.fetching import Asked, Reached, Shared, TokenCredentials, given_token, need, text_option
 from treadle.providers.http.client import AuthHeaders, CloudEndpoint, Credentials, Outgoing
 
-__all__ = ["AwsSignatures", "converse_endpoint", "invoke_endpoint", "region_of"]
+__all__ = ["AwsSignatures", "converse_endpoint", "invoke_endpoint"]
 
 _KEY_VARIABLE = "AWS_BEARER_TOKEN_BEDROCK"
 _INVOKE_VERSION = "bedrock-2023-05-31"
@@ -67,12 +67,8 @@ def invoke_endpoint(asked: Asked) -> Reached:
     )
 
 
-def region_of(asked: Asked) -> str | None:
-    """Return the region: of the option, of the model's ARN, of the environment, or of the profile; None where nobody says.
-
-    Raises:
-        ConfigurationError: It is not a region.
-    """
+def _region_of(asked: Asked) -> str | None:
+    """Return the region: of the option, of the model's ARN, of the environment, or of the profile; None where nobody says."""
     environment = asked.environment
     found = _ARN.match(asked.model)
     region = (
@@ -88,7 +84,7 @@ def region_of(asked: Asked) -> str | None:
 
 
 def _reached(asked: Asked, cloud_endpoint: CloudEndpoint) -> Reached:
-    region = region_of(asked)
+    region = _region_of(asked)
     base_url = asked.base_url or next(
         (url for name in _ENDPOINT_VARIABLES if (url := asked.environment.get(name))), None
     )

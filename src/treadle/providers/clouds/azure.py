@@ -117,12 +117,7 @@ class _Entra:
         self._found: Any = None  # Any: the library's credential, loaded late
 
     def fetch(self) -> Token:
-        """Fetch a token. Runs in a thread: it may read files, start programs and ask servers.
-
-        Raises:
-            ModelRejected: There is no identity, or it is refused.
-            ModelUnavailable: The token could not be had just now.
-        """
+        """Fetch a token. Runs in a thread: it may read files, start programs and ask servers."""
         from azure.core import exceptions as refused  # noqa: PLC0415 - an extra, loaded with the first request
         from azure.identity import DefaultAzureCredential  # noqa: PLC0415 - the same
 

@@ -16,8 +16,6 @@ from treadle.providers.http.client import AuthHeaders, CloudEndpoint, Outgoing
 from treadle.providers.http.endpoint import check_header
 
 __all__ = [
-    "FETCH_SECONDS",
-    "ApiKey",
     "Asked",
     "Reached",
     "Shared",
@@ -29,7 +27,7 @@ __all__ = [
 
 _T = TypeVar("_T")
 
-FETCH_SECONDS = 60.0
+_FETCH_SECONDS = 60.0
 """How long to wait for credentials. The thread that fetches them is left behind then."""
 
 _EARLY_SECONDS = 240.0
@@ -71,10 +69,10 @@ class Shared(Generic[_T]):
                 future.set_running_or_notify_cancel()  # one who stops waiting must not cancel it for the others
                 threading.Thread(target=self._run, args=(future,), name="treadle-credentials", daemon=True).start()
         try:
-            async with asyncio.timeout(FETCH_SECONDS):
+            async with asyncio.timeout(_FETCH_SECONDS):
                 return await asyncio.wrap_future(future)
         except TimeoutError as exc:
-            raise ModelUnavailable(f"{self._what} did not arrive within {FETCH_SECONDS:g} s.") from exc
+            raise ModelUnavailable(f"{self._what} did not arrive within {_FETCH_SECONDS:g} s.") from exc
 
     def _run(self, future: "Future[_T]") -> None:
         try:
@@ -179,7 +177,7 @@ def given_token(function: Callable[[], str]) -> Callable[[], Token]:
 
 # --- Asked: what a person says of a model at a cloud, and what was found of it. Values only.
 
-ApiKey: TypeAlias = str | Callable[[], str]
+_ApiKey: TypeAlias = str | Callable[[], str]
 """A key, or a function that returns a token."""
 
 
@@ -194,7 +192,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     model: str
     base_url: str | None
     """The address that they gave, as an argument or in the vendor's variable; None for the cloud's own."""
-    api_key: ApiKey | None
+    api_key: _ApiKey | None
     """The key that they gave, as an argument or in the vendor's variable."""
     stream: bool
     options: Mapping[str, Any]

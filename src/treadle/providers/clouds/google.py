@@ -177,12 +177,7 @@ class _Environment:
         self._found: Any = None  # Any: the library's credentials, of many classes
 
     def fetch(self) -> Token:
-        """Fetch a token. Runs in a thread: it may read files and ask servers.
-
-        Raises:
-            ModelRejected: There are no credentials, or they are refused.
-            ModelUnavailable: They could not be had just now.
-        """
+        """Fetch a token. Runs in a thread: it may read files and ask servers."""
         import google.auth  # noqa: PLC0415 - an extra, loaded with the first request
         from google.auth import exceptions as refused  # noqa: PLC0415 - the same
         from google.auth.transport.requests import Request  # noqa: PLC0415 - the same

@@ -27,7 +27,7 @@ from treadle.providers.payload import (
     with_schema,
 )
 
-__all__ = ["LISTING", "PROVIDER", "CohereMessages", "CohereRequests"]
+__all__ = ["LISTING", "PROVIDER", "CohereRequests"]
 
 
 # --- Cohere, outward: the messages of a history. Knows no request.
@@ -45,13 +45,8 @@ _NOTHING = "(no output)"
 _SILENCE = "(empty message)"
 
 
-class CohereMessages:
-    """Writes the messages for one model.
-
-    Args:
-        origin: What messages of this model are marked with; thinking and citations go back to no other.
-        sends_thinking: Whether earlier thinking goes back. The vendor refuses it where thinking is switched off.
-    """
+class _CohereMessages:
+    """Writes the messages for one model."""
 
     def __init__(self, *, origin: str, sends_thinking: bool) -> None:
         self._origin = origin
@@ -181,7 +176,7 @@ class CohereRequests:
             example="{'type': 'web_search'}",
             is_function=lambda tool: tool.get("type") == "function",
         )
-        messages = CohereMessages(origin=origin, sends_thinking=not _is_off(options.get("thinking")))
+        messages = _CohereMessages(origin=origin, sends_thinking=not _is_off(options.get("thinking")))
         self._messages = EncodedMessages(messages.encode)
         self.tools: Final = ToolSets(partial(map, _tool), server_tools=self._server_tools)
 

@@ -31,7 +31,7 @@ from treadle.providers.payload import (
     to_json,
 )
 
-__all__ = ["CohereBlock", "CohereResponse", "Content", "ToolCallPiece", "call_block", "content_block"]
+__all__ = ["CohereResponse", "Content", "content_block"]
 
 
 # --- Cohere, inward: one piece of a message (text, thinking or a call) that is being put together. Knows nothing of the
@@ -63,7 +63,7 @@ class _Function(msgspec.Struct, gc=False):
     """Kept raw: a server that sends an object instead of its text means exactly those bytes."""
 
 
-class ToolCallPiece(msgspec.Struct, gc=False):
+class _ToolCallPiece(msgspec.Struct, gc=False):
     """A call, or what one event adds to it."""
 
     id: Any = None
@@ -74,14 +74,8 @@ class ToolCallPiece(msgspec.Struct, gc=False):
         return arguments_text(self.function.arguments) if self.function is not None else ""
 
 
-class CohereBlock(ContentBlock):
-    """One piece of a message, from its start to its end.
-
-    Args:
-        kind: `text`, `thinking`, `call`, or `other` for what only the vendor understands.
-        first: What came of its words, or of its arguments, with its start.
-        payload: What came, where only the vendor understands it.
-    """
+class _CohereBlock(ContentBlock):
+    """One piece of a message, from its start to its end."""
 
     def __init__(self, kind: str, *, block_id: str = "", name: str = "", first: str = "", payload: Any = None) -> None:
         super().__init__(kind, block_id=block_id, name=name, is_call=kind == "call")
@@ -126,19 +120,19 @@ class CohereBlock(ContentBlock):
                 return Opaque(provider=PROVIDER, payload=self._payload)
 
 
-def content_block(content: Content, payload: Any = None) -> CohereBlock:
+def content_block(content: Content, payload: Any = None) -> _CohereBlock:
     """Return a block of content as it begins.
 
     Args:
         payload: What came, as a JSON value.
     """
-    return CohereBlock(content.kind, first=content.words, payload=payload)
+    return _CohereBlock(content.kind, first=content.words, payload=payload)
 
 
-def call_block(call: ToolCallPiece) -> CohereBlock:
+def _call_block(call: _ToolCallPiece) -> _CohereBlock:
     """Return a call as it begins."""
     name = name_or_nothing(call.function.name) if call.function is not None else ""
-    return CohereBlock("call", block_id=text_or_nothing(call.id), name=name, first=call.arguments)
+    return _CohereBlock("call", block_id=text_or_nothing(call.id), name=name, first=call.arguments)
 
 
 # --- Cohere, inward: from the events of one answer to the parts of one response. Does no I/O.
@@ -156,7 +150,7 @@ class _Added(msgspec.Struct):
 
     content: Content | list[Any] | None = None
     tool_plan: Any = None
-    tool_calls: ToolCallPiece | list[Any] | None = None
+    tool_calls: _ToolCallPiece | list[Any] | None = None
     citations: Any = None
 
 
@@ -172,7 +166,7 @@ class _Event(msgspec.Struct):
 class _Message(msgspec.Struct):
     content: str | list[Content | None] | None = None
     tool_plan: Any = None
-    tool_calls: list[ToolCallPiece] | None = None
+    tool_calls: list[_ToolCallPiece] | None = None
     citations: Any = None
 
 
@@ -202,7 +196,7 @@ def _place_of_call(index: int) -> int:
     return -2 - index
 
 
-class CohereResponse(BlockResponse[CohereBlock]):
+class CohereResponse(BlockResponse[_CohereBlock]):
     """One answer of the dialect, streamed or whole."""
 
     terminal = "message-end"
@@ -210,9 +204,9 @@ class CohereResponse(BlockResponse[CohereBlock]):
 
     def __init__(self, names: Mapping[str, str]) -> None:
         super().__init__(names)
-        self._content: dict[int, CohereBlock] = {}
+        self._content: dict[int, _CohereBlock] = {}
         """The blocks of content by their index: what is cited may come when its block has ended."""
-        self._last_text: CohereBlock | None = None
+        self._last_text: _CohereBlock | None = None
 
     def add(self, data: bytes) -> list[ModelPart]:
         """Take one event of a stream.
@@ -256,7 +250,7 @@ class CohereResponse(BlockResponse[CohereBlock]):
                 return self._take_content(event, added.content, data)
             case "content-end":
                 return self._blocks.close(_index(event))
-            case "tool-call-start" | "tool-call-delta" if isinstance(added.tool_calls, ToolCallPiece):
+            case "tool-call-start" | "tool-call-delta" if isinstance(added.tool_calls, _ToolCallPiece):
                 return self._take_call(event, added.tool_calls)
             case "tool-call-end":
                 return self._blocks.close(_place_of_call(_index(event)))
@@ -284,7 +278,7 @@ class CohereResponse(BlockResponse[CohereBlock]):
         payload = decode(data, _values)["delta"]["message"]["content"] if content.kind == "other" else None
         return self._begin_content(index, content_block(content, payload))
 
-    def _begin_content(self, index: int, block: CohereBlock) -> list[ModelPart]:
+    def _begin_content(self, index: int, block: _CohereBlock) -> list[ModelPart]:
         parts = self._blocks.begin(index, block)
         # A start that is sent twice begins nothing.
         self._content[index] = block = self._blocks.open_at(index) or block
@@ -296,23 +290,23 @@ class CohereResponse(BlockResponse[CohereBlock]):
         """Take a piece of words. A block without a start begins with its first piece."""
         block = self._blocks.open_at(index)
         if block is None:
-            return self._begin_content(index, CohereBlock(kind, first=piece))
+            return self._begin_content(index, _CohereBlock(kind, first=piece))
         return self._blocks.shown(block, block.grow(piece))
 
-    def _take_call(self, event: _Event, piece: ToolCallPiece) -> list[ModelPart]:
+    def _take_call(self, event: _Event, piece: _ToolCallPiece) -> list[ModelPart]:
         place = _place_of_call(_index(event))
         if event.type == "tool-call-start":
-            return self._blocks.begin(place, call_block(piece))
+            return self._blocks.begin(place, _call_block(piece))
         block = self._blocks.open_at(place)
         if block is None:
             self._blocks.lose(piece.arguments)
             return []
         return self._blocks.shown(block, block.grow(piece.arguments))
 
-    def _whole_blocks(self, message: _Message, body: bytes) -> list[CohereBlock]:
+    def _whole_blocks(self, message: _Message, body: bytes) -> list[_CohereBlock]:
         blocks = []
         if plan := text_or_nothing(message.tool_plan):
-            self._content[_PLAN] = self._last_text = CohereBlock("text", first=plan)
+            self._content[_PLAN] = self._last_text = _CohereBlock("text", first=plan)
             blocks.append(self._last_text)
         content = [Content(text=message.content)] if isinstance(message.content, str) else message.content or []
         for index, one in enumerate(content):
@@ -323,7 +317,7 @@ class CohereResponse(BlockResponse[CohereBlock]):
             self._content[index] = block
             self._last_text = block if block.kind == "text" else self._last_text
             blocks.append(block)
-        return blocks + list(map(call_block, message.tool_calls or ()))
+        return blocks + list(map(_call_block, message.tool_calls or ()))
 
     def _cite(self, cited: Any) -> None:
         index = _PLAN if cited.get("type") == "PLAN" else cited.get("content_index")

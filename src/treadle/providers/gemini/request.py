@@ -28,13 +28,10 @@ from treadle.tools import JsonObject
 from treadle.validation.schema import resolved
 
 __all__ = [
-    "ABOUT_THE_ANSWER",
     "LISTING",
     "PROVIDER",
-    "GeminiContents",
     "GeminiRequests",
     "gemini_name",
-    "gemini_parameters",
     "gemini_schema",
     "is_third_generation",
 ]
@@ -68,7 +65,7 @@ def gemini_schema(schema: JsonObject) -> JsonObject:
     return _Writer(schema).node(schema)
 
 
-def gemini_parameters(schema: JsonObject) -> JsonObject:
+def _gemini_parameters(schema: JsonObject) -> JsonObject:
     """Return the schema of a tool: the vendor asks for an object at the top, and older models for its properties."""
     top = object_schema({**schema, **resolved(schema, schema)})
     return {"properties": {}, **_Writer(schema).node(top)}
@@ -153,7 +150,7 @@ _Wire: TypeAlias = dict[str, Any]  # Any: a JSON object on its way out
 PROVIDER = "gemini"
 """What opaque parts of this dialect are marked with."""
 
-ABOUT_THE_ANSWER = frozenset({"citationMetadata", "groundingMetadata", "urlContextMetadata"})
+_ABOUT_THE_ANSWER = frozenset({"citationMetadata", "groundingMetadata", "urlContextMetadata"})
 """What a server tells about its answer beside the parts of it."""
 
 _UNSIGNED = "skip_thought_signature_validator"
@@ -173,13 +170,8 @@ _RESULT_MEDIA = frozenset({"application/pdf", "image/jpeg", "image/png", "image/
 """What Gemini 3 takes inside a function's response; other files, such as sound, follow the results."""
 
 
-class GeminiContents:
-    """Writes messages for one model.
-
-    Args:
-        origin: What messages of this model are marked with; signatures, thinking and opaque parts go back to no other.
-        is_third_generation: Whether the model wants signatures on calls and takes files inside results.
-    """
+class _GeminiContents:
+    """Writes messages for one model."""
 
     def __init__(self, *, origin: str, is_third_generation: bool) -> None:
         self._origin = origin
@@ -286,7 +278,7 @@ def _model_part(part: Part, *, is_own: bool) -> _Wire | None:
             return _media(part)
         case Opaque(provider=provider, payload=dict() as payload) if is_own and provider == PROVIDER:
             # What was said about the answer as a whole, such as its sources, is no part and does not go back.
-            return None if payload.keys() & ABOUT_THE_ANSWER else payload
+            return None if payload.keys() & _ABOUT_THE_ANSWER else payload
         case _:
             return None
 
@@ -385,7 +377,7 @@ class GeminiRequests:
         )
         self._tool_config = _tool_config_option(self._fields.pop("toolConfig", None))
         self._opening = self._open(self._generation)
-        self._contents = GeminiContents(origin=origin, is_third_generation=self._is_third_generation)
+        self._contents = _GeminiContents(origin=origin, is_third_generation=self._is_third_generation)
         self.tools: Final = ToolSets(partial(map, _tool), name=gemini_name)
 
     def body(self, request: ModelRequest) -> bytes:
@@ -444,7 +436,7 @@ def _tool_config_option(given: Any) -> _Wire:
 
 
 def _tool(spec: ToolSpec) -> _Wire:
-    schema = gemini_parameters(spec.parameters)
+    schema = _gemini_parameters(spec.parameters)
     return {"name": gemini_name(spec.name), "description": spec.description, "parametersJsonSchema": schema}
 
 

@@ -30,7 +30,7 @@ from treadle.providers.payload import (
 )
 from treadle.tools import JsonObject
 
-__all__ = ["GeminiParts", "GeminiResponse"]
+__all__ = ["GeminiResponse"]
 
 
 # --- Gemini's parts, inward: put together in the order in which they came. Knows nothing of the rest of the answer.
@@ -60,12 +60,8 @@ _WORDS = frozenset({"text", "thought", "thoughtSignature"})
 """What a part of words may hold."""
 
 
-class GeminiParts:
-    """The parts of one response. Words of one kind that follow each other are one part; a signed part stays by itself.
-
-    Args:
-        names: Our names of tools that were renamed for the wire.
-    """
+class _GeminiParts:
+    """The parts of one response. Words of one kind that follow each other are one part; a signed part stays by itself."""
 
     def __init__(self, names: Mapping[str, str]) -> None:
         self._names = names
@@ -83,11 +79,7 @@ class GeminiParts:
         return self._calls > 0
 
     def add(self, raw: bytes) -> list[ModelPart]:
-        """Take one part of a chunk.
-
-        Raises:
-            ModelResponseInvalid: It is invalid.
-        """
+        """Take one part of a chunk."""
         part = decode(raw, _parts)
         signature = text_or_nothing(part.thought_signature) or None
         if part.function_call is not None:
@@ -220,7 +212,7 @@ class GeminiResponse(Response):
     terminal = "a finishReason"
 
     def __init__(self, names: Mapping[str, str]) -> None:
-        self._parts = GeminiParts(names)
+        self._parts = _GeminiParts(names)
         self._about: dict[str, Any] = {}
         self._reason = ""
         self._message = ""
@@ -339,11 +331,7 @@ def _block_reason(feedback: Any) -> str:
 
 
 def _usage(value: Any, *, has_said: bool) -> Usage | None:
-    """Return the tokens, or None where the server counts nothing: no request has an empty prompt.
-
-    Args:
-        has_said: Whether there is something to count. A prompt that is refused has no output.
-    """
+    """Return the tokens, or None where the server counts nothing: no request has an empty prompt."""
     prompt = count(value, "promptTokenCount") + count(value, "toolUsePromptTokenCount")
     thoughts = count(value, "thoughtsTokenCount")
     given, total = count(value, "candidatesTokenCount") + thoughts, count(value, "totalTokenCount")

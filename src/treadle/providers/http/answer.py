@@ -19,7 +19,6 @@ __all__ = [
     "ACCEPTED",
     "PIECE_BYTES",
     "Answer",
-    "Unpacker",
     "in_words",
     "no_first_byte",
     "unpacker_for",
@@ -50,17 +49,8 @@ class _Member(Protocol):
     def decompress(self, packed: bytes, limit: int, /) -> bytes: ...
 
 
-class Unpacker:
-    """Decompresses one body step by step. 60 KB can hold 60 MB, so no step gives more than one piece.
-
-    Example:
-        unpacker.feed(compressed)
-        while piece := unpacker.take(): ...
-
-    Args:
-        start: Makes the decompressor of one member; a gzip body may have several.
-        shown: The server, for messages.
-    """
+class _Unpacker:
+    """Decompresses one body step by step. 60 KB can hold 60 MB, so no step gives more than one piece."""
 
     def __init__(self, start: Callable[[], _Member], *, shown: str) -> None:
         self._start = start
@@ -74,11 +64,7 @@ class Unpacker:
         self._packed += packed
 
     def take(self) -> bytes:
-        """Return the next piece; nothing when more bytes are needed.
-
-        Raises:
-            ModelResponseInvalid: The bytes are not compressed as the server said.
-        """
+        """Return the next piece; nothing when more bytes are needed."""
         for _ in range(_MAX_FRUITLESS_STEPS):
             if self._member.eof:
                 self._packed = self._packed.lstrip(b"\0")  # some servers pad the last member
@@ -92,11 +78,7 @@ class Unpacker:
         raise ModelResponseInvalid(f"{self._shown} sent a compressed answer that holds nothing.")
 
     def finish(self) -> None:
-        """Check that the body is whole.
-
-        Raises:
-            IncompleteStream: It ended in the middle of a member.
-        """
+        """Check that the body is whole."""
         if self._has_begun and not self._member.eof:
             raise IncompleteStream(f"The compressed answer of {self._shown} was cut off.")
 
@@ -147,7 +129,7 @@ def _is_zlib(head: bytes) -> bool:
     return head[0] & 0x0F == 8 and (head[0] * 256 + head[1]) % 31 == 0
 
 
-def unpacker_for(encoding: str, *, shown: str) -> Unpacker | None:
+def unpacker_for(encoding: str, *, shown: str) -> _Unpacker | None:
     """Return what decompresses a body; None for one that is not compressed.
 
     Args:
@@ -161,9 +143,9 @@ def unpacker_for(encoding: str, *, shown: str) -> Unpacker | None:
         case "" | "identity":
             return None
         case "gzip" | "x-gzip":
-            return Unpacker(lambda: zlib.decompressobj(zlib.MAX_WBITS | 16), shown=shown)
+            return _Unpacker(lambda: zlib.decompressobj(zlib.MAX_WBITS | 16), shown=shown)
         case "deflate":
-            return Unpacker(_Deflate, shown=shown)
+            return _Unpacker(_Deflate, shown=shown)
         case other:
             raise ModelResponseInvalid(
                 f"{shown} compressed its answer with {other!r:.40}, which was not offered. Only {ACCEPTED} can be read."
@@ -269,7 +251,7 @@ class Answer:
         """Let go of the connection: kept when the body was read to its end, else closed."""
         self._response.close()
 
-    async def _read_unpacked(self, unpacker: Unpacker) -> bytes:
+    async def _read_unpacked(self, unpacker: _Unpacker) -> bytes:
         while not (piece := unpacker.take()):
             packed = await self._read_raw()
             if not packed:

@@ -28,7 +28,6 @@ from treadle.providers.http.answer import ACCEPTED, Answer, in_words, no_first_b
 from treadle.providers.http.endpoint import Endpoint, Timeouts
 
 __all__ = [
-    "MAX_RESPONSE_BYTES",
     "Answer",
     "AuthHeaders",
     "CloudEndpoint",
@@ -41,7 +40,7 @@ __all__ = [
     "shared_client",
 ]
 
-MAX_RESPONSE_BYTES = 64 * 1024 * 1024
+_MAX_RESPONSE_BYTES = 64 * 1024 * 1024
 """Bytes of one answer, after decompression."""
 
 _LARGE_BODY = 1024 * 1024
@@ -108,7 +107,7 @@ class HttpClient:
         body: bytes | None,
         *,
         headers: Mapping[str, str] | None = None,
-        max_bytes: int = MAX_RESPONSE_BYTES,
+        max_bytes: int = _MAX_RESPONSE_BYTES,
     ) -> Answer:
         """Post one JSON body, or get where there is none, and return the answer as soon as its head has come. Follows no redirect, and retries nothing.
 

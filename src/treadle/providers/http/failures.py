@@ -29,7 +29,6 @@ __all__ = [
     "Meaning",
     "ModelRefused",
     "Wording",
-    "asked_seconds",
     "event_failure",
     "excerpt",
     "failure_of",
@@ -62,14 +61,8 @@ _MILLISECONDS = 1e11
 _FACTORS = {"ms": 0.001, "milli": 0.001, "h": 3600.0, "m": 60.0, "s": 1.0}
 
 
-def asked_seconds(status: int | None, *, headers: Mapping[str, str], error_text: str) -> float | None:
-    """Return how long the provider asks us to wait; None where it does not say. Of several waits that it tells, the longest.
-
-    Args:
-        status: Of the answer; None for an error inside a stream.
-        headers: Of the answer, by lower-case name.
-        error_text: The error as it came: its own words may name a wait, and inside a stream there is no other form.
-    """
+def _asked_seconds(status: int | None, *, headers: Mapping[str, str], error_text: str) -> float | None:
+    """Return how long the provider asks us to wait; None where it does not say. Of several waits that it tells, the longest."""
     told = [retry_after_seconds(headers)]
     if found := _RETRY_DELAY.search(error_text):
         told.append(float(found[1]))
@@ -306,7 +299,7 @@ async def read_failure(answer: "Answer", *, key_advice: str) -> ModelError:
     is_other = _is_policy(answer.status, code, message) or says("no_credit", code, message)
     if is_key and not is_other:
         return ModelRejected(f"{opening} {key_advice}", status=answer.status)
-    wait = asked_seconds(answer.status, headers=answer.headers, error_text=_words(body))
+    wait = _asked_seconds(answer.status, headers=answer.headers, error_text=_words(body))
     if answer.status == 404 and (version := _missing_version(answer.endpoint)):
         opening += f" The base URL often ends in {version}."
     return _classified(answer.status, code, message, opening=opening, wait=wait)
@@ -338,7 +331,7 @@ def failure_of(
     """
     code, message = _reason_of({"error": error})
     status = _status_of(error) if status is None else status
-    wait = asked_seconds(status, headers=headers or {}, error_text=_words(to_json(_clipped(error))))
+    wait = _asked_seconds(status, headers=headers or {}, error_text=_words(to_json(_clipped(error))))
     return _classified(status, code, message, opening=opening, wait=wait)
 
 

@@ -18,10 +18,8 @@ from treadle.providers.payload import ObjectEnd, ThinkingTags, ThoughtText, repa
 from treadle.redaction import redacted_logger
 
 __all__ = [
-    "MAX_EVENT_BYTES",
     "AnswerError",
     "EventStreamReader",
-    "Frames",
     "Response",
     "SseReader",
     "StreamException",
@@ -34,7 +32,7 @@ __all__ = [
 # --- Server-sent events: bytes in, the data of events out, however the bytes were cut. Knows no dialect and does no
 # I/O.
 
-MAX_EVENT_BYTES = 8 * 1024 * 1024
+_MAX_EVENT_BYTES = 8 * 1024 * 1024
 """Bytes of one event: more than any honest event holds, less than hurts."""
 
 MAX_BARREN_BYTES = 4 * 1024 * 1024
@@ -55,7 +53,7 @@ class SseReader:
         reader.finish()  # b"2"
     """
 
-    def __init__(self, *, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
+    def __init__(self, *, max_event_bytes: int = _MAX_EVENT_BYTES) -> None:
         self._max_event_bytes = max_event_bytes
         self._pending = bytearray()
         self._is_at_start = True
@@ -185,7 +183,7 @@ class AnswerError(Exception):
         self.error = error
 
 
-class Frames(Protocol):
+class _Frames(Protocol):
     """How the events of a stream are distinguished in its bytes."""
 
     def feed(self, chunk: bytes) -> list[bytes]:
@@ -200,7 +198,7 @@ class Frames(Protocol):
 class Response(Protocol):
     """What a dialect makes of one answer. It takes the data of each event, and gives the parts that it makes."""
 
-    frames: Callable[[], Frames] = SseReader
+    frames: Callable[[], _Frames] = SseReader
     """Makes what takes a stream apart."""
     terminal: str
     """What a whole stream has, for people: `a finish reason or [DONE]`."""
@@ -418,7 +416,7 @@ async def _next(answer: Answer, response: Response) -> bytes:
         raise
 
 
-def _take_last(events: Frames, response: Response) -> list[ModelPart]:
+def _take_last(events: _Frames, response: Response) -> list[ModelPart]:
     """Take an event without its blank line, where it is whole by itself: half a JSON object is not an event."""
     data = events.finish()
     if data is None:
@@ -497,7 +495,7 @@ class EventStreamReader:
         reader.feed(received)  # [b'{"messageStart":{"role":"assistant"}}']
     """
 
-    def __init__(self, *, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
+    def __init__(self, *, max_event_bytes: int = _MAX_EVENT_BYTES) -> None:
         self._max_event_bytes = max_event_bytes
         self._pending = bytearray()
         self._expected = 0

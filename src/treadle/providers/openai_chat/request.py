@@ -29,7 +29,7 @@ from treadle.providers.payload import (
     wire_name,
 )
 
-__all__ = ["LISTING", "ChatMessages", "ChatRequests"]
+__all__ = ["LISTING", "ChatRequests"]
 
 
 # --- Chat Completions, outward: the messages of a history, as one server takes them. Knows no request.
@@ -39,19 +39,8 @@ _Wire: TypeAlias = dict[str, Any]  # Any: a JSON object on its way out
 _AUDIO_FORMATS = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
 
 
-class ChatMessages:
-    """Writes the messages for one model, each once.
-
-    Args:
-        origin: What messages of this model are marked with; signatures and thinking go back to no other.
-        thinking_field: Where earlier reasoning goes back, in every message of the model; None to keep it.
-        call_id: A pattern of the ids that the server takes, or None for the dialect's.
-        bridge: What the model is made to say between results and a user's message, and in place of nothing; None where the
-            server takes both.
-
-    Raises:
-        ConfigurationError: No id can be made that fits the pattern.
-    """
+class _ChatMessages:
+    """Writes the messages for one model, each once."""
 
     def __init__(self, *, origin: str, thinking_field: str | None, call_id: str | None, bridge: str | None) -> None:
         self._origin = origin
@@ -199,7 +188,7 @@ class ChatRequests:
         further = {name: value for name, value in options.items() if name not in _OWN_WORDS}
         self._opening = opening(_fields(model, stream=stream), further, ours=_OURS)
         self._has_parallel_option = "parallel_tool_calls" in options
-        self._messages = ChatMessages(origin=origin, thinking_field=thinking_field, call_id=call_id, bridge=bridge)
+        self._messages = _ChatMessages(origin=origin, thinking_field=thinking_field, call_id=call_id, bridge=bridge)
         self._named_choice = named_choice
         self.forces_choice = forced_choice
         """Whether calls are demanded; false once the server has refused it."""

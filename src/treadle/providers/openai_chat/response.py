@@ -37,7 +37,7 @@ from treadle.providers.payload import (
 )
 from treadle.tools import JsonObject
 
-__all__ = ["CallSlot", "Calls", "ChatResponse", "Fragment", "Function", "ReasoningDetails"]
+__all__ = ["Calls", "ChatResponse", "Function"]
 
 
 # --- Chat Completions, inward: the calls of one response, put together from fragments. Knows nothing of the rest of the
@@ -54,7 +54,7 @@ class Function(msgspec.Struct, gc=False):
         return bool(name_or_nothing(self.name) or arguments_text(self.arguments))
 
 
-class Fragment(msgspec.Struct, gc=False):
+class _Fragment(msgspec.Struct, gc=False):
     index: Any = None
     id: Any = None
     function: Function | None = None
@@ -67,7 +67,7 @@ class Fragment(msgspec.Struct, gc=False):
 _Action: TypeAlias = tuple[str, bytes]
 
 
-class CallSlot:
+class _CallSlot:
     """One call that is being put together."""
 
     __slots__ = ("end", "id", "index", "is_begun_again", "is_streamed", "name", "pieces", "position", "signature")
@@ -131,16 +131,16 @@ class Calls:
     """
 
     def __init__(self) -> None:
-        self._slots: dict[int, CallSlot] = {}
-        self._open: dict[int, CallSlot] = {}
-        self._last: CallSlot | None = None
+        self._slots: dict[int, _CallSlot] = {}
+        self._open: dict[int, _CallSlot] = {}
+        self._last: _CallSlot | None = None
         self._next = 0
         self._told = 0
         self._has_lost = False
         self.size = 0
         """How many fragments it has taken, those that only repeat a call left out."""
 
-    def add(self, fragment: Fragment) -> None:
+    def add(self, fragment: _Fragment) -> None:
         """Take a fragment of a call."""
         call_id, name, text = _read(fragment)
         self.size += bool(call_id or name or text)
@@ -154,7 +154,7 @@ class Calls:
             slot.is_begun_again = bool(call_id)
         _fill(slot, fragment, name, text)
 
-    def add_whole(self, fragments: Iterable[Fragment], *, is_again: bool) -> None:
+    def add_whole(self, fragments: Iterable[_Fragment], *, is_again: bool) -> None:
         """Take the calls of a whole message.
 
         Args:
@@ -174,20 +174,20 @@ class Calls:
                 slot.id, slot.is_streamed = call_id, False
                 _fill(slot, fragment, name, text)
 
-    def ready(self) -> list[CallSlot]:
+    def ready(self) -> list[_CallSlot]:
         """Return the calls that have become complete, in call order: none before an earlier one."""
-        found: list[CallSlot] = []
+        found: list[_CallSlot] = []
         while not self._has_lost and (slot := self._slots.get(self._told)) is not None and slot.is_ready:
             found.append(slot)
             self._told += 1
         return found
 
-    def in_order(self) -> list[CallSlot]:
+    def in_order(self) -> list[_CallSlot]:
         """Return the calls. What never got a name is one only where there is no other, so that the model is told of it."""
         slots = self._sorted()
         return [slot for slot in slots if slot.name] or [slot for slot in slots if slot.says_something]
 
-    def _sorted(self) -> list[CallSlot]:
+    def _sorted(self) -> list[_CallSlot]:
         return [self._slots[position] for position in sorted(self._slots)]
 
     @property
@@ -209,7 +209,7 @@ class Calls:
             or may_have_lost((slot.id, slot.name, slot.has_arguments) for slot in slots if slot.id)
         )
 
-    def _slot(self, index: int | None, call_id: str, name: str, text: str) -> CallSlot | None:
+    def _slot(self, index: int | None, call_id: str, name: str, text: str) -> _CallSlot | None:
         """Return the call that a fragment belongs to; None where it may be one or another."""
         slot = self._last if index is None else self._open.get(index)
         if not name and (slot is not None or call_id):
@@ -229,22 +229,20 @@ class Calls:
         self._last = slot
         return slot
 
-    def _begin(self, index: int | None) -> CallSlot:
+    def _begin(self, index: int | None) -> _CallSlot:
         position = index if index is not None and index not in self._slots else self._next
-        slot = self._slots[position] = CallSlot(position, index)
+        slot = self._slots[position] = _CallSlot(position, index)
         self._next = max(self._next, position + 1)
         if index is not None:
             self._open[index] = slot
         self._last = slot
         return slot
 
-    def _meant(self, slot: CallSlot | None, index: int | None, call_id: str, text: str) -> tuple[CallSlot | None, bool]:
+    def _meant(
+        self, slot: _CallSlot | None, index: int | None, call_id: str, text: str
+    ) -> tuple[_CallSlot | None, bool]:
         """Return the call that a fragment without a name continues, None for one that has yet to get its name, and whether
-        there is no other that it may continue.
-
-        Args:
-            slot: The one at its index; the last one where it has no index.
-        """
+        there is no other that it may continue."""
         if slot is not None and (slot.id == call_id != "" or not text.strip()):
             return slot, True
         if slot is not None and not call_id and len(self._slots) == 1 and not slot.end.is_closed:
@@ -259,7 +257,7 @@ class Calls:
         is_second = slot.end.is_closed and text.lstrip().startswith("{") and not slot.is_begun_again
         return slot, not rivals and not is_second
 
-    def _going_on(self, index: int | None, call_id: str, text: str) -> CallSlot | None:
+    def _going_on(self, index: int | None, call_id: str, text: str) -> _CallSlot | None:
         """Return the call of that id and index that is not complete yet."""
         mine = (slot for slot in self._slots.values() if slot.id == call_id and slot.index == index)
         return next((slot for slot in mine if not slot.end.is_closed), None)
@@ -281,14 +279,14 @@ def _matched(calls: Sequence[tuple[str, _Action]], streamed: Sequence[tuple[str,
     return places
 
 
-def _read(fragment: Fragment) -> tuple[str, str, str]:
+def _read(fragment: _Fragment) -> tuple[str, str, str]:
     """Return the id, the name and the text of a fragment."""
     function = fragment.function or Function(name=fragment.name, arguments=fragment.arguments)
     call_id = str(fragment.id) if type(fragment.id) is int else text_or_nothing(fragment.id)
     return call_id, name_or_nothing(function.name), arguments_text(function.arguments)
 
 
-def _fill(slot: CallSlot, fragment: Fragment, name: str, text: str) -> None:
+def _fill(slot: _CallSlot, fragment: _Fragment, name: str, text: str) -> None:
     if name and name != slot.name:
         slot.name = _whole_name(slot.name, name)
     if fragment.extra_content:
@@ -302,7 +300,7 @@ def _whole_name(known: str, reported: str) -> str:
     return reported if reported.startswith(known) else known + reported
 
 
-def _begins_another(slot: CallSlot, index: int | None, name: str, text: str) -> bool:
+def _begins_another(slot: _CallSlot, index: int | None, name: str, text: str) -> bool:
     if index is None and slot.name and name != slot.name:
         return True
     return slot.end.is_closed and (text.lstrip().startswith("{") or not slot.name)
@@ -325,7 +323,7 @@ _WORDS = {"reasoning.text": "text", "reasoning.summary": "summary"}
 """The kinds that a stream cuts into pieces, and the field that is cut. Sealed ones come whole."""
 
 
-class ReasoningDetails:
+class _ReasoningDetails:
     """The details of one response, those of a stream joined again: a signature fits the whole text only."""
 
     def __init__(self) -> None:
@@ -375,7 +373,7 @@ class _Delta(msgspec.Struct, gc=False):
     reasoning: Any = None
     reasoning_details: Any = None
     refusal: Any = None
-    tool_calls: list[Fragment | None] | None = None
+    tool_calls: list[_Fragment | None] | None = None
     function_call: Function | None = None
     """What a call was before there were several."""
 
@@ -418,7 +416,7 @@ class ChatResponse(Response):
         self._schemas = schemas or {}
         self._text = Pieces()
         self._thinking = Pieces()
-        self._details: ReasoningDetails | None = None
+        self._details: _ReasoningDetails | None = None
         self._is_refused = False
         self._has_begun = False
         """Whether something came already: a whole message then repeats it."""
@@ -556,7 +554,7 @@ class ChatResponse(Response):
             self._thinking.add(thought)
             parts.append(ThinkingDelta(thought))
         if delta.reasoning_details:
-            self._details = self._details or ReasoningDetails()
+            self._details = self._details or _ReasoningDetails()
             self._details.add(delta.reasoning_details, is_whole=is_whole)
         if delta.refusal is not None and (text_or_nothing(delta.refusal) or delta.refusal is True):
             self._is_refused = True
@@ -580,11 +578,11 @@ def _said(delta: _Delta) -> str:
     return said if delta.refusal is None else said + text_or_nothing(delta.refusal)
 
 
-def _calls(delta: _Delta) -> Sequence[Fragment]:
+def _calls(delta: _Delta) -> Sequence[_Fragment]:
     if delta.tool_calls is not None:
         return [fragment for fragment in delta.tool_calls if fragment is not None]
     if delta.function_call is not None and delta.function_call.says_something:
-        return [Fragment(index=0, function=delta.function_call)]
+        return [_Fragment(index=0, function=delta.function_call)]
     return ()
 
 

@@ -40,14 +40,11 @@ __all__ = [
     "PROVIDER",
     "Item",
     "ResponsesRequests",
-    "callers_in",
     "is_refusal",
-    "items_of",
     "left_to_the_client",
     "message_text",
     "parts_of",
     "read_item",
-    "state_id",
     "state_marker",
     "thinking_text",
 ]
@@ -230,7 +227,7 @@ def left_to_the_client(items: Sequence[Mapping[str, Any]]) -> list[Mapping[str, 
     return [item for kind, call_id, item in asking if (f"{kind}_output", call_id) not in answered]
 
 
-def callers_in(message: Message) -> dict[str, _WireHistory]:
+def _callers_in(message: Message) -> dict[str, _WireHistory]:
     """Return, by the id of each call that a program of the model made and not the model itself, which program that was."""
     rests = {part.id: _rest(part.signature, is_linked=True) for part in message.calls if part.signature is not None}
     callers = {call_id: rest.get("caller") for call_id, rest in rests.items()}
@@ -241,16 +238,10 @@ def callers_in(message: Message) -> dict[str, _WireHistory]:
     }
 
 
-def items_of(
+def _items_of(
     message: Message, *, is_own: bool, is_stored: bool, callers: Mapping[str, _WireHistory] = MappingProxyType({})
 ) -> Iterator[_WireHistory]:
-    """Return the input items that say a message.
-
-    Args:
-        callers: Which program of the model made a call, by the call's id: its result names it too.
-        is_own: Whether the model that is asked wrote it.
-        is_stored: Whether the server keeps its items, so that reasoning may go back by its id alone.
-    """
+    """Return the input items that say a message."""
     match message.role:
         case "user":
             yield {"role": "user", "content": user_content(message, text=_text, media=_media)}
@@ -390,7 +381,7 @@ def state_marker(response_id: str, after: int) -> Opaque:
     return Opaque(provider=PROVIDER, payload={"type": _MARKER, "id": response_id, "after": after})
 
 
-def state_id(message: Message, position: int) -> str | None:
+def _state_id(message: Message, position: int) -> str | None:
     """Return the id of the stored response that this message is, or None.
 
     One that stands at another position follows another history than the server's: it was cut or compacted since.
@@ -491,7 +482,7 @@ class ResponsesRequests:
         for position in range(len(request.messages) - 2, -1, -1):
             message = request.messages[position]
             if message.origin == self._origin and message.role == "assistant":
-                response_id = state_id(message, position)
+                response_id = _state_id(message, position)
                 return None if response_id is None else (position, response_id)
         return None
 
@@ -499,12 +490,12 @@ class ResponsesRequests:
         is_own = message.origin == self._origin
         if is_own:
             self._note_callers(message)
-        items = items_of(message, is_own=is_own, is_stored=self._is_stored, callers=self._callers)
+        items = _items_of(message, is_own=is_own, is_stored=self._is_stored, callers=self._callers)
         return b",".join(to_json(item) for item in items)
 
     def _note_callers(self, message: Message) -> None:
         """Remember which calls a program of the model made, for their results, which come in the next message."""
-        self._callers |= callers_in(message)
+        self._callers |= _callers_in(message)
         while len(self._callers) > _MOST_CALLERS:
             del self._callers[next(iter(self._callers))]
 

@@ -42,7 +42,7 @@ from treadle.providers.payload import (
     written_count,
 )
 
-__all__ = ["NOTHING", "ResponsesResponse", "Slot", "Slots"]
+__all__ = ["NOTHING", "ResponsesResponse", "Slots"]
 
 
 # --- Responses, inward: the output items of one response, put together from events. Knows nothing of the rest of the
@@ -55,7 +55,7 @@ _CALL = "function_call"
 _Content: TypeAlias = tuple[str | bytes, ...]
 
 
-class Slot:
+class _Slot:
     """One output item that is being put together."""
 
     __slots__ = ("arguments", "has_lost", "has_said", "has_thought", "index", "is_done", "item", "number", "text")
@@ -118,14 +118,14 @@ class Slots:
     """The items of one response, in their order."""
 
     def __init__(self) -> None:
-        self._slots: list[Slot] = []
-        self._rest: list[Slot] = []
+        self._slots: list[_Slot] = []
+        self._rest: list[_Slot] = []
         """Those that were not given out, in order."""
-        self._highest: Slot | None = None
-        self._at: dict[int, Slot] = {}
-        self._by_id: dict[str, Slot] = {}
-        self._by_call: dict[str, Slot] = {}
-        self._told: list[Slot] = []
+        self._highest: _Slot | None = None
+        self._at: dict[int, _Slot] = {}
+        self._by_id: dict[str, _Slot] = {}
+        self._by_call: dict[str, _Slot] = {}
+        self._told: list[_Slot] = []
         self._has_lost = False
         self.is_retold = False
         """Whether a call may have been sent under two ids: the response began again, or its final output lists a further call."""
@@ -145,7 +145,7 @@ class Slots:
         self._at.setdefault(place, slot)
         self._remember(slot, item)
 
-    def going_on(self, index: object, item_id: str) -> Slot | None:
+    def going_on(self, index: object, item_id: str) -> _Slot | None:
         """Return the slot that a piece belongs to; None where the piece repeats an item that came already."""
         place = _number(index)
         slot = self._by_id.get(item_id) or (self._highest if place is None else self._at.get(place))
@@ -153,7 +153,7 @@ class Slots:
             slot = self._new(place or 0)
         return None if slot.is_done or place not in (None, slot.index) else slot
 
-    def argued(self, index: object, item_id: str, piece: str) -> Slot | None:
+    def argued(self, index: object, item_id: str, piece: str) -> _Slot | None:
         """Return the call that a piece of arguments belongs to; None where it is one that came already, or nobody can say."""
         place, own = _number(index), self._by_id.get(item_id)
         if (slot := self.going_on(index, item_id)) is None:
@@ -177,7 +177,7 @@ class Slots:
         is_lost = self._has_lost or any(slot.has_lost for slot in bare)
         return is_lost or any(not item.name for _, item in calls) or may_have_lost(shared)
 
-    def end(self, index: object, item: Item) -> Slot:
+    def end(self, index: object, item: Item) -> _Slot:
         """Return the slot of an item that is whole: the one that it closes, or that has had it already."""
         slot = self._known(item)
         if slot is None or (slot.is_done and not slot.is_again(item)):
@@ -187,14 +187,14 @@ class Slots:
         self._remember(slot, item)
         return slot
 
-    def missing(self, output: Sequence[Item]) -> Iterator[tuple[Slot, Item]]:
+    def missing(self, output: Sequence[Item]) -> Iterator[tuple[_Slot, Item]]:
         """Yield what of the final output no event brought whole.
 
         The output lists what was streamed, under whatever ids: each of its items is one of ours where one is equal. One that
         equals none is new.
         """
         free = _Free(self._slots)
-        pairs: dict[int, Slot] = {}
+        pairs: dict[int, _Slot] = {}
         for keys in (_by_id, _by_content, _by_kind_of_open, _by_kind):
             for place, item in enumerate(output):
                 if place not in pairs and (found := free.take(keys(item))) is not None:
@@ -207,7 +207,7 @@ class Slots:
             if not slot.is_done:
                 yield slot, item
 
-    def ready(self) -> Iterator[Slot]:
+    def ready(self) -> Iterator[_Slot]:
         """Yield the slots that have become whole, in order: none before an earlier one."""
         while self._rest:
             slot = self._rest[0]
@@ -217,12 +217,12 @@ class Slots:
             self._told.append(self._rest.pop(0))
             yield slot
 
-    def in_order(self) -> list[Slot]:
+    def in_order(self) -> list[_Slot]:
         """Return the slots in the order of their indexes. What was given out stays before what came after it."""
         return [*self._told, *self._rest]
 
-    def _new(self, place: int) -> Slot:
-        slot = self._at[place] = Slot(place, len(self._slots))
+    def _new(self, place: int) -> _Slot:
+        slot = self._at[place] = _Slot(place, len(self._slots))
         self._slots.append(slot)
         insort(self._rest, slot, key=_order)
         if self._highest is None or _order(slot) > _order(self._highest):
@@ -234,20 +234,20 @@ class Slots:
         place = _number(index)
         return place if place is not None else self._highest.index + 1 if self._highest is not None else 0
 
-    def _known(self, item: Item) -> Slot | None:
+    def _known(self, item: Item) -> _Slot | None:
         if item.call_id in self._by_call:
             return self._by_call[item.call_id]
         slot = self._by_id.get(item.id)
         return slot if slot is not None and (slot.may_be(item) or slot.is_again(item)) else None
 
-    def _remember(self, slot: Slot, item: Item) -> None:
+    def _remember(self, slot: _Slot, item: Item) -> None:
         if item.call_id:
             self._by_call.setdefault(item.call_id, slot)
         if item.id:
             self._by_id[item.id] = slot
 
 
-def _order(slot: Slot) -> tuple[int, int]:
+def _order(slot: _Slot) -> tuple[int, int]:
     return slot.index, slot.number
 
 
@@ -258,14 +258,14 @@ def _number(index: object) -> int | None:
 class _Free:
     """The slots that no item of the final output was found to be, by what an item may be found by."""
 
-    def __init__(self, slots: Iterable[Slot]) -> None:
-        self._found: dict[Hashable, deque[Slot]] = {}
-        self._taken: set[Slot] = set()
+    def __init__(self, slots: Iterable[_Slot]) -> None:
+        self._found: dict[Hashable, deque[_Slot]] = {}
+        self._taken: set[_Slot] = set()
         for slot in slots:
             for key in _keys(slot):
                 self._found.setdefault(key, deque()).append(slot)
 
-    def take(self, keys: Iterable[Hashable]) -> Slot | None:
+    def take(self, keys: Iterable[Hashable]) -> _Slot | None:
         """Return the first slot that one of the keys finds. It is found no more after that."""
         heads = [head for key in keys if (head := self._head(key)) is not None]
         first = min(heads, key=_number_of, default=None)
@@ -273,14 +273,14 @@ class _Free:
             self._taken.add(first)
         return first
 
-    def _head(self, key: Hashable) -> Slot | None:
+    def _head(self, key: Hashable) -> _Slot | None:
         slots = self._found.get(key)
         while slots and slots[0] in self._taken:
             slots.popleft()
         return slots[0] if slots else None
 
 
-def _keys(slot: Slot) -> Iterator[Hashable]:
+def _keys(slot: _Slot) -> Iterator[Hashable]:
     """Yield what a slot is found by."""
     item = slot.item
     ids = [("call", item.call_id)] if item.call_id else []
@@ -341,7 +341,7 @@ def _contents(item: Item) -> tuple[_Content, ...]:
     return (content, content[:2]) if len(content) > 2 else (content,)
 
 
-def _number_of(slot: Slot) -> int:
+def _number_of(slot: _Slot) -> int:
     return slot.number
 
 
@@ -475,7 +475,7 @@ class ResponsesResponse(Response):
             finish_reason=self._finish_reason,
         )
 
-    def _parts_of(self, item: Item, slot: Slot) -> list[Part]:
+    def _parts_of(self, item: Item, slot: _Slot) -> list[Part]:
         """Return the parts of an item, its call as our own schema wants it."""
         return [self._own(part) for part in parts_of(item, self._names, slot.number)]
 
@@ -505,7 +505,7 @@ class ResponsesResponse(Response):
                 if slot is not None:
                     self._grow(slot, kind, event, parts)
 
-    def _grow(self, slot: Slot, kind: str, event: _Event, parts: list[ModelPart]) -> None:
+    def _grow(self, slot: _Slot, kind: str, event: _Event, parts: list[ModelPart]) -> None:
         """Take a piece of an item."""
         match kind:
             case "response.output_text.delta" | "response.refusal.delta":
@@ -515,25 +515,25 @@ class ResponsesResponse(Response):
             case "response.reasoning_summary_part.added" if event.summary_index:
                 self._think(slot, "\n\n", parts)
 
-    def _argue(self, slot: Slot, event: _Event) -> None:
+    def _argue(self, slot: _Slot, event: _Event) -> None:
         """Take a piece of a call's arguments, or the whole of them."""
         if event.type == "response.function_call_arguments.delta":
             slot.arguments.add(text_or_nothing(event.delta))
         elif isinstance(event.arguments, str):
             slot.arguments = Pieces([event.arguments])
 
-    def _say(self, slot: Slot, said: str, parts: list[ModelPart]) -> None:
+    def _say(self, slot: _Slot, said: str, parts: list[ModelPart]) -> None:
         if said:
             slot.has_said = True
             slot.text.add(said)
             parts.append(TextDelta(said))
 
-    def _think(self, slot: Slot, thought: str, parts: list[ModelPart]) -> None:
+    def _think(self, slot: _Slot, thought: str, parts: list[ModelPart]) -> None:
         if thought:
             slot.has_thought = True
             parts.append(ThinkingDelta(thought))
 
-    def _close(self, slot: Slot, item: Item, parts: list[ModelPart]) -> None:
+    def _close(self, slot: _Slot, item: Item, parts: list[ModelPart]) -> None:
         """Take an item whole, and give what of it was not streamed. One that has had its end is reported again."""
         if slot.is_done:
             return
@@ -595,7 +595,7 @@ class ResponsesResponse(Response):
             raise ModelRejected(_NOT_OURS.format(foreign[0]["type"], foreign[0].get("name") or "no name"))
         return Finish.STOP
 
-    def _is_cut(self, slot: Slot, item: Item) -> bool:
+    def _is_cut(self, slot: _Slot, item: Item) -> bool:
         if not slot.is_done or item.value.get("status") == "incomplete":
             return True
         if item.is_open:  # the call of a program waits for its result, in a response that is complete
