@@ -2,14 +2,14 @@
 
 import difflib
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal, InvalidOperation
 from typing import Any, TypeAlias
 
 import msgspec
 
-from treadle.errors import ConfigurationError, UnknownBudget, check_kind, shown
+from treadle.errors import ConfigurationError, UnknownBudget, shown
 from treadle.fields import Documented, NamedOptions, check_fields, check_least, checked, explained
 from treadle.messages import Usage
 from treadle.stops import LimitReached
@@ -408,7 +408,7 @@ class Meter:
         """Whether so much is above a limit on tokens or money."""
         return any(
             used is not None and name in self.limits and used > self.limits[name]
-            for name, used in _consumption(spent)[1:]
+            for name, used in _counts(spent)[3:]  # tokens and money
         )
 
     @property
@@ -416,32 +416,28 @@ class Meter:
         """Whether money is limited, here or above."""
         return any("max_total_cost" in meter.limits for meter, _ in self._tree(Spent()))
 
+    @explained
     def look(self, spent: Spent) -> Look:
         """Return what the limits, here and above, leave after so much."""
-        try:
-            if self.above is not None or self.drawing:
-                return self._look_at_tree(spent)
-            (turns, calls, seconds, given, written, cost), usage = self._ends, spent.usage
-            is_within = spent.model_turns < turns and spent.tool_calls < calls and spent.wall_seconds < seconds
-            if not is_within or usage.input_tokens >= given or usage.output_tokens >= written:
-                return self._look_at_tree(spent)
-            if spent.cost is not None and spent.cost >= cost:
-                return self._look_at_tree(spent)
-            is_last, most = spent.model_turns + 1 >= turns, self.budget.max_tool_calls
-            if most is None and not is_last:  # most runs, at most times
-                return _ROOM
-            return Look(calls_left=None if most is None else most - spent.tool_calls, is_last=is_last)
-        except (AttributeError, TypeError):
-            check_kind("spent", spent, Spent, "a Spent")
-            raise
+        if self.above is not None or self.drawing:
+            return self._look_at_tree(spent)
+        (turns, calls, seconds, given, written, cost), usage = self._ends, spent.usage
+        is_within = spent.model_turns < turns and spent.tool_calls < calls and spent.wall_seconds < seconds
+        if not is_within or usage.input_tokens >= given or usage.output_tokens >= written:
+            return self._look_at_tree(spent)
+        if spent.cost is not None and spent.cost >= cost:
+            return self._look_at_tree(spent)
+        is_last, most = spent.model_turns + 1 >= turns, self.budget.max_tool_calls
+        if most is None and not is_last:  # most runs, at most times
+            return _ROOM
+        return Look(calls_left=None if most is None else most - spent.tool_calls, is_last=is_last)
 
     def _look_at_tree(self, spent: Spent) -> Look:
         # A limit of 0 calls still leaves room for an answer, until something is called anyway.
         has_called = bool(spent.tool_calls or spent.uncovered_calls)
         reached = counted = exhausted = following = None
         for meter, total in self._tree(spent):
-            turns, calls = ("max_model_turns", total.model_turns), ("max_tool_calls", total.tool_calls)
-            used = _consumption(total)
+            turns, calls, *used = _counts(total)
             reached = reached or meter.first_reached((turns, calls if has_called else ("max_tool_calls", None), *used))
             counted = counted or meter.first_reached((calls, turns))
             following = following or meter.first_reached((calls, ("max_model_turns", total.model_turns + 1)))
@@ -461,11 +457,8 @@ class Meter:
         found = [
             meter.first_reached((count,))
             for meter, total in self._tree(spent)
-            for count in (
-                ("max_model_turns", total.model_turns),
-                ("max_tool_calls", total.tool_calls if has_called else None),
-                *_consumption(total),
-            )
+            for count in _counts(total)
+            if has_called or count[0] != "max_tool_calls"
         ]
         return tuple(one for one in found if one is not None)
 
@@ -476,12 +469,7 @@ class Meter:
         Args:
             seconds: How long the run has been under way.
         """
-        counts: dict[str, int | float | Decimal | None] = {
-            "max_model_turns": spent.model_turns,
-            "max_tool_calls": spent.tool_calls,
-            **dict(_consumption(spent)),
-            "max_wall_time_seconds": seconds,
-        }
+        counts = {**dict(_counts(spent)), "max_wall_time_seconds": seconds}
         found = []
         for name, limit in self.limits.items():
             used = counts[name]
@@ -498,12 +486,7 @@ class Meter:
         """
         found: dict[str, int | float] = {}
         for meter, total in self._tree(spent):
-            counts = (
-                ("max_model_turns", total.model_turns),
-                ("max_tool_calls", total.tool_calls),
-                *_consumption(total),
-            )
-            for name, used in counts:
+            for name, used in _counts(total):
                 if used is not None and (limit := meter.limits.get(name)) is not None:
                     rest = round(max(float(limit) - float(used), 0.0), 9)
                     found[name] = min(found.get(name, rest), rest if name in _FRACTIONS else int(rest))
@@ -577,21 +560,27 @@ class Meter:
             own = own.with_child(self._reserved.beyond(own), Spent())
         return self.with_children(own, None, Spent()).at_least(*self._promised)
 
-    def first_reached(self, counts: tuple[tuple[str, int | float | Decimal | None], ...]) -> LimitReached | None:
-        try:
-            for name, used in counts:
-                limit = self.limits.get(name)
-                if limit is not None and used is not None and used >= limit:
-                    return LimitReached(
-                        budget=name, used=plain(used), limit=limit if isinstance(limit, int) else float(limit)
-                    )
-        except (TypeError, ValueError):
-            raise ConfigurationError(f"counts must be pairs of a budget and a number; got {shown(counts)}.") from None
+    @explained
+    def first_reached(self, counts: "Sequence[_Count]") -> LimitReached | None:
+        """Return the first of these that has arrived at its limit."""
+        for name, used in counts:
+            limit = self.limits.get(name)
+            if limit is not None and used is not None and used >= limit:
+                return LimitReached(
+                    budget=name, used=plain(used), limit=limit if isinstance(limit, int) else float(limit)
+                )
         return None
 
 
-def _consumption(spent: Spent) -> tuple[tuple[str, int | float | Decimal | None], ...]:
+_Count: TypeAlias = tuple[str, int | float | Decimal | None]
+"""The name of a budget, and how much of it is used; None where nobody knows."""
+
+
+def _counts(spent: Spent) -> tuple[_Count, ...]:
+    """Return how much of each total is used, turns and calls first."""
     return (
+        ("max_model_turns", spent.model_turns),
+        ("max_tool_calls", spent.tool_calls),
         ("max_wall_time_seconds", spent.wall_seconds),
         ("max_input_tokens", spent.usage.input_tokens),
         ("max_output_tokens", spent.usage.output_tokens),

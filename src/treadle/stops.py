@@ -5,7 +5,6 @@ from typing import Any, Literal
 
 import msgspec
 
-from treadle.errors import ConfigurationError, check_kind, shown
 from treadle.fields import Documented, checked, explained
 
 __all__ = [
@@ -279,10 +278,6 @@ def exit_code(reason: StopReason, signal: int | None = None, *, is_in_doubt: boo
     Raises:
         ConfigurationError: The reason is unknown.
     """
-    check_kind("reason", reason, str, "a stop reason, such as StopReason.COMPLETED")
-    if reason not in set(StopReason):
-        raise ConfigurationError(f"reason must be one of {', '.join(StopReason)}; got {shown(reason)}.")
-    reason = StopReason(reason)
     if is_in_doubt and reason.is_completed:
         return EXIT_IN_DOUBT
     if reason is StopReason.CANCELLED and signal is not None:

@@ -17,7 +17,7 @@ import msgspec
 from treadle.canonical import digest
 from treadle.errors import ConfigurationError, shown
 from treadle.fields import checked, explained
-from treadle.messages import Media, Message, Part, Result, Text, Thinking, ToolCall, user_message
+from treadle.messages import Media, Message, Part, Result, Text, user_message
 from treadle.ports import Compiler, HasFacts, Model, ModelRequest, RequestNeed, RequestView, SessionView, input_of
 from treadle.tools import Tool
 
@@ -289,21 +289,7 @@ def compiler_for(history: str) -> Compiler:
 
 def estimated_tokens(message: Message) -> int:
     """Return about how many tokens a message takes: four characters each, and a fixed number for what is not text."""
-    return sum(map(_chars, message.parts)) // 4 + 1
-
-
-def _chars(part: Part) -> int:
-    match part:
-        case Text(text=text) | Thinking(text=text) | ToolCall(arguments=text):
-            return len(text)
-        case Result(content=content, media=media):
-            return len(content) + sum(map(_chars, media))
-        case Media(media_type=kind, base64=str(content)) if kind.startswith("text/"):
-            return len(content)
-        case Media():
-            return MEDIA_CHARS
-        case _:
-            return 0
+    return sum(map(sent_chars, message.parts)) // 4 + 1
 
 
 def exchanges_of(messages: Iterable[Message]) -> list[list[Message]]:
@@ -373,14 +359,7 @@ class Labelled:
     @explained
     def compile(self, session: SessionView) -> Compiled:
         """Return the messages with the results in their frames."""
-        compiled = self._compiler.compile(cast("RequestView", session))
-        if not inspect.isawaitable(compiled):
-            return self._labelled(compiled)
-
-        async def later() -> Sequence[Message]:
-            return self._labelled(await compiled)
-
-        return later()
+        return _then(self._compiler.compile(_request_view(session)), self._labelled)
 
     def _labelled(self, messages: Sequence[Message]) -> tuple[Message, ...]:
         return tuple(self._framed(one) if one.role == "tool" else one for one in messages)

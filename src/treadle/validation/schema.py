@@ -352,23 +352,11 @@ def _moved(schema: Any) -> Any:
 
 
 def _refers(schema: Any) -> bool:
-    match schema:
-        case dict():
-            return "$ref" in schema or any(map(_refers, schema.values()))
-        case list():
-            return any(map(_refers, schema))
-        case _:
-            return False
+    return any("$ref" in node for node in _objects(schema))
 
 
 def _holds_default(schema: Any) -> bool:
-    match schema:
-        case dict():
-            return "default" in schema or any(_holds_default(part) for part in schema.values())
-        case list():
-            return any(_holds_default(part) for part in schema)
-        case _:
-            return False
+    return any("default" in node for node in _objects(schema))
 
 
 # --- Shapes: a schema or a value in a few words, for models and people. Describes; validates nothing.
@@ -827,7 +815,6 @@ _ANNOTATIONS: dict[str, type] = {
     "$comment": str, "deprecated": bool, "description": str, "examples": list, "format": str, "readOnly": bool, "title": str,
     "writeOnly": bool,
 }  # fmt: skip
-_NAMED_KEYWORDS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
 _LISTED = ("allOf", "anyOf", "oneOf", "prefixItems")
 _SINGLE = (
     "additionalProperties",
@@ -903,7 +890,7 @@ def _corrected(schema: Any) -> Any:  # Any: what stands where a schema should
 
 
 def _part(word: str, part: Any) -> Any:
-    if word in _NAMED_KEYWORDS:
+    if word in _NAMED:
         return (
             {name: _corrected(one) for name, one in part.items()}
             if isinstance(part, dict)
@@ -911,12 +898,10 @@ def _part(word: str, part: Any) -> Any:
             if part == []
             else part
         )
-    if word in _LISTED and isinstance(part, list):
+    if word in (*_LISTED, "items") and isinstance(part, list):
         return [_corrected(one) for one in part]
     if word in _PLAIN and isinstance(part, str):
         return _read(part)
-    if word == "items" and isinstance(part, list):
-        return [_corrected(one) for one in part]
     return _corrected(part) if word in _SINGLE and isinstance(part, dict) else part
 
 

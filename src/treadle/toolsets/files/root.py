@@ -893,9 +893,9 @@ def _look(root: Root, path: str, folder: Opened, name: str) -> Place | tuple[str
     if not folder.is_folder:
         raise refusal(f"{shown('/'.join(folder.names))} is a file, not a folder.", "not_a_folder")
     try:
-        status = _status_of_place(name, folder.descriptor)
+        status = _status(name, folder.descriptor)
         if status is None and (listed := listed_as(name, folder.descriptor)) is not None:
-            name, status = listed, _status_of_place(listed, folder.descriptor)
+            name, status = listed, _status(listed, folder.descriptor)
         if status is None or not stat.S_ISLNK(status.st_mode):
             _check_kind(path, status)
             return Place(folder=folder.descriptor, name=name, names=(*folder.names, name), status=status)
@@ -984,7 +984,7 @@ def _attributes(descriptor: int) -> list[str]:
 
 
 def _check_unchanged(at: Place) -> None:
-    now = _status_of_place(at.name, at.folder)
+    now = _status(at.name, at.folder)
     if _identity(now) != _identity(at.status):
         raise _stale(at)
 
@@ -995,13 +995,6 @@ def _stale(at: Place) -> Rejected:
 
 def _identity(status: os.stat_result | None) -> tuple[int, ...] | None:
     return None if status is None else (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
-
-
-def _status_of_place(name: str, folder: int) -> os.stat_result | None:
-    try:
-        return os.stat(name, dir_fd=folder, follow_symlinks=False)
-    except FileNotFoundError:
-        return None
 
 
 def _check_kind(path: str, status: os.stat_result | None) -> None:

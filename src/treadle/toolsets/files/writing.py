@@ -536,7 +536,8 @@ def _write(root: Root, arguments: JsonObject, ctx: ToolContext) -> ToolOutput:
     path, text = arguments["path"], arguments["content"]
     with seated(), place(root, path, makes_folders=True, names=place_of(ctx)) as at:
         old = at.read(max_bytes=_MAX_BYTES)
-        content = _encoded(text, path) if old is None else TextFile.parse(old, path).content(text, path)
+        file = TextFile(text="") if old is None else TextFile.parse(old, path)
+        content = file.content(text, path)
         if old == content:
             return _done(root, at, content, f"{shown(path)} already has this content.")
         if old:
@@ -596,15 +597,6 @@ def _parted(at: Place) -> str:
     if others < 1:
         return ""
     return f" The file had {others} other {'name' if others == 1 else 'names'} (hard links), which {'has' if others == 1 else 'have'} the old content still."
-
-
-def _encoded(text: str, path: str) -> bytes:
-    try:
-        return text.encode()
-    except UnicodeEncodeError as error:
-        raise refusal(
-            f"The content for {shown(path)} has half a surrogate pair, which is not text.", "invalid_text"
-        ) from error
 
 
 def _lines(text: str) -> int:
