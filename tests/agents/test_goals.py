@@ -195,7 +195,7 @@ async def test_a_secret_that_a_validation_prints_is_neither_recorded_nor_shown_t
 
 
 @pytest.mark.row("G05")
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", [*range(8), *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(8, 100))])
 async def test_no_lie_is_ever_reported_as_done(tmp_path, seed):
     """Models that claim, in all ways they have, what is not so."""
     chance = random.Random(seed)
@@ -327,10 +327,9 @@ async def test_a_goals_run_is_not_resumed_without_the_rules_of_the_goal(tmp_path
     assert (erased.runs, sent.runs) == (0, 1)
 
 
-@pytest.mark.parametrize("dialect", ["openai-chat", "openai", "anthropic", "bedrock", "gemini", "cohere"])
-async def test_a_goal_is_reached_over_every_dialect(tmp_path, dialect):
+async def test_a_goal_is_reached_over_a_vendors_protocol(tmp_path):
     async with MockProvider([text("Done."), call("put", text="ready"), text("Now.")]) as mock:
-        model = resolve_model(f"{dialect}:m", base_url=mock.base_url, api_key="k")
+        model = resolve_model("openai-chat:m", base_url=mock.base_url, api_key="k")
         result = await run_goal(Agent(model, tools=[writing(tmp_path)]), goal(), root=tmp_path)
 
     assert result.status == "completed", result.message

@@ -296,7 +296,7 @@ async def test_a_search_finds_in_the_middle_of_one_long_line_once_and_says_when_
 
 
 async def test_a_part_fits_into_the_result_whatever_it_holds():
-    ctx = tool_context(artifacts={"a_1": ('"\n\\' * 5_000).encode()}, result_chars=1_000)
+    ctx = tool_context(artifacts={"a_1": ('"\n\\' * 1_000).encode()}, result_chars=1_000)
     read = artifact_tool().run
     offset, parts = 0, []
     while offset is not None:
@@ -305,7 +305,7 @@ async def test_a_part_fits_into_the_result_whatever_it_holds():
         parts.append(found["text"])
         offset = found.get("next_offset")
 
-    assert "".join(parts) == '"\n\\' * 5_000
+    assert "".join(parts) == '"\n\\' * 1_000
 
 
 async def limited(session: Session, instructions: str) -> ContextCompacted:

@@ -300,7 +300,7 @@ REFUSED = {
 
 @pytest.mark.row("C03")
 @pytest.mark.parametrize("dialect", REFUSED)
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.soak) for seed in (1, 2))])
 async def test_random_histories_are_never_refused_by_a_strict_vendor(dialect, seed):
     """The mock vendor refuses a history in which a call and its result are divided."""
     chance = random.Random(seed)

@@ -47,7 +47,11 @@ BROKEN = {
 
 @pytest.mark.row("M14")
 @pytest.mark.parametrize(
-    "dialect", ["openai-chat", "openai", "anthropic", "gemini", "bedrock", "bedrock-claude", "vertex", "cohere"]
+    "dialect",
+    [
+        *("openai-chat", "openai", "anthropic", "gemini", "bedrock", "cohere"),
+        *(pytest.param(cloud, marks=pytest.mark.soak) for cloud in ("bedrock-claude", "vertex")),
+    ],
 )
 @pytest.mark.parametrize("broken", BROKEN.values(), ids=BROKEN.keys())
 async def test_a_broken_history_is_sent_whole_and_the_repair_is_told(broken, dialect):

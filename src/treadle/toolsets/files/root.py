@@ -45,16 +45,13 @@ __all__ = [
     "Place",
     "Root",
     "Watched",
-    "all_names",
     "check_place",
     "from_os_error",
     "give_way",
-    "home_names",
     "listed_as",
     "listing_schema",
     "literal_folders",
     "looking",
-    "mounted_names",
     "other_names",
     "parsed",
     "place",
@@ -230,7 +227,7 @@ class Watched:
     def _linked_of_rules(self) -> dict[_Identity, list[str]] | None:
         """Return the files with several names to which a rule may apply; None where there are too many files to look at."""
         known = self._current({})
-        places = [one for name in known.linked if _exists(one := os.path.realpath(self._spelled(name)))]
+        places = [one for name in known.linked if os.path.lexists(one := self._place(name))]
         places += [one for named in known.files.values() for one in named]
         places += [self._place(folder) for folder in self._folders]
         return _linked_below(places)
@@ -285,37 +282,9 @@ class Watched:
                 return None
         return here
 
-    def _place(self, folder: str) -> str:
-        return os.path.realpath(self._spelled(folder))
-
-    def _spelled(self, name: str) -> str:
+    def _place(self, name: str) -> str:
         start, names = self._root.begin(name)
-        return "/".join((start, *names))
-
-
-def all_names(path: str, extent: str, root: str) -> Collection[str] | None:
-    """Return the names below a folder of the files with several that are reached; None where there are too many files to search."""
-    linked = _linked_files(path, extent)
-    found = _linked_below([root]) if linked else {}
-    return None if found is None or linked is None else [name for one in linked for name in found.get(one, ())]
-
-
-def home_names(path: str, extent: str, root: str) -> Collection[str] | None:
-    """Return the protected files of the person's home, outside of a folder, that are reached by other names; None where too many had to be searched."""
-    try:
-        status = os.stat(path)  # noqa: PTH116 - before every decision
-    except (OSError, ValueError):
-        return ()
-    is_folder = stat.S_ISDIR(status.st_mode)
-    if not _is_linked(status) and not (is_folder and extent == "tree"):  # a listing shows names alone
-        return ()
-    try:
-        foreign = {one: name for one, name in home_links().items() if not os.path.realpath(name).startswith(f"{root}/")}
-        if is_folder:
-            return sorted(set(names_below([path], foreign).values()))
-    except OSError:
-        return None
-    return [name for one, name in foreign.items() if one == (status.st_dev, status.st_ino)]
+        return os.path.realpath("/".join((start, *names)))
 
 
 def _linked_files(path: str, extent: str, *, most: int = _MAX_SEARCHED) -> frozenset[_Identity] | None:
@@ -360,10 +329,6 @@ def _note(found: dict[_Identity, list[str]], place: str) -> None:
 def _is_linked(status: os.stat_result) -> bool:
     """Whether it is a file with several names."""
     return status.st_nlink > 1 and stat.S_ISREG(status.st_mode)
-
-
-def _exists(path: str) -> bool:
-    return not isinstance(_watched_status(path), OSError)
 
 
 def _watched_status(path: str) -> "os.stat_result | OSError":
@@ -548,14 +513,32 @@ class Root:
 
     def all_names(self, path: str, extent: Literal["itself", "children", "tree"] = "itself") -> Collection[str] | None:
         """Return the names below the root of the files with several that a call reaches; None where there are too many files to search."""
-        found = all_names(path, extent, self._path)
-        return None if found is None else [one.removeprefix(self._path).lstrip("/") for one in found]
+        linked = _linked_files(path, extent)
+        found = _linked_below([self._path]) if linked else {}
+        if linked is None or found is None:
+            return None
+        return [name.removeprefix(self._path).lstrip("/") for one in linked for name in found.get(one, ())]
 
     def home_names(
         self, path: str | None, extent: Literal["itself", "children", "tree"] = "itself"
     ) -> Collection[str] | None:
         """Return the protected files of the person's home that a call reaches by other names; None where there are too many files to search."""
-        return home_names(path or self._path, "tree" if path is None else extent, self._path)
+        path, extent = (self._path, "tree") if path is None else (path, extent)
+        try:
+            status = os.stat(path)  # noqa: PTH116 - before every decision
+        except (OSError, ValueError):
+            return ()
+        is_folder = stat.S_ISDIR(status.st_mode)
+        if not _is_linked(status) and not (is_folder and extent == "tree"):  # a listing shows names alone
+            return ()
+        below = f"{self._path}/"
+        try:
+            foreign = {one: name for one, name in home_links().items() if not os.path.realpath(name).startswith(below)}
+            if is_folder:
+                return sorted(set(names_below([path], foreign).values()))
+        except OSError:
+            return None
+        return [name for one, name in foreign.items() if one == (status.st_dev, status.st_ino)]
 
     def obeyed_files(self, paths: Sequence[str] = ()) -> Sequence[str]:
         """Return the files that say what Treadle itself may do, wherever they lie, and those here that git is configured to run or read.
