@@ -206,5 +206,5 @@ def test_every_dialect_refuses_an_option_of_a_wrong_kind_by_its_name(dialect: st
 @pytest.mark.row("H21")
 @pytest.mark.parametrize("folder", ["\ud800", "a\0b", None, [], {}])
 def test_the_root_of_file_tools_is_a_path(folder: Any) -> None:
-    with pytest.raises(ConfigurationError, match="root (must be|of the file tools)"):
+    with pytest.raises(ConfigurationError, match=r"root (must be|of the file tools)"):
         file_tools(folder)
