@@ -33,7 +33,7 @@ def ruling(treadle, *words):
         ("git status; git push", "ask", "ask shell(git push:*)", "project"),
         ("git tag v1", "deny", "deny shell(git tag:*)", "managed"),
         ("cat .env", "deny", "deny read(path=.env)", "project"),
-        ("git log --output=x", "ask", "default for process_execution", "default"),
+        ("git log --output=x", "ask", "cannot decide: deny shell(git tag:*)", "runtime"),
     ],
 )
 def test_deny_beats_ask_beats_allow_over_all_scopes(ruled, line, decision, rule, scope):
@@ -123,7 +123,7 @@ def test_an_answer_reaches_as_far_as_its_scope(treadle, paused, scope, files):
 
 @pytest.mark.row("P14")
 def test_what_no_rule_can_vouch_for_is_allowed_once_only(treadle):
-    calls = [{"name": "shell", "arguments": {"command": "bash -c 'touch x'"}}]
+    calls = [{"name": "shell", "arguments": {"command": "touch .envrc"}}]
     script = treadle.script("s.json", [{"calls": calls}, {"text": "Done."}])
     treadle("run", "-m", script, "--tools", "shell", "Touch", code=11)
     approval = treadle.json("approvals", "--json", code=0)[0]

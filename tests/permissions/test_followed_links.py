@@ -9,10 +9,8 @@ from treadle import allow, deny, first_of, shell_tool
 from treadle.permissions.policies import decide
 from treadle.resolve import memory_session
 
-pytest.importorskip("tree_sitter_bash")
-
 FOLLOWING = [
-    "grep -R x d", "grep -nR x d", "grep --deref x d", "rg -L x d", "rg --follow x d", "fd -L x d", "find -L d", "find d -follow", "du -aL d",
+    "grep -R x d", "grep -nR x d", "rg -L x d", "rg --follow x d", "fd -L x d", "find -L d", "find d -follow", "du -aL d",
     "du --dereference d", "tree -l d", "ls -RL d", "diff -r d e", "diff d e",
 ]  # fmt: skip
 

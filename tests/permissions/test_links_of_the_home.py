@@ -9,8 +9,6 @@ from treadle import Agent, allow, file_tools, open_session, shell_tool, writing_
 from treadle.journals.memory import MemoryJournal
 from treadle.testing import ScriptedModel, call, text
 
-pytest.importorskip("tree_sitter_bash")
-
 REACHING = [
     call("read", path="a/notes.txt"),
     call("read", path="a/../a/key"),
@@ -19,8 +17,8 @@ REACHING = [
     call("write", path="a/notes.txt", content="x"),
     call("edit", path="a/notes.txt", old_text="old", new_text="new"),
     *(call("shell", command=line) for line in (
-        "cat a/notes.txt", "echo x >> a/notes.txt", "tee a/key", "grep -r old .", "cat a/*", "cd a && cat key", "cp -r a b", "ls; python3 -c 'open(0)'",
-        "f=a/key; cat $f", "base64 < a/key", "cat other/deep",
+        "cat a/notes.txt", "echo x >> a/notes.txt", "tee a/key", "grep -r old .", "cat a/*", "cd a && cat key", "cp -r a b",
+        "base64 < a/key", "cat other/deep",
     )),
 ]  # fmt: skip
 

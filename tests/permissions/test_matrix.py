@@ -35,8 +35,6 @@ from treadle.permissions.policies import UNDECIDED
 from treadle.testing import ScriptedModel, call, text
 from treadle.tools import MODES
 
-pytest.importorskip("tree_sitter_bash")
-
 PAGE = (Path(__file__).parents[2] / "docs" / "decisions.md").read_text()
 
 ANY = {"type": "object"}

@@ -196,7 +196,7 @@ def test_the_rule_on_the_one_thing_that_a_call_names_is_offered(call, rules):
 
 @pytest.mark.parametrize(
     ("words", "are_offered"),
-    [({}, True), ({"scope": "tool"}, True), ({"scope": "project"}, False), ({"scope": ""}, False), ({"consent": "sandbox"}, False)],
+    [({}, True), ({"scope": "tool"}, True), ({"scope": "project"}, False), ({"scope": ""}, False), ({"consent": "sandbox"}, True)],
 )  # fmt: skip
 def test_rules_are_offered_only_for_a_question_that_they_would_spare(words, are_offered):
     assert bool(offered(naming("a"), **words)) == are_offered
@@ -214,7 +214,7 @@ def test_no_rule_is_offered_for_a_tool_that_requires_approval():
 
 def test_a_rule_on_the_program_and_its_first_words_is_offered_for_a_line(tmp_path):
     assert offered(checked_call(shell_tool(tmp_path), command="git status")) != ()
-    assert offered(checked_call(shell_tool(tmp_path), command="bash -c 'git status'")) == ()
+    assert offered(checked_call(shell_tool(tmp_path), command="sudo git status")) == ("shell(sudo git status)",)
 
 
 @pytest.mark.parametrize("name", ["a\nb", "a\tb", "a  b", "a b ", "a\u2028b"])

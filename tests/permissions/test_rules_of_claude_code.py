@@ -8,8 +8,6 @@ import pytest
 from treadle import Agent, ConfigurationError, Tool, allow, ask, deny, file_tools, first_of, shell_tool, writing_tools
 from treadle.testing import ScriptedModel, call, text
 
-pytest.importorskip("tree_sitter_bash")
-
 
 def named(name: str) -> Tool:
     async def run(arguments: Any, ctx: Any) -> str:

@@ -79,7 +79,7 @@ async def test_what_is_allowed_always_is_asked_about_in_another_folder(root):
     agent = Agent(model, tools=[shell_tool(root)])
     async with open_session("memory:") as session:
         paused = await agent.run("go", session=session)
-        assert [one.rules for one in paused.approvals] == [("shell(./run.sh)",)]
+        assert [one.rules for one in paused.approvals] == [("shell(./run.sh:*)",)]
         await session.answer(paused.approvals[0].id, "allow", scope="session")
 
         again = await agent.resume(session)

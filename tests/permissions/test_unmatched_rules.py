@@ -33,8 +33,6 @@ from treadle.permissions.policies import OWN_TOOLS
 from treadle.testing import ScriptedModel, call, text
 from treadle.tools import Subject
 
-pytest.importorskip("tree_sitter_bash")
-
 
 def named(name: str, properties: Any = None, **options: Any) -> Tool:
     async def run(arguments: Any, ctx: Any) -> str:

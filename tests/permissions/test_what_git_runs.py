@@ -14,8 +14,6 @@ from treadle.permissions.policies import decide
 from treadle.resolve import memory_session
 from treadle.testing import ScriptedModel, call, text
 
-pytest.importorskip("tree_sitter_bash")
-
 RUN = ["tools/hooks/pre-commit", "tools/hooks/new", "tools/monitor.sh", "team.gitconfig", "clean.sh", "deep/further.sh"]
 
 
@@ -139,7 +137,6 @@ STARTS = {
     "included": ("[include]\n\tpath = ../team", "git status"),
     "included on a condition": ('[includeIf "gitdir:**"]\n\tpath = ../team', "cd . && git status"),
     "elsewhere": ("[core]\n\tworktree = /etc", "git status"),
-    "alternates": ("[core]\n\talternateRefsCommand = EVIL", "git rev-list --alternate-refs --all"),
     "fetched": ('[remote "o"]\n\tpromisor = true\n\tuploadpack = EVIL', "git log -p"),
 }  # fmt: skip
 

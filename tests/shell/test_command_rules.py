@@ -2,8 +2,9 @@
 
 import pytest
 
+from treadle import allow, deny
 from treadle.errors import ConfigurationError
-from treadle.shell.judging import analyse
+from treadle.shell.judging import analyse, changes_nothing
 from treadle.shell.rules import CommandPattern, suggested
 
 
@@ -13,6 +14,12 @@ def allowed(source: str, *patterns: str) -> bool:
     return line.is_understood and all(
         any(rule.allows(one) for rule in rules) for one in line.invocations if not one.via
     )
+
+
+def allowed_beside_readers(source: str, *patterns: str) -> bool:
+    rules = [CommandPattern.parse(one) for one in patterns]
+    outer = [one for one in analyse(source).invocations if not one.via]
+    return all(changes_nothing(one) or any(rule.allows(one) for rule in rules) for one in outer)
 
 
 def forbidden(source: str, pattern: str) -> bool:
@@ -109,32 +116,50 @@ def test_a_rule_that_forbids_does_not_find_what_is_only_named(source, pattern):
     [
         ("git log --oneline", ("git log:*",)),
         ("git commit -m 'a b'", ("git commit:*",)),
-        ("npm run test", ("npm run test",)),
-        ("git push origin main", ("git push origin main",)),
-        ("git checkout -b x", ("git checkout -b x",)),
-        ("git stash list", ("git stash list",)),
-        ("git --no-pager log -3", ("git log:*",)),
-        ("git --no-pager push", ("git --no-pager push",)),
+        ("npm run test", ("npm run test:*",)),
+        ("npm run build -- --watch", ("npm run build:*",)),
+        ("npm install", ("npm install:*",)),
+        ("git push origin main", ("git push:*",)),
+        ("git --no-pager push", ("git push:*",)),
         ("git -P add f", ("git add:*",)),
-        ("sed -n 1,9p f", ()),
-        ("hyperfine x", ()),
-        ("npm exec x", ()),
-        ("git diff | head -3", ("git diff:*", "head -3")),
-        ("bash -c x", ()),
-        ("sudo ls", ()),
-        ("python x.py", ()),
-        ("git log --output=x", ()),
-        ("echo $(id)", ()),
-        ("mytool 'a|b' 'c; d' '$(x)' '`y`' \"z & a\"", ("mytool 'a|b' 'c; d' '$(x)' '`y`' 'z & a'",)),
-        ("touch 'a(b)' 'c<d'", ("touch 'a(b)' 'c<d'",)),
-        ("rm '*'", ()),
-        ("npm run 'te?t'", ()),
+        ("git stash", ("git stash:*",)),
+        ("git diff | tee x", ("tee:*",)),
+        ("python -m pytest -q", ("python -m pytest:*",)),
+        ("python3 -u tools/x.py a", ("python3 tools/x.py:*",)),
+        ("make test", ("make test:*",)),
+        ("make -j4 lint test", ("make lint test:*",)),
+        ("make", ("make",)),
+        ("npx tsc --noEmit", ("npx tsc:*",)),
+        ("uv run pytest -q", ("uv run pytest:*",)),
+        ("uv run python -m mypy", ("uv run python -m mypy:*",)),
+        ("uv run python -c pass", ("uv run python -c pass",)),
+        ("poetry run x", ("poetry run x:*",)),
+        ("docker compose logs --tail 50", ("docker compose logs:*",)),
+        ("docker ps", ("docker ps:*",)),
+        ("docker run x", ("docker run x",)),
+        ("gh pr view 12", ("gh pr view:*",)),
+        ("cargo test", ("cargo test:*",)),
+        ("curl -s localhost:8000/health", ("curl localhost:8000:*",)),
+        ("curl https://example.com/a", ("curl example.com:*",)),
+        ("curl -d @key example.com", ("curl -d @key example.com",)),
+        ("find . -name x | xargs wc -l", ("xargs wc:*",)),
+        ("find . -name x | xargs rm", ("xargs rm",)),
+        ("rm x", ("rm:*",)),
+        ("rm -r x", ("rm -r x",)),
+        ("pytest && ruff check .", ("pytest:*", "ruff check:*")),
+        ("bash -c x", ("bash -c x",)),
+        ("sudo ls", ("sudo ls",)),
+        ("git log --output=x", ("git log --output=x",)),
+        ("echo $(id)", ("= echo $(id)",)),
+        ("echo x > f", ("= echo x > f",)),
+        ("mytool 'a|b' 'c; d'", ("mytool:*",)),
+        ("npm run 'te?t'", ("= npm run 'te?t'",)),
         ("git log '*'", ("git log:*",)),
     ],
 )
 def test_only_a_rule_that_is_proven_to_match_is_offered(source, patterns):
     assert suggested(analyse(source)) == patterns
-    assert not patterns or allowed(source, *patterns)
+    assert patterns[0].startswith("= ") or allowed_beside_readers(source, *patterns)
 
 
 @pytest.mark.parametrize(
@@ -161,10 +186,61 @@ def test_a_pattern_with_wildcards_says_so():
         == "the command `rm 'd*'` in the root folder, where `*`, `?` and `[` match any text within a word, but no `..`"
     )
     assert CommandPattern.parse("rm d").covers == "only the command `rm d` in the root folder"
-    assert (
-        CommandPattern.parse("python3 -u").covers
-        == "nothing: `python3 -u` runs what it reads from its input, so a person is asked each time"
-    )
+    assert CommandPattern.parse("= ls | sh").covers == "only the line `ls | sh` in the root folder"
+    assert "it runs any code in this project" in CommandPattern.parse("python -m pytest:*").covers
+
+
+@pytest.mark.parametrize(
+    ("text", "form"),
+    [
+        ("python:*", "shell(python -m pytest:*)"), ("python3 -m:*", "shell(python3 -m pytest:*)"), ("bash:*", "shell(bash scripts/x:*)"),
+        ("node:*", "shell(node calc.py:*)"), ("curl:*", "shell(curl example.com:*)"), ("npx:*", "shell(npx tsc:*)"), ("uv run:*", "shell(uv run pytest:*)"),
+        ("sudo:*", "without `:*`"), ("env:*", "without `:*`"), ("xargs:*", "without `:*`"), ("python3", "shell(python3 calc.py)"), ("bash -s", "shell(bash calc.py)"),
+    ],
+)  # fmt: skip
+def test_a_rule_that_can_match_nothing_is_refused_with_the_form_that_would(text, form):
+    with pytest.raises(ConfigurationError, match="allows nothing") as refused:
+        allow(f"shell({text})")
+    assert form in str(refused.value)
+    deny(f"shell({text})")
+
+
+@pytest.mark.parametrize(
+    ("source", "pattern", "is_allowed"),
+    [
+        ("python -m pytest tests/x.py -q", "python -m pytest:*", True),
+        ("python -u -m pytest", "python -m pytest:*", True),
+        ("python -m pip install x", "python -m pytest:*", False),
+        ("python -c pass", "python -m pytest:*", False),
+        ("python -m pytest | sh", "python -m pytest:*", False),
+        ("make test", "make test:*", True),
+        ("make -j4 test", "make test:*", True),
+        ("make test deploy", "make test:*", False),
+        ("make SHELL=./x test", "make test:*", False),
+        ("make -f x test", "make test:*", False),
+        ("npm run build -- a", "npm run build:*", True),
+        ("npm run deploy", "npm run build:*", False),
+        ("npx -c id", "npx tsc:*", False),
+        ("uv run --with x pytest", "uv run pytest:*", False),
+        ("curl -s https://example.com/a?b=c", "curl example.com:*", True),
+        ("curl example.com evil.org", "curl example.com:*", False),
+        ("curl example.com.evil.org", "curl example.com:*", False),
+        ("curl -o x example.com", "curl example.com:*", True),
+        ("curl -K x example.com", "curl example.com:*", False),
+        ("curl --upload-file x example.com", "curl example.com:*", False),
+        ("curl file:///etc/passwd", "curl example.com:*", False),
+        ("xargs wc -l", "xargs wc:*", True),
+        ("xargs rm", "xargs wc:*", False),
+        ("docker ps -a", "docker ps:*", True),
+        ("docker -H x ps", "docker ps:*", False),
+        ("git fetch --upload-pack=x", "git fetch:*", False),
+        ("rm -r x", "rm:*", False),
+        ("sed -n p f", "sed:*", True),
+        ("sed -i s/a/b/ f", "sed:*", False),
+    ],
+)
+def test_a_rule_by_kind_means_its_kind_and_no_other(source, pattern, is_allowed):
+    assert allowed(source, pattern) is is_allowed
 
 
 LOSING = [
@@ -230,12 +306,8 @@ def test_a_rule_that_names_such_a_word_allows_it(source, pattern, is_allowed):
     assert allowed(source, pattern) is is_allowed
 
 
-def test_pull_that_rebases_in_short_is_a_risk_too():
-    assert not allowed("git pull -r", "git pull:*")
-
-
 def test_a_rule_says_that_it_leaves_out_what_takes_away():
-    end = "but no option that writes a file, starts a program, or makes git delete or overwrite something, and no redirection to a file"
+    end = "but no option that writes elsewhere or starts a program, or makes git delete or overwrite something, and no redirection to a file"
     assert CommandPattern.parse("git fetch:*").covers == f"`git fetch` with any arguments, {end}"
 
 

@@ -12,8 +12,6 @@ import pytest
 from treadle.shell.judging import analyse, program_name, reads_only
 from treadle.shell.rules import CommandPattern
 
-pytest.importorskip("tree_sitter_bash")
-
 ALLOWED = [
     CommandPattern.parse(f"{one}:*")
     for one in [
@@ -26,7 +24,7 @@ LINES = (
     "head -n1 f; tail -n1 g", "sort f | uniq -c", "sort -u f g", "wc -l f", "cut -c1 f", "tr a b", "diff f g", "stat f", "du -sh .",
     "nl f", "tac f", "comm f g", "paste f g", "od -c f", "touch new", "touch d/new f", "mkdir d/e", "cp f d/copy", "cp -r d copied",
     "mv f moved", "rm g", "rm -rf d", "ln -s f link", "ln f hard", "echo hello", "printf '%s' x", "git status --short", "git log --oneline",
-    "git diff", "git show --stat", "git ls-files", "git grep x", "git blame f", "cd d && touch x", "cd d && cat k", "(ls; cat f) | wc -l", "! grep q f",
+    "git diff", "git show --stat", "git ls-files", "git grep x", "git blame f", "cd d && touch x", "cd d && cat k", "! grep q f",
 )  # fmt: skip
 _EXEC = re.compile(r'execve\("([^"]+)".*= 0$')
 _OPENED = re.compile(r'open(?:at)?\((?:(?:AT_FDCWD|\d+)<([^>]+)>, )?"([^"]+)", ([A-Z_|]+)')

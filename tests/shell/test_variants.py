@@ -12,8 +12,6 @@ from treadle.permissions.modes import with_protection
 from treadle.permissions.policies import decide
 from treadle.resolve import memory_session
 
-pytest.importorskip("tree_sitter_bash")
-
 SEEDS = range(8)
 TRIES = 40
 
@@ -208,7 +206,9 @@ async def test_no_variant_of_a_protected_path_is_written(tmp_path, seed):
         spelled = expanding(name, rng) if rng.random() < 0.4 else quoted(name, rng)
         for call in (
             checked_call(write, path=before + name, content="x"),
-            checked_call(shell, command=nested(f"touch {before}{spelled}", rng, may_encode=False)),
+            checked_call(
+                shell, command=nested(f"touch {before}{spelled}", rng, may_encode=False).replace('$"""', '$""')
+            ),
             checked_call(shell, command=f"echo x > {before}{name}"),
             checked_call(shell, command=f"echo x > {before}{expanding(name, rng)}"),
         ):
@@ -256,7 +256,7 @@ NOTHING = ("$(:)", "`:`", "$@", "$*", "${x:-}", "${x}", "$x", '"$x"', "''", '""'
         'eval "touch $X"', "sh -c 'touch l$(:)/config'", "sh <<'E'\ntouch l$(:)/config\nE", "echo 'touch l$(:)/config' | sh",
         "cd d; A=1 touch up/config", "cd d && touch u*/config", "A=1 env -C d touch up/config", "env -C d touch up/config",
         "A=1; cd d; cd e; touch up2/config", 'f() { touch "$1"; }; f x', "for f in l/*; do echo x > $f; done", "touch ~+/l/config",
-        'read X < d/name; touch "$X"', "cp x {d/up,o}/config", "shopt -s dotglob; touch */config", "touch */config", "touch d/*/config",
+        'read X < d/name; touch "$X"', "cp x {o,d/up}/config", "shopt -s dotglob; touch */config", "touch */config", "touch d/*/config",
         "printf x > $(printf l)/config", "bash -s < d/name", "base64 -d < d/name | sh", "tee l$IFS/config", "trap 'touch $X' EXIT",
         "find d -maxdepth 0 -exec sh -c 'touch $0/up/config' {} \\;", "while read x; do touch $x; done < d/name", "touch \\\nl/config",
         "touch l\\\n/config", 'touch "l\\\n/config"', 'cd "$(printf .g)it" && touch config', "pushd d; A=1 touch up/config",

@@ -10,12 +10,12 @@ from treadle.canonical import copied, digest, encoded
 from treadle.events import ActionDecided, ApprovalAnswered, ApprovalRequested, CallDecided, DoubtBelow
 from treadle.fields import explained
 from treadle.permissions.lines import JudgedLine, facts_in, judged, subjects_of
-from treadle.permissions.modes import PROTECTED
+from treadle.permissions.modes import BORDER, PROTECTED, UNCONFINED_RULE, may_be_spared
 from treadle.permissions.policies import allow
 from treadle.permissions.rules import Rule
 from treadle.ports import Decision, DecisionKind, SessionView
-from treadle.shell.knowing import losing_words
-from treadle.shell.rules import suggested
+from treadle.shell.judging import known, losing_words
+from treadle.shell.rules import exact, suggested
 from treadle.state import IN_DOUBT, Approval, CallState, Doubt
 from treadle.tools import ApprovalType, CheckedCall, Effect, JsonObject, Preview, Review, Subject, Tool
 
@@ -95,14 +95,21 @@ def offered_rules(call: CheckedCall, decision: Decision, session: SessionView) -
     Args:
         decision: Why a person is asked.
     """
-    if decision.scope not in ("default", "tool") or call.tool.requires_approval or decision.consent != "allow":
+    facts = facts_in(session)
+    is_unread = may_be_spared(decision, call, facts)
+    is_border = decision.rule in (BORDER, UNCONFINED_RULE)
+    if call.tool.requires_approval or not (decision.scope in ("default", "tool") or is_unread or is_border):
         return ()
-    line = judged(call, facts_in(session))
-    texts = _path_rules(call) if line is None else [f"{call.name}({one})" for one in suggested(line.line)]
+    line = judged(call, facts)
+    found = () if line is None else exact(line.line) if is_unread else suggested(line.line)
+    texts = _path_rules(call) if line is None else [f"{call.name}({one})" for one in found]
     if not texts:
         return ()
     proven = allow(*texts).decide(call, session)
-    return tuple(texts) if proven is not None and proven.kind == "allow" else ()
+    is_enough = proven is not None and proven.kind == "allow"
+    if is_border and proven is not None:
+        is_enough = is_enough and {one.text for one in call.needs} <= set(proven.lifted)
+    return tuple(texts) if is_enough else ()
 
 
 def start_of(call: CheckedCall) -> str:
@@ -137,7 +144,8 @@ def _command(line: JudgedLine, start: str) -> Preview:
     found: list[str] = [start] if start else []
     for one in line.line.invocations:
         found.append(f"{'  ' * len(one.via)}{'may start: ' if one.via else ''}{shlex.join(one.words)}")
-        found += [f"{'  ' * len(one.via)}  ! {risk}" for risk in one.risks]
+        risk = known(one).problem
+        found += [f"{'  ' * len(one.via)}  ! {risk}"] if risk else []
         found += [
             f"{'  ' * len(one.via)}  ! `{word}` deletes or overwrites something, or skips a check."
             for word in losing_words(one.words)

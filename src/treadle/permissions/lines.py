@@ -2,10 +2,9 @@
 
 import posixpath
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from glob import escape
-from itertools import islice, product
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -15,9 +14,7 @@ from treadle.canonical import copied
 from treadle.errors import ConfigurationError
 from treadle.events import RulesGranted
 from treadle.ports import SessionView
-from treadle.shell.judging import analyse, changes_nothing
-from treadle.shell.knowing import plain_words
-from treadle.shell.reaching import checked_out, folders, swept
+from treadle.shell.judging import analyse, changes_nothing, plain_words, words_within
 from treadle.shell.reading import Doubt, Invocation, Line, Touched
 from treadle.shell.rules import CommandPattern
 from treadle.tools import CheckedCall, FileNames, JsonObject, Place, ShellLine, Subject, Tool
@@ -87,15 +84,10 @@ FILE_TOOLS = frozenset(name for names in _ACCESS.values() for name in names)
 """The tools whose rules on `path` hold for commands, too."""
 
 
-_WORDS = re.compile(r"[^\s;|&<>()=,:]+")
 _WILD = re.compile(r"[*?\[]")
-_QUOTES = str.maketrans("", "", "'\"\\")
-_MAX_WORDS = 500
-_MAX_LOOKED_AT = 2000
-_MAX_FOLDERS = 6
-_MAX_SWEPT = 10_000
-_MOVES = ("cd", "pushd", "popd", "-C", "--chdir", "--cwd", "--directory", "--wd", "-D", "chroot")
-"""How words begin that may change the folder that the others are relative to."""
+_MAX_NAMES = 1000
+"""Names that the patterns of a line may stand for."""
+_MAX_TAKEN = 10_000
 
 
 class Reached(msgspec.Struct, frozen=True, kw_only=True):
@@ -121,22 +113,18 @@ class JudgedLine(msgspec.Struct, frozen=True, kw_only=True):
     reached: tuple[Reached, ...]
     redirects: bool
     """Whether the line itself writes a file, by a redirection."""
-    mentioned: tuple[tuple[str, ...], ...] = ()
-    """Of a line that cannot be decided: the canonical names of each of its words, as if it were a path."""
-    unknown: tuple[Doubt, ...] = ()
-    """Words that may name anything that a command writes."""
-    swept: tuple[tuple[str, ...], ...] = ()
-    """The canonical names of what lies in folders that a command takes away or changes as a whole, two levels deep."""
+    taken: tuple[tuple[str, ...], ...] = ()
+    """The canonical names of what lies in folders that a command removes, changes or copies as a whole, two levels deep."""
+    unseen: str = ""
+    """Such a folder with more in it than is looked at; empty where there is none."""
     among: FileNames | None = None
     """The folder of files in which it runs."""
-    away: tuple[Invocation, ...] = ()
-    """Commands that may start in another folder than the root folder."""
+    at_root: frozenset[str] = frozenset()
+    """Which of the folders in which its commands may start are the root folder; `.` is the one in which the line starts."""
     brought: tuple[tuple[Invocation, str], ...] = ()
     """Commands that only read, but would start what the project brings, each with the reason. A person is asked, or a rule allows it."""
     is_elsewhere: bool = False
     """Whether git is given a folder as the other repository: its hooks and settings would run."""
-    unseen: str = ""
-    """Such a folder, or a pattern that names some, with more in it than is looked at; empty where there is none."""
 
     @property
     def is_certain(self) -> bool:
@@ -164,17 +152,26 @@ class JudgedLine(msgspec.Struct, frozen=True, kw_only=True):
         outer = [one for one in self.line.invocations if not one.via]
         if not self.is_certain or not outer:
             return False
-        left = [one for one in outer if not any(rule.allows(one, is_away=one in self.away) for rule in patterns)]
+        left = [one for one in outer if not any(rule.allows(one, is_away=self._is_away(one)) for rule in patterns)]
         brought = [one for one, _ in self.brought]
         return len(left) < len(outer) and all(may_read and changes_nothing(one) and one not in brought for one in left)
 
+    def is_exactly(self, pattern: CommandPattern) -> bool:
+        """Whether a pattern means this very line, in the root folder."""
+        return bool(pattern.line) and "." in self.at_root and pattern.line == self.line.source.strip()
+
+    def _is_away(self, one: Invocation) -> bool:
+        return not self.at_root.issuperset(one.folders)
+
     def found_by(self, pattern: CommandPattern) -> bool:
         """Whether a pattern that forbids or asks finds a command of the line, also behind a wrapper or in a text."""
+        if pattern.line:
+            return pattern.line == self.line.source.strip()
         return any(pattern.forbids(one) for one in self.line.invocations)
 
-    def possible_for(self, pattern: CommandPattern) -> Invocation | None:
-        """Return what a program that is not known may start, where a pattern finds it."""
-        return next((one for one in self.line.possible if pattern.forbids(one)), None)
+    def names_within(self) -> frozenset[str]:
+        """Return the names that stand in the words of commands that may start any program."""
+        return words_within(self.line)
 
 
 def start_folder(tool: Tool, arguments: JsonObject, facts: JsonObject) -> str:
@@ -205,7 +202,7 @@ def touched(call: CheckedCall, facts: JsonObject) -> object:
     if line is None:
         return [_other_names(one) for one in (subjects_of(call) or {}).values() if isinstance(one, Subject)]
     reached = [(one.subject.names, one.access, _other_names(one.subject)) for one in line.reached]
-    return reached, line.mentioned, line.swept
+    return reached, line.taken
 
 
 def _other_names(subject: Subject) -> list[str] | None:
@@ -230,26 +227,61 @@ def judged(call: CheckedCall, facts: JsonObject) -> JudgedLine | None:
         return JudgedLine(line=Line(source="", doubts=(doubt,)), reached=(), redirects=False)
     line = analyse(given.text)
     links = _Links(given)
-    reached = tuple(place for one in line.touched for place in _reached(one, given, links))
-    if (strange := next((one for one in reached if one.unknown), None)) is not None:
-        line = structs.replace(
-            line, hidden=(*line.hidden, Doubt(reason=strange.unknown, text=strange.subject.names[0]))
-        )
-    mentioned, unknown = _mentioned(line, given)
-    below, unseen = _swept(line, given)
+    named, doubts = _expanded(line, given)
+    reached = tuple(place for one in named if not one.taken for place in _reached(one, given, links))
+    taken, unseen = _taken(named, given)
+    doubts += [Doubt(reason=one.unknown, text=one.subject.names[0]) for one in reached if one.unknown][:1]
+    if doubts:
+        line = structs.replace(line, doubts=(*line.doubts, *doubts))
     return JudgedLine(
         line=line,
         reached=reached,
         redirects=any(one.writes for one in line.redirections),
-        mentioned=mentioned,
-        unknown=unknown,
-        swept=below,
+        taken=taken,
         unseen=unseen,
+        at_root=frozenset(
+            at
+            for at in {".", *(at for one in line.invocations for at in one.folders)}
+            if given.look(at).relative == "."
+        ),
         is_elsewhere=any(_is_repository(one, given) for one in line.invocations),
         among=given.files,
-        away=_away(line, given),
         brought=tuple(_brought(line, given)),
     )
+
+
+def _expanded(line: Line, given: ShellLine) -> tuple[list[Touched], list[Doubt]]:
+    """Return the paths that a line touches, with names in place of patterns, and why some of those cannot be said."""
+    named: list[Touched] = []
+    doubts: list[Doubt] = []
+    for one in line.touched:
+        if not one.is_pattern:
+            named.append(one)
+            continue
+        found = None if given.expand is None else given.expand(one.path)
+        if found is None or len(named) + len(found) > _MAX_NAMES:
+            doubts.append(Doubt(reason="The files that this pattern matches are too many to look at.", text=one.path))
+            continue
+        if any(part.startswith("-") for name in found for part in name.split("/")):
+            doubts.append(Doubt(reason="This pattern matches a name that begins like an option.", text=one.path))
+        named += [structs.replace(one, path=name, is_pattern=False) for name in found]
+    return named, doubts
+
+
+def _taken(named: Sequence[Touched], given: ShellLine) -> tuple[tuple[tuple[str, ...], ...], str]:
+    """Return the names of what lies two levels deep in the folders that a line removes, changes or copies, and one with too much in it."""
+    found: list[str] = []
+    for one in named if given.expand is not None else ():
+        if not one.taken or "\0" in one.path or not given.look(one.path).is_folder:
+            continue
+        for below in ("*", ".*", "*/*", "*/.*"):
+            names = given.expand(posixpath.join(escape(one.path), below))  # type: ignore[misc]  # it is not None, as above
+            if names is None or len(found) > _MAX_TAKEN:
+                return (), one.path
+            found += [
+                name for name in names if "*" not in name and (one.taken == "all" or ".git" not in name.split("/"))
+            ]
+    return tuple(_names(given.look(name)) for name in dict.fromkeys(found)), ""
 
 
 def _brought(line: Line, given: ShellLine) -> Iterator[tuple[Invocation, str]]:
@@ -261,92 +293,12 @@ def _brought(line: Line, given: ShellLine) -> Iterator[tuple[Invocation, str]]:
             yield one, next(filter(None, reasons))
 
 
-def _away(line: Line, given: ShellLine) -> tuple[Invocation, ...]:
-    """Return the commands that may start elsewhere than in the root folder. What an option such as `-C` names is part of the command."""
-    outer = [one for one in line.invocations if not one.via]
-    if given.look(".").relative != ".":
-        return tuple(outer)
-    return tuple(one for one in outer if one.folders != (".",) and not _is_at_root(one, given))
-
-
-def _is_at_root(one: Invocation, given: ShellLine) -> bool:
-    named = folders(structs.replace(one, folders=(".",)))
-    return {given.look(at).path for at in one.folders} <= {given.look(at).path for at in named}
-
-
 def _is_repository(one: Invocation, given: ShellLine) -> bool:
     words = plain_words(one.words)
     if words[0] != "git" or words[1:2] not in (("push",), ("fetch",), ("pull",)):
         return False
     named = next((word for word in words[2:] if not word.startswith("-")), None)
     return named is not None and any(given.look(posixpath.join(at, named)).is_folder for at in one.folders)
-
-
-def _swept(line: Line, given: ShellLine) -> tuple[tuple[tuple[str, ...], ...], str]:
-    """Return the names below the folders that a line takes away or changes, and one that holds too much to look at each."""
-    if given.expand is None:
-        return (), ""
-    found, unseen = _below([(one, word) for one in line.invocations for word in swept(one)], given)
-    written, unseen_too = _below([(one, word) for one in line.invocations for word in checked_out(one)], given)
-    found += [name for name in written if ".git" not in name.split("/")]  # git manages these itself
-    names = tuple(dict.fromkeys(_names(given.look(name)) for name in found))
-    return names, unseen or unseen_too
-
-
-def _below(named: Sequence[tuple[Invocation, str]], given: ShellLine) -> tuple[list[str], str]:
-    """Return what lies two levels deep in the folders that commands name, and one that holds too much to look at each."""
-    if not named:
-        return [], ""
-    assert given.expand is not None
-    words = [posixpath.join(at, word) for one, word in named for at in one.folders]
-    matched, unseen = _expanded([word for word in words if _WILD.search(word)], given.expand)
-    folders = [one for one in dict.fromkeys([*words, *matched]) if "\0" not in one and given.look(one).is_folder]
-    patterns = [posixpath.join(escape(one), below) for one in folders for below in ("*", ".*", "*/*", "*/.*")]
-    found, too_large = _expanded(patterns, given.expand)
-    more = found[_MAX_SWEPT] if len(found) > _MAX_SWEPT else ""
-    return [name for name in found[:_MAX_SWEPT] if "*" not in name], unseen or too_large or more
-
-
-def _expanded(patterns: Sequence[str], expand: Callable[[str], Sequence[str] | None]) -> tuple[list[str], str]:
-    """Return what patterns match together, and the first that matches too much to say; looks at a bounded number of both."""
-    found: list[str] = []
-    for pattern in patterns:
-        matched = None if len(found) > _MAX_SWEPT else expand(pattern)
-        if matched is None:
-            return found, pattern
-        found += matched
-    return found, ""
-
-
-def _mentioned(line: Line, given: ShellLine) -> tuple[tuple[tuple[str, ...], ...], tuple[Doubt, ...]]:
-    """Return the canonical names of what an undecided line names, and the words that may name anything."""
-    if line.is_decided:
-        return (), ()
-    words = [word for word in dict.fromkeys(_WORDS.findall(given.text.translate(_QUOTES))) if "\0" not in word]
-    places = [given.look(word) for word in words[:_MAX_WORDS]]
-    moved = _named_folders(words, places)
-    names = [posixpath.join(*pair) for pair in islice(product(moved, words), _MAX_LOOKED_AT)]
-    unknown = list(line.unknown)
-    for folder, pattern in islice(product(["", *moved], line.patterns), _MAX_WORDS):
-        found = None if given.expand is None else given.expand(posixpath.join(escape(folder), pattern))
-        names += found or ()
-        if found is None:
-            unknown.append(Doubt(reason="The files that this pattern matches are unknown.", text=pattern))
-    if max(len(words), len(line.patterns) * (1 + len(moved))) > _MAX_WORDS or len(names) > _MAX_LOOKED_AT:
-        unknown.append(Doubt(reason="The line names too many files to check each one.", text=line.source[:80]))
-    places += [given.look(name) for name in names[:_MAX_LOOKED_AT]]
-    return tuple(dict.fromkeys(map(_names, places))), tuple(unknown)
-
-
-def _named_folders(words: Sequence[str], places: Sequence[Place]) -> list[str]:
-    """Return the folders that a line may be in after it has changed its own."""
-    if not any(word.startswith(_MOVES) for word in words):
-        return []
-    named = [word for word, place in zip(words, places, strict=False) if place.is_folder and word not in (".", "/")]
-    found = [""]
-    for folder in named[:_MAX_FOLDERS]:
-        found += [posixpath.join(one, folder) for one in found]
-    return found[1:]
 
 
 def pattern_of(text: str) -> CommandPattern | None:
@@ -379,6 +331,9 @@ def _reached(touched: Touched, given: ShellLine, links_of: "_Links") -> list[Rea
         *found,
         *(_placed(one, "read", touched.extent, given, may_be_outside=touched.access == "write") for one in links),
     ]
+
+
+_MAX_FOLDERS = 6
 
 
 class _Links:

@@ -1,10 +1,12 @@
 """Modes: what a session's mode makes of a decision. Values only: a mode is changed by a person, through the session's inbox."""
 
 import inspect
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 import msgspec
+from msgspec import structs
 
 from treadle.canonical import copied
 from treadle.errors import ConfigurationError, shown
@@ -13,18 +15,22 @@ from treadle.permissions.lines import JudgedLine, facts_in, judged, subjects_of
 from treadle.permissions.policies import FirstOf, NamedPolicy, allow, ask, deny, stricter
 from treadle.permissions.rules import Subjects
 from treadle.ports import SessionView
+from treadle.shell.judging import reads_only
 from treadle.tools import CheckedCall, Decision, DecisionKind, JsonObject, Mode, Risk, Subject
 from treadle.tools.needs import UNCONFINED
 from treadle.tools.protected import is_protected, lies_in, makes_repository, may_name_protected
 
 __all__ = [
+    "BORDER",
     "PROTECTED",
+    "UNCONFINED_RULE",
     "CanUseTool",
     "RuleSet",
     "Scoped",
     "can_use_tool",
     "in_mode",
     "is_of_rules",
+    "may_be_spared",
     "may_start_again",
     "scoped",
     "with_approval",
@@ -154,6 +160,11 @@ def can_use_tool(function: _Function) -> CanUseTool:
 # --- Required: what a decision becomes where the tool itself requires that a person allows the call. Asks nobody.
 
 
+BORDER = "needs the border lifted"
+UNCONFINED_RULE = "asks to leave the sandbox"
+"""The rules by which a person is asked about a call in a sandbox."""
+
+
 def with_approval(decision: Decision, call: CheckedCall) -> Decision:
     """Return a decision that lets the call run only once a person has allowed it, where its tool requires that.
 
@@ -162,12 +173,14 @@ def with_approval(decision: Decision, call: CheckedCall) -> Decision:
     missing = tuple(one.text for one in call.needs if one.text not in decision.lifted) if _is_boxed(decision) else ()
     if UNCONFINED.text in missing:
         why = "The call asks to run without the sandbox."
-        asked = _required(decision, "asks to leave the sandbox", why, by="runtime", to="allow")
+        asked = _required(decision, UNCONFINED_RULE, why, by="runtime", to="allow")
         return msgspec.structs.replace(asked, lifted=(UNCONFINED.text,))
     if missing:
         why = f"The call needs more than the sandbox allows: {', '.join(missing)}."
-        asked = _required(decision, "needs the border lifted", why, by="runtime", to="sandbox")
+        asked = _required(decision, BORDER, why, by="runtime", to="sandbox")
         return msgspec.structs.replace(asked, lifted=(*decision.lifted, *missing))
+    if decision.kind == DecisionKind.SANDBOX and UNCONFINED.text in decision.lifted:  # a rule lets the program out
+        decision = structs.replace(decision, kind=DecisionKind.ALLOW)
     if decision.kind not in (DecisionKind.ALLOW, DecisionKind.SANDBOX) or not _is_required(call):
         return decision
     consent = "sandbox" if decision.kind == DecisionKind.SANDBOX else decision.consent
@@ -345,34 +358,50 @@ def with_protection(decision: Decision, call: CheckedCall, facts: JsonObject) ->
         return decision
     line = judged(call, facts)
     found = None if call.effect.is_read else _protected(call, line)
-    if found is not None:
-        reason: str | None = (
-            f"{found}: it controls what runs later, or holds keys. A person must allow each change to it."
-        )
-    else:
-        reason = _of_the_home(call, line)
+    if found is None and line is not None and not _is_boxed(decision) and not _IS_EXACT.match(decision.rule):
+        found = _unread(call, line)
+    reason = (
+        f"{found}: it controls what runs later, or holds keys. A person must allow each change to it."
+        if found is not None
+        else _of_the_home(call, line)
+    )
     if reason is None:
         return decision
-    is_boxed = decision.kind == DecisionKind.SANDBOX or decision.consent == "sandbox"
-    return msgspec.structs.replace(
-        decision,
-        kind=DecisionKind.ASK,
-        rule=PROTECTED,
-        reason=reason,
-        scope="runtime",
-        by="runtime",
-        consent="sandbox" if is_boxed else "allow",
+    consent: Literal["allow", "sandbox"] = "sandbox" if _is_boxed(decision) else "allow"
+    return structs.replace(
+        decision, kind=DecisionKind.ASK, rule=PROTECTED, reason=reason, scope="runtime", by="runtime", consent=consent
     )
+
+
+_IS_EXACT = re.compile(r"allow \S+\(= ")
+"""How the rule of a decision begins by which a person has allowed this very line."""
+
+
+def may_be_spared(decision: Decision, call: CheckedCall, facts: JsonObject) -> bool:
+    """Whether a question is there only because nobody can read the line: a rule that names this very line answers it, too."""
+    line = judged(call, facts) if decision.rule == PROTECTED else None
+    return line is not None and _protected(call, line) is None and _of_the_home(call, line) is None
+
+
+def _unread(call: CheckedCall, line: JudgedLine) -> str | None:
+    """Say that a line may write a protected file, because a part of it is not understood; None where it surely does not."""
+    if call.effect.is_read:
+        return None
+    has_patterns = any(one.is_pattern and one.access == "write" for one in line.line.touched)
+    if line.is_decided and not line.line.may_write and not has_patterns:
+        return None
+    if may_name_protected(line.line.source) and not reads_only(structs.replace(line.line, doubts=())):
+        return "The line names a protected file, and what it does with that file is unknown"
+    unknown = next((one.text for one in line.line.doubts), line.line.source)
+    return f"The line may write a protected file: what {unknown!r} does is unknown" if line.line.may_write else None
 
 
 def _of_the_home(call: CheckedCall, line: JudgedLine | None) -> str | None:
     """Say that a call reaches a protected file of the person's home by another name (a hard link); None where it surely does not."""
     if line is None:
         subjects = _subjects(call) if call.tool.subjects is not None else []
-    elif line.is_decided and not line.line.patterns:
+    else:
         subjects = [one.subject for one in line.reached]
-    else:  # it may reach anything in its folder
-        subjects = [one.subject for one in line.reached] + [Subject(names=(), extent="tree", among=line.among)]
     for one in subjects:
         path = next((name for name in one.names if name.startswith("/")), None)
         names = () if one.among is None else one.among.home_names(path, one.extent)
@@ -410,17 +439,12 @@ def _protected_in(line: JudgedLine, own: Sequence[str]) -> str | None:
     found = next(filter(None, (_written(one, own) for one in written)), None)
     if found is not None:
         return found
-    inside = next((names for names in line.swept if _is_kept(names, own)), None)
+    inside = next((names for names in line.taken if _is_kept(names, own)), None)
     if inside is not None:
-        return f"The line changes or removes a folder that contains the protected file {inside[0]}"
+        return f"The line changes, copies or removes a folder that contains the protected file {inside[0]}"
     if line.unseen:
         return f"The line changes or removes more files than can be searched for protected ones: {line.unseen}"
-    if line.is_decided:
-        return None
-    if may_name_protected(line.line.source) or any(_is_kept(names, own) for names in line.mentioned):
-        return "The line names a protected file, and what it does with that file is unknown"
-    unknown = next((one.text for one in line.unknown), "")
-    return f"The line may write a protected file: what {unknown!r} expands to is unknown" if unknown else None
+    return None
 
 
 def _written(written: Subject, own: Sequence[str]) -> str | None:

@@ -31,8 +31,9 @@ from treadle.permissions.rules import (
     spellings,
 )
 from treadle.ports import Decision, DecisionKind, Policy, SessionView, UnmatchedRule
+from treadle.shell.border import border_of
 from treadle.shell.programs import program_name
-from treadle.shell.reading import Invocation
+from treadle.shell.reading import Invocation, Line
 from treadle.shell.rules import CommandPattern, same_tool
 from treadle.tools import CheckedCall, Effect, FileNames, NameWatch, Risk, Subject, Tool
 from treadle.tools.foreign import FOREIGN_NAMES
@@ -268,18 +269,17 @@ class RuleIndex:
     def patterns(self, call: CheckedCall, line: JudgedLine) -> list[tuple[str, CommandPattern]]:
         """Return the patterns on commands that may allow a command of a line, each with the text of its rule."""
         commands = self._of_commands()
-        rules = (self._rules[at] for at in sorted(commands.on_programs(line.line.invocations)))
+        rules = (self._rules[at] for at in sorted(commands.on_line(line.line)))
         named = [rule for rule in rules if rule.pattern is not None and rule.names(call.name)]
         return [(rule.text, found) for rule in named if (found := pattern_of(rule.pattern or "")) is not None]
 
     def possible(self, call: CheckedCall, line: JudgedLine) -> tuple[Rule, str] | None:
-        """Return a rule that means what a program which is not known may start, and why; None where none does."""
-        for at in sorted(self._of_commands().on_programs(line.line.possible)):
-            rule = self._rules[at]
-            pattern = pattern_of(rule.pattern or "") if rule.is_about_commands(call) else None
-            found = None if pattern is None else line.possible_for(pattern)
-            if found is not None:
-                return rule, f"`{found.via[-1]}` is unknown, and may run `{found.program}`."
+        """Return a rule on a program whose name stands in the words of a command that may start it, and why; None where none does."""
+        for name in sorted(line.names_within()):
+            for at in self._of_commands().on_name(name):
+                rule = self._rules[at]
+                if rule.is_about_commands(call):
+                    return rule, f"It names `{name}`, and may start it."
         return None
 
     def unsearched(self, seen: "Seen") -> Rule | None:
@@ -375,12 +375,15 @@ class _Commands:
 
     def __init__(self, rules: Sequence[Rule]) -> None:
         self._by_program: dict[str, list[int]] = {}
+        self._by_line: dict[str, list[int]] = {}
         self._others: list[int] = []
         paths: dict[int, str] = {}
         for at, rule in enumerate(rules):
             is_on_files = FOREIGN_NAMES.get(rule.tool, rule.tool) in FILE_TOOLS
             pattern = None if rule.pattern is None or is_on_files else pattern_of(rule.pattern)
-            if pattern is not None and pattern.words and not set(pattern.words[0]) & _WILD:
+            if pattern is not None and pattern.line:
+                self._by_line.setdefault(pattern.line, []).append(at)
+            elif pattern is not None and pattern.words and not set(pattern.words[0]) & _WILD:
                 self._by_program.setdefault(pattern.words[0], []).append(at)
             elif rule.key == "path" and rule.glob is not None:
                 paths[at] = rule.glob
@@ -391,6 +394,12 @@ class _Commands:
         self._paths = paths
         self._names = NameIndex(paths)
 
+    def on_name(self, name: str) -> Sequence[int]:
+        return self._by_program.get(name, ())
+
+    def on_line(self, line: Line) -> list[int]:
+        return [*self.on_programs(line.invocations), *self._by_line.get(line.source.strip(), ())]
+
     def on_programs(self, invocations: Sequence[Invocation]) -> list[int]:
         names: set[str] = set()
         for one in invocations:
@@ -398,7 +407,7 @@ class _Commands:
         return [*(at for name in names for at in self._by_program.get(name, ())), *self._others]
 
     def about(self, line: JudgedLine, seen: Seen) -> set[int]:
-        found = set(self.on_programs(line.line.invocations))
+        found = set(self.on_line(line.line))
         if self._paths:
             for one in line.reached:
                 places = self._names.meaning(one.subject, "", seen.linked)
@@ -483,8 +492,11 @@ class NamedPolicy(msgspec.Struct, frozen=True, kw_only=True):
         if line is not None and loosens:
             patterns = self.index.patterns(call, line)
             may_read = call.tool.permission in (None, "allow") and not call.tool.requires_approval
+            lifted = tuple(need.text for need in border_of(line.line.source))
+            if (exact := next((text for text, pattern in patterns if line.is_exactly(pattern)), None)) is not None:
+                return self._says(exact, lifted=lifted)
             if line.allowed_by([pattern for _, pattern in patterns], may_read=may_read):
-                return self._says(", ".join(text for text, _ in patterns))
+                return self._says(", ".join(text for text, pattern in patterns if not pattern.line), lifted=lifted)
         seen = self.index.looked_at(call, subjects, line)
         for rule in self.index.on(call, seen):
             found = seen.line is not None and not loosens and rule.finds(seen.line, call)
@@ -502,8 +514,10 @@ class NamedPolicy(msgspec.Struct, frozen=True, kw_only=True):
         about = None if line.is_decided else self.index.about_lines(call)
         return None if about is None else self._cannot_say(about, line.undecided)
 
-    def _says(self, rules: str) -> Decision:
-        return Decision(kind=self.kind, rule=f"{self.kind} {rules}", reason=self.reason, scope=self.scope)
+    def _says(self, rules: str, *, lifted: tuple[str, ...] = ()) -> Decision:
+        """Return the decision of some rules. One that allows a command lifts what the program needs of a sandbox's border."""
+        rule = f"{self.kind} {rules}"
+        return Decision(kind=self.kind, rule=rule, reason=self.reason, scope=self.scope, lifted=lifted)
 
     def _cannot_say(self, rule: Rule, why: str) -> Decision:
         """Ask about a call of which nobody can say whether it does what the rule forbids. No mode lifts that of a rule that denies."""
@@ -548,8 +562,15 @@ def allow(*names: str, scope: str = "agent") -> NamedPolicy:
 
     Args:
         scope: Where the rules come from, for the record, such as `project`.
+
+    Raises:
+        ConfigurationError: A rule is invalid, or can allow no call.
     """
-    return _named(DecisionKind.ALLOW, names, scope)
+    policy = _named(DecisionKind.ALLOW, names, scope)
+    for rule in policy.rules:
+        if why := rule.never_allows:
+            raise ConfigurationError(f"The rule `allow {rule.text}` allows nothing: {why}")
+    return policy
 
 
 @checked
@@ -673,7 +694,7 @@ def _granted(call: CheckedCall, session: SessionView) -> Decision | None:
     if not granted or all(not one.rules for one in granted):
         return None
     names = dict.fromkeys(rule for one in granted for rule in one.rules)
-    found = allow(*names, scope="session").decide(call, session)
+    found = _named(DecisionKind.ALLOW, tuple(names), "session").decide(call, session)
     return None if found is None else msgspec.structs.replace(found, by=granted[-1].by)
 
 

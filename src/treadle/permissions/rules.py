@@ -229,7 +229,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
         if match is None or not match["tool"].strip():
             raise ConfigurationError(f"Rule {text!r} is invalid: write `tool`, or `tool(key=glob)`.")
         tool, pattern = match["tool"].strip(), match["pattern"]
-        if pattern is not None and ")(" in pattern:
+        if pattern is not None and ")(" in pattern and not pattern.startswith("= "):
             raise ConfigurationError(
                 f"Rule {text!r} is invalid: it has two patterns. Write one rule with one; `[)]` means a parenthesis."
             )
@@ -237,7 +237,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
         if pattern is None or (pattern == "*" and own not in _OF_FILES):
             return Rule(text=text, tool=own_tool(tool))
         key, sign, glob = pattern.partition("=")
-        if sign and key.strip().isidentifier():
+        if sign and key.strip().isidentifier() and not pattern.startswith("= "):
             return _keyed(text, tool, key.strip(), glob.strip() if key.endswith(" ") else glob)
         if not pattern.strip() or own not in _PATTERNED:
             raise ConfigurationError(_no_rule(text, tool, pattern.strip()))
@@ -262,6 +262,13 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
         if self.key is not None:
             return f"calls of {own} whose {self.key} is {self.glob}"
         return "every call of every tool" if own == "*" else f"every call of {own}"
+
+    @property
+    def never_allows(self) -> str:
+        """Why it could allow no call, with the form that would; empty for one that can."""
+        if self.pattern is None or FOREIGN_NAMES.get(self.tool, self.tool) != "shell":
+            return ""
+        return CommandPattern.parse(self.pattern).never_allows
 
     def matches(self, call: CheckedCall, *, loosens: bool = False, subjects: "Subjects | None" = None) -> bool:
         """Whether the rule applies to a call.

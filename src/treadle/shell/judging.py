@@ -1,53 +1,73 @@
-"""Judge what a line would start: which of its commands start others, which options write, and which paths are touched. Runs nothing."""
+"""Judge what a line would do, by the table of programs: whether each command reads, writes or acts, and which paths it touches. Runs nothing."""
 
+import posixpath
 import re
-from functools import lru_cache, partial
-from itertools import islice
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
 
-from treadle.shell.knowing import (
-    STARTED_BY_GIT,
-    UNKNOWN,
-    hides,
-    is_risky,
-    known,
-    loads_files,
-    operands,
-    options,
-    sets_variables,
-)
+import msgspec
+from msgspec import structs
+
 from treadle.shell.programs import (
-    BEFORE_SUBCOMMAND,
+    CHANGING_GIT,
+    CODE_OPTIONS,
     INTERPRETERS,
-    SELF_DESCRIBING,
+    LOSING,
+    PROGRAMS,
+    SEARCHING,
+    SHELLS,
     SUBCOMMANDS,
+    SWEEPING,
+    SWEEPING_GIT,
+    TARGETS,
+    TRANSPARENT,
+    UNPACKING,
     WRAPPERS,
+    Does,
     Program,
-    has_option,
-    is_known,
     program_name,
 )
-from treadle.shell.reaching import JOINING, MAX_FOLDERS, MAX_TAILS, folders, join, joins_names, paths, target
-from treadle.shell.reading import MAX_COMMANDS, Doubt, Invocation, Line, Touched, read
+from treadle.shell.reading import CHANGING, MAX_COMMANDS, Access, Doubt, Extent, Invocation, Line, Taken, Touched, read
 
-__all__ = ["analyse", "changes_nothing", "reads_only"]
+__all__ = [
+    "Known",
+    "analyse",
+    "changes_nothing",
+    "hosts_of",
+    "known",
+    "losing_words",
+    "reads_only",
+    "runs_text",
+    "words_within",
+]
 
-_MAX_INNER = 3
-"""How deep lines within lines (`sh -c "sh -c '...'"`) are looked into for what they start."""
 _MAX_WORDS = 500
 """A command of more words is asked about."""
 _MAX_TOUCHED = 1000
-"""A line that may touch more paths is asked about."""
-_ASSIGNMENT = re.compile(r"^\w+=")
-_NAMES = re.compile(r"[\w./+-]*\w")
-_MAX_NAMES = 3000
-_MAX_LETTERS = 6
-"""How far into joined short options one may stand that takes a value."""
-_SHOWS_ENVIRONMENT = re.compile(r"\bENV\b|(?<![.\w$])env\b")
-"""How a program of jq shows what stands in the environment. `.env` is a field of its input."""
-_SIGNED = re.compile(r"%[-+ ]?G|%\(\*?signature")
-"""How a format of git shows a signature."""
-_ELSEWHERE = re.compile(r"/|\.{1,2}/|\.\.$|~|file:", re.IGNORECASE)
-"""How the address of a repository on this machine begins."""
+_MAX_INNER = 3
+"""How deep lines within lines (`sh -c "sh -c '...'"`) are read."""
+
+
+class Known(msgspec.Struct, frozen=True, kw_only=True):
+    """What the table says of one command with the options that it has."""
+
+    name: str
+    """The program, with its subcommand: `git log`."""
+    does: Does = "acts"
+    program: Program | None = None
+    """What is known of it; None where nothing is."""
+    operands: tuple[str, ...] = ()
+    """Its words that are neither options nor their values, nor its subcommand."""
+    places: tuple[int, ...] = ()
+    """Where these stand among its words."""
+    paths: tuple[str, ...] = ()
+    """The values of its options that are paths."""
+    options: frozenset[str] = frozenset()
+    """Its options, without values."""
+    problem: str = ""
+    """Why only a rule that names this very command allows it, in one sentence: it starts others, or has an option that is not known."""
+    hides: bool = False
+    """Whether it may start or read something that its arguments do not name: it runs code of its arguments or its input, or has an unknown option."""
 
 
 @lru_cache(maxsize=128)  # effect, risk, review and rules each ask about the same line
@@ -62,228 +82,672 @@ def analyse(source: str) -> Line:
     Example:
         >>> analyse("git log | head -3").is_understood
         True
-        >>> analyse("echo $(id)").doubts[0].text
-        '$(id)'
+        >>> analyse("echo $X").doubts[0].text
+        '$X'
     """
     return _judged(read(source), depth=0)
 
 
 def reads_only(line: Line) -> bool:
-    """Whether a line certainly changes nothing: every command of it is known to read, with no option that does more."""
+    """Whether a line certainly changes nothing: every command of it is known to read, with options that are known."""
     if not line.is_understood or any(one.writes for one in line.redirections):
-        return False
-    if any(one.access == "write" for one in line.touched):
         return False
     return all(map(changes_nothing, line.invocations))
 
 
 def changes_nothing(one: Invocation) -> bool:
-    """Whether a command is known to read, with no option that does more. What its paths and redirections say is not looked at."""
-    return not one.risks and not one.via and known(one)[1].reads_only
+    """Whether a command is known to read, with options that are known. What its paths say is not looked at."""
+    found = known(one)
+    return found.does == "reads" and not found.problem and not one.via
 
 
 def _judged(line: Line, *, depth: int) -> Line:
     invocations: list[Invocation] = []
-    possible: list[Invocation] = []
-    within: list[Touched] = []
-    made: list[Doubt] = []
-    doubts = list(line.doubts)
+    touched: list[Touched] = []
+    doubts, hidden, may_write = list(line.doubts), [], line.may_write
     for one in line.invocations:
+        found = known(one)
+        invocations.append(one)
         if len(one.words) > _MAX_WORDS:
             doubts.append(Doubt(reason="The command has too many arguments to analyse.", text=one.text[:80]))
-            invocations.append(one)
             continue
-        judged = Invocation(
-            words=one.words, text=one.text, via=one.via, folders=folders(one), risks=(*one.risks, *_risks(one))
-        )
-        if len(judged.folders) > MAX_FOLDERS:
-            doubts.append(
-                Doubt(reason="The folders that this command works in are too many to analyse.", text=one.text[:80])
-            )
-        inner, reached = _inner(judged, depth=depth) if judged.risks else ([], [])
-        invocations += [judged, *inner]
-        within += reached
-        possible += [] if is_known(one.program) else _inner(judged, depth=depth)[0]
-        possible += _named_in(judged)
-        made += joins_names(judged)
-    joined = next(
-        (word for one in invocations for word in one.words if sum(map(word.count, JOINING)) > MAX_TAILS), None
-    )
-    if joined is not None:
-        doubts.append(Doubt(reason="A word has too many parts to analyse.", text=joined[:80]))
-    if len(invocations) > MAX_COMMANDS * MAX_COMMANDS:
-        doubts.append(Doubt(reason="The line runs too many commands to analyse.", text=line.source[:80]))
-        invocations = invocations[: MAX_COMMANDS * MAX_COMMANDS]
-    outer = [one for one in invocations if not one.via]
-    is_decided = partial(_is_decided, depth=depth)
-    found = ((one, hides(one, program_name(one.program), is_decided)) for one in invocations)
-    hidden = [*made, *(Doubt(reason=reason, text=one.text[:80]) for one, reason in found if reason is not None)]
-    if len(possible) > MAX_COMMANDS * MAX_COMMANDS:
-        hidden.append(Doubt(reason="The line names too many programs that it might run.", text=line.source[:80]))
-    touched = dict.fromkeys(
-        [
-            *(path for one in outer if len(one.words) <= _MAX_WORDS for path in paths(one)),
-            *(target(one, at) for one in line.redirections for at in one.folders),
-            *within,
-        ]
-    )
+        touched += [*_paths(one, found), *_taken(one, found)]
+        may_write = may_write or _may_write_elsewhere(one, found)
+        inner = _inner(one, found, depth=depth)
+        invocations += inner.invocations[: MAX_COMMANDS - len(invocations)]
+        touched += inner.touched
+        may_write = may_write or inner.may_write or (found.hides and not inner.is_decided and _is_fed(one))
+        if found.hides and not inner.is_decided:
+            reason = found.problem or f"`{found.name}` runs code that these rules do not read."
+            hidden.append(Doubt(reason=reason, text=one.text[:80]))
+    for redirection in line.redirections:
+        access: Access = "write" if redirection.writes else "read"
+        touched += [Touched(path=_join(at, redirection.target), access=access) for at in redirection.folders]
+    touched = list(dict.fromkeys(touched))
     if len(touched) > _MAX_TOUCHED:
         doubts.append(Doubt(reason="The line names too many paths to analyse.", text=line.source[:80]))
     return Line(
         source=line.source,
         invocations=tuple(invocations),
         redirections=line.redirections,
-        touched=tuple(touched)[: _MAX_TOUCHED if joined is None else MAX_TAILS],
-        possible=tuple(possible[: MAX_COMMANDS * MAX_COMMANDS]),
+        touched=tuple(touched[:_MAX_TOUCHED]),
         doubts=tuple(doubts),
         hidden=tuple(hidden),
-        patterns=line.patterns,
-        unknown=(*line.unknown, *made),
+        may_write=may_write,
     )
 
 
-def _is_decided(text: str, *, depth: int) -> bool:
-    """Whether a text that a shell is given is understood, and hides nothing. One that is nested too deeply is not looked into."""
-    return depth < _MAX_INNER and _judged_within(text, depth + 1).is_decided
+# --- Known: what the table says of one command.
+
+_UNREAD = Known(name="")
+_BEFORE_SUBCOMMAND = frozenset({"--no-pager", "-P", "--no-optional-locks"})
+"""Options of git before the subcommand that change nothing in what it reads or runs."""
+_ASKING = frozenset({"--version", "-V"})
+_LISTS = {
+    "branch": frozenset("--list --contains --no-contains --points-at --merged --no-merged --show-current".split()),
+    "tag": frozenset("-l --list --contains --no-contains --points-at --merged --no-merged".split()),
+    "remote": frozenset(),
+    "config": frozenset("-l --list --get --get-all --get-regexp".split()),
+    "reflog": frozenset(),
+}
+"""Subcommands of git that only list with one of these options, or with no operand."""
+_SIGNED = re.compile(r"%[-+ ]?G|%\(\*?signature")
+"""How a format of git shows a signature, which a program checks."""
+_REMOTE = re.compile(r"[A-Za-z0-9_][\w.-]*")
+_PART = r"(?:\[\^?[^\]^\\\[/|#,\n][^\]\\\[/|#,\n]*\]|\\(?!\1)[^\n]|(?!\1)[^\\\[\n])*"
+"""Text between the signs of a `s` of sed. A set of characters may hold such a sign, which does not end it: then nothing is harmless. Nor is
+`[^]`: there, the `]` belongs to the set, which continues."""
+_LINES = r"(?:[0-9]+|\$|/(?:\[\^?[^\]^\\\[/\n][^\]\\\[/\n]*\]|\\[^/\n]|[^/\\\[\n])*/I?)"
+"""A line of the input: by its number, or by what is in it."""
+_SED = re.compile(
+    rf"(?:(?:{_LINES}(?:,(?:\+[0-9]+|{_LINES}))? ?!? ?)?(?:[pdq=]|s([/|#,]){_PART}\1{_PART}\1[gIip0-9]*)( *; *|$))+"
+)
+"""A script of sed that only prints, leaves out or replaces lines."""
+_AWK = re.compile(r"[^|&`@]*(?:&&[^|&`@]+)*")
+_AWK_STARTS = re.compile(r"system|getline|ARGV|ARGC|ENVIRON|SYMTAB|PROCINFO|print(?:[^>]|>=)*>(?!=)")
+"""What starts a program, reads a file that no word names, or writes one."""
+_JQ_READS = re.compile(r"\b(import|include|modulemeta|input_filename|ENV|env)\b(?<!\.env)|\$\s*(ENV|__loc__)")
+"""What a program of jq reads beside its input: files, and the environment. `.env` is a field of the input."""
 
 
-@lru_cache(maxsize=256)
-def _judged_within(text: str, depth: int) -> Line:
-    return _judged(read(text), depth=depth)
-
-
-def _risks(one: Invocation) -> list[str]:
-    """Say why no rule by prefix may allow a command."""
-    name = program_name(one.program)
-    command, program = known(one)
-    if program.reads_only and (name in WRAPPERS or name in INTERPRETERS):
-        return []
-    if name in WRAPPERS:
-        return [f"`{name}` runs another program, or acts on another machine."]
-    if name in INTERPRETERS:
-        return [f"`{name}` runs code that this line does not show."]
-    found: list[str] = []
-    first = next((word for word in one.arguments if word not in BEFORE_SUBCOMMAND), "")
-    if one.program in SUBCOMMANDS and first.startswith("-") and one.words not in SELF_DESCRIBING:
-        found.append(f"`{first}` before the subcommand changes what `{one.program}` reads or runs.")
-    elif one.program in SUBCOMMANDS and program is UNKNOWN:
-        found.append(f"`{command}` is unknown: it may be an alias, or run other commands.")
-    found += [
-        f"`{argument}` lets `{command}` write a file, run a program or read settings from a file."
-        for argument in options(one)
-        if is_risky(argument, program)
-    ]
-    found += _risks_of_git(one, command) if name == "git" else []
-    if program.reads_only and len(operands(one, program)) > (program.max_operands or len(one.words)):
-        found.append(f"`{command}` writes the file that its last argument names.")
-    if (reason := sets_variables(one, name)) is not None:
-        found.append(reason)
-    return found + _risks_of_words(one, name, program)
-
-
-def _risks_of_words(one: Invocation, name: str, program: Program) -> list[str]:
-    """Say why a command does more than it seems to, by words that are not options."""
-    found: list[str] = []
-    if loads_files(one, name):
-        found.append(
-            f"The program of `{name}` may read files that the line does not name (`import`, `include`, `load`)."
-        )
-    if name == "jq" and any(_SHOWS_ENVIRONMENT.search(argument) for argument in one.arguments):
-        found.append("jq's `env` and `$ENV` show environment variables.")
-    if name == "gh" and "--" in one.arguments:
-        found.append("`gh` passes what follows `--` on to git, which may run programs that it names.")
-    if name == "ps" and _shows_environments(one, program):
-        found.append("`ps e`, without a dash, shows the environment variables of other programs.")
-    if name in ("date", "hostname") and any(not word.startswith("+") for word in operands(one, program)):
-        found.append(f"`{name}` with an argument changes a setting of this machine.")
-    return found
-
-
-def _shows_environments(one: Invocation, program: Program) -> bool:
-    """Whether `ps` shows more than commands: `ps axe`. With `x` among its options, a sign before the `e` changes nothing."""
-    bare = "".join(word for word in operands(one, program) if word.isalpha())
-    signed = "".join(word for word in one.arguments if word.startswith("-") and not word.startswith("--"))
-    return "e" in bare or ("e" in signed and "x" in signed)
-
-
-def _risks_of_git(one: Invocation, command: str) -> list[str]:
-    """Say why a command of git may start programs that are not git's: those of a signature, or those of another repository."""
-    found: list[str] = []
-    if any(map(_SIGNED.search, one.arguments)):
-        found.append("A format with `%G` or `%(signature)` runs the program that verifies signatures.")
-    if command in ("git push", "git fetch", "git pull"):
-        values = [argument.partition("=")[2] if argument.startswith("--") else argument for argument in one.arguments]
-        hosts = [word.partition("/") for word in _repositories(one)]
-        if any(_ELSEWHERE.match(value) or STARTED_BY_GIT.match(value) for value in values) or any(
-            slash and ":" not in host for host, slash, _ in hosts
+@lru_cache(maxsize=512)  # its paths, its effect and each rule ask about the same command
+def known(one: Invocation) -> Known:
+    """Return what is known of a command. A program named by its path is known only if it acts."""
+    name = _name(one)
+    first = 1
+    if name == "command" and one.words[1:2] in (("-v",), ("-V",)):
+        return Known(name=name, does="reads", program=PROGRAMS["true"])
+    if name in SUBCOMMANDS:
+        first = next((at for at, word in enumerate(one.words) if at and word not in _BEFORE_SUBCOMMAND), len(one.words))
+        if one.words[1:] and set(one.words[1:]) <= _ASKING:
+            return Known(name=name, does="reads", program=PROGRAMS["true"])
+        program, name, first = _subcommand(one, name, first)
+    else:
+        program = PROGRAMS.get(name)
+        if (
+            program is not None
+            and len(one.words) == len(("python", "--version"))
+            and one.words[1] in (*_ASKING, "-v" if name == "node" else "-V")
         ):
-            found.append(f"`{command}` runs the hooks and uses the settings of the repository at that path.")
-        if any(":" in host for host, _, _ in hosts):
-            found.append(f"`{command}` uses a repository address from the line, not one from the settings.")
-    return found
+            return Known(name=name, does="reads" if "/" not in one.program else "acts", program=PROGRAMS["true"])
+    if program is None:
+        hides = name.startswith("git") or program_name(one.program) in WRAPPERS | INTERPRETERS
+        problem = f"`{name}` may start other programs." if hides else ""
+        is_wide = program_name(one.program) in SEARCHING
+        return Known(
+            name=name,
+            operands=one.words[1:],
+            places=tuple(range(1, len(one.words))),
+            problem=problem,
+            hides=hides or is_wide,
+        )
+    found = _parsed(one, name, program, first)
+    problem = found.problem or _problem(one, found)
+    hides = bool(problem) or program_name(one.program) in SHELLS
+    return structs.replace(found, problem=problem, does="acts" if problem else found.does, hides=hides)
 
 
-def _repositories(one: Invocation) -> list[str]:
-    """Return the words by one of which git is told the other repository: the first that is surely not the value of an option, and those before."""
-    texts = known(one)[1].texts
-    found: list[str] = []
-    is_after_option = False
-    for last, word in zip(one.arguments, one.arguments[1:], strict=False):
-        is_long = last.startswith("--") and last != "--" and "=" not in last
-        takes = has_option(last, texts) if is_long else last.startswith("-") and f"-{last[-1]}" in texts
-        if not word.startswith("-") and not (takes and not is_after_option):
-            found.append(word)
-            if not takes:
-                break
-        is_after_option = last.startswith("-")
-    return found
+def _name(one: Invocation) -> str:
+    """Return the name under which the table may know a command: of a program named by its path, only one that acts."""
+    name = program_name(one.program)
+    program = PROGRAMS.get(name)
+    if "/" in one.program and (program is None or program.does != "acts"):
+        return one.program if name not in SUBCOMMANDS or name == "git" else name
+    return one.program if one.program in PROGRAMS or one.program in SUBCOMMANDS else name
 
 
-def _inner(one: Invocation, *, depth: int) -> tuple[list[Invocation], list[Touched]]:
-    """Return what a command may start and touch in its turn, so that a rule that forbids finds it: each tail of its words, each text in them."""
-    via = (*one.via, program_name(one.program))
+def _subcommand(one: Invocation, name: str, first: int) -> tuple[Program | None, str, int]:
+    """Return what is known of a program with its subcommand, both their names, and where what follows them begins."""
+    if name == "git" and one.program != "git":
+        return None, name, first
+    sub, after = (*one.words[first : first + 2], "", "")[:2]
+    for words, behind in ((f"{name} {sub} {after}", 2), (f"{name} {sub}", 1)):
+        program = PROGRAMS.get(words)
+        if program is not None:
+            if name == "git" and behind == 1 and sub in _LISTS and not _lists(one.words[first + behind :], sub):
+                return CHANGING_GIT.get(sub), words, first + behind
+            return program, words, first + behind
+    return (None if name == "git" else PROGRAMS.get(name)), f"{name} {sub}".strip(), first
+
+
+def _lists(words: Sequence[str], sub: str) -> bool:
+    names = {word.partition("=")[0] for word in words}
+    operands = [word for word in words if not word.startswith("-")]
+    if sub == "reflog":
+        return operands[:1] not in (["expire"], ["delete"], ["drop"], ["write"])
+    return not names.isdisjoint(_LISTS[sub]) or (sub != "config" and not operands)
+
+
+def _parsed(one: Invocation, name: str, program: Program, first: int) -> Known:
+    """Take the words of a command apart. An option that is not in the table is a problem, and nothing else is said of it."""
+    places, paths, options, problem = [], [], [], ""
+    words, at, is_over = one.words, first, program.is_text
+    while at < len(words):
+        word = words[at]
+        if is_over or not word.startswith("-") or word == "-":
+            places.append(at)
+        elif program.most is not None and places:  # `xxd x -o` writes a file `-o`
+            problem = f"`{word}` behind an operand of `{name}` may be one, too."
+            places.append(at)
+        elif word == "--" and not program.is_words:
+            is_over = True
+        else:
+            found = _option(word, program)
+            if found is None:
+                problem = problem or f"`{word}` of `{name}` is not known to be harmless."
+                places.append(at)
+                at += 1
+                continue
+            option, value = found
+            is_letters = not word.startswith("--") and not program.is_words
+            options += [f"-{letter}" for letter in word[1 : len(word) - len(value or "")]] if is_letters else [option]
+            if value is None:
+                at += 1
+                value = words[at] if at < len(words) else ""
+            if option in program.paths and value:
+                paths.append(value)
+        at += 1
+    if program.is_words:
+        places = [at for at in places if words[at] not in program.flags]
+    return Known(
+        name=name,
+        does=program.does,
+        program=program,
+        operands=tuple(words[at] for at in places),
+        places=tuple(places),
+        paths=tuple(paths),
+        options=frozenset(options),
+        problem=problem if program.does != "acts" or name in ("curl", "wget", "git clone") else "",
+    )
+
+
+def _option(word: str, program: Program) -> tuple[str, str | None] | None:
+    """Return an option and its value; None in place of the value where it is the next word, and of both where it is not known."""
+    takes = program.values | program.paths
+    option, sign, value = word.partition("=")
+    if word.startswith("--") and sign:
+        return (option, value) if {option, f"{option}="} & takes else None
+    if program.is_words or word.startswith("--") or (len(word) > len("-x") and word in program.flags | takes):
+        is_flag = word in program.flags or f"{word}=" in program.values
+        return (word, "") if is_flag else (word, None) if word in takes else None
+    for at in range(1, len(word)):
+        letter = f"-{word[at]}"
+        if letter in takes and letter not in program.flags:
+            return letter, word[at + 1 :] or None
+        if letter not in program.flags:
+            return None
+    return f"-{word[-1]}", ""
+
+
+def _problem(one: Invocation, found: Known) -> str:
+    """Say why a command does more than its options show."""
+    name, most = found.name, found.program.most if found.program is not None else None
+    if most is not None and len(found.operands) > most:
+        return f"`{name}` with {len(found.operands)} operands does more than read."
+    if name in ("env", "hostname") and not found.operands and not found.options:
+        return ""
+    if (check := _CHECKS.get(name)) is not None:
+        return "" if check(one, found) else _WHY[name]
+    if name in ("git fetch", "git pull", "git push") and not all(map(_REMOTE.fullmatch, found.operands[:1])):
+        return f"`{name}` uses a repository address from the line, not one from the settings."
+    if name.startswith("git ") and any(map(_SIGNED.search, one.words)):
+        return "A format with `%G` or `%(signature)` runs the program that verifies signatures."
+    return _why_it_starts(one)
+
+
+def _is_selecting(_: Invocation, found: Known) -> bool:
+    """Whether a program of awk only prints parts of what it reads."""
+    script = found.operands[0] if found.operands else ""
+    is_plain = _AWK.fullmatch(script) is not None and not _AWK_STARTS.search(script)
+    return bool(script) and is_plain and not any("=" in word or "/inet" in word for word in found.operands[1:])
+
+
+def _shows_no_environment(_: Invocation, found: Known) -> bool:
+    return not any("e" in word for word in found.operands) and not {"-e", "-x"} <= found.options
+
+
+def _is_printing(one: Invocation, found: Known) -> bool:
+    """Whether a script of sed only prints, leaves out or replaces lines."""
+    takes = [at for at, word in enumerate(one.words) if re.fullmatch(r"-[nErsz]*e|--expression", word)]
+    scripts = [one.words[at + 1] for at in takes if at + 1 < len(one.words)]
+    scripts += [word[2:] for word in one.words if word.startswith("-e") and len(word) > 2]
+    scripts += [word.partition("=")[2] for word in one.words if word.startswith("--expression=")]
+    scripts = scripts or list(found.operands[:1])
+    return bool(scripts) and all(map(_SED.fullmatch, scripts))
+
+
+_CHECKS: Mapping[str, Callable[[Invocation, Known], bool]] = {
+    **dict.fromkeys(("sed", "gsed"), _is_printing),
+    **dict.fromkeys(("awk", "gawk", "mawk", "nawk"), _is_selecting),
+    "jq": lambda _, found: not any(map(_JQ_READS.search, found.operands)),
+    "date": lambda _, found: all(word.startswith("+") for word in found.operands),
+    "strings": lambda one, _: not any(word.startswith("@") for word in one.words),
+    "ps": _shows_no_environment,
+    **dict.fromkeys(("curl", "wget"), lambda one, _: bool(hosts_of(one))),
+    "git clone": lambda _, found: not any("::" in word for word in found.operands),
+}
+"""What has to hold of the operands of a program."""
+_WHY = {
+    **dict.fromkeys(("sed", "gsed"), "A script of `sed` may write files or start programs."),
+    **dict.fromkeys(("awk", "gawk", "mawk", "nawk"), "A program of `awk` may write files or start programs."),
+    "jq": "The program of `jq` may read files that the line does not name, or the environment.",
+    "date": "`date` with an argument may set the clock.",
+    "strings": "`strings` takes options from a file.",
+    "ps": "`ps e` shows the environment variables of other programs.",
+    **dict.fromkeys(("curl", "wget"), "The command names no plain address."),
+    "git clone": "`git clone` runs a program for an address of this form.",
+}
+
+
+def _why_it_starts(one: Invocation) -> str:
+    """Say why a command runs more than a file, module, target or script that its words name."""
+    name, words = program_name(one.program), set(one.words[1:])
+    if name in WRAPPERS and (words or name != "env"):
+        return f"`{name}` may start other programs, or read files that its words do not name."
+    if name in ("docker", "podman", "nerdctl", "kubectl") and words & {"run", "exec"}:
+        return f"`{name}` runs a program in a container, which may see all of this machine."
+    if name in INTERPRETERS and runs_text(one):
+        return f"`{name}` runs code that stands in the line, or comes by its input."
+    if name in TARGETS and any(
+        "=" in word or word.startswith(("-C", "-f", "--file", "--directory", "--eval", "-I")) for word in words
+    ):
+        return f"An option or a setting changes what `{name}` runs."
+    return ""
+
+
+def runs_text(one: Invocation) -> bool:
+    """Whether an interpreter runs code of its words or its input, and not that of a file or a module."""
+    name = program_name(one.program)
+    for word in one.arguments:
+        if word in ("-m", "--version", "-V", "-h", "--help") or (word == "run" and name in ("deno", "bun")):
+            return False
+        if word == "-" or word in CODE_OPTIONS or re.match(r"-[A-Za-z]*[ceEnprR]", word):
+            return True
+        if not word.startswith("-"):
+            return False
+    return True
+
+
+def hosts_of(one: Invocation) -> tuple[str, ...]:
+    """Return the hosts, with their ports, that `curl` or `wget` is given; none where one address is not plain."""
+    found = _parsed(one, "curl", PROGRAMS.get(program_name(one.program), PROGRAMS["curl"]), 1)
+    addresses = [
+        *found.operands,
+        *(after for word, after in zip(one.words, one.words[1:], strict=False) if word == "--url"),
+    ]
+    data = [word for word in one.arguments if word.startswith(("@", "-d@", "-H@")) or "=@" in word]
+    hosts = [_ADDRESS.fullmatch(word) for word in addresses]
+    if not addresses or data or not all(hosts):
+        return ()
+    return tuple(dict.fromkeys(one["host"].lower() for one in hosts if one is not None))
+
+
+_ADDRESS = re.compile(r"(?:https?://)?(?P<host>[A-Za-z0-9][A-Za-z0-9.-]*(?::\d+)?)(?:[/?#][^{}\[\]\s]*)?")
+
+
+# --- Losing: which words of a command make it delete or overwrite what nobody can bring back.
+
+_DELETING = {"rm": frozenset("-r -R --recursive".split()), "chmod": frozenset("-R --recursive".split())}
+
+
+def losing_words(words: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the words of a command with which it takes something away: `--prune`, `--amend`, `+main`, `rm -r`.
+
+    Args:
+        words: Those of a command, or of a rule on commands.
+    """
+    program, *rest = plain_words(words)
+    if program != "git":
+        return tuple(word for word in rest if _has(word, _DELETING.get(program, frozenset())))
+    subcommand, *rest = (*rest, "")
+    behind = zip(
+        ["", *rest], rest, strict=False
+    )  # a `--` may be the value of the option before it, and ends nothing then
+    end = next(
+        (at for at, (before, word) in enumerate(behind) if word == "--" and not before.startswith("-")), len(rest)
+    )
+    known_values = (CHANGING_GIT.get(subcommand) or PROGRAMS.get(f"git {subcommand}", CHANGING_GIT["tag"])).values
     found = [
+        word
+        for word in rest[: end + 1]
+        if _has(_without_value(word, known_values), LOSING.get(subcommand, frozenset()))
+    ]
+    if subcommand in LOSING.get(subcommand, ()):
+        found.append(subcommand)
+    if subcommand in ("fetch", "pull", "push"):
+        found += [word for word in rest if word.startswith("+") or (word.startswith(":") and subcommand == "push")]
+    if subcommand == "checkout" and not {"-b", "-B", "--orphan"} & set(rest):
+        operands = [word for word in rest if word and not word.startswith("-")]
+        found += operands[1:] or [word for word in operands if "." in word or ":" in word]
+    return tuple(dict.fromkeys(found))
+
+
+def _without_value(word: str, values: frozenset[str]) -> str:
+    """Return joined short options without the value of the last one: the letters after `-m` in `-mnew` are its value."""
+    if not word.startswith("-") or word.startswith("--"):
+        return word
+    return next((word[: at + 1] for at, letter in enumerate(word) if at and f"-{letter}" in values), word)
+
+
+def _has(word: str, wanted: frozenset[str]) -> bool:
+    """Whether a word is one of some options, also among joined letters or cut short."""
+    name = word.partition("=")[0]
+    if name.startswith("--"):
+        return name != "--" and any(one.startswith(name) for one in wanted if one.startswith("--"))
+    is_letters = word.startswith("-") and len(word) > 1
+    return word in wanted or (is_letters and any(len(one) == len("-x") and one[1] in word[1:] for one in wanted))
+
+
+def plain_words(words: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the words of a command without what changes nothing before a subcommand: `git --no-pager log` is `git log`."""
+    if words[:1] != ("git",):
+        return words
+    at = next((at for at, word in enumerate(words) if at and word not in _BEFORE_SUBCOMMAND), len(words))
+    return ("git", *words[at:])
+
+
+# --- Paths: which words of a command are paths, and how much below them it reads or writes.
+
+_ADDRESSED = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
+_SIGNS = re.compile(r"[=:,@]")
+_MAX_TAILS = 32
+_OBJECT = re.compile(r"[0-9a-fA-F]{4,64}")
+
+
+def _join(folder: str, path: str) -> str:
+    return path if folder == "." else posixpath.join(folder, path)
+
+
+def _paths(one: Invocation, found: Known) -> Iterator[Touched]:
+    """Yield every path that a command may touch. Where nothing is known of it each word may be one, and it may be written."""
+    program = found.program
+    named: list[tuple[str, int, Access]]
+    extent: Extent
+    if program is None or found.problem:
+        named = [(text, at, "write") for at, word in enumerate(one.words) if at for text in _parts(word)]
+        named += (
+            [(".git/config", 0, "write")]
+            if one.program == "git" and {"config", "remote", "submodule"} & set(one.words)
+            else []
+        )
+        extent, follows = "tree", True
+    elif program.operands in ("git", "git_paths"):
+        yield from _of_git(one, found, program)
+        return
+    else:
+        named = _named(one, found, program)
+        is_deep = program.deep is None or not program.deep.isdisjoint(found.options)
+        extent = "tree" if is_deep else program.folder
+        follows = extent != "itself" and (program.follows is None or not program.follows.isdisjoint(found.options))
+        if is_deep and program.does == "reads" and not named:
+            named = [(".", 0, "read")]
+    for text, at, access in named:
+        for folder in one.folders:
+            path = _join(folder, text)
+            yield Touched(path=path, access=access, extent=extent, follows=follows, is_pattern=at in one.patterns)
+    if "/" in one.program:
+        for folder in one.folders:
+            yield Touched(path=_join(folder, one.program), access="read", extent="itself", is_program=True)
+
+
+_ONLY_LISTS = re.compile(r"-?[A-Zac-wyz]*[tc][A-Zac-wyz]*")
+"""The first argument of `tar` with which it unpacks nothing."""
+
+
+def _taken(one: Invocation, found: Known) -> Iterator[Touched]:
+    """Yield the folders of which a command may remove, change or copy what no word names."""
+    name, program, words = program_name(one.program), found.program, one.arguments
+    is_history = name == "git" and not SWEEPING_GIT.isdisjoint(words)
+    if is_history:
+        is_plain = found.does == "reads" or words == ("init",)
+        names_some = found.name in ("git checkout", "git restore", "git rm", "git mv", "git clone")
+        is_whole = (
+            bool(found.problem) or program is None or not (names_some and found.operands) or "-f" in found.options
+        )
+    elif name in UNPACKING:
+        is_whole = not any(word.startswith(("-C", "--directory", "-d")) for word in words) or name in ("gunzip", "gzip")
+        is_listing = name in ("tar", "bsdtar", "gtar") and bool(words) and _ONLY_LISTS.fullmatch(words[0]) is not None
+        is_plain = not words or is_listing or "-l" in words or (program is not None and not found.problem)
+    else:
+        is_whole = all(word.startswith("-") for word in words)
+        is_deep = (
+            program is None
+            or found.does == "acts"
+            or program.deep is None
+            or not program.deep.isdisjoint(found.options)
+        )
+        is_plain = name not in SWEEPING or not is_deep
+    taken: Taken = (
+        "all" if not is_history or {"clean", "apply", "am", "init", "clone", "fast-import"} & set(words) else "history"
+    )
+    named = [(0, ".")] if is_whole else []
+    named += [
+        (at, word if word[0] != "-" else word.partition("=")[2]) for at, word in enumerate(one.words) if at and word
+    ]
+    for at, word in named if not is_plain else ():
+        for folder in one.folders if word else ():
+            yield Touched(
+                path=_join(folder, word), access="read", extent="itself", taken=taken, is_pattern=at in one.patterns
+            )
+
+
+def _named(one: Invocation, found: Known, program: Program) -> list[tuple[str, int, Access]]:
+    """Return what the operands and options of a known command name, where, and whether it is read or written."""
+    access: Access = "read" if program.does == "reads" else "write"
+    places = list(found.places)
+    if program.operands == "text":
+        places = []
+    elif program.operands == "first_text" and program.texts.isdisjoint(found.options):
+        places = places[1:]
+    named: list[tuple[str, int, Access]] = []
+    for number, at in enumerate(places):
+        is_source = (
+            program.operands == "sources"
+            and number < len(places) - 1
+            and program.does == "writes"
+            and found.name != "mv"
+        )
+        word = one.words[at]
+        if program.does == "acts":
+            named += [(part, at, "write") for part in _parts(word)]
+        elif word != "-" and not (access == "read" and word == "/dev/null"):
+            named.append((word, at, "read" if is_source else access))
+    named += [(path, 0, access) for path in found.paths]
+    if program.operands == "sources" and places:  # into a folder they go by their own names
+        last = one.words[places[-1]]
+        named += [
+            (posixpath.join(last, posixpath.basename(one.words[at].rstrip("/"))), 0, "write") for at in places[:-1]
+        ]
+    if found.name == "ln":  # the text of a link is relative to the folder that holds it
+        last = one.words[places[-1]] if places else "."
+        named += [
+            (posixpath.join(folder, one.words[at]), at, "write")
+            for at in places
+            for folder in (last, posixpath.dirname(last))
+        ]
+    if found.name in ("gzip", "gunzip", "xz", "unxz", "bzip2", "bunzip2", "zstd", "unzstd"):
+        named += [(posixpath.splitext(one.words[at])[0], at, "write") for at in places]
+    return named
+
+
+def _parts(word: str) -> list[str]:
+    """Return what of a word may be a path, to a program that nothing is known of: all of it, and each part behind a sign."""
+    if word in ("-", "--") or _ADDRESSED.match(word):
+        return []
+    found = [word] if not word.startswith("-") else []
+    if word.startswith("-") and not word.startswith("--"):
+        found += [word[at:] for at in range(2, min(len(word), 8))]
+    parts = _SIGNS.split(word)
+    return list(dict.fromkeys([*found, *(part for part in parts[1:_MAX_TAILS] if part)]))
+
+
+def _of_git(one: Invocation, found: Known, program: Program) -> Iterator[Touched]:
+    """Yield what a subcommand of git touches: the files that it names, and all of them where it shows what stands in files that it does not name."""
+    operands = [one.words[at] for at in found.places]
+    end = one.words.index("--") if "--" in one.words else len(one.words)
+    behind = [word for at, word in zip(found.places, operands, strict=True) if at > end]
+    shows = program.shows is None or not program.shows.isdisjoint(found.options)
+    if found.name == "git grep" and not program.texts & found.options and "-e" not in found.options:
+        operands = operands[1:]
+    objects = [word.partition(":")[2] for word in operands if ":" in word and not word.startswith(":")]
+    by_number = any(map(_OBJECT.fullmatch, operands)) and found.name in ("git cat-file", "git show", "git diff")
+    is_named = bool(behind) or (bool(operands) and len(objects) == len(operands))
+    named: Sequence[str]
+    access: Access = "read"
+    extent: Extent
+    if program.does == "writes":
+        named, access = (behind or operands), "write"
+        is_pattern = any(word.startswith(":") or word in (".", "./") or set(word) & set("*?[") for word in named)
+        extent = "tree" if is_pattern or program.folder == "tree" else "itself"
+    elif program.operands == "git_paths" and not shows:
+        named, access, extent = operands, "read", program.folder
+    elif shows and (
+        not is_named or by_number or any(word.startswith(":") or set(word) & set("*?[") for word in behind)
+    ):
+        yield Touched(path=".", access="read", from_root=True)
+        named, access, extent = [], "read", "tree"
+    else:
+        outside = [word for word in operands if word.startswith(("/", "../", "~")) or "/../" in word]
+        named, access, extent = (behind or (operands if shows else outside)), "read", "tree"
+        for text in objects if shows else ():
+            yield from (Touched(path=end, access="read", from_root=True) for end in _ends(text))
+            named = [word for word in named if ":" not in word]
+    for text in [*named, *found.paths]:
+        for folder in one.folders:
+            yield Touched(
+                path=_join(folder, text),
+                access=access,
+                extent=extent,
+                follows=found.name == "git mv",
+            )
+
+
+def _ends(path: str) -> list[str]:
+    """Return each end of a path from the top of a repository: the root folder may lie below the top."""
+    parts = path.split("/")
+    return ["/".join(parts[at:]) or "." for at in range(min(len(parts), _MAX_TAILS))]
+
+
+# --- Inner: what a command starts in its turn, as far as its words show it, so that a rule that denies finds it.
+
+_ASSIGNMENT = re.compile(r"^\w+=")
+_NAME = re.compile(r"[\w.+-]*\w")
+_BLANK = re.compile(r"[ \t\n;|&]")
+_READABLE = frozenset("sh bash dash ksh ash rbash".split())
+"""Shells that read a line as it is read here."""
+_NOT_READ = Line(source="", hidden=(Doubt(reason="", text=""),))
+
+
+def _inner(one: Invocation, found: Known, *, depth: int) -> Line:
+    """Return what a wrapper or a shell starts: each tail of its words, and each text among them that is a line."""
+    name = program_name(one.program)
+    if not found.hides or depth >= _MAX_INNER:
+        return _NOT_READ
+    via = (*one.via, name)
+    tails = [
         Invocation(words=one.words[at:], text=one.text, via=via, folders=one.folders)
         for at in range(1, min(len(one.words), MAX_COMMANDS))
         if not one.words[at].startswith("-") and not _ASSIGNMENT.match(one.words[at])
     ]
-    touched = list(islice((path for tail in found for path in paths(tail)), _MAX_TOUCHED + 1))
-    if depth < _MAX_INNER:
-        for argument in one.arguments:
-            text = argument.partition("=")[2] if argument.startswith("--") and "=" in argument else argument
-            if any(sign in text for sign in " \t\n;|&"):
-                started, reached = _within(text, one, via=via, depth=depth)
-                found += started
-                touched += reached
-    return found, touched
+    is_read = name in _READABLE and re.fullmatch(r"-[eux]*c", one.words[1] if one.words[1:] else "") is not None
+    lines = [
+        word
+        for at, word in enumerate(one.words)
+        if at and (_BLANK.search(word) or (is_read and at == len(("sh", "-c")))) and word[0] != "-"
+    ]
+    texts = [_judged(read(word), depth=depth + 1) for word in lines]
+    within = [
+        structs.replace(inner, text=one.text, via=(*via, *inner.via), folders=one.folders)
+        for text in texts
+        for inner in text.invocations
+    ]
+    touched = [path for tail in tails for path in (*_paths(tail, known(tail)), *_taken(tail, known(tail)))] + [
+        structs.replace(path, path=_join(at, path.path))
+        for text in texts
+        for path in text.touched
+        for at in one.folders
+    ]
+    is_read = is_read and bool(texts) and all(text.is_decided for text in texts)
+    is_read = is_read or (name in TRANSPARENT and _is_plain(_wrapped(one)))
+    return Line(
+        source=one.text,
+        invocations=(*tails, *within),
+        touched=tuple(touched[: _MAX_TOUCHED + 1]),
+        hidden=() if is_read else _NOT_READ.hidden,
+        may_write=any(text.may_write for text in texts),
+    )
 
 
-def _named_in(one: Invocation) -> list[Invocation]:
-    """Return what the texts and the values of options name, of a command that may start it: `--hook=rm`, `-Xrm`, `--run='x("rm")'`."""
+def _is_fed(one: Invocation) -> bool:
+    """Whether a command starts what comes by its input, or starts another in a way that is not read here: it may write anything."""
     name = program_name(one.program)
-    if name in WRAPPERS or name in INTERPRETERS or (is_known(one.program) and not one.risks):
-        return []
-    found: dict[tuple[str, ...], None] = {}
-    for at, argument in enumerate(one.arguments):
-        is_short = argument.startswith("-") and not argument.startswith("--")
-        for text in (argument, *(argument[start:] for start in range(2, _MAX_LETTERS) if is_short)):
-            names = _NAMES.findall(text)
-            for place in range(min(len(names), _MAX_NAMES)):
-                found[(*names[place : place + MAX_COMMANDS], *one.arguments[at + 1 :][:MAX_COMMANDS])] = None
-    return [Invocation(words=words, text=one.text, via=(*one.via, name), folders=one.folders) for words in found]
+    if name in ("xargs", "parallel"):
+        return not any(changes_nothing(Invocation(words=one.words[at:], text="")) for at in range(1, len(one.words)))
+    return (name in SHELLS and runs_text(one)) or (name in TRANSPARENT and not _is_plain(_wrapped(one)))
 
 
-def _within(
-    text: str, outer: Invocation, *, via: tuple[str, ...], depth: int
-) -> tuple[list[Invocation], list[Touched]]:
-    inner = _judged_within(text, depth + 1)
-    started = [
-        Invocation(words=one.words, text=outer.text, via=(*via, *one.via), folders=outer.folders)
-        for one in inner.invocations[:MAX_COMMANDS]
-    ]
-    reached = [
-        Touched(path=join(at, one.path), access=one.access, text=one.text, extent=one.extent, is_program=one.is_program)
-        for one in inner.touched
-        for at in outer.folders
-    ]
-    return started, reached
+def _wrapped(one: Invocation) -> Invocation | None:
+    """Return the command that a transparent wrapper starts; None where an option of its own stands before it."""
+    at = 1
+    while at < len(one.words) and (
+        _ASSIGNMENT.match(one.words[at]) or re.fullmatch(r"\d+(\.\d+)?[smhd]?|-n|-n?\d+", one.words[at])
+    ):
+        at += 1
+    words = one.words[at:]
+    return (
+        None
+        if not words or words[0].startswith("-") or _BLANK.search(words[0])
+        else Invocation(words=words, text=one.text)
+    )
+
+
+def _is_plain(one: Invocation | None) -> bool:
+    return one is not None and not known(one).hides and one.program not in CHANGING
+
+
+def words_within(line: Line) -> frozenset[str]:
+    """Return the names that stand in the words of commands that may start any program: one may be a program that a rule denies."""
+    names: set[str] = set()
+    for one in line.invocations:
+        found = known(one)
+        if not one.via and (found.program is None or found.does == "acts"):
+            texts = [*one.arguments, *(word[2:] for word in one.arguments if word[:1] == "-" != word[1:2])]
+            names.update(name for word in texts for name in _NAME.findall(word))
+    return frozenset(names)
+
+
+def _may_write_elsewhere(one: Invocation, found: Known) -> bool:
+    """Whether a command may write what a word becomes once the shell has expanded it."""
+    telling = (
+        one.expanded
+        if found.problem or found.program is None
+        else one.expanded & {*found.places, *(one.expanded - one.quoted)}
+    )
+    takes_no_file = found.does == "reads" and found.name not in _WITH_OPTIONS_THAT_WRITE
+    return bool(telling) and not takes_no_file
+
+
+_WITH_OPTIONS_THAT_WRITE = frozenset(
+    {"sort", "uniq", "find", "tree", "xxd", "sed", "awk", "test", "git diff", "git log", "git show", "rg", "fd"}
+)
+"""Programs that read, unless they are given an option that is not in the table: a word that the shell expands may be one."""

@@ -1,310 +1,38 @@
-"""What is known of common programs: which only read, which start others, and which options write, run or read settings. Data only.
+"""The table of programs: what each does (reads, writes, acts), which of its options are known, and which of its words are paths.
 
-A program that is not here is not known: a person may allow it by name, and every path among its arguments counts as written.
-The lists of options come from the programs' own manuals; they forbid what a rule such as `git log:*` would otherwise let in.
+Data, and how it is written down. A program or an option that is not here is not known: nothing runs unasked because of a guess.
 """
 
 import posixpath
 import re
-from collections.abc import Iterable
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
 __all__ = [
-    "ABOUT_LISTS",
-    "ADDING",
-    "AMBIGUOUS_OPTIONS",
-    "ASKING_FOR_LISTS",
-    "BEFORE_SUBCOMMAND",
-    "BY_OBJECT",
-    "EVALUATING",
-    "GIT",
-    "GREP_FLAGS",
+    "CHANGING_GIT",
+    "CODE_OPTIONS",
     "INTERPRETERS",
-    "LISTED",
-    "LISTING",
-    "LISTING_OPTIONS",
     "LOSING",
-    "OPAQUE",
-    "PLAIN_GIT",
+    "MODULE_RUNNERS",
     "PROGRAMS",
-    "READABLE_SHELLS",
-    "RUNNING_OPTIONS",
-    "SELF_DESCRIBING",
-    "SETTING",
+    "RUNNERS",
+    "SEARCHING",
     "SHELLS",
-    "SHOWING_GIT",
     "SUBCOMMANDS",
-    "SUFFIXED",
-    "TEXT_PROGRAMS",
-    "UNPACKERS",
+    "SWEEPING",
+    "SWEEPING_GIT",
+    "TARGETS",
+    "TRANSPARENT",
+    "UNPACKING",
     "WRAPPERS",
+    "Does",
     "Program",
-    "cuts_short",
-    "has_option",
-    "is_known",
-    "program",
     "program_name",
-    "reader",
-    "searcher",
 ]
 
-
-# --- Describing: the form in which the tables of programs say what is known of one. Knows no program.
-
-GREP_FLAGS = """
-    -i -n -l -c -w -v -s -F -E -G -P -x -o -r -R -H -h -z -a -q -L -U -b -I --recursive --dereference-recursive --ignore-case
-    --line-number --files-with-matches --count --word-regexp --invert-match --fixed-strings --extended-regexp --perl-regexp
-    --only-matching --with-filename --no-filename --text --quiet --no-messages
-"""
-
-
-class Program(msgspec.Struct, frozen=True, kw_only=True):
-    """One program, or one subcommand of it."""
-
-    reads_only: bool = False
-    """Whether it changes nothing as long as none of its `risky` options is given."""
-    risky: frozenset[str] = frozenset()
-    """Options that write a file, start a program or read settings from one: `--output`, `-o`. A long one also counts by its beginnings.
-    `@`: it takes more options from a file `@FILE`. One without a sign is a word that does so: `run`."""
-    style: str = "gnu"
-    """`gnu`: short options may be joined (`-xo`), long ones cut short. `words`: an option is one whole word (`-exec`). `letters`: as `gnu`, and
-    of a long one only the letters count, up to a dot (`--outputFile.json` is `--output-file`)."""
-    max_operands: int | None = None
-    """Further operands are files that it writes (`uniq IN OUT`), and so is what looks like an option behind an operand; None for no such rule."""
-    operands: str = "paths"
-    """`paths`: each operand may be a path. `first_text`: the first is a pattern or script. `text`: none is a path."""
-    texts: frozenset[str] = frozenset()
-    """Options whose value is text and no path or operand: `-n`, `--format`."""
-    plain: frozenset[str] = frozenset()
-    """Options whose value is never a path, whatever stands in it: `cut -d /`. One with `=` takes it behind this sign only: `--format=`."""
-    recursive: frozenset[str] | None = frozenset()
-    """Options with which it goes through whole folders, and where no path is given through the one it is in; None if it always does."""
-    revisions: bool = False
-    """Whether an operand may be a revision, so that only what follows `--` or a colon surely is a path: `git diff main`."""
-    flags: frozenset[str] = frozenset()
-    """Of one that may go through folders: its options without a value. What follows another option may be its value, and no path."""
-    folder: Literal["itself", "children", "tree"] = "tree"
-    """What it reaches of a folder that it is given, where it does not go through all of it."""
-    follows: frozenset[str] | None = None
-    """Options with which it follows the links in folders that it goes through; None if it may always do so."""
-
-
-# Any: the fields of a Program; `convert` checks them.
-def program(risky: str = "", *, texts: str = "", flags: str = "", plain: str = "", **settings: Any) -> Program:
-    """Describe a program that may change something."""
-    words = {"risky": risky.split(), "texts": texts.split(), "flags": flags.split(), "plain": plain.split()}
-    return msgspec.convert({**words, **settings}, Program)
-
-
-def reader(risky: str = "", *, texts: str = "", **settings: Any) -> Program:
-    """Describe a program that reads the files it is given, and of a folder nothing."""
-    return program(risky, texts=texts, reads_only=True, **{"folder": "itself", **settings})
-
-
-def searcher(risky: str = "", *, texts: str = "", follows: str = "", **settings: Any) -> Program:
-    """Describe a program that goes through whole folders."""
-    reached = {"recursive": None, "follows": follows.split(), **settings}
-    return program(risky, texts=texts, reads_only=True, **reached)
-
-
-def has_option(argument: str, wanted: Iterable[str]) -> bool:
-    """Whether an argument is one of some options: a short one also among others, a long one also cut short."""
-    name = argument.partition("=")[0]
-    if name.startswith("--"):
-        return name != "--" and any(one.startswith(name) for one in wanted)
-    return argument in wanted or (
-        argument.startswith("-") and any(len(one) == len("-x") and one[1] in argument[1:] for one in wanted)
-    )
-
-
-def cuts_short(name: str, options: Iterable[str], *, but: frozenset[str] = frozenset()) -> bool:
-    """Whether a name is one of some options, cut short so that it is hardly another option: `--files0-fr`, `--exe`."""
-    if len(name) <= len("--x") or not name.startswith("-") or name in but:
-        return False
-    return any(option.startswith(name) and ("-" in name[2:]) >= ("-" in option[2:]) for option in options)
-
-
-# --- What is known of the subcommands of git: which only read, and which options write, run or show what stands in
-# files. Data only.
-
-_DIFF = "--output --ext-diff --textconv --show-signature --help -O"
-_SEARCH = ["-S", "-G"]
-"""Options with which git finds the changes of a text: which ones are found says what stands in files."""
-_PATCH = (
-    """
-    -p -u -U -c -m -L --patch --unified --cc --dd --remerge-diff --diff-merges --binary --patch-with-stat --patch-with-raw
-""".split()
-    + _SEARCH
-)
-"""Options with which git shows what stands in files, beside who changed them when."""
-_HUNKS = ["-p", "--patch", "-i", "--interactive"]
-"""Options with which git shows each change, and asks about it."""
-_ABOUT = "--format= --pretty= --author --committer --grep --since --until --after --before --date -S -G --src-prefix --dst-prefix"
-"""Options of git whose value is about the commits that are shown, and no path."""
-_SIGNING = "-S --gpg-sign --verify-signatures"
-"""Options with which git starts the program that signs, or checks signatures."""
-_FETCHING = "--depth --deepen --shallow-since --shallow-exclude -j --jobs --refmap"
-"""Options with which git fetches, whose value is not a repository."""
-_GIT_READERS = {
-    "blame": reader(f"{_DIFF} --contents --ignore-revs-file -S"),
-    "cat-file": reader("--textconv --filters --help", recursive=None, revisions=True),
-    "count-objects": reader("--help"),
-    "check-ignore": reader("--help"),
-    "cherry": reader("--help", operands="text"),
-    "describe": reader("--help", operands="text"),
-    "diff": reader(plain=_ABOUT, risky=_DIFF, recursive=None, revisions=True),
-    "for-each-ref": reader("--shell --perl --python --tcl --help", operands="text"),
-    "grep": searcher(
-        "-O --open-files-in-pager --ext-grep --textconv --help -f",
-        operands="first_text",
-        texts="-e",
-        flags=GREP_FLAGS,
-        revisions=True,
-    ),
-    "log": reader(plain=_ABOUT, risky=_DIFF, folder="tree", recursive=_PATCH, revisions=True),
-    "ls-files": reader("--help -X --exclude-from", folder="tree"),
-    "ls-tree": reader("--help", folder="tree"),
-    "merge-base": reader("--help", operands="text"),
-    "name-rev": reader("--help", operands="text"),
-    "rev-list": reader(f"{_DIFF} --use-bitmap-index"),
-    "rev-parse": reader("--help --parseopt --sq-quote"),
-    "reflog": reader(plain=_ABOUT, risky=f"{_DIFF} expire delete drop write", recursive=_PATCH, revisions=True),
-    "remote get-url": reader(operands="text"),
-    "shortlog": reader(plain=_ABOUT, risky=_DIFF, recursive=_SEARCH, revisions=True),
-    "show": reader(plain=_ABOUT, risky=_DIFF, recursive=None, revisions=True),
-    "show-ref": reader("--help --exclude-existing", operands="text"),
-    "stash list": reader(plain=_ABOUT, risky=_DIFF, recursive=_PATCH, revisions=True),
-    "stash show": reader(plain=_ABOUT, risky=_DIFF, recursive=None, revisions=True),  # a patch with most options
-    "status": reader("--help", recursive=["-v", "--verbose"]),
-    "version": reader("--help"),
-    "whatchanged": reader(plain=_ABOUT, risky=_DIFF, folder="tree", recursive=_PATCH, revisions=True),
-    "worktree list": reader(operands="text"),
-}
-_GIT_WRITERS = {
-    "add": program("--pathspec-from-file --help -e --edit", recursive=_HUNKS),
-    **dict.fromkeys(
-        "checkout mv reset restore rm switch".split(), program("--pathspec-from-file --help", recursive=_HUNKS)
-    ),
-    "branch": program("--edit-description -e --help -F"),
-    **dict.fromkeys("notes worktree symbolic-ref update-ref".split(), program("--edit-description -e --help -F")),
-    "stash": program(f"{_DIFF} --pathspec-from-file", recursive=["-p", "--patch"], revisions=True),
-    "tag": program("--edit -e --help -F --file -s --sign -u --local-user -v --verify"),
-    "commit": program(
-        f"-F --file -t --template --help -c -C -e --edit --pathspec-from-file {_SIGNING}",
-        recursive=[*_HUNKS, "-v", "--verbose"],
-    ),
-    "fetch": program(
-        "--upload-pack -u --negotiation-tip --recurse-submodules --help --server-option -o", texts=_FETCHING
-    ),
-    "merge": program(f"-s --strategy -X --help -F --file {_SIGNING}"),
-    "pull": program(
-        f"--upload-pack -s --strategy -X -r --rebase --help --recurse-submodules {_SIGNING}", texts=_FETCHING
-    ),
-    "push": program("--receive-pack --exec --help --recurse-submodules -o --push-option --signed --repo"),
-    "cherry-pick": program(f"-e --edit -s --strategy -X --help {_SIGNING}"),
-    "revert": program(f"-e --edit -s --strategy -X --help {_SIGNING}"),
-}
-"""Not here, so asked about: what runs commands or fetches settings (bisect, clone, config, difftool, filter-branch, rebase, submodule)."""
-
-PLAIN_GIT = frozenset(
-    {*_GIT_READERS, *_GIT_WRITERS}
-    | set(
-        """
-        apply am archive bundle check-attr check-ignore check-mailmap check-ref-format cherry clean clone commit-tree config diff-files
-        diff-index diff-tree format-patch fsck gc hash-object init interpret-trailers ls-remote maintenance merge-file merge-tree mktree
-        pack-refs patch-id prune range-diff read-tree remote repack replace show-branch show-ref sparse-checkout stripspace update-index
-        var verify-pack write-tree
-        """.split()
-    )
-)
-"""Subcommands of git that start nothing but git, without their own options to do so."""
-
-GIT = MappingProxyType({**_GIT_READERS, **_GIT_WRITERS})
-
-ADDING = frozenset({"add", "commit", "fetch"})
-"""Subcommands that take nothing away, with whatever options a rule by prefix covers: none of `LOSING`."""
-_FORCE = "-f --force"
-_DELETE = "-d --delete"
-_STOPPING = "--abort --quit --skip"
-_FETCHED = f"{_FORCE} -p --prune -P --prune-tags --depth --shallow-since --shallow-exclude --update-shallow --update-head-ok --refmap --stdin"
-LOSING = MappingProxyType(
-    {
-        name: frozenset(options.split())
-        for name, options in {
-            "add": _FORCE,
-            "branch": f"{_FORCE} {_DELETE} -D -M -C",
-            "checkout": f"{_FORCE} -B -- .",
-            "clean": "",
-            "cherry-pick": _STOPPING,
-            "commit": "--amend -n --no-verify",
-            "fetch": _FETCHED,
-            "merge": f"{_STOPPING} --no-verify",
-            "mv": _FORCE,
-            "notes": f"{_FORCE} remove prune",
-            "pull": f"{_FETCHED} --no-verify",
-            "push": f"{_FORCE} {_DELETE} --force-with-lease --force-if-includes --mirror --prune --no-verify",
-            "reset": "--hard --merge --keep",
-            "restore": "",
-            "revert": _STOPPING,
-            "rm": _FORCE,
-            "stash": "drop clear",
-            "switch": f"{_FORCE} --discard-changes -C --force-create",
-            "symbolic-ref": _DELETE,
-            "tag": f"{_FORCE} {_DELETE}",
-            "update-ref": "-d --stdin",
-            "worktree": f"{_FORCE} remove prune -B",
-        }.items()
-    }
-)
-"""Options and words with which a subcommand deletes or overwrites what git keeps, or passes over ignored files and hooks."""
-LISTING = MappingProxyType(
-    {
-        "branch": frozenset(
-            """
-            -a -r -v -vv -av -avv --all --remotes --verbose --list -l --show-current --merged --no-merged --no-color
-            """.split()
-        ),
-        "remote": frozenset(["-v", "--verbose"]),
-        "tag": frozenset(["-l", "--list", "-n"]),
-    }
-)
-"""Subcommands that change nothing when all that follows them is listed here."""
-ABOUT_LISTS = (
-    "--sort=",
-    "--format=",
-    "--contains=",
-    "--no-contains=",
-    "--points-at=",
-    "--merged=",
-    "--no-merged=",
-    "--color=",
-    "--column=",
-)
-"""How further options begin that `git branch` and `git tag` take when they list something."""
-ASKING_FOR_LISTS = MappingProxyType(
-    {
-        "branch": frozenset(["--list", "--contains", "--no-contains", "--points-at"]),
-        "tag": frozenset(["-l", "--list", "--contains", "--no-contains", "--points-at"]),
-    }
-)
-"""Options with which these list what the other words name, and create nothing: `git tag --list 'v*'`. `git branch -l x` once created `x`."""
-SHOWING_GIT = frozenset(
-    "archive bundle fast-export format-patch diff-files diff-index diff-tree range-diff merge-tree difftool request-pull worktree".split()
-)
-"""Subcommands of git that show or copy what stands in files that no word names."""
-BEFORE_SUBCOMMAND = frozenset("--no-pager -P --no-optional-locks".split())
-"""Options before the subcommand that change nothing in what it reads or runs."""
-BY_OBJECT = frozenset(
-    "archive cat-file checkout diff grep merge-file notes read-tree replace reset restore show update-index".split()
-)
-"""Subcommands that show or copy what has a number of git's own (`b5f1e4d`), which may be any file of the history."""
-
-
-# --- What is known of common programs: which only read, which start others, and which options write, run or read
-# settings. Data only.
+Does = Literal["reads", "writes", "acts"]
 
 _VERSION = re.compile(r"[-.]?\d+(\.\d+)*$")
 
@@ -315,457 +43,614 @@ def program_name(word: str) -> str:
     return (_VERSION.sub("", name) or name).lower()
 
 
-_LESS_KNOWN = frozenset(
-    """
-    hyperfine perf rr heaptrack uftrace gosu su-exec setuidgid envuidgid softlimit setlock daemon cpulimit eatmydata faketime nocache trickle
-    tsocks torify fakechroot minijail nsjail sandbox-exec dtruss autossh mosh rsh rlogin pdsh pssh clush mpirun mpiexec srun sbatch qsub
-    torchrun watchmedo watchfiles onchange npm-run-all run-s run-p reflex overmind hivemind supervisord circusd tmuxinator zellij dtach
-    abduco asciinema xdg-open gio wsl cmd chamber envchain infisical catchsegv retry xe docker-compose podman-compose crun runc ctr lima
-    limactl multipass colima op debugpy py-spy kernprof viztracer
-    """.split()
-)
-"""Further ones, of which it is not known how they read the words that they start."""
-WRAPPERS = _LESS_KNOWN | frozenset(
-    """
-    ash bwrap builtin busybox chpst chroot chrt chronic command conda coproc daemonize dbus-run-session devcontainer direnv
-    distrobox docker doas dumb-init entr env eval exec fakeroot firejail flatpak flock git-shell hatch history ionice kubectl ld.so
-    ld-linux-x86-64.so linux32 linux64 ltrace machinectl mise nerdctl newgrp nice nix nix-shell nohup npx nsenter numactl
-    parallel pdm pipenv pipx pkexec podman poetry prlimit proot pueue rlwrap rtx runcon runuser s6-setuidgid schroot script
-    sem setarch setpriv setsid sg source sshpass ssh start-stop-daemon stdbuf strace su sudo systemd-nspawn systemd-run
-    taskset tee-exec time timeout tini tmux toybox trap tsp unbuffer unshare uvx valgrind watch watchexec xargs xvfb-run yarnpkg
-    zsh-exec bunx at batch crontab screen nc ncat socat telnet . bind complete compgen enable hash alias mapfile readarray fc let
-    uv rye rbenv pyenv asdf volta corepack bundle nyc c8 cross-env dotenv doppler aws-vault envdir nodemon concurrently honcho foreman
-    pm2 pnpx ldd gtimeout gnice genv gxargs ccache sccache distcc bear caffeinate systemd-inhibit cgexec run0 torsocks proxychains mono
-    wine oc k3s lxc incus buildah vagrant minikube
-    """.split()
-)
-"""Programs and builtins that start what their arguments name, here or elsewhere."""
+class Program(msgspec.Struct, frozen=True, kw_only=True):
+    """One program, or one subcommand of it."""
 
-INTERPRETERS = frozenset(
-    """
-    sh bash dash zsh fish ksh mksh csh tcsh rbash pwsh powershell nu xonsh elvish python pypy ipython perl raku ruby irb jruby
-    node nodejs deno bun ts-node tsx php lua luajit tclsh wish expect awk gawk mawk nawk original-awk osascript r rscript julia
-    ghci runghc runhaskell scala groovy jshell java kotlin clojure bb guile racket sbcl ocaml swipl gdb lldb sqlite psql mysql
-    mariadb mongosh redis-cli ed ex vi vim nvim view vimdiff emacs emacsclient nano pico joe less more most man info m4 dc bc
-    make gmake just task ninja cmake gcc cc clang sed gsed tar rsync scp sftp curl wget rename prename file-rename perl-rename gnuplot
-    octave lftp ftp fzf pandoc rake ant sbt lein scons waf mage earthly inv fab ansible ansible-playbook exiftool magick convert mogrify
-    identify montage composite rustc g++ c++ clang++ tcc ld cpp gfortran nvcc nasm yasm tex latex pdftex pdflatex xelatex lualatex latexmk
-    gs ghostscript groff troff xsltproc gimp inkscape soffice libreoffice blender streamlit gunicorn uvicorn flask celery jupyter papermill
-    bpython ptpython duckdb cqlsh sqlcmd sqlplus usql pgcli mycli litecli lynx links elinks w3m aria2c http https xh wget2 rclone restic
-    mail mailx mutt sendmail msmtp terraform terragrunt pulumi
-    """.split()
-)
-"""Programs that carry out a text of their own: a script, a configuration, a program in an argument, or a transfer that these rules
-do not read. Only a rule that names the whole command allows one."""
-
-READABLE_SHELLS = frozenset("sh bash rbash dash ash ksh mksh".split())
-"""Shells whose `-c` text is read here as bash reads it."""
-SHELLS = READABLE_SHELLS | frozenset("zsh fish csh tcsh pwsh powershell nu xonsh elvish hatch git-shell".split())
-"""Shells: they start whatever their text, their script or their input says."""
-OPAQUE = frozenset(
-    """
-    xargs parallel sem trap bind complete compgen enable alias hash mapfile readarray source . script at batch crontab screen tmux
-    entr watch watchexec history ssh sshpass su sg runuser newgrp pueue nc ncat socat telnet expect gdb lldb m4 dc ed ex vi vim nvim view
-    vimdiff emacs emacsclient sqlite fc let run-parts logrotate
-    """.split()
-)
-"""Programs that start what their input, their settings or their joined words say: their words do not name it."""
-EVALUATING = frozenset("test [".split())
-"""Builtins that look at variables: they carry out what stands in a subscript, such as `a[$(id)]` or `a[PATH=1]`, in single quotes too."""
-SETTING = frozenset("export declare typeset readonly local read getopts unset".split())
-"""Builtins that set or unset variables, such as `PATH`, for the commands after them. The reader knows most of them by their form, but not in quotes."""
-TEXT_PROGRAMS = frozenset("sed gsed awk gawk mawk nawk original-awk".split())
-"""Interpreters whose programs are short and stand in the line."""
-RUNNING_OPTIONS = frozenset(
-    """
-    --ext-diff --textconv --upload-pack --receive-pack --exec --exec-batch --open-files-in-pager --compress-program --filter
-    --to-command --checkpoint-action --use-compress-program --rsh --rsync-path -toolexec -vettool --script-shell --unzip-command
-    -TT --pre --config-env --exec-path --pager --editor --shell-emulator --node-options --eval --config --tree-filter
-    --index-filter --msg-filter --env-filter --info-script --new-volume-script --preview --sendmail-cmd --extcmd
-    --use-askpass --plugin --run-under --run_under --post-renderer --init-script --photo-viewer --extract-with --pre-invoke
-    --post-invoke --init-hook --shell-command --on-change
-    """.split()
-)
-"""Options that start a program, or read settings that may."""
-AMBIGUOUS_OPTIONS = frozenset("--config --filter --text --ext".split())
-"""Those of them that mean something harmless to most programs that are not known here."""
-
-_GREP_RECURSES = ["-r", "-R", "-d", "--recursive", "--dereference-recursive", "--directories"]
-_RG_FLAGS = """
-    -i -n -l -c -w -v -s -F -P -x -o -H -h -a -q -L -U -b -I -u -S -N -p -0 --hidden --no-ignore --smart-case --json --vimgrep --heading
-    --no-heading --no-line-number --files --case-sensitive --follow --multiline --unrestricted --ignore-case --line-number --count
-    --files-with-matches --word-regexp --invert-match --fixed-strings --only-matching --with-filename --no-filename --text --quiet --no-messages
-"""
-"""Without `-E` and `-r`, which take a value."""
+    does: Does
+    """`reads`: it changes nothing. `writes`: it changes the files that it names, and nothing else. `acts`: it runs code, or speaks to another
+    machine."""
+    flags: frozenset[str] = frozenset()
+    """Options without a value."""
+    values: frozenset[str] = frozenset()
+    """Options whose value is not a path. One with `=` at its end takes it behind this sign only: `--color=`."""
+    paths: frozenset[str] = frozenset()
+    """Options whose value is a path that is read, or written by a program that writes."""
+    operands: Literal["paths", "text", "first_text", "sources", "git", "git_paths"] = "paths"
+    """`paths`: each may be one. `first_text`: all but a pattern or script. `text`: none. `sources`: the last is written, the others are read.
+    `git`: a revision or a path, as git says. `git_paths`: paths, in the working tree."""
+    texts: frozenset[str] = frozenset()
+    """Options beside which no operand is the pattern or script: `grep -e`."""
+    deep: frozenset[str] | None = frozenset()
+    """Options with which it goes through whole folders, and where no path is given through the one it is in; None if it always does."""
+    follows: frozenset[str] | None = frozenset()
+    """Options with which it follows the links in folders that it goes through; None if it always does."""
+    folder: Literal["itself", "children", "tree"] = "itself"
+    """What it reaches of a folder that it is given, where it does not go through all of it."""
+    most: int | None = None
+    """How many operands it may be given; more are files that it would write (`uniq IN OUT`)."""
+    is_text: bool = False
+    """Whether it takes every word for text, also one that looks like an option."""
+    is_words: bool = False
+    """Whether an option is one whole word with one dash: `find -name`."""
+    shows: frozenset[str] | None = frozenset()
+    """Of git: options with which it shows what stands in files; None if it always does."""
+    needs: tuple[str, ...] = ()
+    """What it needs of the world outside of a sandbox: `git`, `network`, `unconfined`."""
 
 
-def _grep() -> Program:
-    return program(
-        "-f --file --exclude-from",
+def _options(text: str) -> frozenset[str]:
+    """Read a list of options: `-abc` are three, `--long` and a word with one dash and `!` (`-name!`) are one."""
+    found: set[str] = set()
+    for one in text.split():
+        if one.startswith("--") or one.endswith("!"):
+            found.add(one.removesuffix("!"))
+        else:
+            found.update(f"-{letter}" for letter in one[1:])
+    return frozenset(found)
+
+
+_OPTIONS = frozenset({"flags", "values", "paths", "texts", "deep", "follows", "shows"})
+
+
+def _program(does: Does, flags: str = "", **settings: object) -> Program:
+    words = {
+        name: _options(value) if name in _OPTIONS and isinstance(value, str) else value
+        for name, value in settings.items()
+    }
+    return msgspec.convert({"does": does, "flags": _options(flags), **words}, Program)
+
+
+def _reads(flags: str = "", **settings: object) -> Program:
+    return _program("reads", flags, **settings)
+
+
+def _writes(flags: str = "", **settings: object) -> Program:
+    return _program("writes", flags, **settings)
+
+
+def _each(names: str, program: Program) -> dict[str, Program]:
+    return dict.fromkeys(names.split(), program)
+
+
+_GREP = _reads(
+    "-inlcwvsFEGPxorRHhzaqLUbIT --ignore-case --line-number --files-with-matches --files-without-match --count --word-regexp --invert-match "
+    "--fixed-strings --extended-regexp --perl-regexp --only-matching --recursive --dereference-recursive --with-filename --no-filename --text --quiet "
+    "--no-messages --null --line-buffered -0123456789",
+    values="-emABCdD --regexp --include --exclude --exclude-dir --label --max-count --after-context --before-context --context --color= --colour= "
+    "--binary-files --directories",
+    paths="-f --file --exclude-from",
+    operands="first_text",
+    texts="-ef --regexp --file",
+    deep="-rR --recursive --dereference-recursive -d --directories",
+    follows="-R --dereference-recursive",
+)
+_READERS = {
+    **_each("true false : echo", _reads(operands="text", is_text=True)),
+    **_each("pwd who users whoami groups logname tty uptime nproc arch", _reads("-LPprs", operands="text", most=0)),
+    **_each(
+        "uname which type basename dirname seq expr sleep factor cal",
+        _reads("-aspPnmrivougGVz", values="-s", operands="text"),
+    ),
+    "printf": _reads(operands="text"),
+    "date": _reads("-uRI --utc --rfc-email", values="-d --date --iso-8601= --rfc-3339", operands="text"),
+    "test": _reads("-e! -f! -d! -r! -w! -x! -s! -L! -h! -z! -n! -nt! -ot! -a! -o!", is_words=True),
+    "cd": _reads(),
+    **_each("cat tac", _reads("-nbsvetAETuv --number --number-nonblank --squeeze-blank --show-all", values="-s")),
+    "nl": _reads("-p", values="-bfhdilnsvw"),
+    **_each(
+        "head tail",
+        _reads("-qvzfF0123456789 --quiet --silent --verbose --follow", values="-nc --lines --bytes --follow= -s"),
+    ),
+    "wc": _reads("-lwcmL --lines --words --bytes --chars --max-line-length"),
+    "cut": _reads(
+        "-nsz --complement --only-delimited", values="-dfcb --delimiter --output-delimiter --fields --characters"
+    ),
+    "tr": _reads("-cCdst --delete --complement --squeeze-repeats", operands="text"),
+    "sort": _reads(
+        "-bdfgiMhnRrVcCmsuz --reverse --unique --numeric-sort --human-numeric-sort --stable --version-sort --ignore-case --check",
+        values="-tk --field-separator --key",
+    ),
+    "uniq": _reads(
+        "-cdDuiz --count --repeated --unique --ignore-case",
+        values="-fsw --skip-fields --skip-chars --check-chars",
+        most=1,
+    ),
+    "comm": _reads("-123"),
+    "cmp": _reads("-bls", values="-n -i"),
+    "join": _reads("-iz --ignore-case --header", values="-teo12avj"),
+    "paste": _reads("-sz --serial", values="-d --delimiters"),
+    "column": _reads("-tx --table", values="-socN --separator --output-separator"),
+    **_each(
+        "expand unexpand fold fmt rev tsort numfmt", _reads("-ais", values="-twdc --field --to --from --tabs --width")
+    ),
+    **_each(
+        "md5sum sha1sum sha224sum sha256sum sha384sum sha512sum b2sum cksum sum", _reads("-btz --tag --binary --text")
+    ),
+    **_each("base64 base32", _reads("-di --decode --ignore-garbage", values="-w --wrap")),
+    **_each("stat", _reads("-Lft --dereference --file-system --terse", values="-cf --format --printf")),
+    **_each("readlink realpath", _reads("-efmnqsz --canonicalize --no-newline")),
+    "file": _reads("-bihLk --brief --mime --mime-type --dereference"),
+    "strings": _reads("-a", values="-net"),
+    **_each("xxd od hexdump hexyl", _reads("-abeEipuCvx", values="-cglosnNjtA", most=1)),
+    **_each("zcat bzcat", _reads("-f")),
+    **_each(
+        "ls ll dir",
+        _reads(
+            "-alhtrRSFdsinog1ApCmkLHBXvUGcuxZ --all --almost-all --human-readable --recursive --directory --reverse --inode --group-directories-first "
+            "--full-time --size --classify --dereference --numeric-uid-gid",
+            values="-Iw --color= --sort --time --format --time-style --ignore --hide --block-size --indicator-style",
+            deep="-R --recursive",
+            follows="-L --dereference",
+            folder="children",
+        ),
+    ),
+    "tree": _reads(
+        "-adfilxpshDCnFugrtvUcqNAS --dirsfirst --noreport --gitignore --prune --du",
+        values="-LPI --filelimit --sort",
+        deep=None,
+        follows="-l",
+    ),
+    "du": _reads(
+        "-ahsckmxbLSl0 --all --summarize --human-readable --total --bytes --apparent-size --dereference --one-file-system",
+        values="-dBt --max-depth --exclude --block-size --threshold",
+        deep=None,
+        follows="-L --dereference",
+    ),
+    "df": _reads(
+        "-ahHikTlPx --all --human-readable --inodes --print-type --total", values="-txB --type --exclude-type --output="
+    ),
+    "free": _reads("-bkmghtwl --human --total --wide --mega --giga", values="-sc", operands="text"),
+    "ps": _reads(
+        "-eAadfFlwjLTyMcx --forest --no-headers",
+        values="-oCpqstuUGg --format --sort --pid --ppid --user --group",
+        operands="text",
+    ),
+    "pgrep": _reads("-flaxnoc", values="-uPtg", operands="text"),
+    "diff": _reads(
+        "-uNrqscyibwBEZatdpTe --unified= --recursive --brief --new-file --report-identical-files --side-by-side --ignore-all-space "
+        "--ignore-space-change --ignore-blank-lines --ignore-case --minimal --text --strip-trailing-cr --suppress-common-lines -0123456789",
+        values="-UCIxW --unified= --context= --exclude --label --color= --width",
+        deep="-r --recursive",
+        follows=None,
+        folder="children",
+    ),
+    **_each("grep egrep fgrep", _GREP),
+    "rg": _reads(
+        "-inlcwvsFPxoHhaqLUbIuSNp0 --hidden --no-ignore --smart-case --json --vimgrep --heading --no-heading --no-line-number --files --case-sensitive "
+        "--follow --multiline --unrestricted --ignore-case --line-number --count --count-matches --files-with-matches --files-without-match "
+        "--word-regexp --invert-match --fixed-strings --only-matching --with-filename --no-filename --text --quiet --no-messages --trim --pretty "
+        "--no-config --no-ignore-vcs --multiline-dotall --stats --type-list -0123456789",
+        values="-egtTmABCEMrdj --regexp --glob --iglob --type --type-not --max-count --after-context --before-context --context --color --colors --sort --sortr "
+        "--max-depth --max-columns --encoding --replace --threads --max-filesize",
         operands="first_text",
-        texts="-e --regexp -f --file",
-        plain="-e --regexp --include --exclude --exclude-dir --label -m -A -B -C",
-        reads_only=True,
-        recursive=_GREP_RECURSES,
-        follows=["-R", "--dereference-recursive"],
-        flags=GREP_FLAGS,
-        folder="itself",
-    )
-
-
-SUBCOMMANDS = MappingProxyType({"git": GIT})
-"""Programs that are judged by their subcommand. One that is not listed may be an alias for any command."""
-
-# Any: fields of a Program.
-_SEARCHING: dict[str, Any] = {
-    "recursive": None,
-    "operands": "first_text",
-    "texts": "-e -f -g --regexp --file --match --pattern --files",
+        texts="-e --regexp --files --type-list",
+        deep=None,
+        follows="-L --follow",
+    ),
+    **_each(
+        "fd fdfind",
+        _reads(
+            "-HIusigFaLp01ql --hidden --no-ignore --case-sensitive --ignore-case --glob --fixed-strings --absolute-path --list-details --follow --full-path --print0 "
+            "--no-ignore-vcs",
+            values="-deEtScj --max-depth --min-depth --extension --exclude --type --size --color --changed-within --changed-before --max-results",
+            operands="first_text",
+            deep=None,
+            follows="-L --follow",
+        ),
+    ),
+    "find": _reads(
+        "-print! -print0! -ls! -prune! -depth! -mount! -xdev! -follow! -empty! -not! -and! -or! -a! -o! -readable! -writable! -executable! -true! -false! -L! -H! -P! "
+        "-noleaf! -quit! -nouser! -nogroup! -daystart! !! (! )!",
+        values="-name! -iname! -path! -ipath! -wholename! -iwholename! -regex! -iregex! -lname! -ilname! -type! -xtype! -maxdepth! -mindepth! -size! -mtime! "
+        "-atime! -ctime! -mmin! -amin! -cmin! -user! -group! -perm! -uid! -gid! -links! -inum! -printf! -fstype! -regextype! -newermt!",
+        paths="-newer! -anewer! -cnewer! -samefile!",
+        is_words=True,
+        deep=None,
+        follows="-L! -follow!",
+    ),
+    "jq": _reads(
+        "-rcnsSejaCMR --raw-output --compact-output --null-input --slurp --sort-keys --exit-status --join-output --ascii-output --color-output --raw-input --tab",
+        values="--indent --arg! --argjson!",
+        operands="first_text",
+    ),
+    **_each(
+        "sed gsed",
+        _reads(
+            "-nErszu --quiet --silent --regexp-extended --null-data",
+            values="-e --expression",
+            texts="-e --expression",
+            operands="first_text",
+        ),
+    ),
+    **_each("awk gawk mawk nawk", _reads(values="-F", operands="first_text")),
+    **_each("shuf", _reads("-ezr", values="-ni --head-count --input-range")),
+    "look": _reads("-df", operands="first_text"),
+    "lsof": _reads("-nPlti", values="-pui", operands="text"),
+    **_each("ss netstat", _reads("-tulnpaxers", operands="text")),
 }
+_REMOVING = "-rRfvdI --recursive --force --verbose --dir"
+_WRITERS = {
+    "touch": _writes("-acmh --no-create", values="-dt --date", paths="-r --reference"),
+    "mkdir": _writes("-pv --parents --verbose", values="-m --mode"),
+    "rmdir": _writes("-pv --parents --verbose"),
+    "rm": _writes(_REMOVING, deep="-rR --recursive"),
+    "unlink": _writes(),
+    **_each(
+        "cp mv",
+        _writes(
+            "-rRapfvunTdPHLxi --recursive --archive --force --verbose --no-clobber --update --preserve --no-dereference --no-target-directory --interactive",
+            operands="sources",
+            deep=None,
+            follows=None,
+        ),
+    ),
+    "install": _writes("-dDvpC --directory", values="-mog --mode --owner --group", operands="sources"),
+    "ln": _writes("-sfnvTrL --symbolic --force --no-dereference --relative --verbose", folder="tree"),
+    **_each("chmod", _writes("-Rvf --recursive --verbose", operands="first_text", deep="-R --recursive")),
+    "tee": _writes("-ai --append --ignore-interrupts"),
+    "truncate": _writes("-co", values="-s --size"),
+    **_each("gzip gunzip xz unxz bzip2 bunzip2 zstd unzstd", _writes("-dkfv123456789 --keep --force --decompress")),
+}
+_ABOUT_COMMITS = "--format --pretty= --author --committer --grep --since --until --after --before --date -n --max-count --skip --diff-filter --abbrev= --decorate= --color= --encoding"
+_OF_DIFFS = (
+    "-pustzabwRMCBDW --patch --no-patch --stat= --stat --shortstat --numstat --dirstat --summary --name-only --name-status --raw --color --no-color --cached --staged "
+    "--word-diff --minimal --patience --histogram --ignore-all-space --ignore-space-change --ignore-blank-lines --check --full-index --binary --no-renames "
+    "--find-renames --exit-code --quiet --merge-base --no-ext-diff --no-textconv --function-context --compact-summary --ignore-cr-at-eol -0123456789"
+)
+_OF_LOGS = (
+    f"{_OF_DIFFS} --oneline --graph --all --decorate --no-decorate --abbrev-commit --reverse --merges --no-merges --first-parent --follow --branches --tags --remotes "
+    "--topo-order --date-order --full-history --parents --children --left-right --cherry-pick --cherry-mark --boundary --no-notes --relative-date --show-pulls "
+    "--walk-reflogs -gcm --cc --source -i --regexp-ignore-case --extended-regexp --fixed-strings --all-match --invert-grep"
+)
+_DIFF_VALUES = "-USG --unified --word-diff= --diff-algorithm --stat= --color= --inter-hunk-context --word-diff-regex --find-renames= --src-prefix --dst-prefix --color-moved= --ignore-submodules= --submodule="
+_PATCHES = "-puUcmSGLW --patch --unified --cc --binary --word-diff --function-context"
+_LOG = _reads(_OF_LOGS, values=f"{_DIFF_VALUES} {_ABOUT_COMMITS} -L", operands="git", shows=_PATCHES)
+_SHOW = _reads(_OF_LOGS, values=f"{_DIFF_VALUES} {_ABOUT_COMMITS}", operands="git", shows=None)
+_LISTED = "--sort --format --contains= --no-contains= --points-at --merged= --no-merged= --color= --column="
+_GIT = {
+    **_each("log whatchanged shortlog reflog", _LOG),
+    **_each("diff show", _SHOW),
+    "stash list": _LOG,
+    "stash show": _SHOW,
+    "status": _reads(
+        "-sbuzv --short --branch --long --porcelain --ignored --show-stash --verbose --ahead-behind --renames --no-renames",
+        values="--porcelain= --untracked-files= --ignored= --column= --ignore-submodules=",
+        operands="git_paths",
+        shows="-v --verbose",
+    ),
+    "blame": _reads(
+        "-lstfnepwMC --porcelain --line-porcelain --show-email --show-name --show-number --root",
+        values="-L --date --since --abbrev",
+        operands="git",
+        shows=None,
+    ),
+    "annotate": _reads(operands="git", shows=None),
+    "grep": _reads(
+        "-inlcwvFEGPohHIzaqLW --cached --untracked --name-only --count --ignore-case --line-number --word-regexp --fixed-strings --extended-regexp --perl-regexp "
+        "--files-with-matches --break --heading --all-match --no-index -0123456789",
+        values="-emABC --max-depth --threads --max-count --color= --and! --or! --not!",
+        operands="git",
+        shows=None,
+    ),
+    "cat-file": _reads("-tspe", operands="git", shows=None),
+    "ls-files": _reads(
+        "-cdmoiskuvtz --cached --deleted --modified --others --ignored --stage --exclude-standard --full-name --directory --error-unmatch",
+        values="-x --exclude --eol --abbrev=",
+        operands="git_paths",
+        folder="tree",
+    ),
+    "ls-tree": _reads(
+        "-drtlz --name-only --long --full-name --full-tree --name-status", values="--format --abbrev=", operands="text"
+    ),
+    "rev-parse": _reads(
+        "-q --quiet --verify --short --abbrev-ref --symbolic --symbolic-full-name --show-toplevel --show-prefix --show-cdup --git-dir --git-common-dir --absolute-git-dir "
+        "--is-inside-work-tree --is-inside-git-dir --is-bare-repository --all --branches --tags --remotes --show-superproject-working-tree",
+        values="--short= --abbrev-ref= --default --git-path --branches= --tags= --remotes=",
+        operands="text",
+    ),
+    "rev-list": _reads(
+        "--all --count --oneline --branches --tags --remotes --merges --no-merges --first-parent --reverse --left-right --max-parents -0123456789",
+        values=_ABOUT_COMMITS,
+        operands="text",
+    ),
+    **_each(
+        "describe name-rev merge-base show-ref for-each-ref cherry count-objects var version check-ignore",
+        _reads(
+            "-aqvHh --all --tags --long --always --dirty --name-only --is-ancestor --fork-point --heads --branches --verify --hash --quiet --abbrev --contains --verbose "
+            "--octopus --independent --non-matching",
+            values="--abbrev --match --exclude --candidates --sort --count --format --dirty= --refs --contains= --merged= --no-merged= --points-at",
+            operands="text",
+        ),
+    ),
+    "branch": _reads(
+        "-arv --all --remotes --verbose --list --show-current --no-color", values=_LISTED, operands="text"
+    ),
+    "tag": _reads("-ln0123456789 --list", values=_LISTED, operands="text"),
+    "remote": _reads("-v --verbose", operands="text"),
+    "remote get-url": _reads("--push --all", operands="text"),
+    "worktree list": _reads("-vz --porcelain --verbose", operands="text"),
+    "config": _reads(
+        "-lz --list --get --get-all --get-regexp --show-origin --show-scope --global --local --system --name-only",
+        values="--type --default",
+        operands="text",
+    ),
+    # what follows changes the history or the files of the repository
+    "add": _writes(
+        "-Auvnp --all --update --verbose --dry-run --intent-to-add --patch", operands="git_paths", needs=("git",)
+    ),
+    "commit": _writes(
+        "-aqvsp --all --quiet --verbose --signoff --allow-empty --no-edit --dry-run --allow-empty-message",
+        values="-m --message --author --date --fixup --squash --trailer --cleanup",
+        operands="git_paths",
+        needs=("git",),
+    ),
+    "checkout": _writes(
+        "-bqtd --quiet --track --no-track --detach --progress --no-progress",
+        values="-b --orphan",
+        operands="git",
+        needs=("git",),
+    ),
+    "switch": _writes(
+        "-cqtd --quiet --track --no-track --detach --guess --no-guess",
+        values="-c --create --orphan",
+        operands="text",
+        needs=("git",),
+    ),
+    "restore": _writes(
+        "-SWqp --staged --worktree --quiet --ignore-unmerged",
+        values="-s --source",
+        operands="git_paths",
+        folder="tree",
+        needs=("git",),
+    ),
+    "reset": _writes("-qN --soft --mixed --hard --quiet", operands="git", needs=("git",)),
+    "rm": _writes(
+        "-rqn --cached --quiet --dry-run --ignore-unmatch", operands="git_paths", folder="tree", needs=("git",)
+    ),
+    "mv": _writes("-vnk --verbose --dry-run", operands="git_paths", folder="tree", needs=("git",)),
+    "stash": _writes(
+        "-ukqp --include-untracked --keep-index --quiet --staged",
+        values="-m --message",
+        operands="text",
+        needs=("git",),
+    ),
+    "merge": _writes(
+        "-qv --no-ff --ff --ff-only --squash --no-commit --commit --no-edit --quiet --verbose --stat --no-stat --continue --abort --quit",
+        values="-m --message",
+        operands="text",
+        needs=("git",),
+    ),
+    **_each(
+        "cherry-pick revert",
+        _writes(
+            "-xn --no-commit --continue --abort --skip --quit --no-edit --signoff",
+            values="-m --mainline",
+            operands="text",
+            needs=("git",),
+        ),
+    ),
+    "rebase": _writes(
+        "-q --quiet --continue --abort --skip --quit --onto --autosquash --no-autosquash --keep-base --fork-point --no-fork-point --verbose --stat",
+        values="--onto",
+        operands="text",
+        needs=("git",),
+    ),
+    "fetch": _writes(
+        "-qvatn --quiet --verbose --all --tags --no-tags --dry-run --progress --prune -p --append",
+        values="-j --jobs --depth",
+        operands="text",
+        needs=("git", "network"),
+    ),
+    "pull": _writes(
+        "-qvr --quiet --verbose --ff-only --ff --no-ff --rebase --no-rebase --tags --no-tags --all --autostash --no-autostash --prune --stat",
+        values="--rebase= -j --jobs --depth",
+        operands="text",
+        needs=("git", "network"),
+    ),
+    "push": _writes(
+        "-quvn --quiet --verbose --set-upstream --tags --follow-tags --dry-run --porcelain --all --progress --atomic --no-progress -fd --force --force-with-lease --delete --prune",
+        values="--force-with-lease=",
+        operands="text",
+        needs=("git", "network"),
+    ),
+    "clone": _program(
+        "acts",
+        "-q --quiet --progress --bare --single-branch --no-tags",
+        values="-b --branch --depth -o --origin",
+        operands="paths",
+        needs=("network",),
+    ),
+}
+CHANGING_GIT = MappingProxyType(
+    {
+        "branch": _writes(
+            "-dDmMcCfu --delete --force --move --copy --unset-upstream --track",
+            values="--set-upstream-to",
+            operands="text",
+            needs=("git",),
+        ),
+        "tag": _writes("-adf --annotate --delete --force", values="-m --message", operands="text", needs=("git",)),
+    }
+)
+"""What subcommands of git do that only list where nothing is named: `git branch x`."""
+
+_FORCE = "-f --force"
+LOSING = MappingProxyType(
+    {
+        name: frozenset(options.split())
+        for name, options in {
+            "add": _FORCE,
+            "branch": f"{_FORCE} -d --delete -D -M -C",
+            "checkout": f"{_FORCE} -B -- .",
+            "cherry-pick": "--abort --quit --skip",
+            "commit": "--amend -n --no-verify",
+            "fetch": f"{_FORCE} -p --prune -P --prune-tags --refmap --depth",
+            "merge": "--abort --quit --no-verify",
+            "pull": f"{_FORCE} -p --prune --no-verify",
+            "push": f"{_FORCE} -d --delete --force-with-lease --force-if-includes --mirror --prune --no-verify",
+            "rebase": "--abort --quit --skip",
+            "reset": "--hard --merge --keep",
+            "restore": "restore",
+            "mv": _FORCE,
+            "worktree": f"{_FORCE} remove prune",
+            "update-ref": "update-ref",
+            "revert": "--abort --quit --skip",
+            "rm": _FORCE,
+            "stash": "drop clear",
+            "switch": f"{_FORCE} --discard-changes -C --force-create",
+            "tag": f"{_FORCE} -d --delete",
+            "clean": "clean",
+        }.items()
+    }
+)
+"""Words with which a subcommand of git deletes or overwrites what git keeps, or skips a check: a rule by prefix names them too."""
+
+
+def _losing(name: str, program: Program) -> Program:
+    """Return a subcommand that knows its losing options, too: they are refused by name, and not because they are unknown."""
+    options = (
+        {one for one in LOSING.get(name, ()) if one.startswith("-") and one != "--"}
+        if program.does != "reads"
+        else set()
+    )
+    return msgspec.structs.replace(program, flags=program.flags | options - program.values)
+
+
+_NETWORK = _program("acts", operands="paths", needs=("network",))
+_OUTSIDE = _program("acts", operands="paths", folder="tree", needs=("unconfined",))
+_CODE = _program("acts", operands="paths")
+_LISTING = _reads(
+    "-eovq --outdated --editable --verbose --not-required --user --local --files", values="--format", operands="text"
+)
+_CURL = _program(
+    "acts",
+    "-sSLfvikIgG46#jN --silent --show-error --location --fail --verbose --include --insecure --head --get --compressed --globoff --no-buffer --fail-with-body "
+    "--no-progress-meter --http1.1 --http2 --ipv4 --ipv6",
+    values="-HXdmwAeu --header --request --data --data-raw --data-urlencode --max-time --connect-timeout --write-out --user-agent --referer --user --retry --retry-delay --json --url",
+    paths="-o --output",
+    operands="text",
+    needs=("network",),
+)
 
 PROGRAMS = MappingProxyType(
     {
-        **dict.fromkeys("true false pwd : which tr whoami groups logname tty".split(), reader(operands="text")),
-        **dict.fromkeys(
-            "echo basename dirname seq expr sleep arch cal factor free getconf nproc type uname uptime".split(),
-            reader(operands="text"),
+        **_READERS,
+        **_WRITERS,
+        **{f"git {name}": _losing(name, program) for name, program in _GIT.items()},
+        "curl": _CURL,
+        "wget": _program(
+            "acts",
+            "-qcSN --quiet --no-verbose -nv! --spider",
+            values="-TtO --timeout --tries --header",
+            paths="-OP --output-document --directory-prefix",
+            operands="text",
+            needs=("network",),
         ),
-        **dict.fromkeys(
-            "cat tac head tail fold nl rev comm cmp stat readlink realpath "
-            "sum od hexdump expand unexpand pr fmt tsort numfmt df hexyl test cd who users".split(),
-            reader(),
+        **_each(
+            "gh glab ssh scp sftp rsync ftp ping dig nslookup host aws gcloud az heroku flyctl vercel netlify terraform tofu pulumi helm",
+            _NETWORK,
         ),
-        **dict.fromkeys("base32 base64 basenc".split(), reader("-o --output")),
-        **dict.fromkeys(["zcat", "bzcat"], reader(recursive=["-r", "--recursive"])),
-        "whereis": reader("-B -M -S", operands="text"),
-        "column": reader(plain="-s -o --separator --output-separator", flags="-t -x"),
-        "cut": reader(
-            plain="-d -f -c -b --delimiter --output-delimiter --fields",
-            flags="-n -s -z --complement --only-delimited --zero-terminated",
+        **_each(
+            "docker podman nerdctl docker-compose podman-compose kubectl minikube kind systemctl service launchctl apt apt-get dnf yum pacman brew snap journalctl",
+            _OUTSIDE,
         ),
-        "join": reader(
-            plain="-t -e -o -1 -2 -a -v -j", flags="-i -z --ignore-case --header --check-order --nocheck-order"
+        **_each("sudo su doas pkexec", _OUTSIDE),
+        "env": _reads(operands="text"),
+        "hostname": _reads("-fsi", operands="text", most=0),
+        **_each("printenv ldd", _program("acts", operands="text")),
+        "ruff format --check": _reads("-q --quiet --diff --preview", values="--line-length --target-version"),
+        "ruff format --diff": _reads("-q --quiet --check --preview", values="--line-length --target-version"),
+        "ruff check --no-fix": _reads(
+            "-q --quiet --diff --preview --statistics",
+            values="--select --ignore --extend-select --output-format= --line-length",
         ),
-        "paste": reader(plain="-d --delimiters", flags="-s -z --serial --zero-terminated"),
-        "strings": reader("@"),
-        **dict.fromkeys(
-            "md5sum sha1sum sha224sum sha256sum sha384sum sha512sum b2sum cksum".split(), reader("-c --check")
+        **_each(
+            """
+            make gmake just task ninja cmake pytest tox nox ruff black isort mypy pyright flake8 pylint coverage cargo rustc go gofmt gcc g++ clang cc c++ tsc
+            eslint prettier jest vitest mocha node deno bun ts-node tsx npm npx yarn pnpm pip pip3 uv uvx poetry pipenv pdm hatch rye python ruby perl php lua rake bundle
+            gradle gradlew mvn dotnet java javac kotlin swift mix elixir ghc cabal stack zig sh bash zsh dash pre-commit alembic django-admin flask uvicorn sphinx-build
+            mkdocs rspec rubocop phpunit composer
+            """,
+            _CODE,
         ),
-        **dict.fromkeys(
-            "ls ll dir vdir".split(),
-            reader(
-                folder="children",
-                recursive=["-R", "--recursive"],
-                follows=["-L", "--dereference"],
-                flags="-R -a -A -l -h -t -r -S -F -d -s -i -n -g -o -p -1 --recursive --all --almost-all --human-readable",
-            ),
-        ),
-        "diff": reader("--to-file --from-file -l --paginate", folder="children", recursive=["-r", "--recursive"]),
-        "du": searcher(
-            follows="-L --dereference",
-            risky="--files0-from -X --exclude-from",
-            flags="-a -h -s -c -k -m -x -b -L -S --all --summarize --human-readable",
-        ),
-        **dict.fromkeys("grep egrep fgrep".split(), _grep()),
-        "fd": searcher(
-            "-x --exec -X --exec-batch --ignore-file",
-            operands="first_text",
-            follows="-L --follow",
-            flags="-H -I -u -s -i -g -F -a -l -L -p -0 -1 -q --hidden --no-ignore --glob --absolute-path --follow",
-        ),
-        "file": reader(
-            "-C --compile -f --files-from -m --magic-file -p --preserve-date -Z -z --uncompress --uncompress-noreport"
-        ),
-        "find": searcher(
-            "-exec -execdir -ok -okdir -delete -fprint -fprint0 -fprintf -fls -files0-from",
-            style="words",
-            follows="-L -follow",
-        ),
-        "jq": reader(
-            "-f --from-file -L --library-path --rawfile --slurpfile --argfile -i",
-            operands="first_text",
-            flags="-r -c -n -s -e -S -j -a -C -M -R --raw-output --compact-output --null-input --slurp --sort-keys --exit-status",
-        ),
-        "printenv": program(operands="text"),
-        "printf": reader("-v", operands="text"),
-        "rg": searcher(
-            "--pre --hostname-bin -z --search-zip -f --file --ignore-file --pre-glob",
-            operands="first_text",
-            texts="-e --regexp -f --file --files",
-            plain="-e --regexp -g --glob --iglob -t -T --type",
-            follows="-L --follow",
-            flags=_RG_FLAGS,
-        ),
-        "sort": reader(
-            plain="-t -k --field-separator --key",
-            flags="-b -d -f -g -i -M -h -n -R -r -V -c -C -m -s -u -z --reverse --unique --numeric-sort --human-numeric-sort --stable",
-            risky="-o --output --compress-program -T --temporary-directory --files0-from --random-source",
-        ),
-        "tree": searcher(
-            "-o --fromfile --fromtabfile --gitfile --infofile -R",
-            follows="-l",
-            flags="-a -d -f -i -l -x -p -s -h -D -C -n -F -u -g -r -t",
-        ),
-        "uniq": reader(
-            max_operands=1,
-            texts="-f -s -w --skip-fields --skip-chars --check-chars",
-            flags="-c -d -D -u -i -z --count --repeated --unique",
-        ),
-        "wc": reader("--files0-from"),
-        "xxd": reader(
-            "-r -revert --revert", max_operands=1, texts="-c -g -l -o -s -n -R", flags="-a -b -C -e -E -i -p -u"
-        ),
-        **dict.fromkeys("cp mv ln".split(), program("-t --target-directory --backup -S --suffix")),
-        "install": program("-t --target-directory --strip-program --backup -S --suffix"),
-        **dict.fromkeys(["rm", "rmdir"], program(follows=[])),
-        "split": program("--filter --additional-suffix"),
-        "dd": program(style="words"),
-        "go": program(
-            "-exec -toolexec -vettool -overlay -modfile -C -o -w -ldflags -gcflags -asmflags -gccgoflags -compiler "
-            "-c -coverprofile -cpuprofile -memprofile -blockprofile -mutexprofile -trace -outputdir -pkgdir run generate tool",
-            style="words",
-        ),
-        "cargo": program(
-            "+ --config --manifest-path -Z -C --target-dir --out-dir --artifact-dir --open run r watch install vendor rustc"
-        ),
-        "npm": program(
-            "--prefix --script-shell --node-options --userconfig --globalconfig -C --git --shell --editor --viewer --node-gyp --python "
-            "--init-module --onload-script exec exe x explore explor explo expl edit edi ed init ini create creat crea cre cr innit set "
-            "config confi conf con c -c --call"
-        ),
-        "pnpm": program("--prefix --script-shell --node-options -C --dir --shell-emulator exec dlx create config env"),
-        "yarn": program("--cwd --use-yarnrc --script-shell exec dlx node config create set"),
-        "pytest": program(
-            "-p -c --config-file --rootdir --confcutdir -o --override-ini --basetemp --junitxml --junit-xml --pdbcls --pastebin --debug "
-            "--tx --px --rsyncdir --report-log --log-file --resultlog --html --csv --md --excelreport --template --json-report-file --alluredir "
-            "--benchmark-json --benchmark-save --benchmark-storage --benchmark-histogram --store-durations --cov-config --inifile --profile-svg "
-            "--snapshot-update @",
-            style="letters",
-        ),
-        "ruff": program("--config --cache-dir --output-file -o --fix --fix-only --add-noqa server @"),
-        "mypy": program(
-            "--config-file --python-executable --cache-dir --junit-xml --install-types --any-exprs-report --cobertura-xml-report --html-report "
-            "--shadow-file --custom-typeshed-dir --linecount-report --linecoverage-report --lineprecision-report --txt-report --xml-report --xslt-html-report --xslt-txt-report @"
-        ),
-        "black": program("--config"),
-        "isort": program("--settings-path --settings-file --sp"),
-        "pylint": program("--init-hook --load-plugins --rcfile --output"),
-        "flake8": program("--config --append-config --output-file"),
-        **dict.fromkeys(
-            ["pip", "pip3"],
-            program(
-                "--python --log -t --target --root --src --report --cache-dir -d --dest -w --wheel-dir --global-option --build-option -C "
-                "--config-settings --prefix --editor config"
-            ),
-        ),
-        "eslint": program(
-            "-c --config --rulesdir --plugin --parser --resolve-plugins-relative-to -f --format -o --output-file --fix --fix-dry-run "
-            "--cache-location --cache-file --init --suppress-all --inspect-config",
-            style="letters",
-        ),
-        "prettier": program("-w --write --plugin --config --plugin-search-dir --cache-location", style="letters"),
-        "tsc": program(
-            "-p --project -b --build --outDir --outFile --declarationDir --init --generateTrace --generateCpuProfile --tsBuildInfoFile @",
-            style="letters",
-        ),
-        "jest": program(
-            "-c --config --globalSetup --globalTeardown --setupFiles --setupFilesAfterEnv --runner --reporters --rootDir --roots --resolver "
-            "--transform --testRunner --testEnvironment --testSequencer --testResultsProcessor --outputFile --preset --prettierPath --filter "
-            "--snapshotResolver --watchPlugins --projects --env --coverageDirectory --cacheDirectory --globals --moduleNameMapper --modulePaths "
-            "--moduleDirectories --snapshotSerializers --haste --dependencyExtractor -u --updateSnapshot --init",
-            style="letters",
-        ),
-        "vitest": program(
-            "-c --config -r --root --globalSetup --reporter --outputFile --outputJson --environment --runner --pool --poolOptions --execArgv "
-            "--dir --ui --api --browser --diff -u --update --typecheck",
-            style="letters",
-        ),
-        "mocha": program(
-            "-r --require --config --package --opts --compilers --file -R --reporter -O --reporter-option --reporter-options -u --ui -n "
-            "--node-option --loader --import",
-            style="letters",
-        ),
-        "svn": program("--diff-cmd --diff3-cmd --editor-cmd --config-option --config-dir -F --file --targets"),
-        "hg": program(
-            "--config --config-file -R --repository --cwd -t --tool -e --ssh --remotecmd -o --output --program --command ext extd extdi extdif "
-            "extdiff bi bis bise bisec bisect se ser serv serve debugsh debugshe debugshel debugshell"
-        ),
-        "jobs": program("-x", operands="text"),
-        "wait": program("-p", operands="text"),
-        "set": program("-k -H", operands="text"),
-        "zip": program("-T --test --unzip-command"),
-        "gh": program(
-            "--jq -q -R --repo -w --web alias auth codespace cs config extension extensions ext browse -e --editor"
-        ),
-        "pre-commit": program("-c --config try-repo init-templatedir"),
-        "date": reader(
-            "-s --set", texts="-d --date -r --reference", flags="-u -R -I --utc --universal --rfc-email --debug"
-        ),
-        "diff3": reader("--diff-program"),
-        "look": reader(operands="first_text"),
-        "ptx": reader(max_operands=1),
-        "sdiff": reader("-o --output --diff-program"),
-        "shuf": reader("-o --output --random-source", texts="-n -i --head-count --input-range"),
-        "csplit": program("-f --prefix -b --suffix-format"),
-        "iconv": program("-o --output"),
-        "unzip": program("-d -o"),
-        "yq": program("-i --inplace --in-place -s --split-exp --split-exp-file --from-file -f -w"),
-        "hostname": reader("-F --file -b --boot"),
-        "ps": program(
-            texts="-o -O -C -p -q -s -t -u -U -G -g --format --sort --pid --ppid --user --group --tty --cols",
-            flags="-e -A -a -d -N -f -F -l -j -y -w -H -L -T -m -M -Z -c -V --no-headers --no-heading --forest --deselect",
-        ),
-        "ip": program("-b -ba -bat -batc -batch net netn netns v vr vrf", style="words"),
-        **dict.fromkeys(
-            "systemctl journalctl loginctl timedatectl hostnamectl localectl busctl".split(),
-            program(
-                "-H --host -M --machine --root --image --rotate --vacuum-size --vacuum-time --vacuum-files --flush edit call"
-            ),
-        ),
-        **dict.fromkeys(
-            "nm objdump readelf size strip ar ranlib objcopy addr2line c++filt gprof".split(), program("@ --plugin")
-        ),
-        "coverage": program("run debug --rcfile --source-pkgs --debug"),
-        "tox": program("-c --conf -x --override --workdir --root --installpkg --result-json exec e devenv d"),
-        "nox": program("-f --noxfile --envdir --report --python -P --extra-pythons"),
-        **dict.fromkeys(["bat", "batcat", "delta"], program("--pager --config-file --diff-args --features --config")),
-        "ag": program("--pager -p --path-to-ignore", **_SEARCHING),
-        "ack": program("--pager --ackrc --output --files-from -x", **_SEARCHING),
-        **dict.fromkeys(
-            "ug ugrep".split(), program("--filter --config --view --pager --save-config -f --file", **_SEARCHING)
-        ),
-        **dict.fromkeys("rga pt sift".split(), program("--pre --config", **_SEARCHING)),
-        **dict.fromkeys(
-            "detect-secrets gitleaks semgrep trufflehog".split(),
-            program("--config --report-path -o --output", **_SEARCHING),
-        ),
-        **dict.fromkeys(["codespell", "typos"], program("--config -w --write-changes", recursive=None)),
-        "ctags": program("-f -o --options --options-maybe --optlib-dir --filter -L", recursive=["-R", "--recurse"]),
-        "cloc": program(
-            "--extract-with --vcs --config --list-file --exclude-list-file --report-file --out --sql --read-lang-def --force-lang-def "
-            "--write-lang-def --diff-list-file --strip-comments --strip-code --write-stats --git"
-        ),
-        **dict.fromkeys(
-            ["gradle", "gradlew"],
-            program(
-                "-I --init-script -b --build-file -c --settings-file -p --project-dir -g --gradle-user-home -D --system-prop "
-                "--include-build --project-cache-dir"
-            ),
-        ),
-        "mvn": program(
-            "-f --file -s --settings -gs --global-settings -t --toolchains -l --log-file -Dmaven.ext.class.path -Dexec.executable -Djvm "
-            "-DargLine -Dmaven.repo.local",
-            style="words",
-        ),
-        **dict.fromkeys(
-            ["bazel", "bazelisk"],
-            program(
-                "--run_under --workspace_status_command --bazelrc --shell_executable --override_repository --override_module "
-                "--credential_helper --action_env --test_env --repo_env --output_base --output_user_root run"
-            ),
-        ),
-        "ctest": program(
-            "-S -SP -SV -D -T -O --script --dashboard --build-and-test --build-command --test-command --output-log",
-            style="words",
-        ),
-        "meson": program("--wrapper --gdb --gdb-path --native-file --cross-file devenv"),
-        "helm": program(
-            "--post-renderer --kubeconfig --registry-config --repository-config --repository-cache --output-dir plugin"
-        ),
-        "protoc": program("--plugin @"),
-        **dict.fromkeys(
-            ["gpg", "gpg2"],
-            program(
-                "--photo-viewer --exec-path --options --homedir --agent-program --dirmngr-program --keyboxd-program --load-extension -o "
-                "--output --log-file --show-photos --status-file --logger-file --attribute-file"
-            ),
-        ),
-        "rpm": program("--eval -E --pipe --define -D --undefine --load --rcfile --macros --root -r --dbpath"),
-        **dict.fromkeys(["apt", "apt-get", "apt-cache"], program("-o --option -c --config-file")),
-        "dpkg": program("--pre-invoke --post-invoke --status-logger --root --admindir --instdir"),
-        "openssl": program(
-            "-engine -provider -provider-path -module -pre -post -config -out -outdir -keyout -keylogfile -sess_out -certsout -reqout -respout "
-            "-CAcreateserial -CAserial -outpubkey -writerand",
-            style="words",
-        ),
-        "rspec": program("-r --require -I -O --options -o --out"),
-        "rubocop": program(
-            "-r --require -c --config -f --format -o --out --plugin --cache-root -a -A -x --autocorrect --auto-gen-config"
-        ),
-        "phpunit": program(
-            "-c --configuration --bootstrap --prepend --printer --extension -d --include-path --log-junit --cache-directory --cache-result-file"
-        ),
-        "dotnet": program(
-            "@ -s --settings --test-adapter-path -a --logger -l -p --property exec run tool nuget msbuild script"
-        ),
-        "xmllint": program(
-            "-noent -xinclude -loaddtd -dtdattr -path -catalogs -output -o -shell -dtdvalid", style="words"
-        ),
+        **{
+            f"{pip} {name}": _NETWORK
+            for pip in ("pip", "pip3")
+            for name in "install download wheel index search".split()
+        },
+        **{f"{pip} {name}": _LISTING for pip in ("pip", "pip3") for name in "list show freeze check".split()},
+        **{f"npm {name}": _NETWORK for name in "install i ci add update outdated publish audit view login".split()},
+        **{
+            f"{manager} {name}": _NETWORK
+            for manager in ("yarn", "pnpm", "bun")
+            for name in "install add up update upgrade publish dlx".split()
+        },
+        **{f"uv {name}": _NETWORK for name in "sync add remove lock pip tool publish build venv python".split()},
+        **{f"poetry {name}": _NETWORK for name in "install add update lock publish".split()},
+        **{f"cargo {name}": _NETWORK for name in "install add update publish fetch search".split()},
+        **{f"go {name}": _NETWORK for name in "get install mod".split()},
     }
 )
-"""What is known of a program, by its name."""
+"""What is known of a program, by its name, or by its name and its subcommand."""
 
-SELF_DESCRIBING = frozenset(
-    (name, option)
-    for option, names in (
-        (
-            "--version",
-            "python python3 node nodejs ruby perl php lua gcc g++ cc clang clang++ make cmake bash tar curl wget docker git",
-        ),
-        ("-V", "python python3"),
-        ("-v", "node"),
-    )
-    for name in names.split()
-)
-"""Commands that only say which version of a program there is, of programs that start others with other words."""
-UNPACKERS = frozenset(
-    """
-    gzip gunzip uncompress compress bzip2 bunzip2 xz unxz lzma unlzma zstd unzstd lz4 unlz4 lzop brotli pigz unpigz pbzip2 lbzip2 lzip
-    """.split()
-)
-"""Programs that write a file whose name is that of another without its ending."""
-SUFFIXED = MappingProxyType(
+SUBCOMMANDS = MappingProxyType(
     {
-        **dict.fromkeys("cp mv ln install gzip gunzip xz unxz".split(), "S"),
-        **dict.fromkeys("sed gsed perl ruby".split(), "i"),
-        **dict.fromkeys("patch gpatch".split(), "z"),
-        **dict.fromkeys("rsync tar".split(), ""),
+        **dict.fromkeys(
+            "git ruff docker podman kubectl cargo go pip pip3 npm pnpm yarn uv poetry pipenv pdm dotnet helm terraform tofu brew apt apt-get systemctl composer bundle mix alembic".split(),
+            1,
+        ),
+        **dict.fromkeys("gh glab aws gcloud az".split(), 2),
     }
 )
-"""Programs that may give a file a name with one more ending, and the letter of the option that says which."""
-
-LISTED = frozenset("cpio pax afio 7z 7za 7zz rar".split())
-"""Programs that are told by their input which files they read, or read all where nothing is named."""
-LISTING_OPTIONS = frozenset(
-    "--files0-from -files0-from --files-from --files --pathspec-from-file --null-from --include-from --from-file --input-file".split()
+"""Programs whose rules name a subcommand, and how many words it has. Those that name a script or another program are in RUNNERS."""
+RUNNERS = MappingProxyType(
+    {
+        **dict.fromkeys("npx uvx bunx pnpx".split(), ()),
+        **{f"{name} run": () for name in "uv poetry pipenv pdm hatch rye".split()},
+        **{f"{name} exec": () for name in "bundle pnpm npm".split()},
+        **{f"{name} run": () for name in "npm pnpm yarn bun deno just task".split()},
+        **{f"docker {name}": () for name in "compose container image network volume".split()},
+    }
 )
-"""Options whose value is a file with the names of those that are read."""
-_PLAIN = frozenset(
+"""Programs whose rules name what follows them too: a package, a script, a program, or a subcommand of the subcommand."""
+INTERPRETERS = frozenset(
+    "python pypy ipython node nodejs deno bun ts-node tsx ruby perl php lua luajit rscript julia sh bash zsh dash ksh fish pwsh".split()
+)
+"""Programs that run code: a rule names the file or the module."""
+MODULE_RUNNERS = frozenset({"python", "pypy"})
+"""Interpreters with `-m MODULE`."""
+SHELLS = frozenset("sh bash dash zsh ksh ash rbash fish pwsh".split())
+CODE_OPTIONS = frozenset("-c -e -E -p -r -pe -ne --eval --print --command --call".split())
+"""Options of interpreters, and of `npx`, whose value is code."""
+TARGETS = frozenset("make gmake just task ninja rake invoke inv".split())
+"""Programs that carry out each of their operands: a rule names them all."""
+WRAPPERS = frozenset(
     """
-    touch mkdir rmdir rm chmod chown chgrp tee truncate mktemp shred date uname hostname id whoami groups who users uptime df free ps
-    kill pkill killall gzip gunzip zcat bzip2 bunzip2 xz unxz zstd unzip unrar mkfifo mknod sync shuf csplit yes nproc arch logname tty
-    clear unset set shopt umask exit return read wait jobs type ulimit times test [ export declare local readonly typeset pushd popd dirs
-    lsof pgrep pidof cal base64 base32 iconv dos2unix unix2dos sudoedit
+    sudo su doas pkexec env timeout gtimeout nice ionice nohup setsid stdbuf time xargs parallel exec eval command builtin busybox watch entr flock chroot chrt
+    taskset strace ltrace script ssh sem unshare nsenter runuser trap . source coproc caffeinate systemd-run unbuffer chronic at batch screen tmux
+    tar bsdtar gtar zip cpio pax 7z 7za rsync rename man less more vi vim nvim emacs ed ex gdb lldb run-parts logrotate hyperfine perf let fc m4 dc
+    sqlite3 psql mysql expect socat nc ncat telnet crontab
     """.split()
 )
-"""Further programs that start no other one."""
-_STARTING = frozenset(
+"""Programs that start what their words or settings name, carry out a text, or read files that nothing names: no rule by prefix allows one."""
+SEARCHING = frozenset(
+    "ag ack ug ugrep rga pt sift semgrep gitleaks trufflehog detect-secrets codespell typos ctags cloc tokei scc".split()
+)
+"""Programs that read all that lies in their folder, where no word names a file."""
+TRANSPARENT = frozenset(
+    "sudo doas env timeout gtimeout nice nohup time command builtin exec eval setsid stdbuf".split()
+)
+"""Those of them that start the command behind their own words, and nothing else."""
+
+SWEEPING = frozenset("rm mv cp find chmod chown chgrp rsync".split())
+"""Programs that may remove, change or copy all that lies in the folders that they are given."""
+UNPACKING = frozenset(
+    "tar bsdtar gtar unzip 7z 7za unrar patch cpio pax jar uudecode hg svn wget curl gunzip gzip".split()
+)
+"""Programs that may write files which no word names, in their own folder or one that an option names."""
+SWEEPING_GIT = frozenset(
     """
-    go cargo npm pnpm yarn gh hg coverage tox nox gradle gradlew mvn bazel bazelisk ctest meson dotnet ip systemctl busctl rpm dpkg rspec phpunit
-    helm
+    clean apply am checkout reset restore stash pull merge rebase cherry-pick revert switch worktree read-tree checkout-index clone init fast-import rm mv
     """.split()
 )
-"""Programs that are known, and start others with some of their subcommands."""
-
-
-def is_known(program: str) -> bool:
-    """Whether it is known which programs a program may start. One that is not known may start what its words name: `faketime x rm y`."""
-    name = program_name(program)
-    known = (
-        program in PROGRAMS
-        or bool({program, name} & _PLAIN)
-        or name in SUBCOMMANDS
-        or name in WRAPPERS
-        or name in INTERPRETERS
-    )
-    return known and name not in _STARTING | _LESS_KNOWN
+"""Subcommands of git that do so, with whatever its history holds."""

@@ -1,37 +1,41 @@
-"""Read one line of shell into its simple commands and redirections, by tree-sitter's grammar of bash. Judges no program.
+"""Read one line of shell in closed form: plain words, quotes, wildcards, pipes, `&&`, `||`, `;`, and redirections to files.
 
-The reader accepts a closed list of forms and literal words. A tree without an error proves nothing (`coproc rm x` has none), so
-whatever is not on the list is a doubt, and so is each byte that no accepted node covers. See `faults.md`, attacks on the shell.
+Whatever else bash knows is a doubt, and a line with a doubt is asked about. What a line with a doubt names is read on as well as it can be,
+so that a rule that denies finds it. Judges no program, and opens nothing.
 """
 
 import posixpath
 import re
-import shlex
 import unicodedata
-from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Literal, TypeAlias
 
 import msgspec
-
-from treadle.shell.programs import INTERPRETERS, OPAQUE, PROGRAMS, SHELLS, TEXT_PROGRAMS, program_name
+from msgspec import structs
 
 __all__ = [
+    "CHANGING",
     "MAX_CHARACTERS",
     "MAX_COMMANDS",
+    "Access",
     "Doubt",
-    "Expanded",
+    "Extent",
     "Invocation",
     "Line",
     "Redirection",
+    "Taken",
     "Touched",
-    "expanded_words",
     "leads_up",
     "read",
 ]
 
+Access: TypeAlias = Literal["read", "write"]
+Extent: TypeAlias = Literal["itself", "children", "tree"]
+Taken: TypeAlias = Literal["", "all", "history"]
 
-# --- The parts of a command line: what it starts, where it redirects, what it touches, and what nobody can say. Parses
-# nothing.
+MAX_CHARACTERS = 10_000
+MAX_COMMANDS = 50
+_MAX_FOLDERS = 16
+_MAX_SHOWN = 120
 
 
 class Doubt(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,13 +59,16 @@ class Invocation(msgspec.Struct, frozen=True, kw_only=True):
     """The program and its arguments. Never empty."""
     text: str
     """The part of the line that says so, as written."""
-    risks: tuple[str, ...] = ()
-    """Why only a rule that names this very command can allow it: it starts others, runs a program of its own, or has an option that
-    writes. One sentence each."""
     via: tuple[str, ...] = ()
     """The programs that start this one, outermost first: `("sudo", "env")`. Empty for one that the line starts itself."""
     folders: tuple[str, ...] = (".",)
     """Where it may be started, relative to where the line is: more than one after a `cd` that may have failed."""
+    patterns: frozenset[int] = frozenset()
+    """Which words are patterns of names: their places."""
+    expanded: frozenset[int] = frozenset()
+    """Which words the shell makes into something that the line does not show: `$X`."""
+    quoted: frozenset[int] = frozenset()
+    """Which of these stay one word: `"$X"`."""
 
     @property
     def program(self) -> str:
@@ -81,8 +88,6 @@ class Redirection(msgspec.Struct, frozen=True, kw_only=True):
     """As written: `>`, `>>`, `<`, `&>`."""
     target: str
     """The file, quotes removed."""
-    text: str
-    """The part of the line that says so, as written."""
     folders: tuple[str, ...] = (".",)
     """The folders that the target may be relative to."""
 
@@ -97,16 +102,18 @@ class Touched(msgspec.Struct, frozen=True, kw_only=True):
 
     path: str
     """The path, relative to where the line is started, or absolute. Not resolved: links are for whoever opens it."""
-    access: Literal["read", "write"]
+    access: Access
     """`write` also where nobody knows better: a program that is not known may write whatever it is given."""
-    text: str
-    """The argument or redirection that names it, as written."""
-    extent: Literal["itself", "children", "tree"] = "tree"
+    extent: Extent = "tree"
     """How much below it is reached, where it is a folder."""
     follows: bool = False
-    """Whether the links below it may be followed, too."""
+    """Whether the links below it are followed, too."""
     from_root: bool = False
     """Whether the path is relative to the root folder, wherever the line starts."""
+    is_pattern: bool = False
+    """Whether it is a pattern of names, which the shell puts in its place."""
+    taken: Taken = ""
+    """Whether all that lies in a folder of this name may be removed, changed or copied; `history` for all but what git itself manages."""
     is_program: bool = False
     """Whether it is the program that is started, which a rule on commands names: it may lie outside of the root folder."""
 
@@ -123,368 +130,21 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
     touched: tuple[Touched, ...] = ()
     """Every path that an argument or a redirection may name."""
     doubts: tuple[Doubt, ...] = ()
-    """What could not be analysed, in the order in which it was found. Empty: the line starts what `invocations` lists, and no more."""
-
-    possible: tuple[Invocation, ...] = ()
-    """What programs that are not known may start: each tail of their words, and each text among them."""
+    """What is not of the closed form. Empty: the line starts what `invocations` lists, and what those start."""
     hidden: tuple[Doubt, ...] = ()
-    """Which commands may start others that `invocations` does not list: a shell that reads its input, `eval`, `xargs`, inline programs."""
-    patterns: tuple[str, ...] = ()
-    """Words that become names of files by wildcards or braces, of commands that may write: `l*/config`."""
-    unknown: tuple[Doubt, ...] = ()
-    """Words that may become anything once the shell expands them, of commands that may write: `$X`, `l$(:)/config`."""
-
-    @property
-    def is_decided(self) -> bool:
-        """Whether `invocations` lists all that the line starts: a rule that forbids and finds nothing there has nothing to forbid."""
-        return not self.doubts and not self.hidden
+    """Code within the line that is not shell, or is given to a program that is not known: it may do what a rule denies."""
+    may_write: bool = False
+    """Whether a part that is in doubt may write a file which the line does not show."""
 
     @property
     def is_understood(self) -> bool:
         """Whether rules may judge the line: nothing in it is in doubt."""
         return not self.doubts
 
-
-# --- Expanding: which words of a line the shell makes into others, and which of those a command may write. Expands
-# nothing itself.
-
-_MAX_EXPANSION_DEPTH = 3
-"""How deep texts within texts (`sh -c '...'`) are looked into."""
-_MAX_SPELLINGS = 64
-_SHOWN_CHARACTERS = 80
-_NEVER_WRITE = frozenset(
-    name for name, one in PROGRAMS.items() if one.reads_only and not one.risky and name != "cd"
-) | frozenset("egrep fgrep grep diff du wc test".split())
-"""Programs that write no file, whatever they are given."""
-_TEXTS = frozenset("-m --message --title --body".split())
-"""Options of `git` and `gh` whose value is a text for people."""
-_WITHOUT_VALUE = frozenset(
-    "-a -q -s -v -n --all --quiet --signoff --no-verify --no-edit --amend --allow-empty --draft --fill".split()
-)
-"""Options behind which these surely are options, and not values."""
-_NO_WORDS = frozenset(
-    "variable_assignment file_redirect herestring_redirect file_descriptor > >> < &> &>> >| >& <& <> &>|".split()
-)
-_NUMBERS = re.compile(r"\$[?#$!]")
-_WRITING = re.compile(r">")
-_STARTING = re.compile(r"system|popen|exec|spawn|subprocess|run|call|shell|`|%x|qx", re.IGNORECASE)
-"""How programs in interpreters start others."""
-_QUOTED = re.compile(r"(?s)[\"'`].*?[\"'`]")
-_CARRIED = SHELLS | OPAQUE | {"eval"}
-"""Programs that carry out texts: what is quoted for them is read as a line."""
-_MATCHING_OTHERWISE = (b"shopt", b"GLOBIGNORE", b"setopt")
-"""What changes which names a pattern matches."""
-_READING_INPUT = frozenset({"xargs", "parallel"})
-_REASON = "The shell expands this word before a command that may write to it, so the file is unknown."
-
-
-class Expanded(msgspec.Struct, frozen=True):
-    """The words of a line that are not literal, and may name what is written."""
-
-    patterns: tuple[str, ...] = ()
-    """Those that only match names of files, as patterns: `l*/config`. What is literal in them is escaped, as `glob.escape` does."""
-    unknown: tuple[Doubt, ...] = ()
-    """Those that may become anything."""
-
-
-def expanded_words(root: Any, content: bytes, parse: Any) -> Expanded:  # Any: tree-sitter's own types
-    """Return the words of a line that are expanded, and may name what is written.
-
-    Args:
-        root: The parsed line.
-        content: The bytes that it was parsed from.
-        parse: Parses a text within it.
-    """
-    finder = _Finder(parse)
-    finder.look(root, content, depth=0, is_carried=False)
-    patterns, unknown = tuple(dict.fromkeys(finder.patterns)), tuple(finder.unknown)
-    if patterns and any(word in content for word in _MATCHING_OTHERWISE):
-        return Expanded((), (*unknown, *(Doubt(reason=_REASON, text=one[:_SHOWN_CHARACTERS]) for one in patterns)))
-    return Expanded(patterns, unknown)
-
-
-class _Finder:
-    def __init__(self, parse: Any) -> None:
-        self.patterns: list[str] = []
-        self.unknown: list[Doubt] = []
-        self._parse = parse
-
-    def look(self, root: Any, content: bytes, *, depth: int, is_carried: bool) -> None:
-        """Look at each command, redirection and text of a tree, at every depth of it."""
-        if root.has_error or depth > _MAX_EXPANSION_DEPTH:
-            self._cannot_say(content.decode())
-            return
-        nodes = list(_all(root))
-        carried = is_carried or any(one.type == "command" and _carries(one, content) for one in nodes)
-        for node in nodes:
-            match node.type:
-                case "command":
-                    self._command(node, content, is_carried=carried)
-                case "file_redirect":
-                    self._redirection(node, content)
-                case "raw_string" | "string" | "heredoc_body" if carried:
-                    self._text_within(node, content, depth=depth)
-
-    def _command(self, node: Any, content: bytes, *, is_carried: bool) -> None:
-        words = _words_of(node, content)
-        if not words:
-            return
-        name = program_name(_plain(words[0]))
-        if name in _NEVER_WRITE or (name == "printf" and not _is_expanded("".join(words[1:2]))):
-            if is_carried:
-                self._words(words)
-            return
-        if _reads_its_input(name, words) or _starts_expanded(name, words):
-            self._cannot_say(" ".join(words))
-        self._words(_without_texts(name, words))
-
-    def _redirection(self, node: Any, content: bytes) -> None:
-        signs = "".join(child.type for child in node.children if not child.is_named)
-        if _WRITING.search(signs):
-            self._words(_words_of(node, content))
-
-    def _text_within(self, node: Any, content: bytes, *, depth: int) -> None:
-        text = _text(node, content)
-        within = text if node.type == "heredoc_body" else _plain(text)
-        if set(within) & set(" \t\n$`*?[{~\\"):
-            encoded = within.encode()
-            self.look(self._parse(encoded).root_node, encoded, depth=depth + 1, is_carried=True)
-
-    def _words(self, words: list[str]) -> None:
-        for word in words:
-            if not _is_expanded(word):
-                continue
-            found = _patterns(word)
-            if found is None:
-                self._cannot_say(word)
-            else:
-                self.patterns += found
-
-    def _cannot_say(self, text: str) -> None:
-        self.unknown.append(Doubt(reason=_REASON, text=text[:_SHOWN_CHARACTERS]))
-
-
-def _all(root: Any) -> Iterator[Any]:
-    waiting = [root]
-    while waiting:
-        node = waiting.pop()
-        yield node
-        waiting.extend(node.children)
-
-
-def _words_of(node: Any, content: bytes) -> list[str]:
-    """Return the words of a command or redirection as written. Parts without a blank between them are one word, whatever the grammar says."""
-    spans: list[list[int]] = []
-    for child in node.children:
-        if child.type in _NO_WORDS:
-            continue
-        if spans and spans[-1][1] == child.start_byte:
-            spans[-1][1] = child.end_byte
-        else:
-            spans.append([child.start_byte, child.end_byte])
-    return [content[start:end].decode() for start, end in spans]
-
-
-def _text(node: Any, content: bytes) -> str:
-    return content[node.start_byte : node.end_byte].decode()
-
-
-def _plain(word: str) -> str:
-    """Return a word without its quotes, roughly: enough for the name of a program, or for a text that is looked at as a line."""
-    if len(word) > 1 and word[0] == word[-1] == "'":
-        return word[1:-1]
-    if len(word) > 1 and word[0] == word[-1] == '"':
-        return re.sub(r'\\([$`"\\])', r"\1", word[1:-1])
-    return re.sub(r"['\"\\]", "", word)
-
-
-def _carries(node: Any, content: bytes) -> bool:
-    return any(program_name(_plain(word)) in _CARRIED for word in _words_of(node, content))
-
-
-def _reads_its_input(name: str, words: list[str]) -> bool:
-    """Whether a program takes what it does from its input, which nothing in the line says."""
-    if name in _READING_INPUT:
-        started = next((word for word in words[1:] if re.match(r"[\w./]*[A-Za-z]", word)), "")
-        return program_name(started) not in _NEVER_WRITE
-    return name in SHELLS and all(word.startswith("-") for word in words[1:])
-
-
-def _starts_expanded(name: str, words: list[str]) -> bool:
-    """Whether a program in an argument starts others with a text that a shell would expand: `os.system("touch $X")`."""
-    return (
-        name in INTERPRETERS - SHELLS - TEXT_PROGRAMS
-        and any(_STARTING.search(word) for word in words)
-        and any(set(word) & set("$`") or any(map(_is_expanded, _QUOTED.findall(word[1:-1]))) for word in words)
-    )
-
-
-def _without_texts(name: str, words: list[str]) -> list[str]:
-    if name not in ("git", "gh"):
-        return words
-    found = []
-    for word, last, before in zip(words, ["", *words], ["", "", *words], strict=False):
-        is_option = last in _TEXTS and (not before.startswith("-") or before in _WITHOUT_VALUE)
-        if not (is_option and word[:1] == word[-1:] == '"'):
-            found.append(word)
-    return found
-
-
-def _is_expanded(word: str) -> bool:
-    return bool(set(word) & set("$`*?[{~")) or "<(" in word or ">(" in word
-
-
-def _patterns(word: str) -> list[str] | None:
-    """Return what a word matches, as patterns; None where it may become anything. Nothing for one that is literal after all."""
-    pieces = _pieces(word)
-    if pieces is None:
-        return None
-    spellings = _braced(pieces)
-    if spellings is None:
-        return None
-    return [_joined(one) for one in spellings]
-
-
-_Pieces = list[tuple[str, bool]]
-"""The characters of a word, each with whether it is literal: quoted or escaped."""
-
-
-def _pieces(word: str) -> _Pieces | None:
-    found: _Pieces = []
-    quote, at = "", 0
-    if _NUMBERS.fullmatch(word.strip('"')):
-        return []
-    while at < len(word):
-        one = word[at]
-        at += 1
-        if quote == "'":
-            quote = "" if one == "'" else quote
-            if quote:
-                found.append((one, True))
-        elif one in "$`" or (one in "<>" and not quote):
-            return None
-        elif one == "\\":
-            found.append((word[at : at + 1], True))
-            at += 1
-        elif one == quote:
-            quote = ""
-        elif one in "'\"" and not quote:
-            quote = one
-        else:
-            found.append((one, bool(quote)))
-    is_home = found[:1] == [("~", False)] and found[1:2] not in ([], [("/", False)])
-    return None if quote or is_home else found
-
-
-def _braced(pieces: _Pieces) -> list[_Pieces] | None:
-    """Return what braces make of a word: `{a,b}c` is `ac` and `bc`. None for too many, and for a row such as `{1..3}`."""
-    start = next((at for at, one in enumerate(pieces) if one == ("{", False)), None)
-    if start is None:
-        return [pieces]
-    parts, begun, depth = [], start + 1, 0
-    for at in range(start, len(pieces)):
-        character, is_literal = pieces[at]
-        if is_literal:
-            continue
-        depth += (character == "{") - (character == "}")
-        if depth == 0 or (depth == 1 and character == ","):
-            parts.append(pieces[begun:at])
-            begun = at + 1
-        if depth == 0:
-            break
-    if depth or len(parts) < 2:
-        return None
-    found: list[_Pieces] = []
-    for part in parts:
-        rest = _braced([*pieces[:start], *part, *pieces[begun:]])
-        if rest is None or len(found) + len(rest) > _MAX_SPELLINGS:
-            return None
-        found += rest
-    return found
-
-
-def _joined(pieces: _Pieces) -> str:
-    """Return a pattern. A set of characters counts as any text up to the end of its name: two readers may differ on what is in it."""
-    found, is_in_set = "", False
-    for character, is_literal in pieces:
-        if character == "/":
-            is_in_set = False
-        elif is_in_set:
-            continue
-        elif character == "[" and not is_literal:
-            character, is_literal, is_in_set = "*", False, True  # noqa: PLW2901 - what stands for the set
-        found += f"[{character}]" if is_literal and character in "*?[" else character
-    return found
-
-
-# --- Read one line of shell into its simple commands and redirections, by tree-sitter's grammar of bash. Judges no
-# program.
-
-MAX_CHARACTERS = 10_000
-"""A longer line is not parsed: it is asked about."""
-MAX_COMMANDS = 50
-"""A line of more simple commands is asked about."""
-_MAX_DEPTH = 20
-_MAX_FOLDERS = 8
-
-_JOINED = re.compile(r"(^|[^ \t])\\\n")
-"""A line that is continued elsewhere than behind a blank: the shell joins the parts, and the grammar does not."""
-_SEPARATORS = frozenset({";", "&&", "||", "|", "|&", "\n", "(", ")", "{", "}", "!", ";\n"})
-_GROUPS = frozenset({"program", "list", "pipeline", "subshell", "compound_statement", "negated_command"})
-_WHOLE = frozenset({"string", "raw_string", "heredoc_body", "comment"})
-_OPERATORS = frozenset({">", ">>", "<", "&>", "&>>", ">|"})
-_DESCRIPTORS = frozenset({">&", "<&"})
-_SPECIAL = frozenset("*?[]{}$`'\"<>|&;()")
-_RESERVED = frozenset(
-    "if then else elif fi for while until do done case esac in select function time coproc { } ! [ [[ ]] ] (( ))".split()
-)
-_GOING = frozenset({"cd", "pushd"})
-"""Commands that change the folder of those after them. `popd` goes back to one of these folders."""
-_NO_FILES = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr", "/dev/stdin"})
-
-_CONNECTIONS = ("/dev/tcp/", "/dev/udp/")
-"""How the names begin that bash itself takes for servers."""
-
-_NUMBER_BEFORE = re.compile(rb"(?:^|[\s;|&()])[0-9]+\Z")
-"""A number that bash takes for a redirection's, and the grammar for a word: `0<x`."""
-_LONGEST_NUMBER = 20
-_ADJACENT = "Two words without a space between them are not analysed."
-_DISAGREEMENT = "This word can be read in more than one way."
-_MISSING = (
-    "Commands cannot be analysed: the packages tree-sitter and tree-sitter-bash are not installed. "
-    "Install Treadle with its extra `shell`."
-)
-
-
-def read(source: str) -> Line:
-    """Read a line of shell.
-
-    Never raises for the text: whatever cannot be read is a doubt of the line. Work is bounded by the line's length.
-
-    Args:
-        source: What would be given to `bash -c`.
-    """
-    problem = _unreadable(source)
-    if problem is not None:
-        return _unread(source, problem)
-    parser = _parser()
-    if parser is None:
-        return _unread(source, _MISSING)
-    root = parser.parse(source.encode()).root_node
-    reader = _Reader(source)
-    reader.look_for_gaps(root)
-    gaps = tuple(reader.doubts)
-    reader.statement(root, depth=0)
-    expanded = expanded_words(root, source.encode(), parser.parse)
-    unclear = (one for one in reader.doubts if one.reason in (_DISAGREEMENT, _ADJACENT))
-    return Line(
-        source=source,
-        invocations=tuple(reader.invocations),
-        redirections=tuple(reader.redirections),
-        doubts=tuple(reader.doubts),
-        patterns=expanded.patterns,
-        unknown=(*gaps, *unclear, *expanded.unknown),
-    )
+    @property
+    def is_decided(self) -> bool:
+        """Whether `invocations` lists all that the line starts: a rule that forbids and finds nothing there has nothing to forbid."""
+        return not self.doubts and not self.hidden
 
 
 def leads_up(path: str) -> bool:
@@ -493,320 +153,387 @@ def leads_up(path: str) -> bool:
     return ".." in parts[next((at for at, part in enumerate(parts) if part != ".."), len(parts)) :]
 
 
-def _unread(source: str, problem: str) -> Line:
-    doubts = (Doubt(reason=problem, text=_short(source)),)
-    return Line(source=source, doubts=doubts, unknown=doubts)
+def read(source: str) -> Line:
+    """Read a line into its simple commands and redirections. Never raises for the text; work is bounded by its length."""
+    problem = _unreadable(source)
+    if problem is not None:
+        doubts = (Doubt(reason=problem, text=_short(source)),)
+        return Line(source=source, doubts=doubts, may_write=True)
+    reader = _Reader(source)
+    reader.read()
+    return Line(
+        source=source,
+        invocations=tuple(reader.invocations),
+        redirections=tuple(reader.redirections),
+        doubts=tuple(reader.doubts[:MAX_COMMANDS]),
+        may_write=reader.may_write,
+    )
 
 
 def _unreadable(source: str) -> str | None:
-    """Say why a text is not even parsed."""
+    """Say why a text is not read at all."""
     if not source.strip():
         return "The command is empty."
     if len(source) > MAX_CHARACTERS:
         return f"The command has {len(source):,} characters; at most {MAX_CHARACTERS:,} are analysed."
     for character in source:
-        if character in "\n\t ":
-            continue
-        category = unicodedata.category(character)
-        if category[0] in "CZ":
+        if character not in "\n\t " and unicodedata.category(character)[0] in "CZ":
             return f"The command has the invisible character U+{ord(character):04X}, which the shell and a person read differently."
-    if _JOINED.search(source):
-        return "The command continues a word on the next line."
     return None
 
 
-def _parser() -> Any | None:  # Any: tree-sitter's own type, imported on first use
-    try:
-        import tree_sitter  # noqa: PLC0415 - an extra, loaded when the first command is read
-        import tree_sitter_bash  # noqa: PLC0415 - as above
-    except ImportError:
-        return None
-    return tree_sitter.Parser(tree_sitter.Language(tree_sitter_bash.language()))
-
-
 def _short(text: str) -> str:
-    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[: _SHOWN_CHARACTERS - 1]}…"
+    return text if len(text) <= _MAX_SHOWN else f"{text[: _MAX_SHOWN - 1]}…"
+
+
+_EXPANDS = "The shell expands this word, and the result is unknown."
+_WILD = frozenset("*?[")
+_OPENS_EXPANSION = frozenset("{([@*#?$!-'\"_")
+"""What follows a `$` that expands to something, beside letters and digits."""
+_BEFORE_COMMANDS = frozenset(("if", "then", "else", "elif", "while", "until", "do", "{", "time", "coproc"))
+"""Reserved words that a command may follow."""
+_BEFORE_WORDS = frozenset(("for", "select", "case", "function", "[[", "((", "]]", "fi", "done", "esac", "}"))
+"""Reserved words that no command follows."""
+CHANGING = frozenset(
+    """
+    . source trap alias unalias shopt set unset export declare typeset local readonly read mapfile readarray enable hash
+    let getopts pushd popd dirs history fc bind complete compgen compopt ulimit umask wait jobs disown suspend return exit break continue shift
+    """.split()
+)
+"""Builtins that change how the shell reads or carries out what follows, or which variables it has."""
+_REDIRECTIONS = ("&>>", "&>", "<<<", "<<", "<>", "<&", ">>", ">&", ">|", "<", ">")
+_ASSIGNED = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_")
 
 
 class _Reader:
-    """Walks one tree and notes what it starts, redirects and hides."""
+    """Reads one text from its first character to its last, and notes what it starts, where it redirects, and what is in doubt."""
 
     def __init__(self, source: str) -> None:
         self.invocations: list[Invocation] = []
         self.redirections: list[Redirection] = []
         self.doubts: list[Doubt] = []
-        self._bytes = source.encode()
+        self.may_write = False
+        self._text = source
+        self._at = 0
         self._folders: tuple[str, ...] = (".",)
-        self._heredocs = 0
+        self._words: list[str] = []
+        self._starts: list[int] = []
+        self._patterns: set[int] = set()
+        self._expanded: set[int] = set()
+        self._quoted: set[int] = set()
 
-    def look_for_gaps(self, root: Any) -> None:
-        """Doubt each byte between two leaves that is not a blank or a continued line: the grammar has passed over it."""
-        seen, waiting, last = 0, [root], ""
-        while waiting:
-            node = waiting.pop()
-            if node.children and node.type not in _WHOLE:
-                waiting.extend(reversed(node.children))
-                continue
-            between = self._bytes[seen : node.start_byte].replace(b"\\\n", b"")
-            if between.strip(b" \t\n"):
-                self._doubt("Part of the command could not be parsed.", between.decode(errors="replace"))
-            seen, last = max(seen, node.end_byte), node.type
-        rest = self._bytes[seen:].replace(b"\\\n", b"")
-        if rest.strip(b" \t\n"):
-            self._doubt(f"The part of the command after a {last} could not be parsed.", rest.decode(errors="replace"))
-
-    def statement(self, node: Any, *, depth: int) -> None:
-        """Read one statement and all that it holds."""
-        if depth > _MAX_DEPTH:
-            self._doubt("The command is nested too deeply to be analysed.", self._text(node))
-            return
-        if node.is_error or node.is_missing:
-            self._doubt("The command is not valid shell, or could not be parsed.", self._text(node))
-            return
-        match node.type:
-            case "command":
-                self._command(node)
-            case "redirected_statement":
-                self._redirected(node, depth=depth)
-            case "comment":
-                pass
-            case "variable_assignment" | "variable_assignments":
-                self._doubt("Setting a variable can change what later commands do.", self._text(node))
-            case one if one in _GROUPS:
-                self._group(node, depth=depth)
-            case one:
-                self._doubt(f"The form {one.replace('_', ' ')!r} is not analysed.", self._text(node))
-
-    def _group(self, node: Any, *, depth: int) -> None:
-        before = self._folders
-        sign = {"negated_command": "!", "compound_statement": "{"}.get(node.type)
-        if sign is not None and not self._text(node).startswith((f"{sign} ", f"{sign}\t", f"{sign}\n")):
-            self._doubt(f"A {sign!r} without a space after it is not analysed.", self._text(node))
-        for child in node.children:
-            if child.is_named:
-                self.statement(child, depth=depth + 1)
-            elif child.type == "&":
-                self._doubt("A command in the background can keep running after the call ends.", self._text(node))
-            elif child.type not in _SEPARATORS:
-                self._doubt(f"The operator {child.type!r} is not analysed.", self._text(node))
-        if node.type == "subshell":
-            self._folders = before
-
-    def _redirected(self, node: Any, *, depth: int) -> None:
-        for child in node.children:
-            match child.type:
-                case "file_redirect":
-                    self._redirection(child)
-                case "heredoc_redirect":
-                    self._heredoc(child, depth=depth)
-                case "herestring_redirect":
-                    self._herestring(child)
-                case _:
-                    self.statement(child, depth=depth + 1)
-
-    def _command(self, node: Any) -> None:
-        words: list[str] = []
-        last = -1
-        for child in node.children:
-            if child.start_byte == last:
-                self._doubt(_ADJACENT, self._text(node))
-            last = child.end_byte
-            if child.type == "variable_assignment":
-                self._doubt("A variable set for a command can change what it runs.", self._text(child))
-            elif child.type == "file_redirect":
-                self._redirection(child)
-            elif child.type == "herestring_redirect":
-                self._herestring(child)
+    def read(self) -> None:
+        while self._at < len(self._text):
+            one = self._text[self._at]
+            if one in " \t" or self._text.startswith("\\\n", self._at):
+                self._at += 1 if one in " \t" else 2
+            elif one == "#":
+                end = self._text.find("\n", self._at)
+                self._at = len(self._text) if end < 0 else end
+            elif (sign := self._redirection()) is not None:
+                self._redirect(sign)
+            elif one in ";|&()\n":
+                self._separate()
             else:
-                named = child.children[0] if child.type == "command_name" and len(child.children) == 1 else child
-                word = self._word(named)
-                words.append(self._text(named) if word is None else word)
-        if not words:
+                self._word()
+        self._finish()
+
+    def _separate(self) -> None:
+        """Read what ends a command. What is not one of `;`, `|`, `&&`, `||` and a new line is a doubt."""
+        start = self._at
+        pair = self._text[start : start + 2]
+        sign = pair if pair in ("&&", "||", "|&", ";;", ";&") else pair[0]
+        self._at += len(sign)
+        is_empty = not self._words
+        self._finish()
+        if sign in ("&", "(", ")", ";;", ";&"):
+            what = {"&": "A command in the background can keep running after the call ends."}
+            self._doubt(what.get(sign, f"The operator {sign!r} is not analysed."), self._text)
+        elif is_empty and sign != "\n" and not self.invocations:
+            self._doubt("A command is missing.", self._text)
+        if sign in ("&&", "||", "|", "|&") and not self._text[self._at :].strip():
+            self._doubt("A command is missing.", self._text)
+
+    def _redirection(self) -> str | None:
+        """Return the sign of a redirection that begins here, with the number before it."""
+        end = self._at
+        while end < len(self._text) and self._text[end].isdigit() and self._text[end].isascii():
+            end += 1
+        number = self._text[self._at : end]
+        sign = next((one for one in _REDIRECTIONS if self._text.startswith(one, end)), None)
+        if sign is None or (number and sign.startswith("&")) or self._text[end : end + 2] in ("<(", ">("):
+            return None
+        return number + sign
+
+    def _redirect(self, sign: str) -> None:
+        start, operator = self._at, sign.lstrip("0123456789")
+        self._at += len(sign)
+        while self._at < len(self._text) and self._text[self._at] in " \t":
+            self._at += 1
+        if operator in ("<<", "<<<", "<>") or len(sign) - len(operator) > 1:
+            self._doubt("This redirection is not analysed.", self._text[start:])
+            if operator == "<<":
+                self._skip_document()
+                return
+        target, is_pattern, is_expanded = self._one_word()
+        if operator in (">&", "<&") and (target.isdigit() or target == "-"):
             return
+        if not target or is_pattern or operator in (">&", "<&"):
+            self._doubt("This redirection is not analysed.", self._text[start : self._at])
+        if is_expanded or is_pattern:
+            self.may_write = self.may_write or ">" in operator
+        elif target.startswith(("/dev/tcp/", "/dev/udp/")):
+            self._doubt("This redirection opens a connection of the network.", target)
+        elif target and target not in ("/dev/null", "/dev/stdout", "/dev/stderr") and operator not in ("<<<", "<<"):
+            self.redirections.append(Redirection(operator=operator, target=target, folders=self._folders))
+
+    def _skip_document(self) -> None:
+        """Leave out the lines of a here-document, which are the input of a command. A shell that carries them out is in doubt anyway."""
+        self._at += self._text.startswith("-", self._at)
+        delimiter, _, _ = self._one_word()
+        begins = self._text.find("\n", self._at)
+        lines = self._text[begins + 1 :].split("\n") if begins >= 0 else []
+        stripped = [line.strip("\t") for line in lines]
+        if delimiter not in stripped:
+            return
+        body = "\n".join(lines[: stripped.index(delimiter) + 1])
+        self.may_write = self.may_write or "$(" in body or "`" in body
+        self._text = self._text[: begins + 1] + self._text[begins + 1 + len(body) :]
+
+    def _word(self) -> None:
+        start = self._at
+        word, is_pattern, is_expanded = self._one_word()
+        words = _braced(self._text[start : self._at]) if is_expanded else [word]
+        for one in words or [word]:
+            if is_pattern:
+                self._patterns.add(len(self._words))
+            if is_expanded and not words:
+                self._expanded.add(len(self._words))
+                raw = self._text[start : self._at]
+                self._quoted |= {len(self._words)} if raw[0] == raw[-1] == '"' else set()
+            self._starts.append(start)
+            self._words.append(one)
+
+    def _one_word(self) -> tuple[str, bool, bool]:  # noqa: C901, PLR0912 - one case for each sign of the shell
+        """Read one word, and say whether it is a pattern of names, and whether the shell expands it."""
+        found: list[str] = []
+        start, is_pattern, is_expanded = self._at, False, False
+        while self._at < len(self._text) and (one := self._text[self._at]) not in " \t\n;|&()<>":
+            self._at += 1
+            match one:
+                case "'":
+                    end = self._text.find("'", self._at)
+                    if end < 0:
+                        self._doubt("A quote is not closed.", self._text[start:])
+                        self.may_write, end = True, len(self._text)
+                    found.append(self._text[self._at : end])
+                    self._at = end + 1
+                case '"':
+                    text, is_open = self._double_quoted()
+                    found.append(text)
+                    is_expanded = is_expanded or is_open
+                case "\\":
+                    after = self._text[self._at : self._at + 1]
+                    if after in ("", "\n"):
+                        self._doubt("The command continues a word on the next line.", self._text[start:])
+                        self.may_write = True
+                    found.append(after)
+                    self._at += 1
+                case "$" if self._expands():
+                    is_expanded = True
+                    found.append(one + self._substitution())
+                case "`":
+                    is_expanded = self.may_write = True
+                    self._doubt("The shell carries out what stands between backticks.", self._text[start:])
+                    found.append(one)
+                case "{" | "~" if self._is_special(one, found):
+                    is_expanded = True
+                    found.append(one)
+                case _:
+                    is_pattern = is_pattern or one in _WILD
+                    found.append(one)
+        if self._text[self._at : self._at + 2] in ("<(", ">(") or self._text[self._at : self._at + 1] == "(":
+            is_expanded = True
+            self._at += self._text[self._at] in "<>"
+        word = "".join(found)
+        if is_expanded:
+            self._doubt(_EXPANDS, self._text[start : self._at])
+        if is_pattern and ("[^" in word or any(one in word for one in _quoted_wild(self._text[start : self._at]))):
+            is_expanded = True
+            self._doubt(_EXPANDS, self._text[start : self._at])
+        return word, is_pattern, is_expanded
+
+    def _double_quoted(self) -> tuple[str, bool]:
+        """Read up to the quote that closes, and say whether something within is expanded."""
+        found: list[str] = []
+        is_expanded = False
+        start = self._at
+        while self._at < len(self._text):
+            one = self._text[self._at]
+            self._at += 1
+            if one == '"':
+                return "".join(found), is_expanded
+            if one == "\\" and self._text[self._at : self._at + 1] in ("$", "`", '"', "\\"):
+                one = self._text[self._at]
+                self._at += 1
+            elif one == "\\" and self._text.startswith("\n", self._at):
+                self._doubt("The command continues a word on the next line.", self._text[start - 1 :])
+                is_expanded = self.may_write = True
+            elif one == "`":
+                is_expanded = self.may_write = True
+            elif one == "$" and self._expands(is_quoted=True):
+                is_expanded = True
+                one += self._substitution()
+            found.append(one)
+        self._doubt("A quote is not closed.", self._text[start - 1 :])
+        self.may_write = True
+        return "".join(found), is_expanded
+
+    def _substitution(self) -> str:
+        """Read the line within a `$(...)` that begins here, and return it as written; nothing where none does. What it starts is noted."""
+        if not self._text.startswith("(", self._at) or self._text.startswith("((", self._at):
+            return ""
+        start, depth, quote = self._at, 0, ""
+        while self._at < len(self._text):
+            one = self._text[self._at]
+            self._at += 1 + (one == "\\" and quote != "'")
+            if quote or one in "'\"":
+                quote = "" if one == quote else quote or one
+                continue
+            depth += (one == "(") - (one == ")")
+            if depth == 0:
+                break
+        else:
+            self.may_write = True
+        whole = self._text[start : self._at]
+        inner = read(whole[1:-1]) if len(whole) < len(self._text) else Line(source=whole, may_write=True)
+        room = MAX_COMMANDS - len(self.invocations)
+        self.invocations += [
+            structs.replace(one, via=("$", *one.via), folders=self._folders) for one in inner.invocations[:room]
+        ]
+        self.redirections += inner.redirections
+        self.may_write = self.may_write or inner.may_write
+        return whole
+
+    def _expands(self, *, is_quoted: bool = False) -> bool:
+        """Whether the `$` before the place where the reader is expands to something."""
+        after = self._text[self._at : self._at + 1]
+        return (after.isalnum() or after in _OPENS_EXPANSION) and after != "" and not (is_quoted and after in "'\"")
+
+    def _is_special(self, one: str, found: list[str]) -> bool:
+        """Whether a `{` or `~` may be more than itself. `{}` is itself, and so is a `~` behind a letter: `HEAD~1`."""
+        if one == "~":
+            return not found or "".join(found)[-1:] in (":", "=", "")
+        return not self._text.startswith("}", self._at)
+
+    def _finish(self) -> None:
+        """End the command that was read last."""
+        words, starts, patterns, expanded, quoted = (
+            self._words,
+            self._starts,
+            self._patterns,
+            self._expanded,
+            self._quoted,
+        )
+        self._words, self._starts, self._patterns, self._expanded, self._quoted = [], [], set(), set(), set()
+        skipped = 0
+        while skipped < len(words) and self._comes_before(words[skipped], starts[skipped]):
+            if words[skipped] != "!":
+                self._doubt(_about(words[skipped]), words[skipped])
+            skipped += 1
+        rest = words[skipped:]
+        if not rest:
+            return
+        text = self._text[starts[skipped] : self._at].strip().rstrip(";|&\n() ")
+        if rest[0] in _BEFORE_WORDS:
+            self._doubt(f"{rest[0]!r} is not analysed.", text)
+            return
+        if not rest[0] or skipped in expanded or skipped in patterns:
+            self._doubt("The program of this command is unknown.", text)
+            self.may_write = True
+        if rest[0] in CHANGING:
+            self._doubt(f"`{rest[0]}` can change what later commands do.", text)
+            self.may_write = self.may_write or rest[0] in ("pushd", "popd")
         if len(self.invocations) == MAX_COMMANDS:
-            self._doubt(f"The line has more than {MAX_COMMANDS} commands.", self._text(node))
-        elif len(self.invocations) < MAX_COMMANDS:
-            self._add(words, node)
-
-    def _add(self, words: list[str], node: Any) -> None:
-        text = self._text(node)
-        if words[0] in _RESERVED or not words[0]:
-            self._doubt(f"{words[0]!r} at the start of a command is not analysed.", text)
-        self.invocations.append(Invocation(words=tuple(words), text=text, folders=self._folders))
-        if words[0] in _GOING:
-            self._change_folder(words[1:], text)
-
-    def _change_folder(self, arguments: list[str], text: str) -> None:
-        """Add the folder that a `cd` goes to: as its text says, and as its links lead. The old ones stay: it may fail."""
-        if len(arguments) != 1 or arguments[0].startswith(("-", "+")) or not arguments[0]:
-            self._doubt("The folder that this command changes to is unknown.", text)
+            self._doubt(f"The line has more than {MAX_COMMANDS} commands.", text)
+            self.may_write = True
             return
-        joined = [posixpath.join(one, arguments[0]) for one in self._folders]
+        one = Invocation(
+            words=tuple(rest),
+            text=text,
+            folders=self._folders,
+            patterns=frozenset(at - skipped for at in patterns),
+            expanded=frozenset(at - skipped for at in expanded),
+            quoted=frozenset(at - skipped for at in quoted),
+        )
+        self.invocations.append(one)
+        if rest[0] == "cd":
+            self._change_folder(one)
+
+    def _comes_before(self, word: str, start: int) -> bool:
+        """Whether a word stands before a command: it sets a variable, or is reserved. In quotes it is a word like any other."""
+        is_bare = self._text[start : start + len(word) + 1].strip(" \t\n;") == word
+        return self._is_assigned(word, start) or (is_bare and (word == "!" or word in _BEFORE_COMMANDS))
+
+    def _is_assigned(self, word: str, start: int) -> bool:
+        """Whether a word before a command sets a variable."""
+        name = word.partition("=")[0].removesuffix("+")
+        is_name = bool(name) and set(name) <= _ASSIGNED and not name[0].isdigit()
+        return "=" in word and is_name and self._text.startswith(name, start)
+
+    def _change_folder(self, one: Invocation) -> None:
+        """Add the folder that a `cd` goes to: as its text says, and as its links lead. The old ones stay: it may fail."""
+        arguments = one.arguments
+        if (
+            len(arguments) != 1
+            or not arguments[0]
+            or arguments[0].startswith(("-", "+"))
+            or one.expanded
+            or one.patterns
+        ):
+            self._doubt("The folder that this command changes to is unknown.", one.text)
+            self.may_write = True
+            return
+        joined = [posixpath.join(folder, arguments[0]) for folder in self._folders]
         found = {*self._folders, *map(posixpath.normpath, joined), *filter(leads_up, joined)}
         if len(found) > _MAX_FOLDERS:
-            self._doubt("The line changes folders too often to analyse.", text)
+            self._doubt("The line changes folders too often to analyse.", one.text)
             return
         self._folders = tuple(sorted(found))
 
-    def _redirection(self, node: Any) -> None:
-        operator, targets = "", []
-        if _NUMBER_BEFORE.search(self._bytes[max(node.start_byte - _LONGEST_NUMBER, 0) : node.start_byte]):
-            self._doubt(_ADJACENT, self._text(node))
-        for child in node.children:
-            if child.type == "file_descriptor":
-                self._descriptor(child)
-            elif not child.is_named:
-                operator += child.type
-            else:
-                targets.append(child)
-        if operator in _DESCRIPTORS and len(targets) == 1 and self._text(targets[0]).isdigit():
-            return
-        if operator not in _OPERATORS or len(targets) != 1 or node.has_error:
-            self._doubt("This redirection is not analysed.", self._text(node))
-            return
-        target = self._word(targets[0])
-        if target is not None and target.startswith(_CONNECTIONS):
-            self._doubt("This redirection opens a connection of the network.", self._text(node))
-        if target is not None and target not in _NO_FILES:
-            self.redirections.append(
-                Redirection(operator=operator, target=target, text=self._text(node), folders=self._folders)
-            )
-
-    def _descriptor(self, node: Any) -> None:
-        """Doubt what the grammar takes for the number before a redirection, and bash for a word: `-o1>x`."""
-        text, before = self._text(node), self._bytes[max(node.start_byte - 1, 0) : node.start_byte]
-        if not (
-            text.isascii() and text.isdigit() and before in (b"", b" ", b"\t", b"\n", b";", b"|", b"&", b"(", b")")
-        ):
-            self._doubt(_ADJACENT, text)
-
-    def _herestring(self, node: Any) -> None:
-        for child in node.children:
-            if child.type == "file_descriptor":
-                self._descriptor(child)
-            elif child.is_named:
-                self._word(child)
-
-    def _heredoc(self, node: Any, *, depth: int) -> None:
-        """Read a here-document: text that is given to a command. It ends where bash ends it, which is looked at here again."""
-        self._heredocs += 1
-        start = body = end = None
-        for child in node.children:
-            match child.type:
-                case "heredoc_start":
-                    start = child
-                case "heredoc_body":
-                    body = child
-                case "heredoc_end":
-                    end = child
-                case "file_redirect":
-                    self._redirection(child)
-                case "file_descriptor":
-                    self._descriptor(child)
-                case "<<" | "<<-" | "&&" | "||" | "|" | ";":
-                    pass
-                case _:
-                    self.statement(child, depth=depth + 1)
-        if self._heredocs > 1 or start is None or body is None or end is None or not self._ends_so(start, body, end):
-            self._doubt("This here-document is not analysed.", self._text(node))
-
-    def _ends_so(self, start: Any, body: Any, end: Any) -> bool:
-        written = self._bytes[start.start_byte : start.end_byte].decode()
-        try:
-            delimiter = shlex.split(written)
-        except ValueError:
-            return False
-        if len(delimiter) != 1 or not delimiter[0].isidentifier():
-            return False
-        line_ends = self._bytes.find(b"\n", start.end_byte)
-        lines = self._bytes[line_ends + 1 :].decode().split("\n")
-        if line_ends < 0 or delimiter[0] not in lines:
-            return False
-        text = "".join(f"{line}\n" for line in lines[: lines.index(delimiter[0])])
-        ends_at = line_ends + 1 + len(text.encode())
-        is_data = written[0] in "'\"" or not set(text) & set("$`\\")
-        begins_so = body.start_byte == line_ends + 1 or not text
-        return is_data and begins_so and end.start_byte == ends_at and self._text(end).strip() == delimiter[0]
-
-    def _word(self, node: Any) -> str | None:
-        """Return what a word says once the shell has removed its quotes; None, with a doubt, where the shell does more than that."""
-        text = self._bytes[node.start_byte : node.end_byte].decode()
-        value = self._value(node)
-        if value is None:
-            return None
-        try:
-            second = shlex.split(text)
-        except ValueError:
-            second = []
-        if second != [value]:
-            self._doubt(_DISAGREEMENT, text)
-            return None
-        return value
-
-    def _value(self, node: Any) -> str | None:
-        text = self._bytes[node.start_byte : node.end_byte].decode()
-        value: str | None = None
-        match node.type:
-            case "word" | "number":
-                value = _unquoted(text)
-            case "raw_string":
-                value = text[1:-1] if len(text) > 1 and "'" not in text[1:-1] else None
-            case "string":
-                is_text = all(child.type in ('"', "string_content") for child in node.children)
-                value = _double_quoted(text) if is_text else None
-            case "concatenation":
-                parts = [self._value(child) for child in node.children]
-                return None if None in parts else "".join(part for part in parts if part is not None)
-            case _:
-                pass
-        if value is None:
-            self._doubt("The shell may expand this word, and the result is unknown.", text)
-        return value
-
     def _doubt(self, reason: str, text: str) -> None:
-        if len(self.doubts) < MAX_COMMANDS:
-            self.doubts.append(Doubt(reason=reason, text=_short(text)))
-
-    def _text(self, node: Any) -> str:
-        return self._bytes[node.start_byte : node.end_byte].decode(errors="replace")
+        if len(self.doubts) <= MAX_COMMANDS:
+            self.doubts.append(Doubt(reason=reason, text=_short(text.strip())))
 
 
-def _unquoted(text: str) -> str | None:
-    """Remove the escapes of a word without quotes; None where the shell would expand it."""
-    found: list[str] = []
-    is_escaped = False
-    before = ""
-    for character in text:
-        if is_escaped:
-            is_escaped = False
-            if character == "\n":
-                return None
-        elif character == "\\":
-            is_escaped = True
-            continue
-        elif character in _SPECIAL or (character == "~" and before in ("", ":", "=")):
-            return None
-        found.append(character)
-        before = character
-    return None if is_escaped else "".join(found)
+_BRACES = re.compile(r"\{([^{}]*,[^{}]*)\}")
+_MAX_BRACED = 64
 
 
-def _double_quoted(text: str) -> str | None:
-    """Remove the quotes and escapes of a word in double quotes; None where the shell would expand it."""
-    if len(text) < len('""') or text[0] != '"' or text[-1] != '"':
-        return None
-    found: list[str] = []
-    is_escaped = False
-    for character in text[1:-1]:
-        if is_escaped:
-            is_escaped = False
-            if character == "\n":
-                return None
-            found.append(character if character in '$`"\\' else f"\\{character}")
-        elif character == "\\":
-            is_escaped = True
-        elif character in '$`"':
-            return None
-        else:
-            found.append(character)
-    return None if is_escaped else "".join(found)
+def _braced(raw: str) -> list[str]:
+    """Return the words that one word with braces becomes (`src/{a,b}`); nothing where it is more than that."""
+    found = [raw]
+    while any("{" in one for one in found):
+        matches = [_BRACES.search(one) for one in found]
+        if not all(matches) or len(found) > _MAX_BRACED:
+            return []
+        found = [
+            one[: at.start()] + part + one[at.end() :]
+            for one, at in zip(found, matches, strict=True)
+            if at
+            for part in at[1].split(",")
+        ]
+    return found if not set(raw) & set("$`'\"\\~") and found != [raw] else []
+
+
+def _about(word: str) -> str:
+    return "Setting a variable can change what later commands do." if "=" in word else f"{word!r} is not analysed."
+
+
+def _quoted_wild(raw: str) -> list[str]:
+    """Return the wildcards that are text, of a word that has others: no pattern can say both in a way that everybody reads alike."""
+    return [one for one in "*?[" if f"\\{one}" in raw or any(one in part for part in _quoted(raw))]
+
+
+def _quoted(raw: str) -> list[str]:
+    return [*raw.split("'")[1::2], *raw.split('"')[1::2]]

@@ -10,21 +10,21 @@ from functools import lru_cache
 import msgspec
 
 from treadle.errors import ConfigurationError
-from treadle.shell.knowing import is_fed, known, losing_words, plain_words
+from treadle.shell.judging import changes_nothing, hosts_of, known, losing_words, plain_words, runs_text
 from treadle.shell.programs import (
-    ADDING,
-    BEFORE_SUBCOMMAND,
     INTERPRETERS,
     LOSING,
-    PROGRAMS,
+    MODULE_RUNNERS,
+    RUNNERS,
     SUBCOMMANDS,
+    TARGETS,
     WRAPPERS,
     program_name,
 )
 from treadle.shell.reading import Invocation, Line
 from treadle.tools.foreign import FOREIGN_NAMES
 
-__all__ = ["CommandPattern", "finds", "own_path", "own_tool", "same_tool", "suggested"]
+__all__ = ["CommandPattern", "exact", "finds", "kind_of", "own_path", "own_tool", "same_tool", "suggested"]
 
 
 # --- Finding: whether the words of a rule that forbids are in a command, in any order and spelling of its options.
@@ -38,7 +38,7 @@ _LONG = {
 """Long forms of short options. A rule that names one form finds the other too."""
 _FORCED = {"-D": "--delete", "-M": "--move"}
 """Short options of `git branch` that mean a long one with `--force`."""
-_BUILDERS = frozenset("make gmake just task ninja rake ant gradle gradlew mvn scons waf mage inv fab sbt lein".split())
+_BUILDERS = TARGETS | frozenset("ant gradle gradlew mvn scons waf mage fab sbt lein".split())
 """Programs that carry out each of their operands: `make clean deploy` deploys."""
 _SETTING = re.compile(r"\w+=|\+")
 """How a word begins that sets a variable, or chooses a toolchain: `CC=gcc`, `+nightly`."""
@@ -141,7 +141,7 @@ def _parted(program: str, arguments: tuple[str, ...]) -> _Parted:
             value = word.partition("=")[2] if word.startswith("--") else word[2:]
             texts = (*((value,) if value else ()), *((word,) if is_over else ()))
             words.append(_Word(texts=texts, option=word, may_be_skipped=True))
-            last = "" if "=" in word or word in BEFORE_SUBCOMMAND else word
+            last = "" if "=" in word or word == "--no-pager" else word
     return _Parted(options=tuple(options + (_of_git(options, words) if program == "git" else [])), words=tuple(words))
 
 
@@ -192,7 +192,7 @@ _SERVER = re.compile(r"mcp__(?:(?!__)[^*?\[])+")
 
 
 class CommandPattern(msgspec.Struct, frozen=True, kw_only=True):
-    """A pattern on commands, word by word."""
+    """A pattern on commands, word by word, or a whole line as it is written."""
 
     text: str
     """As the person wrote it."""
@@ -200,15 +200,19 @@ class CommandPattern(msgspec.Struct, frozen=True, kw_only=True):
     """The words that a command must begin with. `*` within a word stands for any text of that word, but in a rule that allows for no `..`."""
     is_prefix: bool
     """Whether further words may follow."""
+    line: str = ""
+    """The whole line that it means, and no other; empty for a pattern on commands."""
 
     @staticmethod
     def parse(text: str) -> "CommandPattern":
-        """Read a pattern: `git status`, `git log:*`, `git log *`, `*`.
+        """Read a pattern: `git status`, `git log:*`, `git log *`, `*`; or `= LINE` for one whole line.
 
         Raises:
             ConfigurationError: The pattern is empty, or is more than one simple command.
         """
         body = text.strip()
+        if body.startswith("= "):
+            return CommandPattern(text=text, words=(), is_prefix=False, line=body.removeprefix("= ").strip())
         is_prefix = body == "*" or body.endswith((":*", " *"))
         body = "" if body == "*" else body.removesuffix(":*").removesuffix(" *").strip()
         try:
@@ -223,67 +227,243 @@ class CommandPattern(msgspec.Struct, frozen=True, kw_only=True):
         return CommandPattern(text=text, words=words, is_prefix=is_prefix)
 
     @property
-    def covers(self) -> str:
+    def never_allows(self) -> str:
+        """Why a rule that allows can match no command, and the form that would; empty for one that can."""
+        if self.line or not self.words:
+            return ""
+        name = program_name(self.words[0])
+        if not self.is_prefix:
+            one = Invocation(words=self.words, text="")
+            return (
+                f"`{self.words[0]}` runs what it reads from its input. Name the file that it runs, as in `shell({self.words[0]} calc.py)`."
+                if _is_fed(one)
+                else ""
+            )
+        if name in WRAPPERS and not (name == "xargs" and len(self.words) > 1):
+            return (
+                f"`{name}` may start any program: no rule by prefix allows it. Write the whole command, without `:*`."
+            )
+        needed = _needed(self.words)
+        if needed:
+            return f"it does not say what `{shlex.join(self.words)}` runs. Write {needed}"
+        return ""
+
+    @property
+    def covers(self) -> str:  # noqa: PLR0911 - one answer for each kind of rule
         """Which commands it vouches for, in one sentence for a person."""
+        if self.line:
+            return f"only the line `{self.line}` in the root folder"
         words = shlex.join(self.words)
         where = " in the root folder" if self._is_bound(Invocation(words=self.words or ("*",), text="")) else ""
         if not self.is_prefix and any(map(_WILD.search, self.words)):
             return f"the command `{words}`{where}, where `*`, `?` and `[` match any text within a word, but no `..`"
-        if not self.is_prefix and is_fed(Invocation(words=self.words, text=""), program_name(self.words[0])):
-            return f"nothing: `{words}` runs what it reads from its input, so a person is asked each time"
         if not self.is_prefix:
             return f"only the command `{words}`{where}"
-        name = program_name(self.words[0]) if self.words else ""
-        if name in WRAPPERS or name in INTERPRETERS:
-            return f"nothing: `{name}` runs what its arguments say, so a rule must name the whole command"
-        if name and name not in PROGRAMS and name not in SUBCOMMANDS:
-            return f"`{words}`{where} with any arguments, whatever its options do, but no redirection to a file"
-        what = f"`{words}` with any arguments" if words else "every command"
-        options = "no option that writes a file or starts a program"
-        if name in ("git", "") and (len(self.words) < 2 or self.words[1] in LOSING):
-            options = "no option that writes a file, starts a program, or makes git delete or overwrite something"
-        return f"{what}, but {options}, and no redirection to a file"
+        if not words:
+            return "every command whose program and options are known to change files of this project at most"
+        found = known(Invocation(words=self.words, text=""))
+        name = program_name(self.words[0])
+        if name in ("curl", "wget"):
+            return f"`{name}` to {' '.join(self.words[1:])}, to which it may send any data of this project"
+        if name in INTERPRETERS | TARGETS or name in _FIRST_OF_RUNNERS:
+            return f"`{words}`{where} with any arguments: it runs any code in this project"
+        if name != "git" and (found.program is None or found.does == "acts"):
+            return f"`{words}`{where} with any arguments, whatever it does with them, but no redirection to a file"
+        options = "no option that writes elsewhere or starts a program"
+        if name == "git" and (len(self.words) < 2 or self.words[1] in LOSING):
+            options += ", or makes git delete or overwrite something"
+        return f"`{words}` with any arguments, but {options}, and no redirection to a file"
 
     def allows(self, one: Invocation, *, is_away: bool = False) -> bool:
         """Whether the pattern vouches for a command.
 
         One that names the whole command, or a program by its relative path, means the root folder: elsewhere the same words may run another
-        program, or another project's script.
-        A command with risks (a wrapper, an interpreter, an option that writes) needs a pattern that names all its words, and one that makes
-        git delete or overwrite something (`--force`) a pattern with that word.
+        program, or another project's script. One by prefix vouches for options that the table of programs knows, and of a program that runs
+        code for the file, module, target or script that it names.
 
         Args:
             one: The command.
             is_away: Whether it may start in another folder than the root folder.
         """
-        return self._names(one) and not (is_away and self._is_bound(one))
+        return not self.line and self._names(one) and not (is_away and self._is_bound(one))
 
     def _names(self, one: Invocation) -> bool:
-        if one.risks or one.via:
-            return not self.is_prefix and self.words == one.words and not is_fed(one, program_name(one.program))
         words, wanted = plain_words(one.words), plain_words(self.words)
-        if not self.is_prefix and len(words) != len(wanted):
+        if not self.is_prefix:
+            is_plain = len(words) == len(wanted) and not _is_fed(one) and not one.via
+            return is_plain and (
+                words == wanted
+                or (not known(one).problem and _begins(words, wanted) and not _is_losing(one.words, wanted))
+            )
+        kind = kind_of(one)
+        if one.via or kind is None or one.expanded:
             return False
-        given = words[: len(wanted)]
-        if len(given) != len(wanted) or not all(map(_fits, given, wanted)):
-            return False
-        return set(losing_words(one.words)).issubset(wanted)
+        name = program_name(one.program)
+        if name in TARGETS:
+            return _begins(words[:1], wanted[:1]) and (len(wanted) == 1 or set(kind[1:]) <= set(wanted[1:]))
+        if name in ("curl", "wget"):
+            return wanted[:1] == (one.program,) and set(hosts_of(one)) <= set(wanted[1:])
+        named = (
+            (*kind, *words[_end_of(one, kind) :])
+            if name in INTERPRETERS or name in _FIRST_OF_RUNNERS or name == "xargs"
+            else words
+        )
+        is_bare = len(wanted) == 1 and name in INTERPRETERS | {"xargs"}
+        return not is_bare and _begins(named, wanted) and not _is_losing(one.words, wanted)
 
     def _is_bound(self, one: Invocation) -> bool:
         """Whether the pattern means its command in the root folder only. A command that only reads is meant in every folder."""
         if self.is_prefix:
             return "/" in one.program and not one.program.startswith("/")
-        return bool(one.risks) or not known(one)[1].reads_only
+        return not changes_nothing(one)
 
     def forbids(self, one: Invocation) -> bool:
         """Whether the pattern finds a command, in any order and spelling of its options, and by any path of its program."""
         if not self.words:
-            return True
+            return not self.line
         names = {one.program, program_name(one.program), one.program.rpartition("/")[2]}
         if not any(fnmatch.fnmatchcase(name, self.words[0]) for name in names):
             return False
         is_prefix = self.is_prefix or self.words[-1].endswith("*")
         return finds(self.words[1:], one, is_prefix=is_prefix)
+
+
+# --- Kinds: the words that say what a command is, without what it is given this time. A rule on them silences its kind.
+
+_FIRST_OF_RUNNERS = frozenset(name.partition(" ")[0] for name in RUNNERS)
+_BEFORE_CODE = frozenset(
+    "-u -B -O -OO -I -E -s -S -q -b -d -i -P -v -y --yes --no-install -W -X --silent --if-present -T -w".split()
+)
+"""Options before what an interpreter or a runner runs, which change nothing in what that is."""
+_WITH_VALUE = frozenset("-W -X".split())
+_FLAGS_OF_TARGETS = re.compile(
+    r"-[skBinwj]+[0-9]*|-j|--(?:silent|keep-going|always-make|dry-run|jobs(?:=\d+)?|no-print-directory)|[0-9]+"
+)
+_NOT_OFFERED = frozenset(
+    {
+        *"scp rsync".split(),
+        *(f"kubectl {one}" for one in "apply delete".split()),
+        *(f"gh {one}" for one in "api auth secret".split()),
+        *(f"{one} publish" for one in "npm cargo uv poetry".split()),
+        *(f"terraform {one}" for one in "apply destroy".split()),
+        "docker build",
+    }
+)
+"""Kinds whose next command may do anything to another machine, or to all of this one: only the exact words are offered."""
+
+
+def kind_of(one: Invocation) -> tuple[str, ...] | None:  # noqa: PLR0911 - one answer for each kind of program
+    """Return the words that name what kind of command one is, such as `git fetch` or `python -m pytest`; None where only its exact words do.
+
+    Args:
+        one: A command that the line itself starts.
+    """
+    words, found, name = plain_words(one.words), known(one), program_name(one.program)
+    if one.patterns & frozenset(range(2)) and name in INTERPRETERS | TARGETS | _FIRST_OF_RUNNERS:
+        return None
+    if name == "xargs":
+        return _of_xargs(one)
+    if found.problem or name in WRAPPERS:
+        return None
+    if name in TARGETS:
+        return _of_targets(one)
+    if name in ("curl", "wget"):
+        return (one.program, *sorted(hosts_of(one)))
+    if name in INTERPRETERS:
+        return _of_code(one, 1)
+    if name in _FIRST_OF_RUNNERS:
+        runner = next((key for key in (f"{name} {' '.join(words[1:2])}", name) if key in RUNNERS), None)
+        if runner is not None:
+            return _of_code(one, len(runner.split()))
+    depth = SUBCOMMANDS.get(name, 0)
+    if any(word.startswith("-") for word in words[1 : 1 + depth]):
+        return None
+    return words[: 1 + depth]
+
+
+def _of_code(one: Invocation, first: int) -> tuple[str, ...] | None:
+    """Return the program, and the module, file, script or package that it runs; None where its words do not say."""
+    at, words = first, one.words
+    while at < len(words) and words[at] in _BEFORE_CODE:
+        at += 1 + (words[at] in _WITH_VALUE)
+    if at >= len(words) or at in one.patterns:
+        return None
+    named = words[at]
+    if named == "-m" and program_name(one.program) in MODULE_RUNNERS and at + 1 < len(words):
+        return (*words[:first], "-m", words[at + 1])
+    if named.startswith("-"):
+        return None
+    inner = program_name(named)
+    if first > 1 or words[0] in RUNNERS:  # `uv run python -m pytest`
+        started = Invocation(words=words[at:], text=one.text)
+        if inner in WRAPPERS:
+            return None
+        if inner in INTERPRETERS | TARGETS | _FIRST_OF_RUNNERS:
+            kind = kind_of(started)
+            return None if kind is None else (*words[:first], *kind)
+    return (*words[:first], named)
+
+
+def _of_targets(one: Invocation) -> tuple[str, ...] | None:
+    """Return a program with the targets that it carries out; None where an option or a setting may change what those are."""
+    targets = [word for word in one.arguments if not _FLAGS_OF_TARGETS.fullmatch(word)]
+    is_plain = not any(word.startswith("-") or "=" in word or "/" in word for word in targets)
+    return (one.program, *targets) if is_plain else None
+
+
+def _of_xargs(one: Invocation) -> tuple[str, ...] | None:
+    """Return `xargs` with the program that it starts, where that only reads whatever it is given."""
+    at = next((at for at, word in enumerate(one.words) if at and word not in ("-0", "-r", "-n1", "-t")), len(one.words))
+    started = Invocation(words=one.words[at:] or ("",), text=one.text)
+    return (
+        (one.program, one.words[at])
+        if one.words[at:] and changes_nothing(started) and started.program not in ("sort", "uniq", "find", "cd")
+        else None
+    )
+
+
+def _end_of(one: Invocation, kind: tuple[str, ...]) -> int:
+    """Return where the words behind those of its kind begin."""
+    if len(kind) == 1:
+        return 1
+    return next((at + 1 for at in range(1, len(one.words)) if one.words[at] == kind[-1]), len(one.words))
+
+
+def _needed(words: tuple[str, ...]) -> str:
+    """Return the forms of a rule that would match, for words that do not say what a program runs; nothing where they do."""
+    name, plain = program_name(words[0]), shlex.join(words)
+    if name in ("curl", "wget") and not (len(words) > 1 and not words[1].startswith("-")):
+        return f"the host: `shell({words[0]} example.com:*)`."
+    if name in INTERPRETERS and name not in ("deno", "bun") and _of_code(Invocation(words=words, text=""), 1) is None:
+        module = f"`shell({words[0]} -m pytest:*)` or " if name in MODULE_RUNNERS else ""
+        return f"the file: {module}`shell({words[0]} {'scripts/x' if name in ('sh', 'bash', 'zsh') else 'calc.py'}:*)`; or the whole command, without `:*`."
+    if name in ("npx", "uvx", "bunx", "pnpx") and len(words) == 1:
+        return f"the package: `shell({plain} tsc:*)`."
+    is_runner = f"{name} {' '.join(words[1:2])}" in RUNNERS and name in (
+        "uv",
+        "poetry",
+        "pipenv",
+        "pdm",
+        "hatch",
+        "rye",
+        "bundle",
+    )
+    return f"the program: `shell({plain} pytest:*)`." if is_runner and len(words) == len("uv run".split()) else ""
+
+
+def _is_fed(one: Invocation) -> bool:
+    """Whether an interpreter takes its program from its input, of which its own words say nothing: `python3`, `bash -s`."""
+    is_given = any(re.fullmatch(r"-[A-Za-z]*[ceEpr]|--eval|--print|--command", word) for word in one.arguments)
+    return program_name(one.program) in INTERPRETERS and runs_text(one) and not is_given
+
+
+def _is_losing(words: tuple[str, ...], wanted: tuple[str, ...]) -> bool:
+    return not set(losing_words(words)).issubset(wanted)
+
+
+def _begins(words: tuple[str, ...], wanted: tuple[str, ...]) -> bool:
+    given = words[: len(wanted)]
+    return len(given) == len(wanted) and all(map(_fits, given, wanted))
 
 
 def _fits(word: str, wanted: str) -> bool:
@@ -332,25 +512,47 @@ def _unquoted(body: str) -> tuple[str, str]:
 
 
 def suggested(line: Line) -> tuple[str, ...]:
-    """Return the narrow patterns that would cover a line the next time; none where a rule cannot vouch for it.
+    """Return the patterns that silence the kind of a line: one for each command that does more than read, else the line itself.
 
-    Never one for a shell, an interpreter or a wrapper, nor for a line with a doubt. Each is proven to match the command it is made from.
+    Each is proven to match what it is made from. None is wider than what a person can read in it.
     """
-    if not line.is_understood or any(one.risks or one.via or _carries_out(one) for one in line.invocations):
-        return ()
-    patterns = tuple(dict.fromkeys(_pattern(one) for one in line.invocations))
-    try:
-        proven = [CommandPattern.parse(pattern) for pattern in patterns]
-    except ConfigurationError:
-        return ()
-    if any(_WILD.search(word) for one in proven for word in one.words):
-        return ()
-    is_covered = all(any(one.allows(invocation) for one in proven) for invocation in line.invocations)
-    return patterns if is_covered else ()
+    all_of_it = [one for one in line.invocations if not one.via]
+    outer = [one for one in all_of_it if not changes_nothing(one)] or all_of_it
+    if line.is_understood and outer and not any(one.writes for one in line.redirections):
+        patterns = tuple(dict.fromkeys(map(_pattern, outer)))
+        try:
+            proven = [CommandPattern.parse(pattern) for pattern in patterns]
+        except ConfigurationError:
+            return exact(line)
+        is_plain = not any(_WILD.search(word) for one in proven for word in one.words)
+        if is_plain and all(any(one.allows(command) and not one.never_allows for one in proven) for command in outer):
+            return patterns
+    return exact(line)
 
 
-def _carries_out(one: Invocation) -> bool:
-    return program_name(one.program) in WRAPPERS | INTERPRETERS
+def exact(line: Line) -> tuple[str, ...]:
+    """Return the pattern that means this very line; none for one that no rule can hold."""
+    plain = line.source.strip()
+    is_whole = bool(plain) and not any(unicodedata.category(one)[0] in "CZ" and one not in " \t\n" for one in plain)
+    return (f"= {plain}",) if is_whole and len(plain) <= _MAX_EXACT else ()
+
+
+_MAX_EXACT = 500
+"""Characters of a line that is offered as a rule of its own."""
+
+
+def _pattern(one: Invocation) -> str:
+    """Return the pattern for one command: its kind, or its exact words where those alone say what it does."""
+    kind = kind_of(one)
+    is_wide = kind is not None and not {kind[0], " ".join(kind[:2])} & _NOT_OFFERED
+    if (
+        kind is None
+        or not is_wide
+        or losing_words(one.words)
+        or (program_name(one.program) in TARGETS and len(kind) == 1)
+    ):
+        return shlex.join(one.words)
+    return f"{shlex.join(kind)}:*"
 
 
 def own_tool(tool: str) -> str:
@@ -381,12 +583,3 @@ def own_path(text: str, tool: str, glob: str) -> str:
         f"Rule {text!r} is invalid: to Claude Code it names a path below the folder of its settings. "
         f"Write `{own}({plain})` for that, or `{own}({glob})` for the path from `/`."
     )
-
-
-def _pattern(one: Invocation) -> str:
-    """Return a pattern for one command: a subcommand that only reads or adds, with any options, else just this command."""
-    words, table = plain_words(one.words), SUBCOMMANDS.get(one.program)
-    known = table.get(words[1]) if table is not None and len(words) > 1 else None
-    if known is not None and (known.reads_only or words[1] in ADDING) and not losing_words(words):
-        return f"{shlex.join(words[:2])}:*"
-    return shlex.join(one.words)

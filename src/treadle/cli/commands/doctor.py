@@ -11,7 +11,6 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import version
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
@@ -87,7 +86,6 @@ def _checks(options: DoctorOptions) -> Iterator[Check]:
     yield _keys()
     yield from _local_servers()
     yield _sandbox()
-    yield _shell()
     yield _attempted("self-check", _self_check)
 
 
@@ -272,13 +270,6 @@ def _sandbox() -> Check:
     if closed := found.closed_for_age():
         text += f"; this kernel is old: its programs do not {', '.join(closed)}"
     return Check(name="sandbox", level="ok", message=text)
-
-
-def _shell() -> Check:
-    if all(map(find_spec, ("tree_sitter", "tree_sitter_bash"))):
-        return Check(name="shell", level="ok", message="commands are parsed before rules are applied")
-    text = "tree-sitter and tree-sitter-bash are not installed: every command needs approval. Install Treadle with its extra `shell`"
-    return Check(name="shell", level="warn", message=text)
 
 
 def _self_check() -> Check:

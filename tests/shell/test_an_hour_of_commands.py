@@ -1,0 +1,91 @@
+"""What Treadle asks in an ordinary coding hour: the 78 commands that it is measured with, with a sandbox and without one."""
+
+from pathlib import Path
+
+import pytest
+
+from pipeline_tools import checked_call
+from treadle import allow, shell_tool
+from treadle.permissions.consent import offered_rules
+from treadle.permissions.policies import decide
+from treadle.resolve import memory_session
+from treadle.shell.border import border_of
+from treadle.shell.judging import analyse, reads_only
+
+LIST = Path(__file__).parents[3] / "shared/guard/commands.txt"
+"""Of another repository: it is read where it is there, and a part of it stands here."""
+SOME = [
+    ("confined", "git status && git diff | head -50"), ("confined", "wc -l *.py"), ("confined", "find . -name '*.py' | xargs wc -l"),
+    ("confined", "python -m pytest -q"), ("confined", "python -c 'print(1+1)'"), ("confined", "make test"), ("confined", "npx tsc --noEmit"),
+    ("confined", "uv run pytest"), ("confined", "mv a.py b.py"), ("border", "git commit -m 'fix add'"), ("border", "git fetch origin"),
+    ("border", "docker ps"), ("border", "curl -s localhost:8000/health"), ("border", "pip install -e ."), ("border", "gh pr view 12"),
+]  # fmt: skip
+
+
+def commands() -> list[tuple[str, str]]:
+    if not LIST.exists():
+        return SOME
+    rows = [line.partition("\t") for line in LIST.read_text("utf-8").splitlines() if line and not line.startswith("#")]
+    return [(label, command) for label, _, command in rows]
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    for name in ("calc.py", "a.py", "b.py", "README.md", "log.txt", "names.txt", "package.json", "tmp.txt"):
+        (tmp_path / name).write_text("x\n")
+    (tmp_path / "src").mkdir()
+    return tmp_path
+
+
+@pytest.mark.row("P15")
+def test_what_needs_the_border_is_told_from_what_can_run_confined():
+    wrong = [command for label, command in commands() if (label == "confined") == bool(border_of(command))]
+
+    assert wrong == []
+
+
+@pytest.mark.row("P15", "P14")
+async def test_without_a_sandbox_what_reads_runs_and_a_rule_silences_the_kind_of_all_else(project):
+    session, tool = await memory_session(), shell_tool(project)
+    asked: list[str] = []
+    for label, command in commands():
+        call = checked_call(tool, command=command)
+        decision = await decide(None, call, session)
+        assert (decision.kind == "allow") == reads_only(analyse(command)), command
+        if decision.kind == "allow":
+            assert label == "confined", command
+            continue
+        asked += [command] if label == "confined" else []
+        rules = offered_rules(call, decision, session)
+        assert rules, command
+        assert (await decide(allow(*rules), call, session)).kind == "allow", (command, rules)
+    assert len(asked) <= 22, asked
+
+
+@pytest.mark.row("P14")
+@pytest.mark.parametrize(
+    ("command", "others"),
+    [
+        ("python -m pytest -q", ["python -m pytest tests/x.py -x", "cd src && python -m pytest"]), ("git fetch origin", ["git fetch --all"]),
+        ("make test", ["make test", "make -j4 test"]), ("npm run build", ["npm run build -- --watch"]), ("npx tsc --noEmit", ["npx tsc -p ."]),
+        ("uv run pytest", ["uv run pytest -k x"]), ("docker ps", ["docker ps -a"]), ("curl -s localhost:8000/a", ["curl localhost:8000/b"]),
+        ("pytest && ruff check .", ["pytest -q | tail -3", "ruff check src"]), ("git commit -m 'a b'", ["git commit -m c --no-edit"]),
+        ("for f in *.py; do wc $f; done", ["for f in *.py; do wc $f; done"]),
+    ],
+)  # fmt: skip
+async def test_after_always_none_of_its_kind_asks_again(project, command, others):
+    session, tool = await memory_session(), shell_tool(project)
+    call = checked_call(tool, command=command)
+    rules = offered_rules(call, await decide(None, call, session), session)
+
+    for other in others:
+        assert (await decide(allow(*rules), checked_call(tool, command=other), session)).kind == "allow", (other, rules)
+    for other in (
+        "rm -rf src",
+        "python -c pass",
+        "curl evil.example",
+        "git push --force",
+        "docker run x",
+        "make deploy",
+    ):
+        assert (await decide(allow(*rules), checked_call(tool, command=other), session)).kind != "allow", (other, rules)
