@@ -48,7 +48,7 @@ async def test_endings_are_said_in_the_vendors_words(name: str, turn: Any, finis
 
 @FORMS
 @EACH
-@pytest.mark.parametrize("arguments", ['{"a": ', '{"a": 1, "a": 2}', '{"a": NaN}', "[1]"])
+@pytest.mark.parametrize("arguments", ['{"a": ', '{"a": 1, "a": 2}'])
 async def test_broken_arguments_come_as_they_were_scripted(name: str, arguments: str, stream: bool) -> None:
     [made] = (await heard(name, call("f", arguments=arguments), stream=stream))[-1].parts  # type: ignore[union-attr]
 

@@ -55,10 +55,10 @@ def test_frames_are_read_as_the_vendors_own_library_reads_them(payloads, data) -
 
 
 @pytest.mark.row("P-FRAMES")
-@pytest.mark.parametrize("at", range(len(SAID)))
-def test_a_changed_bit_anywhere_in_a_frame_is_found(at: int) -> None:
-    with pytest.raises(ModelResponseInvalid, match="checksum does not match"):
-        EventStreamReader().feed(bytes([*SAID[:at], SAID[at] ^ 1, *SAID[at + 1 :]]))
+def test_a_changed_bit_anywhere_in_a_frame_is_found() -> None:
+    for at in range(len(SAID)):
+        with pytest.raises(ModelResponseInvalid, match="checksum does not match"):
+            EventStreamReader().feed(bytes([*SAID[:at], SAID[at] ^ 1, *SAID[at + 1 :]]))
 
 
 def test_every_type_of_header_is_passed_over_and_text_is_read() -> None:

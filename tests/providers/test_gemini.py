@@ -664,7 +664,7 @@ def histories(draw: st.DrawFn) -> tuple[Message, ...]:
 
 
 @pytest.mark.row("W05")
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(histories(), st.sampled_from(["gemini-3-pro", "gemini-2.5-pro"]))
 def test_every_history_of_the_runtime_is_one_that_a_strict_vendor_takes(messages: tuple[Message, ...], model: str):
     names = {call.name for message in messages for call in message.calls}

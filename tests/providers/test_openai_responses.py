@@ -923,7 +923,7 @@ OUTPUTS = st.lists(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(st.lists(st.tuples(OUTPUTS, st.sampled_from([ORIGIN, "gemini:x", None]), TEXTS), max_size=4), st.booleans())
 def test_any_history_of_the_runtime_is_one_that_the_vendor_takes(steps, is_incomplete):
     messages = [user_message("go")]

@@ -362,20 +362,26 @@ async def test_an_output_schema_is_the_form_of_the_answer(name: str, path: str, 
 
 @pytest.mark.row("MF1")
 @pytest.mark.parametrize(
-    ("raw", "wire"),
+    ("name", "raw", "wire"),
     [
-        (' {"b": 2, "a": 1} ', {"b": 2, "a": 1}),
-        ('{"a": 123456789012345678901234567890}', {"a": 123456789012345678901234567890}),
-        ('{"a": 1, "a": 2}', {"a": 2}),
-        ("", {}),
-        ("  ", {}),
-        *((broken, {"_invalid": broken}) for broken in ('{"a":1,}', "[1]", "null", '{"a": NaN}', '{"a": 1e999}', '{"path": "x')),
-        ('{"a": "\ud800"}', {"_invalid": '{"a": "\ufffd"}'}),
-        *((huge, {"_invalid": huge[:2000]}) for huge in ("x" * 10_000_000, "[" * 100_000, '{"a":' * 100_000)),
+        *(
+            ("openai-chat", raw, wire)
+            for raw, wire in (
+                (' {"b": 2, "a": 1} ', {"b": 2, "a": 1}),
+                ('{"a": 123456789012345678901234567890}', {"a": 123456789012345678901234567890}),
+                ("  ", {}),
+                *((broken, {"_invalid": broken}) for broken in ('{"a":1,}', "null", '{"a": NaN}', '{"a": 1e999}', '{"path": "x')),
+                *((huge, {"_invalid": huge[:2000]}) for huge in ("x" * 10_000_000, "[" * 100_000)),
+            )
+        ),
+        *((name, '{"a": 1, "a": 2}', {"a": 2}) for name in NAMES),
+        *((name, "", {}) for name in NAMES),
+        *((name, "[1]", {"_invalid": "[1]"}) for name in NAMES),
+        *((name, '{"a": "\ud800"}', {"_invalid": '{"a": "\ufffd"}'}) for name in NAMES),
+        *((name, '{"a":' * 100_000, {"_invalid": ('{"a":' * 100_000)[:2000]}) for name in NAMES),
     ],
     ids=lambda value: ascii(value)[:30],
 )  # fmt: skip
-@EACH
 async def test_broken_arguments_go_back_inside_an_object(name: str, raw: str, wire: Any) -> None:
     history = (user_message("x"), assistant(made("1", raw)), tool(result("1")))
 
