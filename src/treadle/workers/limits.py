@@ -17,9 +17,10 @@ import msgspec
 from treadle.errors import ConfigurationError, JournalError, ModelError, SessionExists, SessionHeld, shown
 from treadle.events import SessionChanged
 from treadle.fields import Documented, NamedOptions
-from treadle.ports import Clock, HasClock, HasOverview, Journal, Lease, Model, ModelEnd, ModelPart, ModelRequest
+from treadle.ports import Clock, HasOverview, Journal, Lease, Model, ModelEnd, ModelPart, ModelRequest
 from treadle.ports.journals import WORKER
 from treadle.redaction import redacted_logger
+from treadle.sessions.answering import store_time
 
 __all__ = ["Limit", "LimitReachedNow", "LimitedModel", "Limits", "Subject"]
 
@@ -217,7 +218,8 @@ class Limits:
             try:
                 head, counts = await self._counted(session_id)
                 before = msgspec.json.encode(counts)
-                now = await self._now()
+                told = await store_time(self._journal)  # the time that all workers share, where the store has a clock
+                now = self._clock.now() if told is None else told
                 yield counts, now
                 if msgspec.json.encode(counts) != before:
                     event = SessionChanged(
@@ -241,11 +243,6 @@ class Limits:
                 counts = msgspec.convert(said, _Counts, strict=False)
         self._counts[session_id] = (head, counts)
         return head, counts
-
-    async def _now(self) -> float:
-        """Return the time that all workers share, where the store has a clock."""
-        told = await self._journal.now() if isinstance(self._journal, HasClock) else None
-        return self._clock.now() if told is None else told
 
 
 class LimitedModel:
