@@ -8,9 +8,15 @@ from crashing import Children, Scene, World, world
 
 
 @pytest.fixture(scope="session")
-def mother() -> Iterator[Children]:
-    with Children() as found:
-        yield found
+def mothers() -> Iterator[tuple[Children, Children]]:
+    """Two that start children: what they start runs side by side."""
+    with Children() as one, Children() as other:
+        yield one, other
+
+
+@pytest.fixture
+def mother(mothers: tuple[Children, Children]) -> Children:
+    return mothers[0]
 
 
 @pytest.fixture

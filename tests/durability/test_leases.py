@@ -63,16 +63,16 @@ def nothing() -> None:
 @pytest.mark.row("SF5", "Q07")
 @pytest.mark.parametrize("count", [2, pytest.param(5, marks=pytest.mark.soak)])
 async def test_of_many_processes_that_resume_one_session_exactly_one_goes_on(
-    tmp_path: Path, outside: World, count: int
+    tmp_path: Path, mothers: tuple[Children, Children], outside: World, count: int
 ) -> None:
     held = Held(tmp_path)
     with ExitStack() as stack:
-        mothers = [stack.enter_context(Children()) for _ in range(count)]
+        all_mothers = [*mothers, *(stack.enter_context(Children()) for _ in range(count - 2))]
         died = await mothers[0].run(job(tmp_path, outside, point="CP4"))
         assert died.was_killed
         resuming = {
             asyncio.create_task(mother.run(job(tmp_path, outside, f"out{index}", act="resume", gate=str(held.pipe))))
-            for index, mother in enumerate(mothers)
+            for index, mother in enumerate(all_mothers)
         }
         pipe = await held.wait_inside()
         ended: set[asyncio.Task[Any]] = set()
@@ -99,19 +99,20 @@ async def test_a_dead_holder_is_followed_at_once_however_long_its_lease(scene: S
 
 
 @pytest.mark.row("SF5", "Q07")
-async def test_a_process_that_slept_past_its_lease_does_nothing_more(tmp_path: Path, outside: World) -> None:
-    held = Held(tmp_path)
-    with Children() as one, Children() as other:
-        sleeping = asyncio.create_task(one.run(job(tmp_path, outside, gate=str(held.pipe)), on_start=held.started))
-        pipe = await held.wait_inside()
-        os.kill(held.pid, signal.SIGSTOP)
-        try:
-            ended = await other.run(job(tmp_path, outside, "other", act="again"))
-            acts, (events, _) = outside.acts(), await stored(tmp_path / "a.db")
-        finally:
-            os.kill(held.pid, signal.SIGCONT)
-        zombie = await sleeping  # it ends by itself, in front of the pipe that nobody has let it through
-        os.close(pipe)
+async def test_a_process_that_slept_past_its_lease_does_nothing_more(
+    tmp_path: Path, mothers: tuple[Children, Children], outside: World
+) -> None:
+    held, (one, other) = Held(tmp_path), mothers
+    sleeping = asyncio.create_task(one.run(job(tmp_path, outside, gate=str(held.pipe)), on_start=held.started))
+    pipe = await held.wait_inside()
+    os.kill(held.pid, signal.SIGSTOP)
+    try:
+        ended = await other.run(job(tmp_path, outside, "other", act="again"))
+        acts, (events, _) = outside.acts(), await stored(tmp_path / "a.db")
+    finally:
+        os.kill(held.pid, signal.SIGCONT)
+    zombie = await sleeping  # it ends by itself, in front of the pipe that nobody has let it through
+    os.close(pipe)
 
     assert (ended.code, ended.report["reason"]) == (0, "completed")
     assert (zombie.code, zombie.report["error"].partition(":")[0]) == (1, "SessionConflict")

@@ -15,7 +15,9 @@ TYPICAL_SECONDS = 0.15
 
 
 @pytest.mark.row("Q04", "R04", "R05", "CP1", "CP5", "CP9", "CP13", "CP15", "CP16")
-async def test_fifteen_kills_lose_nothing_and_do_nothing_twice(tmp_path: Path) -> None:
+async def test_fifteen_kills_lose_nothing_and_do_nothing_twice(
+    tmp_path: Path, mothers: tuple[Children, Children]
+) -> None:
     chance = random.Random(SEED)
     plan = [(scene, where) for scene in SCENES for where in WHERES if where != RANDOM]
     chance.shuffle(plan)
@@ -29,8 +31,7 @@ async def test_fifteen_kills_lose_nothing_and_do_nothing_twice(tmp_path: Path) -
                 await life.run(tally, TYPICAL_SECONDS)
 
         numbered = list(enumerate(plan))
-        with Children() as one, Children() as other:
-            await asyncio.gather(live(one, numbered[::2]), live(other, numbered[1::2]))
+        await asyncio.gather(live(mothers[0], numbered[::2]), live(mothers[1], numbered[1::2]))
 
     assert tally.faults == []
     assert tally.kills >= 10

@@ -1,15 +1,16 @@
 """The journals under test, and other processes that use them."""
 
+import io
 import os
 import runpy
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import program
 from treadle.journals.memory import MemoryJournal
 from treadle.journals.sqlite import SqliteJournal
 from treadle.journals.stores import Backend, StoreJournal
@@ -22,6 +23,12 @@ if TYPE_CHECKING:
 
 SAMPLE = Path(__file__).parents[2] / "docs_src" / "stores.py"
 CHILD = Path(__file__).parent / "journal_child.py"
+RUN_CHILD = f"""
+import runpy, sys
+sys.path.insert(0, {str(CHILD.parent)!r})
+sys.stdout.reconfigure(line_buffering=True)
+runpy.run_path({str(CHILD)!r}, run_name="__main__")
+"""
 
 
 @pytest.fixture(scope="session")
@@ -83,22 +90,42 @@ def sample_store() -> Backend:
     return sample_backend()
 
 
-@pytest.fixture
-def start_child() -> Iterator[Callable[..., subprocess.Popen[str]]]:
-    """Start a process that does one act of `journal_child.py`. It is ended with the test."""
-    started: list[subprocess.Popen[str]] = []
+class Child:
+    """A process that does one act of `journal_child.py`, with texts as streams. It is forked from one that has loaded Treadle."""
 
-    def start(act: str, *arguments: object) -> subprocess.Popen[str]:
-        child = subprocess.Popen(
-            [sys.executable, str(CHILD), act, *map(str, arguments)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "PYTHONUNBUFFERED": "1"},
-        )
-        started.append(child)
-        return child
+    def __init__(self, act: str, *arguments: object) -> None:
+        words = [program.CODE, RUN_CHILD, act, *map(str, arguments)]
+        self._process = program.Forked(words, folder=CHILD.parent, environment=os.environ)
+        self.pid, self.send_signal = self._process.pid, self._process.send_signal
+        self.kill, self.wait = self._process.kill, self._process.wait
+        streams: Any = self._process
+        self.stdin = io.TextIOWrapper(streams.stdin, write_through=True)
+        self.stdout, self.stderr = io.TextIOWrapper(streams.stdout), io.TextIOWrapper(streams.stderr)
+
+    @property
+    def returncode(self) -> int | None:
+        return self._process.returncode
+
+    def communicate(self, given: str = "", timeout: float = 60) -> tuple[str, str]:
+        """Give it the rest of its input, and return what is left to read of its output, once it has ended."""
+        with suppress(BrokenPipeError, ValueError):  # it has ended, or was given all
+            self.stdin.write(given)
+            self.stdin.close()
+        said = [stream.read() if not stream.closed else "" for stream in (self.stdout, self.stderr)]
+        self.stdout.close()
+        self.stderr.close()
+        self.wait(timeout)
+        return said[0], said[1]
+
+
+@pytest.fixture
+def start_child() -> Iterator[Callable[..., Child]]:
+    """Start a process that does one act of `journal_child.py`. It is ended with the test."""
+    started: list[Child] = []
+
+    def start(act: str, *arguments: object) -> Child:
+        started.append(Child(act, *arguments))
+        return started[-1]
 
     yield start
     for child in started:
@@ -107,12 +134,12 @@ def start_child() -> Iterator[Callable[..., subprocess.Popen[str]]]:
 
 
 @pytest.fixture
-def run_child(start_child: Callable[..., subprocess.Popen[str]]) -> Callable[..., list[str]]:
+def run_child(start_child: Callable[..., Child]) -> Callable[..., list[str]]:
     """Do one act in another process and return the lines that it said."""
 
     def run(act: str, *arguments: object) -> list[str]:
         child = start_child(act, *arguments)
-        said, complaints = child.communicate(timeout=60)
+        said, complaints = child.communicate()
         assert child.returncode == 0, complaints
         return said.splitlines()
 

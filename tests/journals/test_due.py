@@ -1,11 +1,12 @@
 """What waits in a journal is read from an index: requests for consent, calls to be started again, deadlines."""
 
 import asyncio
+import os
 import signal
 import sqlite3
-import sys
 from collections.abc import Sequence
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import msgspec
 import psycopg
 import pytest
 
+import program
 from treadle import Agent, Tool, ToolContext, ask, import_session, open_journal, open_session
 from treadle.errors import JournalError
 from treadle.events import (
@@ -225,10 +227,9 @@ asyncio.run(main(sys.argv[2]))
 
 @pytest.mark.row("R-DUE")
 async def test_a_process_that_dies_as_it_asks_has_asked(durable_address: str) -> None:
-    child = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", CHILD, str(Path(__file__).parent), durable_address
-    )
-    assert await child.wait() == -signal.SIGKILL
+    words = [program.CODE, CHILD, str(Path(__file__).parent), durable_address]
+    run = partial(program.run, words, folder=Path(__file__).parent, environment=os.environ)
+    assert (await asyncio.to_thread(run)).returncode == -signal.SIGKILL
 
     async with open_journal(durable_address) as journal:
         assert [one.session_id for one in await journal.approvals()] == ["s"]

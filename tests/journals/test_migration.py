@@ -1,18 +1,20 @@
 """Older journal files: they open for ever, are changed whole or not at all, and a copy from before stays beside them."""
 
+import asyncio
 import hashlib
 import logging
+import os
 import shutil
 import signal
 import sqlite3
 import subprocess
-import sys
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 from journal_events import kept_session, notes, one_of_each, whole_session
 
+import program
 from treadle.errors import JournalError
 from treadle.events import SessionChanged
 from treadle.journals.sqlite import STEPS, VERSION, SqliteJournal, backup_of, build, migrate, open_sqlite
@@ -52,6 +54,11 @@ def path(tmp_path: Path) -> Path:
     copy = tmp_path / "journal.db"
     shutil.copyfile(V1, copy)
     return copy
+
+
+def run_code(code: str, path: Path, *arguments: str) -> "subprocess.CompletedProcess[bytes]":
+    words = [program.CODE, code, str(path), *arguments]
+    return program.run(words, folder=path.parent, environment=os.environ)
 
 
 def version_of(path: Path) -> int:
@@ -134,7 +141,7 @@ async def test_a_reader_changes_no_old_file(path: Path) -> None:
 async def test_a_migration_that_is_killed_leaves_the_old_file_and_the_next_one_succeeds(
     path: Path, moment: str
 ) -> None:
-    killed = subprocess.run([sys.executable, "-c", KILLED, str(path), moment], capture_output=True, timeout=60)
+    killed = await asyncio.to_thread(run_code, KILLED, path, moment)
 
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     assert version_of(path) == 1
@@ -162,9 +169,9 @@ async def test_a_migration_without_room_for_the_copy_leaves_the_file_as_it_is(pa
 
 @pytest.mark.row("Q14")
 async def test_many_processes_that_open_an_old_file_at_once_all_succeed(path: Path) -> None:
-    children = [subprocess.Popen([sys.executable, "-c", OPENS, str(path)]) for _ in range(4)]
+    opening = (asyncio.to_thread(run_code, OPENS, path) for _ in range(4))
 
-    assert [child.wait(60) for child in children] == [0, 0, 0, 0]
+    assert [opened.returncode for opened in await asyncio.gather(*opening)] == [0, 0, 0, 0]
     assert version_of(path) == VERSION
     assert version_of(backup_of(path, 1)) == 1
 

@@ -8,6 +8,7 @@ import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,7 +26,7 @@ from treadle.journals.backend import append_of
 from treadle.journals.postgres import Acts, PostgresJournal, Transaction, open_postgres
 from treadle.state import LeftCancellation
 
-StartChild = Callable[..., subprocess.Popen[str]]
+StartChild = Callable[..., Any]
 RunChild = Callable[..., list[str]]
 
 SHORT = 0.5
@@ -210,7 +211,6 @@ async def test_several_journals_live_in_one_database(server: PostgresServer):
 @pytest.mark.row("SF5")
 async def test_a_session_held_by_a_living_process_is_refused_and_says_by_whom(url: str, start_child: StartChild):
     child = start_child("hold", url, 10)
-    assert child.stdout is not None
     assert await asyncio.to_thread(child.stdout.readline) == "holds\n"
     async with opened(url, lease_seconds=SHORT) as journal:
         with pytest.raises(SessionHeld, match=rf"is being run by process {child.pid} on .+, since 20"):
@@ -220,7 +220,6 @@ async def test_a_session_held_by_a_living_process_is_refused_and_says_by_whom(ur
 @pytest.mark.row("SF5")
 async def test_a_killed_holder_is_followed_when_its_lease_has_ended(url: str, start_child: StartChild):
     child = start_child("hold", url, SHORT)
-    assert child.stdout is not None
     assert await asyncio.to_thread(child.stdout.readline) == "holds\n"
     child.kill()
     async with opened(url) as journal:
@@ -234,8 +233,6 @@ async def test_a_killed_holder_is_followed_when_its_lease_has_ended(url: str, st
 @pytest.mark.row("SF5")
 async def test_a_process_that_slept_past_its_lease_can_write_nothing_any_more(url: str, start_child: StartChild):
     child = start_child("hold", url, SHORT)
-    assert child.stdout is not None
-    assert child.stdin is not None
     assert await asyncio.to_thread(child.stdout.readline) == "holds\n"
     os.kill(child.pid, signal.SIGSTOP)
     async with opened(url) as journal:

@@ -6,7 +6,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import urllib.error
 import urllib.request
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from typing import Any
 import pytest
 from tests.workers.test_workers import Waiting, until, working
 
+import program
 from postgres_server import PostgresServer
 from treadle import Agent, ConfigurationError, tool
 from treadle.journals.postgres import open_postgres
@@ -215,10 +215,9 @@ def test_the_command_answers_on_its_port_and_logs_with_session_and_run(tmp_path:
     environment = {**os.environ, "TREADLE_HOME": str(tmp_path)}
     (tmp_path / "agents.py").write_text(_AGENTS)
     words = ["worker", "--journal", str(journal), "--agents", str(tmp_path / "agents.py"), "--health", "0"]
-    worker = subprocess.Popen(
-        [sys.executable, "-m", "treadle", *words, "--log-format", "json", "--name", "w7"],
-        stderr=subprocess.PIPE, text=True, env=environment, cwd=tmp_path,
-    )  # fmt: skip
+    words += ["--log-format", "json", "--name", "w7"]
+    nowhere = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL}
+    worker = program.start(words, folder=tmp_path, environment=environment, **nowhere)
     assert worker.stderr is not None
     rows: list[dict[str, Any]] = []
     try:

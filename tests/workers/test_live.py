@@ -3,7 +3,6 @@
 import asyncio
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 from tests.workers.test_workers import working
 
+import program
 from treadle import Agent, resolve_model
 from treadle.events import AnyEvent, ModelDelta, ModelFinished, ModelStarted
 from treadle.mock import MockProvider, Turn
@@ -24,13 +24,20 @@ STORY = "Once upon a time there was a worker that said what it thought. " * 4
 @contextmanager
 def working_elsewhere(address: str, folder: Path, provider: MockProvider) -> Iterator[None]:
     """A worker in a process of its own."""
-    command = [sys.executable, "-m", "treadle", "worker", "--journal", address, "-C", str(folder)]
-    model = ["-m", "openai-chat:mock", "--base-url", provider.base_url]
-    process = subprocess.Popen(
-        command + model,
-        env={**os.environ, "TREADLE_HOME": str(folder), "OPENAI_API_KEY": "sk-mock"},
-        stderr=subprocess.DEVNULL,
-    )
+    words = [
+        "worker",
+        "--journal",
+        address,
+        "-C",
+        str(folder),
+        "-m",
+        "openai-chat:mock",
+        "--base-url",
+        provider.base_url,
+    ]
+    environment = {**os.environ, "TREADLE_HOME": str(folder), "OPENAI_API_KEY": "sk-mock"}
+    nowhere = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+    process = program.start(words, folder=folder, environment=environment, **nowhere)
     try:
         yield
     finally:

@@ -3,7 +3,6 @@
 import asyncio
 import os
 import subprocess
-import sys
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -80,10 +79,17 @@ async def test_a_limit_of_the_command_line_holds(tmp_path: Path) -> None:
     async with MockProvider([Turn(text="done", gate="later")]) as provider:
         for n in range(3):
             await submit(address, "default", f"Task {n}", tenant="acme")
-        worker = subprocess.Popen(
-            [*command(tmp_path), "--base-url", provider.base_url, "--limit", "fair sessions=1 each=tenant"],
-            env=environment(tmp_path), stderr=subprocess.DEVNULL,
-        )  # fmt: skip
+        words = [
+            "worker",
+            *at(tmp_path),
+            "-C",
+            str(tmp_path),
+            "-m",
+            "openai-chat:mock",
+            "--base-url",
+            provider.base_url,
+        ]
+        worker = started(*words, "--limit", "fair sessions=1 each=tenant", folder=tmp_path, stderr=subprocess.DEVNULL)
         try:
             await provider.wait_requests(1)
             while not any("limit 'fair' of tenant 'acme'" in why for one in await told(address) for why in one.waiting):
@@ -157,9 +163,9 @@ def run(*words: Any, folder: Path) -> "subprocess.CompletedProcess[str]":
     return subprocess.CompletedProcess(given, done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
-def command(folder: Path) -> list[str]:
-    words = ["worker", "--journal", str(folder / "agent.db"), "-C", str(folder), "-m", "openai-chat:mock"]
-    return [sys.executable, "-m", "treadle", *words]
+def started(*words: str, folder: Path, stderr: int = subprocess.PIPE) -> Any:
+    streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": stderr}
+    return program.start(words, folder=folder, environment=environment(folder), **streams)
 
 
 def environment(folder: Path) -> dict[str, str]:
@@ -170,21 +176,16 @@ async def test_who_waits_where_nobody_works_is_told_which_journal_has_no_worker(
     other = tmp_path / "other.db"
     async with working(str(other)):
         await until(lambda: told(str(other)))
-        words = ["submit", "Do it", "--wait", *at(tmp_path)]
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "treadle", *words, env=environment(tmp_path), stderr=asyncio.subprocess.PIPE
-        )
-        assert process.stderr is not None
+        process = started("submit", "Do it", "--wait", *at(tmp_path), folder=tmp_path)
         said = b""
-        try:
-            async with asyncio.timeout(60):
+        with process:
+            try:
                 while b"No worker is running" not in said:
-                    line = await process.stderr.readline()
+                    line = await asyncio.to_thread(process.stderr.readline)
                     assert line, said
                     said += line
-        finally:
-            process.kill()
-            await process.communicate()
+            finally:
+                process.kill()
     assert f"on the journal {tmp_path / 'agent.db'}: the task waits until one starts".encode() in said
 
 

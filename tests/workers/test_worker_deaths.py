@@ -1,9 +1,11 @@
 """Which worker died, and which has only lost its run: a session is set aside for deaths, not for a database that was away."""
 
 import asyncio
+import os
 import signal
 import socket
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import pytest
 from msgspec.structs import replace
 from tests.workers.test_workers import Waiting, suspended, until, working
 
+import program
 from postgres_server import PostgresServer
 from treadle import Agent, open_journal, open_session, submit
 from treadle.events import RunResumed
@@ -215,8 +218,9 @@ async def test_of_the_sessions_that_a_dead_process_carried_each_is_tried_alone_a
     innocent = [await submit(address, "clerk", f"Work {n}") for n in range(2)]
     codes = []
     while not codes or codes[-1] == 9:
-        process = await asyncio.create_subprocess_exec(sys.executable, "-c", COMPANY, address)
-        codes.append(await process.wait())
+        words = [program.CODE, COMPANY, address]
+        run = partial(program.run, words, folder=tmp_path, environment=os.environ, seconds=100)
+        codes.append((await asyncio.to_thread(run)).returncode)
     assert codes == [9, 9, 9, 0]
     async with open_journal(address) as journal:
         found = {info.id: (info.phase, info.status) for info in await journal.sessions()}

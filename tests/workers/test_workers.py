@@ -4,7 +4,6 @@ import asyncio
 import os
 import signal
 import sqlite3
-import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, closing
@@ -13,6 +12,7 @@ from typing import Any
 
 import pytest
 
+import program
 from pipeline_tools import paying
 from postgres_server import connect
 from treadle import (
@@ -400,11 +400,11 @@ async def test_the_task_of_a_deleted_session_is_not_submitted_again(address: str
         await submit(address, "clerk", "Do it", key="k")
 
 
-ROOT = Path(__file__).parents[2]
 STOPPED = """
 import asyncio, sys
 from treadle import Agent, Worker, tool
-from tests.workers.test_workers import leased
+from treadle.journals.postgres import open_postgres
+from treadle.journals.sqlite import open_sqlite
 from treadle.testing import ScriptedModel, call, text
 
 @tool(effect="read", permission="allow")
@@ -414,9 +414,9 @@ async def wait() -> str:
     await asyncio.Event().wait()
 
 async def main():
-    async with leased(sys.argv[1]) as journal:
-        make = lambda: Agent(ScriptedModel([call("wait"), text("done")], follows_history=True), tools=[wait])
-        await Worker(journal, agents={"clerk": make}).run()
+    journal = await (open_postgres if "://" in sys.argv[1] else open_sqlite)(sys.argv[1], lease_seconds=2.0)
+    make = lambda: Agent(ScriptedModel([call("wait"), text("done")], follows_history=True), tools=[wait])
+    await Worker(journal, agents={"clerk": make}).run()
 
 asyncio.run(main())
 """
@@ -425,7 +425,7 @@ asyncio.run(main())
 @asynccontextmanager
 async def leased(address: str) -> AsyncIterator[Any]:
     """A journal whose leases end soon."""
-    journal = await (open_postgres if "://" in address else open_sqlite)(address, lease_seconds=3.0)
+    journal = await (open_postgres if "://" in address else open_sqlite)(address, lease_seconds=2.0)
     try:
         yield journal
     finally:
@@ -456,24 +456,22 @@ BUSY = """
 
 
 @pytest.mark.parametrize("address", ["sqlite", "postgres"], indirect=True)
-async def test_a_worker_that_is_stopped_in_a_call_is_followed_by_another_when_its_lease_has_ended(address: str) -> None:
+async def test_a_worker_that_is_stopped_in_a_call_is_followed_by_another_when_its_lease_has_ended(
+    address: str, tmp_path: Path
+) -> None:
     session_id = await submit(address, "clerk", "Wait")
-    stopped = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", STOPPED, address, stdout=asyncio.subprocess.PIPE, cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": f"{ROOT / 'tests'}"},
-    )  # fmt: skip
-    try:
-        assert stopped.stdout is not None
-        assert await stopped.stdout.readline() == b"inside\n"
-        await stop_between_writes(stopped.pid, address)
-        make = Waiting()
-        make.go_on.set()
-        async with leased(address) as journal, working(journal, {"clerk": make}):
-            assert (await result(address, session_id, timeout=60)).completed
-        assert make.begun.is_set()
-    finally:
-        stopped.kill()
-        await stopped.wait()
+    stopped: Any = program.Forked([program.CODE, STOPPED, address], folder=tmp_path, environment=os.environ)
+    with stopped:
+        try:
+            assert await asyncio.to_thread(stopped.stdout.readline) == b"inside\n"
+            await stop_between_writes(stopped.pid, address)
+            make = Waiting()
+            make.go_on.set()
+            async with leased(address) as journal, working(journal, {"clerk": make}):
+                assert (await result(address, session_id, timeout=60)).completed
+            assert make.begun.is_set()
+        finally:
+            stopped.kill()
 
 
 class Reads:
