@@ -308,13 +308,16 @@ def test_the_schema_knows_every_key_of_a_file_and_of_a_profile(treadle):
 def test_a_person_opens_folders_to_confined_commands_and_a_project_does_not(treadle):
     (treadle.folder / "tools").mkdir()
     treadle.home.mkdir(exist_ok=True)
-    (treadle.home / "config.toml").write_text(f'[sandbox]\nmode = "on"\nread = ["~/tools", "{treadle.folder}/tools"]\n')
+    (treadle.home / "config.toml").write_text(
+        f'[sandbox]\nmode = "on"\nread = ["~/tools", "{treadle.folder}/tools"]\nhide = ["*.pem"]\n'
+    )
 
     settings = settings_of(Options(folder=str(treadle.folder)), treadle.environment)
 
     assert settings.sandbox == "on"
     assert settings.sandbox_read[-1] == f"{treadle.folder}/tools"
     assert confinement_of(settings).readable == settings.sandbox_read
+    assert confinement_of(settings).hidden == ("*.pem",)
     project = treadle.folder / ".treadle"
     project.mkdir()
     (project / "config.toml").write_text('[sandbox]\nread = ["~/tools"]\n')

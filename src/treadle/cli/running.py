@@ -112,6 +112,7 @@ def confinement_of(settings: Settings) -> Confinement:
     return Confinement(
         writable=(str(settings.root.resolve()),),
         readable=settings.sandbox_read,
+        hidden=settings.sandbox_hide,
         network=settings.sandbox == "network",
     )
 

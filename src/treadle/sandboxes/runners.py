@@ -635,9 +635,9 @@ class _Confined:
         raise NotImplementedError
 
     def problem(self) -> str | None:
-        """Say why this sandbox cannot run even `true` here; None if it can. Takes some 50 ms."""
+        """Say why this sandbox cannot run even an empty command here; None if it can. Takes some 50 ms."""
         try:
-            launch = self.launch(Command(arguments=("true",)))
+            launch = self.launch(Command(arguments=(_SHELL, "-c", ":")))
             with self._groups() as joined:
                 done = subprocess.run(  # noqa: S603 - our own arguments
                     _arguments(launch, joined),
@@ -651,7 +651,11 @@ class _Confined:
             _raise_for(done.returncode, done.stderr)
         except (OSError, subprocess.TimeoutExpired) as error:
             return str(error)
-        return None if done.returncode == 0 else f"`true` ended with status {done.returncode}."
+        return (
+            None
+            if done.returncode == 0
+            else f"an empty command ended with status {done.returncode}: {done.stderr[-200:]}"
+        )
 
     @contextmanager
     def _groups(self) -> Iterator[dict[str, str]]:

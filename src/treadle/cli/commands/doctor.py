@@ -6,9 +6,11 @@ It changes nothing, but that a journal in a database gets its tables.
 import asyncio
 import os
 import platform
+import socket
 import sqlite3
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -19,6 +21,8 @@ import msgspec
 
 from treadle import (
     Agent,
+    Command,
+    Confinement,
     Landlock,
     SandboxUnavailable,
     TreadleError,
@@ -258,17 +262,50 @@ def _some(models: Sequence[str]) -> str:
     return ", ".join(map(one_line, models[:_MAX_MODELS])) + (f" and {more} more" if more > 0 else "")
 
 
+_PROBE = """
+: > file && echo writes
+{{ : > .git/config; }} 2>/dev/null || echo keeps .git
+{{ : > ~/{name} && rm ~/{name}; }} 2>/dev/null || echo keeps the home
+test -r /etc/passwd && test -x /usr/bin/env && echo reads
+test -z "$(cat ~/.ssh/id_* ~/.aws/credentials ~/.bash_history ~/.netrc 2>/dev/null)" && echo hides
+{{ exec 3<>/dev/tcp/127.0.0.1/{port}; }} 2>/dev/null || echo no network
+"""
+_HOLDS = {
+    "writes": "writes its folder",
+    "keeps .git": "keeps .git",
+    "keeps the home": "writes nothing outside",
+    "reads": "reads your files",
+    "hides": "but no private ones",
+    "no network": "has no network",
+}
+"""What each line of the probe says of a command."""
+
+
 def _sandbox() -> Check:
-    """Run a program in the best sandbox of this machine."""
-    try:
-        found = find_sandbox()
-    except SandboxUnavailable as exc:
-        return Check(name="sandbox", level="warn", message=str(exc))
-    if not isinstance(found, Landlock):
-        return Check(name="sandbox", level="ok", message=found.name)
-    text = f"{found.name}; install bubblewrap to hide more and to protect single files"
-    if closed := found.closed_for_age():
-        text += f"; this kernel is old: its programs do not {', '.join(closed)}"
+    """Run a command in the best sandbox of this machine, and say what it gets."""
+    with tempfile.TemporaryDirectory() as place, socket.socket() as listener:
+        folder = os.path.realpath(place)
+        Path(folder, ".git").mkdir()
+        Path(folder, ".git/config").write_text("[core]\n", encoding="utf-8")
+        Path(folder, "file").touch()
+        try:
+            listener.bind(("127.0.0.1", 0))
+            listener.listen()
+            found = find_sandbox(Confinement(writable=(folder,)))
+            script = _PROBE.format(name=f".treadle-doctor-{os.getpid()}", port=listener.getsockname()[1])
+            begun = time.monotonic()
+            done = asyncio.run(found.run(Command(arguments=("/bin/bash", "-c", script), cwd=folder)))
+        except (SandboxUnavailable, OSError) as exc:
+            return Check(name="sandbox", level="warn", message=str(exc))
+    said = done.stdout.splitlines()
+    if missing := [text for line, text in _HOLDS.items() if line not in said]:
+        message = f"{found.name} does not hold: a command {', '.join(missing)} is not so. {done.stderr[-200:]}".strip()
+        return Check(name="sandbox", level="fail", message=message)
+    text = f"{found.name}: a command {', '.join(_HOLDS.values())}; six checks took {1000 * (time.monotonic() - begun):.0f} ms"
+    if isinstance(found, Landlock):
+        text += ". It makes no new file at the top of a folder with a repository, and `git` and single hosts are not lifted: install bubblewrap for these"
+        if closed := found.closed_for_age():
+            text += f". This kernel is old: its programs do not {', '.join(closed)}"
     return Check(name="sandbox", level="ok", message=text)
 
 

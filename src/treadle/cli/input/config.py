@@ -153,7 +153,9 @@ class Layer(Profile, frozen=True, kw_only=True):
     is_profile: bool = False
     """Whether it is a profile that was asked for, not a whole file."""
     sandbox_read: tuple[str, ...] = ()
-    """Folders and files that confined commands may read besides the system's, by whole paths: see [sandbox]."""
+    """Private places that confined commands may read, by whole paths: see [sandbox]."""
+    sandbox_hide: tuple[str, ...] = ()
+    """Files and folders that confined commands may not read, as paths or globs: see [sandbox]."""
     approval_seconds: float | None = None
     """How long a person may take to answer; 7 days without it."""
     notify: str | tuple[str, ...] | None = None
@@ -195,15 +197,17 @@ def read_layer(path: Path, owner: Owner, *, trusted: bytes | None = None) -> Lay
         _refuse_for_project(page, values, is_trusted=is_trusted)
         for name, profile in page.table(values, "profiles", ()).items():
             _refuse_for_project(page, profile, ("profiles", name), is_trusted=is_trusted)
-    values, readable = _sandbox(page, values, owner)
-    return msgspec.structs.replace(_layer(page, values, owner), sandbox_read=readable)
+    values, readable, hidden = _sandbox(page, values, owner)
+    return msgspec.structs.replace(_layer(page, values, owner), sandbox_read=readable, sandbox_hide=hidden)
 
 
-def _sandbox(page: Page, values: dict[str, Any], owner: Owner) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Return the values with `sandbox` as one word, and what `[sandbox]` lets confined commands read."""
+def _sandbox(
+    page: Page, values: dict[str, Any], owner: Owner
+) -> tuple[dict[str, Any], tuple[str, ...], tuple[str, ...]]:
+    """Return the values with `sandbox` as one word, what `[sandbox]` lets confined commands read, and what it hides from them."""
     if not isinstance(table := values.get("sandbox"), dict):
-        return values, ()
-    page.check_names(table, ("mode", "read"), ("sandbox",))
+        return values, (), ()
+    page.check_names(table, ("mode", "read", "hide"), ("sandbox",))
     if owner == "project" and "read" in table:
         page.fail(
             "a project's file cannot set 'read': it would show commands files that you did not choose. Set it in your own file.",
@@ -213,7 +217,7 @@ def _sandbox(page: Page, values: dict[str, Any], owner: Owner) -> tuple[dict[str
     mode = page.word(table, "mode", get_args(Sandbox), ("sandbox",))
     named = page.texts(table, "read", ("sandbox",)) or ()
     paths = tuple(os.path.normpath(page.path.parent.absolute() / Path(one).expanduser()) for one in named)
-    return {**values, "sandbox": mode}, paths
+    return {**values, "sandbox": mode}, paths, tuple(page.texts(table, "hide", ("sandbox",)) or ())
 
 
 def _content_of(path: Path, owner: Owner) -> bytes:

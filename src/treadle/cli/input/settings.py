@@ -150,6 +150,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     sandbox: Sandbox
     """Whether commands are confined."""
     sandbox_read: tuple[str, ...]
+    sandbox_hide: tuple[str, ...]
     """What confined commands may read besides the system's own folders, by whole paths."""
     price: Price | None
     facts: ModelFacts | None
@@ -226,6 +227,7 @@ def settings_of(options: Options, environment: Mapping[str, str] = os.environ) -
         is_mode_asked=options.mode is not None or _is_own_profile(choice.origins["mode"], options),
         sandbox=_tightened("sandbox", options, "off", layers, choice, notes),
         sandbox_read=tuple(dict.fromkeys(path for layer in layers for path in layer.sandbox_read)),
+        sandbox_hide=tuple(dict.fromkeys(path for layer in layers for path in layer.sandbox_hide)),
         price=choice.of("price", None, lambda one: one.price, None),
         facts=choice.of("facts", None, lambda one: one.facts, None),
         budget=Budget(**limits),
@@ -609,8 +611,9 @@ def config_schema() -> dict[str, Any]:
 
 def _sandbox() -> dict[str, Any]:
     mode = _common()["sandbox"]
-    read = _TEXTS | {"description": "Folders and files that commands in the sandbox may read."}
-    return {"anyOf": [mode, _table({"mode": mode, "read": read})]}
+    read = _TEXTS | {"description": "Private places that commands in the sandbox may read."}
+    hide = _TEXTS | {"description": "Files and folders that they may not read, as paths or globs."}
+    return {"anyOf": [mode, _table({"mode": mode, "read": read, "hide": hide})]}
 
 
 def worker_limit() -> dict[str, Any]:
