@@ -117,6 +117,21 @@ def test_git_is_lifted_for_the_history_and_not_for_what_git_runs(project: Path):
 
 
 @needs_bwrap
+@pytest.mark.row("D-PROTECTED")
+def test_a_repository_that_a_command_puts_into_the_index_is_not_followed(project: Path, tmp_path: Path):
+    ran = tmp_path / "ran"
+    evil = f"git init -q evil && git -C evil commit -qm x --allow-empty && git -C evil config core.fsmonitor 'touch {ran}; true'"
+    done = confined(
+        project, f"{evil} && git update-index --add --cacheinfo 160000,$(git -C evil rev-parse HEAD),evil", "git"
+    )
+    git(project, "status")
+
+    assert not ran.exists()
+    assert [one.target for one in done.refused] == [str(project / "evil/.git")]
+    assert list((project / "evil").glob(".git.refused-*"))
+
+
+@needs_bwrap
 def test_git_is_lifted_in_a_worktree_whose_repository_lies_elsewhere(project: Path, tmp_path: Path):
     tree = tmp_path / "tree"
     git(project, "worktree", "add", "-q", str(tree))
@@ -130,6 +145,14 @@ def test_git_is_lifted_in_a_worktree_whose_repository_lies_elsewhere(project: Pa
     assert git(tree, "log", "--format=%s") == "three\none\n", done.stderr
     assert files(project / ".git/hooks") == hooks
     assert not (project / "c.txt").exists()
+
+
+@needs_bwrap
+def test_git_is_lifted_to_make_a_repository(tmp_path: Path):
+    (tmp_path / "w").mkdir()
+
+    assert confined(tmp_path / "w", "git init -q", "git").refused == ()
+    assert (tmp_path / "w/.git/HEAD").exists()
 
 
 @needs_bwrap
@@ -166,6 +189,13 @@ def test_hooks_and_configured_programs_are_off_where_git_is_lifted(project: Path
 
     assert done.data["stdout"] == "two\n", done.data
     assert sorted(one.name for one in project.iterdir()) == [".git", ".gitattributes", "a.txt", "b.txt"]
+
+
+@needs_bwrap
+def test_git_is_not_lifted_for_a_process_in_the_background(project: Path):
+    sandbox = Bubblewrap(Confinement(writable=(str(project),)))
+    with pytest.raises(OSError, match="git history"):
+        sandbox.detached(Command(arguments=("true",), lifted=("git",)))
 
 
 @needs_landlock

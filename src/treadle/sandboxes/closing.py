@@ -68,6 +68,10 @@ class ClosedNames:
         found = (path for at, name in self._names for path in named(at, name) if os.path.lexists(path))
         return [one for one in found if _counts(one)]
 
+    def add(self, names: "list[str]") -> None:
+        """Close more names, which nothing had when this was made."""
+        self._names += [os.path.split(one) for one in names]
+
     def __enter__(self) -> "ClosedNames":  # noqa: PYI034 - a program that is started often imports no typing
         return self
 

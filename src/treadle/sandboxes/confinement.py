@@ -22,6 +22,7 @@ from treadle.sandboxes.outside import (
     home_links,
     is_repository,
     linked_files,
+    linked_repositories,
     names_below,
     repository_of,
 )
@@ -135,7 +136,7 @@ _KEPT_OF_GIT = (
     *UNDER_WAY,
 )
 """What stays read-only of a repository whose history may be written: who writes it has git run a program later."""
-_CLOSED_OF_GIT = ("hooks", "commondir", "config.worktree", "rebase-merge/git-rebase-todo")
+_CLOSED_OF_GIT = ("hooks", "commondir", "config.worktree", "modules", "rebase-merge/git-rebase-todo")
 """Of these, what a command may not make."""
 _MOST_FOLDERS, _MOST_LOOKED_AT, _MOST_COVERED = 300, 200_000, 2_000
 _NO_PROJECTS = frozenset((".git", "node_modules", "__pycache__"))
@@ -158,6 +159,8 @@ class Places(msgspec.Struct, frozen=True, kw_only=True):
     """Protected names in the writable folders, also those that nothing has."""
     fixed: tuple[str, ...] = ()
     """Writable folders in which nothing new can be made, though what is in them can be changed."""
+    trees: dict[str, str] = {}
+    """The working folders of the repositories whose history may be written, with the directory of git of each."""
 
     @staticmethod
     def of(about: Confinement, lifted: Sequence[Need] = (), cwd: str | None = None) -> "Places":
@@ -179,23 +182,29 @@ class Places(msgspec.Struct, frozen=True, kw_only=True):
         covered = _covered(about.hidden, tuple(dict.fromkeys((*own, *([cwd] if cwd else [])))))
         for name, is_of_the_home in _other_names(writable, kept).items() if about.protected else ():
             kept, covered = (kept, (*covered, name)) if is_of_the_home else ((*kept, name), covered)
-        if GIT in lifted:
-            gits = _gits_of(own, cwd)
+        trees = _trees_of(own, cwd) if GIT in lifted else {}
+        gits = list(dict.fromkeys(one for git in trees.values() for one in _with_common(git)))
+        if GIT in lifted and not gits:  # such as `git init`
+            closed = tuple(one for one in closed if not one.endswith("/.git"))
+        if gits:
             held = [f"{git}/{name}" for git in gits for name in _KEPT_OF_GIT if about.protected]
             kept = tuple(one for one in (*kept, *held) if one not in gits and os.path.lexists(one))
-            closed = (
-                *(one for one in closed if not one.endswith("/.git")),
-                *(f"{git}/{name}" for git in gits for name in _CLOSED_OF_GIT),
-            )
+            closed = (*closed, *(f"{git}/{name}" for git in gits for name in _CLOSED_OF_GIT))
             writable = (*writable, *gits)
         writable = tuple(dict.fromkeys(writable))
         private = tuple(one for one in private if one not in writable)
-        return Places(writable=writable, kept=kept, private=private, opened=opened, covered=covered, closed=closed)
+        return Places(
+            writable=writable, kept=kept, private=private, opened=opened, covered=covered, closed=closed, trees=trees
+        )
 
     def bound(self) -> list[str]:
         """Return the writable folders that lie in no other, or in one that is read-only there."""
         others = {one: [other for other in self.writable if other != one] for one in self.writable}
         return [one for one in self.writable if _nearest(one, others[one]) <= _nearest(one, self.kept)]
+
+    def linked(self) -> set[str]:
+        """Return the `.git` of each folder that the index of these repositories names as one of its own: git enters it at `git status`."""
+        return {f"{tree}/{name}/.git" for tree, git in self.trees.items() for name in linked_repositories(git)}
 
     def identities(self) -> dict[str, Identity]:
         """Return which file each protected file is now. A folder on which something is mounted stays what it is."""
@@ -310,13 +319,12 @@ def _with_common(own: str) -> list[str]:
     return [one for one in (own, os.path.realpath(Path(own, shared)) if shared else "") if one]
 
 
-def _gits_of(folders: Sequence[str], cwd: str | None) -> list[str]:
-    """Return the directories of git in which a command may write history: those of the folder, and of one in it where these lie in it, too."""
-    found = [own for folder in folders[:1] if (own := repository_of(folder)) is not None]
-    gits = [one for _, own in found for one in _with_common(own)]
-    inner = repository_of(os.path.realpath(cwd)) if cwd else None
-    more = _with_common(inner[1]) if inner is not None else []
-    return [*dict.fromkeys([*gits, *(more if all(lies_in(one, folders) for one in more) else [])])]
+def _trees_of(folders: Sequence[str], cwd: str | None) -> dict[str, str]:
+    """Return the repositories in which a command may write history: that of the folder, and one in it that lies in it as a whole, too."""
+    found = repository_of(folders[0]) if folders else None
+    inner = repository_of(cwd) if cwd else None
+    more = inner is not None and all(lies_in(one, folders) for one in _with_common(inner[1]))
+    return dict(one for one in (found, inner if more else None) if one is not None)
 
 
 def _is_folder(entry: "os.DirEntry[str]") -> bool:

@@ -23,6 +23,7 @@ __all__ = [
     "home_links",
     "is_repository",
     "linked_files",
+    "linked_repositories",
     "names_below",
     "programs_of_git",
     "repository_of",

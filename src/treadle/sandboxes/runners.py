@@ -30,6 +30,7 @@ from treadle.sandboxes.keeper import DiskUse, limits_reached
 from treadle.sandboxes.processes import TOOLCHAINS, clean_environment, run_until
 from treadle.sandboxes.proxy import CONNECTOR, Proxy
 from treadle.tools import Command, Detached, Need, ProcessResult, Refusal, Runner, parse_needs
+from treadle.tools.needs import GIT
 
 __all__ = [
     "FAILED",
@@ -563,7 +564,7 @@ class _Confined:
 
     async def _run(self, command: Command, proxy: Proxy | None) -> ProcessResult:
         launch, about = self.launch(command, None if proxy is None else proxy.descriptor), self.confinement
-        before = launch.places.identities()
+        before, linked = launch.places.identities(), launch.places.linked()
         room = None if about.disk_bytes is None else Room(DiskUse(launch.places.writable, about.disk_bytes))
         with ClosedNames(launch.places.writable, launch.places.closed) as closed, self._groups() as joined:
             result = await run_until(
@@ -579,6 +580,7 @@ class _Confined:
                 descriptors=() if proxy is None else (proxy.descriptor,),
             )
             counted = limits_reached([*joined.values()])
+            closed.add([*(launch.places.linked() - linked)])
         if room is not None and room.is_used_up:
             counted["disk"] = "disk_bytes"
             result = msgspec.structs.replace(result, timed_out=False)
@@ -604,6 +606,8 @@ class _Confined:
         """
         if self._hosts(command):
             raise OSError("A command in the background cannot reach single hosts. It needs: network *")
+        if GIT in parse_needs(command.lifted):
+            raise OSError("A command in the background cannot write the git history. Run it in the foreground.")
         launch, about = self.launch(command), self.confinement
         joined = groups.lasting_group(max_processes=about.max_processes, memory_bytes=about.memory_bytes)
         self._check_groups(joined)
@@ -761,7 +765,7 @@ class Landlock(_Confined):
         about, has_network = self.confinement, self._has_network(command)
         if self._hosts(command):
             raise OSError("The sandbox landlock cannot lift single hosts. It needs: network *, or unconfined")
-        if Need("git") in parse_needs(command.lifted):
+        if GIT in parse_needs(command.lifted):
             raise OSError("The sandbox landlock cannot lift git alone. It needs: unconfined")
         places = self._places_now(command)
         temporary = self._temporary_folder()
@@ -929,7 +933,7 @@ def _environment(command: Command, places: Places, *, temporary: str) -> dict[st
     }
 
 
-_CACHES = {"GOCACHE": "go-build", "UV_CACHE_DIR": "uv", "npm_config_cache": "npm"}
+_CACHES = {"GOCACHE": "go-build", "UV_CACHE_DIR": "uv", "npm_config_cache": "npm", "PIP_CACHE_DIR": "pip"}
 
 
 def _limits(about: Confinement) -> dict[str, int]:

@@ -123,7 +123,7 @@ def _literal(pattern: str) -> str:
 # --- Refused: what a command failed at because it is confined, in one sentence with what lifts just that.
 
 _HOST = re.compile(r"(?:host(?: name)?:?|resolve|to) ['\"]?((?:[\w-]+\.)+[\w-]+|localhost)\b", re.IGNORECASE)
-_WHAT = {"network": "the network", "read": "reading", "write": "writing"}
+_WHAT = {"network": "the network", "read": "reading", "write": "writing", "other": "something that it needs"}
 
 
 def refusal_hint(sandbox: str, refused: Sequence[Refusal], root: str) -> str:
