@@ -42,7 +42,7 @@ def pyright_errors(*paths: Path) -> set[tuple[str, int, str]]:
 @pytest.mark.row("M-TYPES")
 @pytest.mark.parametrize("errors", [mypy_errors, pyright_errors])
 def test_both_checkers_accept_every_sample_and_refuse_each_wrong_line_and_no_other(errors):
-    assert len(SAMPLES) >= 3
+    assert len(SAMPLES) >= 2
     assert len(MANUAL) > 35
     lines = REFUSED.read_text(encoding="utf-8").splitlines()
     marked = {(REFUSED.name, number) for number, line in enumerate(lines, 1) if "  # refused: " in line}

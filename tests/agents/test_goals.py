@@ -24,7 +24,6 @@ from treadle import (
     resolve_model,
     run_goal,
 )
-from treadle.drivers.react import ReActDriver
 from treadle.events import GoalChecked, GoalSet
 from treadle.testing import MockProvider, ScriptedModel, call, text
 from treadle.tools import JsonObject
@@ -333,16 +332,6 @@ async def test_a_goal_is_reached_over_a_vendors_protocol(tmp_path):
         result = await run_goal(Agent(model, tools=[writing(tmp_path)]), goal(), root=tmp_path)
 
     assert result.status == "completed", result.message
-
-
-async def test_a_goal_is_reached_under_react(tmp_path):
-    act = '{"thought": "?", "type": "call_tool", "tool": "put", "args": {"text": "ready"}}'
-    final = '{"thought": "!", "type": "final_answer", "answer": "done"}'
-    model = ScriptedModel([text(final), text(act), text(final)])
-    result = await run_goal(Agent(model, tools=[writing(tmp_path)], driver=ReActDriver()), goal(), root=tmp_path)
-
-    assert result.status == "completed", result.message
-    assert [one.passed for one in result.checks] == [False, True]
 
 
 @pytest.mark.row("L16")

@@ -11,7 +11,7 @@ import pytest
 from loop_tools import echo_tool, failing_tool
 from pipeline_tools import Recorder, act, on_fake_clock
 from treadle import Agent, Budget, ConfigurationError, Tool, ToolContext, ask, open_session
-from treadle.errors import SessionHeld, ToolNameConflict
+from treadle.errors import SessionHeld
 from treadle.events import AnyEvent, RunStarted, decode_event, encode_event, on
 from treadle.messages import Message, Text, ToolCall
 from treadle.testing import FakeClock, FixedRandomness, Gate, ScriptedModel, Turn, call, text
@@ -322,11 +322,6 @@ async def test_start_and_end_of_a_call_carry_one_execution_id():
     told = result.messages[2].results[0].execution_id
     assert told
     assert events["tool.started"].execution_id == events["tool.finished"].result.execution_id == told
-
-
-def test_two_tools_of_one_name_are_refused():
-    with pytest.raises(ToolNameConflict, match="'echo'"):
-        Agent("demo", tools=[echo_tool(), echo_tool()])
 
 
 async def test_a_task_may_be_a_message_of_several_parts():

@@ -16,7 +16,7 @@ from treadle.messages import Media, Message, Result, Text, Thinking, ToolCall, u
 from treadle.ports import SessionView
 from treadle.sessions.session import Session
 from treadle.state import SessionState
-from treadle.testing import MockProvider, ScriptedModel, Turn, call, text
+from treadle.testing import MockProvider, ScriptedModel, call, text
 from treadle.tools import JsonObject
 
 
@@ -265,16 +265,6 @@ async def test_a_result_that_was_cleared_needs_no_frame_and_one_that_only_says_s
     assert re.fullmatch(r"\[Old result of fetch cleared; kept as artifact a_\w{20}\.\]", contents[0])
     assert contents[1].startswith("[Untrusted data from crm")
     assert contents[2].startswith("[Untrusted data from fetch")
-
-
-@pytest.mark.row("C11")
-@pytest.mark.parametrize("dialect", ["openai-chat", "openai", "anthropic", "gemini"])
-async def test_every_dialect_is_sent_the_frame(dialect):
-    async with MockProvider([Turn(calls=(call("fetch"),)), Turn(text="ok")]) as mock:
-        model = resolve_model(f"{dialect}:m", base_url=mock.base_url, api_key="k")
-        result = await Agent(model, tools=[page()], compiler=labelled()).run("Read it")
-        assert result.completed, result.message
-        assert "Untrusted data from fetch, up to the mark" in str(mock.requests[1].body)
 
 
 async def test_a_compiler_inside_may_be_a_coroutine():

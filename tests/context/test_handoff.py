@@ -22,7 +22,6 @@ from treadle import (
     resolve_model,
 )
 from treadle.context.handoff import SECTIONS
-from treadle.drivers.react import ReActDriver
 from treadle.errors import ContextOverflow, ModelRejected
 from treadle.events import ContextCompacted, ModelFailed
 from treadle.ports import ModelRequest
@@ -322,16 +321,3 @@ async def test_random_histories_are_never_refused_by_a_strict_vendor(dialect, se
     assert [one.tier for one in compactions(await result.session.events())] == ["handoff"] * 3
     assert last.count("## Do not redo") == 1
     assert "Mend the north wing." in last
-
-
-@pytest.mark.row("C02")
-async def test_it_hands_off_under_react_as_well():
-    def decision(n: int) -> str:
-        return json.dumps({"thought": "?", "type": "call_tool", "tool": "look", "args": {"n": n}})
-
-    final = json.dumps({"thought": "!", "type": "final_answer", "answer": "done"})
-    model = ScriptedModel([*[text(decision(n)) for n in range(8)], TOO_LONG, text(WORDS), text(final)])
-    result = await Agent(model, tools=[look()], driver=ReActDriver(), compactor=Handoff(keep=1)).run("Mend it.")
-
-    assert result.completed, result.message
-    assert "Mend it." in section(handoff_of(model.requests[-1]), "Objective")

@@ -52,23 +52,6 @@ def test_a_plain_function_stays_plain_so_that_the_runtime_gives_it_a_thread():
     assert add.run(add.convert({"a": 1, "b": 5}), Context()) == 6
 
 
-async def test_a_wrapped_coroutine_function_is_awaited():
-    def logged(function):
-        @functools.wraps(function)
-        def wrapper(*args, **kwargs):
-            return function(*args, **kwargs)
-
-        return wrapper
-
-    @tool
-    @logged
-    async def greet(name: str) -> str:
-        await asyncio.sleep(0)
-        return name
-
-    assert await greet.run({"name": "Sam"}, Context()) == "Sam"
-
-
 @pytest.mark.row("T05")
 def test_each_word_reaches_the_tool():
     async def check(arguments, ctx): ...

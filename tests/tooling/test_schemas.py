@@ -393,17 +393,6 @@ def test_what_cannot_be_described_is_a_definition_error_that_names_it(function, 
     assert repr(function.__name__) in str(caught.value)
 
 
-def test_names_local_to_the_caller_can_be_passed():
-    class Local(TypedDict):
-        a: int
-
-    def get(x: "Local"): ...
-
-    found = describe(get, localns=locals()).parameters
-
-    assert found["$defs"]["Local"]["required"] == ["a"]
-
-
 def test_a_function_that_is_not_written_in_python_is_described_by_its_signature():
     found = describe(operator.add)
 

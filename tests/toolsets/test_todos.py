@@ -1,6 +1,5 @@
 """Todos: the list is a fact of its session, bounded, shown again while items are open, and never lost in a compaction."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ from treadle import (
     ConfigurationError,
     Guards,
     Handoff,
-    ReActDriver,
     Summarize,
     Tiers,
     Tool,
@@ -221,15 +219,3 @@ async def test_the_list_and_its_reminder_are_accepted_by_strict_vendors(dialect:
         assert NOTE in str(mock.requests[-1].body)
 
     assert result.completed, result.message
-
-
-async def test_the_list_is_kept_under_react() -> None:
-    def decided(tool: str, args: JsonObject) -> Any:
-        return text(json.dumps({"thought": "t", "type": "call_tool", "tool": tool, "args": args}))
-
-    end = text(json.dumps({"thought": "t", "type": "final_answer", "answer": "Done."}))
-    model = ScriptedModel([decided("todo", {"items": [OPEN]}), end])
-    async with open_session("memory:") as session:
-        result = await Agent(model, tools=[todo_tool()], driver=ReActDriver()).run("Go", session=session)
-        assert result.completed, result.message
-        assert session.state.facts.values["todos"] == [OPEN]

@@ -374,7 +374,9 @@ async def test_nobody_takes_over_the_name_of_a_tool_whose_toolset_has_failed():
     assert "toolset bank is unavailable" in results(result)[1]
 
 
-def test_two_toolsets_of_one_name_and_what_is_no_toolset_are_refused_by_the_agent():
+def test_two_tools_or_toolsets_of_one_name_and_what_is_no_toolset_are_refused_by_the_agent():
+    with pytest.raises(ToolNameConflict, match="Two tools are named 'a'"):
+        Agent(ScriptedModel([text("ok")]), tools=[named("a"), named("a")])
     with pytest.raises(ToolNameConflict, match="Two toolsets are named 'a'"):
         Agent(ScriptedModel([text("ok")]), tools=[Set("a"), Set("a")])
     with pytest.raises(ConfigurationError, match="neither a Tool nor a toolset"):
