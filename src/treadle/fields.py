@@ -428,15 +428,11 @@ def _resolved(function: Callable[..., Any], annotation: Any) -> Any:  # Any: any
     if not isinstance(annotation, str):
         return annotation
     try:
-        return typing.get_type_hints(types.SimpleNamespace(__annotations__={"one": annotation}), _names_of(function))[
-            "one"
-        ]
+        return typing.get_type_hints(
+            types.SimpleNamespace(__annotations__={"one": annotation}), getattr(function, "__globals__", {})
+        )["one"]
     except (NameError, TypeError):
         return Any
-
-
-def _names_of(function: Callable[..., Any]) -> dict[str, Any]:
-    return getattr(function, "__globals__", {})
 
 
 # --- Documented: `help(...)` shows the sentence below each field of a struct. Reads sources only when they are first

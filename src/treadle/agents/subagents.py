@@ -271,7 +271,9 @@ def subagent_tool(
 
     return Tool(
         name=name,
-        description="\n".join([_DESCRIPTION, *(f"- {one.name}: {_line(one.description)}" for one in known.values())]),
+        description="\n".join(
+            [_DESCRIPTION, *(f"- {one.name}: {' '.join(one.description.split())}" for one in known.values())]
+        ),
         parameters=closed_schema(
             ["agent", "task"],
             agent={"type": "string", "enum": list(known), "description": "The agent to call."},
@@ -366,7 +368,3 @@ class _ReadsOnly:
             return None
         reason = f"The agent {self._name} only reads, and this call may change something."
         return Decision(kind="deny", rule="subagent effect read", reason=reason)
-
-
-def _line(text: str) -> str:
-    return " ".join(text.split())

@@ -11,7 +11,7 @@ import msgspec
 from treadle.context.compilers import CLEARED, clipped, estimated_tokens, exchanges_of, sent_chars, shares
 from treadle.errors import ConfigurationError, ContextOverflow
 from treadle.fields import checked, explained
-from treadle.messages import Media, Message, Result, ToolCall, user_message
+from treadle.messages import Media, Message, ToolCall, user_message
 from treadle.ports import Compactable, Compaction, Compactor, RequestNeed
 from treadle.redaction import redacted_logger
 
@@ -91,7 +91,12 @@ class ClearResults(WhenFull):
     async def compact(self, context: Compactable) -> Compaction | None:
         """Return which results are cleared; None if too few are old or long. Each is kept whole, as an artifact."""
         end = end_of_old(context, self._keep)
-        old = [part for message in context.messages[:end] for part in message.results if _is_worth(part)]
+        old = [
+            part
+            for message in context.messages[:end]
+            for part in message.results
+            if part.media or len(part.content) > _WORTH_CHARS
+        ]
         saved = sum(len(part.content) - _WORTH_CHARS // 2 for part in old) // 4
         is_wanted = context.need.reason == "overflow" or context.session.state.compactions.asked > 0
         if not old or (saved < context.tokens // _LEAST_SAVED and not is_wanted):
@@ -244,10 +249,6 @@ def plan_and_todos(facts: Mapping[str, Any]) -> str:
     """Return what tools keep of plans, goals and todos, as it stands. A compaction must not lose it."""
     kept = {name: facts[name] for name in ("goal", "plan", "todos") if name in facts}
     return clipped(msgspec.json.encode(kept).decode(), _FACTS_CHARS) if kept else ""
-
-
-def _is_worth(part: Result) -> bool:
-    return bool(part.media) or len(part.content) > _WORTH_CHARS
 
 
 def transcript(context: Compactable, messages: Sequence[Message], *, halvings: int = 0) -> str:

@@ -167,7 +167,13 @@ def _recorded(session: SessionView, room: int) -> dict[str, str]:
         "Open calls": _lines(map(_open, state.open.values()), room),
         "Plan and todos": plan_and_todos(state.facts.values),
         "Budget": _spent(session),
-        "Do not redo": _lines([*map(_undone, unsure), *_done(done, room)], room),
+        "Do not redo": _lines(
+            [
+                *(f"{one.status}, check before you repeat it: {_call(one.tool, one.arguments)}" for one in unsure),
+                *_done(done, room),
+            ],
+            room,
+        ),
     }
 
 
@@ -198,19 +204,11 @@ def _done(side_effects: Sequence[SideEffect], room: int) -> list[str]:
     """Return which calls must not be made again. Very many are not listed twice: they stand under the changed artifacts."""
     again = {side_effect.tool for side_effect in side_effects if side_effect.repeats}
     once = [side_effect for side_effect in side_effects if not side_effect.repeats]
-    lines = list(map(_once, once))
+    lines = [f"done: {_call(one.tool, one.arguments)}" for one in once]
     if sum(map(len, lines)) <= room or again & {side_effect.tool for side_effect in once}:
         return lines
     but = f", but those of {', '.join(sorted(again))}" if again else ""
     return [f"done: all calls under Changed artifacts{but}; the earlier ones, too"]
-
-
-def _once(side_effect: SideEffect) -> str:
-    return f"done: {_call(side_effect.tool, side_effect.arguments)}"
-
-
-def _undone(side_effect: SideEffect) -> str:
-    return f"{side_effect.status}, check before you repeat it: {_call(side_effect.tool, side_effect.arguments)}"
 
 
 def _spent(session: SessionView) -> str:

@@ -180,7 +180,8 @@ def _tool_of(
         needs_deps=schema.needs_deps,
         **own,
     )
-    _refuse_wrong_options(made)
+    if made.check is not None and not is_async(made.check):
+        raise ToolDefinitionError(f"Tool {made.name!r}: check must be an async function of (arguments, ctx).")
     _check_contract(made)
     _report_missing_documentation(made, schema)
     return made, functools.partial(run_of, schema=schema)
@@ -233,11 +234,6 @@ def _refuse_what_is_no_function(function: Function) -> None:
         raise ToolDefinitionError(
             f"Tool {name_of(function)!r} is a generator. A call has one result: collect the items and return them."
         )
-
-
-def _refuse_wrong_options(made: Tool) -> None:
-    if made.check is not None and not is_async(made.check):
-        raise ToolDefinitionError(f"Tool {made.name!r}: check must be an async function of (arguments, ctx).")
 
 
 def _check_contract(made: Tool) -> None:

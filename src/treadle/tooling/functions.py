@@ -183,8 +183,11 @@ def _without_context(
 ) -> Any:  # Any: what has annotations
     """Return a function's annotations with the context's in a form that can be read, though it is known to type checkers only."""
     said: dict[str, Any] = dict(getattr(function, "__annotations__", {}))
+    # A tool may well have a `context` that the model writes: there the type must say that it is ours.
     for name, text in said.items():
-        if isinstance(text, str) and ("ToolContext" in text or name in _CONTEXT_NAMES or _is_context(name, text)):
+        if isinstance(text, str) and (
+            "ToolContext" in text or name in _CONTEXT_NAMES or (name == "context" and "Context" in text)
+        ):
             try:
                 typing.get_type_hints(types.SimpleNamespace(__annotations__={name: text}), dict(here), dict(names))
             except (NameError, AttributeError):
@@ -194,11 +197,6 @@ def _without_context(
 
 _CONTEXT_NAMES = ("ctx", "tool_context")
 """A parameter of such a name whose annotation does not exist at run time is the context."""
-
-
-def _is_context(name: str, text: str) -> bool:
-    """Whether the type says what the name alone does not: a tool may well have a `context` that the model writes."""
-    return name == "context" and "Context" in text
 
 
 _UNPACK = (typing.Unpack, typing_extensions.Unpack)

@@ -516,7 +516,7 @@ def _read_skill(folder: str, name: str, notes: list[str]) -> Skill | None:
             name=name,
             description=_cut(description, _MOST_DESCRIPTION),
             folder=f"{folder}/{name}",
-            text=_body(document.text),
+            text=_parted(document.text)[1].strip("\n"),
             is_cut=document.is_cut,
             digest=document.digest,
         )
@@ -532,10 +532,6 @@ def _parted(text: str) -> tuple[list[str], str]:
         if line.strip() in ("---", "..."):
             return lines[1:number], "\n".join(lines[number + 1 :])
     return [], text
-
-
-def _body(text: str) -> str:
-    return _parted(text)[1].strip("\n")
 
 
 def _head(text: str) -> dict[str, str]:

@@ -102,7 +102,7 @@ def _refuse_depth(text: str, max_depth: int) -> None:
     for found in _BRACKET.finditer(text):
         depth += (found[1] is not None) - (found[2] is not None)
         if depth > max_depth:
-            raise NotJson(_too_deep(max_depth), _FLATTEN, text, found.start())
+            raise NotJson(f"nested deeper than {max_depth} levels", _FLATTEN, text, found.start())
 
 
 def _refuse_overflow(text: str) -> None:
@@ -121,15 +121,6 @@ _SURROGATE = ("half of a surrogate pair, which is not text,", "Send the whole ch
 _QUOTES = "Use plain double quotes around keys and strings."
 
 
-def _too_deep(max_depth: int) -> str:
-    return f"nested deeper than {max_depth} levels"
-
-
-def _diagnosis(message: str, text: str, at: int) -> tuple[str, str]:
-    """Return the reason and the repair: first by what stands there, then by the parser's own words."""
-    return _by_text(text, at) or _by_message(message)
-
-
 # What stands at the place: a pattern, the reason, the repair.
 _SIGHTS: tuple[tuple[re.Pattern[str], str, str], ...] = (
     (
@@ -143,10 +134,6 @@ _SIGHTS: tuple[tuple[re.Pattern[str], str, str], ...] = (
     (re.compile(r"['`\u2018-\u201b]"), "a single quote", _QUOTES),
     (re.compile(r"//|/\*|#"), "a comment, which JSON does not have,", "Leave it out."),
 )
-
-
-def _by_text(text: str, at: int) -> tuple[str, str] | None:
-    return next(((reason, repair) for sight, reason, repair in _SIGHTS if sight.match(text, at)), None)
 
 
 _SAYINGS: tuple[tuple[str, str, str], ...] = (
@@ -165,7 +152,11 @@ _SAYINGS: tuple[tuple[str, str, str], ...] = (
 )
 
 
-def _by_message(message: str) -> tuple[str, str]:
+def _diagnosis(message: str, text: str, at: int) -> tuple[str, str]:
+    """Return the reason and the repair: first by what stands there, then by the parser's own words."""
+    for sight, reason, repair in _SIGHTS:
+        if sight.match(text, at):
+            return reason, repair
     if message.startswith("Detected duplicate key"):
         key = message.removeprefix("Detected ")
         return key if len(key) <= _SNIPPET_CHARS else f'{key[:_SNIPPET_CHARS]}..."', "Send each key once."

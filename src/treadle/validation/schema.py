@@ -180,6 +180,7 @@ _OFFSET_OPTIONAL = {name: _OffsetOptional(name) for name in ("date-time", "time"
 
 _NAMED = ("properties", "$defs", "definitions", "patternProperties", "dependentSchemas")
 """Keywords whose values hold schemas by name."""
+_MAY_FILL = ("default", "$ref")
 _VALUES = ("default", "enum", "const", "examples")
 """Keywords whose values are not schemas, whatever they look like."""
 
@@ -249,7 +250,7 @@ class Defaults:
             return False
         known = self._reaching.get(id(schema))
         if known is None:
-            known = self._reaching[id(schema)] = _holds_default(schema) or _refers(schema)
+            known = self._reaching[id(schema)] = any(not node.keys().isdisjoint(_MAY_FILL) for node in _objects(schema))
         return known
 
     def _object(self, value: JsonObject, schema: JsonObject, opened: frozenset[int]) -> JsonObject:
@@ -349,10 +350,6 @@ def _moved(schema: Any) -> Any:
             return [_moved(part) for part in schema]
         case _:
             return schema
-
-
-def _refers(schema: Any) -> bool:
-    return any("$ref" in node for node in _objects(schema))
 
 
 def _holds_default(schema: Any) -> bool:

@@ -84,7 +84,9 @@ def _contract(kind: Any, where: str) -> tuple[JsonObject, Callable[[Any], Any]]:
     if isinstance(kind, dict):
         return kind, lambda value: value
     try:
-        return _by_msgspec(kind) if _is_struct(kind) else _by_pydantic(kind)
+        if _is_struct(kind):
+            return msgspec.json.schema(kind), lambda value: msgspec.convert(value, kind)
+        return _by_pydantic(kind)
     except Exception as error:
         # pydantic and msgspec raise a dozen classes for what they cannot describe; the type is the programmer's.
         problem = str(error).split("\n", 1)[0]
@@ -96,10 +98,6 @@ def _contract(kind: Any, where: str) -> tuple[JsonObject, Callable[[Any], Any]]:
 def _is_struct(kind: Any) -> bool:
     """Whether a Struct is in it, such as in `list[Town]`: pydantic knows none."""
     return any(map(_is_struct, get_args(kind))) or (isinstance(kind, type) and issubclass(kind, msgspec.Struct))
-
-
-def _by_msgspec(kind: Any) -> tuple[JsonObject, Callable[[Any], Any]]:
-    return msgspec.json.schema(kind), lambda value: msgspec.convert(value, kind)
 
 
 def _by_pydantic(kind: Any) -> tuple[JsonObject, Callable[[Any], Any]]:

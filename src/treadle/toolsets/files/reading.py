@@ -181,14 +181,13 @@ def grep_tool(root: Root) -> Tool:
         parameters=_PARAMETERS,
         output_schema=listing_schema(skipped={"type": "integer", "minimum": 1}),
         run=partial(_grep, root),
-        subjects=lambda given: {"path": root.subject(given.get("path", "."), extent="tree", below=_folders(given))},
+        subjects=lambda given: {
+            "path": root.subject(
+                given.get("path", "."), extent="tree", below=literal_folders(given.get("include") or "")
+            )
+        },
         examples=({"pattern": "error", "path": "src/main.c"}, {"pattern": "TODO|FIXME", "include": "*.py"}),
     )
-
-
-def _folders(arguments: JsonObject) -> tuple[str, ...]:
-    """Return the folders to which `include` confines a search."""
-    return literal_folders(arguments.get("include") or "")
 
 
 class _Findings(msgspec.Struct, kw_only=True):

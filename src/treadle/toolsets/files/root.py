@@ -1174,12 +1174,9 @@ def _children(
     return [
         ((*names, entry.name), entry.is_folder)
         for entry in entries
-        if entry.is_file or (entry.is_folder and (entry.name in keep or _is_visited(entry.name)))
+        if entry.is_file
+        or (entry.is_folder and (entry.name in keep or not (entry.name.startswith(".") or entry.name in SKIPPED)))
     ]
-
-
-def _is_visited(folder: str) -> bool:
-    return not folder.startswith(".") and folder not in SKIPPED
 
 
 class Glob:

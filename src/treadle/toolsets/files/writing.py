@@ -505,7 +505,7 @@ def _changing(root: Root, **own: Any) -> Tool:  # Any: the fields in which write
         risk="write_local",
         review=partial(review, root),
         timeout=60.0,
-        resources=partial(_resources, root),
+        resources=lambda given: {root.resource(given["path"]): "write"},
         subjects=lambda given: {"path": root.subject(given["path"])},
         **own,
     )
@@ -526,10 +526,6 @@ def _check_edits(root: Root, arguments: JsonObject) -> None:
     if "edits" not in arguments and not has_one:
         raise InvalidArguments("Give `old_text` and `new_text`, or `edits` with several changes.")
     _check_file(root, arguments)
-
-
-def _resources(root: Root, arguments: JsonObject) -> dict[str, str]:
-    return {root.resource(arguments["path"]): "write"}
 
 
 def _write(root: Root, arguments: JsonObject, ctx: ToolContext) -> ToolOutput:
