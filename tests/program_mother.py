@@ -46,8 +46,8 @@ def main(place: str, *modules: str) -> None:
 def _load(*modules: str) -> None:
     import treadle.cli.commands
     import treadle.cli.main
-    import treadle.cli.terminal.opening
     import treadle.cli.terminal.plain
+    import treadle.cli.terminal.screen
 
     for module in pkgutil.iter_modules(treadle.cli.commands.__path__, "treadle.cli.commands."):
         import_module(module.name)

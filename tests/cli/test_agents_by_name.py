@@ -97,7 +97,7 @@ def test_a_definition_that_is_wrong_is_told_before_anything_begins(office):
     (office.folder / "agents" / "broken.md").write_text("---\ndescription: x\n---\n", encoding="utf-8")
     ran = office("run", "Pay", "-m", office.lead, "--tools", "agents/", code=2)
     assert "broken.md" in ran.stderr
-    assert "is missing instructions" in ran.stderr
+    assert "has no instructions" in ran.stderr
 
 
 def test_built_in_tools_and_files_are_named_in_one_list(treadle):

@@ -2,7 +2,6 @@
 
 import shlex
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,7 +18,6 @@ from treadle.cli.input.values import instructions_of
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import one_line, shown_name
 from treadle.cli.sessions import is_held, stranded_in
-from treadle.events import CallDecided
 from treadle.ports import Journal
 
 __all__ = [
@@ -96,11 +94,15 @@ def restored(options: _Given, session: Session, terminal: Terminal) -> _Given:
     Raises:
         UsageError: What it remembers is gone, and nothing was given in its place.
     """
-    origin = origin_in(session)
+    origin, its = origin_in(session), f"Session {session.id}"
     tell_other_folder(options, session, terminal)
+    folder = options.folder or _existing(origin.get("folder"), f"{its} worked in", "Name its folder with -C.")
+    config = options.config or _existing(
+        origin.get("config"), f"{its} ran with the configuration", "Name one with --config."
+    )
     found = msgspec.structs.replace(
         options,
-        folder=options.folder or _folder(origin, session.id),
+        folder=folder,
         tools=options.tools or _tools(origin, session.id),
         model=options.model or origin.get("model"),
         base_url=options.base_url or origin.get("base_url"),
@@ -110,7 +112,7 @@ def restored(options: _Given, session: Session, terminal: Terminal) -> _Given:
         model_options=options.model_options or origin.get("model_options") or {},
         is_bare=options.is_bare or bool(origin.get("bare")),
         profile=options.profile or origin.get("profile"),
-        config=options.config or _config(origin, session.id),
+        config=config,
         remembered=tuple(
             name for name in ("profile", "config", "sandbox") if getattr(options, name) is None and origin.get(name)
         ),
@@ -224,17 +226,15 @@ def check_tools(agent: Agent, session: Session) -> None:
     waiting |= {
         state.call.name
         for state in session.state.unanswered
-        if state.approval is not None or state.started is not None or _may_start(state.decision)
+        if state.approval is not None
+        or state.started is not None
+        or (state.decision is not None and state.decision.decision in ("allow", "ask"))
     }
     if missing := sorted(name for name in waiting - known if owners.get(name) not in toolsets):
         raise UsageError(
             f"An unfinished call needs the tool {', '.join(missing)}, which is not among {', '.join(sorted(known | toolsets))}. "
             "Pass the same --tools as before."
         )
-
-
-def _may_start(decision: CallDecided | None) -> bool:
-    return decision is not None and decision.decision in ("allow", "ask")
 
 
 def tell_other_folder(options: Options, session: Session, terminal: Terminal) -> None:
@@ -271,18 +271,9 @@ def folder_of(session: Session) -> str | None:
     return folder if isinstance(folder, str) else None
 
 
-def _folder(origin: dict[str, Any], session_id: str) -> str | None:
-    return _existing(origin.get("folder"), Path.is_dir, f"Session {session_id} worked in", "Name its folder with -C.")
-
-
-def _config(origin: dict[str, Any], session_id: str) -> str | None:
-    ran_with = f"Session {session_id} ran with the configuration"
-    return _existing(origin.get("config"), Path.is_file, ran_with, "Name one with --config.")
-
-
-def _existing(path: str | None, exists: Callable[[Path], bool], what: str, advice: str) -> str | None:
+def _existing(path: str | None, what: str, advice: str) -> str | None:
     """Return a path that a session has recorded. Raises UsageError where it does not exist here."""
-    if path is not None and not exists(Path(path)):
+    if path is not None and not Path(path).exists():
         raise UsageError(f"{what} {path!r:.200}, which does not exist here. {advice}")
     return path
 

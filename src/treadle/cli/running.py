@@ -182,9 +182,7 @@ _MAX_DENIED = 5
 """Denials that are listed one by one."""
 
 
-async def carry_out(
-    run: Run, session: Session, *, settings: Settings, options: Options, terminal: Terminal
-) -> int:  # fmt: skip
+async def carry_out(run: Run, session: Session, *, settings: Settings, options: Options, terminal: Terminal) -> int:
     """Show a run until it ends, and return its exit code.
 
     Raises:
@@ -213,8 +211,7 @@ async def carry_out(
     screen.conclude(report)
     notifier.notify("a call is waiting for you" if result.approvals else f"the run has ended ({result.reason})")
     denied = [(one.tool, one.rule, one.reason) for one in result.denials]
-    for line in _denied([*denied, *((one.tool, one.rule, one.reason) for one in below)]):
-        terminal.say(line)
+    terminal.say_lines(_denied([*denied, *((one.tool, one.rule, one.reason) for one in below)]))
     _last_words(result, report, session, options, terminal)
     if result.unstored:
         terminal.say(_not_stored(result, session))
@@ -229,7 +226,8 @@ async def _watched(run: Run, signals: "_Signals", progress: Progress, screen: Sc
                 screen.on_event(event)
             progress.on_event(event)
             if isinstance(event, JournalDegraded):
-                terminal.say(f"treadle: {_store_words(event)}")
+                failed = "the journal failed; the run continues, and its events wait in memory. "
+                terminal.say(f"treadle: {'' if event.is_over else failed}{event.message}")
             # Before its first step a run has nothing to cancel; a signal that came then is passed on now.
             if not isinstance(event, RunStarted | RunResumed | MessageAdded):
                 signals.pass_on_to(run)
@@ -339,13 +337,6 @@ def _larger_limit(result: RunResult) -> str:
     return f" --{reached.budget.replace('_', '-')} {larger.normalize():f}"
 
 
-def _store_words(event: JournalDegraded) -> str:
-    """Say that the store has failed, or is back."""
-    if event.is_over:
-        return event.message
-    return f"the journal failed; the run continues, and its events wait in memory. {event.message}"
-
-
 def _not_stored(result: RunResult, session: Session) -> str:
     what = "the last event" if result.unstored == 1 else f"the last {result.unstored} events"
     return f"treadle: not stored: the journal {session.journal.location} is missing {what} of session {result.session_id}. Keep this answer: the journal does not have it."
@@ -404,6 +395,7 @@ def make_agent(
         os.environ["TREADLE_CONFIG"] = absolute(settings.config)
     given = options or Options()
     guidance = guidance_of(settings)
+    own = instructions if settings.system is None else instructions_of(settings.system, settings.held)
     chosen = load_tools(settings) if tools is None else tools
     has_own = any(isinstance(one, Tool) and one.name == "skill" for one in chosen)
     agent = Agent(
@@ -420,10 +412,7 @@ def make_agent(
         hooks=_hooks(settings),
         compiler=Labelled(WholeHistory(), _UNTRUSTED),
         compactor=Tiers(ClearResults(), Handoff()),
-        instructions=_instructions(
-            instructions if settings.system is None else instructions_of(settings.system, settings.held),
-            guidance.instructions.text,
-        ),
+        instructions="\n\n".join(part for part in (own, guidance.instructions.text) if part) or None,
         output=None if given.schema is None else schema_of(given.schema),
         driver=driver,
         subscribers=telemetry(),
@@ -453,16 +442,7 @@ def _reading_on(chosen: Sequence[Tool | Toolset]) -> tuple[Tool, ...]:
     """Return the tool that reads on in results that were shortened, offered once the session has one: their marks name it."""
     if any(one.name == "read_artifact" for one in chosen):
         return ()
-    return (msgspec.structs.replace(artifact_tool(), visible=_has_artifacts),)
-
-
-def _has_artifacts(session: SessionView) -> bool:
-    return bool(session.state.artifacts)
-
-
-def _instructions(own: str | None, folder: str) -> str | None:
-    """Return the person's own instructions, and what the folder says behind them."""
-    return "\n\n".join(part for part in (own, folder) if part) or None
+    return (msgspec.structs.replace(artifact_tool(), visible=lambda session: bool(session.state.artifacts)),)
 
 
 def resumed_budget(session: Session, settings: Settings) -> Budget:

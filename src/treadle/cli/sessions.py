@@ -252,7 +252,7 @@ async def described(session: Session, journal: Journal) -> dict[str, Any]:
     }
 
 
-async def _calls(session: Session, journal: Journal) -> list[dict[str, Any]]:
+async def _calls(session: Session, journal: Journal) -> list[dict[str, Any]]:  # noqa: C901 - one case for each event
     """Return every call as received, with its decision and its whole result, in the order in which they appeared."""
     calls: dict[str, dict[str, Any]] = {}
     for event in await session.events():
@@ -265,16 +265,17 @@ async def _calls(session: Session, journal: Journal) -> list[dict[str, Any]]:
                 _entry(calls, call_id, event.tool).update(
                     decision=decision, effect=event.effect, decided_arguments=event.arguments
                 )
-            case ToolStarted(
-                call=ToolCall() as call
-            ):  # it began before its response was whole, which may never have been
+            case ToolStarted(call=ToolCall() as call):  # its response may never have been whole
                 _entry(calls, call.id, call.name)["arguments"] = call.arguments
-            case (
-                ApprovalAnswered(call_id=str(call_id))
-                | ToolResolved(call_id=str(call_id))
-                | ToolInput(call_id=str(call_id))
-            ):
-                _take_word(calls, call_id, event)
+            case ApprovalAnswered(call_id=str(call_id)) if call_id in calls:  # that of a child is shown with the child
+                said = {"answer": event.answer, "by": event.approved_by, "given_at": event.given_at}
+                calls[call_id]["answers"].append({**said, "reason": event.reason, "arguments": event.arguments})
+            case ToolResolved(call_id=str(call_id)):
+                ended = {"outcome": event.outcome, "by": event.by, "at": event.at, "reason": event.reason}
+                _entry(calls, call_id, event.tool)["resolutions"].append({**ended, "value": event.value})
+            case ToolInput(call_id=str(call_id)):
+                given = {"value": event.value, "by": event.by, "at": event.at, "given_at": event.given_at}
+                _entry(calls, call_id, event.tool)["inputs"].append(given)
             case ToolFinished(call_id=str(call_id)):
                 _entry(calls, call_id, event.result.name)["result"] = await _whole_result(event, journal)
             case ChildStarted(call_id=str(call_id)):
@@ -283,22 +284,6 @@ async def _calls(session: Session, journal: Journal) -> list[dict[str, Any]]:
             case _:
                 pass
     return list(calls.values())
-
-
-def _take_word(
-    calls: dict[str, dict[str, Any]], call_id: str, event: ApprovalAnswered | ToolResolved | ToolInput
-) -> None:
-    """Add what a person said on a call, or gave it."""
-    match event:
-        case ApprovalAnswered() if call_id in calls:  # that of a child is shown with the child
-            calls[call_id]["answers"].append(_answer(event))
-        case ToolResolved():
-            _entry(calls, call_id, event.tool)["resolutions"].append(_resolution(event))
-        case ToolInput():
-            given = {"value": event.value, "by": event.by, "at": event.at, "given_at": event.given_at}
-            _entry(calls, call_id, event.tool)["inputs"].append(given)
-        case _:
-            pass
 
 
 def _entry(calls: dict[str, dict[str, Any]], call_id: str, name: str) -> dict[str, Any]:
@@ -311,22 +296,6 @@ def empty_call(call_id: str, name: str) -> dict[str, Any]:
     # `children` are the sessions that carried it out, where the tool is an agent.
     empty["decided_arguments"] = None
     return empty | {"answers": [], "inputs": [], "resolutions": [], "result": None, "children": []}
-
-
-def _answer(event: ApprovalAnswered) -> dict[str, Any]:
-    """Return what a person said on a request for consent. `given_at` is None for an answer of an older version."""
-    return {
-        "answer": event.answer,
-        "by": event.approved_by,
-        "given_at": event.given_at,
-        "reason": event.reason,
-        "arguments": event.arguments,
-    }
-
-
-def _resolution(event: ToolResolved) -> dict[str, Any]:
-    """Return what a person said on a call in doubt."""
-    return {"outcome": event.outcome, "by": event.by, "at": event.at, "reason": event.reason, "value": event.value}
 
 
 async def _whole_result(event: ToolFinished, journal: Journal) -> dict[str, Any]:

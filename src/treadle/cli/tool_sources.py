@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -60,7 +60,10 @@ def load_tools(settings: Settings, *, may_write: bool = False) -> tuple[Tool | T
     acting = (*reading, *writing_tools(settings.root), shell_tool(settings.root))
     definitions = [source for source in settings.tools if _defines_subagents(source)]
     others = [source for source in settings.tools if source not in definitions]
-    spawning: list[Tool | Toolset] = [_subagents(definitions)] if definitions else []
+    spawning: list[Tool | Toolset] = []
+    if definitions:
+        files = [source.folder / source.text.strip() for source in definitions]
+        spawning.append(subagent_tool(load_subagents(*files)))
     if not others:
         return (*(acting if may_write else reading), *spawning, *_servers(settings))
     telling = (artifact_tool(), ask_user_tool(), exit_plan_tool(), todo_tool())
@@ -86,11 +89,6 @@ def _servers(settings: Settings) -> list[McpTools]:
 def _defines_subagents(source: ToolSource) -> bool:
     text = source.text.strip()
     return names_file(text) and not text.endswith(".py")
-
-
-def _subagents(sources: Sequence[ToolSource]) -> Tool:
-    """Return the tool that calls the agents of these files and folders."""
-    return subagent_tool(load_subagents(*(source.folder / source.text.strip() for source in sources)))
 
 
 def _load(source: ToolSource, own: dict[str, Tool | Toolset]) -> Iterable[Tool | Toolset]:
@@ -154,7 +152,9 @@ def _is_source(value: object) -> bool:
 
 
 def _tools_of_attribute(text: str) -> list[Tool | Toolset]:
-    tools = list(_tools_in(attribute_of(text, "--tools")))
+    value = attribute_of(text, "--tools")
+    values = value if isinstance(value, Sequence) and not isinstance(value, str | bytes) else [value]
+    tools = [one for one in values if isinstance(one, Tool) or is_toolset(one)]
     if not tools:
         raise UsageError(f"--tools {text} is neither a Tool, a toolset nor a list of them.")
     return tools
@@ -187,13 +187,6 @@ def _module(name: str, text: str, flag: str) -> ModuleType:
         raise UsageError(f"{flag} {text}: there is no module {exc.name or name!r}.") from exc
     except BaseException as exc:  # as in module_of_file
         raise _broken(name, exc, flag) from exc
-
-
-def _tools_in(value: object) -> Iterator[Tool | Toolset]:
-    if isinstance(value, Tool) or is_toolset(value):
-        yield value
-    elif isinstance(value, Sequence) and not isinstance(value, str | bytes):
-        yield from (one for one in value if isinstance(one, Tool) or is_toolset(one))
 
 
 def _broken(name: str, error: BaseException, flag: str) -> UsageError:

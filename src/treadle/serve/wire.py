@@ -56,7 +56,8 @@ class Wire:
             message = _decoded(line)
             if isinstance(message, dict):
                 return message
-            await self.send(_error(_PARSE_ERROR if isinstance(message, str) else _INVALID_REQUEST, message))
+            code = _PARSE_ERROR if isinstance(message, str) else _INVALID_REQUEST
+            await self.send(_error(code, message or "A message must be one JSON object. Batches are not supported."))
         return None
 
     async def send(self, message: dict[str, Any]) -> None:
@@ -167,9 +168,8 @@ def _decoded(line: bytes | str) -> dict[str, Any] | str | None:
     return message if isinstance(message, dict) else None
 
 
-def _error(code: int, says: str | None) -> dict[str, Any]:
-    message = says or "A message must be one JSON object. Batches are not supported."
-    return {"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": message}}
+def _error(code: int, says: str, frame_id: str | int | None = None) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": frame_id, "error": {"code": code, "message": says}}
 
 
 @contextmanager
@@ -207,7 +207,9 @@ async def serve_mcp(offer: Offer, wire: Wire, *, version: str) -> None:
                 try:
                     message = types.jsonrpc_message_adapter.validate_python(frame, by_name=False)
                 except ValueError:
-                    await wire.send(_refused(frame.get("id")))
+                    named = frame.get("id")
+                    known = named if isinstance(named, str | int) and not isinstance(named, bool) else None
+                    await wire.send(_error(_INVALID_REQUEST, "This is not a JSON-RPC 2.0 message.", known))
                     continue
                 await to_server.send(SessionMessage(message))
 
@@ -224,9 +226,3 @@ async def serve_mcp(offer: Offer, wire: Wire, *, version: str) -> None:
         await service.finish()
         await asyncio.wait({feeding, draining})
         await wire.close()
-
-
-def _refused(frame_id: object) -> dict[str, object]:
-    known = frame_id if isinstance(frame_id, str | int) and not isinstance(frame_id, bool) else None
-    error = {"code": _INVALID_REQUEST, "message": "This is not a JSON-RPC 2.0 message."}
-    return {"jsonrpc": "2.0", "id": known, "error": error}

@@ -9,9 +9,14 @@ from treadle.cli.commands.run import continued
 from treadle.cli.exits import UsageError
 from treadle.cli.input.commands import ChatOptions, DoctorOptions
 from treadle.cli.input.options import as_other
-from treadle.cli.input.settings import settings_of
+from treadle.cli.input.places import user_config
+from treadle.cli.input.settings import Settings, settings_of
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.sessions import opened
+from treadle.cli.terminal.chat import talk
+from treadle.cli.terminal.faces import Face
+from treadle.cli.terminal.plain import Lines
+from treadle.cli.terminal.slash import COMMANDS
 
 __all__ = ["chat"]
 
@@ -26,16 +31,21 @@ async def chat(options: ChatOptions, terminal: Terminal) -> int:
     options = await continued(options, terminal)
     settings = settings_of(options)
     async with opened(settings.journal) as journal:
-        if _is_plain():
-            from treadle.cli.terminal.plain import talk  # noqa: PLC0415 - one of two faces
-        else:
-            from treadle.cli.terminal.opening import talk  # noqa: PLC0415 - loads prompt_toolkit and rich
+        face = _face(terminal, settings)
         examine = partial(doctor, as_other(options, DoctorOptions), terminal)
-        return await talk(journal, options.id, settings=settings, options=options, terminal=terminal, examine=examine)
+        return await talk(
+            face, journal, options.id, settings=settings, options=options, terminal=terminal, examine=examine
+        )
 
 
-def _is_plain() -> bool:
-    """Whether lines must do: the terminal obeys nothing, or the extra is not installed."""
-    return os.environ.get("TERM", "dumb") in ("", "dumb", "unknown") or not all(
-        map(find_spec, ("prompt_toolkit", "rich"))
-    )
+def _face(terminal: Terminal, settings: Settings) -> Face:
+    """Return a screen; plain lines where the terminal obeys nothing, or the extra is not installed."""
+    is_plain = os.environ.get("TERM", "dumb") in ("", "dumb", "unknown")
+    if is_plain or not all(map(find_spec, ("prompt_toolkit", "rich"))):
+        return Lines(terminal)
+    from treadle.cli.terminal.drawing import Drawing  # noqa: PLC0415 - loads rich
+    from treadle.cli.terminal.screen import Completing, Screen  # noqa: PLC0415 - loads prompt_toolkit
+
+    history = user_config(os.environ).with_name("history")
+    completer = Completing(COMMANDS, settings.root)
+    return Screen(terminal, Drawing(terminal.redactor), history=history, completer=completer)

@@ -72,7 +72,7 @@ def doctor(options: DoctorOptions, terminal: Terminal) -> int:
 
 
 def _checks(options: DoctorOptions) -> Iterator[Check]:
-    yield _python()
+    yield Check(name="python", level="ok", message=f"{platform.python_version()} ({sys.executable})")
     yield Check(name="treadle", level="ok", message=version("treadle"))
     yield _platform()
     yield _sqlite()
@@ -125,10 +125,6 @@ def _rules(settings: Settings) -> Iterator[Check]:
         return
     for one in found:
         yield Check(name="rules", level="warn", message=one_line(one.message, 500))
-
-
-def _python() -> Check:
-    return Check(name="python", level="ok", message=f"{platform.python_version()} ({sys.executable})")
 
 
 def _platform() -> Check:

@@ -8,7 +8,7 @@ from typing import Any
 from treadle.cli.exits import UsageError
 from treadle.cli.guidance import Guidance, guidance_in
 from treadle.cli.input.commands import TrustOptions
-from treadle.cli.input.trust import Brought, Trusted, brought_by, changes, trusted_folders, with_trust, without_trust
+from treadle.cli.input.trust import Trusted, brought_by, changes, trusted_folders, with_trust, without_trust
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import one_line
 from treadle.cli.running import is_confirmed
@@ -78,7 +78,8 @@ def _approve(folder: Path, terminal: Terminal) -> int:
             f"{', and what was trusted is forgotten' if was_trusted else ''}."
         )
         return 0
-    _show(brought, terminal)
+    for name, content in zip(brought.files, brought.contents, strict=True):
+        _show_file(name, content, terminal)
     _show_guidance(guidance, terminal)
     if not is_confirmed("Trust these files as they are?", terminal):
         terminal.line("Not trusted: nothing is changed.")
@@ -89,11 +90,6 @@ def _approve(folder: Path, terminal: Terminal) -> int:
         "If these files change, you are asked again."
     )
     return 0
-
-
-def _show(brought: Brought, terminal: Terminal) -> None:
-    for name, content in zip(brought.files, brought.contents, strict=True):
-        _show_file(name, content, terminal)
 
 
 def _show_file(name: str, content: bytes, terminal: Terminal) -> None:

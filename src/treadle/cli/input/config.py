@@ -391,10 +391,7 @@ def _facts(page: Page, values: Mapping[str, Any], where: tuple[str, ...]) -> Mod
     table, here = page.table(values, "facts", where), (*where, "facts")
     page.check_names(table, [name for name in ModelFacts.__struct_fields__ if name != "price"], here)
     for name, value in table.items():
-        try:
-            ModelFacts(**{name: value})
-        except ConfigurationError as exc:
-            page.fail(str(exc), here, name)
+        page.attempt(ModelFacts, {name: value}, here, name)
     return ModelFacts(**table)
 
 
@@ -438,11 +435,7 @@ def _rules(page: Page, values: Mapping[str, Any], name: str, where: tuple[str, .
 
 
 def _plain_value(value: Any) -> Any:  # Any: TOML, and JSON
-    """Return a value of TOML as JSON has it.
-
-    Raises:
-        ValueError: JSON has no such value: a date, or a number that is not finite.
-    """
+    """Return a value of TOML as JSON has it. Raises ValueError for one that JSON does not have."""
     match value:
         case Decimal() if value.is_finite():
             return float(value)
@@ -458,11 +451,6 @@ def _plain_value(value: Any) -> Any:  # Any: TOML, and JSON
 
 
 def _worker_limits(page: Page, workers: Mapping[str, Any]) -> dict[str, Limit]:
-    """Return the limits of a file's `[workers]`, by name.
-
-    Raises:
-        UsageError: A key or a value is wrong; with file and line.
-    """
     page.check_names(workers, ("limits",), ("workers",))
     return {name: _worker_limit(page, said, name) for name, said in page.table(workers, "limits", ("workers",)).items()}
 

@@ -1,12 +1,12 @@
 """Page: the values of one TOML file, each read as what it must be, and the line to blame where it is not. Knows no setting."""
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, NoReturn
 
-from treadle import Budget, ConfigurationError, Guards
+from treadle import ConfigurationError
 from treadle.cli.exits import UsageError
 from treadle.cli.input.near import hint_for
 from treadle.cli.input.options import LONGEST_SECONDS
@@ -39,9 +39,7 @@ class Page:
                 hint = _INSTEAD.get(name) or hint_for(name, known).strip()
                 self.fail(f"unknown {noun} {name!r}.{hint and ' '}{hint} Known: {', '.join(known)}.", where, name)
 
-    def attempt(
-        self, kind: type[Budget] | type[Guards], values: dict[str, Any], where: tuple[str, ...], key: str
-    ) -> None:
+    def attempt(self, kind: Callable[..., object], values: dict[str, Any], where: tuple[str, ...], key: str) -> None:
         try:
             kind(**values)
         except ConfigurationError as exc:

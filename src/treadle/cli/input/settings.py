@@ -28,7 +28,6 @@ __all__ = [
     "check_profile",
     "config_schema",
     "is_tighter",
-    "merged_profile",
     "profile_names",
     "refusal",
     "settings_of",
@@ -86,17 +85,6 @@ def _layer(name: str | None, layer: Layer) -> Layer:
         owner=layer.owner,
         is_profile=is_own,
     )
-
-
-def merged_profile(name: str | None, layers: Sequence[Layer]) -> Profile | None:
-    """Return the limits of a profile of the person's own files, put together; None where they have none by that name."""
-    found = [layer.profiles[name] for layer in layers if layer.owner == "person" and name in layer.profiles]
-    if name is None or not found:
-        return None
-    limits: dict[str, Any] = {}
-    for profile in reversed(found):
-        limits.update(profile.budget)
-    return Profile(budget=limits)
 
 
 def is_tighter(name: str, asked: str, holds: str) -> bool:
@@ -206,12 +194,11 @@ def settings_of(options: Options, environment: Mapping[str, str] = os.environ) -
     layers = _read_layers(options, root, environment, trusted, notes)
     check_profile(options.profile, layers)
     is_remembered = "profile" in options.remembered
-    profile = merged_profile(options.profile, layers)
     project = next((layer for layer in layers if layer.owner == "project"), None)
     files, layers = layers, with_profile(options.profile, layers, is_remembered=is_remembered)
     choice = _Choice(layers)
     servers = _servers(root, environment, files, notes)
-    limits = _limits(options, profile, files, choice.origins)
+    limits = _limits(options, files, choice.origins)
     _tighten_limits(limits, project, options, choice.origins, notes)
     saved_in = rules_file(environment)
     rules = all_rules(options, layers, folder_rules(saved_in, root), saved_in=saved_in, environment=environment)
@@ -224,14 +211,14 @@ def settings_of(options: Options, environment: Mapping[str, str] = os.environ) -
         system=choice.of("system", options.system, lambda one: one.system, None),
         mode=_tightened("mode", options, "ask", layers, choice, notes),
         model_options=_model_options(options.model_options, layers, choice.origins),
-        is_mode_asked=options.mode is not None or _is_own_profile(choice.origins["mode"], options),
+        is_mode_asked=options.mode is not None or choice.origins["mode"] == f"profile {options.profile}",
         sandbox=_tightened("sandbox", options, "off", layers, choice, notes),
         sandbox_read=tuple(dict.fromkeys(path for layer in layers for path in layer.sandbox_read)),
         sandbox_hide=tuple(dict.fromkeys(path for layer in layers for path in layer.sandbox_hide)),
         price=choice.of("price", None, lambda one: one.price, None),
         facts=choice.of("facts", None, lambda one: one.facts, None),
         budget=Budget(**limits),
-        overriding={**(profile.budget if profile and not is_remembered else {}), **options.limits},
+        overriding=options.limits if is_remembered else _profile_limits(options.profile, files) | options.limits,
         profile=options.profile,
         guards=_guards(layers, choice.origins, notes),
         on_limit=choice.of("on_limit", options.on_limit, lambda one: one.on_limit, "summarize"),
@@ -267,26 +254,19 @@ def profile_names(options: Options, environment: Mapping[str, str] = os.environ)
 def _approval_seconds(options: Options, layers: Sequence[Layer], choice: "_Choice", notes: list[str]) -> float:
     """Return how long a person may take. A project's file may only shorten what holds without it."""
     name = "approval_seconds"
-    own = [layer for layer in layers if layer.owner == "person"]
-    holds, origin = _APPROVAL_SECONDS, _DEFAULT
-    for layer in reversed(own):
-        if layer.approval_seconds is not None:
-            holds, origin = layer.approval_seconds, layer.origin
-    if options.approval_seconds is not None:
-        holds, origin = options.approval_seconds, _FLAG
-    project = next((one for one in layers if one.owner == "project"), None)
-    asked = None if project is None else project.approval_seconds
-    if project is not None and asked is not None:
-        if asked > holds:
+    holds = choice.of(
+        name,
+        options.approval_seconds,
+        lambda one: None if one.owner == "project" else one.approval_seconds,
+        _APPROVAL_SECONDS,
+    )
+    for project in (one for one in layers if one.owner == "project"):
+        asked = project.approval_seconds
+        if asked is not None and asked > holds:
             notes.append(refusal(project.origin, name, asked, holds))
-        elif origin == _DEFAULT:
-            holds, origin = asked, project.origin
-    choice.origins[name] = origin
+        elif asked is not None and choice.origins[name] == _DEFAULT:
+            holds, choice.origins[name] = asked, project.origin
     return holds
-
-
-def _is_own_profile(origin: str, options: Options) -> bool:
-    return options.profile is not None and origin == f"profile {options.profile}"
 
 
 def _tightened(
@@ -470,11 +450,15 @@ def _journal(options: Options, environment: Mapping[str, str], choice: _Choice) 
     return given
 
 
-def _limits(
-    options: Options, profile: Profile | None, layers: Sequence[Layer], origins: dict[str, str]
-) -> dict[str, Any]:
+def _profile_limits(name: str | None, layers: Sequence[Layer]) -> dict[str, Any]:
+    """Return the limits of a profile in the person's own files, put together."""
+    found = [layer.profiles[name] for layer in reversed(layers) if layer.owner == "person" and name in layer.profiles]
+    return {limit: value for profile in found for limit, value in profile.budget.items()}
+
+
+def _limits(options: Options, layers: Sequence[Layer], origins: dict[str, str]) -> dict[str, Any]:
     sources = [(layer.budget, layer.origin) for layer in reversed(layers) if layer.owner == "person"]
-    sources += [(profile.budget, f"profile {options.profile}")] if profile else []
+    sources.append((_profile_limits(options.profile, layers), f"profile {options.profile}"))
     limits: dict[str, Any] = {}
     origins.update(dict.fromkeys(Budget.__struct_fields__, _DEFAULT))
     for budget, origin in [*sources, (options.limits, _FLAG)]:
@@ -685,17 +669,15 @@ def _limits_schema(kind: type[msgspec.Struct]) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     for field in msgspec.structs.fields(kind):
         hint = str(hints[field.name])
-        default = {} if field.default is msgspec.NODEFAULT else {"default": _plain(field.default)}
+        value = field.default
+        value = "none" if value is None else list(value) if isinstance(value, tuple) else value
+        default = {} if value is msgspec.NODEFAULT else {"default": value}
         if "tuple" in hint:
             fields[field.name] = _TEXTS | default
             continue
         number = "number" if "float" in hint or "Decimal" in hint else "integer"
         fields[field.name] = {"anyOf": [{"type": number, "minimum": 0}, _NONE], **default}
     return fields
-
-
-def _plain(value: Any) -> Any:
-    return "none" if value is None else list(value) if isinstance(value, tuple) else value
 
 
 def _facts() -> dict[str, Any]:

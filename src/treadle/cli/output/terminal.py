@@ -423,7 +423,8 @@ def open_terminal() -> Iterator[Terminal]:
         if is_taken:
             _lead(out.fileno(), 1)
         for stream in (out, err):
-            _close(stream)
+            with suppress(OSError):  # as in Terminal._put
+                stream.close()
 
 
 def _fill_closed() -> None:
@@ -456,8 +457,3 @@ def _discard(stream: TextIO) -> None:
     nowhere = os.open(os.devnull, os.O_WRONLY)
     _lead(nowhere, stream.fileno())
     os.close(nowhere)
-
-
-def _close(stream: TextIO) -> None:
-    with suppress(OSError):  # as in Terminal._put
-        stream.close()

@@ -7,7 +7,6 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from treadle import Redactor, ToolCall, ToolResult
-from treadle.cli.output.progress import shown_result as shown
 from treadle.cli.output.text import Family, for_terminal, one_line
 from treadle.events import (
     AnyEvent,
@@ -31,7 +30,7 @@ from treadle.events import (
     ToolStarted,
 )
 
-__all__ = ["Board", "CallView", "Group", "Item", "Note", "Said", "parts_of", "shown_result", "split_settled"]
+__all__ = ["Board", "CallView", "Group", "Item", "Note", "Said", "parts_of", "split_settled"]
 
 
 # --- Blocks: which part of a text that still streams is whole, so that it can be rendered and never changes. Renders
@@ -103,6 +102,7 @@ def _closes(found: re.Match[str] | None, fence: re.Match[str]) -> bool:
 # --- Board: what of a run is shown, folded from its events: what still changes, and what is whole. Draws nothing.
 
 Phase: TypeAlias = Literal["waits", "asks", "runs", "done"]
+_OF_CALL = (ToolStarted, ToolProgress, ApprovalRequested, CallDecided, ToolAttemptFailed, ToolFinished)
 
 
 class CallView(msgspec.Struct, kw_only=True):
@@ -205,14 +205,7 @@ class Board:
                 return self._finished(event)
             case ModelDiscarded() | ModelFailed():
                 return self._broken(event)
-            case (
-                ToolStarted()
-                | ToolProgress()
-                | ApprovalRequested()
-                | CallDecided()
-                | ToolAttemptFailed()
-                | ToolFinished()
-            ):
+            case _ if isinstance(event, _OF_CALL):
                 return self._of_call(event)
             case _:
                 return _notes(event)
@@ -231,14 +224,7 @@ class Board:
                 view.note = ""
                 for call in event.message.calls:
                     self._know_below(event, call)
-            case (
-                ToolStarted()
-                | ToolProgress()
-                | ApprovalRequested()
-                | CallDecided()
-                | ToolAttemptFailed()
-                | ToolFinished()
-            ):
+            case _ if isinstance(event, _OF_CALL):
                 view.note = ""
                 self._of_call_below(event, view)
             case _:
@@ -413,12 +399,3 @@ def _notes(event: AnyEvent) -> list[Item]:  # noqa: PLR0911 - one line for each 
             return [Note(event.message, "plain" if event.is_over else "bad")]
         case _:
             return []
-
-
-# --- Results: what a person is shown of the result of a call in a conversation. Draws nothing.
-
-
-def shown_result(call: CallView) -> str:
-    """Return what a person is shown of the result that a call has."""
-    assert call.result is not None
-    return shown(call.result)

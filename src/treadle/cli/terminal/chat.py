@@ -61,7 +61,7 @@ from treadle.cli.tool_sources import load_tools
 from treadle.events import AnyEvent, MessageAdded, ModelFinished, RunFinished, RunPaused, ToolFinished
 from treadle.ports import Journal
 
-__all__ = ["Chat", "Consulting", "Queued", "greet", "run_line"]
+__all__ = ["Chat", "Consulting", "Queued", "run_line", "talk"]
 
 
 # --- Queued: what a person enters while something is under way. It goes to the model with the results of a step, or is
@@ -759,7 +759,34 @@ class Chat:
 # --- Greeting: what a conversation begins with: where it stands, and what an earlier one left.
 
 
-async def greet(chat: Chat, face: Face) -> None:
+async def talk(
+    face: Face,
+    journal: Journal,
+    session_id: str | None,
+    *,
+    settings: Settings,
+    options: ChatOptions,
+    terminal: Terminal,
+    examine: Callable[[], object],
+) -> int:
+    """Talk until the person leaves; return the exit code.
+
+    Raises:
+        TreadleError: The session, the model, its key or a tool is wrong; nothing was asked then.
+    """
+    chat = Chat(face, journal, settings=settings, options=options, terminal=terminal, examine=examine)
+    _ = chat.agent  # what is wrong is reported before anything is shown
+    await chat.open(session_id)
+    async with face.opened():
+        await _greet(chat, face)
+        face.rest()
+        code = await chat.run(options.task)
+    if chat.session.messages:
+        terminal.say(f"session: {chat.session.id}. Continue with: treadle chat --session {chat.session.id}")
+    return code
+
+
+async def _greet(chat: Chat, face: Face) -> None:
     """Say where the conversation stands, and what an earlier one left."""
     settings = chat.settings
     folder = one_line(str(settings.root.resolve()), 200)

@@ -19,8 +19,9 @@ from rich.text import Text
 from rich.theme import Theme
 
 from treadle import Approval, Preview, Redactor
+from treadle.cli.output.progress import shown_result
 from treadle.cli.output.text import indented, one_record, printable, shown_call, shown_name, whole_call, wrapped
-from treadle.cli.terminal.board import CallView, Group, Note, parts_of, shown_result
+from treadle.cli.terminal.board import CallView, Group, Note, parts_of
 
 __all__ = ["Drawing", "Hanging", "Prose"]
 
@@ -132,7 +133,10 @@ class _Table:
             table.add_column(cell, justify="right" if is_right else "left")
         for row in rows:
             table.add_row(*row)
-        words = [max(_longest_word(row[number]) for row in (head, *rows)) for number in range(count)]
+        words = [
+            max((cell_len(word) for row in (head, *rows) for word in row[number].plain.split()), default=0)
+            for number in range(count)
+        ]
         if sum(words) + 3 * count > options.max_width:
             yield from map(_line, self._written)
         else:
@@ -197,10 +201,6 @@ def _cells(row: str) -> list[str]:
         cells.append(found[0].strip().replace("\\|", "|"))
         at = found.end() + 1
     return cells[:-1] if len(cells) > 1 and not cells[-1] and inner.endswith("|") else cells
-
-
-def _longest_word(text: Text) -> int:
-    return max((cell_len(word) for word in text.plain.split()), default=0)
 
 
 # --- Drawing: from texts, calls and results to lines of a terminal, with colours. Everything of strangers is escaped
@@ -347,7 +347,8 @@ class Drawing:
 
     def whole(self, call: CallView) -> str:
         """Return the whole result of a call as plain text, for a pager."""
-        shown = printable(self.redactor.text(shown_result(call)))
+        assert call.result is not None
+        shown = printable(self.redactor.text(shown_result(call.result)))
         return f"{shown_call(call.tool, call.arguments)}\n\n{shown}\n"
 
     def question(self, one: Approval) -> str:
@@ -443,7 +444,7 @@ class Drawing:
         assert result is not None
         if not result.is_error and (change := self._change(call.tool, call.arguments)) is not None:
             return [_folded(change, _FOLDED_DIFF if is_folded else None)] if change else []
-        text = printable(self.redactor.text(shown_result(call))).rstrip("\n")
+        text = printable(self.redactor.text(shown_result(result))).rstrip("\n")
         if not text.strip():
             return []
         lines = text.split("\n")

@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from decimal import Decimal
 from typing import Any, Literal, Protocol, TypeAlias
 
@@ -187,6 +188,10 @@ class Face(Protocol):
 
     standing: Standing
     """What the status line tells."""
+
+    def opened(self) -> AbstractAsyncContextManager[None]:
+        """Take the terminal until the end of the conversation."""
+        ...
 
     async def entry(self) -> Entry:
         """Wait for what the person does next."""

@@ -5,57 +5,20 @@ import json
 import signal
 import sys
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from treadle import ConfigurationError
-from treadle.cli.input.commands import ChatOptions
-from treadle.cli.input.settings import Settings
+from treadle.cli.output.progress import shown_result
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import one_line, one_record, shown_call
-from treadle.cli.terminal.board import Board, CallView, Group, Item, Note, Said, shown_result
-from treadle.cli.terminal.chat import Chat, greet
+from treadle.cli.terminal.board import Board, CallView, Group, Item, Note, Said
 from treadle.cli.terminal.faces import CHOICES, Answer, Ended, Entry, Interrupted, Question, Standing, Typed, asker_of
-from treadle.ports import Journal
 
-__all__ = ["talk"]
+__all__ = ["Lines"]
 
 _LINES = 5
-
-
-async def talk(
-    journal: Journal,
-    session_id: str | None,
-    *,
-    settings: Settings,
-    options: ChatOptions,
-    terminal: Terminal,
-    examine: Callable[[], object],
-) -> int:
-    """Talk until the person leaves; return the exit code.
-
-    Raises:
-        TreadleError: The session, the model, its key or a tool is wrong; nothing was asked then.
-    """
-    lines = Lines(terminal)
-    chat = Chat(lines, journal, settings=settings, options=options, terminal=terminal, examine=examine)
-    _ = chat.agent  # what is wrong is reported before anything is shown
-    await chat.open(session_id)
-    loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGINT, lines.enter, Interrupted(is_insistent=True))
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        loop.add_signal_handler(number, lines.enter, Ended(128 + number))
-    try:
-        await greet(chat, lines)
-        lines.begin()
-        code = await chat.run(options.task)
-    finally:
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            loop.remove_signal_handler(number)
-    if chat.session.messages:
-        terminal.line(f"session: {chat.session.id}. Continue with: treadle chat --session {chat.session.id}")
-    return code
 
 
 class Lines:
@@ -71,10 +34,18 @@ class Lines:
         self._shown = 0
         self._is_resting = False
 
-    def begin(self) -> None:
-        """Read lines from now on."""
+    @asynccontextmanager
+    async def opened(self) -> AsyncIterator[None]:
+        """Read lines until the end; a signal is what a person does."""
+        self._loop.add_signal_handler(signal.SIGINT, self.enter, Interrupted(is_insistent=True))
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            self._loop.add_signal_handler(number, self.enter, Ended(128 + number))
         threading.Thread(target=self._read, name="treadle-input", daemon=True).start()
-        self.rest()
+        try:
+            yield
+        finally:
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                self._loop.remove_signal_handler(number)
 
     def _read(self) -> None:
         while True:
@@ -146,7 +117,7 @@ class Lines:
         for one in call.below:
             status = one.phase if one.result is None else one.result.status
             self._terminal.line(f"  [{one_line(one.agents)}] {shown_call(one.tool, one.arguments)}  {status}")
-        lines = shown_result(call).rstrip("\n").split("\n")
+        lines = shown_result(result).rstrip("\n").split("\n")
         shown = lines if limit is None else lines[:limit]
         if any(shown):
             self._terminal.quote("\n".join(shown))

@@ -158,32 +158,22 @@ async def _resume(chat: Conversation, rest: str) -> None:
 
 
 async def _rewind(chat: Conversation, rest: str) -> None:
-    said = [
-        event for event in await chat.session.events() if isinstance(event, MessageAdded) and event.source == "task"
-    ]
-    seen = set(chat.session.state.message_seqs)
-    said = [event for event in said if event.seq in seen]
+    seen, events = set(chat.session.state.message_seqs), await chat.session.events()
+    said = [one for one in events if isinstance(one, MessageAdded) and one.source == "task" and one.seq in seen]
     if not said:
         chat.face.tell("There is no message to go back to yet.")
         return
     if not rest:
         lines = [f"  {number}  {one_line(event.message.text, 80)}" for number, event in enumerate(said, 1)]
-        chat.face.tell(
-            "\n".join(
-                [
-                    "Messages:",
-                    *lines[-_LISTED:],
-                    "To go back to the point before one of them: /rewind NUMBER. Files are not changed.",
-                ]
-            )
-        )
+        hint = "To go back to the point before one of them: /rewind NUMBER. Files are not changed."
+        chat.face.tell("\n".join(["Messages:", *lines[-_LISTED:], hint]))
         return
     if not rest.isdecimal() or not 1 <= int(rest) <= len(said):
         raise UsageError(
             f"/rewind takes a number from 1 to {len(said)}; got {rest[:40]!r}. To list the messages: /rewind"
         )
     event = said[int(rest) - 1]
-    begun = [one.seq for one in await chat.session.events() if isinstance(one, RunStarted) and one.seq < event.seq]
+    begun = [one.seq for one in events if isinstance(one, RunStarted) and one.seq < event.seq]
     await chat.session.rewind(begun[-1] - 1 if begun else event.seq - 1)
     chat.face.tell(
         f"Rewound to the point before: {one_line(event.message.text, 80)}. The journal keeps what came after."
@@ -252,17 +242,8 @@ async def _context(chat: Conversation, rest: str) -> None:
 async def _diff(chat: Conversation, rest: str) -> None:
     root = chat.settings.root
     # Not what the folder's own configuration would have git run.
-    quiet = [
-        "-c",
-        "core.fsmonitor=false",
-        "-c",
-        "core.hooksPath=/dev/null",
-        "--no-pager",
-        "diff",
-        "--no-ext-diff",
-        "--no-textconv",
-    ]
-    command = ["git", "-C", str(root), *quiet, "--no-color", "HEAD", "--", "."]
+    quiet = "-c core.fsmonitor=false -c core.hooksPath=/dev/null --no-pager diff --no-ext-diff --no-textconv --no-color"
+    command = ["git", "-C", str(root), *quiet.split(), "HEAD", "--", "."]
     code, text = await asyncio.to_thread(_output_of, command)
     if code != 0:
         raise UsageError(
