@@ -107,7 +107,7 @@ async def test_an_editor_runs_a_whole_session_with_an_approval_and_a_diff(treadl
 
     read, edit = editor.calls()
     assert session.modes.current_mode_id == "ask"
-    assert {mode.id for mode in session.modes.available_modes} == {"ask", "accept-edits", "plan"}
+    assert {mode.id for mode in session.modes.available_modes} == {"ask", "accept-edits", "auto", "plan"}
     assert done.stop_reason == "end_turn"
     assert editor.text.endswith("Mended.")
     assert (read.kind, read.title, read.locations[0].path) == ("read", "read: a.txt", str(treadle.folder / "a.txt"))
@@ -337,7 +337,7 @@ async def test_the_mode_is_an_option_of_the_session_too_and_both_say_the_same(tr
 
     (option,) = session.config_options
     assert (option.id, option.category, option.type, option.current_value) == ("mode", "mode", "select", "ask")
-    assert [one.value for one in option.options] == ["ask", "accept-edits", "plan"]
+    assert [one.value for one in option.options] == ["ask", "accept-edits", "auto", "plan"]
     assert [one.current_value for one in answer.config_options] == ["plan"]
     assert [one.current_value for one in loaded.config_options] == ["accept-edits"]
     modes = [one.current_mode_id for one in editor.updates if one.session_update == "current_mode_update"]

@@ -57,6 +57,9 @@ async def decided(tools: list[Tool], *turns: Any, **words: Any) -> tuple[Any, li
     return result, await types(result, "call.decided")
 
 
+_CONFINED = Decision(kind="ask", rule="default", scope="default", consent="sandbox")
+
+
 def cases(folder) -> dict:
     write, shell = writing_tools(folder)[0], shell_tool(folder)
     asks = Hook(at="before_tool", run=lambda call: Decision(kind="ask"))
@@ -70,6 +73,13 @@ def cases(folder) -> dict:
         "a read, asked by a rule": ([named("look", "read")], ask("look"), call("look"), {}),
         "the tool requires approval": ([named("act", requires_approval=True)], allow("act"), call("act"), {}),
         "sent to the sandbox": ([named("act")], Says(Decision(kind="sandbox")), call("act"), {}),
+        "a confined command, asked by default": ([shell], Says(_CONFINED), call("shell", command="make"), {}),
+        "a confined command that needs the border lifted": (
+            [shell],
+            Says(_CONFINED),
+            call("shell", command="git fetch"),
+            {},
+        ),
         "only drafted": ([named("act", draft="plan"), named("plan", risk="draft_only")], draft("act"), call("act"), {}),
         "a hook asks": ([named("act")], allow("act"), call("act"), {"hooks": [asks]}),
         "a protected file is written": ([write], allow("write"), call("write", path=".envrc", content="1"), {}),
@@ -258,7 +268,7 @@ async def test_consent_to_a_draft_is_none_to_the_call_that_commits_and_the_other
 
 
 @pytest.mark.row("P18")
-@pytest.mark.parametrize("mode", ["ask", "accept-edits", "plan", "deny-unlisted", "bypass"])
+@pytest.mark.parametrize("mode", ["ask", "accept-edits", "auto", "plan", "deny-unlisted", "bypass"])
 async def test_no_mode_and_no_hook_sends_what_may_only_be_drafted(mode):
     sent = Recorder()
     hooks = [Hook(at="before_tool", run=lambda context: Decision(kind="allow", arguments={"to": "eve"}))]

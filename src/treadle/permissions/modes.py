@@ -43,12 +43,13 @@ def in_mode(mode: Mode, decision: Decision, call: CheckedCall) -> Decision:
 
     `plan` lets calls run that only read. `deny-unlisted` denies what a person would be asked about. `bypass` asks no person, but where the
     runtime itself asks (about a call that may act a second time, a protected file, a line of which a rule that denies cannot say whether it
-    applies) or a hook. `accept-edits` lets calls run that change files of the working folder, where only a default asks. `ask` changes nothing.
+    applies) or a hook. `accept-edits` lets calls run that change files of the working folder, where only a default asks. `auto` also lets those
+    run that a sandbox confines, as long as nothing of its border is lifted. `ask` changes nothing.
     """
     if decision.kind == DecisionKind.DENY:
         return decision
     match mode:
-        case "accept-edits" if decision.kind == DecisionKind.ASK and _is_edit(decision, call):
+        case "accept-edits" | "auto" if decision.kind == DecisionKind.ASK and _is_spared(mode, decision, call):
             return _lifted(decision, mode)
         case "plan" if not call.effect.is_read:
             return _denied(decision, mode, "Plan mode allows no changes. Describe what you would do instead.")
@@ -68,6 +69,12 @@ def may_start_again(mode: Mode, call: CheckedCall) -> bool:
     if decision.rule == f"mode {decision.mode}":
         return False  # only that mode has let it start
     return in_mode(mode, decision, call).kind != DecisionKind.DENY
+
+
+def _is_spared(mode: Mode, decision: Decision, call: CheckedCall) -> bool:
+    """Whether `accept-edits` or `auto` lets a call run that a default asks about."""
+    is_confined = decision.scope == "default" and _is_boxed(decision) and not decision.lifted
+    return _is_edit(decision, call) or (mode == "auto" and is_confined)
 
 
 def _is_edit(decision: Decision, call: CheckedCall) -> bool:

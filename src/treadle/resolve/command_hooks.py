@@ -92,6 +92,7 @@ MODES: Mapping[Mode, str] = {
     "plan": "plan",
     "ask": "default",
     "accept-edits": "acceptEdits",
+    "auto": "acceptEdits",
     "deny-unlisted": "dontAsk",
     "bypass": "bypassPermissions",
 }

@@ -106,6 +106,7 @@ _Stop: TypeAlias = Literal["end_turn", "max_tokens", "max_turn_requests", "refus
 MODES = {
     "ask": ("Ask", "A person is asked about what no rule allows."),
     "accept-edits": ("Accept edits", "Edits of files in the folder are not asked about."),
+    "auto": ("Auto", "Edits in the folder and commands in the sandbox are not asked about."),
     "plan": ("Plan", "Nothing runs but what only reads."),
 }
 """The modes that an editor may choose, with their names and what they mean."""

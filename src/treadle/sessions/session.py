@@ -483,7 +483,8 @@ class Session:
         """Change how much happens without a question, from this or any other process. It holds for all that has not started.
 
         A run that is under way takes it in at once; one that is paused, and each new one, before it decides anything.
-        `plan`: nothing runs but what only reads. `ask`: what no rule allows is asked about. `accept-edits`: as `ask`, so far.
+        `plan`: nothing runs but what only reads. `ask`: what no rule allows is asked about. `accept-edits`: edits of files in the
+        folder run. `auto`: so do commands that run confined.
         `deny-unlisted`: what no rule speaks of is denied. `bypass`: nobody is asked; what is denied stays denied.
 
         Args:

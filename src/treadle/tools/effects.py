@@ -130,7 +130,7 @@ class CallStatus(StrEnum):
 # --- Decisions: what was decided about one call, with everything that the attempt, the events and the reports need.
 # Values only.
 
-Mode: TypeAlias = Literal["plan", "ask", "accept-edits", "deny-unlisted", "bypass"]
+Mode: TypeAlias = Literal["plan", "ask", "accept-edits", "auto", "deny-unlisted", "bypass"]
 """How much may run in a session without a question. A person can change it, even during a run."""
 
 ApprovalType: TypeAlias = Literal["tool_call", "in_doubt", "possible_repetition", "unfit_edit", "plan"]

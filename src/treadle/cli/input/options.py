@@ -43,7 +43,7 @@ __all__ = [
     "whole_reader",
 ]
 
-Mode: TypeAlias = Literal["plan", "ask", "accept-edits", "deny-unlisted", "bypass"]
+Mode: TypeAlias = Literal["plan", "ask", "accept-edits", "auto", "deny-unlisted", "bypass"]
 Sandbox: TypeAlias = Literal["on", "network", "off"]
 OnLimit: TypeAlias = Literal["summarize", "report"]
 OnApproval: TypeAlias = Literal["pause", "deny", "fail"]

@@ -39,7 +39,7 @@ __all__ = [
 # --- Profiles: the layers of a profile that is asked for, and what a project's file may tighten. Reads no file.
 
 _STRICTNESS = {
-    "mode": {"plan": 0, "deny-unlisted": 0, "ask": 1, "accept-edits": 2, "bypass": 3},
+    "mode": {"plan": 0, "deny-unlisted": 0, "ask": 1, "accept-edits": 2, "auto": 3, "bypass": 4},
     "sandbox": {"on": 0, "network": 1, "off": 2},
 }
 """Smaller is stricter. What is equal replaces nothing."""

@@ -300,7 +300,7 @@ async def _waits(session: Session, approval: Approval) -> bool:
 # --- Chat: one conversation: what a person enters becomes tasks, messages for a run under way, answers and commands.
 # Draws nothing.
 
-_MODES = ("ask", "accept-edits", "plan")
+_MODES = ("ask", "accept-edits", "auto", "plan")
 """Those that Shift+Tab goes through."""
 _ENDING_SECONDS = 0.5
 """A command that must wait for the end of the run is refused after so long."""

@@ -30,7 +30,7 @@ __all__ = ["COMMANDS", "carry_out", "must_wait"]
 
 _LISTED = 12
 _RULES: tuple[tuple[str, Kind], ...] = (("allowed", "allow"), ("asked about", "ask"), ("denied", "deny"))
-_MODES = ("plan", "ask", "accept-edits", "deny-unlisted", "bypass")
+_MODES = ("plan", "ask", "accept-edits", "auto", "deny-unlisted", "bypass")
 
 
 class Conversation(Protocol):
