@@ -113,7 +113,7 @@ def test_a_wrong_script_is_refused_with_its_place(content):
 
 
 def test_bytes_that_are_no_text_are_refused():
-    with pytest.raises(ConfigurationError, match=r"s is not JSON: .*\. A script is a JSON list of turns\."):
+    with pytest.raises(ConfigurationError, match=r"s is not JSON: .*\. A script is a JSON list of turns"):
         parse_script(b"\xff\xfe\xfa", where="s")
 
 

@@ -433,7 +433,9 @@ def parse_script(content: str | bytes, *, where: str = "script") -> Script:
     try:
         value = json.loads(content, object_pairs_hook=no_duplicates, parse_constant=no_constant)
     except (ValueError, RecursionError) as exc:
-        raise ConfigurationError(f"{where} is not JSON: {exc}. A script is a JSON list of turns.") from exc
+        raise ConfigurationError(
+            f"{where} is not JSON: {exc}. A script is a JSON list of turns; broken arguments are text in it."
+        ) from exc
     if not isinstance(value, list):
         raise ConfigurationError(f"{where} must be a list of turns; got {shown(value)}.")
     if not value:
@@ -587,7 +589,7 @@ def no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(result) < len(pairs):
         keys = [key for key, _ in pairs]
         twice = next(key for key in keys if keys.count(key) > 1)
-        raise ValueError(f"the key {twice!r} occurs twice in one object (script broken arguments as a raw string)")
+        raise ValueError(f"the key {twice!r} occurs twice in one object")
     return result
 
 
@@ -597,7 +599,7 @@ def no_constant(word: str) -> NoReturn:
     Raises:
         ValueError: Always.
     """
-    raise ValueError(f"{word} is not a JSON value (script broken arguments as a raw string)")
+    raise ValueError(f"{word} is not a JSON value")
 
 
 # --- Gates: where a turn waits for a test, and counts that a test waits for. They replace sleeping; they know no turn.

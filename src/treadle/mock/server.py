@@ -19,7 +19,7 @@ from concurrent.futures import Future
 from http import HTTPStatus
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NoReturn, Self, TextIO, TypeAlias
+from typing import Any, Self, TextIO, TypeAlias
 
 import msgspec
 
@@ -32,7 +32,20 @@ from treadle.mock.dialects.gemini import gemini_dialects
 from treadle.mock.dialects.openai_chat import ChatCompletions
 from treadle.mock.dialects.openai_responses import Responses
 from treadle.mock.dialects.shared import Answer, Dialect, HasHead, Piece, Refusal, is_listing, model_list
-from treadle.mock.script import Count, CutBy, Gate, Gates, Script, Turn, TurnLike, Waitable, load_script, turn_of
+from treadle.mock.script import (
+    Count,
+    CutBy,
+    Gate,
+    Gates,
+    Script,
+    Turn,
+    TurnLike,
+    Waitable,
+    load_script,
+    no_constant,
+    no_duplicates,
+    turn_of,
+)
 from treadle.tools import JsonObject
 
 __all__ = [
@@ -412,22 +425,12 @@ def _player(script: _Playable) -> _NextTurn:
 
 def _parsed(raw: bytes) -> Any:
     try:
-        return json.loads(raw.decode(), object_pairs_hook=_no_duplicates, parse_constant=_no_constant)
+        return json.loads(raw.decode(), object_pairs_hook=no_duplicates, parse_constant=no_constant)
     except (ValueError, RecursionError) as exc:
         raise Refusal(
             "We could not parse the JSON body of your request. (HINT: This likely means you aren't using your HTTP library "
             f"correctly. The API expects a JSON payload, but what was sent was not valid JSON: {exc}.)"
         ) from exc
-
-
-def _no_duplicates(pairs: list[tuple[str, Any]]) -> JsonObject:
-    if len(result := dict(pairs)) < len(pairs):
-        raise ValueError("a key occurs twice in one object")
-    return result
-
-
-def _no_constant(word: str) -> NoReturn:
-    raise ValueError(f"{word} is not a JSON value")
 
 
 def _plain_reply(status: int, content: bytes) -> Reply:
