@@ -12,7 +12,7 @@ from wire import sse
 from treadle import Agent, RunResult, resolve_model
 from treadle.budgets import Budget
 from treadle.messages import Finish
-from treadle.providers.http.failures import ENDINGS, WORDINGS, Wording
+from treadle.providers.http.failures import Wording, wordings
 from treadle.providers.vendors import VENDORS
 from treadle.tools import JsonObject
 
@@ -57,7 +57,7 @@ ENDS = {
 @pytest.mark.row("PF15", "PF24")
 @pytest.mark.parametrize("name", DOORS)
 async def test_an_ending_means_the_same_in_every_dialect(name: str) -> None:
-    for word, finish in ((word, ending.finish) for ending in ENDINGS for word in ending.words):
+    for word, finish in ((word, ending.finish) for ending in wordings().ending for word in ending.words):
         is_known = name != "openai" or finish in (Finish.LENGTH, Finish.REFUSED)
         # "pause_turn" and a turn of the vendor's own tools continue at their own vendor
         if word == "pause_turn" and name in ("anthropic", "bedrock-claude"):
@@ -85,7 +85,7 @@ async def test_an_answer_that_a_vendor_calls_sensitive_is_refused_and_asked_for_
     assert (result.reason, requests) == ("refused", 1)
 
 
-ROWS = [(meaning, row) for meaning, rows in WORDINGS.items() for row in rows]
+ROWS = [(meaning, row) for meaning in ("refused", "no_credit", "too_long") for row in getattr(wordings(), meaning)]
 
 
 def code_and_message(row: Wording) -> tuple[str, str]:

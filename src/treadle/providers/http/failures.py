@@ -4,12 +4,12 @@ import email.utils
 import math
 import re
 import time
-import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
+from functools import cache
 from importlib.resources import files
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
 
@@ -23,12 +23,11 @@ if TYPE_CHECKING:
     from treadle.providers.http.endpoint import Endpoint
 
 __all__ = [
-    "ENDINGS",
-    "WORDINGS",
     "Ending",
     "Meaning",
     "ModelRefused",
     "Wording",
+    "Wordings",
     "event_failure",
     "excerpt",
     "failure_of",
@@ -38,6 +37,7 @@ __all__ = [
     "retry_after_seconds",
     "says",
     "speaks_of_a_break",
+    "wordings",
 ]
 
 
@@ -172,33 +172,45 @@ class Wording(msgspec.Struct, frozen=True):
     is_code: bool = False
 
 
-class _Wordings(msgspec.Struct, frozen=True):
+class Wordings(msgspec.Struct, frozen=True):
+    """All rows."""
+
     ending: tuple[Ending, ...]
     refused: tuple[Wording, ...]
     no_credit: tuple[Wording, ...]
     too_long: tuple[Wording, ...]
 
 
-def _read() -> _Wordings:
+@cache
+def wordings() -> Wordings:
+    """Return the rows, read when a response ends or fails for the first time."""
+    import tomllib  # noqa: PLC0415 - loaded with the rows
+
     text = files("treadle.providers.http").joinpath("wordings.toml").read_text(encoding="utf-8")
     read: Any = tomllib.loads(text)
-    return msgspec.convert(read, _Wordings)
+    return msgspec.convert(read, Wordings)
 
 
-_ROWS = _read()
-ENDINGS = _ROWS.ending
-WORDINGS: Mapping[Meaning, tuple[Wording, ...]] = {meaning: getattr(_ROWS, meaning) for meaning in get_args(Meaning)}
+@cache
+def _finishes() -> Mapping[str, Finish]:
+    return {word: ending.finish for ending in wordings().ending for word in ending.words}
+
+
+@cache
+def _pattern(meaning: Meaning, *, is_code: bool) -> re.Pattern[str]:
+    rows: tuple[Wording, ...] = getattr(wordings(), meaning)
+    return re.compile("|".join(row.pattern for row in rows if row.is_code == is_code) or "(?!)", re.IGNORECASE)
 
 
 def finish_of(word: str) -> Finish:
     """Return what a vendor's word for the end of a response means; UNKNOWN for a word that is not known here."""
-    return _FINISHES.get(_plain(word), Finish.UNKNOWN)
+    return _finishes().get(_plain(word), Finish.UNKNOWN)
 
 
 def speaks_of_a_break(word: str) -> bool:
     """Whether a vendor's word for the end of a response means that it was not a natural one, be it a word that is not known here."""
     plain = _plain(word)
-    return plain in _FINISHES or bool(_BREAK.search(plain))
+    return plain in _finishes() or bool(_BREAK.search(plain))
 
 
 _BREAK = re.compile(
@@ -215,20 +227,8 @@ def _plain(word: str) -> str:
 
 def says(meaning: Meaning, code: str, message: str) -> bool:
     """Whether an error has this meaning, whoever sent it."""
-    in_code, anywhere = _PATTERNS[meaning]
+    in_code, anywhere = _pattern(meaning, is_code=True), _pattern(meaning, is_code=False)
     return bool(in_code.search(code) or anywhere.search(f"{code} {message}"))
-
-
-_FINISHES = {word: ending.finish for ending in ENDINGS for word in ending.words}
-
-
-def _pattern(rows: Iterable[Wording], *, is_code: bool) -> re.Pattern[str]:
-    return re.compile("|".join(row.pattern for row in rows if row.is_code == is_code) or "(?!)", re.IGNORECASE)
-
-
-_PATTERNS = {
-    meaning: (_pattern(rows, is_code=True), _pattern(rows, is_code=False)) for meaning, rows in WORDINGS.items()
-}
 
 
 # --- Failures: from a provider's words to the one exception that says what may be done. Knows the habits of all
