@@ -766,9 +766,6 @@ async def test_what_writing_to_the_cache_costs_is_told(stream: bool) -> None:
     assert report["cost"] == "0.0063"
 
 
-# --- what goes wrong ---------------------------------------------------------------------------------------------------
-
-
 # --- the loop over this dialect ------------------------------------------------------------------------------------------
 
 

@@ -535,21 +535,12 @@ async def test_an_empty_account_is_not_tried_again():
 @pytest.mark.parametrize(
     ("status", "error"),
     [
-        (400, {"code": "context_length_exceeded", "message": "too big"}),
-        (400, {"message": "This model's maximum context length is 128000 tokens."}),
-        (400, {"type": "exceed_context_size_error", "message": "the request exceeds the available context size"}),
-        (400, {"message": "prompt is too long: 250000 tokens > 200000 maximum"}),
-        (400, {"message": "The input token count (2000000) exceeds the maximum number of tokens allowed"}),
         (413, {"message": "whatever"}),
         (422, {"message": "too many tokens"}),
         (500, {"message": "the request exceeds the available context size, try increasing it"}),
-        (400, {"message": "The decoder prompt (length 9000) is longer than the maximum model length of 4096."}),
-        (400, {"code": "1261", "message": "Prompt exceeds max length"}),
-        (400, {"message": "Input token length is too long, the maximum is 8192"}),
-        (400, {"code": "string_above_max_length", "message": "Invalid 'messages[1].content': string too long."}),
     ],
 )
-async def test_a_request_beyond_the_context_is_told_apart(status, error):
+async def test_a_request_beyond_the_context_is_told_apart_whatever_its_status(status, error):
     assert isinstance(await said(status, error), ContextOverflow)
 
 
@@ -566,21 +557,6 @@ async def test_a_fault_of_the_request_is_neither_the_context_nor_a_refusal(messa
     error = await said(400, {"message": message, "code": "invalid_value"})
 
     assert type(error) is ModelRejected
-
-
-@pytest.mark.row("PF15")
-@pytest.mark.parametrize(
-    ("status", "error"),
-    [
-        (400, {"code": "content_filter", "message": "The response was filtered.", "innererror": {"code": "x"}}),
-        (400, {"type": "invalid_request_error", "message": "Output blocked by content filtering policy"}),
-        (400, {"code": "invalid_prompt", "message": "Your prompt was flagged as potentially violating our usage policy."}),
-        (400, {"message": "The prompt triggered Azure OpenAI's content management policy."}),
-        (403, {"code": 403, "message": "This model requires moderation. Your input was flagged for harassment."}),
-    ],
-)  # fmt: skip
-async def test_what_a_vendors_policy_refuses_is_told_apart(status, error):
-    assert type(await said(status, error)) is ModelRefused
 
 
 @pytest.mark.row("W05", "W11")
@@ -735,14 +711,9 @@ async def test_a_limit_that_is_used_up_says_when_it_is_full_again(headers, secon
     ("error", "kind"),
     [
         ({"message": "overloaded", "code": 503}, ModelUnavailable),
-        ({"message": "no funds", "type": "billing_error"}, ModelRejected),
         ({"message": "elsewhere", "code": "data_residency_mismatch"}, ModelRejected),
         ({"message": "not there", "code": "failed_to_download_image"}, ModelRejected),
-        ({"message": "too large", "type": "request_too_large"}, ContextOverflow),
         ({"message": "no", "code": "bio_policy"}, ModelRefused),
-        ({"message": "no", "code": "misalignment_policy_violation"}, ModelRefused),
-        ({"message": "no", "code": "image_content_policy_violation"}, ModelRefused),
-        ({"message": "Output blocked by content filtering policy", "type": "invalid_request_error"}, ModelRefused),
         ({"message": "Failed to call a function.", "code": "tool_use_failed"}, ModelResponseInvalid),
         ({"message": "slow down", "code": "429"}, ModelUnavailable),
         ({"message": "slow down", "type": "rate_limit_error"}, ModelUnavailable),
@@ -751,7 +722,6 @@ async def test_a_limit_that_is_used_up_says_when_it_is_full_again(headers, secon
         (["odd"], ModelUnavailable),
         ({"message": "bad", "code": 400}, ModelRejected),
         ({"message": "bad", "type": "invalid_request_error"}, ModelRejected),
-        ({"message": "big", "code": "context_length_exceeded", "type": "invalid_request_error"}, ContextOverflow),
     ],
 )
 def test_an_error_inside_a_stream_is_classed_by_its_code(error, kind):

@@ -947,14 +947,6 @@ def test_any_history_of_the_runtime_is_one_that_the_vendor_takes(steps, is_incom
     )
 
 
-async def test_a_recorded_refusal_of_a_sound_is_told_in_the_vendors_words(recordings: Path):
-    name = "test_multimodal_tool_return_matrix_tool_return_content_url_audio_openai_responses.json"
-    refused = json.loads((recordings / "loops" / "openai-responses" / name).read_text())["interactions"][1]
-
-    with pytest.raises(ModelRejected, match="file type you uploaded is not supported"):
-        await ask(answer(refused["body"], status=refused["status"], content_type="application/json"))
-
-
 QUIRKS = {
     "test_background_mode_streaming_without_starting_after_vcr": [ModelRejected],
     "test_deepseek_responses_structured_output": [(Finish.CALLS, "thinking call", 256, 21)],
