@@ -30,6 +30,7 @@ from treadle.validation.plain import (
 
 __all__ = [
     "ContentBlock",
+    "CountNames",
     "EncodedMessages",
     "MessageBlocks",
     "ObjectEnd",
@@ -38,11 +39,9 @@ __all__ = [
     "ToolSets",
     "Turns",
     "arguments_text",
-    "cached_count",
     "call_arguments",
     "cited_in",
     "count",
-    "counted",
     "data_url",
     "decode",
     "flag_option",
@@ -50,10 +49,7 @@ __all__ = [
     "held_in",
     "id_pattern",
     "in_words",
-    "is_cache_unreadable",
     "is_foreign",
-    "is_unreadable",
-    "is_untold",
     "is_worse",
     "may_have_lost",
     "name_or_nothing",
@@ -70,12 +66,12 @@ __all__ = [
     "text_or_nothing",
     "to_json",
     "turns_json",
+    "usage_of",
     "user_content",
     "wire_id",
     "wire_name",
     "with_schema",
     "without_absent",
-    "written_count",
 ]
 
 
@@ -233,16 +229,6 @@ def count(counts: Any, *names: str) -> int:
     return largest
 
 
-def cached_count(counts: Any, details: Any = None) -> int:
-    """Return the tokens of the prompt that came from a cache, by whichever name: gateways send several, and 0 under the wrong one."""
-    return max(count(counts, *_CACHED), count(details, *_CACHED))
-
-
-def written_count(counts: Any, details: Any = None) -> int:
-    """Return the tokens of the prompt that were written to a cache, by whichever name."""
-    return max(count(counts, *_WRITTEN), count(details, *_WRITTEN))
-
-
 _CACHED = (
     "cached_tokens",  # OpenAI in the details; Moonshot beside them
     "prompt_cache_hit_tokens",  # DeepSeek
@@ -252,21 +238,68 @@ _CACHED = (
 _WRITTEN = ("cache_write_tokens", "cache_creation_input_tokens", "cache_creation_tokens")
 
 
-def is_unreadable(counts: Any, *names: str) -> bool:
+class CountNames(NamedTuple):
+    """What the numbers of tokens are called in one dialect."""
+
+    prompt: tuple[str, ...]
+    """Those that make up the prompt together."""
+    completion: tuple[str, ...]
+    """Those that make up the answer together."""
+    cached: tuple[str, ...] = _CACHED
+    """Those of the prompt that came from a cache, by whichever name: gateways send several, and 0 under the wrong one."""
+    written: tuple[str, ...] = _WRITTEN
+    """Those that were written to a cache, by whichever name."""
+    total: str = ""
+    """The sum, where the server counts one: some leave a number out that only the total tells."""
+    is_net: bool = False
+    """Whether the prompt counts only what came from no cache and went to none."""
+
+
+def usage_of(
+    counts: Any, names: CountNames, *, details: Any = None, written: int = 0, reasoning: int = 0, has_said: bool = True
+) -> Usage | None:
+    """Return the tokens, or None where the server counts nothing: no request has an empty prompt.
+
+    A usage of which a number could not be read is marked as an estimate, and the engine fills in what is 0.
+
+    Args:
+        details: A further object that may hold the numbers of the cache.
+        written: Tokens that were written to a cache, as the dialect tells them besides.
+        reasoning: Tokens of the answer that are reasoning.
+        has_said: Whether anything was said: else the number of the answer may be left out.
+    """
+    if not isinstance(counts, dict):
+        return None
+    prompt, completion = (sum(count(counts, name) for name in part) for part in (names.prompt, names.completion))
+    cached = max(count(counts, *names.cached), count(details, *names.cached))
+    written = max(count(counts, *names.written), count(details, *names.written), written)
+    is_lost, total = _is_unreadable(counts, names.prompt[0]), count(counts, names.total)
+    if names.is_net:
+        prompt = 0 if is_lost else prompt + cached + written
+    elif prompt or completion:
+        prompt = prompt or max(total - completion, 0)
+        completion = max(completion, total - prompt)
+        cached = min(cached, prompt)
+        written = min(written, prompt - cached)
+    if not prompt and not completion:
+        return None
+    is_guessed = is_lost or (has_said and _number(counts.get(names.completion[0])) is None)
+    is_cache_lost = _is_unreadable(counts, *names.cached) or _is_unreadable(details, *names.cached)
+    return Usage(
+        input_tokens=prompt,
+        output_tokens=completion,
+        cached_input_tokens=cached,
+        cache_written_tokens=written,
+        reasoning_tokens=reasoning,
+        estimated=not prompt or is_cache_lost or (is_guessed and not total),
+    )
+
+
+def _is_unreadable(counts: Any, *names: str) -> bool:
     """Whether the server sends one of these numbers in a form that is not a number of tokens."""
     return isinstance(counts, dict) and any(
         counts.get(name) is not None and _number(counts[name]) is None for name in names
     )
-
-
-def is_untold(counts: Any, name: str) -> bool:
-    """Whether the server counts, but not this number, or not in a form that is a number of tokens."""
-    return isinstance(counts, dict) and _number(counts.get(name)) is None
-
-
-def is_cache_unreadable(counts: Any, details: Any = None) -> bool:
-    """Whether a number of cached tokens is in a form that is not a number of tokens."""
-    return is_unreadable(counts, *_CACHED) or is_unreadable(details, *_CACHED)
 
 
 def _number(value: Any) -> int | None:
@@ -276,26 +309,6 @@ def _number(value: Any) -> int | None:
     if type(value) is not int and type(value) is not float:
         return None
     return int(value) if 0 <= value < 2**53 else None
-
-
-def counted(
-    prompt: int, completion: int, *, cached: int, written: int = 0, reasoning: int = 0, is_partial: bool = False
-) -> Usage | None:
-    """Return the tokens, or None where the server counts nothing: no request has an empty prompt.
-
-    Args:
-        is_partial: Whether a number could not be read. The usage is then marked as an estimate, and the engine fills in what is 0.
-    """
-    if not prompt and not completion:
-        return None
-    return Usage(
-        input_tokens=prompt,
-        output_tokens=completion,
-        cached_input_tokens=cached,
-        cache_written_tokens=written,
-        reasoning_tokens=reasoning,
-        estimated=is_partial or not prompt,
-    )
 
 
 def call_arguments(pieces: Iterable[str]) -> str:

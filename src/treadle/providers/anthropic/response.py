@@ -18,16 +18,15 @@ from treadle.providers.http.model import BlockResponse
 from treadle.providers.http.reading import AnswerError, EventStreamReader, StreamException, exception_error
 from treadle.providers.payload import (
     ContentBlock,
+    CountNames,
     arguments_text,
     count,
-    counted,
     decode,
-    is_unreadable,
-    is_untold,
     name_or_nothing,
     objects_in,
     text_or_nothing,
     to_json,
+    usage_of,
 )
 
 __all__ = ["AnthropicResponse", "InvokedResponse"]
@@ -336,25 +335,11 @@ def _index(event: _Event) -> int:
     return event.index
 
 
+_COUNTS = CountNames(prompt=("input_tokens",), completion=("output_tokens",), is_net=True)
+
+
 def _usage(counts: dict[str, Any]) -> Usage | None:
-    """Return the tokens, or None where the server counts nothing: no request has an empty prompt."""
-    cached = count(counts, "cache_read_input_tokens")
-    written = _written(counts)
-    # The vendor's input_tokens are those that came from no cache and went to none.
-    plain, completion = count(counts, "input_tokens"), count(counts, "output_tokens")
-    is_lost = is_unreadable(counts, "input_tokens")
-    return counted(
-        0 if is_lost else plain + written + cached,
-        completion,
-        cached=cached,
-        written=written,
-        reasoning=count(counts.get("output_tokens_details"), "thinking_tokens"),
-        is_partial=is_lost or is_untold(counts, "output_tokens") or is_unreadable(counts, "cache_read_input_tokens"),
-    )
-
-
-def _written(counts: dict[str, Any]) -> int:
-    """Return what was written to the cache, for minutes and for an hour together, by the total or by its parts."""
-    parts = counts.get("cache_creation")
-    for_minutes, for_an_hour = count(parts, "ephemeral_5m_input_tokens"), count(parts, "ephemeral_1h_input_tokens")
-    return max(count(counts, "cache_creation_input_tokens"), for_minutes + for_an_hour)
+    # What was written to the cache is told by its total, or by its parts: for minutes and for an hour.
+    written = sum(count(counts.get("cache_creation"), f"ephemeral_{span}_input_tokens") for span in ("5m", "1h"))
+    reasoning = count(counts.get("output_tokens_details"), "thinking_tokens")
+    return usage_of(counts, _COUNTS, written=written, reasoning=reasoning)

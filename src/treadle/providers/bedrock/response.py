@@ -10,23 +10,21 @@ from typing import Any
 import msgspec
 
 from treadle.errors import ModelResponseInvalid
-from treadle.messages import Opaque, Part, Text, Thinking, Usage
+from treadle.messages import Opaque, Part, Text, Thinking
 from treadle.ports import ModelEnd, ModelPart
 from treadle.providers.bedrock.request import PROVIDER
 from treadle.providers.http.model import BlockResponse
 from treadle.providers.http.reading import AnswerError, EventStreamReader, StreamException, exception_error
 from treadle.providers.payload import (
     ContentBlock,
+    CountNames,
     arguments_text,
-    count,
-    counted,
     decode,
-    is_unreadable,
-    is_untold,
     name_or_nothing,
     objects_in,
     text_or_nothing,
     to_json,
+    usage_of,
 )
 
 __all__ = ["ConverseResponse", "Reasoning"]
@@ -326,7 +324,7 @@ class ConverseResponse(BlockResponse[_ConverseBlock]):
         return self._blocks.shown(block, block.grow(event.delta))
 
     def _count(self, usage: Any) -> None:
-        self.counted = _usage(usage) or self.counted
+        self.counted = usage_of(usage, _COUNTS) or self.counted
 
 
 _NOTHING = _Event()
@@ -338,16 +336,10 @@ def _index(event: _BlockEvent) -> int:
     return event.content_block_index
 
 
-def _usage(counts: Any) -> Usage | None:
-    """Return the tokens, or None where the server counts nothing: no request has an empty prompt."""
-    cached = count(counts, "cacheReadInputTokens", "cacheReadInputTokenCount")
-    written = count(counts, "cacheWriteInputTokens", "cacheWriteInputTokenCount")
-    is_lost = is_unreadable(counts, "inputTokens")
-    # The vendor's inputTokens are those that came from no cache and went to none.
-    return counted(
-        0 if is_lost else count(counts, "inputTokens") + cached + written,
-        count(counts, "outputTokens"),
-        cached=cached,
-        written=written,
-        is_partial=is_lost or is_untold(counts, "outputTokens") or is_unreadable(counts, "cacheReadInputTokens"),
-    )
+_COUNTS = CountNames(
+    prompt=("inputTokens",),
+    completion=("outputTokens",),
+    cached=("cacheReadInputTokens", "cacheReadInputTokenCount"),
+    written=("cacheWriteInputTokens", "cacheWriteInputTokenCount"),
+    is_net=True,
+)

@@ -17,18 +17,15 @@ from treadle.providers.http.model import BlockResponse
 from treadle.providers.http.reading import AnswerError
 from treadle.providers.payload import (
     ContentBlock,
+    CountNames,
     ObjectEnd,
     arguments_text,
-    cached_count,
     count,
-    counted,
     decode,
-    is_cache_unreadable,
-    is_unreadable,
-    is_untold,
     name_or_nothing,
     text_or_nothing,
     to_json,
+    usage_of,
 )
 
 __all__ = ["CohereResponse", "Content", "content_block"]
@@ -348,21 +345,10 @@ def _index(event: _Event) -> int:
     return event.index
 
 
-def _usage(usage: Any) -> Usage | None:
-    """Return the tokens, or None where the server counts nothing: no request has an empty prompt.
+_COUNTS = CountNames(prompt=("input_tokens",), completion=("output_tokens",))
 
-    What the model read and wrote is counted, which fills its window; the vendor charges for fewer.
-    """
-    counts = usage.get("tokens") if isinstance(usage, dict) else None
-    if not isinstance(usage, dict) or not (counts := counts or usage.get("billed_units")):
-        return None
-    prompt, completion = count(counts, "input_tokens"), count(counts, "output_tokens")
-    return counted(
-        prompt,
-        completion,
-        cached=min(cached_count(usage), prompt),
-        reasoning=count(counts, "reasoning_tokens"),
-        is_partial=is_unreadable(counts, "input_tokens")
-        or is_untold(counts, "output_tokens")
-        or is_cache_unreadable(usage),
-    )
+
+def _usage(usage: Any) -> Usage | None:
+    """Return the tokens. What the model read and wrote is counted, which fills its window; the vendor charges for fewer."""
+    counts = (usage.get("tokens") or usage.get("billed_units")) if isinstance(usage, dict) else None
+    return usage_of(counts, _COUNTS, details=usage, reasoning=count(counts, "reasoning_tokens"))

@@ -16,17 +16,16 @@ from treadle.providers.gemini.request import PROVIDER
 from treadle.providers.http.failures import finish_of
 from treadle.providers.http.reading import AnswerError, Response, without_ending
 from treadle.providers.payload import (
+    CountNames,
     arguments_text,
     call_arguments,
     count,
-    counted,
     decode,
-    is_unreadable,
-    is_untold,
     is_worse,
     may_have_lost,
     name_or_nothing,
     text_or_nothing,
+    usage_of,
 )
 from treadle.tools import JsonObject
 
@@ -330,20 +329,16 @@ def _block_reason(feedback: Any) -> str:
     return text_or_nothing(feedback.get("blockReason"))
 
 
-def _usage(value: Any, *, has_said: bool) -> Usage | None:
-    """Return the tokens, or None where the server counts nothing: no request has an empty prompt."""
-    prompt = count(value, "promptTokenCount") + count(value, "toolUsePromptTokenCount")
-    thoughts = count(value, "thoughtsTokenCount")
-    given, total = count(value, "candidatesTokenCount") + thoughts, count(value, "totalTokenCount")
-    is_lost = is_unreadable(value, "promptTokenCount")
-    if not prompt and not is_lost:
-        return None
-    prompt = max(total - given, 0) if is_lost else prompt
-    return counted(
-        prompt,
-        max(given, total - prompt) if prompt else given,  # some servers leave a count out, and only the total tells
-        cached=min(count(value, "cachedContentTokenCount"), prompt),
-        reasoning=thoughts,
-        is_partial=is_unreadable(value, "cachedContentTokenCount")
-        or (not total and (is_lost or (has_said and is_untold(value, "candidatesTokenCount")))),
-    )
+_COUNTS = CountNames(
+    prompt=("promptTokenCount", "toolUsePromptTokenCount"),
+    completion=("candidatesTokenCount", "thoughtsTokenCount"),
+    cached=("cachedContentTokenCount",),
+    written=(),
+    total="totalTokenCount",
+)
+
+
+def _usage(counts: Any, *, has_said: bool) -> Usage | None:
+    if isinstance(counts, dict) and not any(counts.get(name) for name in _COUNTS.prompt):
+        return None  # an event in between
+    return usage_of(counts, _COUNTS, reasoning=count(counts, "thoughtsTokenCount"), has_said=has_said)

@@ -18,22 +18,18 @@ from treadle.ports import CallReady, ModelEnd, ModelPart, TextDelta, ThinkingDel
 from treadle.providers.http.failures import finish_of
 from treadle.providers.http.reading import AnswerError, Response, without_ending
 from treadle.providers.payload import (
+    CountNames,
     ObjectEnd,
     arguments_text,
-    cached_count,
     call_arguments,
     count,
-    counted,
     decode,
-    is_cache_unreadable,
-    is_unreadable,
-    is_untold,
     is_worse,
     may_have_lost,
     name_or_nothing,
     text_or_nothing,
+    usage_of,
     without_absent,
-    written_count,
 )
 from treadle.tools import JsonObject
 
@@ -611,27 +607,14 @@ def _pieces(content: Any, kind: str) -> str:
     )
 
 
-def _usage(value: Any) -> Usage | None:
-    """Return the tokens, or None where the server counts nothing: no request has an empty prompt."""
-    if not isinstance(value, dict):
+_COUNTS = CountNames(prompt=("prompt_tokens",), completion=("completion_tokens",), total="total_tokens")
+
+
+def _usage(counts: Any) -> Usage | None:
+    if not isinstance(counts, dict):
         return None
-    prompt, completion = count(value, "prompt_tokens"), count(value, "completion_tokens")
-    total = count(value, "total_tokens")
-    if not prompt and not completion:
-        return None
-    details = value.get("prompt_tokens_details")
-    prompt = prompt or max(total - completion, 0)
-    cached = min(cached_count(value, details), prompt)
-    return counted(
-        prompt,
-        # Some servers leave the reasoning out of the completion, and only the total tells.
-        max(completion, total - prompt),
-        cached=cached,
-        written=min(written_count(value, details), prompt - cached),
-        reasoning=count(value.get("completion_tokens_details"), "reasoning_tokens"),
-        is_partial=is_cache_unreadable(value, details)
-        or (not total and (is_unreadable(value, "prompt_tokens") or is_untold(value, "completion_tokens"))),
-    )
+    reasoning = count(counts.get("completion_tokens_details"), "reasoning_tokens")
+    return usage_of(counts, _COUNTS, details=counts.get("prompt_tokens_details"), reasoning=reasoning)
 
 
 def _chunk(data: bytes) -> _Chunk:

@@ -28,18 +28,14 @@ from treadle.providers.openai_responses.request import (
     thinking_text,
 )
 from treadle.providers.payload import (
+    CountNames,
     ObjectEnd,
-    cached_count,
     count,
-    counted,
     decode,
-    is_cache_unreadable,
-    is_unreadable,
-    is_untold,
     may_have_lost,
     text_or_nothing,
+    usage_of,
     without_absent,
-    written_count,
 )
 
 __all__ = ["NOTHING", "ResponsesResponse", "Slots"]
@@ -619,20 +615,11 @@ def _check_status(status: str, body: _Body) -> None:
         )
 
 
-def _usage(value: Any) -> Usage | None:
-    """Return the tokens, or None where the server counts nothing: no request has an empty prompt."""
-    if not isinstance(value, dict):
+_COUNTS = CountNames(prompt=("input_tokens",), completion=("output_tokens",))
+
+
+def _usage(counts: Any) -> Usage | None:
+    if not isinstance(counts, dict):
         return None
-    taken, given = count(value, "input_tokens"), count(value, "output_tokens")
-    details = value.get("input_tokens_details")
-    cached = min(cached_count(value, details), taken)
-    return counted(
-        taken,
-        given,
-        cached=cached,
-        written=min(written_count(value, details), taken - cached),
-        reasoning=count(value.get("output_tokens_details"), "reasoning_tokens"),
-        is_partial=is_unreadable(value, "input_tokens")
-        or is_untold(value, "output_tokens")
-        or is_cache_unreadable(value, details),
-    )
+    reasoning = count(counts.get("output_tokens_details"), "reasoning_tokens")
+    return usage_of(counts, _COUNTS, details=counts.get("input_tokens_details"), reasoning=reasoning)
