@@ -246,26 +246,7 @@ def checked(function: Callable[_P, _R]) -> Callable[_P, _R]:
 
 def checked_but(*own: str) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
     """Do as `checked` does, but for the arguments so named: the function checks those in its own words."""
-
-    def decorated(function: Callable[_P, _R]) -> Callable[_P, _R]:
-        border = _Border(function, own)
-        if inspect.iscoroutinefunction(function):
-
-            @functools.wraps(function)
-            async def awaited(*values: _P.args, **options: _P.kwargs) -> Any:  # Any: what the function returns
-                border.check(values, options)
-                return await function(*values, **options)
-
-            return awaited  # type: ignore[return-value]  # a coroutine function, as the one that it wraps
-
-        @functools.wraps(function)
-        def called(*values: _P.args, **options: _P.kwargs) -> _R:
-            border.check(values, options)
-            return function(*values, **options)
-
-        return called
-
-    return decorated
+    return lambda function: _bordered(function, _Border(function, own), is_late=False)
 
 
 def explained(function: Callable[_P, _R]) -> Callable[_P, _R]:
@@ -274,25 +255,34 @@ def explained(function: Callable[_P, _R]) -> Callable[_P, _R]:
     Raises:
         ConfigurationError: From the function, as `checked` says, where an argument does not fit; else what it raised.
     """
-    border = _Border(function)
+    return _bordered(function, _Border(function), is_late=True)
+
+
+def _bordered(function: Callable[_P, _R], border: "_Border", *, is_late: bool) -> Callable[_P, _R]:
     if inspect.iscoroutinefunction(function):
 
         @functools.wraps(function)
         async def awaited(*values: _P.args, **options: _P.kwargs) -> Any:  # Any: what the function returns
+            if not is_late:
+                border.check(values, options)
             try:
                 return await function(*values, **options)
             except Exception as exc:
-                border.explain(exc, values, options)
+                if is_late:
+                    border.explain(exc, values, options)
                 raise
 
         return awaited  # type: ignore[return-value]  # a coroutine function, as the one that it wraps
 
     @functools.wraps(function)
     def called(*values: _P.args, **options: _P.kwargs) -> _R:
+        if not is_late:
+            border.check(values, options)
         try:
             return function(*values, **options)
         except Exception as exc:
-            border.explain(exc, values, options)
+            if is_late:
+                border.explain(exc, values, options)
             raise
 
     return called

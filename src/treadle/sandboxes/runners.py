@@ -538,6 +538,7 @@ class _Confined:
         self._led_to = self.confinement.roots()
         Places.of(self.confinement)  # which says what is wrong with it
 
+    @checked
     def hiding(self, globs: Sequence[str]) -> "_Confined":
         """Return the same sandbox in which a command cannot read what some more globs name: see `Confinement.hidden`."""
         return type(self)(msgspec.structs.replace(self.confinement, hidden=(*self.confinement.hidden, *globs)))
@@ -550,6 +551,7 @@ class _Confined:
         cwd = None if command.cwd is None else os.path.realpath(command.cwd)
         return Places.of(self.confinement, parse_needs(command.lifted), cwd)
 
+    @checked
     async def run(self, command: Command) -> ProcessResult:
         """Run a command confined, to its end. Being cancelled ends it and all that it has started.
 
@@ -598,6 +600,7 @@ class _Confined:
         )
         return msgspec.structs.replace(result, refused=found) if found else result
 
+    @checked
     def detached(self, command: Command) -> Detached:
         """Return a command as it runs confined, for a process that outlives a call. Its control groups stay until they are empty.
 
