@@ -361,11 +361,7 @@ async def with_messages(journal: Journal) -> Iterable[str]:
 
 
 async def can_continue(journal: Journal, state: SessionState, *, now: float) -> bool:
-    """Whether a session's run would do anything if it were resumed: it broke off, or something that it waits for has arrived.
-
-    Raises:
-        JournalError: The store failed.
-    """
+    """Whether a session's run would do anything if it were resumed: it broke off, or something that it waits for has arrived."""
     run = state.run
     if run is None or run.phase not in ("running", "paused") or state.status != "active":
         return False

@@ -87,12 +87,7 @@ class Ledger:
         self._deferred += events
 
     async def record_deferred(self) -> None:
-        """Record what was deferred: a session below is about to record something.
-
-        Raises:
-            JournalError: The store failed.
-            SessionConflict: Another process has written to this session.
-        """
+        """Record what was deferred: a session below is about to record something. It fails as `record` does."""
         events, self._deferred = self._deferred, ()
         if events:
             await self.record(*events, durable=True)

@@ -116,12 +116,7 @@ class Limits:
 
     @asynccontextmanager
     async def place(self, subject: Subject) -> AsyncIterator[None]:
-        """Hold a place of every limit on sessions that holds for a session.
-
-        Raises:
-            LimitReachedNow: One has no place left.
-            JournalError: The store failed.
-        """
+        """Hold a place of every limit on sessions that holds for a session. Raises LimitReachedNow: one has no place left."""
         token = _SUBJECT.set(subject)
         try:
             async with AsyncExitStack() as stack:

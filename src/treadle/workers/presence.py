@@ -105,12 +105,7 @@ class Presence:
         self._on_lost()
 
     async def take(self) -> None:
-        """Take the place, or take it again after it was lost.
-
-        Raises:
-            WorkerNameTaken: A worker that lives has this name.
-            JournalError: The store failed.
-        """
+        """Take the place, or take it again after it was lost. Raises WorkerNameTaken: a worker that lives has this name."""
         await self.leave()
         await self._journal.create(self._id)
         try:

@@ -62,8 +62,8 @@ class Place(msgspec.Struct):
 
     @asynccontextmanager
     async def connected(self) -> AsyncIterator[Queries]:
-        """Give pgqueuer's queries over a connection; its tables are made where there are none. Raises what the driver raises."""
-        async with await self._connect() as connection:
+        """Give pgqueuer's queries over a connection; its tables are made where there are none. What is asked raises what the driver raises."""
+        async with self._connection() as connection:
             settings = DBSettings(prefix=PREFIX, channel=Channel(f"treadle_queue_{await _schema_of(connection)}"))
             queries = Queries(
                 PsycopgDriver(connection), qbe=QueryBuilderEnvironment(settings), qbq=QueryQueueBuilder(settings)
@@ -73,59 +73,47 @@ class Place(msgspec.Struct):
 
     @asynccontextmanager
     async def heard(self) -> AsyncIterator[AsyncIterator[bool]]:
-        """Give True where something was put into the queue, and False where the journal's bell rings.
+        """Give True where something was put into the queue, and False where the journal's bell rings."""
+        async with self._connection() as connection:
+            queue = f"treadle_queue_{await _schema_of(connection)}"
+            for channel in (queue, *await notification_channels(connection)):
+                await connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
 
-        Raises:
-            JournalError: The connection was lost.
-        """
-        try:
-            async with await self._connect() as connection:
-                queue = f"treadle_queue_{await _schema_of(connection)}"
-                for channel in (queue, *await notification_channels(connection)):
-                    await connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
+            async def notes() -> AsyncIterator[bool]:
+                async for note in connection.notifies():
+                    if note.channel != queue:
+                        yield False
+                    elif json.loads(note.payload).get("operation") == "insert":
+                        yield True
 
-                async def notes() -> AsyncIterator[bool]:
-                    async for note in connection.notifies():
-                        if note.channel != queue:
-                            yield False
-                        elif json.loads(note.payload).get("operation") == "insert":
-                            yield True
-
-                yield notes()
-        except FAULTS as error:
-            raise self.failure(error) from error
+            yield notes()
 
     @asynccontextmanager
     async def on_watch(self, me: str) -> AsyncIterator[Callable[[], Awaitable[bool]]]:
-        """Give what keeps the watch, or takes it when nobody keeps it: it returns whether it is kept here.
+        """Give what keeps the watch, or takes it when nobody keeps it: it returns whether it is kept here."""
+        async with self._connection() as connection:
+            await connection.execute(_WATCH)
 
-        Raises:
-            JournalError: The connection was lost.
-        """
-        try:
-            async with await self._connect() as connection:
-                await connection.execute(_WATCH)
+            async def keep() -> bool:
+                found = await connection.execute(_KEEP, {"me": me, "seconds": WATCH_SECONDS})
+                return await found.fetchone() is not None
 
-                async def keep() -> bool:
-                    found = await connection.execute(_KEEP, {"me": me, "seconds": WATCH_SECONDS})
-                    return await found.fetchone() is not None
-
-                yield keep
-        except FAULTS as error:
-            raise self.failure(error) from error
+            yield keep
 
     async def create_notification(self) -> None:
         """Let the journal ring when something is left in it. The journal has its tables."""
+        async with self._connection() as connection:
+            await create_notification(connection)
+
+    @asynccontextmanager
+    async def _connection(self) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
         try:
-            async with await self._connect() as connection:
-                await create_notification(connection)
+            async with await psycopg.AsyncConnection.connect(
+                make_conninfo(**self.address.parameters), autocommit=True, prepare_threshold=None
+            ) as connection:
+                yield connection
         except FAULTS as error:
             raise self.failure(error) from error
-
-    async def _connect(self) -> psycopg.AsyncConnection[Any]:
-        return await psycopg.AsyncConnection.connect(
-            make_conninfo(**self.address.parameters), autocommit=True, prepare_threshold=None
-        )
 
 
 async def take(queries: Queries, entry: str, *, owner: UUID, stale: timedelta) -> Job | None:

@@ -239,11 +239,7 @@ class PgQueuerDispatcher:
     # --- the connection
 
     async def _asked(self, act: Callable[[Any], Awaitable[_T]]) -> _T:
-        """Ask the queue something; a connection that was lost is opened anew by the next question.
-
-        Raises:
-            JournalError: The database cannot be reached.
-        """
+        """Ask the queue something; a connection that was lost is opened anew by the next question. Raises JournalError."""
         from treadle.workers.queue_place import FAULTS
 
         async with self._lock:

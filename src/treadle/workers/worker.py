@@ -502,14 +502,7 @@ class Finder:
         self._swept_at = float("-inf")
 
     async def find(self, *, but: Collection[str] = ()) -> list[Work]:
-        """Return the sessions in which there may be something to do.
-
-        Args:
-            but: Sessions that this process runs.
-
-        Raises:
-            JournalError: The store failed.
-        """
+        """Return the sessions in which there may be something to do. `but`: sessions that this process runs."""
         now, loop = self._clock.now(), asyncio.get_running_loop()
         found = {item.session_id: _work_of(item) for item in await self._journal.due(before=now) if _is_work(item)}
         found |= {one: Work(one) for one in await with_messages(self._journal) if one not in found}
