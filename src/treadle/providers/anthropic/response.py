@@ -339,7 +339,7 @@ _COUNTS = CountNames(prompt=("input_tokens",), completion=("output_tokens",), is
 
 
 def _usage(counts: dict[str, Any]) -> Usage | None:
-    # What was written to the cache is told by its total, or by its parts: for minutes and for an hour.
+    # What was written to the cache is counted in all, or in two parts: for minutes and for an hour.
     written = sum(count(counts.get("cache_creation"), f"ephemeral_{span}_input_tokens") for span in ("5m", "1h"))
     reasoning = count(counts.get("output_tokens_details"), "thinking_tokens")
     return usage_of(counts, _COUNTS, written=written, reasoning=reasoning)
