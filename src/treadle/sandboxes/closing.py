@@ -1,13 +1,13 @@
 """Closing: takes protected names from what one program has made in some folders. It imports nothing of Treadle: the keeper reads it as a file of its own."""
 
-# ruff: noqa: PTH101, PTH112, PTH114, PTH115, PTH123, PTH211 - no heavy imports, as in the keeper
+# ruff: noqa: PTH101, PTH112, PTH114, PTH115, PTH120, PTH123, PTH211 - no heavy imports, as in the keeper
 
 import contextlib
 import os
 import re
 import stat
 
-__all__ = ["ClosedNames", "entries_of", "named", "text_of"]
+__all__ = ["ClosedNames", "entries_of", "existing", "text_of"]
 
 _MOST_BYTES = 1_000_000
 _READING = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
@@ -23,14 +23,20 @@ def entries_of(folder: str) -> "list[os.DirEntry[str]]":
     return []
 
 
-def named(folder: str, name: str) -> "list[str]":
-    """Return the path of a name below a folder; where its last part has a `*`, those that exist."""
-    if "*" not in name:
-        return [f"{folder}/{name}"]
-    folder, name = os.path.split(f"{folder}/{name}")
-    begin, _, end = name.partition("*")
-    found = (one.name for one in entries_of(folder) if one.name.startswith(begin) and one.name.endswith(end))
-    return [f"{folder}/{one}" for one in found if len(one) >= len(begin) + len(end)]
+def existing(paths: "list[str]") -> "list[str]":
+    """Return those of some paths that something has. A `*` in the last part of one stands for anything. Looks once into each folder."""
+    names: dict[str, set[str]] = {}
+    found = []
+    for path in paths:
+        folder, name = os.path.split(path)
+        if folder not in names:
+            names[folder] = {one.name for one in entries_of(folder)}
+        begin, star, end = name.partition("*")
+        fitting = (one for one in names[folder] if one.startswith(begin) and one.endswith(end)) if star else (name,)
+        found += [
+            f"{folder.rstrip('/')}/{one}" for one in fitting if one in names[folder] and len(one) >= len(begin + end)
+        ]
+    return found
 
 
 def text_of(file: str) -> str:
@@ -58,19 +64,18 @@ class ClosedNames:
         self.moved: dict[str, str] = {}
         """The new path of each thing that was renamed, by its old one."""
         self._folders = sorted(folders, key=len, reverse=True)
-        self._names = [os.path.split(one) for one in names]
+        self._names = [*names]
         self._had = set(self._found())
         self._links = {one: os.readlink(one) for one in self._had if os.path.islink(one)}
         """Links that have such a name: nothing can be mounted on one."""
 
     def _found(self) -> "list[str]":
         """Return the paths of those names that something has now."""
-        found = (path for at, name in self._names for path in named(at, name) if os.path.lexists(path))
-        return [one for one in found if _counts(one)]
+        return [one for one in existing(self._names) if _counts(one)]
 
     def add(self, names: "list[str]") -> None:
         """Close more names, which nothing had when this was made."""
-        self._names += [os.path.split(one) for one in names]
+        self._names += names
 
     def __enter__(self) -> "ClosedNames":  # noqa: PYI034 - a program that is started often imports no typing
         return self
@@ -97,7 +102,7 @@ class ClosedNames:
 
     def _open(self) -> None:
         """Open the folders of the names that were closed to us, lest we look."""
-        for folder in dict.fromkeys(at for at, _ in self._names):
+        for folder in dict.fromkeys(os.path.dirname(one) for one in self._names):
             with contextlib.suppress(OSError):
                 mode = stat.S_IMODE(os.lstat(folder).st_mode)
                 if mode & stat.S_IRWXU != stat.S_IRWXU and stat.S_ISDIR(os.lstat(folder).st_mode):

@@ -14,7 +14,7 @@ import msgspec
 
 from treadle.errors import ConfigurationError, shown
 from treadle.fields import Documented, NamedOptions
-from treadle.sandboxes.closing import entries_of, named, text_of
+from treadle.sandboxes.closing import entries_of, existing, text_of
 from treadle.sandboxes.outside import (
     Identity,
     configured_names,
@@ -274,9 +274,10 @@ def _protected(about: Confinement, folders: Sequence[str]) -> tuple[tuple[str, .
     bare = [
         f"{folder}/{name}" for folder in folders for name in (_CLOSED_OF_GIT if is_repository(folder) else ("HEAD",))
     ]
-    closed = [*(f"{folder}/{name}" for folder in folders for name in about.protected), *configured, *obeyed, *bare]
-    led = [os.path.realpath(one) for one in closed if os.path.islink(one)]  # noqa: PTH114 - as below
-    places = [path for folder in folders for name in about.protected for path in named(folder, name)]
+    protected = [f"{folder.rstrip('/')}/{name}" for folder in folders for name in about.protected]
+    closed = [*protected, *configured, *obeyed, *bare]
+    led = [os.path.realpath(one) for one in existing(closed) if os.path.islink(one)]  # noqa: PTH114 - as below
+    places = existing(protected)
     places += [*configured, *obeyed, *(one for one in own_places() if one not in folders), *_repositories(folders)]
     # A link that leads out of the writable folders needs none, since nothing can be written there.
     real = dict.fromkeys(os.path.realpath(one) for one in places if os.path.exists(one))  # noqa: PTH110 - of a hundred names

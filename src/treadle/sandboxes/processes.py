@@ -3,6 +3,7 @@
 import asyncio
 import codecs
 import os
+import re
 import resource
 import secrets
 import shutil
@@ -185,6 +186,8 @@ def _read(path: str) -> bytes:
 
 _threads = Threads()
 
+_UNENCODABLE = re.compile("[\\0\ud800-\udc7f\udd00-\udfff]")
+"""NUL, and halves of characters but those that stand for bytes of a file's name."""
 _PIPE_SECONDS = 2.0
 """How long the output of a program that has ended is waited for, where somebody who could not be ended still holds the pipes."""
 _TERM_SECONDS = 0.1
@@ -299,7 +302,7 @@ def _check_strings(arguments: Sequence[str], cwd: str | Path | None, env: Mappin
         check_path("cwd", cwd)
     for word, texts in (("arguments", arguments), ("env", [*(env or {}), *(env or {}).values()])):
         for text in texts:
-            if "\0" in text or any("\ud800" <= char < "\udc80" or "\udcff" < char <= "\udfff" for char in text):
+            if _UNENCODABLE.search(text):
                 raise ConfigurationError(f"{word} holds a text that no program can be given: {shown(text)}.")
 
 

@@ -488,7 +488,12 @@ def started(
 
 def with_filter(program: Sequence[str], code: bytes) -> tuple[str, ...]:
     """Return the arguments that start a program with a filter of system calls to read from the descriptor `FILTER`."""
-    return (_SHELL, "-c", _HAND_OVER, "sh", "".join(f"\\{one:03o}" for one in code), *program)
+    return (_SHELL, "-c", _HAND_OVER, "sh", _escaped(code), *program)
+
+
+@cache
+def _escaped(code: bytes) -> str:
+    return "".join(f"\\{one:03o}" for one in code)
 
 
 @cache
