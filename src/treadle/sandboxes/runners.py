@@ -856,7 +856,7 @@ def _mounts(places: Places, *, has_network: bool, size: int) -> list[str]:
     mounts |= {one: temporary for one in TEMPORARY if os.path.realpath(one) == one and Path(one).is_dir()}
     mounts |= {one: ("--bind", one) for one in (*places.bound(), *_ways(places))}
     mounts |= {one: ("--ro-bind", one) for one in places.kept}
-    mounts |= {one: ("--tmpfs",) if Path(one).is_dir() else ("--dev-bind", "/dev/null") for one in places.private}
+    mounts |= {one: _emptied(one) for one in places.private}
     mounts |= {one: ("--ro-bind", one) for one in places.opened if not lies_in(one, places.writable)}
     mounts |= {one: _closed_to_all(one) for one in (*places.covered, *([] if has_network else _answering(places)))}
     # Settings of the kernel stand in /proc, and root's number is root's for them in every namespace.
@@ -872,6 +872,13 @@ def _mounts(places: Places, *, has_network: bool, size: int) -> list[str]:
         *(one for one in (*places.private, *places.covered) if mounts[one][-1] == "--tmpfs"),
     )
     return [*found, *(word for one in ours for word in ("--remount-ro", one))]
+
+
+def _emptied(place: str) -> tuple[str, ...]:
+    """Return what is mounted on a private place. A file of a home is empty, since a tool may fail that cannot read its own settings."""
+    if Path(place).is_dir():
+        return ("--tmpfs",)
+    return _closed_to_all(place) if place.startswith("/etc/") else ("--dev-bind", "/dev/null")
 
 
 def _closed_to_all(place: str) -> tuple[str, ...]:
