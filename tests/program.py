@@ -59,7 +59,8 @@ def run(
             capture_output=True,
             timeout=seconds,
         )
-    if is_apart or CODE in arguments[:1] or _is_in_a_loop():
+    keeps_the_log = "worker" in arguments[:1]  # until its process ends
+    if is_apart or keeps_the_log or CODE in arguments[:1] or _is_in_a_loop():
         with Forked(arguments, folder=folder, environment=environment) as process:
             out, err = process.communicate(seconds, given or b"")
         return subprocess.CompletedProcess(["treadle", *arguments], process.wait(), out, err)

@@ -159,8 +159,7 @@ def at(folder: Path) -> list[str]:
 
 def run(*words: Any, folder: Path) -> "subprocess.CompletedProcess[str]":
     given = [os.fsdecode(word) for word in words]
-    is_worker = given[0] == "worker"  # it writes the log of its process until that ends
-    done = program.run(given, folder=folder, environment=environment(folder), seconds=100, is_apart=is_worker)
+    done = program.run(given, folder=folder, environment=environment(folder), seconds=100)
     return subprocess.CompletedProcess(given, done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
