@@ -67,6 +67,23 @@ def test_every_rule_is_listed_with_its_scope_its_file_and_what_it_covers(ruled):
     assert "managed  (" in ruled("permissions", code=0).stdout
 
 
+@pytest.mark.row("P11")
+def test_each_rule_says_how_often_it_has_answered(treadle):
+    calls = [{"name": "shell", "arguments": {"command": command}} for command in ("touch a && mkdir b", "touch c")]
+    script = treadle.script("s.json", [{"calls": calls}, {"text": "Done."}])
+    rules = [one for name in ("touch", "mkdir", "rm") for one in ("--allow", f"shell({name}:*)")]
+    treadle("run", "-m", script, "--tools", "shell", *rules, "Touch", code=0)
+
+    listed = treadle.json("permissions", *rules, "--json", code=0)
+    assert [(one["rule"], one["answered"]) for one in listed] == [
+        ("shell(touch:*)", 2),
+        ("shell(mkdir:*)", 1),
+        ("shell(rm:*)", 0),
+    ]
+    assert "answered 2x" in treadle("permissions", *rules, code=0).stdout
+    assert treadle.json("permissions", "--deny", "shell(sudo:*)", "--json", code=0)[0]["rule"] == "shell(sudo:*)"
+
+
 def test_a_call_that_can_never_run_and_a_mode_are_said(ruled):
     assert ruling(ruled, "read", '{"nope": 1}')["decision"] == "invalid"
     assert ruling(ruled, "--mode", "plan", "write", '{"path": "src/a", "content": ""}')["rule"] == "mode plan"

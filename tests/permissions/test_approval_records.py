@@ -70,13 +70,12 @@ async def test_a_line_of_shell_is_shown_as_the_commands_that_it_starts(tmp_path)
         call("shell", command="sudo rm 'a b' && make > out.txt"), tools=[shell_tool(tmp_path)]
     )
 
-    assert asked.action == "Run a shell command"
+    assert asked.action == "Run a command"
     assert asked.target == "sudo, make"
     assert asked.risk == "process_execution"
     assert asked.preview.kind == "command"
-    shown = asked.preview.text.splitlines()
-    assert "  may start: rm 'a b'" in shown
-    assert "writes out.txt (>)" in shown
+    assert asked.preview.text == "sudo rm 'a b' && make > out.txt"
+    assert asked.reason == "No rule allows this command yet."
     assert asked.rules == ("shell(= sudo rm 'a b' && make > out.txt)",)
 
 

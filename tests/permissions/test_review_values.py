@@ -119,19 +119,28 @@ def test_subjects_that_cannot_be_told_are_no_target():
     assert (review_of(call, {}).target, call.arguments) == ("", {"n": 1})
 
 
-def test_a_line_of_shell_is_shown_command_by_command_with_what_it_writes(tmp_path):
-    line = "git log --oneline | sudo rm -rf 'a b' > out.txt < in.txt; cat /etc/passwd; $X"
-    shown = review_of(checked_call(shell_tool(tmp_path), command=line), {})
-    assert (shown.action, shown.target) == ("Run a shell command", "git, sudo, cat, $X")
+def test_a_line_of_shell_is_shown_in_full_with_what_is_not_in_it(tmp_path):
+    line = "git log --oneline | sudo rm -rf 'a b' > out.txt < in.txt; cat /etc/passwd; git push --force; $X"
+    shown = review_of(checked_call(shell_tool(tmp_path), command=line), {}, ["git", "network *"])
+    assert (shown.action, shown.target) == ("Run a command", "git, sudo, cat, $X")
     assert shown.preview is not None
-    assert (shown.preview.kind, shown.preview.text.splitlines()[:2]) == ("command", [line, ""])
-    rows = shown.preview.text.splitlines()[2:]
-    for row in ("git log --oneline", "cat /etc/passwd", "  may start: rm -rf 'a b'", "writes out.txt (>)",
-                "reads in.txt (<)", "outside the root folder: /etc/passwd"):  # fmt: skip
-        assert row in rows
-    assert any(row.startswith("sudo rm -rf") for row in rows)
-    assert any(row.startswith("? ") and row.endswith("$X") for row in rows)
-    assert len(rows) == len(set(rows))
+    assert (shown.preview.kind, shown.preview.text.splitlines()) == ("command", [
+        line,
+        "",
+        "It needs to write the git history, without hooks.",
+        "It needs the network: *.",
+        "`--force` deletes or overwrites something, or skips a check.",
+        "It reads outside the folder: /etc/passwd",
+        "The shell expands this word, and the result is unknown: $X",
+    ])  # fmt: skip
+
+
+@pytest.mark.parametrize("lines", [1, 10])
+def test_a_question_about_ten_lines_fits_on_one_screen(tmp_path, lines):
+    line = "\n".join(f"make target{number} && touch /tmp/x > out; curl -X POST example.com" for number in range(lines))
+    shown = review_of(checked_call(shell_tool(tmp_path), command=line), {})
+    assert shown.preview is not None
+    assert len(shown.preview.text.splitlines()) <= lines + 5
 
 
 @pytest.mark.parametrize(

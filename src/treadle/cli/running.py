@@ -33,10 +33,10 @@ from treadle import (
     Tool,
     Toolset,
     WholeHistory,
-    allow,
     artifact_tool,
     command_hooks,
     default_decision,
+    deny,
     find_sandbox,
     first_of,
     is_answered,
@@ -493,7 +493,7 @@ def unmatched_in(settings: Settings) -> tuple[UnmatchedRule, ...]:
 
 def covered_by(rule: str) -> str:
     """Say in one sentence which calls a rule covers."""
-    return allow(rule).rules[0].covers
+    return deny(rule).rules[0].covers
 
 
 def arguments_of(tool: Tool, given: str | None) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Consent: when a person is asked about a call, and what the answer covers. Values only: asks nobody, records nothing."""
 
 import re
-import shlex
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
@@ -11,10 +11,10 @@ from treadle.events import ActionDecided, ApprovalAnswered, ApprovalRequested, C
 from treadle.fields import explained
 from treadle.permissions.lines import JudgedLine, facts_in, judged, subjects_of
 from treadle.permissions.modes import BORDER, PROTECTED, UNCONFINED_RULE, may_be_spared
-from treadle.permissions.policies import allow
+from treadle.permissions.policies import OUTSIDE, allow
 from treadle.permissions.rules import Rule
 from treadle.ports import Decision, DecisionKind, SessionView
-from treadle.shell.judging import known, losing_words
+from treadle.shell.judging import losing_words
 from treadle.shell.rules import exact, suggested
 from treadle.state import IN_DOUBT, Approval, CallState, Doubt
 from treadle.tools import ApprovalType, CheckedCall, Effect, JsonObject, Preview, Review, Subject, Tool
@@ -68,17 +68,18 @@ _UNKNOWN_ROLLBACK = "Unknown: the tool does not say how to undo it."
 _GLOB_SIGNS = re.compile(r"[*?\[,]")
 
 
-def review_of(call: CheckedCall, facts: JsonObject) -> Review:
+def review_of(call: CheckedCall, facts: JsonObject, lifted: Sequence[str] = ()) -> Review:
     """Return what a person is shown of a call, whole: what the tool does not say is filled in. Every text is escaped.
 
     Args:
         facts: What tools have remembered in the session.
+        lifted: What consent lifts of the sandbox's border.
     """
     own = _said_by(call, facts)
     line = judged(call, facts)
-    preview = own.preview or (_arguments(call) if line is None else _command(line, start_of(call)))
+    preview = own.preview or (_arguments(call) if line is None else _command(call, line, lifted))
     return Review(
-        action=_words(own.action) or ("Run a shell command" if line is not None else f"Call {_words(call.name)}"),
+        action=_words(own.action) or ("Run a command" if line is not None else f"Call {_words(call.name)}"),
         target=_names(own.target) or _target(call, line),
         preview=_bounded(preview),
         expected_result=_words(own.expected_result) or _EXPECTED[call.effect],
@@ -139,21 +140,34 @@ def _arguments(call: CheckedCall) -> Preview:
     return Preview(kind="arguments", text=whole.decode())
 
 
-def _command(line: JudgedLine, start: str) -> Preview:
-    """Say what a line would start, simple command by simple command, what it would write, and what nobody can say."""
+def _command(call: CheckedCall, line: JudgedLine, lifted: Sequence[str]) -> Preview:
+    """Show the line alone, in full, and below it only what is not in it."""
+    start = start_of(call)
     found: list[str] = [start] if start else []
-    for one in line.line.invocations:
-        found.append(f"{'  ' * len(one.via)}{'may start: ' if one.via else ''}{shlex.join(one.words)}")
-        risk = known(one).problem
-        found += [f"{'  ' * len(one.via)}  ! {risk}"] if risk else []
-        found += [
-            f"{'  ' * len(one.via)}  ! `{word}` deletes or overwrites something, or skips a check."
-            for word in losing_words(one.words)
-        ]
-    found += [f"{'writes' if one.writes else 'reads'} {one.target} ({one.operator})" for one in line.line.redirections]
-    found += [f"outside the root folder: {one.subject.names[-1]}" for one in line.reached if one.is_outside]
-    found += [f"? {one.shown}" for one in line.line.doubts]
-    return Preview(kind="command", text="\n".join([line.line.source, "", *dict.fromkeys(found)]))
+    if call.arguments.get("background") is True:
+        found.append(f"It runs in the background for at most {call.arguments.get('lifetime')} s.")
+    found += [f"It needs {_BORDER.get(one.partition(' ')[0], one).format(one.partition(' ')[2])}." for one in lifted]
+    outer = [one for one in line.line.invocations if not one.via]
+    found += [
+        f"`{word}` deletes or overwrites something, or skips a check."
+        for one in outer
+        for word in losing_words(one.words)
+    ]
+    outside = dict.fromkeys((one.access, one.subject.names[-1]) for one in line.reached if one.is_outside)
+    found += [
+        f"It {'may write' if access == 'write' else 'reads'} outside the folder: {path}" for access, path in outside
+    ]
+    found += [one.shown for one in (*line.line.doubts, *line.line.hidden)[:1]]
+    return Preview(kind="command", text="\n\n".join(filter(None, [line.line.source, "\n".join(dict.fromkeys(found))])))
+
+
+_BORDER = {
+    "git": "to write the git history, without hooks",
+    "network": "the network: {}",
+    "write": "to write {}",
+    "unconfined": "to run without the sandbox",
+}
+"""What is lifted of a sandbox's border, in words."""
 
 
 def _target(call: CheckedCall, line: JudgedLine | None) -> str:
@@ -408,7 +422,7 @@ def request(
         edited: Arguments of a person from which the call follows.
     """
     replaced = state.approval if decision.rule == _UNFIT_EDIT else None
-    shown = review_of(call, facts_in(session))
+    shown = review_of(call, facts_in(session), decision.lifted)
     return ApprovalRequested(
         call_id=state.call.id,
         approval_id="ap_" + token,
@@ -418,7 +432,7 @@ def request(
         effect=call.effect,
         expires_at=expires_at,
         rule=decision.rule,
-        reason=f"{decision.reason} {start_of(call)}".strip(),
+        reason=f"{decision.reason or _why(decision, call)} {start_of(call)}".strip(),
         replaces="" if replaced is None else replaced.replaces or replaced.id,
         approval_type=_KINDS.get(decision.rule, "plan" if call.tool.ends_plan else "tool_call"),
         action=shown.action,
@@ -431,6 +445,18 @@ def request(
         edited=copied(edited),
         lifted=decision.lifted,
     )
+
+
+def _why(decision: Decision, call: CheckedCall) -> str:
+    """Say in plain words why a decision asks that gives no reason of its own."""
+    if decision.rule == OUTSIDE:
+        return "It reads outside the folder."
+    if decision.scope == "default":
+        kind = "this command" if call.tool.line is not None else "this call"
+        return f"No rule allows {kind} yet."
+    if decision.rule.startswith("ask "):
+        return f"A rule asks each time: {decision.rule.removeprefix('ask ')}."
+    return "The tool asks each time." if decision.scope == "tool" else ""
 
 
 def _is_about_doubt(approval: Approval | None) -> bool:

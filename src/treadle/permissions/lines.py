@@ -156,6 +156,10 @@ class JudgedLine(msgspec.Struct, frozen=True, kw_only=True):
         brought = [one for one, _ in self.brought]
         return len(left) < len(outer) and all(may_read and changes_nothing(one) and one not in brought for one in left)
 
+    def is_allowed_in_part(self, pattern: CommandPattern) -> bool:
+        """Whether a pattern allows one of its commands."""
+        return any(pattern.allows(one, is_away=self._is_away(one)) for one in self.line.invocations if not one.via)
+
     def is_exactly(self, pattern: CommandPattern) -> bool:
         """Whether a pattern means this very line, in the root folder."""
         return bool(pattern.line) and "." in self.at_root and pattern.line == self.line.source.strip()

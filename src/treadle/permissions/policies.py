@@ -40,6 +40,7 @@ from treadle.tools.foreign import FOREIGN_NAMES
 
 __all__ = [
     "APPROVAL_LIFETIME_SECONDS",
+    "OUTSIDE",
     "OWN_TOOLS",
     "UNDECIDED",
     "Linked",
@@ -496,7 +497,8 @@ class NamedPolicy(msgspec.Struct, frozen=True, kw_only=True):
             if (exact := next((text for text, pattern in patterns if line.is_exactly(pattern)), None)) is not None:
                 return self._says(exact, lifted=lifted)
             if line.allowed_by([pattern for _, pattern in patterns], may_read=may_read):
-                return self._says(", ".join(text for text, pattern in patterns if not pattern.line), lifted=lifted)
+                used = [text for text, pattern in patterns if line.is_allowed_in_part(pattern)]
+                return self._says(", ".join(used), lifted=lifted)
         seen = self.index.looked_at(call, subjects, line)
         for rule in self.index.on(call, seen):
             found = seen.line is not None and not loosens and rule.finds(seen.line, call)
@@ -769,9 +771,9 @@ def _words(value: Any) -> str:
     return "" if value is None else str(value).encode("utf-8", "replace").decode()
 
 
-_OUTSIDE_DEFAULT = Decision(
-    kind=DecisionKind.ASK, rule="default for a path outside the root folder", scope="default", by="default"
-)
+OUTSIDE = "default for a path outside the root folder"
+"""The rule by which a person is asked about a command that reads outside of the folder."""
+_OUTSIDE_DEFAULT = Decision(kind=DecisionKind.ASK, rule=OUTSIDE, scope="default", by="default")
 _BROUGHT_DEFAULT = Decision(
     kind=DecisionKind.ASK, rule="default for a program of the project", scope="default", by="default"
 )

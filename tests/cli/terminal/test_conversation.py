@@ -272,7 +272,7 @@ def test_a_new_line_is_typed_without_sending(person: Person, key: str) -> None:
 def test_shift_tab_goes_through_the_modes(person: Person) -> None:
     person.start("chat", *person.script(turn("Never.")))
     person.see("· ask ·")
-    for mode in ("accept-edits", "plan", "ask"):
+    for mode in ("accept-edits", "auto", "plan", "ask"):
         person.press("shift-tab")
         person.see(f"· {mode} ·")
 

@@ -1,5 +1,7 @@
 """What is set up here: `treadle budgets`, `permissions`, `describe` and `config`, each value with where it comes from."""
 
+import re
+from collections import Counter
 from decimal import Decimal
 from typing import Any
 
@@ -24,8 +26,9 @@ from treadle.cli.running import (
     ruling_of,
     unmatched_in,
 )
-from treadle.cli.sessions import named, opened, opened_session
+from treadle.cli.sessions import is_there, named, opened, opened_session
 from treadle.cli.tool_sources import load_tools
+from treadle.events import CallDecided
 
 __all__ = ["budgets", "config", "describe", "permissions"]
 
@@ -103,12 +106,12 @@ async def permissions(options: PermissionsOptions, terminal: Terminal) -> int:
     for note in settings.notes:
         terminal.say(f"note: {note}")
     if options.name is None:
-        return _list_rules(settings, options, terminal)
+        return await _list_rules(settings, options, terminal)
     return await _try_call(settings, options.name, options, terminal)
 
 
-def _list_rules(settings: Settings, options: Options, terminal: Terminal) -> int:
-    idle = unmatched_in(settings)
+async def _list_rules(settings: Settings, options: Options, terminal: Terminal) -> int:
+    idle, answered = unmatched_in(settings), await _answered(settings)
     if options.as_json:
         terminal.data(
             [
@@ -118,6 +121,7 @@ def _list_rules(settings: Settings, options: Options, terminal: Terminal) -> int
                     "scope": one.scope,
                     "origin": one.origin,
                     "covers": covered_by(one.text),
+                    "answered": answered[f"{one.kind} {one.text}"],
                     "unmatched": next(
                         (each.message for each in idle if (each.kind, each.rule) == (one.kind, one.text)), None
                     ),
@@ -127,12 +131,34 @@ def _list_rules(settings: Settings, options: Options, terminal: Terminal) -> int
         )
         return 0
     for one in settings.rules:
-        terminal.line(f"{one.kind:<6} {one_line(one.text, 200):<36} {one.scope:<8} ({one_line(one.origin, 300)})")
+        said = f"answered {answered[f'{one.kind} {one.text}']:,}x"
+        terminal.line(
+            f"{one.kind:<6} {one_line(one.text, 200):<36} {one.scope:<8} ({one_line(one.origin, 300)})  {said}"
+        )
     for each in idle:
         terminal.line(f"warning: {one_line(each.message, 500)}")
     if not settings.rules:
         terminal.say("No rules apply here: reads run, and every other call needs approval.")
     return 0
+
+
+async def _answered(settings: Settings) -> Counter[str]:
+    """Count the calls that each rule has decided, in the sessions that changed last."""
+    found: Counter[str] = Counter()
+    if not is_there(settings.journal):
+        return found
+    async with opened(settings.journal) as journal:
+        for info in (await journal.sessions())[:_LOOKED_AT]:
+            events = [one for one in await journal.read(info.id) if isinstance(one, CallDecided)]
+            for kind, rules in (one.rule.partition(" ")[::2] for one in events):
+                found.update(f"{kind} {rule}" for rule in {*_RULES_TOGETHER.split(rules), rules})
+    return found
+
+
+_LOOKED_AT = 500
+"""Sessions whose decisions are counted."""
+_RULES_TOGETHER = re.compile(r", (?=[\w*-]+\()")
+"""What stands between the rules that have allowed a line together."""
 
 
 async def _try_call(settings: Settings, name: str, options: PermissionsOptions, terminal: Terminal) -> int:

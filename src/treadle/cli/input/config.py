@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias, get_args, get_type_hints
 
 import msgspec
 
-from treadle import Budget, ConfigurationError, Guards, Limit, ModelFacts, Price, Redactor, allow
+from treadle import Budget, ConfigurationError, Guards, Limit, ModelFacts, Price, Redactor, allow, deny
 from treadle.cli.exits import UsageError
 from treadle.cli.input.options import Mode, OnApproval, OnLimit, Sandbox
 from treadle.cli.input.page import Page
@@ -428,7 +428,7 @@ def _rules(page: Page, values: Mapping[str, Any], name: str, where: tuple[str, .
     rules = page.texts(values, name, where) or ()
     for rule in rules:
         try:
-            allow(rule)
+            (allow if name == "allow" else deny)(rule)
         except ConfigurationError as exc:
             page.fail(str(exc), where, name)
     return rules

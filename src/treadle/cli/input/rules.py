@@ -9,7 +9,7 @@ from typing import Literal, Protocol, TypeAlias, get_args
 
 import msgspec
 
-from treadle import RuleSet, allow
+from treadle import RuleSet, allow, deny
 from treadle.cli.exits import UsageError
 from treadle.cli.input.config import Layer, read_layer
 from treadle.cli.input.places import managed_configs
@@ -71,8 +71,8 @@ def all_rules(
             found += _of(read_layer(path, "managed"), "managed", str(path))
         elif str(path) == environment.get("TREADLE_MANAGED"):
             raise UsageError(f"TREADLE_MANAGED names {path}, which does not exist. Name a file, or unset it.")
-    if found:
-        allow(*(rule.text for rule in found))  # raises for an invalid one
+    for one in found:
+        (allow if one.kind == "allow" else deny)(one.text)  # raises for an invalid one
     return tuple(sorted(found, key=lambda rule: -get_args(Kind).index(rule.kind)))
 
 

@@ -355,8 +355,12 @@ class Drawing:
         """Draw a call that a person decides on: a change as a diff, a line of shell with all that it would start, else all arguments."""
         if one.preview is not None and one.preview.kind != "arguments":
             head = Text(one_record(one.action or one.tool), style="bold")
-            head.append(f": {one_record(one.target)}" if one.target else "", style="bold cyan")
-            head.append(f"  (risk: {one.risk.replace('_', ' ')})" if one.risk else "", style="not bold dim")
+            is_command = one.preview.kind == "command"  # which stands below it, in full
+            head.append(f": {one_record(one.target)}" if one.target and not is_command else "", style="bold cyan")
+            head.append(
+                "" if is_command else f"  (risk: {one.risk.replace('_', ' ')})" if one.risk else "",
+                style="not bold dim",
+            )
             drawn = self._drawn(head) + self._preview(one.preview)
             return drawn if one.preview.is_whole else drawn + self.entire(one.tool, one.arguments)
         tool, arguments = one.tool, one.arguments
