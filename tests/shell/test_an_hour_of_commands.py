@@ -6,7 +6,9 @@ import pytest
 
 from pipeline_tools import checked_call
 from treadle import allow, shell_tool
+from treadle.cli.running import Confined
 from treadle.permissions.consent import offered_rules
+from treadle.permissions.modes import in_mode, with_approval, with_protection
 from treadle.permissions.policies import decide
 from treadle.resolve import memory_session
 from treadle.shell.border import border_of
@@ -60,6 +62,25 @@ async def test_without_a_sandbox_what_reads_runs_and_a_rule_silences_the_kind_of
         assert rules, command
         assert (await decide(allow(*rules), call, session)).kind == "allow", (command, rules)
     assert len(asked) <= 22, asked
+
+
+@pytest.mark.row("P12", "P14")
+async def test_in_a_sandbox_and_mode_auto_only_the_border_asks_and_a_rule_lifts_it(project):
+    session, tool = await memory_session(), shell_tool(project)
+    for label, command in commands():
+        call = checked_call(tool, command=command)
+
+        async def decided(policy, call=call):
+            return with_approval(await decide(Confined(policy), call, session), call)
+
+        asked = await decided(None)
+        found = in_mode("auto", with_protection(asked, call, {}), call)
+        assert (found.kind == "ask") == (label == "border"), command
+        if label == "border":
+            rules = offered_rules(call, asked, session)
+            lifted = await decided(allow(*rules))
+            assert lifted.kind in ("sandbox", "allow"), command
+            assert set(lifted.lifted) == {need.text for need in border_of(command)}, command
 
 
 @pytest.mark.row("P14")

@@ -112,12 +112,13 @@ def _each(names: str, program: Program) -> dict[str, Program]:
     return dict.fromkeys(names.split(), program)
 
 
+# Tables, one row for each program.
+# fmt: off
 _GREP = _reads(
     "-inlcwvsFEGPxorRHhzaqLUbIT --ignore-case --line-number --files-with-matches --files-without-match --count --word-regexp --invert-match "
     "--fixed-strings --extended-regexp --perl-regexp --only-matching --recursive --dereference-recursive --with-filename --no-filename --text --quiet "
     "--no-messages --null --line-buffered -0123456789",
-    values="-emABCdD --regexp --include --exclude --exclude-dir --label --max-count --after-context --before-context --context --color= --colour= "
-    "--binary-files --directories",
+    values="-emABCdD --regexp --include --exclude --exclude-dir --label --max-count --after-context --before-context --context --color= --colour= --binary-files --directories",
     paths="-f --file --exclude-from",
     operands="first_text",
     texts="-ef --regexp --file",
@@ -127,45 +128,26 @@ _GREP = _reads(
 _READERS = {
     **_each("true false : echo", _reads(operands="text", is_text=True)),
     **_each("pwd who users whoami groups logname tty uptime nproc arch", _reads("-LPprs", operands="text", most=0)),
-    **_each(
-        "uname which type basename dirname seq expr sleep factor cal",
-        _reads("-aspPnmrivougGVz", values="-s", operands="text"),
-    ),
+    **_each("uname which type basename dirname seq expr sleep factor cal", _reads("-aspPnmrivougGVz", values="-s", operands="text")),
     "printf": _reads(operands="text"),
     "date": _reads("-uRI --utc --rfc-email", values="-d --date --iso-8601= --rfc-3339", operands="text"),
     "test": _reads("-e! -f! -d! -r! -w! -x! -s! -L! -h! -z! -n! -nt! -ot! -a! -o!", is_words=True),
     "cd": _reads(),
     **_each("cat tac", _reads("-nbsvetAETuv --number --number-nonblank --squeeze-blank --show-all", values="-s")),
     "nl": _reads("-p", values="-bfhdilnsvw"),
-    **_each(
-        "head tail",
-        _reads("-qvzfF0123456789 --quiet --silent --verbose --follow", values="-nc --lines --bytes --follow= -s"),
-    ),
+    **_each("head tail", _reads("-qvzfF0123456789 --quiet --silent --verbose --follow", values="-nc --lines --bytes --follow= -s")),
     "wc": _reads("-lwcmL --lines --words --bytes --chars --max-line-length"),
-    "cut": _reads(
-        "-nsz --complement --only-delimited", values="-dfcb --delimiter --output-delimiter --fields --characters"
-    ),
+    "cut": _reads("-nsz --complement --only-delimited", values="-dfcb --delimiter --output-delimiter --fields --characters"),
     "tr": _reads("-cCdst --delete --complement --squeeze-repeats", operands="text"),
-    "sort": _reads(
-        "-bdfgiMhnRrVcCmsuz --reverse --unique --numeric-sort --human-numeric-sort --stable --version-sort --ignore-case --check",
-        values="-tk --field-separator --key",
-    ),
-    "uniq": _reads(
-        "-cdDuiz --count --repeated --unique --ignore-case",
-        values="-fsw --skip-fields --skip-chars --check-chars",
-        most=1,
-    ),
+    "sort": _reads("-bdfgiMhnRrVcCmsuz --reverse --unique --numeric-sort --human-numeric-sort --stable --version-sort --ignore-case --check", values="-tk --field-separator --key"),
+    "uniq": _reads("-cdDuiz --count --repeated --unique --ignore-case", values="-fsw --skip-fields --skip-chars --check-chars", most=1),
     "comm": _reads("-123"),
     "cmp": _reads("-bls", values="-n -i"),
     "join": _reads("-iz --ignore-case --header", values="-teo12avj"),
     "paste": _reads("-sz --serial", values="-d --delimiters"),
     "column": _reads("-tx --table", values="-socN --separator --output-separator"),
-    **_each(
-        "expand unexpand fold fmt rev tsort numfmt", _reads("-ais", values="-twdc --field --to --from --tabs --width")
-    ),
-    **_each(
-        "md5sum sha1sum sha224sum sha256sum sha384sum sha512sum b2sum cksum sum", _reads("-btz --tag --binary --text")
-    ),
+    **_each("expand unexpand fold fmt rev tsort numfmt", _reads("-ais", values="-twdc --field --to --from --tabs --width")),
+    **_each("md5sum sha1sum sha224sum sha256sum sha384sum sha512sum b2sum cksum sum", _reads("-btz --tag --binary --text")),
     **_each("base64 base32", _reads("-di --decode --ignore-garbage", values="-w --wrap")),
     **_each("stat", _reads("-Lft --dereference --file-system --terse", values="-cf --format --printf")),
     **_each("readlink realpath", _reads("-efmnqsz --canonicalize --no-newline")),
@@ -184,27 +166,16 @@ _READERS = {
             folder="children",
         ),
     ),
-    "tree": _reads(
-        "-adfilxpshDCnFugrtvUcqNAS --dirsfirst --noreport --gitignore --prune --du",
-        values="-LPI --filelimit --sort",
-        deep=None,
-        follows="-l",
-    ),
+    "tree": _reads("-adfilxpshDCnFugrtvUcqNAS --dirsfirst --noreport --gitignore --prune --du", values="-LPI --filelimit --sort", deep=None, follows="-l"),
     "du": _reads(
         "-ahsckmxbLSl0 --all --summarize --human-readable --total --bytes --apparent-size --dereference --one-file-system",
         values="-dBt --max-depth --exclude --block-size --threshold",
         deep=None,
         follows="-L --dereference",
     ),
-    "df": _reads(
-        "-ahHikTlPx --all --human-readable --inodes --print-type --total", values="-txB --type --exclude-type --output="
-    ),
+    "df": _reads("-ahHikTlPx --all --human-readable --inodes --print-type --total", values="-txB --type --exclude-type --output="),
     "free": _reads("-bkmghtwl --human --total --wide --mega --giga", values="-sc", operands="text"),
-    "ps": _reads(
-        "-eAadfFlwjLTyMcx --forest --no-headers",
-        values="-oCpqstuUGg --format --sort --pid --ppid --user --group",
-        operands="text",
-    ),
+    "ps": _reads("-eAadfFlwjLTyMcx --forest --no-headers", values="-oCpqstuUGg --format --sort --pid --ppid --user --group", operands="text"),
     "pgrep": _reads("-flaxnoc", values="-uPtg", operands="text"),
     "diff": _reads(
         "-uNrqscyibwBEZatdpTe --unified= --recursive --brief --new-file --report-identical-files --side-by-side --ignore-all-space "
@@ -230,8 +201,7 @@ _READERS = {
     **_each(
         "fd fdfind",
         _reads(
-            "-HIusigFaLp01ql --hidden --no-ignore --case-sensitive --ignore-case --glob --fixed-strings --absolute-path --list-details --follow --full-path --print0 "
-            "--no-ignore-vcs",
+            "-HIusigFaLp01ql --hidden --no-ignore --case-sensitive --ignore-case --glob --fixed-strings --absolute-path --list-details --follow --full-path --print0 --no-ignore-vcs",
             values="-deEtScj --max-depth --min-depth --extension --exclude --type --size --color --changed-within --changed-before --max-results",
             operands="first_text",
             deep=None,
@@ -253,15 +223,7 @@ _READERS = {
         values="--indent --arg! --argjson!",
         operands="first_text",
     ),
-    **_each(
-        "sed gsed",
-        _reads(
-            "-nErszu --quiet --silent --regexp-extended --null-data",
-            values="-e --expression",
-            texts="-e --expression",
-            operands="first_text",
-        ),
-    ),
+    **_each("sed gsed", _reads("-nErszu --quiet --silent --regexp-extended --null-data", values="-e --expression", texts="-e --expression", operands="first_text")),
     **_each("awk gawk mawk nawk", _reads(values="-F", operands="first_text")),
     **_each("shuf", _reads("-ezr", values="-ni --head-count --input-range")),
     "look": _reads("-df", operands="first_text"),
@@ -318,12 +280,7 @@ _GIT = {
         operands="git_paths",
         shows="-v --verbose",
     ),
-    "blame": _reads(
-        "-lstfnepwMC --porcelain --line-porcelain --show-email --show-name --show-number --root",
-        values="-L --date --since --abbrev",
-        operands="git",
-        shows=None,
-    ),
+    "blame": _reads("-lstfnepwMC --porcelain --line-porcelain --show-email --show-name --show-number --root", values="-L --date --since --abbrev", operands="git", shows=None),
     "annotate": _reads(operands="git", shows=None),
     "grep": _reads(
         "-inlcwvFEGPohHIzaqLW --cached --untracked --name-only --count --ignore-case --line-number --word-regexp --fixed-strings --extended-regexp --perl-regexp "
@@ -339,9 +296,7 @@ _GIT = {
         operands="git_paths",
         folder="tree",
     ),
-    "ls-tree": _reads(
-        "-drtlz --name-only --long --full-name --full-tree --name-status", values="--format --abbrev=", operands="text"
-    ),
+    "ls-tree": _reads("-drtlz --name-only --long --full-name --full-tree --name-status", values="--format --abbrev=", operands="text"),
     "rev-parse": _reads(
         "-q --quiet --verify --short --abbrev-ref --symbolic --symbolic-full-name --show-toplevel --show-prefix --show-cdup --git-dir --git-common-dir --absolute-git-dir "
         "--is-inside-work-tree --is-inside-git-dir --is-bare-repository --all --branches --tags --remotes --show-superproject-working-tree",
@@ -349,9 +304,7 @@ _GIT = {
         operands="text",
     ),
     "rev-list": _reads(
-        "--all --count --oneline --branches --tags --remotes --merges --no-merges --first-parent --reverse --left-right --max-parents -0123456789",
-        values=_ABOUT_COMMITS,
-        operands="text",
+        "--all --count --oneline --branches --tags --remotes --merges --no-merges --first-parent --reverse --left-right --max-parents -0123456789", values=_ABOUT_COMMITS, operands="text"
     ),
     **_each(
         "describe name-rev merge-base show-ref for-each-ref cherry count-objects var version check-ignore",
@@ -362,85 +315,41 @@ _GIT = {
             operands="text",
         ),
     ),
-    "branch": _reads(
-        "-arv --all --remotes --verbose --list --show-current --no-color", values=_LISTED, operands="text"
-    ),
+    "branch": _reads("-arv --all --remotes --verbose --list --show-current --no-color", values=_LISTED, operands="text"),
     "tag": _reads("-ln0123456789 --list", values=_LISTED, operands="text"),
     "remote": _reads("-v --verbose", operands="text"),
     "remote get-url": _reads("--push --all", operands="text"),
     "worktree list": _reads("-vz --porcelain --verbose", operands="text"),
-    "config": _reads(
-        "-lz --list --get --get-all --get-regexp --show-origin --show-scope --global --local --system --name-only",
-        values="--type --default",
-        operands="text",
-    ),
+    "config": _reads("-lz --list --get --get-all --get-regexp --show-origin --show-scope --global --local --system --name-only", values="--type --default", operands="text"),
     # what follows changes the history or the files of the repository
-    "add": _writes(
-        "-Auvnp --all --update --verbose --dry-run --intent-to-add --patch", operands="git_paths", needs=("git",)
-    ),
+    "add": _writes("-Auvnp --all --update --verbose --dry-run --intent-to-add --patch", operands="git_paths", needs=("git",)),
     "commit": _writes(
         "-aqvsp --all --quiet --verbose --signoff --allow-empty --no-edit --dry-run --allow-empty-message",
         values="-m --message --author --date --fixup --squash --trailer --cleanup",
         operands="git_paths",
         needs=("git",),
     ),
-    "checkout": _writes(
-        "-bqtd --quiet --track --no-track --detach --progress --no-progress",
-        values="-b --orphan",
-        operands="git",
-        needs=("git",),
-    ),
-    "switch": _writes(
-        "-cqtd --quiet --track --no-track --detach --guess --no-guess",
-        values="-c --create --orphan",
-        operands="text",
-        needs=("git",),
-    ),
-    "restore": _writes(
-        "-SWqp --staged --worktree --quiet --ignore-unmerged",
-        values="-s --source",
-        operands="git_paths",
-        folder="tree",
-        needs=("git",),
-    ),
+    "checkout": _writes("-bqtd --quiet --track --no-track --detach --progress --no-progress", values="-b --orphan", operands="git", needs=("git",)),
+    "switch": _writes("-cqtd --quiet --track --no-track --detach --guess --no-guess", values="-c --create --orphan", operands="text", needs=("git",)),
+    "restore": _writes("-SWqp --staged --worktree --quiet --ignore-unmerged", values="-s --source", operands="git_paths", folder="tree", needs=("git",)),
     "reset": _writes("-qN --soft --mixed --hard --quiet", operands="git", needs=("git",)),
-    "rm": _writes(
-        "-rqn --cached --quiet --dry-run --ignore-unmatch", operands="git_paths", folder="tree", needs=("git",)
-    ),
+    "rm": _writes("-rqn --cached --quiet --dry-run --ignore-unmatch", operands="git_paths", folder="tree", needs=("git",)),
     "mv": _writes("-vnk --verbose --dry-run", operands="git_paths", folder="tree", needs=("git",)),
-    "stash": _writes(
-        "-ukqp --include-untracked --keep-index --quiet --staged",
-        values="-m --message",
-        operands="text",
-        needs=("git",),
-    ),
+    "stash": _writes("-ukqp --include-untracked --keep-index --quiet --staged", values="-m --message", operands="text", needs=("git",)),
     "merge": _writes(
         "-qv --no-ff --ff --ff-only --squash --no-commit --commit --no-edit --quiet --verbose --stat --no-stat --continue --abort --quit",
         values="-m --message",
         operands="text",
         needs=("git",),
     ),
-    **_each(
-        "cherry-pick revert",
-        _writes(
-            "-xn --no-commit --continue --abort --skip --quit --no-edit --signoff",
-            values="-m --mainline",
-            operands="text",
-            needs=("git",),
-        ),
-    ),
+    **_each("cherry-pick revert", _writes("-xn --no-commit --continue --abort --skip --quit --no-edit --signoff", values="-m --mainline", operands="text", needs=("git",))),
     "rebase": _writes(
         "-q --quiet --continue --abort --skip --quit --onto --autosquash --no-autosquash --keep-base --fork-point --no-fork-point --verbose --stat",
         values="--onto",
         operands="text",
         needs=("git",),
     ),
-    "fetch": _writes(
-        "-qvatn --quiet --verbose --all --tags --no-tags --dry-run --progress --prune -p --append",
-        values="-j --jobs --depth",
-        operands="text",
-        needs=("git", "network"),
-    ),
+    "fetch": _writes("-qvatn --quiet --verbose --all --tags --no-tags --dry-run --progress --prune -p --append", values="-j --jobs --depth", operands="text", needs=("git", "network")),
     "pull": _writes(
         "-qvr --quiet --verbose --ff-only --ff --no-ff --rebase --no-rebase --tags --no-tags --all --autostash --no-autostash --prune --stat",
         values="--rebase= -j --jobs --depth",
@@ -453,22 +362,11 @@ _GIT = {
         operands="text",
         needs=("git", "network"),
     ),
-    "clone": _program(
-        "acts",
-        "-q --quiet --progress --bare --single-branch --no-tags",
-        values="-b --branch --depth -o --origin",
-        operands="paths",
-        needs=("network",),
-    ),
+    "clone": _program("acts", "-q --quiet --progress --bare --single-branch --no-tags", values="-b --branch --depth -o --origin", operands="paths", needs=("network",)),
 }
 CHANGING_GIT = MappingProxyType(
     {
-        "branch": _writes(
-            "-dDmMcCfu --delete --force --move --copy --unset-upstream --track",
-            values="--set-upstream-to",
-            operands="text",
-            needs=("git",),
-        ),
+        "branch": _writes("-dDmMcCfu --delete --force --move --copy --unset-upstream --track", values="--set-upstream-to", operands="text", needs=("git",)),
         "tag": _writes("-adf --annotate --delete --force", values="-m --message", operands="text", needs=("git",)),
     }
 )
@@ -508,25 +406,19 @@ LOSING = MappingProxyType(
 
 def _losing(name: str, program: Program) -> Program:
     """Return a subcommand that knows its losing options, too: they are refused by name, and not because they are unknown."""
-    options = (
-        {one for one in LOSING.get(name, ()) if one.startswith("-") and one != "--"}
-        if program.does != "reads"
-        else set()
-    )
+    options = {one for one in LOSING.get(name, ()) if one.startswith("-") and one != "--"} if program.does != "reads" else set()
     return msgspec.structs.replace(program, flags=program.flags | options - program.values)
 
 
 _NETWORK = _program("acts", operands="paths", needs=("network",))
 _OUTSIDE = _program("acts", operands="paths", folder="tree", needs=("unconfined",))
 _CODE = _program("acts", operands="paths")
-_LISTING = _reads(
-    "-eovq --outdated --editable --verbose --not-required --user --local --files", values="--format", operands="text"
-)
+_LISTING = _reads("-evq --editable --verbose --not-required --user --local --files", values="--format", operands="text")
 _CURL = _program(
     "acts",
     "-sSLfvikIgG46#jN --silent --show-error --location --fail --verbose --include --insecure --head --get --compressed --globoff --no-buffer --fail-with-body "
     "--no-progress-meter --http1.1 --http2 --ipv4 --ipv6",
-    values="-HXdmwAeu --header --request --data --data-raw --data-urlencode --max-time --connect-timeout --write-out --user-agent --referer --user --retry --retry-delay --json --url",
+    values="-HXdmwAeu --header --request --data --data-raw --max-time --connect-timeout --write-out --user-agent --referer --user --retry --retry-delay --json --url",
     paths="-o --output",
     operands="text",
     needs=("network",),
@@ -546,24 +438,15 @@ PROGRAMS = MappingProxyType(
             operands="text",
             needs=("network",),
         ),
-        **_each(
-            "gh glab ssh scp sftp rsync ftp ping dig nslookup host aws gcloud az heroku flyctl vercel netlify terraform tofu pulumi helm",
-            _NETWORK,
-        ),
-        **_each(
-            "docker podman nerdctl docker-compose podman-compose kubectl minikube kind systemctl service launchctl apt apt-get dnf yum pacman brew snap journalctl",
-            _OUTSIDE,
-        ),
+        **_each("gh glab ssh scp sftp rsync ftp ping dig nslookup host aws gcloud az heroku flyctl vercel netlify terraform tofu pulumi helm", _NETWORK),
+        **_each("docker podman nerdctl docker-compose podman-compose kubectl minikube kind systemctl service launchctl apt apt-get dnf yum pacman brew snap journalctl", _OUTSIDE),
         **_each("sudo su doas pkexec", _OUTSIDE),
         "env": _reads(operands="text"),
         "hostname": _reads("-fsi", operands="text", most=0),
         **_each("printenv ldd", _program("acts", operands="text")),
         "ruff format --check": _reads("-q --quiet --diff --preview", values="--line-length --target-version"),
         "ruff format --diff": _reads("-q --quiet --check --preview", values="--line-length --target-version"),
-        "ruff check --no-fix": _reads(
-            "-q --quiet --diff --preview --statistics",
-            values="--select --ignore --extend-select --output-format= --line-length",
-        ),
+        "ruff check --no-fix": _reads("-q --quiet --diff --preview --statistics", values="--select --ignore --extend-select --output-format= --line-length"),
         **_each(
             """
             make gmake just task ninja cmake pytest tox nox ruff black isort mypy pyright flake8 pylint coverage cargo rustc go gofmt gcc g++ clang cc c++ tsc
@@ -573,18 +456,10 @@ PROGRAMS = MappingProxyType(
             """,
             _CODE,
         ),
-        **{
-            f"{pip} {name}": _NETWORK
-            for pip in ("pip", "pip3")
-            for name in "install download wheel index search".split()
-        },
+        **{f"{pip} {name}": _NETWORK for pip in ("pip", "pip3") for name in "install download wheel index search".split()},
         **{f"{pip} {name}": _LISTING for pip in ("pip", "pip3") for name in "list show freeze check".split()},
         **{f"npm {name}": _NETWORK for name in "install i ci add update outdated publish audit view login".split()},
-        **{
-            f"{manager} {name}": _NETWORK
-            for manager in ("yarn", "pnpm", "bun")
-            for name in "install add up update upgrade publish dlx".split()
-        },
+        **{f"{manager} {name}": _NETWORK for manager in ("yarn", "pnpm", "bun") for name in "install add up update upgrade publish dlx".split()},
         **{f"uv {name}": _NETWORK for name in "sync add remove lock pip tool publish build venv python".split()},
         **{f"poetry {name}": _NETWORK for name in "install add update lock publish".split()},
         **{f"cargo {name}": _NETWORK for name in "install add update publish fetch search".split()},
@@ -596,10 +471,9 @@ PROGRAMS = MappingProxyType(
 SUBCOMMANDS = MappingProxyType(
     {
         **dict.fromkeys(
-            "git ruff docker podman kubectl cargo go pip pip3 npm pnpm yarn uv poetry pipenv pdm dotnet helm terraform tofu brew apt apt-get systemctl composer bundle mix alembic".split(),
-            1,
+            "git ruff docker podman kubectl cargo go pip pip3 npm pnpm yarn uv poetry pipenv pdm dotnet helm terraform tofu brew apt apt-get systemctl composer bundle mix alembic".split(), 1
         ),
-        **dict.fromkeys("gh glab aws gcloud az".split(), 2),
+        **dict.fromkeys("gh glab aws az".split(), 2), "gcloud": 3,
     }
 )
 """Programs whose rules name a subcommand, and how many words it has. Those that name a script or another program are in RUNNERS."""
@@ -609,13 +483,11 @@ RUNNERS = MappingProxyType(
         **{f"{name} run": () for name in "uv poetry pipenv pdm hatch rye".split()},
         **{f"{name} exec": () for name in "bundle pnpm npm".split()},
         **{f"{name} run": () for name in "npm pnpm yarn bun deno just task".split()},
-        **{f"docker {name}": () for name in "compose container image network volume".split()},
+        **{f"docker {name}": () for name in "compose container image network volume system builder context plugin config".split()},
     }
 )
 """Programs whose rules name what follows them too: a package, a script, a program, or a subcommand of the subcommand."""
-INTERPRETERS = frozenset(
-    "python pypy ipython node nodejs deno bun ts-node tsx ruby perl php lua luajit rscript julia sh bash zsh dash ksh fish pwsh".split()
-)
+INTERPRETERS = frozenset("python pypy ipython node nodejs deno bun ts-node tsx ruby perl php lua luajit rscript julia sh bash zsh dash ksh fish pwsh".split())
 """Programs that run code: a rule names the file or the module."""
 MODULE_RUNNERS = frozenset({"python", "pypy"})
 """Interpreters with `-m MODULE`."""
@@ -633,20 +505,14 @@ WRAPPERS = frozenset(
     """.split()
 )
 """Programs that start what their words or settings name, carry out a text, or read files that nothing names: no rule by prefix allows one."""
-SEARCHING = frozenset(
-    "ag ack ug ugrep rga pt sift semgrep gitleaks trufflehog detect-secrets codespell typos ctags cloc tokei scc".split()
-)
+SEARCHING = frozenset("ag ack ug ugrep rga pt sift semgrep gitleaks trufflehog detect-secrets codespell typos ctags cloc tokei scc".split())
 """Programs that read all that lies in their folder, where no word names a file."""
-TRANSPARENT = frozenset(
-    "sudo doas env timeout gtimeout nice nohup time command builtin exec eval setsid stdbuf".split()
-)
+TRANSPARENT = frozenset("sudo doas env timeout gtimeout nice nohup time command builtin exec eval setsid stdbuf".split())
 """Those of them that start the command behind their own words, and nothing else."""
 
 SWEEPING = frozenset("rm mv cp find chmod chown chgrp rsync".split())
 """Programs that may remove, change or copy all that lies in the folders that they are given."""
-UNPACKING = frozenset(
-    "tar bsdtar gtar unzip 7z 7za unrar patch cpio pax jar uudecode hg svn wget curl gunzip gzip".split()
-)
+UNPACKING = frozenset("tar bsdtar gtar unzip 7z 7za unrar patch cpio pax jar uudecode hg svn wget curl gunzip gzip".split())
 """Programs that may write files which no word names, in their own folder or one that an option names."""
 SWEEPING_GIT = frozenset(
     """
@@ -654,3 +520,4 @@ SWEEPING_GIT = frozenset(
     """.split()
 )
 """Subcommands of git that do so, with whatever its history holds."""
+# fmt: on

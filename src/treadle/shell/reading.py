@@ -186,6 +186,8 @@ def _short(text: str) -> str:
     return text if len(text) <= _MAX_SHOWN else f"{text[: _MAX_SHOWN - 1]}…"
 
 
+_PLAIN_SET = re.compile(r"\[!?[A-Za-z0-9_]+\]")
+"""A set of characters that matches the same in every locale, and to everybody who reads it: no range, and no class."""
 _EXPANDS = "The shell expands this word, and the result is unknown."
 _WILD = frozenset("*?[")
 _OPENS_EXPANSION = frozenset("{([@*#?$!-'\"_")
@@ -358,7 +360,9 @@ class _Reader:
         word = "".join(found)
         if is_expanded:
             self._doubt(_EXPANDS, self._text[start : self._at])
-        if is_pattern and ("[^" in word or any(one in word for one in _quoted_wild(self._text[start : self._at]))):
+        if is_pattern and (
+            "[" in _PLAIN_SET.sub("", word) or any(one in word for one in _quoted_wild(self._text[start : self._at]))
+        ):
             is_expanded = True
             self._doubt(_EXPANDS, self._text[start : self._at])
         return word, is_pattern, is_expanded

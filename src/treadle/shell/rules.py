@@ -339,6 +339,12 @@ _WITH_VALUE = frozenset("-W -X".split())
 _FLAGS_OF_TARGETS = re.compile(
     r"-[skBinwj]+[0-9]*|-j|--(?:silent|keep-going|always-make|dry-run|jobs(?:=\d+)?|no-print-directory)|[0-9]+"
 )
+_SUBCOMMAND = re.compile(r"[a-z][a-z-]+")
+"""What the first argument of an unknown program looks like, where it is a subcommand."""
+_TAKES_NAMES = frozenset(
+    "cat head tail wc grep egrep fgrep ls stat md5sum sha1sum sha256sum du basename dirname echo cut nl".split()
+)
+"""Programs that write nothing, whatever words `xargs` adds to theirs."""
 _NOT_OFFERED = frozenset(
     {
         *"scp rsync".split(),
@@ -375,7 +381,7 @@ def kind_of(one: Invocation) -> tuple[str, ...] | None:  # noqa: PLR0911 - one a
         runner = next((key for key in (f"{name} {' '.join(words[1:2])}", name) if key in RUNNERS), None)
         if runner is not None:
             return _of_code(one, len(runner.split()))
-    depth = SUBCOMMANDS.get(name, 0)
+    depth = SUBCOMMANDS.get(name, 1 if found.program is None and _SUBCOMMAND.fullmatch(" ".join(words[1:2])) else 0)
     if any(word.startswith("-") for word in words[1 : 1 + depth]):
         return None
     return words[: 1 + depth]
@@ -413,13 +419,10 @@ def _of_targets(one: Invocation) -> tuple[str, ...] | None:
 
 def _of_xargs(one: Invocation) -> tuple[str, ...] | None:
     """Return `xargs` with the program that it starts, where that only reads whatever it is given."""
-    at = next((at for at, word in enumerate(one.words) if at and word not in ("-0", "-r", "-n1", "-t")), len(one.words))
-    started = Invocation(words=one.words[at:] or ("",), text=one.text)
-    return (
-        (one.program, one.words[at])
-        if one.words[at:] and changes_nothing(started) and started.program not in ("sort", "uniq", "find", "cd")
-        else None
-    )
+    at = next((at for at, word in enumerate(one.words) if at and word not in ("-0", "-r", "-n1", "-t")), 0)
+    started = Invocation(words=one.words[at:], text=one.text)
+    is_reader = at > 0 and started.program in _TAKES_NAMES and changes_nothing(started)
+    return (one.program, started.program) if is_reader else None
 
 
 def _end_of(one: Invocation, kind: tuple[str, ...]) -> int:
