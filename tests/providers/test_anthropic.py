@@ -2,11 +2,14 @@
 
 import json
 import logging
+from functools import partial
 from typing import Any
 
 import msgspec
 import pytest
+import wire
 from chat_server import answer, event, json_answer, serving
+from wire import Asker, read, tool
 
 from treadle import Agent, Price, Tool, deny, resolve_model
 from treadle.messages import (
@@ -22,7 +25,7 @@ from treadle.messages import (
     user_message,
 )
 from treadle.mock.dialects.anthropic import anthropic_events
-from treadle.ports import CallReady, ModelEnd, ModelPart, ModelRequest, TextDelta, ThinkingDelta, ToolSpec
+from treadle.ports import CallReady, ModelEnd, ModelRequest, TextDelta, ThinkingDelta, ToolSpec
 from treadle.providers.anthropic import Anthropic
 from treadle.providers.anthropic.request import input_schema, strict_schema
 from treadle.providers.anthropic.response import AnthropicResponse
@@ -47,21 +50,16 @@ HELLO = json_answer(
 )
 
 
-async def exchange(script: Any, request: ModelRequest = ASK, **words: Any) -> tuple[list[ModelPart], Any]:
-    async with serving(script) as server:
-        model = Anthropic(MODEL, base_url=server.url, **{"api_key": None, **words})
-        parts = [part async for part in model.stream(request)]
-    return parts, server.requests[0]
-
-
-async def ask(script: Any, **words: Any) -> list[ModelPart]:
-    return (await exchange(script, **words))[0]
+ASKER = Asker("anthropic", MODEL, HELLO)
+ask, exchange = ASKER.ask, ASKER.exchange
+parse = partial(read, "anthropic")
+assistant = partial(wire.assistant, origin=ORIGIN)
 
 
 async def sent(request: ModelRequest, *, options: dict[str, Any] | None = None, **words: Any) -> Any:
     """Return the body of a request, without cache markers unless they are asked for."""
     chosen = {"cache_control": None, **(options or {})}
-    return (await exchange(HELLO, request, options=chosen, **words))[1].json
+    return await ASKER.sent(request, options=chosen, **words)
 
 
 async def said(*messages: Message, **words: Any) -> Any:
@@ -78,14 +76,6 @@ async def accepted(request: ModelRequest, **words: Any) -> Any:
 
 def call_of(call_id: str, name: str = "grep", arguments: str = "{}", signature: str | None = None) -> ToolCall:
     return ToolCall(id=call_id, name=name, arguments=arguments, signature=signature)
-
-
-def assistant(*parts: Any, origin: str | None = ORIGIN) -> Message:
-    return Message(role="assistant", parts=parts, origin=origin)
-
-
-def tool(*results: Result) -> Message:
-    return Message(role="tool", parts=results)
 
 
 def result(call_id: str, content: str = "ok", **words: Any) -> Result:
@@ -615,13 +605,6 @@ def finish(reason: str | None = "end_turn", **usage: int) -> str:
 
 
 LAST = event({"type": "message_stop"})
-
-
-def parse(stream: str) -> tuple[list[ModelPart], ModelEnd]:
-    """Read a stream without a server."""
-    response, reader = AnthropicResponse({}), SseReader()
-    parts = [part for one in reader.feed(stream.encode()) for part in response.add(one)]
-    return parts, response.end()
 
 
 def ready_after(*pieces: str) -> list[int]:

@@ -1,12 +1,15 @@
 """Gemini: the requests that go out, and the responses that come back, from honest servers and from others."""
 
 import json
+from functools import partial
 from typing import Any
 
 import pytest
-from chat_server import answer, event, json_answer, serving
+import wire
+from chat_server import answer, event, json_answer
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from wire import Asker, read, tool
 
 from treadle.errors import (
     ModelRejected,
@@ -16,8 +19,7 @@ from treadle.errors import (
 from treadle.messages import Finish, Media, Message, Opaque, Result, Text, Thinking, ToolCall, Usage, user_message
 from treadle.mock.dialects.gemini import check_gemini_history, check_gemini_request
 from treadle.ports import CallReady, ModelEnd, ModelPart, ModelRequest, ToolSpec
-from treadle.providers.gemini import Gemini
-from treadle.providers.gemini.request import gemini_name, gemini_schema
+from treadle.providers.gemini.request import GeminiRequests, gemini_name, gemini_schema
 from treadle.providers.gemini.response import GeminiResponse
 from treadle.resolve import resolve_model
 from treadle.testing import MockProvider, Turn
@@ -50,21 +52,9 @@ def wire_call(name: str = "grep", /, *, signature: str | None = None, **fields: 
 HELLO = stream(chunk({"text": "Hel"}), chunk({"text": "lo"}, finish="STOP"))
 
 
-async def exchange(
-    script: Any, request: ModelRequest = ASK, model: str = "gemini-3-pro", **words: Any
-) -> tuple[list[ModelPart], Any]:
-    async with serving(script) as server:
-        adapter = Gemini(model, base_url=server.url, **{"api_key": None, **words})
-        parts = [part async for part in adapter.stream(request)]
-    return parts, server.requests[0]
-
-
-async def ask(script: Any, request: ModelRequest = ASK, **words: Any) -> list[ModelPart]:
-    return (await exchange(script, request, **words))[0]
-
-
-async def sent(request: ModelRequest, **words: Any) -> Any:
-    return (await exchange(answer(HELLO), request, **words))[1].json
+ASKER = Asker("gemini", "gemini-3-pro", answer(HELLO))
+ask, exchange, sent = ASKER.ask, ASKER.exchange, ASKER.sent
+assistant = partial(wire.assistant, origin=ORIGIN)
 
 
 async def sent_contents(*messages: Message, **words: Any) -> Any:
@@ -73,21 +63,11 @@ async def sent_contents(*messages: Message, **words: Any) -> Any:
 
 def parse(*chunks: Any) -> tuple[list[ModelPart], ModelEnd]:
     """Read a stream without a server."""
-    response = GeminiResponse({})
-    parts = [part for one in chunks for part in response.add(json.dumps(one).encode())]
-    return parts, response.end()
+    return read("gemini", stream(*chunks))
 
 
 def call(call_id: str, name: str, arguments: str, signature: str | None = None) -> ToolCall:
     return ToolCall(id=call_id, name=name, arguments=arguments, signature=signature)
-
-
-def assistant(*parts: Any, origin: str | None = ORIGIN) -> Message:
-    return Message(role="assistant", parts=parts, origin=origin)
-
-
-def tool(*results: Result) -> Message:
-    return Message(role="tool", parts=results)
 
 
 # --- where requests go -----------------------------------------------------------------------------------------------
@@ -669,7 +649,7 @@ def histories(draw: st.DrawFn) -> tuple[Message, ...]:
 def test_every_history_of_the_runtime_is_one_that_a_strict_vendor_takes(messages: tuple[Message, ...], model: str):
     names = {call.name for message in messages for call in message.calls}
     tools = tuple(ToolSpec(name=name, description="", parameters={}) for name in sorted(names))
-    body = Gemini(model, api_key="k")._requests.body(ModelRequest(messages=messages, tools=tools))
+    body = GeminiRequests(model, origin=ORIGIN, options={}).body(ModelRequest(messages=messages, tools=tools))
 
     checked = check_gemini_request(json.loads(body))
     check_gemini_history(checked["contents"])

@@ -2,11 +2,13 @@
 
 import json
 import weakref
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
+import wire
 from chat_server import (
     DONE,
     HELLO,
@@ -20,7 +22,7 @@ from chat_server import (
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from wire import Chats
+from wire import Asker, Chats, read, tool
 
 from treadle.errors import (
     ConfigurationError,
@@ -31,7 +33,6 @@ from treadle.errors import (
 from treadle.messages import (
     Finish,
     Media,
-    Message,
     Result,
     Text,
     Thinking,
@@ -41,8 +42,8 @@ from treadle.messages import (
 )
 from treadle.mock.dialects.openai_chat import check_chat_request
 from treadle.ports import CallReady, ModelEnd, ModelPart, ModelRequest, TextDelta, ThinkingDelta, ToolSpec
-from treadle.providers.http.reading import SseReader
 from treadle.providers.openai_chat import OpenAIChat
+from treadle.providers.openai_chat.request import ChatRequests
 from treadle.providers.openai_chat.response import ChatResponse
 from treadle.providers.payload import ObjectEnd
 
@@ -52,30 +53,11 @@ GREP = ToolSpec(
 )
 
 
-async def ask(script, request: ModelRequest = ASK, **words: Any) -> list[ModelPart]:
-    return (await exchange(script, request, **words))[0]
-
-
-async def exchange(script, request: ModelRequest = ASK, **words: Any) -> tuple[list[ModelPart], Any]:
-    async with serving(script) as server:
-        model = OpenAIChat("gpt-5-mini", base_url=server.url, **{"api_key": None, **words})
-        parts = [part async for part in model.stream(request)]
-    return parts, server.requests[0]
-
-
-async def sent(request: ModelRequest, **words: Any) -> Any:
-    return (await exchange(answer(HELLO), request, **words))[1].json
-
-
-async def end_of(script, **words: Any) -> ModelEnd:
-    return (await ask(script, **words))[-1]
-
-
-def parse(stream: str) -> tuple[list[ModelPart], ModelEnd]:
-    """Read a stream without a server."""
-    response, reader = ChatResponse({}), SseReader()
-    parts = [part for event in reader.feed(stream.encode()) for part in response.add(event)]
-    return parts, response.end()
+ORIGIN = "openai-chat:gpt-5-mini"
+ASKER = Asker("openai-chat", "gpt-5-mini", answer(HELLO))
+ask, exchange, sent, end_of = ASKER.ask, ASKER.exchange, ASKER.sent, ASKER.end_of
+parse = partial(read, "openai-chat")
+assistant = partial(wire.assistant, origin=ORIGIN)
 
 
 def calls(stream: str) -> list[ToolCall]:
@@ -88,14 +70,6 @@ def ready(stream: str) -> list[ToolCall]:
 
 def call(call_id: str, name: str, arguments: str) -> ToolCall:
     return ToolCall(id=call_id, name=name, arguments=arguments)
-
-
-def assistant(*parts, origin: str | None = "openai-chat:gpt-5-mini") -> Message:
-    return Message(role="assistant", parts=parts, origin=origin)
-
-
-def tool(*results: Result) -> Message:
-    return Message(role="tool", parts=results)
 
 
 # --- the request -----------------------------------------------------------------------------------------------------
@@ -285,31 +259,21 @@ async def test_a_header_of_the_person_replaces_ours():
     assert "authorization" not in blank.headers
 
 
+def written() -> ChatRequests:
+    return ChatRequests("m", origin=ORIGIN, options={}, stream=True)
+
+
 @pytest.mark.parametrize("count", [1, 100])
 def test_encoded_messages_are_dropped_with_their_messages(count):
-    model = OpenAIChat("m", api_key=None)
+    requests = written()
     messages = tuple(user_message(f"{number}") for number in range(count))
-    model._requests.body(ModelRequest(messages=messages))
-    model._requests.body(ModelRequest(messages=messages[1:], session_id="s_other"))
+    requests.body(ModelRequest(messages=messages))
+    requests.body(ModelRequest(messages=messages[1:], session_id="s_other"))
     gone = [weakref.ref(message) for message in messages]
 
     del messages
 
     assert not any(message() for message in gone)
-    assert model._requests._messages._encoded._known == {}
-    assert model._requests._messages._encoded._bodies == {}
-
-
-def test_a_short_session_keeps_its_bytes_once():
-    """Its last body holds them: those of each message beside it would be the same again, for every session under way."""
-    model = OpenAIChat("m", api_key=None)
-    messages = (user_message("a task"), assistant(Text("on")), user_message("more"))
-
-    bodies = [model._requests.body(ModelRequest(messages=messages[:length])) for length in (1, 3)]
-
-    encoded = model._requests._messages._encoded
-    assert encoded._known == {}
-    assert [body.whole for body in encoded._bodies.values()] == bodies[1:]
 
 
 def test_a_session_is_sent_as_if_it_were_sent_for_the_first_time():
@@ -332,11 +296,9 @@ def test_a_session_is_sent_as_if_it_were_sent_for_the_first_time():
         for words in ({}, {"tools": (GREP,)}, {"tools": (GREP,), "tool_choice": "none"}, {"instructions": "Be brief."})
         for messages in histories
     ]
-    model = OpenAIChat("m", api_key=None)
+    kept = written()
 
-    assert [model._requests.body(request) for request in requests] == [
-        OpenAIChat("m", api_key=None)._requests.body(request) for request in requests
-    ]
+    assert [kept.body(request) for request in requests] == [written().body(request) for request in requests]
 
 
 # --- the response ----------------------------------------------------------------------------------------------------

@@ -5,14 +5,17 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+import wire
 from chat_server import answer, json_answer, serving
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
+from wire import Asker, read, tool
 
 from treadle import Agent, Tool, resolve_model
 from treadle.errors import (
@@ -26,7 +29,6 @@ from treadle.messages import (
     Media,
     Message,
     Opaque,
-    Part,
     Result,
     Text,
     Thinking,
@@ -36,8 +38,7 @@ from treadle.messages import (
 )
 from treadle.mock.dialects.openai_responses import Responses
 from treadle.mock.dialects.shared import check_strict_schema
-from treadle.ports import CallReady, ModelEnd, ModelPart, ModelRequest, TextDelta, ThinkingDelta, ToolSpec
-from treadle.providers.http.reading import SseReader
+from treadle.ports import CallReady, ModelEnd, ModelRequest, TextDelta, ThinkingDelta, ToolSpec
 from treadle.providers.openai_responses import OpenAIResponses
 from treadle.providers.openai_responses.request import ResponsesRequests
 from treadle.providers.openai_responses.response import ResponsesResponse
@@ -84,36 +85,14 @@ def completed(*output: Any, **more: Any) -> str:
 HELLO = event("response.output_text.delta", output_index=0, delta="Hello") + completed(message("Hello"))
 
 
-async def ask(script: Any, request: ModelRequest = ASK, **words: Any) -> list[ModelPart]:
-    return (await exchange(script, request, **words))[0]
-
-
-async def exchange(script: Any, request: ModelRequest = ASK, **words: Any) -> tuple[list[ModelPart], Any]:
-    async with serving(script) as server:
-        model = OpenAIResponses("gpt-5-mini", base_url=server.url, **{"api_key": None, **words})
-        parts = [part async for part in model.stream(request)]
-    return parts, server.requests[0]
-
-
-async def sent(request: ModelRequest, **words: Any) -> Any:
-    return (await exchange(answer(HELLO), request, **words))[1].json
+ASKER = Asker("openai", "gpt-5-mini", answer(HELLO))
+ask, exchange, sent, end_of = ASKER.ask, ASKER.exchange, ASKER.sent, ASKER.end_of
+parse = partial(read, "openai")
+assistant = partial(wire.assistant, origin=ORIGIN)
 
 
 async def items(*messages: Message, **words: Any) -> Any:
     return (await sent(ModelRequest(messages=messages), **words))["input"]
-
-
-async def end_of(script: Any, **words: Any) -> ModelEnd:
-    last = (await ask(script, **words))[-1]
-    assert isinstance(last, ModelEnd)
-    return last
-
-
-def parse(stream: str) -> tuple[list[ModelPart], ModelEnd]:
-    """Read a stream without a server."""
-    response, reader = ResponsesResponse({}), SseReader()
-    parts = [part for one in reader.feed(stream.encode()) for part in response.add(one)]
-    return parts, response.end()
 
 
 def take(*output: Any, **more: Any) -> ModelEnd:
@@ -123,16 +102,8 @@ def take(*output: Any, **more: Any) -> ModelEnd:
     return response.end()
 
 
-def assistant(*parts: Part, origin: str | None = ORIGIN) -> Message:
-    return Message(role="assistant", parts=parts, origin=origin)
-
-
 def call(call_id: str, name: str, arguments: str, signature: str | None = None) -> ToolCall:
     return ToolCall(id=call_id, name=name, arguments=arguments, signature=signature)
-
-
-def tool(*results: Result) -> Message:
-    return Message(role="tool", parts=results)
 
 
 # --- the request -----------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from treadle.providers.cohere.response import CohereResponse
 from treadle.providers.http.reading import Response
 
 SIZES = (1, 7, 64, 509)
-"""Of the pieces that a stream is cut into, in bytes; the long form cuts each in two at every place."""
+"""Of the pieces that a stream is cut into, in bytes; the long form cuts each in two at some 500 places."""
 
 
 def streams(reader: type[Response], folder: str, *needed: str) -> list[Any]:
@@ -47,10 +47,11 @@ def test_a_stream_that_is_cut_into_pieces_of_any_size_says_the_same(reader: type
 
 @pytest.mark.soak
 @pytest.mark.parametrize(("reader", "one"), [*COHERE, *CONVERSE, *INVOKE], ids=str)
-def test_a_stream_that_is_cut_at_any_byte_says_the_same(reader: type[Response], one: Bodied) -> None:
+def test_a_stream_that_is_cut_in_two_says_the_same(reader: type[Response], one: Bodied) -> None:
     whole = read(reader, one.content)
 
-    assert all(read(reader, one.content[:at], one.content[at:]) == whole for at in range(len(one.content)))
+    places = range(0, len(one.content), 1 + len(one.content) // 500)
+    assert all(read(reader, one.content[:at], one.content[at:]) == whole for at in places)
 
 
 @pytest.mark.row("P-FRAMES", "P-COHERE")
