@@ -5,7 +5,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-__all__ = ["obeyed_files", "own_places", "state_folder"]
+__all__ = ["config_folder", "obeyed_files", "own_places", "state_folder"]
 
 _PACKAGES = ("site-packages", "dist-packages")
 _OBEYED = ("config.toml", "rules.toml", "hooks.json", "mcp.json", "mcp-approved.json", "trust.json", "skills")

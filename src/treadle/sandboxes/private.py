@@ -5,10 +5,12 @@ import pwd
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from glob import glob
+from pathlib import Path
 
-from treadle.sandboxes.own import state_folder
+from treadle.sandboxes.closing import entries_of
+from treadle.sandboxes.own import config_folder, state_folder
 
-__all__ = ["private_places"]
+__all__ = ["is_reached", "private_places"]
 
 _OF_A_HOME = """
     .ssh .gnupg .pki .password-store .vault-token .age .config/sops .config/age .netrc _netrc .authinfo .authinfo.gpg .git-credentials
@@ -47,26 +49,31 @@ _MOVED = ((".config/", "XDG_CONFIG_HOME"), (".local/share/", "XDG_DATA_HOME"), (
 def private_places(environment: Mapping[str, str]) -> tuple[str, ...]:
     """Return the files and folders that exist of them, from `/`, links resolved: also the homes of others. Takes about a millisecond."""
     homes = _homes(environment)
-    others = [one for pattern in _HOMES for one in _existing(pattern) if os.path.realpath(one) not in homes]
-    found = [
-        *others,
-        *_of_the_homes(homes, environment),
-        *(one for name in _OF_THE_SYSTEM.split() for one in _existing(name)),
-    ]
+    named = (*_HOMES, *_OF_THE_SYSTEM.split())
+    found = [*_of_the_homes(homes, environment), *(one for name in named for one in glob(name)), *_state(environment)]  # noqa: PTH207 - texts
     for variable in _NAMED.split():
         found += [one for one in environment.get(variable, "").split(os.pathsep) if one.startswith("/")]
-    real = dict.fromkeys(
-        os.path.realpath(one) for one in [*found, str(state_folder(environment))] if os.path.lexists(one)
-    )
+    real = dict.fromkeys(os.path.realpath(one) for one in found if os.path.lexists(one))
     return tuple(
         one
         for one in real
-        if _is_plain(one) and not any(f"{home}/".startswith(f"{one.rstrip('/')}/") for home in homes)
+        if not any(f"{home}/".startswith(f"{one}/") for home in homes) and _is_plain(one) and is_reached(one)
     )
 
 
-def _existing(pattern: str) -> list[str]:
-    return glob(pattern)  # noqa: PTH207 - texts
+def is_reached(path: str) -> bool:
+    """Whether a confined command could come to a path at all. Nothing can be mounted on one to which its user cannot go; root is no more than a user there."""
+    if os.geteuid() != 0:
+        return os.access(Path(path).parent, os.X_OK)
+    return all(one.st_uid == 0 or one.st_mode & 0o001 for one in map(Path.stat, Path(path).parents))
+
+
+def _state(environment: Mapping[str, str]) -> list[str]:
+    """Return the state of Treadle; of a folder that holds its configuration, too, all but the skills, which commands may run."""
+    folder = state_folder(environment)
+    if folder != config_folder(environment):
+        return [str(folder)]
+    return [one.path for one in entries_of(str(folder)) if one.name != "skills"]
 
 
 def _homes(environment: Mapping[str, str]) -> set[str]:

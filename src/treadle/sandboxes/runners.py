@@ -27,6 +27,7 @@ from treadle.sandboxes import groups, launcher
 from treadle.sandboxes.closing import ClosedNames, entries_of
 from treadle.sandboxes.confinement import OWN, TEMPORARY, Confinement, Places, lies_in
 from treadle.sandboxes.keeper import DiskUse, limits_reached
+from treadle.sandboxes.private import is_reached
 from treadle.sandboxes.processes import TOOLCHAINS, clean_environment, run_until
 from treadle.sandboxes.proxy import CONNECTOR, Proxy
 from treadle.tools import Command, Detached, Need, ProcessResult, Refusal, Runner, parse_needs
@@ -892,7 +893,7 @@ def _answering(places: Places) -> list[str]:
         lines = Path("/proc/net/unix").read_text(errors="surrogateescape").splitlines()
         names = dict.fromkeys(line.partition(" /")[2] for line in lines)
         real = (os.path.realpath(f"/{one}") for one in names if one)
-        return [one for one in real if places.hold(one) and Path(one).exists()]
+        return [one for one in real if places.hold(one) and Path(one).exists() and is_reached(one)]
     return []
 
 

@@ -279,25 +279,27 @@ _HOLDS = {
 
 def _sandbox() -> Check:
     """Run a command in the best sandbox of this machine, and say what it gets."""
-    with tempfile.TemporaryDirectory() as place, socket.socket() as listener:
-        folder = os.path.realpath(place)
-        Path(folder, ".git").mkdir()
-        Path(folder, ".git/config").write_text("[core]\n", encoding="utf-8")
-        Path(folder, "file").touch()
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place).resolve()
+        (folder / ".git").mkdir()
+        (folder / ".git/config").write_text("[core]\n", encoding="utf-8")
+        (folder / "file").touch()
         try:
-            listener.bind(("127.0.0.1", 0))
-            listener.listen()
-            found = find_sandbox(Confinement(writable=(folder,)))
-            script = _PROBE.format(name=f".treadle-doctor-{os.getpid()}", port=listener.getsockname()[1])
-            begun = time.monotonic()
-            done = asyncio.run(found.run(Command(arguments=("/bin/bash", "-c", script), cwd=folder)))
+            found = find_sandbox(Confinement(writable=(str(folder),)))
+            with socket.create_server(("127.0.0.1", 0)) as listener:
+                script = _PROBE.format(name=f".treadle-doctor-{os.getpid()}", port=listener.getsockname()[1])
+                begun = time.monotonic()
+                done = asyncio.run(found.run(Command(arguments=("/bin/bash", "-c", script), cwd=str(folder))))
         except (SandboxUnavailable, OSError) as exc:
             return Check(name="sandbox", level="warn", message=str(exc))
     said = done.stdout.splitlines()
     if missing := [text for line, text in _HOLDS.items() if line not in said]:
-        message = f"{found.name} does not hold: a command {', '.join(missing)} is not so. {done.stderr[-200:]}".strip()
-        return Check(name="sandbox", level="fail", message=message)
-    text = f"{found.name}: a command {', '.join(_HOLDS.values())}; six checks took {1000 * (time.monotonic() - begun):.0f} ms"
+        message = (
+            f"{found.name} does not hold what it promises: that a command {', '.join(missing)}. {done.stderr[-200:]}"
+        )
+        return Check(name="sandbox", level="fail", message=message.strip())
+    seconds = time.monotonic() - begun
+    text = f"{found.name}: a command {', '.join(_HOLDS.values())}; six checks took {1000 * seconds:.0f} ms"
     if isinstance(found, Landlock):
         text += ". It makes no new file at the top of a folder with a repository, and `git` and single hosts are not lifted: install bubblewrap for these"
         if closed := found.closed_for_age():
