@@ -15,7 +15,6 @@ def test_the_doctor_checks_this_machine_and_changes_nothing(treadle):
         ("python", "sqlite", "config", "journal", "self-check"), "ok"
     )
     assert (levels["model"], levels["keys"]) == ("warn", "warn")
-    assert levels["shell"] == "ok"
     assert levels["sandbox"] in ("ok", "warn")
     assert not treadle.home.exists()
 
