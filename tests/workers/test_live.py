@@ -115,24 +115,15 @@ async def test_two_followers_see_all_of_it_and_the_later_one_from_its_beginning(
     assert said(seen[1]) in ("", STORY)  # all of it, or none where the answer ended before it was heard
 
 
-async def test_a_worker_that_offers_nothing_live_leaves_the_whole_events(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_offered", [False, True])
+async def test_who_is_told_nothing_live_sees_whole_events(tmp_path: Path, is_offered: bool) -> None:
     journal, seen = tmp_path / "agent.db", list[AnyEvent]()
+    if is_offered:  # but the follower may not write beside the journal
+        Path(f"{journal}-live").write_text("a file where the folder would be")
     async with MockProvider([STORY]) as provider, asyncio.timeout(90):
         model = resolve_model("openai-chat:mock", base_url=provider.base_url, api_key="sk-mock")
         session_id = await submit(journal, "clerk", "Tell a story")
-        async with working(journal, {"clerk": lambda: Agent(model)}, live=False):
-            await collect(journal, session_id, seen, asyncio.Event())
-    assert said(seen) == ""
-    assert [event.message.text for event in seen if isinstance(event, ModelFinished)] == [STORY]
-
-
-async def test_who_may_not_write_beside_the_journal_sees_whole_events(tmp_path: Path) -> None:
-    journal, seen = tmp_path / "agent.db", list[AnyEvent]()
-    Path(f"{journal}-live").write_text("a file where the folder would be")
-    async with MockProvider([STORY]) as provider, asyncio.timeout(90):
-        model = resolve_model("openai-chat:mock", base_url=provider.base_url, api_key="sk-mock")
-        session_id = await submit(journal, "clerk", "Tell a story")
-        async with working(journal, {"clerk": lambda: Agent(model)}):
+        async with working(journal, {"clerk": lambda: Agent(model)}, live=is_offered):
             await collect(journal, session_id, seen, asyncio.Event())
     assert said(seen) == ""
     assert [event.message.text for event in seen if isinstance(event, ModelFinished)] == [STORY]

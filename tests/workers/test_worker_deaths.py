@@ -2,20 +2,18 @@
 
 import asyncio
 import os
-import signal
 import socket
-import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from tests.workers.test_workers import Waiting, suspended, until, working
+from tests.workers.test_workers import Waiting, until, working
 
 import program
 from postgres_server import PostgresServer
-from treadle import Agent, open_journal, open_session, submit
+from treadle import Agent, open_journal, submit
 from treadle.events import RunResumed
 from treadle.journals.postgres import open_postgres
 from treadle.resolve.journals import SystemClock
@@ -83,45 +81,6 @@ async def test_a_run_that_was_handed_over_three_times_is_not_set_aside(address: 
     waiting = Waiting()
     waiting.go_on.set()
     async with working(address, {"clerk": waiting}):
-        assert (await result(address, session_id, timeout=60)).completed
-
-
-KILLER = """
-import asyncio, os, sys
-
-from treadle import Agent, ToolContext, Worker, open_journal, tool
-from treadle.testing import ScriptedModel, call, text
-
-@tool(effect="read", permission="allow")
-async def wait(ctx: ToolContext) -> str:
-    "Wait."
-    async with open_journal(sys.argv[1]) as journal:  # the start of a read is stored beside it: all die at one place
-        while (await journal.read(ctx.session.id))[-1].type != "tool.started":
-            await asyncio.sleep(0.01)  # sleep: the store of another connection tells nobody
-    os._exit(9)
-
-def make() -> Agent:
-    return Agent(ScriptedModel([call("wait"), text("done")], follows_history=True), tools=[wait])
-
-asyncio.run(Worker(sys.argv[1], {"clerk": make}, name="one", tries=2).run())
-"""
-
-
-@pytest.mark.soak
-async def test_a_session_that_killed_two_workers_of_one_name_and_one_alone_is_set_aside_and_may_be_taken_up_again(
-    tmp_path: Path,
-) -> None:
-    address = str(tmp_path / "agent.db")
-    session_id = await submit(address, "clerk", "Do it")
-    for _ in range(3):  # the last one runs nothing else
-        process = await asyncio.create_subprocess_exec(sys.executable, "-c", KILLER, address)
-        assert await process.wait() == 9
-    waiting = Waiting()
-    waiting.go_on.set()
-    async with open_journal(address) as journal, working(address, {"clerk": waiting}, name="one", tries=2):
-        await until(lambda: suspended(journal))
-        async with open_session(journal, id=session_id) as session:
-            await session.change(status="active", by="ada")
         assert (await result(address, session_id, timeout=60)).completed
 
 
@@ -225,38 +184,3 @@ async def test_of_the_sessions_that_a_dead_process_carried_each_is_tried_alone_a
     async with open_journal(address) as journal:
         found = {info.id: (info.phase, info.status) for info in await journal.sessions()}
     assert found == {guilty: ("running", "suspended"), **dict.fromkeys(innocent, ("completed", "active"))}
-
-
-WAITER = """
-import asyncio, sys
-
-from treadle import Agent, Worker, tool
-from treadle.testing import ScriptedModel, call, text
-
-@tool(effect="read", permission="allow")
-async def wait() -> str:
-    "Wait."
-    print("inside", flush=True)
-    await asyncio.Event().wait()
-
-make = lambda: Agent(ScriptedModel([call("wait"), text("done")], follows_history=True), tools=[wait])
-asyncio.run(Worker(sys.argv[1], {"clerk": make}, tries=2).run())
-"""
-
-
-@pytest.mark.soak
-async def test_two_kills_by_an_operator_set_nothing_aside(tmp_path: Path) -> None:
-    address = str(tmp_path / "agent.db")
-    session_id = await submit(address, "clerk", "Do it")
-    for _ in range(2):
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-c", WAITER, address, stdout=asyncio.subprocess.PIPE
-        )
-        assert process.stdout is not None
-        assert await process.stdout.readline() == b"inside\n"
-        process.send_signal(signal.SIGKILL)
-        await process.wait()
-    waiting = Waiting()
-    waiting.go_on.set()
-    async with working(address, {"clerk": waiting}, tries=2):
-        assert (await result(address, session_id, timeout=60)).completed
