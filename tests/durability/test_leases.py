@@ -3,7 +3,7 @@
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,6 @@ from crashing import Children, Scene, World, check_whole, stored
 
 from invariants import check_session
 from treadle import Agent, Budget, JournalError, SessionHeld, Tool, ToolContext, open_journal, open_session
-from treadle.errors import UnknownSession
 from treadle.events import AnyEvent
 from treadle.journals.memory import MemoryJournal
 from treadle.journals.sqlite import SqliteJournal
@@ -25,14 +24,6 @@ from treadle.tools import JsonObject
 
 SHORT = 0.5
 """A lease for tests that wait for its end, in seconds."""
-
-
-@pytest.fixture(params=["memory", "sqlite"])
-async def journal(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Journal]:
-    store: Journal = MemoryJournal() if request.param == "memory" else SqliteJournal(tmp_path / "a.db")
-    await store.create("s")
-    yield store
-    await store.close()
 
 
 def job(tmp_path: Path, outside: World, name: str = "out", *, lease_seconds: float = SHORT, **words: Any) -> Job:
@@ -123,37 +114,6 @@ async def test_a_process_that_slept_past_its_lease_does_nothing_more(
 
 
 # --- one process
-
-
-async def test_a_session_has_one_lease_until_it_is_given_back(journal: Journal) -> None:
-    lease = await journal.acquire("s", on_lost=nothing, on_message=nothing)
-    with pytest.raises(SessionHeld, match="'s'"):
-        await journal.acquire("s", on_lost=nothing, on_message=nothing)
-    await lease.release()
-    await lease.release()
-    again = await journal.acquire("s", on_lost=nothing, on_message=nothing)
-    await again.release()
-    with pytest.raises(UnknownSession):
-        await journal.acquire("nobody", on_lost=nothing, on_message=nothing)
-
-
-async def test_leases_of_different_sessions_do_not_meet(journal: Journal) -> None:
-    await journal.create("t")
-    leases = [await journal.acquire(name, on_lost=nothing, on_message=nothing) for name in ("s", "t")]
-    for lease in leases:
-        await lease.release()
-
-
-async def test_the_holder_hears_of_a_message_and_of_no_others(journal: Journal) -> None:
-    await journal.create("t")
-    async with open_session(journal, id="s") as mine, open_session(journal, id="t") as other:
-        heard = asyncio.Event()
-        lease = await journal.acquire("s", on_lost=nothing, on_message=heard.set)
-        await other.steer("to somebody else")
-        assert not heard.is_set()
-        await mine.steer("to you")
-        await heard.wait()
-        await lease.release()
 
 
 def locks(folder: Path) -> list[Path]:

@@ -28,7 +28,6 @@ from treadle import (
 )
 from treadle.errors import ConfigurationError, ToolDefinitionError
 from treadle.events import ContractViolated, ToolFinished
-from treadle.permissions.policies import allow
 from treadle.testing import FakeClock, ScriptedModel, call, text
 from treadle.tools import JsonObject, NotDone, Unknown
 
@@ -452,22 +451,3 @@ async def test_a_larger_budget_goes_on_from_the_stop_and_repeats_nothing(acts: A
         await check_session(session)
     assert done.reason == "completed"
     assert len(acts.keys) == len(set(acts.keys)) == 6
-
-
-@pytest.mark.row("B14")
-async def test_a_deadline_in_the_past_makes_no_request(acts: Acts) -> None:
-    clock = FakeClock()
-    model = ScriptedModel([[call("act", n=1)], text("never")])
-
-    async def late(arguments: JsonObject, ctx: ToolContext) -> str:
-        clock.advance(100.0)
-        return "late"
-
-    tool = Tool(name="act", description="Act.", parameters=NUMBER, effect="read", run=late)
-    async with open_session("memory:", clock=clock) as session:
-        agent = Agent(model, tools=[tool], policy=allow("act"), budget=Budget(max_wall_time_seconds=50))
-        assert (await agent.run("go", session=session)).reason == "budget_exceeded"
-        requests = len(model.requests)
-        again = await agent.resume(session)
-    assert (again.reason, again.report()["budget"]) == ("budget_exceeded", "max_wall_time_seconds")
-    assert len(model.requests) == requests

@@ -293,13 +293,18 @@ async def test_of_many_who_want_a_session_at_once_one_has_it(journal: Journal):
     await lease.release()
 
 
-async def test_whoever_holds_a_session_is_told_of_messages(journal: Journal):
+async def test_whoever_holds_a_session_is_told_of_its_messages_and_of_no_others(journal: Journal):
     await journal.create("s")
+    await journal.create("other")
     arrived = asyncio.Event()
     lease = await journal.acquire("s", on_lost=nothing, on_message=arrived.set)
+    others = await journal.acquire("other", on_lost=nothing, on_message=nothing)
+    await journal.put("other", message("m"))
+    assert not arrived.is_set()
     await journal.put("s", message("m"))
     await arrived.wait()
     assert await journal.inbox("s") == (message("m"),)
+    await others.release()
     await lease.release()
 
 
