@@ -76,7 +76,7 @@ class DegradingJournal:
             fault = None if tail.is_degraded else await self._try(session_id, tail, events, state, durable=durable)
             if fault is None and not tail.is_degraded:
                 return
-            is_intent = _is_intent(events)
+            is_intent = any(map(_may_change_the_world, events))
             tail.keep(events, state)
             if is_intent or self._is_due(tail):
                 await self._catch_up_others(tail)
@@ -304,10 +304,6 @@ class _Tail:
         self.events.clear()
         self.consumed.clear()
         self.is_degraded = False
-
-
-def _is_intent(events: Sequence[AnyEvent]) -> bool:
-    return any(_may_change_the_world(event) for event in events)
 
 
 def _may_change_the_world(event: AnyEvent) -> bool:

@@ -421,7 +421,7 @@ class Link:
             try:
                 return act(self._connected())
             except psycopg.Error:
-                if not self._is_lost():
+                if self._connection is not None and not self._connection.closed:
                     raise
                 self.drop()
                 if self._is_hurried or time.monotonic() >= until:
@@ -434,9 +434,6 @@ class Link:
             with suppress(psycopg.Error):  # nothing more can be done for it, and what was committed is safe
                 self._connection.close()
             self._connection = None
-
-    def _is_lost(self) -> bool:
-        return self._connection is None or self._connection.closed
 
     def _connected(self) -> Connection:
         if self._connection is None:

@@ -523,16 +523,13 @@ class StoreJournal(Generic[_B]):
 
     @checked
     async def follow(self, session_id: str, *, after: int = 0) -> AsyncIterator[AnyEvent]:
-        read = partial(self._read_after, session_id)
-        async for event in follow(read, partial(self._changed, session_id), max(after, 0)):
+        changed = partial(self._changed, session_id)
+        async for event in follow(lambda head: self.read(session_id, after=head), changed, max(after, 0)):
             yield event
-
-    async def _read_after(self, session_id: str, after: int) -> Sequence[AnyEvent]:
-        return await self.read(session_id, after=after)
 
     async def _changed(self, session_id: str, head: int) -> None:
         """Return when the session has an event after this one: told at once by this process, looked for in the store."""
-        while await self._store.events(session_id, head, _head_of) <= head:
+        while await self._store.events(session_id, head, lambda stored: stored.session.head) <= head:
             await self._notifications.wait(session_id, LOOK_SECONDS)
             await self._store.settle()
 
@@ -608,10 +605,6 @@ class StoreJournal(Generic[_B]):
         if self._is_closed:
             raise JournalError("This journal is closed. Open it again.")
         return self._backend
-
-
-def _head_of(stored: StoredEvents) -> int:
-    return stored.session.head
 
 
 def _decoded_events(session_id: str, after: int, stored: StoredEvents) -> Sequence[AnyEvent]:

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterator
 from contextlib import AsyncExitStack, suppress
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from treadle.canonical import find_unencodable
@@ -20,7 +21,7 @@ from treadle.redaction import redacted_logger
 from treadle.resolve import open_journal
 from treadle.resolve.journals import SystemClock
 from treadle.workers.health import tell_away, tell_back
-from treadle.workers.worker import Finder, Work
+from treadle.workers.worker import Delivered, Finder, Work
 
 if TYPE_CHECKING:
     from treadle.workers.queue_place import Place
@@ -134,7 +135,7 @@ class PgQueuerDispatcher:
         entry = _entry(Work(session_id, tenant or "", priority, is_task=tenant is not None))
         await self._enqueue([(session_id, *entry, delay)])
 
-    async def next(self) -> "_Delivery":
+    async def next(self) -> Delivered:
         self._begin()
         pauses, place = _pauses(), self._place.address.location
         while True:
@@ -148,7 +149,8 @@ class PgQueuerDispatcher:
                 await asyncio.sleep(next(pauses))
                 continue
             if job is not None:
-                return _Delivery(self, job)
+                session_id = (job.payload or b"").decode(errors="replace")
+                return Delivered(session_id, partial(self._give_back, job))
             tell_back(place)
             pauses = _pauses()
             with suppress(TimeoutError):
@@ -347,21 +349,6 @@ class PgQueuerDispatcher:
             await queries.enqueue(entries, payloads, priorities, delays, keys, on_conflict="skip")
 
         await self._asked(put)
-
-
-class _Delivery:
-    """A job of the queue."""
-
-    def __init__(self, dispatcher: PgQueuerDispatcher, job: Any) -> None:
-        self._dispatcher = dispatcher
-        self._job = job
-
-    @property
-    def session_id(self) -> str:
-        return (self._job.payload or b"").decode(errors="replace")
-
-    async def end(self, *, is_done: bool, waits: bool = False) -> None:
-        await self._dispatcher._give_back(self._job, is_done=is_done, waits=waits)  # noqa: SLF001 - its own dispatcher
 
 
 def _place_of(address: str) -> "Place":

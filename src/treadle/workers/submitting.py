@@ -115,7 +115,7 @@ async def submit(
         try:
             await store.adopt(session_id, events, state="queued")
         except SessionExists:
-            if key is None or await _is_deleted(store, session_id):
+            if key is None or fold(session_id, await store.read(session_id)).status == "deleted":
                 raise
     if dispatcher is not None:
         await dispatcher.send(session_id, at=starts_at, priority=priority, tenant=tenant)
@@ -211,10 +211,6 @@ async def shared_journal(journal: str | Path | Journal) -> AsyncIterator[Journal
         yield journal
     else:
         raise ConfigurationError(f"journal is a path, an address or an open journal; got {shown(journal)}.")
-
-
-async def _is_deleted(store: Journal, session_id: str) -> bool:
-    return fold(session_id, await store.read(session_id)).status == "deleted"
 
 
 def _checked(agent: str, task: str | Message, tenant: str, priority: int, key: str | None, by: str) -> Message:

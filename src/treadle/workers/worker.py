@@ -10,11 +10,11 @@ import socket
 import time
 import traceback
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, Protocol, TypeAlias, get_args
 
 import msgspec
 from msgspec.structs import replace
@@ -43,7 +43,7 @@ from treadle.errors import (
 from treadle.events import AnyEvent
 from treadle.fields import Documented, checked, checked_but
 from treadle.journals.store import broken_off, can_continue, with_messages
-from treadle.ports import Clock, Delivery, Dispatcher, DueItem, HasBell, HasOverview, Journal, Model, SessionFilter
+from treadle.ports import Clock, Delivery, Dispatcher, HasBell, HasOverview, Journal, Model, SessionFilter
 from treadle.redaction import redacted_logger
 from treadle.resolve import open_session
 from treadle.resolve.journals import SystemClock
@@ -71,6 +71,7 @@ from treadle.workers.submitting import shared_journal
 
 __all__ = [
     "AgentMaker",
+    "Delivered",
     "Finder",
     "JournalDispatcher",
     "SessionRunner",
@@ -504,7 +505,11 @@ class Finder:
     async def find(self, *, but: Collection[str] = ()) -> list[Work]:
         """Return the sessions in which there may be something to do. `but`: sessions that this process runs."""
         now, loop = self._clock.now(), asyncio.get_running_loop()
-        found = {item.session_id: _work_of(item) for item in await self._journal.due(before=now) if _is_work(item)}
+        found = {
+            item.session_id: Work(item.session_id, item.tenant, item.priority, item.at, item.kind == "task")
+            for item in await self._journal.due(before=now)
+            if item.kind != "deadline"  # a run that is live ends itself, and one that is not is found by other ways
+        }
         found |= {one: Work(one) for one in await with_messages(self._journal) if one not in found}
         if loop.time() - self._swept_at >= SWEEP_SECONDS:
             self._swept_at = loop.time()
@@ -540,6 +545,17 @@ class _Backlog:
         if not tasks:
             del self._tasks[tenant]
         return work
+
+
+class Delivered(msgspec.Struct, frozen=True):
+    """The `Delivery` of a session: whoever delivered it is told of its end."""
+
+    session_id: str
+    end: "_End"
+
+
+class _End(Protocol):
+    def __call__(self, *, is_done: bool, waits: bool = False) -> Coroutine[Any, Any, None]: ...
 
 
 class _Backoff(msgspec.Struct):
@@ -579,7 +595,7 @@ class JournalDispatcher:
         """Look at the journal at once: the session waits there already."""
         self._nudge.set()
 
-    async def next(self) -> "_Delivery":
+    async def next(self) -> Delivered:
         if self._bell is not None:
             bell, self._bell = self._bell, None
             await self._listening.enter_async_context(bell.hear_bell(self._nudge.set))
@@ -589,7 +605,7 @@ class JournalDispatcher:
             if (work := self._choose()) is not None:
                 self._running[work.session_id] = work.tenant
                 self._served[work.tenant] += 1
-                return _Delivery(self, work)
+                return Delivered(work.session_id, partial(self._ended, work))
             await self._wait()
             await self._look()
 
@@ -660,7 +676,7 @@ class JournalDispatcher:
 
     # --- what happened to a delivery
 
-    def _ended(self, work: Work, *, is_done: bool, waits: bool) -> None:
+    async def _ended(self, work: Work, *, is_done: bool, waits: bool = False) -> None:
         self._running.pop(work.session_id, None)
         soon = asyncio.get_running_loop().time() + LOOK_SECONDS
         if is_done:
@@ -674,29 +690,6 @@ class JournalDispatcher:
             away.until = asyncio.get_running_loop().time() + away.seconds
             away.seconds = min(2 * away.seconds, _BACKOFF_SECONDS[1])
         self._nudge.set()
-
-
-class _Delivery:
-    """A session that was found in the journal."""
-
-    def __init__(self, dispatcher: JournalDispatcher, work: Work) -> None:
-        self._dispatcher = dispatcher
-        self._work = work
-
-    @property
-    def session_id(self) -> str:
-        return self._work.session_id
-
-    async def end(self, *, is_done: bool, waits: bool = False) -> None:
-        self._dispatcher._ended(self._work, is_done=is_done, waits=waits)  # noqa: SLF001 - its own dispatcher
-
-
-def _is_work(item: DueItem) -> bool:
-    return item.kind != "deadline"  # a run that is live ends itself, and one that is not is found by other ways
-
-
-def _work_of(item: DueItem) -> Work:
-    return Work(item.session_id, item.tenant, item.priority, item.at, item.kind == "task")
 
 
 def _log_of(location: str) -> str:
