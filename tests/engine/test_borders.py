@@ -12,6 +12,7 @@ from invariants import check_session
 from pipeline_tools import Recorder, act, content, raising, read, run_calls, statuses, tool_of
 from treadle import (
     Agent,
+    Budget,
     Decision,
     Done,
     InvalidArguments,
@@ -73,10 +74,12 @@ class Strange:
 
 
 class Endless(Mapping[str, Any]):
-    """A mapping without end. It says that it has one item."""
+    """A mapping without end, of long texts. It says that it has one item."""
+
+    TEXT = "x" * 2**20
 
     def __getitem__(self, key: str) -> Any:
-        return 1
+        return self.TEXT
 
     def __iter__(self) -> Iterator[str]:
         return map(str, itertools.count())
@@ -182,7 +185,8 @@ async def played(*tools: Tool, **words: Any) -> RunResult:
     async with open_session("memory:", clock=FakeClock(auto=True)) as session:
         model = ScriptedModel([calls, text("Done.")])
         try:
-            result = await Agent(model, tools=[good, *tools], **words).run("go", session=session)
+            endless = Budget(max_wall_time_seconds=None)  # the clock jumps on while a thread looks at a large value
+            result = await Agent(model, tools=[good, *tools], budget=endless, **words).run("go", session=session)
         except BaseException as error:  # noqa: BLE001 - a test's own report must not choke on a hostile error
             left = type(error).__name__
         assert not left, f"{left} left the run"

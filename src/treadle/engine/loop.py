@@ -185,9 +185,7 @@ class Loop:
             if self._answer is None
             else self._answers.whole_text(self._answer, self._ledger.state.messages)
         )
-        ended = ended_event(stop, text=text, profile=self._run.profile, wall_seconds=self._wall_seconds())
+        seconds = self._wall_before + self._ledger.clock.monotonic() - self._interrupt.begun
+        ended = ended_event(stop, text=text, profile=self._run.profile, wall_seconds=seconds)
         await self._ledger.record(*events, ended, durable=True)
         return stop
-
-    def _wall_seconds(self) -> float:
-        return self._wall_before + self._ledger.clock.monotonic() - self._interrupt.begun

@@ -160,12 +160,10 @@ class Offering:
             source = next((one for one in self._sources if name in (one.name, self._owners.get(name))), None)
             if source is not None and source.problem is not None:
                 return name, source.problem
-            if (source is None and self.named(name) is None) or (source is not None and not self._has(name, source)):
+            is_there = self.named(name) is not None if source is None else name == source.name or name in self._listed
+            if not is_there:
                 return name, "There is no tool and no toolset of this name."
         return None
-
-    def _has(self, name: str, source: "_Source") -> bool:
-        return name == source.name or name in self._listed
 
     # --- what there is
 

@@ -304,7 +304,7 @@ class Compacting:
             act=aside.act,
             summary=encodable(made.summary),
             tier=made.tier,
-            reason=self._reason(context.need),
+            reason="overflow" if context.need.reason == "overflow" else "asked" if self.is_asked else "window",
             first=entries[made.begin].first,
             last=entries[made.end - 1].last,
             messages=None if made.messages is None else tuple(map(encodable_message, made.messages)),
@@ -323,9 +323,6 @@ class Compacting:
             )
             return f"The compaction {made.tier!r} does not make the conversation shorter."
         return msgspec.structs.replace(event, tokens_after=max(context.tokens - saved, 0))
-
-    def _reason(self, need: RequestNeed) -> str:
-        return "overflow" if need.reason == "overflow" else "asked" if self.is_asked else "window"
 
 
 class _Context(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,7 +8,6 @@ from typing import Literal
 
 import msgspec
 
-from treadle.budgets import Spent
 from treadle.context.compilers import Zones
 from treadle.engine.model_calls.requests import MAX_CONTINUATIONS, Requests, ignored_choice_stop
 from treadle.engine.model_calls.reservations import Reservations, count_tokens, encodable, format_cost
@@ -226,20 +225,19 @@ class Proposer:
         step, attempt = response.step, response.attempt
         usage, cost = response.used(error)
         self._reservations.settle(usage, format_cost(cost))
-        reached = (
-            None
-            if usage is None
-            else self._meter.look(self._spent.plus(usage, format_cost(cost), turns=0, calls=0)).exhausted
-        )
+        reached = None
+        if usage is not None:
+            reached = self._meter.look(self._meter.spent().plus(usage, format_cost(cost), turns=0, calls=0)).exhausted
         is_allowed = self._allowed is None or attempt <= self._allowed
         wait = None
         if error is not None and error.may_retry and is_allowed and reached is None:
             chance = self._ledger.randomness.random()
             wait = model_wait_seconds(error, attempt, chance, self._interrupt.seconds_left)
+        interrupted = "" if self._interrupt.stop is None else self._interrupt.stop.message
         failed = ModelFailed(
             step=step,
             error="Interrupted" if error is None else type(error).__name__,
-            message=self._interrupted if error is None else encodable(shown_error(error)),
+            message=interrupted if error is None else encodable(shown_error(error)),
             attempt=attempt,
             status=None if error is None else error.status,
             retry_in_seconds=wait,
@@ -257,15 +255,6 @@ class Proposer:
             return limit_stop(reached)
         await self._hooks.error(error)
         return self._stop_for(error, attempt, is_used_up=error.may_retry and not is_allowed)
-
-    @property
-    def _interrupted(self) -> str:
-        return self._interrupt.stop.message if self._interrupt.stop is not None else ""
-
-    @property
-    def _spent(self) -> Spent:
-        run = self._ledger.state.run
-        return Spent() if run is None else run.spent
 
     def _stop_for(self, error: ModelError, attempt: int, *, is_used_up: bool) -> Stop:
         match error:

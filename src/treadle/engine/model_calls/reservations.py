@@ -308,10 +308,5 @@ def encodable_call(call: ToolCall) -> ToolCall:
         return call
     if not is_damaged(call.arguments) and not is_damaged(call.name):
         return call
-    return msgspec.structs.replace(
-        call, name=_escaped(joined(call.name)), arguments=damaged_json(joined(call.arguments))
-    )
-
-
-def _escaped(text: str) -> str:
-    return text.encode("utf-8", "backslashreplace").decode()
+    name = joined(call.name).encode("utf-8", "backslashreplace").decode()
+    return msgspec.structs.replace(call, name=name, arguments=damaged_json(joined(call.arguments)))

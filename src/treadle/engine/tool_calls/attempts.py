@@ -713,7 +713,8 @@ class Attempts:
         wait = over_at - self._ledger.clock.monotonic()
         if answer is not NotDone or wait <= 0:
             return answer
-        self._ledger.publish(_waiting(call, wait))
+        message = f"Waiting {wait:.0f} s until an earlier start of {call.name} has surely ended"
+        self._ledger.publish(ToolProgress(call_id=call.id, message=message, total=wait))
         return await self.ask_check(call, attempt) if await self._interrupt.sleep(wait) else Unknown
 
     async def _no_answer(self, call: CheckedCall, value: object) -> type[Unknown]:
@@ -778,7 +779,8 @@ class Attempts:
             where = (call.name, call.id, self._ledger.run_id, self._ledger.state.id)
             logger.warning("Tool %s raised in call %s of run %s, session %s", *where, exc_info=error)
             await self._hooks.error(error, call)
-        status = self._status_of(call, error)
+        cut_by = error.stop if isinstance(error, Cut) and call.effect.is_read else None
+        status = failure_class(call.effect, error) if cut_by is None else cut_status(cut_by)
         if status is CallStatus.OUTCOME_UNKNOWN and call.tool.check is not None and not self._late.has(call):
             over_at = now + (call.tool.timeout or 0.0)  # its request may have been sent a moment ago
             answer = await self.ask_until_sure(call, attempt, over_at=over_at)
@@ -809,11 +811,6 @@ class Attempts:
         """Whether a tool that the run needs cannot reach its service: asking again is of no use to a run that must stop."""
         return call.name in self._required and isinstance(error, ConnectionError)
 
-    def _status_of(self, call: CheckedCall, error: BaseException) -> CallStatus:
-        if isinstance(error, Cut) and error.stop is not None and call.effect.is_read:
-            return cut_status(error.stop)
-        return failure_class(call.effect, error)
-
 
 def _retry_after_seconds(error: BaseException) -> float | None:
     """Return the seconds that a tool's service asked us to wait. What is not a span of time asks nothing."""
@@ -839,11 +836,6 @@ def _unknown_message(call: CheckedCall, error: BaseException, elapsed: float, fo
     if call.effect.is_read:
         return f"{call.name} {how}. It only reads, so nothing has changed."
     return f"{call.name} {how}. Its outcome is unknown: it may have taken effect. Check before you repeat it."
-
-
-def _waiting(call: CheckedCall, seconds: float) -> ToolProgress:
-    message = f"Waiting {seconds:.0f} s until an earlier start of {call.name} has surely ended"
-    return ToolProgress(call_id=call.id, message=message, total=seconds)
 
 
 def _kind_of(value: object) -> str:

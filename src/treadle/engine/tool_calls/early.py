@@ -107,7 +107,7 @@ class EarlyCalls:
         self._checked[proposed.id] = checked
         if not isinstance(checked, Decided) or not self._may_start(checked):
             return
-        if self._is_kept(checked.call):
+        if any(running.call.digest == checked.call.digest for running in self._kept):
             self._seen += 1
             return  # a discarded response has started an equal call: its result will answer this one
         if not await self._slots.take(1):
@@ -185,9 +185,6 @@ class EarlyCalls:
                 self._current[running.call.id] = running
                 return running.call
         return None
-
-    def _is_kept(self, call: CheckedCall) -> bool:
-        return any(running.call.digest == call.digest for running in self._kept)
 
     @property
     def is_idle(self) -> bool:

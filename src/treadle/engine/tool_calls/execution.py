@@ -387,7 +387,10 @@ class Execution:
         if plan.adopted:
             await self._adopt(plan.adopted)
         approving = self._planner.approving
-        while approving.waiting and self._may_ask and (answered := await approving.answered()):
+        # What ends the run asks nothing: an answer would not matter any more.
+        while approving.waiting and self._done is None and self._interrupt.stop is None:
+            if not (answered := await approving.answered()):
+                break
             rest = msgspec.structs.replace(batch, calls=answered, proposal=None, allowance=None)
             plan = await self._planner.plan(rest, self._finisher)
             await self._run(rest, plan)
@@ -401,11 +404,6 @@ class Execution:
         if run is not None and run.children:
             await end_children(self._ledger)  # nothing that carries out a call outlives it
         return stop
-
-    @property
-    def _may_ask(self) -> bool:
-        """Whether the run continues, so that an answer to what it asks may still matter. A plan that ends it asks nothing."""
-        return self._done is None and self._interrupt.stop is None
 
     def _begin(self, batch: Batch) -> None:
         # Of a response that was just received, nothing can have a result yet.

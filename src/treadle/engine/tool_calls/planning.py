@@ -255,7 +255,7 @@ class Planner:
         repetition = self._tries.repetition(keys) if is_compared else None
         if repetition is not None and repetition.is_over:
             self._stop_repeating(plan, found, keys, repetition)
-        elif self._progress.is_at_its_end and self._is_stale(batch):
+        elif batch.proposal is not None and self._progress.is_stale([state.call for state in batch.calls]):
             for state, _ in found:
                 self._refuse(plan, state, refusals.stale(state), rule="guard no_progress")
         else:
@@ -270,7 +270,11 @@ class Planner:
         tries = self._tries
         if not tries.compares and len(found) == 1:
             return [""]  # there is nothing to compare it with
-        return ["" if _is_no_try(call) else tries.key(state.call, call.digest) for state, call in found]
+        keys: list[str] = []
+        for state, call in found:
+            is_no_try = isinstance(call, Refused) and call.is_skipped and call.result.code == NOT_STARTED
+            keys.append("" if is_no_try else tries.key(state.call, call.digest))
+        return keys
 
     async def _prepare(self, batch: Batch, before: int, state: CallState) -> Prepared:
         """Find out what a call is, before anything becomes of any call of its response.
@@ -396,7 +400,7 @@ class Planner:
         edited = await self._checked(state, batch, edited=arguments)
         if isinstance(edited, Refused):
             return _asked_instead(asked, consent.unfit_edit(edited.result.message or ""))
-        if edited is None or edited.proposed.arguments != _raw(arguments):
+        if edited is None or edited.proposed.arguments != msgspec.json.encode(arguments).decode():
             if edited is None or edited.decision.kind != DecisionKind.ASK:
                 return edited
             # An interceptor, a hook or a policy made it another action than the one consented to.
@@ -518,9 +522,6 @@ class Planner:
 
     # --- repetition
 
-    def _is_stale(self, batch: Batch) -> bool:
-        return batch.proposal is not None and self._progress.is_stale([state.call for state in batch.calls])
-
     def _notice_repeat(self, plan: Plan, state: CallState, digest: str, count: int) -> None:
         plan.events.append(RepeatNoticed(call_id=state.call.id, tool=state.call.name, digest=digest, count=count))
 
@@ -589,10 +590,6 @@ def _is_invalid(call: Prepared) -> bool:
     return isinstance(call, Refused) and (call.is_skipped or call.result.status is not CallStatus.UNKNOWN_TOOL)
 
 
-def _is_no_try(call: Prepared) -> bool:
-    return isinstance(call, Refused) and call.is_skipped and call.result.code == NOT_STARTED
-
-
 def _without_those_behind(found: Sequence[_Found]) -> list[_Found]:
     """Skip the calls that come after a denied one, where the agent wants that."""
     kept: list[_Found] = []
@@ -649,7 +646,3 @@ def _unchanged(checked: Checked | None, state: CallState) -> Checked | None:
 
 
 _RUNNING = (DecisionKind.ALLOW, DecisionKind.DRAFT, DecisionKind.SANDBOX)
-
-
-def _raw(arguments: JsonObject) -> str:
-    return msgspec.json.encode(arguments).decode()

@@ -3,7 +3,7 @@
 Not a second pipeline: a call that may run again goes back into the batch, and is planned like any other.
 """
 
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
@@ -69,7 +69,12 @@ class Recovery:
         if resolved.outcome == "unknown":
             await self._tell(state, finisher)
             return False
-        await self._ledger.record(finisher.finished(_result_of(state, resolved.value)), durable=True)
+        name, value = state.call.name, resolved.value
+        content = value if isinstance(value, str) else msgspec.json.encode(value).decode()  # `Finisher` bounds it
+        done = ToolResult(
+            call_id=state.call.id, name=name, status=CallStatus.OK, content=content, data=value, attempts=1
+        )
+        await self._ledger.record(finisher.finished(done), durable=True)
         return False
 
     async def _same(self, state: CallState, step: int) -> Decided | None:
@@ -169,11 +174,3 @@ class Recovery:
 
     async def _tell(self, state: CallState, finisher: Finisher) -> None:
         await self._ledger.record(finisher.finished(unknown_outcome(state.call)))
-
-
-def _result_of(state: CallState, value: Any) -> ToolResult:
-    """Return the result of a call that was done, as a person has given it. `Finisher` bounds it."""
-    content = value if isinstance(value, str) else msgspec.json.encode(value).decode()
-    return ToolResult(
-        call_id=state.call.id, name=state.call.name, status=CallStatus.OK, content=content, data=value, attempts=1
-    )
