@@ -131,7 +131,7 @@ tool.finished step=1 call_id=call_5 failure_class=denied name=rm status=denied c
 call.decided step=1 call_id=call_6 tool=pay decision=ask rule=default for keyed effect=keyed digest=digest-5 key=key-6
     position=4 scope=default by=default mode=ask risk=write_external
 approval.requested step=1 call_id=call_6 approval_id=approval_id-8 tool=pay arguments={'n': 2} digest=digest-7 effect=keyed
-    expires_at=1700604800.5 rule=default for keyed action=Call pay risk=write_external preview={'kind': 'arguments', 'text':
+    expires_at=1700604800.5 rule=default for keyed reason=No rule allows this call yet. action=Call pay risk=write_external preview={'kind': 'arguments', 'text':
     '{\\n  "n": 2\\n}', 'is_whole': True} expected_result=The change is made once: the service recognizes a repeated call by its key.
     rollback=Unknown: the tool does not say how to undo it.
 tool.finished step=1 call_id=call_2 reused_from=call_1 name=look status=ok attempts=1 duration_seconds=0.0
