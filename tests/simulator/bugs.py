@@ -72,8 +72,8 @@ BUGS = (
     Bug(
         "the turns of the model have no limit",
         "budgets.py",
-        'turns, calls = ("max_model_turns", total.model_turns)',
-        'turns, calls = ("max_model_turns", None)',
+        "turns, calls, *used = _counts(total)",
+        "turns, calls, *used = ('max_model_turns', None), *_counts(total)[1:]",
     ),
     Bug(
         "a call that equals one in doubt runs unasked",
