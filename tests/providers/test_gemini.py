@@ -7,8 +7,6 @@ from typing import Any
 import pytest
 import wire
 from chat_server import answer, event, json_answer
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from wire import Asker, read, tool
 
 from treadle.errors import (
@@ -17,9 +15,8 @@ from treadle.errors import (
     ModelUnavailable,
 )
 from treadle.messages import Finish, Media, Message, Opaque, Result, Text, Thinking, ToolCall, Usage, user_message
-from treadle.mock.dialects.gemini import check_gemini_history, check_gemini_request
 from treadle.ports import CallReady, ModelEnd, ModelPart, ModelRequest, ToolSpec
-from treadle.providers.gemini.request import GeminiRequests, gemini_name, gemini_schema
+from treadle.providers.gemini.request import gemini_name, gemini_schema
 from treadle.providers.gemini.response import GeminiResponse
 from treadle.resolve import resolve_model
 from treadle.testing import MockProvider, Turn
@@ -587,75 +584,6 @@ async def test_only_the_first_candidate_counts():
     first["candidates"] += second["candidates"]
 
     assert (await ask(json_answer(first)))[-1].parts == (Text("a"),)
-
-
-# --- fuzz ------------------------------------------------------------------------------------------------------------
-
-
-WORDS = st.text(max_size=6) | st.sampled_from(["", "\ud800", '{"$ref": "#/x"}', '{"a": 1, "a": 2}', "[1]", "\x00"])
-NAMES = st.text(st.characters(exclude_categories=["C", "Z"]), min_size=1, max_size=70) | st.sampled_from(
-    ["7z", "-", "grep"]
-)
-MEDIA = st.builds(Media, media_type=st.sampled_from(["image/png", "audio/wav"]), base64=st.sampled_from(["AA==", None]))
-ORIGINS = st.sampled_from([ORIGIN, "anthropic:claude", None])
-SPOKEN = st.lists(
-    st.one_of(
-        st.builds(Text, WORDS, st.none() | st.just("s")),
-        st.builds(Thinking, text=WORDS, signature=st.none() | st.just("s")),
-        st.builds(ToolCall, id=st.just(""), name=NAMES, arguments=WORDS, signature=st.none() | st.just("s")),
-        st.builds(Opaque, provider=st.just("gemini"), payload=st.just({"executableCode": {"code": "1"}})),
-        MEDIA,
-    ),
-    max_size=4,
-)
-
-
-@st.composite
-def histories(draw: st.DrawFn) -> tuple[Message, ...]:
-    """Draw a history as the runtime makes it: ids are unique, and each call has its result right behind its message."""
-    messages: list[Message] = []
-    for step in range(draw(st.integers(1, 4))):
-        if draw(st.booleans()):
-            messages.append(Message(role="user", parts=(Text(draw(WORDS)), *draw(st.lists(MEDIA, max_size=1)))))
-        parts = tuple(
-            ToolCall(id=f"{step}é{place}", name=part.name, arguments=part.arguments, signature=part.signature)
-            if isinstance(part, ToolCall)
-            else part
-            for place, part in enumerate(draw(SPOKEN))
-        )
-        spoken = assistant(*parts, origin=draw(ORIGINS))
-        messages.append(spoken)
-        if spoken.calls:
-            messages.append(
-                tool(
-                    *(
-                        Result(
-                            call_id=one.id,
-                            name=one.name,
-                            content=draw(WORDS),
-                            is_error=draw(st.booleans()),
-                            media=tuple(draw(st.lists(MEDIA, max_size=2))),
-                        )
-                        for one in spoken.calls
-                    )
-                )
-            )
-    return (*messages, Message(role="user", parts=(Text(draw(WORDS)),)))
-
-
-@pytest.mark.row("W05")
-@settings(max_examples=100)
-@given(histories(), st.sampled_from(["gemini-3-pro", "gemini-2.5-pro"]))
-def test_every_history_of_the_runtime_is_one_that_a_strict_vendor_takes(messages: tuple[Message, ...], model: str):
-    names = {call.name for message in messages for call in message.calls}
-    tools = tuple(ToolSpec(name=name, description="", parameters={}) for name in sorted(names))
-    body = GeminiRequests(model, origin=ORIGIN, options={}).body(ModelRequest(messages=messages, tools=tools))
-
-    checked = check_gemini_request(json.loads(body))
-    check_gemini_history(checked["contents"])
-    if model == "gemini-3-pro":
-        firsts = [next((part for part in one["parts"] if "functionCall" in part), None) for one in checked["contents"]]
-        assert all("thoughtSignature" in part for part in firsts if part is not None)
 
 
 # --- the vendor's own SDK as an oracle -------------------------------------------------------------------------------

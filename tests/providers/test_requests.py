@@ -2,17 +2,33 @@
 
 import asyncio
 import json
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
 import pytest
 from chat_server import answer
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from wire import ADAPTERS, ASK, GREP, NAMES, asked, assistant, calls_in, results_in, said, sent, tool, tools_in
 
 from treadle import Agent, Budget, Tool, resolve_model
 from treadle.errors import ConfigurationError
 from treadle.messages import Media, Message, Opaque, Result, Text, Thinking, ToolCall, user_message
+from treadle.mock.dialects.anthropic import AnthropicMessages
+from treadle.mock.dialects.bedrock import Converse
+from treadle.mock.dialects.cohere import CohereChat
+from treadle.mock.dialects.gemini import GenerateContent
+from treadle.mock.dialects.openai_chat import ChatCompletions
+from treadle.mock.dialects.openai_responses import Responses
+from treadle.mock.dialects.shared import Dialect
 from treadle.ports import CallReady, ModelRequest, ToolSpec
+from treadle.providers.anthropic.request import AnthropicRequests
+from treadle.providers.bedrock.request import BedrockRequests
+from treadle.providers.cohere.request import CohereRequests
+from treadle.providers.gemini.request import GeminiRequests
+from treadle.providers.openai_chat.request import ChatRequests
+from treadle.providers.openai_responses.request import ResponsesRequests
 from treadle.testing import MockProvider, Turn, call, text
 
 EACH = pytest.mark.parametrize("name", NAMES)
@@ -665,3 +681,85 @@ async def test_a_conversation_begun_in_another_dialect_goes_on_in_this_one_and_b
 
     assert [outcome.text for outcome in (begun, continued, back)] == ["one", "two", "three"]
     assert provider.refusals == []
+
+
+# --- any history -----------------------------------------------------------------------------------------------------
+
+WORDS = st.text(max_size=6) | st.sampled_from(["", "\ud800", '{"$ref": "#/x"}', '{"a": 1, "a": 2}', "[1]", "\x00"])
+NAMES = st.text(st.characters(exclude_categories=["C", "Z"]), min_size=1, max_size=70) | st.sampled_from(
+    ["7z", "-", "grep"]
+)
+MEDIA = st.builds(Media, media_type=st.sampled_from(["image/png", "audio/wav"]), base64=st.sampled_from(["AA==", None]))
+SPOKEN = st.lists(
+    st.one_of(
+        st.builds(Text, WORDS, st.none() | st.just("s")),
+        st.builds(Thinking, text=WORDS, signature=st.none() | st.just("s")),
+        st.builds(ToolCall, id=st.just(""), name=NAMES, arguments=WORDS, signature=st.none() | st.just("s")),
+        st.builds(Opaque, provider=st.just("gemini"), payload=st.just({"executableCode": {"code": "1"}})),
+        MEDIA,
+    ),
+    max_size=4,
+)
+
+
+@st.composite
+def histories(draw: st.DrawFn, origin: str) -> tuple[Message, ...]:
+    """Draw a history as the runtime makes it: ids are unique, and each call has its result right behind its message."""
+    messages: list[Message] = []
+    for step in range(draw(st.integers(1, 4))):
+        if draw(st.booleans()):
+            messages.append(Message(role="user", parts=(Text(draw(WORDS)), *draw(st.lists(MEDIA, max_size=1)))))
+        parts = tuple(
+            ToolCall(id=f"{step}é{place}", name=part.name, arguments=part.arguments, signature=part.signature)
+            if isinstance(part, ToolCall)
+            else part
+            for place, part in enumerate(draw(SPOKEN))
+        )
+        spoken = assistant(*parts, origin=draw(st.sampled_from([origin, "another:m", None])))
+        messages.append(spoken)
+        if spoken.calls:
+            messages.append(
+                tool(
+                    *(
+                        Result(
+                            call_id=one.id,
+                            name=one.name,
+                            content=draw(WORDS),
+                            is_error=draw(st.booleans()),
+                            media=tuple(draw(st.lists(MEDIA, max_size=2))),
+                        )
+                        for one in spoken.calls
+                    )
+                )
+            )
+    return (*messages, Message(role="user", parts=(Text(draw(WORDS)),)))
+
+
+WRITERS: dict[str, tuple[Callable[..., Any], Dialect, dict[str, Any]]] = {
+    "openai-chat": (ChatRequests, ChatCompletions(), {"stream": True}),
+    "openai": (ResponsesRequests, Responses(), {"stream": True}),
+    "anthropic": (AnthropicRequests, AnthropicMessages(), {"stream": True}),
+    "gemini": (GeminiRequests, GenerateContent(is_stream=True, signed=set(), wants_signatures=False), {}),
+    "cohere": (CohereRequests, CohereChat(), {"stream": True}),
+    "bedrock": (BedrockRequests, Converse(is_stream=True), {}),
+}
+
+
+@pytest.mark.row("W05")
+@settings(max_examples=40)
+@given(st.data())
+@EACH
+def test_every_history_of_the_runtime_is_one_that_a_strict_vendor_takes(name: str, data: st.DataObject) -> None:
+    model = data.draw(st.sampled_from(["gemini-3-pro", "gemini-2.5-pro"])) if name == "gemini" else "m"
+    messages = data.draw(histories(f"{name}:{model}"))
+    names = {call.name for message in messages for call in message.calls}
+    tools = tuple(ToolSpec(name=name, description="", parameters={}) for name in sorted(names))
+    writer, vendor, words = WRITERS[name]
+
+    requests = writer(model, origin=f"{name}:{model}", options={}, **words)
+    asked = ModelRequest(messages=messages, tools=tools)
+    body = vendor.check(json.loads(requests.body(asked, **({"resumes": False} if name == "openai" else {}))))
+
+    if model == "gemini-3-pro":
+        firsts = [next((part for part in one["parts"] if "functionCall" in part), None) for one in body["contents"]]
+        assert all("thoughtSignature" in part for part in firsts if part is not None)
