@@ -70,8 +70,6 @@ from treadle.events import (
 from treadle.ports import Driver, Hook, Policy, SessionView, UnmatchedRule
 
 __all__ = [
-    "Ruling",
-    "StopAtDenial",
     "arguments_of",
     "carry_out",
     "confinement_of",

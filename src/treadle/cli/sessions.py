@@ -50,7 +50,6 @@ __all__ = [
     "is_there",
     "last_model",
     "named",
-    "one_of",
     "opened",
     "opened_session",
     "person",

@@ -42,7 +42,7 @@ from treadle.cli.input.settings import Settings, ToolSource
 from treadle.cli.output.text import one_line
 from treadle.ports import is_toolset
 
-__all__ = ["attribute_of", "carried_out_apart", "load_agents", "load_tools", "module_of_file"]
+__all__ = ["carried_out_apart", "load_agents", "load_tools"]
 
 _OURS = str(Path(__file__).parents[1])
 

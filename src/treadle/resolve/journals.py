@@ -204,10 +204,6 @@ async def open_session(
     time = clock or SystemClock()
     degradation: DegradingJournal | None = None
     try:
-        if on_store_failure is not None and not (
-            isinstance(on_store_failure, str) and on_store_failure in ("degrade", "stop")
-        ):
-            raise ConfigurationError(f"on_store_failure is 'degrade' or 'stop'; got {shown(on_store_failure)}.")
         if must_exist:
             await _check_exists(store, None if id is None else session_id)
         is_new = await store.create(session_id)
@@ -228,11 +224,7 @@ async def open_session(
 
 
 def _check_file(journal: str | Path) -> None:
-    """Refuse a journal's file that does not exist: opening it would create an empty one.
-
-    Raises:
-        UnknownSession: There is no such file.
-    """
+    """Refuse a journal's file that does not exist: opening it would create an empty one."""
     address = str(journal)
     has_no_file = "://" in address or address.startswith((":memory:", "memory:", "postgres:", "postgresql:"))
     with suppress(OSError, ValueError):  # a path that cannot be looked at: opening it says why

@@ -27,7 +27,6 @@ __all__ = [
     "known_models",
     "local_servers",
     "offered_models",
-    "reach",
     "resolve_model",
     "with_fallback",
 ]
@@ -113,12 +112,11 @@ def resolve_model(
     """
     dialect, model = check_model_name(name)
     is_at_cloud = dialect in VENDORS and bool(VENDORS[dialect].cloud_endpoint)
-    key_text = None if is_at_cloud and callable(api_key) else api_key
-    _check_kinds(texts={"base_url": base_url, "api_key": key_text}, mappings={"options": options, "headers": headers})
+    if callable(api_key) and not is_at_cloud:
+        raise ConfigurationError(f"api_key must be a string; got {shown(api_key)}.")
     special = _capabilities(capabilities)
-    if facts is not None and not isinstance(facts, ModelFacts):
-        raise ConfigurationError(f"facts must be ModelFacts(...); got {shown(facts)}.")
     own, known = facts or ModelFacts(), ModelFacts()
+    found: Model
     match dialect:
         case "demo":
             found = _load("treadle.mock.demo:DemoModel")()
@@ -136,7 +134,8 @@ def resolve_model(
         special |= {Capability.NO_TOOLS}
     if not special and known == ModelFacts():
         return found
-    return _load("treadle.providers.capable:CapableModel")(found, special, facts=known)
+    capable: Callable[..., Model] = _load("treadle.providers.capable:CapableModel")
+    return capable(found, special, facts=known)
 
 
 def driver_for(model: Model) -> Driver:
@@ -151,15 +150,6 @@ def driver_for(model: Model) -> Driver:
     from treadle.drivers.react import ReActDriver
 
     return ReActDriver(output="json_schema" if Capability.JSON_SCHEMA in special else "json")
-
-
-def _check_kinds(*, texts: Mapping[str, object], mappings: Mapping[str, object]) -> None:
-    for name, value in texts.items():
-        if not isinstance(value, str | None):
-            raise ConfigurationError(f"{name} must be a string; got {shown(value)}.")
-    for name, value in mappings.items():
-        if not isinstance(value, Mapping | None):
-            raise ConfigurationError(f"{name} must be a mapping; got {shown(value)}.")
 
 
 def _capabilities(names: Iterable[str]) -> frozenset[Capability]:
@@ -182,7 +172,9 @@ def _over_http(
     **shared: Any,  # whatever all adapters take alike
 ) -> tuple[Model, ModelFacts]:
     """Make the adapter of a vendor's or one's own server. Return what is known of the model, too: nothing of one's own."""
-    vendor = _row(dialect, model)
+    # A name may serve several families of models in different dialects.
+    families = VENDORS[dialect].families
+    vendor = VENDORS[next((row for start, row in families.items() if model.startswith(start)), dialect)]
     every = {**vendor.options, **options}
     if vendor.cloud_endpoint:
         return _at_a_cloud(dialect, model, vendor, base_url, api_key, price, options=every, **shared)
@@ -192,12 +184,6 @@ def _over_http(
     price = known.price if price is None else price
     adapter = _load(vendor.adapter)
     return adapter(model, base_url=url, api_key=key, price=price, options=every, **{**vendor.quirks, **shared}), known
-
-
-def _row(dialect: str, model: str) -> Vendor:
-    """Return the row that serves a model: a name may serve several families of models in different dialects."""
-    families = VENDORS[dialect].families
-    return VENDORS[next((row for start, row in families.items() if model.startswith(start)), dialect)]
 
 
 def _at_a_cloud(
@@ -215,7 +201,7 @@ def _at_a_cloud(
     from treadle.providers.clouds.fetching import Asked
 
     given = base_url or os.environ.get(vendor.address_variable)
-    reached = _load_any(vendor.cloud_endpoint)(
+    reached = _load(vendor.cloud_endpoint)(
         Asked(
             name=dialect,
             model=model,
@@ -262,7 +248,7 @@ def with_fallback(*models: Model, failures: int = 3, open_seconds: float = 30.0)
         failures: Failed attempts in a row after which a model is not used.
         open_seconds: For how long it is not used; then one attempt tries it again.
     """
-    fallback = _load("treadle.providers.fallback:FallbackModel")
+    fallback: Callable[..., Model] = _load("treadle.providers.fallback:FallbackModel")
     return fallback(models, clock=SystemClock(), failures=failures, open_seconds=open_seconds)
 
 
@@ -294,13 +280,8 @@ def _known(dialect: str, model: str) -> ModelFacts:
     return facts if price is None else msgspec.structs.replace(facts, price=price)
 
 
-def _load(place: str) -> Callable[..., Model]:
+def _load(place: str) -> Any:
     """Import an adapter on first use."""
-    adapter: Callable[..., Model] = _load_any(place)
-    return adapter
-
-
-def _load_any(place: str) -> Any:
     module, _, name = place.partition(":")
     return getattr(import_module(module), name)
 

@@ -75,27 +75,7 @@ from treadle.ports import SessionInfo as StoredSession
 from treadle.serve.wire import Wire
 from treadle.serve.work import Setup, Work
 
-__all__ = [
-    "MODES",
-    "MODE_OPTION",
-    "Editor",
-    "Update",
-    "Updates",
-    "answer_of",
-    "choices",
-    "config_options",
-    "explanation",
-    "history",
-    "listed",
-    "mode_state",
-    "plan_of",
-    "question_of",
-    "serve_acp",
-    "servers_of",
-    "start_of",
-    "stop_of",
-    "task_of",
-]
+__all__ = ["Editor", "serve_acp"]
 
 
 # --- ACP prompts: what an editor sends as a task, the questions it is asked, and how a run's end is called there.
@@ -275,11 +255,13 @@ class Updates:
         self._shown = ""
         self._shown_text = ""
 
-    def of(self, event: AnyEvent) -> Iterator[Update]:
+    def of(self, event: AnyEvent) -> Iterator[Update]:  # noqa: C901 - one case for each event
         """Yield what the editor is shown of an event."""
         match event:
             case ModelStarted():
-                self._began(event)
+                if event.step != self._step:
+                    self._step, self._shown = event.step, ""
+                self._shown_text = ""
             case ModelDelta():
                 if event.thinking:
                     yield acp.update_agent_thought_text(event.thinking)
@@ -289,22 +271,14 @@ class Updates:
                     yield from self._text(event.message.text)
                 yield from (self.started(one) for one in event.message.calls if one.id not in self._known)
             case ToolStarted():
-                yield from self._underway(event)
+                if event.call is not None and event.call.id not in self._known:  # the response still streams
+                    yield self.started(event.call)
+                if event.call_id in self._known:
+                    yield acp.update_tool_call(event.call_id, status="in_progress")
             case ToolFinished():
                 yield self._finished(event)
             case _:
                 pass
-
-    def _began(self, event: ModelStarted) -> None:
-        if event.step != self._step:
-            self._step, self._shown = event.step, ""
-        self._shown_text = ""
-
-    def _underway(self, event: ToolStarted) -> Iterator[Update]:
-        if event.call is not None and event.call.id not in self._known:  # the response still streams
-            yield self.started(event.call)
-        if event.call_id in self._known:
-            yield acp.update_tool_call(event.call_id, status="in_progress")
 
     def started(self, call: ToolCall) -> ToolCallStart:
         """Return a call that the model proposes."""
@@ -321,11 +295,8 @@ class Updates:
         result = event.result
         status: ToolCallStatus = "failed" if result.is_error else "completed"
         shown = _bounded(result.display or result.content)
-        kept = (
-            []
-            if result.name in ("write", "edit") and not result.is_error
-            else [acp.tool_content(acp.text_block(shown))]
-        )
+        is_diff = result.name in ("write", "edit") and not result.is_error
+        kept = [] if is_diff else [acp.tool_content(acp.text_block(shown))]
         return acp.update_tool_call(
             result.call_id, status=status, content=kept or None, raw_output={"status": str(result.status), "content": shown}
         )  # fmt: skip
@@ -335,11 +306,8 @@ class Updates:
         self._shown_text += new
         if self._shown.startswith(self._shown_text):
             return
-        more = (
-            self._shown_text[len(self._shown) :]
-            if self._shown_text.startswith(self._shown)
-            else f"\n{self._shown_text}"
-        )
+        goes_on = self._shown_text.startswith(self._shown)
+        more = self._shown_text[len(self._shown) :] if goes_on else f"\n{self._shown_text}"
         self._shown = self._shown_text
         if more:
             yield acp.update_agent_message_text(more)
@@ -476,6 +444,10 @@ class Editor(msgspec.Struct, frozen=True, kw_only=True):
     """Takes secrets out of what is told of failures."""
 
 
+def _wrong(details: str) -> acp.RequestError:
+    return acp.RequestError.invalid_params({"details": details})
+
+
 class _Place(msgspec.Struct, kw_only=True):
     """One session of the editor."""
 
@@ -527,9 +499,7 @@ class TreadleAgent:
         )
 
     async def authenticate(self, method_id: str, **_: Any) -> None:
-        raise acp.RequestError.invalid_params(
-            {"details": "No authentication is needed: keys come from the environment."}
-        )
+        raise _wrong("No authentication is needed: keys come from the environment.")
 
     async def new_session(self, cwd: str, mcp_servers: list[Any] | None = None, **_: Any) -> NewSessionResponse:
         place = self._placed(cwd, mcp_servers)
@@ -568,7 +538,7 @@ class TreadleAgent:
             raise acp.RequestError.method_not_found(f"_{method}")
         session_id = params.get("sessionId")
         if not isinstance(session_id, str):
-            raise acp.RequestError.invalid_params({"details": "sessionId must be a string."})
+            raise _wrong("sessionId must be a string.")
         place = self._places.pop(session_id, None)
         if place is not None:
             await self._close(place)
@@ -613,7 +583,7 @@ class TreadleAgent:
         try:
             page = await self._editor.journal.sessions(where)
         except TreadleError as error:
-            raise acp.RequestError.invalid_params({"details": self._editor.redact(str(error))}) from error
+            raise _wrong(self._editor.redact(str(error))) from error
         found = []
         for one in page:
             async with self._opened(one.id) as session:
@@ -633,16 +603,14 @@ class TreadleAgent:
         self, session_id: str, config_id: str, value: Any, **_: Any
     ) -> SetSessionConfigOptionResponse:
         if config_id != MODE_OPTION:
-            raise acp.RequestError.invalid_params(
-                {"details": f"There is no option {config_id!r:.80} here. Known: {MODE_OPTION}."}
-            )
+            raise _wrong(f"There is no option {config_id!r:.80} here. Known: {MODE_OPTION}.")
         await self._set_mode(session_id, value)
         return SetSessionConfigOptionResponse(config_options=config_options(value))
 
     async def _set_mode(self, session_id: str, mode: Any) -> None:
         self._place(session_id)
         if mode not in MODES:
-            raise acp.RequestError.invalid_params({"details": f"There is no mode {mode!r:.80} here."})
+            raise _wrong(f"There is no mode {mode!r:.80} here.")
         async with self._opened(session_id) as session:
             await session.set_mode(mode, by=self._editor.by)
         update = CurrentModeUpdate(session_update="current_mode_update", current_mode_id=mode)
@@ -684,17 +652,13 @@ class TreadleAgent:
 
     def _place(self, session_id: str) -> _Place:
         if session_id not in self._places:
-            raise acp.RequestError.invalid_params(
-                {"details": f"Session {session_id!r:.80} was not opened here: load it first."}
-            )
+            raise _wrong(f"Session {session_id!r:.80} was not opened here: load it first.")
         return self._places[session_id]
 
     def _placed(self, cwd: str, servers: list[Any] | None) -> _Place:
         folder = Path(cwd)
         if not folder.is_absolute() or not folder.is_dir():
-            raise acp.RequestError.invalid_params(
-                {"details": f"cwd must be the absolute path of a folder; got {cwd!r:.200}."}
-            )
+            raise _wrong(f"cwd must be the absolute path of a folder; got {cwd!r:.200}.")
         try:
             setup = self._editor.setup(folder, tuple(servers_of(servers)))
         except ConfigurationError as error:

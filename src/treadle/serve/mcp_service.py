@@ -30,21 +30,7 @@ from treadle.events import AnyEvent, ModelStarted, ToolFinished, ToolStarted
 from treadle.ports import Journal
 from treadle.serve.work import Setup, Work
 
-__all__ = [
-    "RESUME_TASK",
-    "RUN_TASK",
-    "McpService",
-    "Offer",
-    "agent_tools",
-    "answer_of",
-    "can_ask",
-    "failure",
-    "form_of",
-    "offered_tool",
-    "outcome",
-    "service_tools",
-    "tool_outcome",
-]
+__all__ = ["McpService", "Offer", "service_tools"]
 
 
 # --- MCP answers: the tools that a client is offered, and the ends of runs as results of its calls. Values only.

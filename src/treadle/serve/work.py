@@ -10,7 +10,7 @@ import msgspec
 from treadle import Agent, Answer, Approval, Budget, Message, Run, RunResult, Session, StopReason, TreadleError
 from treadle.events import AnyEvent, MessageAdded, RunResumed, RunStarted
 
-__all__ = ["Ask", "See", "Setup", "Work"]
+__all__ = ["Setup", "Work"]
 
 Ask: TypeAlias = Callable[[Approval], Awaitable[Answer | None]]
 """Asks a person about a call; None where nobody answered."""

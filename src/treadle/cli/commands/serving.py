@@ -35,11 +35,7 @@ __all__ = ["acp", "mcp_serve", "mock"]
 
 
 def _needs(package: str, extra: str) -> None:
-    """Refuse to serve without the protocol's package.
-
-    Raises:
-        UsageError: It is not installed.
-    """
+    """Refuse to serve without the protocol's package."""
     if find_spec(package) is None:
         raise UsageError(
             f"This needs the package {package}. Install it: pip install '.[{extra}]' in the project's folder"

@@ -135,13 +135,8 @@ def _effect(tool: Tool) -> str:
 
 
 def _check(options: ToolsOptions, terminal: Terminal) -> int:
-    """Hold the tools to their contracts and their recorded calls. Exit code 1 where one breaks them; advice changes nothing.
-
-    In a process of its own: a file of tools that ends its process must not pass for tools without a fault.
-
-    Raises:
-        ConfigurationError: A toolset cannot be opened, or a recording cannot be read.
-    """
+    """Hold the tools to their contracts and their recorded calls. Exit code 1 where one breaks them; advice changes nothing."""
+    # In a process of its own: a file of tools that ends its process must not pass for tools without a fault.
     found = carried_out_apart(lambda: msgspec.to_builtins(asyncio.run(_checked(options))), "checks the tools")
     return _report(msgspec.convert(found, _Checked), options, terminal)
 

@@ -29,7 +29,7 @@ from treadle.cli.input.places import names_file, rules_file, same_journal
 from treadle.cli.input.rules import save_rule
 from treadle.cli.input.settings import settings_of
 from treadle.cli.input.values import json_value
-from treadle.cli.origins import continuing, origin_in
+from treadle.cli.origins import continuing, folder_of, origin_in
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import one_line, shown_json, shown_name, shown_time
 from treadle.cli.running import covered_by, ruling_of
@@ -75,32 +75,8 @@ async def approvals(options: Options, terminal: Terminal) -> int:
 
 
 def _described(approval: Approval) -> dict[str, Any]:
-    """Return a request as plain JSON values."""
-    return {
-        "id": approval.id,
-        "session_id": approval.session_id,
-        "resume": approval.root_id or approval.session_id,
-        "path": list(approval.path),
-        "call_id": approval.call_id,
-        "tool": approval.tool,
-        "arguments": approval.arguments,
-        "effect": approval.effect.value,
-        "digest": approval.digest,
-        "requested_at": approval.requested_at,
-        "expires_at": approval.expires_at,
-        "rule": approval.rule,
-        "reason": approval.reason,
-        "approval_type": approval.approval_type,
-        "action": approval.action,
-        "target": approval.target,
-        "risk": approval.risk,
-        "preview": None if approval.preview is None else msgspec.to_builtins(approval.preview),
-        "expected_result": approval.expected_result,
-        "rollback": approval.rollback,
-        "scope": approval.scope,
-        "rules": list(approval.rules),
-        "edited": approval.edited,
-    }
+    """Return a request as plain JSON values, with the session that is resumed once it is answered."""
+    return {**msgspec.to_builtins(approval), "resume": approval.root_id or approval.session_id}
 
 
 Scope: TypeAlias = Literal["call", "session", "rule"]
@@ -118,8 +94,11 @@ async def approve(options: ApproveOptions, terminal: Terminal) -> int:
         async with opened_session(journal, session_id) as session:
             waiting = {one.id: one for one in await session.approvals()}
             if scope != "call" and approval_id in waiting:
-                _show_rules(waiting[approval_id].rules, terminal)
-            folder = _folder(session) if scope == "rule" else None
+                for rule in waiting[approval_id].rules:
+                    terminal.say(f"rule {one_line(rule, 300)}: {covered_by(rule)}")
+            folder = folder_of(session) if scope == "rule" else None
+            if scope == "rule" and folder is None:
+                raise UsageError("The session has no folder, so no rule can be saved for it: use --scope session.")
             if arguments is not None and approval_id in waiting:
                 await _check(waiting[approval_id].tool, arguments, session, options, terminal)
             await session.answer(approval_id, given, reason=reason, arguments=arguments, by=by, scope=scope)
@@ -127,7 +106,7 @@ async def approve(options: ApproveOptions, terminal: Terminal) -> int:
         then = await continuing(journal, approval.root_id or session_id, options)
     if folder is not None:
         for rule in approval.rules:
-            save_rule(rules_file(os.environ), folder, rule)
+            save_rule(rules_file(os.environ), Path(folder), rule)
     if options.as_json:
         terminal.data(
             {**_described(approval), "answer": given, "approved_by": by, "edited": arguments, "answer_scope": scope}
@@ -143,20 +122,10 @@ def _scope(options: ApproveOptions) -> Scope:
     return _SCOPES[options.scope]
 
 
-def _show_rules(rules: Sequence[str], terminal: Terminal) -> None:
-    """Say what rules cover, before they hold."""
-    for rule in rules:
-        terminal.say(f"rule {one_line(rule, 300)}: {covered_by(rule)}")
-
-
 async def _check(
     name: str, arguments: dict[str, Any], session: Session, options: ApproveOptions, terminal: Terminal
 ) -> None:
-    """Refuse edited arguments that the tool does not take, if it is one of ours; no file of tools is run for that.
-
-    Raises:
-        UsageError: The arguments are invalid.
-    """
+    """Refuse edited arguments that the tool does not take, if it is one of ours; no file of tools is run for that."""
     origin = origin_in(session)
     sources = tuple(str(one) for one in origin.get("tools") or ())
     tool = None
@@ -171,15 +140,6 @@ async def _check(
     ruling = await ruling_of(tool, arguments, policy=None, mode="ask")
     if ruling.decision == "invalid":
         raise UsageError(f"--arguments is invalid for {shown_name(name)}: {ruling.reason}")
-
-
-def _folder(session: Session) -> Path:
-    """Return the folder of a session's run: a rule that is kept holds there."""
-    run = session.state.run
-    folder = (run.origin if run is not None else None) or {}
-    if not isinstance(folder.get("folder"), str):
-        raise UsageError("The session has no folder, so no rule can be saved for it: use --scope session.")
-    return Path(folder["folder"])
 
 
 def _edited(options: ApproveOptions) -> dict[str, Any] | None:

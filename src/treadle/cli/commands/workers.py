@@ -13,7 +13,6 @@ from typing import Any
 import msgspec
 
 from treadle import (
-    Agent,
     AgentMaker,
     Limit,
     PgQueuerDispatcher,
@@ -50,11 +49,7 @@ _DEFAULT = "default"
 
 
 def _check_shared(settings: Settings) -> None:
-    """Refuse a journal that nobody else can see.
-
-    Raises:
-        UsageError: It is in memory.
-    """
+    """Refuse a journal that nobody else can see."""
     if settings.journal == "memory:":
         raise UsageError(
             "Workers share a journal, and `memory:` cannot be shared. Name a file or a database: --journal agent.db"
@@ -115,11 +110,7 @@ def _agents(options: WorkerOptions, settings: Settings) -> dict[str, AgentMaker]
     if options.agents:
         return load_agents(options.agents, Path(settings.root))
     agent = make_agent(settings, settings.model)
-
-    def make() -> Agent:
-        return agent
-
-    return {_DEFAULT: make}
+    return {_DEFAULT: lambda: agent}
 
 
 def _limits(options: WorkerOptions, settings: Settings) -> list[Limit]:
@@ -130,11 +121,7 @@ def _limits(options: WorkerOptions, settings: Settings) -> list[Limit]:
 
 
 def _limit(text: str) -> Limit:
-    """Read a limit over all workers: its name, then words such as sessions=20. The worker checks what they mean.
-
-    Raises:
-        UsageError: A word is unknown, occurs twice or has no value, or a count is not a whole number above 0.
-    """
+    """Read a limit over all workers: its name, then words such as sessions=20. The worker checks what they mean."""
     name, *words = text.split() or [""]
     said: dict[str, Any] = {}
     for word in words:

@@ -95,18 +95,15 @@ def listed_servers(folder: Path, environment: Mapping[str, str], layers: Sequenc
         ]
     first: dict[str, ListedServer] = {}
     for one in found:
-        listed = msgspec.structs.replace(one, state="disabled") if _is_disabled(one.entry) else one
+        said = one.entry.said  # both are words that other agents read
+        is_disabled = bool(said.get("disabled")) or not said.get("enabled", True)
+        listed = msgspec.structs.replace(one, state="disabled") if is_disabled else one
         first.setdefault(_OTHER_SIGNS.sub("_", one.entry.name), listed)
     return list(first.values())
 
 
 _OTHER_SIGNS = re.compile(r"[^A-Za-z0-9_-]")
 """What becomes `_` in the names of tools: `my.server` and `my_server` have the same rules, and are one name here."""
-
-
-def _is_disabled(entry: McpEntry) -> bool:
-    """Whether a file says that a server is not to be used, in either word that other agents read."""
-    return bool(entry.said.get("disabled")) or not entry.said.get("enabled", True)
 
 
 def _state(entry: McpEntry, folder: Path, approved: Mapping[str, str]) -> Literal["approved", "waiting", "changed"]:

@@ -3,7 +3,7 @@
 import difflib
 from collections.abc import Iterable
 
-__all__ = ["hint_for", "instead_of_command", "instead_of_option", "nearest"]
+__all__ = ["hint_for", "instead_of_command", "instead_of_option"]
 
 _CUTOFF = 0.75
 """Below this, a suggestion is a guess: `--yes` is not `--ask`."""

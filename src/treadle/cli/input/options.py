@@ -17,7 +17,6 @@ import msgspec
 from treadle import Budget, ConfigurationError
 
 __all__ = [
-    "LISTING",
     "LONGEST_SECONDS",
     "OUTPUT",
     "PLACES",
@@ -25,7 +24,6 @@ __all__ = [
     "Argument",
     "Declared",
     "Flag",
-    "Limits",
     "Mode",
     "OnApproval",
     "OnLimit",

@@ -65,11 +65,7 @@ def flags_of(command: str) -> list[str]:
 
 
 def _with_command(arguments: Sequence[str]) -> Sequence[str]:
-    """Return a command line with its command: options without one begin a conversation.
-
-    Raises:
-        UsageError: They are before a command.
-    """
+    """Return a command line with its command: options without one begin a conversation."""
     if not arguments[0].startswith("-") or arguments[0] in ("-h", "--help", "--version"):
         return arguments
     talk = ["chat", *arguments]

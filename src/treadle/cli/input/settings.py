@@ -22,18 +22,7 @@ from treadle.cli.input.places import default_journal, hooks_file, journal_file, 
 from treadle.cli.input.rules import Kind, SourcedRule, all_rules, folder_rules
 from treadle.cli.input.trust import Held, brought_by, changes, held, in_words, trusted_folders
 
-__all__ = [
-    "Settings",
-    "ToolSource",
-    "check_profile",
-    "config_schema",
-    "is_tighter",
-    "profile_names",
-    "refusal",
-    "settings_of",
-    "with_profile",
-    "worker_limit",
-]
+__all__ = ["Settings", "ToolSource", "config_schema", "profile_names", "settings_of", "worker_limit"]
 
 
 # --- Profiles: the layers of a profile that is asked for, and what a project's file may tighten. Reads no file.

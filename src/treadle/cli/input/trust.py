@@ -21,7 +21,6 @@ from treadle.cli.exits import UsageError
 from treadle.cli.input.places import user_config
 
 __all__ = [
-    "Brought",
     "Held",
     "Trusted",
     "brought_by",

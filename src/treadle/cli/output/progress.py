@@ -193,18 +193,15 @@ class Progress:
         match event:
             case GoalChecked():
                 self._checked(event)
-            case CallDecided():
-                self._learn_edit(event)
+            case CallDecided() | ActionDecided():
+                of = ""
+                if isinstance(event, CallDecided):
+                    self._learn_edit(event)
+                else:
+                    of = f"{shown_name(event.action)} of "
                 reason = f": {one_line(event.reason)}" if event.reason else ""
-                self._more(
-                    f"[decision] {event.decision} {self._name(event.call_id, event.tool)} ({one_line(event.rule)}){reason}"
-                )
-            case ActionDecided():
-                reason = f": {one_line(event.reason)}" if event.reason else ""
-                self._more(
-                    f"[decision] {event.decision} {shown_name(event.action)} of {self._name(event.call_id, event.tool)} "
-                    f"({one_line(event.rule)}){reason}"
-                )
+                name = self._name(event.call_id, event.tool)
+                self._more(f"[decision] {event.decision} {of}{name} ({one_line(event.rule)}){reason}")
             case ToolAttemptFailed():
                 self._attempts[event.call_id] = event
                 wait = "" if event.retry_in_seconds is None else f"; retrying in {event.retry_in_seconds:.1f} s"
@@ -212,16 +209,13 @@ class Progress:
                     f"[retry] Attempt {event.attempt} of {self._name(event.call_id, 'tool')} failed: {one_line(event.message)}{wait}"
                 )
             case ModelStarted() if event.prefix_changed:
-                self._more(
-                    f"[cache] The request starts differently from the previous one: {', '.join(event.prefix_changed)}"
-                )
+                parts = ", ".join(event.prefix_changed)
+                self._more(f"[cache] The request starts differently from the previous one: {parts}")
             case RepeatNoticed():
                 self._more(f"[repeat] {self._name(event.call_id, event.tool)}: {event.count} times in a row")
             case ContextCompacted():
-                self._more(
-                    f"[compact] The model is shown {event.tokens_after} tokens in place of {event.tokens_before} "
-                    f"({one_line(event.tier)})"
-                )
+                tokens = f"{event.tokens_after} tokens in place of {event.tokens_before}"
+                self._more(f"[compact] The model is shown {tokens} ({one_line(event.tier)})")
             case BudgetWarned() | BudgetReached():
                 self._more(f"[budget] {event.budget}: {event.used} of {event.limit}")
             case _:

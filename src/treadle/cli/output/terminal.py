@@ -18,7 +18,7 @@ import msgspec
 from treadle import Redactor
 from treadle.cli.output.text import escaped_json, indented, is_sentence, one_record, printable, whole_call, wrapped
 
-__all__ = ["Collected", "Sink", "Terminal", "is_long", "json_line", "open_terminal", "pager_command", "show_in_pager"]
+__all__ = ["Terminal", "json_line", "open_terminal", "pager_command", "show_in_pager"]
 
 
 # --- Paging: a text that is longer than the terminal, shown in the person's pager. Decides nothing about its content.

@@ -30,7 +30,7 @@ from treadle.events import (
     ToolStarted,
 )
 
-__all__ = ["Board", "CallView", "Group", "Item", "Note", "Said", "parts_of", "split_settled"]
+__all__ = ["Board", "CallView", "Group", "Item", "Note", "Said", "parts_of"]
 
 
 # --- Blocks: which part of a text that still streams is whole, so that it can be rendered and never changes. Renders
@@ -375,12 +375,8 @@ def _notes(event: AnyEvent) -> list[Item]:  # noqa: PLR0911 - one line for each 
         case MessageAdded(source="steer"):
             return [Note(f"Message to the model: {one_line(event.message.text, 200)}")]
         case ContextCompacted():
-            return [
-                Note(
-                    f"The conversation was compacted: the model is shown {event.tokens_after:,} tokens in place of "
-                    f"{event.tokens_before:,} ({one_line(event.tier)})."
-                )
-            ]
+            tokens = f"{event.tokens_after:,} tokens in place of {event.tokens_before:,}"
+            return [Note(f"The conversation was compacted: the model is shown {tokens} ({one_line(event.tier)}).")]
         case CompactionSkipped():
             return [Note(f"The conversation could not be compacted: {one_line(event.message, 300)}")]
         case BudgetWarned():
@@ -390,11 +386,8 @@ def _notes(event: AnyEvent) -> list[Item]:  # noqa: PLR0911 - one line for each 
         case BudgetReached():
             return [Note(f"{event.budget}: the limit of {event.limit} is reached.", "warn")]
         case ToolsetFailed():
-            return [
-                Note(
-                    f"The toolset {one_line(event.toolset, 60)} is unavailable: {one_line(event.message, 300)}", "warn"
-                )
-            ]
+            name, why = one_line(event.toolset, 60), one_line(event.message, 300)
+            return [Note(f"The toolset {name} is unavailable: {why}", "warn")]
         case JournalDegraded():
             return [Note(event.message, "plain" if event.is_over else "bad")]
         case _:

@@ -61,7 +61,7 @@ from treadle.cli.tool_sources import load_tools
 from treadle.events import AnyEvent, MessageAdded, ModelFinished, RunFinished, RunPaused, ToolFinished
 from treadle.ports import Journal
 
-__all__ = ["Chat", "Consulting", "Queued", "run_line", "talk"]
+__all__ = ["Consulting", "Queued", "talk"]
 
 
 # --- Queued: what a person enters while something is under way. It goes to the model with the results of a step, or is

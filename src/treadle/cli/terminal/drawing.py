@@ -23,7 +23,7 @@ from treadle.cli.output.progress import shown_result
 from treadle.cli.output.text import indented, one_record, printable, shown_call, shown_name, whole_call, wrapped
 from treadle.cli.terminal.board import CallView, Group, Note, parts_of
 
-__all__ = ["Drawing", "Hanging", "Prose"]
+__all__ = ["Drawing"]
 
 
 # --- Markdown: what a model says, from lines of Markdown to lines of a terminal. Nothing that a person may copy is

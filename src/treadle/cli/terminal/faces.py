@@ -21,7 +21,6 @@ from treadle.ports import Journal, Policy, SessionInfo, SessionView
 __all__ = [
     "CHOICES",
     "Answer",
-    "Choice",
     "Cleared",
     "Ended",
     "Entry",

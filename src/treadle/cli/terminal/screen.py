@@ -56,19 +56,7 @@ from treadle.cli.terminal.faces import (
     Unfolded,
 )
 
-__all__ = [
-    "EXTENDED_KEYS_OFF",
-    "EXTENDED_KEYS_ON",
-    "Completing",
-    "Pastes",
-    "Screen",
-    "bindings",
-    "entered_before",
-    "keep_enter",
-    "learn_shift_enter",
-    "lines_typed_ahead",
-    "restore",
-]
+__all__ = ["Completing", "Screen"]
 
 
 # --- Pastes: long texts that a person pastes, each shown as a note in its place and sent whole. Draws nothing.
