@@ -147,6 +147,19 @@ LOOP: list[object] = []
 LOOP.append(LOOP)
 
 
+class Short(Mapping[str, int]):
+    """Says that it is shorter than it is."""
+
+    def __len__(self) -> int:
+        return 2
+
+    def __iter__(self) -> Iterator[str]:
+        return iter("abc")
+
+    def __getitem__(self, key: str) -> int:
+        return 1
+
+
 @pytest.mark.row("MF7")
 @pytest.mark.parametrize(
     ("value", "reason"),
@@ -168,6 +181,7 @@ LOOP.append(LOOP)
         ({Colour.RED: 1, "red": 2}, "$ has the key 'red' twice"),
         (decimal.Decimal("NaN"), "$ is NaN, which JSON cannot hold"),
         ([*range(9), 10**5000], "$[9] is an integer of more than 4300 digits"),
+        (Short(), "$ has a length of 2, and more items than that"),
     ],
     ids=lambda value: type(value).__name__,
 )

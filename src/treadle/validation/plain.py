@@ -6,7 +6,7 @@ import decimal
 import re
 import sys
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
 from itertools import islice
 from pathlib import PurePath
@@ -101,7 +101,7 @@ class _Conversion:
             case list() | tuple():
                 return self._array(value, depth)
             case dict() | Mapping():
-                return self._object(value.items(), depth)
+                return self._object(_items_of(value), depth)
             case _:
                 return self._of_class(value, depth)
 
@@ -225,6 +225,15 @@ def _is_model(value: object) -> bool:
 
 def _is_long_number(value: int | None) -> bool:
     return value is not None and not -_LONG_NUMBER < value < _LONG_NUMBER
+
+
+def _items_of(value: Mapping[Any, Any]) -> Iterator[tuple[Any, Any]]:
+    """Yield as many items as a mapping says that it has: a stranger's may have no end."""
+    count = len(value)
+    for number, item in enumerate(value.items()):
+        if number >= count:
+            raise NotData(f" has a length of {count}, and more items than that")
+        yield item
 
 
 def _decimal(value: decimal.Decimal) -> str:
