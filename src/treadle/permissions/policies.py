@@ -32,6 +32,7 @@ from treadle.permissions.rules import (
 )
 from treadle.ports import Decision, DecisionKind, Policy, SessionView, UnmatchedRule
 from treadle.shell.border import border_of
+from treadle.shell.judging import plain_words
 from treadle.shell.programs import program_name
 from treadle.shell.reading import Invocation, Line
 from treadle.shell.rules import CommandPattern, same_tool
@@ -270,7 +271,7 @@ class RuleIndex:
     def patterns(self, call: CheckedCall, line: JudgedLine) -> list[tuple[str, CommandPattern]]:
         """Return the patterns on commands that may allow a command of a line, each with the text of its rule."""
         commands = self._of_commands()
-        rules = (self._rules[at] for at in sorted(commands.on_line(line.line)))
+        rules = (self._rules[at] for at in commands.allowing(line.line))
         named = [rule for rule in rules if rule.pattern is not None and rule.names(call.name)]
         return [(rule.text, found) for rule in named if (found := pattern_of(rule.pattern or "")) is not None]
 
@@ -377,6 +378,7 @@ class _Commands:
     def __init__(self, rules: Sequence[Rule]) -> None:
         self._by_program: dict[str, list[int]] = {}
         self._by_line: dict[str, list[int]] = {}
+        self._second: dict[int, str] = {}
         self._others: list[int] = []
         paths: dict[int, str] = {}
         for at, rule in enumerate(rules):
@@ -386,6 +388,9 @@ class _Commands:
                 self._by_line.setdefault(pattern.line, []).append(at)
             elif pattern is not None and pattern.words and not set(pattern.words[0]) & _WILD:
                 self._by_program.setdefault(pattern.words[0], []).append(at)
+                second = plain_words(pattern.words)[1:2]
+                if second and not set(second[0]) & _WILD and pattern.words[0] not in ("curl", "wget"):
+                    self._second[at] = second[0]
             elif rule.key == "path" and rule.glob is not None:
                 paths[at] = rule.glob
             elif rule.pattern is not None and is_on_files:
@@ -397,6 +402,11 @@ class _Commands:
 
     def on_name(self, name: str) -> Sequence[int]:
         return self._by_program.get(name, ())
+
+    def allowing(self, line: Line) -> list[int]:
+        """Return the rules that may allow a command of a line: the second word of each is one of its words."""
+        words = {word for one in line.invocations for word in one.words}
+        return [at for at in sorted(self.on_line(line)) if at not in self._second or self._second[at] in words]
 
     def on_line(self, line: Line) -> list[int]:
         return [*self.on_programs(line.invocations), *self._by_line.get(line.source.strip(), ())]
@@ -496,9 +506,9 @@ class NamedPolicy(msgspec.Struct, frozen=True, kw_only=True):
             lifted = tuple(need.text for need in border_of(line.line.source))
             if (exact := next((text for text, pattern in patterns if line.is_exactly(pattern)), None)) is not None:
                 return self._says(exact, lifted=lifted)
-            if line.allowed_by([pattern for _, pattern in patterns], may_read=may_read):
-                used = [text for text, pattern in patterns if line.is_allowed_in_part(pattern)]
-                return self._says(", ".join(used), lifted=lifted)
+            used = [(text, pattern) for text, pattern in patterns if line.is_allowed_in_part(pattern)]
+            if used and line.allowed_by([pattern for _, pattern in used], may_read=may_read):
+                return self._says(", ".join(text for text, _ in used), lifted=lifted)
         seen = self.index.looked_at(call, subjects, line)
         for rule in self.index.on(call, seen):
             found = seen.line is not None and not loosens and rule.finds(seen.line, call)

@@ -410,6 +410,7 @@ _ADDRESS = re.compile(r"(?:https?://)?(?P<host>[A-Za-z0-9][A-Za-z0-9.-]*(?::\d+)
 _DELETING = {"rm": frozenset("-r -R --recursive".split()), "chmod": frozenset("-R --recursive".split())}
 
 
+@lru_cache(maxsize=512)
 def losing_words(words: tuple[str, ...]) -> tuple[str, ...]:
     """Return the words of a command with which it takes something away: `--prune`, `--amend`, `+main`, `rm -r`.
 

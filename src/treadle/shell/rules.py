@@ -289,6 +289,8 @@ class CommandPattern(msgspec.Struct, frozen=True, kw_only=True):
 
     def _names(self, one: Invocation) -> bool:
         words, wanted = plain_words(one.words), plain_words(self.words)
+        if wanted and words[:1] != wanted[:1] and not _WILD.search(wanted[0]):
+            return False
         if not self.is_prefix:
             is_plain = len(words) == len(wanted) and not _is_fed(one) and not one.via
             return is_plain and (
@@ -358,6 +360,7 @@ _NOT_OFFERED = frozenset(
 """Kinds whose next command may do anything to another machine, or to all of this one: only the exact words are offered."""
 
 
+@lru_cache(maxsize=512)  # each rule asks about the same command
 def kind_of(one: Invocation) -> tuple[str, ...] | None:  # noqa: PLR0911 - one answer for each kind of program
     """Return the words that name what kind of command one is, such as `git fetch` or `python -m pytest`; None where only its exact words do.
 
