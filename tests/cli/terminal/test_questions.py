@@ -2,6 +2,7 @@
 
 import json
 import signal
+import tomllib
 
 import pytest
 
@@ -84,6 +85,28 @@ def test_p_keeps_a_rule_for_the_folder_after_it_has_shown_what_the_rule_covers(p
     person.say("Write another")
     person.see("Unasked.")
     assert (person.folder / "m.txt").read_text() == "2\n"
+
+
+def test_m_keeps_a_rule_for_all_folders_and_x_exactly_this_line(person: Person) -> None:
+    calls = (turn(shell={"command": "touch a"}), turn(shell={"command": "mkdir b > /dev/null"}), turn("Done."))
+    person.start("chat", *person.script(*calls))
+    person.see("> ")
+    person.say("Do it")
+    person.see("Run a command", "No rule allows this command yet.", "Allow this call to shell?")
+    person.press("m")
+    person.see("in all your folders", "rule> shell(touch:*)", "Covers this call")
+    person.press("enter")
+    person.see("Allow this call to shell?")
+    person.press("x")
+    person.see("rule> shell(= mkdir b > /dev/null)", "Covers this call")
+    person.press("enter")
+    person.see("Done.")
+    person.press("ctrl-d")
+    person.ends(0)
+
+    kept = tomllib.loads((person.home / "rules.toml").read_text())
+    assert kept["*"]["allow"] == ["shell(touch:*)"]
+    assert kept[str(person.folder.resolve())]["allow"] == ["shell(= mkdir b > /dev/null)"]
 
 
 def test_e_edits_the_arguments_and_the_model_is_told(person: Person) -> None:

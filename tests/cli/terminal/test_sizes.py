@@ -64,7 +64,7 @@ def test_every_key_of_a_question_stands_on_the_screen_at_any_size(
     person.see(">")
     person.say("Go")
     asked = "Allow pay?" if is_short else "Allow this call to pay?"
-    person.see(asked, "[y/e/N/r/v/?]" if is_short else "v  show the whole call")
+    person.see(asked, "[yeNrv?]" if is_short else "v  show the whole call")
     shown = "\n".join(person.shown())
     assert "pay(amount=1)" in shown  # what is asked about stands above its question
     assert is_short or "n  no  (Enter)" in shown
@@ -73,7 +73,7 @@ def test_every_key_of_a_question_stands_on_the_screen_at_any_size(
     person.press("x")
     person.see("Press one")
     assert asked in "\n".join(person.shown())
-    assert ("[y/e/N/r/v/?]" if is_short else "r  no, with a reason") in "\n".join(person.shown())
+    assert ("[yeNrv?]" if is_short else "r  no, with a reason") in "\n".join(person.shown())
     person.press("r")
     person.see("reason>", "Enter denies")
     person.press("esc")
@@ -84,7 +84,7 @@ def test_every_key_of_a_question_stands_on_the_screen_at_any_size(
     person.see(asked, without="json>")
     person.press("n")
     asked = "Allow write?" if is_short else "Allow this call to write?"
-    person.see(asked, "[Y/a/p/e/n/r/v/?]" if is_short else "a  yes, and do not ask again")
+    person.see(asked, "[Yapmenrv?]" if is_short else "a  yes, and do not ask again")
     person.press("p")
     person.see("rule>", "Enter saves", "Covers")
     assert "Covers" in "\n".join(person.shown())

@@ -97,23 +97,30 @@ def _of(given: _Given, scope: Scope, origin: str) -> list[SourcedRule]:
 
 
 def folder_rules(path: Path, folder: Path) -> tuple[str, ...]:
-    """Return the rules that a person has saved for a folder.
+    """Return the rules that a person has saved for a folder, and for all of them.
 
     Raises:
         UsageError: The file is not what `save_rule` writes.
     """
-    rules = _read(path).get(str(folder.resolve()), [])
-    return tuple(rules)
+    known = _read(path)
+    return (*known.get(str(folder.resolve()), []), *known.get(_EVERYWHERE, []))
 
 
-def save_rule(path: Path, folder: Path, rule: str) -> None:
+_EVERYWHERE = "*"
+"""The folder of the rules that hold in all of them."""
+
+
+def save_rule(path: Path, folder: Path | None, rule: str) -> None:
     """Add a rule of a folder to the person's file, whole or not at all.
+
+    Args:
+        folder: None for a rule that holds in all folders.
 
     Raises:
         UsageError: The file is not what this function writes, or cannot be written.
     """
     known = _read(path)
-    rules = known.setdefault(str(folder.resolve()), [])
+    rules = known.setdefault(_EVERYWHERE if folder is None else str(folder.resolve()), [])
     if rule not in rules:
         rules.append(rule)
     lines = ["# Rules that were saved at a question of `treadle`, by folder. Delete a line to be asked again.\n"]

@@ -285,11 +285,11 @@ class Consulting:
         )
         if answer.rules and scope == "call":  # the person has written them otherwise than they were offered
             self._grants.add(*answer.rules, scope="user")
-        if answer.scope == "always":
+        if answer.scope in ("always", "everywhere"):
             for rule in answer.rules:
-                save_rule(rules_file(os.environ), self._settings.root, rule)
-        where = "folder" if answer.scope == "always" else "session"
-        rules = f" From now on in this {where}: {one_record(', '.join(answer.rules))}" if answer.rules else ""
+                save_rule(rules_file(os.environ), self._settings.root if answer.scope == "always" else None, rule)
+        where = {"always": "this folder", "everywhere": "all your folders"}.get(answer.scope, "this session")
+        rules = f" From now on in {where}: {one_record(', '.join(answer.rules))}" if answer.rules else ""
         self._face.tell(f"{_ANSWERED[answer.answer]} by {by}.{rules}")
 
 

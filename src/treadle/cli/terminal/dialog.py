@@ -8,7 +8,7 @@ from typing import Any, Literal, Protocol
 from treadle import ConfigurationError
 from treadle.cli.output.text import one_line, one_record
 from treadle.cli.terminal.drawing import Drawing
-from treadle.cli.terminal.faces import CHOICES, Answer, Question, asker_of
+from treadle.cli.terminal.faces import Answer, Question, Scope, asker_of, choices_of, kept_by
 
 __all__ = ["Dialog"]
 
@@ -54,6 +54,7 @@ class Dialog:
         self._since = asyncio.get_running_loop().time()
         self._fault = ""
         self._covers = ""
+        self._scope: Scope = "always"
         self._looking: asyncio.Task[None] | None = None
 
     # --- what it shows
@@ -80,7 +81,8 @@ class Dialog:
                 lines.append(drawing.lines([f"Allow this call to {self._tool(60)}?"], style="bold"))
                 lines.append(self._listed())
             case "rule":
-                says = "Calls that match are allowed in this folder from now on. Enter saves the rule, Esc goes back."
+                where = "in this folder" if self._scope == "always" else "in all your folders"
+                says = f"Calls that match are allowed {where} from now on. Enter saves the rule, Esc goes back."
                 lines += [drawing.lines([says], style="bold"), drawing.lines([self._covers or " "], style="cyan")]
             case "arguments":
                 says = "Edit the arguments (JSON). Enter runs the call, Ctrl+J inserts a line break, Esc goes back."
@@ -97,8 +99,8 @@ class Dialog:
         drawing = self._screen.drawing
         match self._step:
             case "choose":
-                keys = "/".join(key.upper() if key == self._default else key for key, _ in self._choices())
-                line = f"Allow {self._tool(max(drawing.width - 7, 10))}? [{keys}/?]"
+                keys = "".join(key.upper() if key == self._default else key for key, _ in self._choices())
+                line = f"Allow {self._tool(max(drawing.width - 7, 10))}? [{keys}?]"
             case "rule":
                 line = f"Enter saves. {self._covers}"
             case "arguments":
@@ -134,7 +136,7 @@ class Dialog:
 
     def _choices(self) -> list[tuple[str, str]]:
         rules = one_line(_SIGN.join(self.question.rules), 120)
-        return [(one.key, one.says.format(rules=rules)) for one in CHOICES if rules or one.key not in ("a", "p")]
+        return [(one.key, one.says.format(rules=rules)) for one in choices_of(self.question)]
 
     # --- what the person does
 
@@ -154,9 +156,8 @@ class Dialog:
                 self._give(Answer(answer="deny"))
             case "a" if self.question.rules:
                 self._give(Answer(answer="allow", rules=self.question.rules, scope="session"))
-            case "p" if self.question.rules:
-                self._begin("rule", _SIGN.join(self.question.rules))
-                self._look(_SIGN.join(self.question.rules))
+            case "p" | "m" | "x" as which if kept_by(self.question, which)[0]:
+                self._begin_rule(*kept_by(self.question, which))
             case "e":
                 self._begin("arguments", json.dumps(self.question.approval.arguments, indent=2, ensure_ascii=False))
             case "r":
@@ -205,6 +206,11 @@ class Dialog:
         self._step, self._fault = step, ""
         self._screen.fill(text)
 
+    def _begin_rule(self, rules: tuple[str, ...], scope: Scope) -> None:
+        self._scope = scope
+        self._begin("rule", _SIGN.join(rules))
+        self._look(_SIGN.join(rules))
+
     def _give(self, answer: Answer) -> None:
         if not self.answer.done():
             self.answer.set_result(answer)
@@ -217,7 +223,7 @@ class Dialog:
                 self._fault = one_record(str(exc))
                 self._screen.refresh()
             else:
-                self._give(Answer(answer="allow", rules=rules, scope="always"))
+                self._give(Answer(answer="allow", rules=rules, scope=self._scope))
 
         self._looking = asyncio.ensure_future(check())
 

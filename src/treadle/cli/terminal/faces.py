@@ -33,6 +33,8 @@ __all__ = [
     "Typed",
     "Unfolded",
     "asker_of",
+    "choices_of",
+    "kept_by",
     "recall",
     "sessions_to_resume",
 ]
@@ -91,7 +93,7 @@ def _thousands(tokens: int) -> str:
 # --- Asking: the question whether a call may run, and the answers that a person can give to it. Draws nothing and
 # records nothing.
 
-Scope: TypeAlias = Literal["once", "session", "always"]
+Scope: TypeAlias = Literal["once", "session", "always", "everywhere"]
 Purpose: TypeAlias = Literal["message", "rule", "arguments", "reason"]
 
 
@@ -132,12 +134,38 @@ CHOICES = (
     Choice("y", "yes, once"),
     Choice("a", "yes, and do not ask again in this session for {rules}"),
     Choice("p", "yes, and save a rule for this folder"),
+    Choice("m", "yes, and save a rule for all my folders"),
+    Choice("x", "yes, and save these exact words for this folder"),
     Choice("e", "edit the arguments first"),
     Choice("n", "no"),
     Choice("r", "no, with a reason"),
     Choice("v", "show the whole call"),
 )
 """The keys, in the order in which they are shown."""
+
+
+def kept_by(question: Question, key: str) -> tuple[tuple[str, ...], Scope]:
+    """Return the rules that a key keeps, and where; no rules where there are none."""
+    rules = _exact_rules(question) if key == "x" else question.rules
+    return rules, "everywhere" if key == "m" else "always"
+
+
+def _exact_rules(question: Question) -> tuple[str, ...]:
+    """Return the rule that means this very line of shell; nothing for another call, or where it is offered anyway."""
+    line = question.approval.arguments.get("command") if question.rules and question.approval.tool == "shell" else None
+    if not isinstance(line, str) or len(line) > _MAX_EXACT or not line.isprintable() or "(= " in question.rules[0]:
+        return ()
+    return (f"shell(= {line.strip()})",)
+
+
+_MAX_EXACT = 500
+
+
+def choices_of(question: Question) -> list[Choice]:
+    """Return the keys that answer a question."""
+    left_out = set() if question.rules else {"a", "p", "m"}
+    left_out |= set() if _exact_rules(question) else {"x"}
+    return [one for one in CHOICES if one.key not in left_out]
 
 
 def asker_of(approval: Approval) -> str:

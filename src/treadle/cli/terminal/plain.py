@@ -14,7 +14,19 @@ from treadle.cli.output.progress import shown_result
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import one_line, one_record, shown_call
 from treadle.cli.terminal.board import Board, CallView, Group, Item, Note, Said
-from treadle.cli.terminal.faces import CHOICES, Answer, Ended, Entry, Interrupted, Question, Standing, Typed, asker_of
+from treadle.cli.terminal.faces import (
+    Answer,
+    Ended,
+    Entry,
+    Interrupted,
+    Question,
+    Scope,
+    Standing,
+    Typed,
+    asker_of,
+    choices_of,
+    kept_by,
+)
 
 __all__ = ["Lines"]
 
@@ -182,9 +194,8 @@ class Lines:
 
     def _show_keys(self, question: Question) -> None:
         rules = one_line(", ".join(question.rules), 120)
-        for each in CHOICES:
-            if rules or each.key not in ("a", "p"):
-                self._terminal.line(f"  {each.key}  {each.says.format(rules=rules)}")
+        for each in choices_of(question):
+            self._terminal.line(f"  {each.key}  {each.says.format(rules=rules)}")
 
     async def _answer(self, question: Question) -> Answer | str | None:  # noqa: PLR0911 - one line for each key
         """Return an answer; a sentence, or nothing, where what was typed is not an answer; None where the person leaves."""
@@ -199,8 +210,8 @@ class Lines:
                 return Answer(answer="deny")
             case "a" if question.rules:
                 return Answer(answer="allow", rules=question.rules, scope="session")
-            case "p" if question.rules:
-                return await self._rule(question)
+            case "p" | "m" | "x" as which if kept_by(question, which)[0]:
+                return await self._rule(question, *kept_by(question, which))
             case "r":
                 reason = await self._asked("Why not? ")
                 return None if reason is None else Answer(answer="deny", reason=reason.strip())
@@ -214,19 +225,16 @@ class Lines:
                 return "Type one of the letters above."
         return ""
 
-    async def _rule(self, question: Question) -> Answer | str | None:
+    async def _rule(self, question: Question, rules: tuple[str, ...], scope: Scope) -> Answer | str | None:
         try:
-            covers = await question.covers(question.rules)
+            covers = await question.covers(rules)
         except ConfigurationError as exc:
             return str(exc)
-        sure = await self._asked(f"{covers} Save the rule {', '.join(question.rules)} for this folder? [n] ")
+        where = "this folder" if scope == "always" else "all your folders"
+        sure = await self._asked(f"{covers} Save the rule {', '.join(rules)} for {where}? [n] ")
         if sure is None:
             return None
-        return (
-            Answer(answer="allow", rules=question.rules, scope="always")
-            if sure.strip().lower() == "y"
-            else "Not saved."
-        )
+        return Answer(answer="allow", rules=rules, scope=scope) if sure.strip().lower() == "y" else "Not saved."
 
     async def _asked(self, prompt: str) -> str | None:
         assert self._answers is not None
