@@ -102,6 +102,14 @@ class Confinement(msgspec.Struct, Documented, frozen=True, kw_only=True, metacla
         """
         return tuple(_existing(self.writable, "writable"))
 
+    def opened_places(self) -> tuple[str, ...]:
+        """Return the private places that may be read, from `/`, links resolved.
+
+        Raises:
+            ConfigurationError: One does not exist.
+        """
+        return tuple(_existing(self.readable, "readable"))
+
     def roots(self) -> dict[str, str]:
         """Return where each named folder and file leads, links resolved."""
         named = (*self.writable, *self.readable)
@@ -174,7 +182,7 @@ class Places(msgspec.Struct, frozen=True, kw_only=True):
             ConfigurationError: A folder of the confinement does not exist.
             OSError: A folder that is lifted leads elsewhere or is private, or there is too much to look at.
         """
-        opened = tuple(_existing(about.readable, "readable"))
+        opened = about.opened_places()
         private = tuple(one for one in private_places(os.environ) if not lies_in(one, opened))
         own = about.writable_folders()
         writable = (*own, *(_lifted_folder(one.value, private) for one in lifted if one.kind == "write"))

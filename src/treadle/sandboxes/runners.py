@@ -542,7 +542,8 @@ class _Confined:
         check_kind("confinement", confinement, (Confinement, type(None)), "a Confinement, or None")
         self.confinement = confinement or Confinement()
         self._led_to = self.confinement.roots()
-        Places.of(self.confinement)  # which says what is wrong with it
+        self._writable = self.confinement.writable_folders()
+        self.confinement.opened_places()
 
     @checked
     def hiding(self, globs: Sequence[str]) -> "_Confined":
@@ -704,8 +705,8 @@ class Bubblewrap(_Confined):
     def __init__(self, confinement: Confinement | None = None) -> None:
         super().__init__(confinement)
         # Not one that a command has put into a writable folder of our PATH, such as that of a project's Python.
-        places = Places.of(self.confinement)
-        folders = [one for one in os.get_exec_path() if one.startswith("/") and not places.takes(one)]
+        real = {one: os.path.realpath(one) for one in os.get_exec_path() if one.startswith("/")}
+        folders = [one for one in real if not lies_in(real[one], self._writable)]
         program = shutil.which("bwrap", path=os.pathsep.join(folders))
         if program is None:
             raise SandboxUnavailable("The program bwrap is not installed. Install the package bubblewrap.")
