@@ -447,19 +447,7 @@ class _Options(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AnthropicRequests:
-    """Writes request bodies for one model.
-
-    Args:
-        model: As the server knows it.
-        origin: What messages of this model are marked with; signatures and thinking go back to no other.
-        options: Further fields of the body; one that is None takes the field away. See `Anthropic` for those with a meaning of
-            their own.
-        stream: Whether to ask for a stream.
-        fields: What the body holds otherwise at a cloud's own address; None takes a field away.
-
-    Raises:
-        ConfigurationError: An option is not valid JSON, of another kind, or names a field that the request itself fills.
-    """
+    """Writes request bodies for one model. `Requests` says what it is made with."""
 
     def __init__(
         self,

@@ -210,12 +210,7 @@ class AnthropicResponse(BlockResponse[_AnswerBlock]):
         self._container = ""
 
     def add(self, data: bytes) -> list[ModelPart]:
-        """Take one event of a stream.
-
-        Raises:
-            AnswerError: It is the provider's error.
-            ModelResponseInvalid: It is not valid JSON, or of another shape.
-        """
+        """Take one event of a stream. Raises as `Response.add` does."""
         data = self._unframed(data.strip())
         if not data or self.is_done:
             return []

@@ -319,16 +319,7 @@ class _Options(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BedrockRequests:
-    """Writes request bodies for one model.
-
-    Args:
-        model: Its id, or that of a profile.
-        origin: What messages of this model are marked with; signatures and thinking go back to no other.
-        options: Further fields of the body; one that is None takes the field away. See `Bedrock` for those with a meaning of their own.
-
-    Raises:
-        ConfigurationError: An option is not valid JSON, of another kind, or names a field that the request itself fills.
-    """
+    """Writes request bodies for one model. `Requests` says what it is made with."""
 
     def __init__(self, model: str, *, origin: str, options: Mapping[str, Any]) -> None:
         self._origin = origin

@@ -235,12 +235,7 @@ class ConverseResponse(BlockResponse[_ConverseBlock]):
         self._trace: Any = None
 
     def add(self, data: bytes) -> list[ModelPart]:
-        """Take one event of a stream.
-
-        Raises:
-            AnswerError: It is the provider's error.
-            ModelResponseInvalid: It is not valid JSON, or of another shape.
-        """
+        """Take one event of a stream. Raises as `Response.add` does."""
         if self.is_done:
             return []
         event = decode(data, _events)

@@ -153,17 +153,7 @@ _MAX_STRICT_FIELDS = 200
 
 
 class CohereRequests:
-    """Writes request bodies for one model.
-
-    Args:
-        model: As the server knows it.
-        origin: What messages of this model are marked with; thinking and citations go back to no other.
-        options: Further fields of the body; one that is None takes the field away. See `Cohere` for those with a meaning of their own.
-        stream: Whether to ask for a stream.
-
-    Raises:
-        ConfigurationError: An option is not valid JSON, of another kind, or names a field that the request itself fills.
-    """
+    """Writes request bodies for one model. `Requests` says what it is made with."""
 
     def __init__(self, model: str, *, origin: str, options: Mapping[str, Any], stream: bool) -> None:
         further = {name: value for name, value in options.items() if name not in _OWN_WORDS}

@@ -206,12 +206,7 @@ class CohereResponse(BlockResponse[_CohereBlock]):
         self._last_text: _CohereBlock | None = None
 
     def add(self, data: bytes) -> list[ModelPart]:
-        """Take one event of a stream.
-
-        Raises:
-            AnswerError: It is the provider's error.
-            ModelResponseInvalid: It is not valid JSON, or of another shape.
-        """
+        """Take one event of a stream. Raises as `Response.add` does."""
         data = data.strip()
         if not data or data == b"[DONE]" or self.is_done:
             return []

@@ -354,17 +354,7 @@ _MODES = {"auto": "AUTO", "required": "ANY", "none": "NONE"}
 
 
 class GeminiRequests:
-    """Writes request bodies for one model.
-
-    Args:
-        model: As the server knows it.
-        origin: What messages of this model are marked with; signatures and thinking go back to no other.
-        options: Further fields of the body; those of `generationConfig` may stand in it or by themselves. `server_tools` are the
-            vendor's own tools, such as `{"googleSearch": {}}`, beside ours; `toolConfig` is joined with ours.
-
-    Raises:
-        ConfigurationError: An option is not valid JSON, or names a field that the request itself fills.
-    """
+    """Writes request bodies for one model. `Requests` says what it is made with."""
 
     def __init__(self, model: str, *, origin: str, options: Mapping[str, Any]) -> None:
         self._is_third_generation = is_third_generation(model)

@@ -217,12 +217,7 @@ class GeminiResponse(Response):
         self._message = ""
 
     def add(self, data: bytes) -> list[ModelPart]:
-        """Take one event of a stream.
-
-        Raises:
-            AnswerError: It is the provider's error.
-            ModelResponseInvalid: It is not valid JSON, or of another shape.
-        """
+        """Take one event of a stream. Raises as `Response.add` does."""
         data = data.strip()
         if not data or data == b"[DONE]":  # gateways end every stream so
             return []

@@ -19,7 +19,13 @@ _Response = TypeVar("_Response", bound=Response)
 
 
 class Requests(Protocol):
-    """Writes the requests of one dialect, for one model."""
+    """Writes the requests of one dialect, for one model.
+
+    It is made with the model's name as the server knows it; with the `origin` that messages of this model are marked with, since
+    signatures, thinking and citations go back to no other; and with the person's options: further fields of the body, of which one
+    that is None takes the field away, and some mean more, as the dialect's class of models says. It raises `ConfigurationError` for an
+    option that is not valid JSON, is of another kind, or names a field that the request itself fills.
+    """
 
     @property
     def tools(self) -> ToolSets: ...

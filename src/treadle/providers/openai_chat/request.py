@@ -153,24 +153,7 @@ _OWN_WORDS = ("server_tools", "strict_tools")
 
 
 class ChatRequests:
-    """Writes request bodies for one model.
-
-    Args:
-        model: As the server knows it.
-        origin: What messages of this model are marked with; signatures and thinking go back to no other.
-        options: Further fields of the body; one that is None takes the field away. Two are our own: `server_tools`, tools that the
-            server runs by itself, beside ours; and `strict_tools`, whether it holds the model to our schemas.
-        stream: Whether to ask for a stream.
-        thinking_field: Where earlier reasoning goes back, or None to keep it.
-        call_id: A pattern of the ids that the server takes, or None for the dialect's.
-        bridge: What the model is made to say between results and a user's message, and in place of nothing, where a server wants
-            that.
-        named_choice: Whether a tool may be demanded by its name; else it is shown alone, and any is demanded.
-        forced_choice: Whether any call may be demanded; else the model chooses.
-
-    Raises:
-        ConfigurationError: An option is not valid JSON, or names a field that the request itself fills; or no id fits the pattern.
-    """
+    """Writes request bodies for one model. `Requests` says what it is made with."""
 
     def __init__(
         self,

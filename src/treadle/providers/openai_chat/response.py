@@ -424,12 +424,7 @@ class ChatResponse(Response):
         self._counts: Any = None
 
     def add(self, data: bytes) -> list[ModelPart]:
-        """Take one event of a stream.
-
-        Raises:
-            AnswerError: It is the provider's error.
-            ModelResponseInvalid: It is not valid JSON, or of another shape.
-        """
+        """Take one event of a stream. Raises as `Response.add` does."""
         data = data.strip()
         if not data or self.is_done:
             return []

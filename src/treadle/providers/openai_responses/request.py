@@ -411,17 +411,7 @@ _MOST_CALLERS = 10_000
 
 
 class ResponsesRequests:
-    """Writes request bodies for one model.
-
-    Args:
-        model: As the server knows it.
-        origin: What messages of this model are marked with; ids, reasoning and server-side items go back to no other.
-        options: Further fields of the body; one that is None takes the field away. `state` and `server_tools` are our own.
-        stream: Whether to ask for a stream.
-
-    Raises:
-        ConfigurationError: An option cannot be used.
-    """
+    """Writes request bodies for one model. `Requests` says what it is made with."""
 
     def __init__(self, model: str, *, origin: str, options: Mapping[str, Any], stream: bool) -> None:
         self._origin = origin

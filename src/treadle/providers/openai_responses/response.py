@@ -408,13 +408,7 @@ class ResponsesResponse(Response):
         self._finish_reason: str | None = None
 
     def add(self, data: bytes) -> list[ModelPart]:
-        """Take one event of a stream.
-
-        Raises:
-            AnswerError: It is the provider's error.
-            ModelRejected: The response asks for what nobody here can do.
-            ModelResponseInvalid: It is not valid JSON, or of another shape.
-        """
+        """Take one event of a stream. Raises as `Response.add` does."""
         data = data.strip()
         if not data or data == b"[DONE]" or self.is_done:  # some servers send a [DONE]; it ends nothing here
             return []
