@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pipeline_tools import act, on_fake_clock, read, tool_of, types
+from pipeline_tools import Recorder, act, on_fake_clock, read, tool_of, types
 from treadle import Agent, Agents, Budget, ConfigurationError, Prefixed, ToolContext, allow, open_session, tool
 from treadle.events import AnyEvent
 from treadle.journals.memory import MemoryJournal
@@ -232,3 +232,24 @@ async def test_a_read_that_starts_early_sees_its_own_step_and_call():
     assert [(step, own in ids, role) for step, ids, own, role in seen] == [
         (1, True, "assistant"), (1, True, "assistant"), (2, True, "assistant")
     ]  # fmt: skip
+
+
+# --- a tracer
+class Contextless:
+    """A subscriber that traces calls, and cannot say in which context one runs."""
+
+    def __call__(self, event: Any) -> None:
+        pass
+
+    def call_context(self, session_id: str, call_id: str) -> Any:
+        raise ValueError("no context")
+
+
+async def test_a_tracer_that_fails_stops_no_call():
+    ran = Recorder()
+
+    result = await Agent(ScriptedModel([call("look"), text("x")]), tools=[read(ran)], subscribers=[Contextless()]).run(
+        "go"
+    )
+
+    assert (result.completed, ran.runs) == (True, 1)
