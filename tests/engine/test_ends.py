@@ -1,5 +1,7 @@
 """The ends of a run and the failures of a tool, by their values: which reason, which words, which fields."""
 
+import asyncio
+
 import msgspec
 import pytest
 
@@ -8,7 +10,7 @@ from treadle.errors import ModelUnavailable, Rejected
 from treadle.events import CallDecided, HookActed, ToolSuspended
 from treadle.messages import ToolCall
 from treadle.state import Approval, CallState
-from treadle.stops import StopReason
+from treadle.stops import LimitReached, StopReason
 from treadle.tools import CallStatus, Effect, Unfinished
 
 CALL = ToolCall(id="c1", name="pay", arguments="{}")
@@ -52,6 +54,17 @@ def test_a_run_that_a_decision_stops_says_who_and_why():
     assert endings.interrupted_stop(msgspec.structs.replace(decided, message="Ask.")).message.endswith("denied: Ask.")
     assert by_hook.message == "The run stopped for a person: watch denied the response: Odd."
     assert said.reason is by_hook.reason is StopReason.CANCELLED
+
+
+def test_the_end_of_time_names_the_budget_or_the_deadline_that_came_first():
+    over = LimitReached(budget="max_wall_seconds", used=9.0, limit=9.0)
+    by_budget = endings.time_stop(over, deadline=None)
+    by_deadline = endings.time_stop(over, deadline=86_400.0)
+
+    assert (by_budget.rank, by_budget.details, by_budget.reached) == (90, None, over)
+    assert by_budget.message == "The budget max_wall_seconds is used up: 9.0 of 9.0."
+    assert (by_deadline.rank, by_deadline.details) == (90, {"deadline": "1970-01-02T00:00:00+00:00"})
+    assert by_deadline.message == "The run's deadline, 1970-01-02T00:00:00+00:00, has passed."
 
 
 # --- failures
@@ -132,3 +145,23 @@ def test_a_context_is_shown_unless_it_was_suppressed(hides):
 
     assert "outer" in shown
     assert ("inner" in shown) is not hides
+
+
+async def test_a_cancellation_of_the_running_task_is_told_from_one_that_its_code_raised():
+    seen: list[bool] = []
+
+    async def wait() -> None:
+        seen.append(failures.is_being_cancelled())
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError as error:
+            seen.append(failures.is_being_cancelled())
+            with pytest.raises(asyncio.CancelledError):
+                failures.pass_interrupts(error)
+
+    task = asyncio.create_task(wait())
+    await asyncio.sleep(0)
+    task.cancel()
+    await task
+
+    assert seen == [False, True]
