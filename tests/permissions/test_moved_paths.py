@@ -201,7 +201,7 @@ async def test_consent_to_a_line_is_none_to_it_in_another_folder(root):
         assert "in the folder" not in paused.approvals[0].preview.text
         await session.answer(paused.approvals[0].id, "allow")
         again = await agent.resume(session)
-        assert again.approvals[0].reason == "It starts in the folder pub."
+        assert again.approvals[0].reason == "No rule allows this command yet. It starts in the folder pub."
         assert ("in the folder pub" in again.approvals[0].preview.text, (root / "pub/key").exists()) == (True, True)
         await session.answer(again.approvals[0].id, "allow")
         result = await agent.resume(session)
