@@ -1,19 +1,20 @@
 """Configuration files: one TOML file in, one checked layer of settings out. Does not know which layer wins."""
 
 import os
+import re
 import stat
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, get_args, get_type_hints
+from typing import Any, Literal, NoReturn, TypeAlias, get_args, get_type_hints
 
 import msgspec
 
 from treadle import Budget, ConfigurationError, Guards, Limit, ModelFacts, Price, Redactor, allow, deny
 from treadle.cli.exits import UsageError
-from treadle.cli.input.options import Mode, OnApproval, OnLimit, Sandbox
-from treadle.cli.input.page import Page
+from treadle.cli.input.near import hint_for
+from treadle.cli.input.options import LONGEST_SECONDS, Mode, OnApproval, OnLimit, Sandbox
 
 __all__ = [
     "COUNTS",
@@ -174,6 +175,93 @@ class Layer(Profile, frozen=True, kw_only=True):
     """Limits over all workers: see [workers.limits.NAME]. A project adds some, and changes none of the person's."""
 
 
+# --- Page: the values of one TOML file, each read as what it must be, and the line to blame where it is not.
+
+_INSTEAD = {
+    "api_key": "Keys are never in a file: set the vendor's variable, such as OPENAI_API_KEY.",
+    "permissions": "Write `allow`, `ask` and `deny` at the top of the file, outside any table.",
+}
+"""What people write in files of other programs, and what they do here."""
+
+
+class _Page:
+    """A file, for messages that say where in it something is wrong."""
+
+    def __init__(self, path: Path, text: str) -> None:
+        self.path = path
+        self._lines = text.splitlines()
+
+    def fail(self, problem: str, where: tuple[str, ...], key: str) -> NoReturn:
+        line = self._line_of(where, key)
+        raise UsageError(f"{self.path}{f', line {line}' if line else ''}: {problem}")
+
+    def check_names(
+        self, values: Mapping[str, Any], known: Collection[str], where: tuple[str, ...], *, noun: str = "key"
+    ) -> None:
+        for name in values:
+            if name not in known:
+                hint = _INSTEAD.get(name) or hint_for(name, known).strip()
+                self.fail(f"unknown {noun} {name!r}.{hint and ' '}{hint} Known: {', '.join(known)}.", where, name)
+
+    def attempt(self, kind: Callable[..., object], values: dict[str, Any], where: tuple[str, ...], key: str) -> None:
+        try:
+            kind(**values)
+        except ConfigurationError as exc:
+            self.fail(str(exc).replace("None", '"none"'), where, key)
+
+    def text(self, values: Mapping[str, Any], name: str, where: tuple[str, ...] = ()) -> str | None:
+        value = values.get(name)
+        if value is not None and (not isinstance(value, str) or not value.strip()):
+            self.fail(f"{name!r} must be a string; got {value!r:.60}.", where, name)
+        return value
+
+    def texts(self, values: Mapping[str, Any], name: str, where: tuple[str, ...] = ()) -> tuple[str, ...] | None:
+        value = values.get(name)
+        if value is None:
+            return None
+        if not isinstance(value, list) or not all(isinstance(item, str) and item.strip() for item in value):
+            self.fail(f'{name!r} must be a list of strings, such as ["grep"]; got {value!r:.60}.', where, name)
+        return tuple(value)
+
+    def word(self, values: Mapping[str, Any], name: str, known: Collection[str], where: tuple[str, ...]) -> Any:
+        """Return one of the known words: Any, because each name has its own Literal."""
+        value = values.get(name)
+        if value is not None and value not in known:
+            self.fail(f"{name!r} must be one of {', '.join(known)}; got {value!r:.60}.", where, name)
+        return value
+
+    def seconds(self, values: Mapping[str, Any], name: str) -> float | None:
+        value = values.get(name)
+        is_number = isinstance(value, int | Decimal) and not isinstance(value, bool)
+        is_finite = is_number and Decimal(value or 0).is_finite()  # a comparison with NaN raises
+        if value is not None and not (is_finite and 0 < value <= LONGEST_SECONDS):
+            self.fail(f"{name!r} must be a number of seconds above 0, at most 100 years; got {value!r:.60}.", (), name)
+        return None if value is None else float(value)
+
+    def table(self, values: Mapping[str, Any], name: str, where: tuple[str, ...]) -> dict[str, Any]:
+        value = values.get(name, {})
+        if not isinstance(value, dict):
+            self.fail(f"{name!r} must be a table: write [{'.'.join((*where, name))}]; got {value!r:.60}.", where, name)
+        return value
+
+    def _line_of(self, where: tuple[str, ...], key: str) -> int | None:
+        """Find a key by reading headers and assignments; good enough to point at, and silent where it is not sure."""
+        here: tuple[str, ...] = ()
+        for number, line in enumerate(self._lines, 1):
+            if header := re.match(r"\s*\[+\s*([^\[\]]+?)\s*\]+", line):
+                here = tuple(part.strip(" \"'") for part in header[1].split("."))
+                if here[: len(where) + 1] == (*where, key):
+                    return number
+            elif (said := re.match(r"\s*([^=#\[\]]+?)\s*=", line)) is not None:
+                path = (*here, *(part.strip(" \"'") for part in said[1].split(".")))
+                if path[: len(where) + 1] == (*where, key):
+                    return number
+        return None
+
+
+# --- Reading.
+
+
 def read_layer(path: Path, owner: Owner, *, trusted: bytes | None = None) -> Layer:
     """Read one file.
 
@@ -191,7 +279,7 @@ def read_layer(path: Path, owner: Owner, *, trusted: bytes | None = None) -> Lay
         raise UsageError(
             f"{path} is not valid TOML: {exc or 'it is nested too deeply'}. Fix it or move it away."
         ) from exc
-    page = Page(path, text)
+    page = _Page(path, text)
     page.check_names(values, _RULE_KEYS if owner == "managed" else KEYS, ())
     if owner == "project":
         _refuse_for_project(page, values, is_trusted=is_trusted)
@@ -202,7 +290,7 @@ def read_layer(path: Path, owner: Owner, *, trusted: bytes | None = None) -> Lay
 
 
 def _sandbox(
-    page: Page, values: dict[str, Any], owner: Owner
+    page: _Page, values: dict[str, Any], owner: Owner
 ) -> tuple[dict[str, Any], tuple[str, ...], tuple[str, ...]]:
     """Return the values with `sandbox` as one word, what `[sandbox]` lets confined commands read, and what it hides from them."""
     if not isinstance(table := values.get("sandbox"), dict):
@@ -246,7 +334,7 @@ def _text_of(path: Path, content: bytes) -> str:
         raise UsageError(f"The configuration {path} is not UTF-8 text (byte {exc.start}): save it as UTF-8.") from exc
 
 
-def _refuse_for_project(page: Page, values: Any, where: tuple[str, ...] = (), *, is_trusted: bool) -> None:
+def _refuse_for_project(page: _Page, values: Any, where: tuple[str, ...] = (), *, is_trusted: bool) -> None:
     for name, reason in _NOT_FOR_PROJECTS.items():
         if isinstance(values, dict) and name in values and not (is_trusted and name in _FOR_TRUSTED):
             way = ", or trust the folder: treadle trust approve" if name in _FOR_TRUSTED else ""
@@ -257,7 +345,7 @@ def _refuse_for_project(page: Page, values: Any, where: tuple[str, ...] = (), *,
             )
 
 
-def _layer(page: Page, values: Mapping[str, Any], owner: Owner) -> Layer:
+def _layer(page: _Page, values: Mapping[str, Any], owner: Owner) -> Layer:
     return Layer(
         **_common(page, values, (), owner),
         owner=owner,
@@ -276,7 +364,7 @@ def _layer(page: Page, values: Mapping[str, Any], owner: Owner) -> Layer:
     )
 
 
-def _common(page: Page, values: Mapping[str, Any], where: tuple[str, ...], owner: Owner) -> dict[str, Any]:
+def _common(page: _Page, values: Mapping[str, Any], where: tuple[str, ...], owner: Owner) -> dict[str, Any]:
     """Return what a file and each of its profiles can say, by the names of both."""
     return {
         "budget": _limits(page, page.table(values, "budget", where), (*where, "budget")),
@@ -292,7 +380,7 @@ def _common(page: Page, values: Mapping[str, Any], where: tuple[str, ...], owner
     }
 
 
-def _notify(page: Page, values: Mapping[str, Any]) -> str | tuple[str, ...] | None:
+def _notify(page: _Page, values: Mapping[str, Any]) -> str | tuple[str, ...] | None:
     given = values.get("notify")
     if isinstance(given, list) and given:
         return page.texts(values, "notify")
@@ -306,7 +394,7 @@ def _notify(page: Page, values: Mapping[str, Any]) -> str | tuple[str, ...] | No
     return given
 
 
-def _servers(page: Page, values: Mapping[str, Any], owner: Owner) -> dict[str, dict[str, Any]]:
+def _servers(page: _Page, values: Mapping[str, Any], owner: Owner) -> dict[str, dict[str, Any]]:
     """Return the MCP servers as `.mcp.json` would have them. What is wrong inside an entry is told when it is used."""
     page.check_names(values, ("servers",), ("mcp",))
     servers = page.table(values, "servers", ("mcp",))
@@ -332,7 +420,7 @@ def _plain(value: Any) -> Any:
     return float(value) if isinstance(value, Decimal) else value
 
 
-def _system(page: Page, values: Mapping[str, Any], where: tuple[str, ...], owner: Owner) -> str | None:
+def _system(page: _Page, values: Mapping[str, Any], where: tuple[str, ...], owner: Owner) -> str | None:
     """Return instructions, a file of them by its whole path. That of a project stays in its folder, whose content is what is trusted."""
     given = page.text(values, "system", where)
     if given is None or not given.startswith("@"):
@@ -344,7 +432,7 @@ def _system(page: Page, values: Mapping[str, Any], where: tuple[str, ...], owner
     return f"@{path}"
 
 
-def _profile(page: Page, values: Any, name: str, owner: Owner) -> Profile:
+def _profile(page: _Page, values: Any, name: str, owner: Owner) -> Profile:
     where = ("profiles", name)
     if not isinstance(values, dict):
         page.fail(f"profile {name!r} must be a table: write [profiles.{name}.budget].", ("profiles",), name)
@@ -352,7 +440,7 @@ def _profile(page: Page, values: Any, name: str, owner: Owner) -> Profile:
     return Profile(**_common(page, values, where, owner))
 
 
-def _limits(page: Page, values: Mapping[str, Any], where: tuple[str, ...]) -> dict[str, Any]:
+def _limits(page: _Page, values: Mapping[str, Any], where: tuple[str, ...]) -> dict[str, Any]:
     """Return checked budgets. The word "none" stands for no limit, which TOML cannot say."""
     page.check_names(values, Budget.__struct_fields__, where, noun="budget")
     limits: dict[str, Any] = {}
@@ -365,7 +453,7 @@ def _limits(page: Page, values: Mapping[str, Any], where: tuple[str, ...]) -> di
     return limits
 
 
-def _guards(page: Page, values: Mapping[str, Any]) -> dict[str, Any]:
+def _guards(page: _Page, values: Mapping[str, Any]) -> dict[str, Any]:
     page.check_names(values, Guards.__struct_fields__, ("guards",), noun="guard")
     guards = {name: None if value == "none" else value for name, value in values.items()}
     for name, value in guards.items():
@@ -373,7 +461,7 @@ def _guards(page: Page, values: Mapping[str, Any]) -> dict[str, Any]:
     return guards
 
 
-def _redaction(page: Page, values: Mapping[str, Any]) -> Redaction:
+def _redaction(page: _Page, values: Mapping[str, Any]) -> Redaction:
     page.check_names(values, Redaction.__struct_fields__, ("redaction",))
     enabled, patterns = values.get("enabled"), page.texts(values, "patterns") or ()
     if enabled is not None and not isinstance(enabled, bool):
@@ -385,7 +473,7 @@ def _redaction(page: Page, values: Mapping[str, Any]) -> Redaction:
     return Redaction(enabled=enabled, patterns=patterns)
 
 
-def _facts(page: Page, values: Mapping[str, Any], where: tuple[str, ...]) -> ModelFacts | None:
+def _facts(page: _Page, values: Mapping[str, Any], where: tuple[str, ...]) -> ModelFacts | None:
     if "facts" not in values:
         return None
     table, here = page.table(values, "facts", where), (*where, "facts")
@@ -395,7 +483,7 @@ def _facts(page: Page, values: Mapping[str, Any], where: tuple[str, ...]) -> Mod
     return ModelFacts(**table)
 
 
-def _model_options(page: Page, values: Mapping[str, Any], where: tuple[str, ...]) -> dict[str, Any]:
+def _model_options(page: _Page, values: Mapping[str, Any], where: tuple[str, ...]) -> dict[str, Any]:
     options: dict[str, Any] = {}
     for name, value in page.table(values, "model_options", where).items():
         try:
@@ -405,7 +493,7 @@ def _model_options(page: Page, values: Mapping[str, Any], where: tuple[str, ...]
     return options
 
 
-def _price(page: Page, values: Mapping[str, Any], where: tuple[str, ...]) -> Price | None:
+def _price(page: _Page, values: Mapping[str, Any], where: tuple[str, ...]) -> Price | None:
     if "price" not in values:
         return None
     table, here = page.table(values, "price", where), (*where, "price")
@@ -424,7 +512,7 @@ def _price(page: Page, values: Mapping[str, Any], where: tuple[str, ...]) -> Pri
     return Price(**table)
 
 
-def _rules(page: Page, values: Mapping[str, Any], name: str, where: tuple[str, ...]) -> tuple[str, ...]:
+def _rules(page: _Page, values: Mapping[str, Any], name: str, where: tuple[str, ...]) -> tuple[str, ...]:
     rules = page.texts(values, name, where) or ()
     for rule in rules:
         try:
@@ -450,12 +538,12 @@ def _plain_value(value: Any) -> Any:  # Any: TOML, and JSON
     )
 
 
-def _worker_limits(page: Page, workers: Mapping[str, Any]) -> dict[str, Limit]:
+def _worker_limits(page: _Page, workers: Mapping[str, Any]) -> dict[str, Limit]:
     page.check_names(workers, ("limits",), ("workers",))
     return {name: _worker_limit(page, said, name) for name, said in page.table(workers, "limits", ("workers",)).items()}
 
 
-def _worker_limit(page: Page, said: Any, name: str) -> Limit:
+def _worker_limit(page: _Page, said: Any, name: str) -> Limit:
     here = (*_WHERE, name)
     if not isinstance(said, dict):
         page.fail(f"limit {name!r:.120} must be a table: write [workers.limits.NAME].", _WHERE, name)
