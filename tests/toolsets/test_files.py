@@ -152,10 +152,10 @@ def test_what_is_read_at_once_is_bounded(box, put):
 
 
 @pytest.mark.row("TF3")
-def test_the_end_of_a_million_lines_can_be_read(box, put):
-    put("log.txt", b"line\n" * 999_999 + b"last\n")
+def test_the_end_of_very_many_lines_can_be_read(box, put):
+    put("log.txt", b"line\n" * 299_999 + b"last\n")
 
-    assert box("read", path="log.txt", offset=1_000_000) == {"output": "last", "count": 1}
+    assert box("read", path="log.txt", offset=300_000) == {"output": "last", "count": 1}
     assert box("read", path="log.txt", limit=1)["next_offset"] == 2
 
 
