@@ -24,7 +24,7 @@ from treadle.sessions.explain import explain
 from treadle.sessions.maintenance import Parcel, effects_after, find_point, fold, pack, pack_redacted
 from treadle.testing import ScriptedModel, call, text
 
-FEW, TIMES = 12, 4
+FEW, TIMES = 6, 4
 SLACK = 200
 """So many more runs of a line are allowed: what is done once, or now and then, shows no growth."""
 
