@@ -57,7 +57,9 @@ ENDS = {
 @pytest.mark.row("PF15", "PF24")
 @pytest.mark.parametrize("name", DOORS)
 async def test_an_ending_means_the_same_in_every_dialect(name: str) -> None:
-    for word, finish in ((word, ending.finish) for ending in wordings().ending for word in ending.words):
+    words = [(word, ending.finish) for ending in wordings().ending for word in ending.words]
+    of_each_finish = {finish: (word, finish) for word, finish in words}.values()
+    for word, finish in {*of_each_finish, *words[DOORS.index(name) :: len(DOORS)]}:
         is_known = name != "openai" or finish in (Finish.LENGTH, Finish.REFUSED)
         # "pause_turn" and a turn of the vendor's own tools continue at their own vendor
         if word == "pause_turn" and name in ("anthropic", "bedrock-claude"):

@@ -73,7 +73,7 @@ def test_there_are_recorded_streams_with_calls(dialect):
 
 @pytest.mark.row("N02", "PF21", "PF22")
 @pytest.mark.parametrize("dialect", READERS)
-@settings(max_examples=75)
+@settings(max_examples=50)
 @given(st.data())
 def test_events_that_are_repeated_or_swapped_make_no_call_and_lose_none(dialect, data):
     events = data.draw(st.sampled_from(streams(dialect)))
