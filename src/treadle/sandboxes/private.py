@@ -43,6 +43,7 @@ _NAMED = """
 """
 """Variables that say where such a place is."""
 _HOMES = ("/home/*", "/root")
+_STATE = ("journal.db", "processes", "history")
 _MOVED = ((".config/", "XDG_CONFIG_HOME"), (".local/share/", "XDG_DATA_HOME"), (".local/state/", "XDG_STATE_HOME"))
 
 
@@ -69,11 +70,11 @@ def is_reached(path: str) -> bool:
 
 
 def _state(environment: Mapping[str, str]) -> list[str]:
-    """Return the state of Treadle; of a folder that holds its configuration, too, all but the skills, which commands may run."""
+    """Return the state of Treadle; where one folder holds its configuration, too, just the state: commands may run skills."""
     folder = state_folder(environment)
     if folder != config_folder(environment):
         return [str(folder)]
-    return [one.path for one in entries_of(str(folder)) if one.name != "skills"]
+    return [one.path for one in entries_of(str(folder)) if one.name.startswith(_STATE)]
 
 
 def _homes(environment: Mapping[str, str]) -> set[str]:

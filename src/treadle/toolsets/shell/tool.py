@@ -126,19 +126,19 @@ _HOST = re.compile(r"(?:host(?: name)?:?|resolve|to) ['\"]?((?:[\w-]+\.)+[\w-]+|
 _WHAT = {"network": "the network", "read": "reading", "write": "writing", "other": "something that it needs"}
 
 
-def refusal_hint(sandbox: str, refused: Sequence[Refusal], root: str) -> str:
+def refusal_hint(sandbox: str, result: ProcessResult, root: str) -> str:
     """Return the sentence for the model about what a sandbox refused, with the `needs` that would lift it.
 
     Args:
         sandbox: Its name.
+        result: How the command ended.
         root: The folder of the tool, from `/`.
     """
-    told = [f"{_WHAT.get(one.kind, one.kind)} {one.target}".strip() for one in refused[:2]]
-    found = (
-        need for one in refused if one.kind in ("network", "read", "write", "other") and (need := _need_for(one, root))
-    )
-    needs = list(dict.fromkeys(found))
-    sentence = f"The command failed because the sandbox {sandbox} refuses {' and '.join(told)}"
+    told = " and ".join(f"{_WHAT.get(one.kind, one.kind)} {one.target}".strip() for one in result.refused[:2])
+    found = (_need_for(one, root) for one in result.refused if one.kind in _WHAT)
+    needs = [need for need in dict.fromkeys(found) if need]
+    is_failed = result.exit_code != 0 or result.timed_out
+    sentence = f"{'The command failed because the' if is_failed else 'The'} sandbox {sandbox} refuses {told}"
     if not needs:
         return f"{sentence}."
     return f"{sentence}; if the task needs it, call again with `needs`: {json.dumps(needs)} and a `reason`, and a person may be asked."
@@ -554,7 +554,7 @@ def _output(
         data["shortened"] = True
     if ctx.runner is not None and result.refused:
         data["sandbox"] = {"name": ctx.runner.name, "refused": [_described(one) for one in result.refused]}
-        hints.append(refusal_hint(ctx.runner.name, result.refused, root.path))
+        hints.append(refusal_hint(ctx.runner.name, result, root.path))
     if hints:
         data["hint"] = " ".join(hints)
     return ToolOutput(
