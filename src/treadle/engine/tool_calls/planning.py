@@ -255,7 +255,7 @@ class Planner:
         repetition = self._tries.repetition(keys) if is_compared else None
         if repetition is not None and repetition.is_over:
             self._stop_repeating(plan, found, keys, repetition)
-        elif batch.proposal is not None and self._progress.is_stale([state.call for state in batch.calls]):
+        elif self._progress.is_at_its_end and self._is_stale(batch):
             for state, _ in found:
                 self._refuse(plan, state, refusals.stale(state), rule="guard no_progress")
         else:
@@ -521,6 +521,9 @@ class Planner:
         plan.stop = interrupted_stop(interrupting)
 
     # --- repetition
+
+    def _is_stale(self, batch: Batch) -> bool:
+        return batch.proposal is not None and self._progress.is_stale([state.call for state in batch.calls])
 
     def _notice_repeat(self, plan: Plan, state: CallState, digest: str, count: int) -> None:
         plan.events.append(RepeatNoticed(call_id=state.call.id, tool=state.call.name, digest=digest, count=count))
