@@ -83,6 +83,20 @@ async def test_in_a_sandbox_and_mode_auto_only_the_border_asks_and_a_rule_lifts_
             assert set(lifted.lifted) == {need.text for need in border_of(command)}, command
 
 
+@pytest.mark.row("P12")
+@pytest.mark.parametrize(
+    "command", ["docker ps; python x.py", "git commit -m a && python x.py", "curl example.com | python x.py"]
+)
+async def test_a_rule_lifts_nothing_for_a_command_that_runs_code_beside_its_own(project, command):
+    session, call = await memory_session(), checked_call(shell_tool(project), command=command)
+    rules = allow("shell(docker ps:*)", "shell(git commit:*)", "shell(curl example.com:*)", "shell(python x.py:*)")
+
+    decision = with_approval(await decide(Confined(rules), call, session), call)
+
+    assert (decision.kind, decision.scope) == ("ask", "runtime")
+    assert in_mode("auto", decision, call).kind == "ask"
+
+
 @pytest.mark.row("P14")
 @pytest.mark.parametrize(
     ("command", "others"),

@@ -102,15 +102,19 @@ def offered_rules(call: CheckedCall, decision: Decision, session: SessionView) -
     if call.tool.requires_approval or not (decision.scope in ("default", "tool") or is_unread or is_border):
         return ()
     line = judged(call, facts)
-    found = () if line is None else exact(line.line) if is_unread else suggested(line.line)
-    texts = _path_rules(call) if line is None else [f"{call.name}({one})" for one in found]
-    if not texts:
-        return ()
-    proven = allow(*texts).decide(call, session)
-    is_enough = proven is not None and proven.kind == "allow"
-    if is_border and proven is not None:
-        is_enough = is_enough and {one.text for one in call.needs} <= set(proven.lifted)
-    return tuple(texts) if is_enough else ()
+    if line is None:
+        forms = [_path_rules(call)]
+    else:
+        kinds = [] if is_unread else [suggested(line.line)]
+        forms = [[f"{call.name}({one})" for one in found] for found in (*kinds, exact(line.line))]
+    for texts in forms:
+        proven = allow(*texts).decide(call, session) if texts else None
+        is_enough = proven is not None and proven.kind == "allow"
+        if is_border and proven is not None:
+            is_enough = is_enough and {one.text for one in call.needs} <= set(proven.lifted)
+        if is_enough:
+            return tuple(texts)
+    return ()
 
 
 def start_of(call: CheckedCall) -> str:

@@ -31,13 +31,14 @@ from treadle.permissions.rules import (
     spellings,
 )
 from treadle.ports import Decision, DecisionKind, Policy, SessionView, UnmatchedRule
-from treadle.shell.border import border_of
+from treadle.shell.border import border_of, lifted_by_rules
 from treadle.shell.judging import plain_words
 from treadle.shell.programs import program_name
 from treadle.shell.reading import Invocation, Line
 from treadle.shell.rules import CommandPattern, same_tool
 from treadle.tools import CheckedCall, Effect, FileNames, NameWatch, Risk, Subject, Tool
 from treadle.tools.foreign import FOREIGN_NAMES
+from treadle.tools.needs import Need
 
 __all__ = [
     "APPROVAL_LIFETIME_SECONDS",
@@ -503,12 +504,12 @@ class NamedPolicy(msgspec.Struct, frozen=True, kw_only=True):
         if line is not None and loosens:
             patterns = self.index.patterns(call, line)
             may_read = call.tool.permission in (None, "allow") and not call.tool.requires_approval
-            lifted = tuple(need.text for need in border_of(line.line.source))
             if (exact := next((text for text, pattern in patterns if line.is_exactly(pattern)), None)) is not None:
-                return self._says(exact, lifted=lifted)
+                return self._says(exact, lifted=border_of(line.line.source))
             used = [(text, pattern) for text, pattern in patterns if line.is_allowed_in_part(pattern)]
             if used and line.allowed_by([pattern for _, pattern in used], may_read=may_read):
-                return self._says(", ".join(text for text, _ in used), lifted=lifted)
+                rules = ", ".join(text for text, _ in used)
+                return self._says(rules, lifted=lifted_by_rules(line.line.source))
         seen = self.index.looked_at(call, subjects, line)
         for rule in self.index.on(call, seen):
             found = seen.line is not None and not loosens and rule.finds(seen.line, call)
@@ -526,10 +527,11 @@ class NamedPolicy(msgspec.Struct, frozen=True, kw_only=True):
         about = None if line.is_decided else self.index.about_lines(call)
         return None if about is None else self._cannot_say(about, line.undecided)
 
-    def _says(self, rules: str, *, lifted: tuple[str, ...] = ()) -> Decision:
+    def _says(self, rules: str, *, lifted: Sequence[Need] = ()) -> Decision:
         """Return the decision of some rules. One that allows a command lifts what the program needs of a sandbox's border."""
         rule = f"{self.kind} {rules}"
-        return Decision(kind=self.kind, rule=rule, reason=self.reason, scope=self.scope, lifted=lifted)
+        texts = tuple(need.text for need in lifted)
+        return Decision(kind=self.kind, rule=rule, reason=self.reason, scope=self.scope, lifted=texts)
 
     def _cannot_say(self, rule: Rule, why: str) -> Decision:
         """Ask about a call of which nobody can say whether it does what the rule forbids. No mode lifts that of a rule that denies."""

@@ -7,7 +7,7 @@ from treadle.shell.programs import PROGRAMS, program_name
 from treadle.shell.reading import Invocation
 from treadle.tools.needs import GIT, UNCONFINED, Need
 
-__all__ = ["border_of"]
+__all__ = ["border_of", "lifted_by_rules"]
 
 _EVERY_HOST = Need("network", "*")
 
@@ -19,6 +19,17 @@ def border_of(line: str) -> tuple[Need, ...]:
     """
     found = dict.fromkeys(need for one in analyse(line).invocations for need in _needs(one))
     return (UNCONFINED,) if UNCONFINED in found else tuple(found)
+
+
+def lifted_by_rules(line: str) -> tuple[Need, ...]:
+    """Return what rules that allow the commands of a line lift together; nothing where a command that runs code does not need it itself.
+
+    `docker ps; python x.py` would run the script outside of the sandbox, though no rule says so of it.
+    """
+    needed = border_of(line)
+    acting = [one for one in analyse(line).invocations if not one.via and known(one).does == "acts"]
+    kinds = [{need.kind for need in _needs(one)} for one in acting]
+    return needed if all(need.kind in one for need in needed for one in kinds) else ()
 
 
 def _needs(one: Invocation) -> Iterator[Need]:

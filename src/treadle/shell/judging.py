@@ -183,7 +183,7 @@ def known(one: Invocation) -> Known:
             return Known(name=name, does="reads", program=PROGRAMS["true"])
         program, name, first = _subcommand(one, name, first)
     else:
-        program = PROGRAMS.get(name)
+        program = None if " " in name else PROGRAMS.get(name)
         if (
             program is not None
             and len(one.words) == len(("python", "--version"))
