@@ -440,7 +440,7 @@ def scripted(scenario: Scenario) -> ScriptedModel:
 
 
 @pytest.mark.row("V01", "P01", "R02", "R03", "S03", "TF1", "TF4", "MF1", "MF2", "MF3", "MF4")
-@settings(QUIET, max_examples=150)
+@settings(QUIET, max_examples=75)
 @given(scenarios)
 @example(Scenario(turns=[[call("read_async"), call("unsafe_async")]], behaviours=["hang"], policy=["allow"]))
 @example(Scenario(turns=[[call("unsafe_async"), call("unsafe_sync")]], behaviours=["stubborn"], policy=["allow"]))
