@@ -1,6 +1,7 @@
 """Git in a sandbox: a repository is read-only as a whole, wherever it lies, and `git` lifts its history without what git runs."""
 
 import asyncio
+import json
 import os
 import shutil
 import subprocess
@@ -8,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from treadle import Agent, open_session
 from treadle.sandboxes import launcher
 from treadle.sandboxes.confinement import Confinement
 from treadle.sandboxes.runners import Bubblewrap, Landlock
+from treadle.testing import ScriptedModel, call, text
 from treadle.tools import Command, Decision, ProcessResult
 from treadle.toolsets.shell import shell_tool
 
@@ -203,3 +206,25 @@ def test_landlock_says_that_it_cannot_lift_git_or_a_host_alone(project: Path):
     for need in ("git", "network example.com"):
         with pytest.raises(OSError, match="cannot lift"):
             confined(project, "true", need, kind=Landlock)
+
+
+@needs_bwrap
+async def test_a_commit_asks_for_the_history_alone_and_gets_it_with_consent(project: Path, tmp_path: Path):
+    class Boxed:
+        def decide(self, call: object, session: object) -> Decision:
+            return Decision(kind="sandbox", rule="boxed")
+
+    for name in ("user.name", "user.email"):
+        git(project, "config", name, "a")
+    line = "git commit -q --allow-empty -m two; echo x > ../evil; git log --format=%s"
+    model = ScriptedModel([call("shell", command=line), text("Done.")])
+    sandbox = Bubblewrap(Confinement(writable=(str(project),)))
+    agent = Agent(model, tools=[shell_tool(project)], policy=Boxed(), sandbox=sandbox)
+    async with open_session(tmp_path / "j.db", id="s") as session:
+        paused = await agent.run("go", session=session)
+        assert [one.lifted for one in paused.approvals] == [("git",)]
+        await session.answer(paused.approvals[0].id, "allow")
+        result = await agent.resume(session)
+
+    assert json.loads(result.messages[2].results[0].content)["stdout"] == "two\none\n"
+    assert not (tmp_path / "evil").exists()
