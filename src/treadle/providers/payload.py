@@ -270,9 +270,12 @@ def usage_of(
     """
     if not isinstance(counts, dict):
         return None
-    prompt, completion = (sum(count(counts, name) for name in part) for part in (names.prompt, names.completion))
-    cached = max(count(counts, *names.cached), count(details, *names.cached))
-    written = max(count(counts, *names.written), count(details, *names.written), written)
+    prompt, completion = _total(counts, names.prompt), _total(counts, names.completion)
+    cached, written = count(counts, *names.cached), max(count(counts, *names.written), written)
+    is_cache_lost = _is_unreadable(counts, *names.cached)
+    if isinstance(details, dict):
+        cached, written = max(cached, count(details, *names.cached)), max(written, count(details, *names.written))
+        is_cache_lost = is_cache_lost or _is_unreadable(details, *names.cached)
     is_lost, total = _is_unreadable(counts, names.prompt[0]), count(counts, names.total)
     if names.is_net:
         prompt = 0 if is_lost else prompt + cached + written
@@ -284,7 +287,6 @@ def usage_of(
     if not prompt and not completion:
         return None
     is_guessed = is_lost or (has_said and _number(counts.get(names.completion[0])) is None)
-    is_cache_lost = _is_unreadable(counts, *names.cached) or _is_unreadable(details, *names.cached)
     return Usage(
         input_tokens=prompt,
         output_tokens=completion,
@@ -295,11 +297,19 @@ def usage_of(
     )
 
 
-def _is_unreadable(counts: Any, *names: str) -> bool:
+def _total(counts: dict[str, Any], names: Sequence[str]) -> int:
+    total = 0
+    for name in names:  # no generator: each of its steps is a call, at every step of a run
+        total += count(counts, name)
+    return total
+
+
+def _is_unreadable(counts: dict[str, Any], *names: str) -> bool:
     """Whether the server sends one of these numbers in a form that is not a number of tokens."""
-    return isinstance(counts, dict) and any(
-        counts.get(name) is not None and _number(counts[name]) is None for name in names
-    )
+    for name in names:  # noqa: SIM110 - as above
+        if counts.get(name) is not None and _number(counts[name]) is None:
+            return True
+    return False
 
 
 def _number(value: Any) -> int | None:
