@@ -6,6 +6,7 @@ It changes nothing, but that a journal in a database gets its tables.
 import asyncio
 import os
 import platform
+import shlex
 import socket
 import sqlite3
 import sys
@@ -261,7 +262,7 @@ def _some(models: Sequence[str]) -> str:
 _PROBE = """
 : > file && echo writes
 {{ : > .git/config; }} 2>/dev/null || echo keeps .git
-{{ : > ~/{name} && rm ~/{name}; }} 2>/dev/null || echo keeps the home
+{{ : > {outside}; }} 2>/dev/null
 test -r /etc/passwd && test -x /usr/bin/env && echo reads
 test -z "$(cat ~/.ssh/id_* ~/.aws/credentials ~/.bash_history ~/.netrc 2>/dev/null)" && echo hides
 {{ exec 3<>/dev/tcp/127.0.0.1/{port}; }} 2>/dev/null || echo no network
@@ -287,12 +288,16 @@ def _sandbox() -> Check:
         try:
             found = find_sandbox(Confinement(writable=(str(folder),)))
             with socket.create_server(("127.0.0.1", 0)) as listener:
-                script = _PROBE.format(name=f".treadle-doctor-{os.getpid()}", port=listener.getsockname()[1])
+                outside = Path.home() / f".treadle-doctor-{os.getpid()}"
+                script = _PROBE.format(outside=shlex.quote(str(outside)), port=listener.getsockname()[1])
                 begun = time.monotonic()
                 done = asyncio.run(found.run(Command(arguments=("/bin/bash", "-c", script), cwd=str(folder))))
         except (SandboxUnavailable, OSError) as exc:
             return Check(name="sandbox", level="warn", message=str(exc))
     said = done.stdout.splitlines()
+    if not outside.exists():  # a home in the temporary folder can be written there: it is the command's own
+        said.append("keeps the home")
+    outside.unlink(missing_ok=True)
     if missing := [text for line, text in _HOLDS.items() if line not in said]:
         message = (
             f"{found.name} does not hold what it promises: that a command {', '.join(missing)}. {done.stderr[-200:]}"
