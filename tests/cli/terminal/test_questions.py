@@ -68,6 +68,7 @@ def test_p_keeps_a_rule_for_the_folder_after_it_has_shown_what_the_rule_covers(p
     person.say("Write it")
     person.see("Allow this call to write?")
     person.press("p")
+    person.see("accept-edits")
     person.see("rule> write(path=n.txt)", "Covers this call.")
     person.press("backspace", "x)", "enter")
     person.see("does not cover this call")

@@ -15,6 +15,7 @@ __all__ = ["Dialog"]
 _QUIET_SECONDS = 0.6
 """After so long without a key, what a person types answers the question, and is not the end of another sentence."""
 
+_ABOUT_EDITS = "The modes accept-edits and auto run edits in this folder unasked: /permissions accept-edits."
 _SIGN = ", "
 """Between two rules."""
 
@@ -66,7 +67,8 @@ class Dialog:
         why = one.reason or (f"Rule: {one.rule}." if one.rule else "")
         count = f" ({self.question.number} of {self.question.total})" if self.question.total > 1 else ""
         head = f"[ask] A call{asker_of(one)} is waiting for you{count}. {why}"
-        return "\n" + self._screen.drawing.lines([one_line(head, 2000)], style="bold yellow") + drawn
+        hint = self._screen.drawing.lines([_ABOUT_EDITS], style="dim") if one.risk == "write_local" else ""
+        return "\n" + self._screen.drawing.lines([one_line(head, 2000)], style="bold yellow") + drawn + hint
 
     def drawn(self) -> str:
         """Return the choices, or what is being entered; in a small terminal a short form of it."""
