@@ -364,7 +364,7 @@ class Meter:
 
     @property
     def is_shared(self) -> bool:
-        """Whether runs beside this one draw from the same budget."""
+        """Whether other runs at the same time draw from the same budget."""
         return self.above is not None or bool(self.drawing)
 
     @explained
@@ -387,7 +387,7 @@ class Meter:
 
     @explained
     def has_room(self, spent: Spent, wanted: Spent) -> bool:
-        """Whether a model call that may use so much fits beside those under way. Where there are none, it always does."""
+        """Whether a model call that may use so much fits in addition to those under way. Where there are none, it always does."""
         for meter, total in self._tree(spent):
             reserves = list(meter.reserves(self))
             for one in reserves:
@@ -514,7 +514,7 @@ class Meter:
 
     @explained
     def promise_turn(self, spent: Spent) -> None:
-        """Reserve the model call that now begins, so that a run beside this one does not take it too."""
+        """Reserve the model call that now begins, so that another run does not take it too."""
         self._promised = (spent.model_turns + 1, spent.tool_calls)
 
     @explained

@@ -210,7 +210,7 @@ _FORMS: dict[Any, Callable[[tuple[Any, ...]], Kind]] = {
     type: lambda _: Kind(lambda value: isinstance(value, type), "a class"),
     Iterable: _iterable,
 }
-"""By the origin of an annotation: what makes its kind of what stands in its brackets."""
+"""By the origin of an annotation: what makes its kind of what is in its brackets."""
 
 _SIMPLE: dict[Any, Kind] = {
     Any: ANYTHING,
@@ -482,7 +482,7 @@ def _entry(name: str, sentence: str) -> list[str]:
 
 @functools.cache
 def _sentences(module: str) -> dict[str, dict[str, str]]:
-    """Return what stands below the attributes of each class of a module; nothing where there is no source."""
+    """Return what is below the attributes of each class of a module; nothing where there is no source."""
     try:
         tree = ast.parse(inspect.getsource(sys.modules[module]))
     except (KeyError, OSError, TypeError, SyntaxError):

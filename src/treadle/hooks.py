@@ -67,7 +67,7 @@ def _value_of(result: ToolResult) -> Any:
         return result.content
 
 
-# --- Interceptors as hooks: one stands before and after each call. There is one mechanism for both.
+# --- Interceptors as hooks: one comes before and after each call. There is one mechanism for both.
 
 
 def interceptor_hooks(interceptor: Interceptor) -> tuple[Hook, Hook]:

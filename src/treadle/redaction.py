@@ -52,7 +52,7 @@ __all__ = [
 # in an event.
 
 MARK = "[redacted]"
-"""What stands where a secret stood."""
+"""What replaces a secret."""
 
 _MIN_KNOWN_CHARS = 8
 """A shorter value is an ordinary word too often to be hidden wherever it occurs."""
@@ -275,7 +275,7 @@ _LEADS = re.compile(
     r"""(?i)(?<!\S)\S{0,60}(?:bearer|basic|=>?|:|password["']?|secret["']?|key["']?|token["']?|credentials["']?)[ \t]{1,4}\Z"""
 )
 _MAX_HELD_CHARS = 24_000
-"""Of a text that grows: where it does not become clear by then, it is shown as it stands."""
+"""Of a text that grows: where it does not become clear by then, it is shown as it is."""
 HARMLESS = re.compile(r"(?i)\[redacted|\*+$|none$|null$|true$|false$|undefined$|string$|str$")
 PLAIN = re.compile(r"[\w.~+/=:@%!#^*-]*")
 """Characters with which a hidden value cannot act: nothing of a command line, a query or a second field."""

@@ -571,7 +571,7 @@ class Agent(Generic[Deps, Output]):
         `session.answer` of either session accepts the answer, and `resume` of the caller's session continues.
 
         Example:
-            lead = Agent(model, tools=[researcher.as_tool("research", "Find out one thing and say where it stands.")])
+            lead = Agent(model, tools=[researcher.as_tool("research", "Find out one thing and say where it is.")])
 
         Args:
             effect: What the agent's own tools do to the world, at worst.

@@ -232,7 +232,7 @@ class Run(Generic[Output]):
         self._life.cancel(by.encode("utf-8", "replace").decode())
 
     async def hand_over(self) -> None:
-        """Let go of the run where it stands, for another process to resume. A service calls it when it gets SIGTERM.
+        """Let go of the run where it is, for another process to resume. A service calls it when it gets SIGTERM.
 
         The session is left as a killed process leaves it: nothing is recorded as cancelled, and what was running is settled by
         the next process, by its `check` or a person. `finish()` and the run's events raise `RunHandedOver`. A run that has ended stays so.

@@ -308,7 +308,7 @@ def _model(definition: Subagent, host: Host, models: dict[str, Model]) -> Model:
 
 
 def _agent(definition: Subagent, host: Host, models: dict[str, Model]) -> Agent:
-    """Return an agent as it stands below this caller.
+    """Return an agent as it is below this caller.
 
     Raises:
         Unfinished: It cannot be made: its model has no key, or its answer no valid form. The caller may go another way.

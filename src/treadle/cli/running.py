@@ -99,7 +99,7 @@ def policy_of(settings: Settings) -> Policy | None:
 
 
 def interactive_policy(settings: Settings, grants: Policy) -> Policy:
-    """Return the policy of a conversation: what a person allows while it continues stands behind all denials and questions."""
+    """Return the policy of a conversation: what a person allows while it continues comes after all denials and questions."""
     stricter, looser = rule_sets(settings.rules, "ask", "deny"), rule_sets(settings.rules, "allow")
     policy = first_of(scoped(*stricter), grants, scoped(*looser))
     return policy if settings.sandbox == "off" else Confined(policy)

@@ -246,7 +246,7 @@ def task_within(context: Compactable, end: int) -> tuple[Message, ...]:
 
 
 def plan_and_todos(facts: Mapping[str, Any]) -> str:
-    """Return what tools keep of plans, goals and todos, as it stands. A compaction must not lose it."""
+    """Return what tools keep of plans, goals and todos, as it is. A compaction must not lose it."""
     kept = {name: facts[name] for name in ("goal", "plan", "todos") if name in facts}
     return clipped(msgspec.json.encode(kept).decode(), _FACTS_CHARS) if kept else ""
 

@@ -50,7 +50,7 @@ MEDIA_CHARS = 6_000
 """What a picture, a sound or a file counts: 1,500 tokens, about a large picture with the vendors who tell."""
 
 CLEARED = "[Old result of {tool} cleared; kept as artifact {artifact}.]"
-"""What stands in place of an old result that was cleared."""
+"""What is used in place of an old result that was cleared."""
 _CLEARED = re.compile(r"\[Old result of (.+) cleared; kept as artifact a_\w{1,20}\.\]")
 
 

@@ -1,6 +1,6 @@
 """The native driver: the model calls tools in its own dialect. One request a step; it adds nothing of its own.
 
-It takes one thing away: text that only repeats a call's arguments, which some models leak beside the call. And it marks a text that is
+It takes one thing away: text that only repeats a call's arguments, which some models leak along with the call. And it marks a text that is
 nothing but calls, which a server without a parser leaves there.
 """
 

@@ -79,7 +79,7 @@ _OPTIONS = {
 
 
 def _all(text: str, *, is_cut: bool) -> Iterator[_Found | None]:
-    """Yield the calls of a text one after the other; None, and nothing more, where something else stands between them."""
+    """Yield the calls of a text one after the other; None, and nothing more, where something else is between them."""
     at = _past(_FRAMES, text, 0)
     while at < len(text):
         read = next(filter(None, (_one(text, at, markup, is_cut=is_cut) for markup in _MARKUPS)), None)
@@ -107,7 +107,7 @@ def _one(text: str, at: int, markup: _Markup, *, is_cut: bool) -> tuple[list[_Fo
 
 
 def _broken(text: str, at: int, name: str, end: re.Pattern[str], *, is_cut: bool) -> tuple[list[_Found], int] | None:
-    """Return the one call between the two ends of a markup, whatever stands there, or up to where the text was cut."""
+    """Return the one call between the two ends of a markup, whatever is there, or up to where the text was cut."""
     ends = end.search(text, at)
     if ends is None or ends.start() == ends.end():
         if not is_cut:
@@ -120,7 +120,7 @@ def _broken(text: str, at: int, name: str, end: re.Pattern[str], *, is_cut: bool
     return ([_Found(name, inside.strip())], stop) if name else None
 
 
-# --- what stands inside a markup
+# --- what is inside a markup
 
 
 def _objects(text: str, at: int, _name: str) -> tuple[list[_Found], int] | None:
@@ -273,7 +273,7 @@ _FRAMES = re.compile(
     rf"|{_DEEPSEEK}calls[\u2581_](?:begin|end)[\uff5c|]>|<\|tool_calls_section_(?:begin|end)\|>"
     r"|<[\uff5c|]end[\u2581_]of[\u2581_]sentence[\uff5c|]>|<\|im_end\|>)*"
 )
-"""What stands around calls and between them."""
+"""What is around calls and between them."""
 _BETWEEN = re.compile(r"[\s;,]*")
 _FENCE = re.compile(r"\s*(?:```(?:json)?\s*)?")
 _FENCE_END = re.compile(r"\s*(?:```)?")

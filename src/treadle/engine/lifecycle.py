@@ -185,7 +185,7 @@ class Lifecycle:
             self._running.cancel()
 
     async def hand_over(self) -> None:
-        """Let go of the run where it stands, as a kill would: nothing more is recorded of it here. Return when nothing runs any more."""
+        """Let go of the run where it is, as a kill would: nothing more is recorded of it here. Return when nothing runs any more."""
         if self._running is None or self._running.done():
             return
         self._is_handed_over = True

@@ -33,7 +33,7 @@ class Event(msgspec.Struct, Documented, frozen=True, kw_only=True, omit_defaults
     parent_call: str | None = None
     """The call that this run carries out; None if there is none, and in events of older versions."""
     act: str | None = None
-    """What the run did besides its own steps, such as `compaction:12` or `check:40`; None for its own steps."""
+    """What the run did apart from its own steps, such as `compaction:12` or `check:40`; None for its own steps."""
 
     is_live: ClassVar[bool] = False
     is_of_run: ClassVar[bool] = True

@@ -290,7 +290,7 @@ def take_steps(connection: sqlite3.Connection, version: int) -> None:
     connection.execute(f"PRAGMA user_version = {VERSION}")
 
 
-# --- Migration: an older journal file becomes one of this version, whole or not at all, with a copy beside it. Knows no
+# --- Migration: an older journal file becomes one of this version, whole or not at all, with a copy next to it. Knows no
 # event.
 
 logger = redacted_logger(__name__)
@@ -357,7 +357,7 @@ def remove_copies(path: Path) -> None:
 
 
 def _copy(path: Path, version: int) -> Path:
-    """Copy the file as it stands, its log included. Others may read it meanwhile; we keep them from writing."""
+    """Copy the file as it is, its log included. Others may read it meanwhile; we keep them from writing."""
     copy = backup_of(path, version)
     part = copy.with_name(f"{copy.name}.{os.getpid()}")
     os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600))
@@ -425,7 +425,7 @@ def open_reader(path: Path, busy_seconds: float) -> sqlite3.Connection:
 
 
 def open_traceless(path: Path, busy_seconds: float) -> sqlite3.Connection:
-    """Return a connection that reads without making a file, be it beside the journal.
+    """Return a connection that reads without making a file, be it next to the journal.
 
     SQLite makes its -shm and -wal files for readers too, and they stay. Without a -wal file nobody writes, so the file
     can be read as one that does not change; the caller compares its `stamp` before and after.

@@ -132,9 +132,9 @@ class Turn(msgspec.Struct, Documented, frozen=True, kw_only=True, metaclass=Name
     status: int = 200
     """The HTTP status."""
     headers: Mapping[str, str] = {}
-    """Further headers, such as `retry-after`. A `content-length` is sent as it stands, true or not."""
+    """Further headers, such as `retry-after`. A `content-length` is sent as it is, true or not."""
     body: bytes | None = None
-    """The whole body, sent as it stands instead of an answer."""
+    """The whole body, sent as it is instead of an answer."""
     error: Any = None  # Any: a message, or the JSON object of a vendor's error
     """What the error body says; in a stream of status 200, an error event after the content."""
     delay_ms: float = 0
@@ -606,7 +606,7 @@ def no_constant(word: str) -> NoReturn:
 
 
 class Gate:
-    """A gate that stands shut until somebody opens it. Any thread and any event loop may use it.
+    """A gate that stays shut until somebody opens it. Any thread and any event loop may use it.
 
     A test awaits `wait_reached()`, looks at what has happened so far, and opens it.
 
@@ -627,7 +627,7 @@ class Gate:
 
     @property
     def is_reached(self) -> bool:
-        """Whether a turn stands or stood here."""
+        """Whether a turn is or was here."""
         return self._reached.is_set
 
     def open(self) -> None:
@@ -640,7 +640,7 @@ class Gate:
         await self._opened.wait()
 
     async def wait_reached(self) -> None:
-        """Return when a turn stands at the gate: what a test does."""
+        """Return when a turn is at the gate: what a test does."""
         await self._reached.wait()
 
 

@@ -161,7 +161,7 @@ class ModelEnd(msgspec.Struct, Documented, frozen=True, kw_only=True, tag="end")
     """Whether the server began its message again or sent part of it in a second form. Equal calls may then be one call or two, whatever
     their ids."""
     has_strays: bool = False
-    """Whether a piece of a call came of which nobody can say to which call it belongs: no call of the response may start."""
+    """Whether a piece of a call came of which it is unknown to which call it belongs: no call of the response may start."""
     has_damaged_text: bool = False
     """Whether the text lost a character that the server sent broken: what is read from it must not be carried out."""
     origin: str | None = None

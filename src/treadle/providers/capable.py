@@ -24,7 +24,7 @@ __all__ = ["CapableModel"]
 
 
 class CapableModel:
-    """A model with capabilities and facts beside those that it tells itself.
+    """A model with capabilities and facts in addition to those that it tells itself.
 
     Example:
         CapableModel(model, frozenset({Capability.NO_TOOLS}))

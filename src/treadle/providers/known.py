@@ -1,6 +1,6 @@
 """Known: what is known of a vendor's models: window, output limit, inputs, abilities, price. Asks no server and guesses nothing.
 
-The data is `known_models.toml` beside this file, which says what its fields mean. Read when the first model is looked up.
+The data is `known_models.toml` next to this file, which says what its fields mean. Read when the first model is looked up.
 """
 
 import re

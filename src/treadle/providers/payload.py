@@ -230,7 +230,7 @@ def count(counts: Any, *names: str) -> int:
 
 
 _CACHED = (
-    "cached_tokens",  # OpenAI in the details; Moonshot beside them
+    "cached_tokens",  # OpenAI in the details; Moonshot in addition to them
     "prompt_cache_hit_tokens",  # DeepSeek
     "cache_read_input_tokens",  # Anthropic, and LiteLLM for it
     "cache_read_tokens",
@@ -347,7 +347,7 @@ _FROM_BEST = (Finish.STOP, Finish.CALLS, Finish.UNKNOWN, Finish.LENGTH, Finish.R
 
 
 def repaired_end(end: ModelEnd) -> ModelEnd:
-    """Return the end of a response with texts that can be stored. Whether something was lost stands in it.
+    """Return the end of a response with texts that can be stored. Whether something was lost is in it.
 
     Raises:
         ModelResponseInvalid: So much is damaged that repairing it would hold the event loop.
@@ -556,7 +556,7 @@ class _Gathered(NamedTuple):
     unnamed: frozenset[str]
     """Ids of calls that we named, because the server did not."""
     has_strays: bool
-    """Whether nobody can say of some piece to which call it belongs."""
+    """Whether it is unknown of some piece to which call it belongs."""
 
 
 _Block = TypeVar("_Block", bound=ContentBlock)
@@ -681,7 +681,7 @@ class MessageBlocks(Generic[_Block]):
         return self._compare(block) if block in self._twins else []
 
     def settle(self) -> None:
-        """Take the end of the message: what may still be a repetition is compared as it stands."""
+        """Take the end of the message: what may still be a repetition is compared as it is."""
         for block in list(self._twins):
             self._compare(block)
 
@@ -809,7 +809,7 @@ class EncodedMessages:
         Where it begins as the last one of its session did, that one is taken and only the rest is written.
 
         Args:
-            head: What stands before the messages: it ends with their `[`, or with one element behind that.
+            head: What comes before the messages: it ends with their `[`, or with one element behind that.
         """
         if not messages:
             return head + b"]}"
@@ -1373,7 +1373,7 @@ def grouped(messages: Iterable[Message], encoded: EncodedMessages, *, earlier: b
     """Return the turns of a history: neighbours of one role are one, so that results and what the person adds stand together.
 
     Args:
-        earlier: The block that stands before a history that begins with the model: the vendor wants the person to speak first.
+        earlier: The block that comes before a history that begins with the model: the vendor wants the person to speak first.
     """
     turns: Turns = []
     for message in messages:
@@ -1423,7 +1423,7 @@ def is_foreign(messages: tuple[Message, ...], *, origin: str, is_provable: Calla
 # only.
 
 ThinkingTags: TypeAlias = Literal["both", "closing", "off"]
-"""`both`: what stands between an opening and a closing tag is reasoning. `closing`: the opening tag may be missing. `off`: all is text."""
+"""`both`: what is between an opening and a closing tag is reasoning. `closing`: the opening tag may be missing. `off`: all is text."""
 
 _TAGS = {
     "<think>": "</think>",  # DeepSeek-R1, QwQ, Qwen3, GLM, MiniMax: docs.vllm.ai/features/reasoning_outputs

@@ -233,7 +233,7 @@ def _exchange(request: ModelRequest, parts: list[_Stored], failure: _Failure | N
 
 
 def _fields(request: ModelRequest) -> Mapping[str, Any]:
-    """Return what a request says beside its messages. Its session's id is another one each time, and says nothing."""
+    """Return what a request says apart from its messages. Its session's id is another one each time, and says nothing."""
     described = msgspec.structs.replace(request, messages=(), session_id="")
     fields: dict[str, Any] = msgspec.to_builtins(described)
     # They follow from the responses before and from the recording model; older recordings do not know them.

@@ -944,7 +944,7 @@ _SEEMS_DECISION = re.compile(r'^\s*\{|"(?:decision|permissionDecision|continue|h
 
 
 def _tightens(value: JsonObject) -> bool:
-    """Whether a decision that can be read denies or asks, whatever else stands beside it."""
+    """Whether a decision that can be read denies or asks, whatever else is beside it."""
     more = value.get("hookSpecificOutput")
     word = more.get("permissionDecision") if isinstance(more, dict) else None
     return value.get("decision") == "block" or value.get("continue") is False or word in ("deny", "ask")

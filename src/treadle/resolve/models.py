@@ -53,7 +53,7 @@ def check_model_name(name: str) -> tuple[str, str]:
 
 
 def _meant(dialect: str, model: str) -> str:
-    """Return the question what was meant, where a name is near to a known one or stands alone."""
+    """Return the question what was meant, where a name is near to a known one or is alone."""
     if dialect in VENDORS:  # the model is missing
         return f" Name a model after the colon, as in '{dialect}:NAME'."
     if dialect == "script":
@@ -100,7 +100,7 @@ def resolve_model(
         facts: What the model can do, such as ModelFacts(window=32_768, inputs=["text"]). It overrides what is known about the
             vendor's model. Nothing is known about a server of your own.
         timeouts: How long one request may take, such as Timeouts(first_byte_seconds=600) for a slow server.
-        thinking_tags: Reasoning that the server leaves in the text: `both` for what stands between two tags at its beginning, such as
+        thinking_tags: Reasoning that the server leaves in the text: `both` for what is between two tags at its beginning, such as
             `<think>` and `</think>` (default); `closing` where the opening one may be missing (default for local servers); `off`.
         text_calls: Calls that the server leaves in the text: `tell` tells the model that they did not arrive (default), `off` takes
             them as the answer.

@@ -291,7 +291,7 @@ def answer_of(result: types.ElicitResult) -> Answer | None:
 
 
 def _shown(approval: Approval) -> str:
-    """Return the whole call for a person. What a preview leaves out stands in the arguments."""
+    """Return the whole call for a person. What a preview leaves out is in the arguments."""
     lines = [f"Allow the call of {approval.tool}?", ""]
     facts = (
         ("Action", approval.action),

@@ -204,7 +204,7 @@ class Given(msgspec.Struct, Documented, frozen=True, kw_only=True):
 
 
 class Aside(msgspec.Struct, Documented, kw_only=True):
-    """What a run did beside its own steps: it made what the model is shown shorter, or asked a model for a check."""
+    """What a run did apart from its own steps: it made what the model is shown shorter, or asked a model for a check."""
 
     act: str
     """Its name, such as `compaction:12`: events of this act belong to it."""
@@ -361,7 +361,7 @@ class Explanation(msgspec.Struct, Documented, frozen=True, kw_only=True, omit_de
     facts: JsonObject = {}
     """What tools remember in the session."""
     acts: tuple[Aside, ...] = ()
-    """What its runs did beside their own steps."""
+    """What its runs did apart from their own steps."""
     status_reason: str = ""
     """Why somebody, or a worker, has given the session its status; empty without a reason."""
 
@@ -550,7 +550,7 @@ class _Reading:
                 pass
 
     def _beside(self, event: ModelStarted | ModelFinished | ModelFailed | ContextCompacted) -> None:
-        """Take in what was asked beside the run's own steps, and what came of it."""
+        """Take in what was asked apart from the run's own steps, and what came of it."""
         run = self.runs[-1] if self.runs else None
         act = Aside(act=event.act or "", run_id=event.run_id, step=event.step)
         if event.act is not None:  # an event of an older version names none

@@ -43,7 +43,7 @@ class Inbox:
     Args:
         is_empty: Whether nothing lay in it a moment ago.
         every_seconds: How often a busy loop asks the store.
-        prompt: Asked before a person's words are added; returns what keeps them out, or None, and what is recorded beside them.
+        prompt: Asked before a person's words are added; returns what keeps them out, or None, and what is recorded with them.
     """
 
     def __init__(

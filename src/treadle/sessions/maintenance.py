@@ -877,7 +877,7 @@ async def change(
     if_head: int | None,
     take_back: bool = False,
 ) -> None:
-    """Change status or metadata, where the session still stands where the caller saw it."""
+    """Change status or metadata, where the session is still where the caller saw it."""
     state = ledger.state
     check_there(state)
     if status not in (None, "deleted") and not take_back:

@@ -69,7 +69,7 @@ class ReadOnlyView:
 class CompiledView:
     """A session as the requests of one run are made of it: with the messages that compactions have left.
 
-    Its state says the same: where a compaction stands in place of messages, they are not among its own.
+    Its state says the same: where a compaction is used in place of messages, they are not among its own.
     """
 
     def __init__(self, live: SessionState, whole: ReadOnlyView) -> None:

@@ -1,4 +1,4 @@
-"""Compactions: what a model is shown of a session's messages, where something shorter stands in place of some. Changes no message."""
+"""Compactions: what a model is shown of a session's messages, where something shorter is used in place of some. Changes no message."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple

@@ -71,7 +71,7 @@ class RunState(msgspec.Struct, Documented, kw_only=True):
     cut_in_calls: int = 0
     """Responses in a row whose calls were cut off by the output limit."""
     acts: dict[str, Spent] = msgspec.field(default_factory=dict)
-    """What was charged so far for each act beside its own steps that continues."""
+    """What was charged so far for each act apart from its own steps that continues."""
     offered: tuple[str, ...] | None = None
     """Names of the tools that the last request offered; None before the first."""
     tool_owners: dict[str, str] = msgspec.field(default_factory=dict)
@@ -185,7 +185,7 @@ class RunState(msgspec.Struct, Documented, kw_only=True):
 
     @checked
     def spend_beside(self, act: str, usage: Usage, cost: str | None) -> None:
-        """Charge a request of an act beside the run's own steps. It counts as no turn: it does not belong to the loop."""
+        """Charge a request of an act apart from the run's own steps. It counts as no turn: it does not belong to the loop."""
         self.spent = self.spent.plus(usage, cost, turns=0, calls=0)
         self.acts[act] = self.acts.get(act, Spent()).plus(usage, cost, turns=0, calls=0)
 

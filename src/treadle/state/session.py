@@ -454,7 +454,7 @@ class SessionState:
         run.spent = run.spent.plus(usage, cost, turns=turns, calls=calls)
 
     def _spent_beside(self, event: ModelFinished | ModelFailed) -> None:
-        """Charge what was asked beside the run's own steps: it is not a step, and its answer no message of the session."""
+        """Charge what was asked apart from the run's own steps: it is not a step, and its answer no message of the session."""
         if event.usage is not None:
             self._running().spend_beside(event.act or "", event.usage, event.cost)
 
@@ -759,7 +759,7 @@ class SessionState:
         ModelFailed: _spent_beside,
         ModelFinished: _spent_beside,
     }
-    """For events of an act beside the run's own steps."""
+    """For events of an act apart from the run's own steps."""
 
 
 _SUMS = tuple(

@@ -120,7 +120,7 @@ class FakeToolContext(msgspec.Struct, Documented, Generic[Deps], kw_only=True, e
     facts: JsonObject
     """What tools have remembered in this session."""
     session: SessionSnapshot
-    """The session as it stands."""
+    """The session as it is."""
     decisions: Mapping[str, Decision | DecisionWord]
     """The answers of `decide`, by action; every other action is allowed."""
     decision: Decision

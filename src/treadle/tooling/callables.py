@@ -136,7 +136,7 @@ def layers(function: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
 
 
 def written(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the function that its author wrote: what stands inside of everything around it."""
+    """Return the function that its author wrote: what is inside of everything around it."""
     *_, found = layers(function)
     return found
 

@@ -249,7 +249,7 @@ class NameWatch(Protocol):
     """What is known of the names that a set of rules has. It is asked before every decision, and must be true each time."""
 
     def linked(self, moment: dict[str, Any] | None = None) -> Collection[str]:  # Any: the watch's own
-        """Return the names that lead through a link, or of which nobody can say. All others are what they are spelled as.
+        """Return the names that lead through a link, or may. All others are what they are spelled as.
 
         Args:
             moment: What was looked at in this decision already, by its path, and is looked at once; None for nothing.

@@ -52,7 +52,7 @@ _SAFE_SIGNS = "/:=&?+!$,;'@()*%"
 _UNRESERVED = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~")
 _HIDDEN_WAY_UP = re.compile(r"(^|/|%2F|%5C)\.\.?(%2F|%5C)|(%2F|%5C)\.\.?(/|$)")
 _TRANSLATING = tuple(map(ipaddress.ip_network, ("64:ff9b::/96", "64:ff9b:1::/48", "::/96", "::ffff:0:0:0/96")))
-"""Networks whose addresses hold one of IPv4 in their last four bytes, beside those that Python knows."""
+"""Networks whose addresses hold one of IPv4 in their last four bytes, in addition to those that Python knows."""
 
 _NOT_PUBLIC = tuple(
     map(ipaddress.ip_network, ("192.0.0.0/24", "192.88.99.0/24", "168.63.129.16/32", "fec0::/10", "3fff::/20"))

@@ -129,7 +129,7 @@ def _file(name: str) -> str:
 
 
 def _names(root: Root) -> list[str]:
-    """Return the names of the notes. What a person has put beside them under other names is left alone."""
+    """Return the names of the notes. What a person has put there under other names is left alone."""
     with root.open(()) as opened:
         files = [one.name for one in root.entries(opened) if one.is_file]
     return [name.removesuffix(".md") for name in files if name.endswith(".md") and _NAME.fullmatch(name[:-3])]

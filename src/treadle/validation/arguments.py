@@ -121,7 +121,7 @@ _SURROGATE = ("half of a surrogate pair, which is not text,", "Send the whole ch
 _QUOTES = "Use plain double quotes around keys and strings."
 
 
-# What stands at the place: a pattern, the reason, the repair.
+# What is at the place: a pattern, the reason, the repair.
 _SIGHTS: tuple[tuple[re.Pattern[str], str, str], ...] = (
     (
         re.compile(r"nan|inf|(?<=n)an\b", re.IGNORECASE),
@@ -153,7 +153,7 @@ _SAYINGS: tuple[tuple[str, str, str], ...] = (
 
 
 def _diagnosis(message: str, text: str, at: int) -> tuple[str, str]:
-    """Return the reason and the repair: first by what stands there, then by the parser's own words."""
+    """Return the reason and the repair: first by what is there, then by the parser's own words."""
     for sight, reason, repair in _SIGHTS:
         if sight.match(text, at):
             return reason, repair
@@ -167,7 +167,7 @@ def _diagnosis(message: str, text: str, at: int) -> tuple[str, str]:
 
 
 def _snippet(text: str, at: int) -> str:
-    """Return what stands around the place on one line, as text that any encoder takes."""
+    """Return what is around the place on one line, as text that any encoder takes."""
     at = min(at, len(text))
     start = max(at - _SNIPPET_CHARS // 2, 0)
     before, after = text[start:at], text[at : start + _SNIPPET_CHARS]

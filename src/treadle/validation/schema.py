@@ -42,7 +42,7 @@ _MAX_HOPS = 16
 
 
 def lookup(root: Any, path: Iterable[str | int]) -> Any:  # Any: a schema is an object, true or false; {} when absent
-    """Return what stands at a path of keys and indices; {} when there is nothing."""
+    """Return what is at a path of keys and indices; {} when there is nothing."""
     node = root
     for part in path:
         if isinstance(node, dict) and str(part) in node:
@@ -226,7 +226,7 @@ class Defaults:
         """Fill one value.
 
         Args:
-            opened: The defaults that it stands in: one that holds itself is filled once.
+            opened: The defaults that it is in: one that holds itself is filled once.
             applied: The parts of the schema that have had this value: one that refers to itself has it once.
         """
         if not self._reaches(schema):  # most items of large arrays
@@ -340,7 +340,7 @@ def declaring(schema: Any, root: JsonObject) -> Iterator[JsonObject]:  # Any: an
 
 
 def _moved(schema: Any) -> Any:
-    """Return a part of a schema with its references as they are where the whole stands below `$defs/root`."""
+    """Return a part of a schema with its references as they are where the whole is below `$defs/root`."""
     match schema:
         case dict():
             moved = {word: _moved(part) for word, part in schema.items()}
@@ -861,13 +861,13 @@ def _drop_unread(fit: JsonObject, error: BaseException | None) -> bool:
         return bool(lost)
     owner = lookup(fit, path[:-1])
     if path[-2:-1] and path[-2] in ("properties", "$defs", "definitions"):
-        owner[path[-1]] = {}  # it stands where a schema should
+        owner[path[-1]] = {}  # it is where a schema should
     else:
         del owner[path[-1]]
     return True
 
 
-def _corrected(schema: Any) -> Any:  # Any: what stands where a schema should
+def _corrected(schema: Any) -> Any:  # Any: what is where a schema should
     if schema is None or schema is True or schema == []:  # languages without empty objects write them as empty lists
         return {}
     if not isinstance(schema, dict):

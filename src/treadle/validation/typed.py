@@ -46,7 +46,7 @@ class Typed:
         schema = _opened(schema)
         self._is_wrapped = schema.get("type") != "object"
         self.schema: JsonObject = _wrapped(schema) if self._is_wrapped else schema
-        """JSON Schema of an object. Providers take no other root, so that a list or a number stands in one's `value`."""
+        """JSON Schema of an object. Providers take no other root, so that a list or a number is in one's `value`."""
         self._gate = Schema(self.schema, where=where)
 
     def read(self, text: str) -> Reading:

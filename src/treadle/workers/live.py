@@ -32,7 +32,7 @@ from treadle.resolve.journals import SystemRandomness
 __all__ = ["LiveTeller", "live_line", "with_live"]
 
 
-# --- What a model says while it says it, in files beside a journal that is a file. Nothing here is kept.
+# --- What a model says while it says it, in files next to a journal that is a file. Nothing here is kept.
 
 TOUCH_SECONDS = 2.0
 """How often a follower shows that it lives."""
@@ -79,7 +79,7 @@ class FolderLine:
 
     @asynccontextmanager
     async def hear_live(self, session_id: str) -> AsyncIterator[Callable[[], list[tuple[int, str]]]]:
-        """Leave a file for as long as it is followed. Raises OSError: this process may not write beside the journal."""
+        """Leave a file for as long as it is followed. Raises OSError: this process may not write next to the journal."""
         reader = _Reader(self._folder, session_id)
         try:
             yield reader.read
@@ -310,7 +310,7 @@ async def _last_pieces(order: _Order, heard: _Heard) -> AsyncIterator[ModelDelta
 
 
 async def _hearing(line: HasLive, session_id: str, stack: AsyncExitStack) -> Callable[[], list[tuple[int, str]]] | None:
-    """Return what hears what is told; None where this process may not write beside the journal."""
+    """Return what hears what is told; None where this process may not write next to the journal."""
     try:
         return await stack.enter_async_context(line.hear_live(session_id))
     except OSError as error:

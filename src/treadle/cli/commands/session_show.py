@@ -173,7 +173,7 @@ def _print_explanation(
 
 
 def _beside(about: Explanation) -> Iterator[str]:
-    """Yield what stands beside the seven answers: what was done beside the steps, inputs, and facts."""
+    """Yield what is not part of the seven answers: what was done apart from the steps, inputs, and facts."""
     if about.agent:
         yield f"agent: {shown_name(about.agent)}"
     for one in about.acts:

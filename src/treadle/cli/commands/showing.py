@@ -158,7 +158,7 @@ async def _answered(settings: Settings) -> Counter[str]:
 _LOOKED_AT = 500
 """Sessions whose decisions are counted."""
 _RULES_TOGETHER = re.compile(r", (?=[\w*-]+\()")
-"""What stands between the rules that have allowed a line together."""
+"""What is between the rules that have allowed a line together."""
 
 
 async def _try_call(settings: Settings, name: str, options: PermissionsOptions, terminal: Terminal) -> int:

@@ -119,7 +119,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     facts: ModelFacts | None = None
     """What the model can do."""
     system: str | None = None
-    """Instructions for the model, or `@` and a file beside this one."""
+    """Instructions for the model, or `@` and a file next to this one."""
     tools: tuple[str, ...] | None = None
     """Built-in tools by name, Python files, or `module:attribute`."""
     mode: Mode | None = None

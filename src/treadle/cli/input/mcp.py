@@ -206,7 +206,7 @@ def revoke_server(name: str, folder: Path, environment: Mapping[str, str]) -> bo
 
 
 def with_server(place: Path, name: str, said: dict[str, Any], *, is_private: bool) -> None:
-    """Write a server into a file, beside those that are there.
+    """Write a server into a file, in addition to those that are there.
 
     Raises:
         UsageError: There is one by that name, or the file cannot be written.

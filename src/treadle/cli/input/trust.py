@@ -355,7 +355,7 @@ def files_named(root: Path, command: str) -> dict[str, Path]:
 
 
 def _names(line: str) -> Iterator[str]:
-    """Yield what may be a name in a line: its words, quoted or not, what stands behind `=`, and Python's modules as files."""
+    """Yield what may be a name in a line: its words, quoted or not, what comes after `=`, and Python's modules as files."""
     try:
         words = shlex.split(line, comments=False)
     except ValueError:  # a quote is not closed

@@ -290,7 +290,7 @@ class Terminal:
         """Write a call that a person decides on: every argument, every character. Only secrets that cannot act are hidden.
 
         Args:
-            title: What stands before the call's name.
+            title: What comes before the call's name.
             then: What follows the call: on its line where that is short, else on a line of its own.
             is_answer: Whether it goes to standard output.
         """

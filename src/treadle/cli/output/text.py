@@ -71,7 +71,7 @@ _CLUSTER = re.compile(
     "(?:[\u0300-\u036f\u200c\u20d0-\u20ff\ufe00-\ufe0f\U0001f3fb-\U0001f3ff\U000e0020-\U000e007f\U000e0100-\U000e01ef]|\u200d.?)*",
     re.DOTALL,
 )
-"""What stands in one place: a letter with its marks, an emoji of several."""
+"""What is in one place: a letter with its marks, an emoji of several."""
 _FLAG_LETTERS = {chr(one) for one in range(0x1F1E6, 0x1F200)}
 _COLUMN = re.compile(r"(?:^|(?<=\S) ) +(?=\S)")
 _MIN_WIDTH = 12
@@ -219,7 +219,7 @@ def _cells(text: str) -> int:
 
 
 def _cluster_cells(cluster: str) -> int:
-    """Columns of what stands in one place: an emoji of several characters is as wide as one."""
+    """Columns of what is in one place: an emoji of several characters is as wide as one."""
     first = cluster[0]
     if "\ufe0f" in cluster or unicodedata.east_asian_width(first) in "WF":
         return 2

@@ -42,7 +42,7 @@ def page_of(form: str, record: dict[str, Any], redactor: Redactor | None) -> str
 
 
 def _entries(record: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield what stands on the page, in order: texts by who wrote them, and calls."""
+    """Yield what is on the page, in order: texts by who wrote them, and calls."""
     calls = {call["id"]: call for call in record["calls"]}
     for message in record["messages"]:
         text = "\n\n".join(part["text"] for part in message["parts"] if part.get("kind") == "text").strip()

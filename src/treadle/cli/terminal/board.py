@@ -68,7 +68,7 @@ def split_settled(text: str) -> tuple[str, str]:
 
 
 def parts_of(text: str) -> list[tuple[str | None, str]]:
-    """Part a text into prose and blocks of code: each with what stands behind the fence, the language first; None for prose.
+    """Part a text into prose and blocks of code: each with what comes after the fence, the language first; None for prose.
 
     Code in a list has the indent of its fence, which is taken away.
 

@@ -756,7 +756,7 @@ class Chat:
         self._shell_output += f"$ {command}\n{kept}\nexit code {code}\n"
 
 
-# --- Greeting: what a conversation begins with: where it stands, and what an earlier one left.
+# --- Greeting: what a conversation begins with: where it is, and what an earlier one left.
 
 
 async def talk(

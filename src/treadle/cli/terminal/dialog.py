@@ -31,7 +31,7 @@ class Desk(Protocol):
         ...
 
     def fill(self, text: str) -> None:
-        """Put a text into the input line, in place of what stands there."""
+        """Put a text into the input line, in place of what is there."""
         ...
 
     def put(self, drawn: str) -> None: ...
@@ -124,7 +124,7 @@ class Dialog:
 
     @property
     def sign(self) -> str:
-        """What stands before the input."""
+        """What comes before the input."""
         return {"choose": "? ", "rule": "rule> ", "arguments": "json> ", "reason": "reason> "}[self._step]
 
     @property

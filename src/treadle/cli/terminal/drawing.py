@@ -267,7 +267,7 @@ class Drawing:
     def markdown(self, text: str) -> str:
         """Draw what a model says, without a blank line at its begin and end. Its secrets are taken out already.
 
-        Code stands at the left margin, so that it can be copied as it is.
+        Code is at the left margin, so that it can be copied as it is.
         """
         drawn = []
         for info, part in parts_of(printable(text)):
@@ -355,7 +355,7 @@ class Drawing:
         """Draw a call that a person decides on: a change as a diff, a line of shell with all that it would start, else all arguments."""
         if one.preview is not None and one.preview.kind != "arguments":
             head = Text(one_record(one.action or one.tool), style="bold")
-            is_command = one.preview.kind == "command"  # which stands below it, in full
+            is_command = one.preview.kind == "command"  # which is below it, in full
             head.append(f": {one_record(one.target)}" if one.target and not is_command else "", style="bold cyan")
             head.append(
                 "" if is_command else f"  (risk: {one.risk.replace('_', ' ')})" if one.risk else "",
@@ -503,7 +503,7 @@ class Drawing:
 
 
 def _gutter(mark: str) -> str:
-    """Return what stands below the mark of a call of a group, at the start of each line."""
+    """Return what is below the mark of a call of a group, at the start of each line."""
     return {"": "", "└ ": "  ", "| ": "| "}.get(mark, "│ ")
 
 

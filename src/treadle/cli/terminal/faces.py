@@ -261,7 +261,7 @@ class Face(Protocol):
         ...
 
     def prefill(self, text: str) -> None:
-        """Put a text where the person types, before what stands there."""
+        """Put a text where the person types, before what is there."""
         ...
 
     def rest(self) -> None:

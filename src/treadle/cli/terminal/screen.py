@@ -199,7 +199,7 @@ def _typing(keys: KeyBindings, screen: Desk, burst: _Burst) -> None:
 
     @keys.add("backspace", filter=ends_with_note & ~is_searching)
     def delete_note(event: KeyPressEvent) -> None:
-        """Delete a note as a whole: half of one would be sent as it stands."""
+        """Delete a note as a whole: half of one would be sent as it is."""
         buffer = screen.buffer
         buffer.delete_before_cursor(len(screen.pastes.note_before(buffer.document.text_before_cursor)))
 
@@ -583,7 +583,7 @@ class Screen:
             self.refresh()
 
     def fill(self, text: str) -> None:
-        """Put a text into the input line, in place of what stands there."""
+        """Put a text into the input line, in place of what is there."""
         self.buffer.text = text
         self.buffer.cursor_position = len(text)
 
@@ -600,7 +600,7 @@ class Screen:
     # --- what is typed
 
     def accept(self) -> None:
-        """Take what stands in the input line."""
+        """Take what is in the input line."""
         text = self.buffer.text
         if self._dialog is not None:
             self._dialog.accept(text)

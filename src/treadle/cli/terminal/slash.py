@@ -75,7 +75,7 @@ async def carry_out(chat: Conversation, text: str, *, is_working: bool) -> None:
         is_working: Whether a run is under way, which most commands must wait for.
 
     Raises:
-        UsageError: There is no such command, or what stands behind it is wrong.
+        UsageError: There is no such command, or what comes after it is wrong.
     """
     name, _, rest = text[1:].partition(" ")
     found = _find(name.strip())

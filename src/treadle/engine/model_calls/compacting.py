@@ -40,14 +40,14 @@ from treadle.state import ShownMessage, compacted
 __all__ = ["CheckView", "Compacting"]
 
 
-# --- Asides: what the model is asked beside the run's own steps: a summary, a check. Recorded under an act, charged to
+# --- Asides: what the model is asked apart from the run's own steps: a summary, a check. Recorded under an act, charged to
 # the run.
 
 _CUT_OFF = "[The answer was cut off here: it reached the output limit.]"
 
 
 class Aside:
-    """One act beside the steps of a run: its requests one after the other, and what they have used together.
+    """One act apart from the steps of a run: its requests one after the other, and what they have used together.
 
     Args:
         kind: What its act is called; with the number of the event that it follows, unique in its session.

@@ -154,7 +154,7 @@ class _Reported(msgspec.Struct, kw_only=True):
     """Under the provider's id."""
     named: ToolCall
     place: int = -1
-    """Where it stands among the parts."""
+    """Where it is among the parts."""
     is_final: bool = False
     """Whether the final message holds this early call."""
 

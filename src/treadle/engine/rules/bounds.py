@@ -127,7 +127,7 @@ class _Claim(msgspec.Struct, frozen=True):
 
     is_read: bool
     resources: Mapping[str, str] | None
-    """Names and modes; None when nobody can tell."""
+    """Names and modes; None when that is unknown."""
 
 
 _ANYTHING: Mapping[str, str] = {"*": "read"}
@@ -150,14 +150,14 @@ def _collide(one: _Claim, other: _Claim) -> bool:
 def _joined(one: _Claim, other: _Claim) -> _Claim:
     """Add up two claims, so that a thousand calls are compared with one sum and not with each other."""
     is_read = one.is_read and other.is_read
-    assert one.resources is not None  # a call of which nobody can tell collides with every other
+    assert one.resources is not None  # a call whose resources are unknown collides with every other
     assert other.resources is not None
     writes = {name: mode for name, mode in other.resources.items() if one.resources.get(name) != "write"}
     return _Claim(is_read, {**one.resources, **writes})
 
 
 def named_resources(call: CheckedCall) -> Mapping[str, str] | None:
-    """Return what a call touches, or None when nobody can tell."""
+    """Return what a call touches, or None when that is unknown."""
     if call.tool.resources is None:
         return None
     try:

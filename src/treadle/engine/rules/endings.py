@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 _TIME_PRIORITY = 90
-"""Time cuts into whatever is under way: but for a person, nothing stands above it."""
+"""Time cuts into whatever is under way: but for a person, nothing comes before it."""
 _WORDS = {"max_model_turns": "Model turn", "max_tool_calls": "Tool call"}
 
 

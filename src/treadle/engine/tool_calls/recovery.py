@@ -78,7 +78,7 @@ class Recovery:
         return False
 
     async def _same(self, state: CallState, step: int) -> Decided | None:
-        """Return the call as it stands today, if it is still the very one that started and may run now."""
+        """Return the call as it is today, if it is still the very one that started and may run now."""
         if self._interrupt.stop is not None:
             return None
         answer, edited = consent.answer_of(state), consent.edit_of(state)

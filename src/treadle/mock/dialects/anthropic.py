@@ -71,7 +71,7 @@ class _Citation(msgspec.Struct):
     file_id: Any = UNSET
 
     def __post_init__(self) -> None:
-        if self.file_id is not UNSET:  # it stands in answers, and in no request
+        if self.file_id is not UNSET:  # it is in answers, and in no request
             raise ValueError("file_id: Extra inputs are not permitted")
 
 
@@ -513,7 +513,7 @@ def _check_pairs(turns: list[tuple[bool, list[tuple[str, Any]]]]) -> None:
 
 
 def _check_results(blocks: list[tuple[str, Any]], asked: list[str], where_asked: str) -> None:
-    """Take the results that stand first; one behind anything else answers nothing."""
+    """Take the results that come first; one behind anything else answers nothing."""
     answered: list[str] = []
     for where, block in itertools.takewhile(lambda one: isinstance(one[1], _ToolResult), blocks):
         if block.tool_use_id in answered:
@@ -538,7 +538,7 @@ def _check_none_left(asked: list[str], where: str) -> None:
 
 
 def _check_server_results(blocks: list[tuple[str, Any]]) -> None:
-    """A result of the vendor's own tool stands in the same message, behind its call."""
+    """A result of the vendor's own tool is in the same message, behind its call."""
     called: set[str] = set()
     for where, block in blocks:
         if isinstance(block, _ServerToolUse):

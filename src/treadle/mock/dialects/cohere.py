@@ -374,7 +374,7 @@ def cohere_events(answer: JsonObject, *, pieces: int = 3) -> bytes:
 
 
 def _message(turn: Turn, ids: Iterator[str]) -> JsonObject:
-    """Return the message of a turn. What is said beside calls is their plan."""
+    """Return the message of a turn. What is said along with calls is their plan."""
     message: JsonObject = {"role": "assistant"}
     said = [text for text in (turn.text, turn.refusal) if text]
     content = [{"type": "thinking", "thinking": turn.thinking}] if turn.thinking is not None else []
@@ -455,7 +455,7 @@ def _call_events(call: JsonObject, pieces: int) -> Iterator[tuple[str, JsonObjec
 
 
 def _error(error: str | JsonObject) -> JsonObject:
-    """Return the vendor's error: a message beside an id, or the object as it stands."""
+    """Return the vendor's error: a message beside an id, or the object as it is."""
     said = {"message": error} if isinstance(error, str) else error.get("error", error)
     return {"id": "mock", "message": "", **(said if isinstance(said, dict) else {"message": said})}
 

@@ -117,7 +117,7 @@ class Dialect(Protocol):
     def error(
         self, status: int, error: str | JsonObject, *, param: str | None = None, code: str | None = None
     ) -> bytes:
-        """Return an error body: the message, or the object as it stands, in the vendor's envelope."""
+        """Return an error body: the message, or the object as it is, in the vendor's envelope."""
         ...
 
 
@@ -194,7 +194,7 @@ def read(value: Any, shape: type[T], refusal: Callable[[Fault], Refusal], *, at:
 
     Args:
         refusal: Says a fault in the words of the vendor.
-        at: Where the value stands in the body.
+        at: Where the value is in the body.
 
     Raises:
         Refusal: It is not of that shape.
@@ -341,7 +341,7 @@ _CLASSES = {
 
 
 def aws_error(status: int, error: str | JsonObject) -> bytes:
-    """Return the body of an error: a message, or the object as it stands. The class, which AWS tells in a header, stands in it."""
+    """Return the body of an error: a message, or the object as it is. The class, which AWS tells in a header, is in it."""
     said = {"message": error} if isinstance(error, str) else error.get("error", error)
     said = said if isinstance(said, dict) else {"message": said}
     kind = _CLASSES.get(status, "ValidationException" if 400 <= status < 500 else "InternalServerException")
@@ -401,7 +401,7 @@ _ERROR_KINDS = {401: "authentication_error", 403: "permission_error", 429: "rate
 def openai_error(
     status: int, error: str | JsonObject, *, param: str | None = None, code: str | None = None
 ) -> JsonObject:
-    """Return the vendor's error object: the message in its envelope, or the object as it stands."""
+    """Return the vendor's error object: the message in its envelope, or the object as it is."""
     body = {"message": error} if isinstance(error, str) else error.get("error", error)
     kind = "server_error" if status >= 500 or status < 400 else _ERROR_KINDS.get(status, "invalid_request_error")
     return {
@@ -532,7 +532,7 @@ def check_functions(
 
     Args:
         functions: Each by the index of its tool.
-        where: Where the name of a function stands in its tool.
+        where: Where the name of a function is in its tool.
         is_strict: Whether strict mode reads the schema.
     """
     names: list[str] = []

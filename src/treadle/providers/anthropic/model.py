@@ -40,7 +40,7 @@ class Anthropic(DialectModel):
     `max_tokens` replaces our default; `server_tools` are the vendor's own, which run on its side; `cache_control` is what our cache markers
     say (`{"type": "ephemeral", "ttl": "1h"}`), and None sets none; `strict_tools: True` has the vendor hold the model to the schemas
     of those tools that its strict subset can express; `parallel_tool_calls: False` asks for one call at a time; a `container` of yours
-    stands in each request, while one that the vendor made is named as long as a call of its code waits there.
+    is in each request, while one that the vendor made is named as long as a call of its code waits there.
 
     Args:
         model: As the server knows it.
@@ -51,7 +51,7 @@ class Anthropic(DialectModel):
         options: See above.
         headers: Further headers of each request, such as `anthropic-beta`.
         timeouts: How long one call may take.
-        thinking_tags: Reasoning that the server leaves in the text: `both` for what stands between two tags at its beginning, such as
+        thinking_tags: Reasoning that the server leaves in the text: `both` for what is between two tags at its beginning, such as
             `<think>` and `</think>`; `closing` where the opening one may be missing; `off` where all of it is the answer.
         text_calls: Calls that the server leaves in the text: `tell` tells the model that they did not arrive; `off` takes them as the answer.
         cloud_endpoint: How the dialect is spoken at a cloud's own address; None for the vendor's.

@@ -414,7 +414,7 @@ _OURS = frozenset({"messages", "model", "stream", "system", "tool_choice", "tool
 """Fields of the body that come from the request; an option may not replace them."""
 
 _EARLIER = b'{"type":"text","text":"(earlier messages are left out)"}'
-"""What stands before a window on a longer history that begins with the model: the vendor wants the person to speak first."""
+"""What comes before a window on a longer history that begins with the model: the vendor wants the person to speak first."""
 
 _MAX_TOKENS = 16_384
 """What a response may hold, where no option says otherwise and the model can write as much. The dialect demands a number."""
@@ -470,7 +470,7 @@ class AnthropicRequests:
         self.tools: Final = ToolSets(self._written, server_tools=self._options.server_tools)
 
     def body(self, request: ModelRequest) -> bytes:
-        """Return the body. What changes least stands first, and the messages last: the bytes of one step begin those of the next."""
+        """Return the body. What changes least comes first, and the messages last: the bytes of one step begin those of the next."""
         thinks_by_hand = self._options.thinks_by_hand and not is_foreign(
             request.messages, origin=self._origin, is_provable=is_provable
         )

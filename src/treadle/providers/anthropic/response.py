@@ -308,7 +308,7 @@ class AnthropicResponse(BlockResponse[_AnswerBlock]):
 
 
 class InvokedResponse(AnthropicResponse):
-    """An answer of Bedrock's InvokeModel: each event stands in base64 inside an event of AWS's."""
+    """An answer of Bedrock's InvokeModel: each event is in base64 inside an event of AWS's."""
 
     frames = EventStreamReader
 

@@ -292,7 +292,7 @@ _THINKING = ("thinking", "reasoning_config")
 """What Claude's thinking is called among the model's own fields."""
 
 _EARLIER = b'{"text":"(earlier messages are left out)"}'
-"""What stands before a window on a longer history that begins with the model: the vendor wants the person to speak first."""
+"""What comes before a window on a longer history that begins with the model: the vendor wants the person to speak first."""
 _IN_WORDS = "Answer in words now. Do not call any tool."
 """The dialect has no tool choice `none`, and wants the tools of a history declared."""
 
@@ -302,7 +302,7 @@ class _Options(msgspec.Struct, frozen=True, kw_only=True):
 
     fields: Mapping[str, Any]
     model_fields: Mapping[str, Any]
-    """The model's own fields, beside those of the dialect."""
+    """The model's own fields, in addition to those of the dialect."""
     output_config: Mapping[str, Any]
     server_tools: bytes
     """The vendor's own tools, written without the brackets."""
@@ -330,7 +330,7 @@ class BedrockRequests:
         self.tools: Final = ToolSets(partial(map, self._tool), server_tools=self._options.server_tools)
 
     def body(self, request: ModelRequest) -> bytes:
-        """Return the body. What changes least stands first, and the messages last: the bytes of one step begin those of the next."""
+        """Return the body. What changes least comes first, and the messages last: the bytes of one step begin those of the next."""
         thinks_by_hand = self._options.thinks_by_hand and not is_foreign(
             request.messages, origin=self._origin, is_provable=is_provable
         )

@@ -188,7 +188,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     """What a person says of one model."""
 
     name: str
-    """What stands before the colon of the model's name."""
+    """What comes before the colon of the model's name."""
     model: str
     base_url: str | None
     """The address that they gave, as an argument or in the vendor's variable; None for the cloud's own."""

@@ -38,7 +38,7 @@ class Cohere(DialectModel):
             tools that the server runs by itself.
         headers: Further headers of each request.
         timeouts: How long one call may take.
-        thinking_tags: Reasoning that the server leaves in the text: `both` for what stands between two tags at its beginning, such as
+        thinking_tags: Reasoning that the server leaves in the text: `both` for what is between two tags at its beginning, such as
             `<think>` and `</think>`; `closing` where the opening one may be missing; `off` where all of it is the answer.
         text_calls: Calls that the server leaves in the text: `tell` tells the model that they did not arrive; `off` takes them as the answer.
 

@@ -70,7 +70,7 @@ class _CohereMessages:
         said = list(self._said(message, is_own=is_own))
         wire: _Wire = {"role": "assistant"}
         if calls := [_call(call) for call in message.calls]:
-            # The vendor takes no text beside calls: what was said there is the plan.
+            # The vendor takes no text along with calls: what was said there is the plan.
             if (plan := message.text).strip():
                 wire["tool_plan"] = plan
             said = [(part, block) for part, block in said if not isinstance(part, Text)]
@@ -171,7 +171,7 @@ class CohereRequests:
         self.tools: Final = ToolSets(partial(map, _tool), server_tools=self._server_tools)
 
     def body(self, request: ModelRequest) -> bytes:
-        """Return the body. What changes least stands first, and the messages last: the bytes of one step begin those of the next."""
+        """Return the body. What changes least comes first, and the messages last: the bytes of one step begin those of the next."""
         head = [self._opening]
         if request.output_schema is not None and not self._tells_schema(request):
             form = {"type": "json_object", "json_schema": request.output_schema}
@@ -188,7 +188,7 @@ class CohereRequests:
         return self._messages.body(b"".join(head), request.messages, session_id=request.session_id)
 
     def _tells_schema(self, request: ModelRequest) -> bool:
-        """Return whether the schema goes into the instructions: the vendor takes no form of answer beside tools or documents."""
+        """Return whether the schema goes into the instructions: the vendor takes no form of answer along with tools or documents."""
         return bool(request.tools or self._server_tools or self._has_documents or self._has_form)
 
     def _instructions_of(self, request: ModelRequest) -> str:

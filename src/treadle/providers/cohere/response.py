@@ -330,7 +330,7 @@ _NOTHING_ADDED = _Added()
 
 
 def _listed(values: Any) -> list[Any]:
-    """Return the objects of a list; one that stands alone is a list of one."""
+    """Return the objects of a list; one that is alone is a list of one."""
     return [value for value in (values if isinstance(values, list) else [values]) if isinstance(value, dict)]
 
 

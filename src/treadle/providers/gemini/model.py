@@ -32,10 +32,10 @@ class Gemini(DialectModel):
         price: What it costs, or None when nobody knows.
         stream: Whether to ask for a stream. Either form of answer is understood.
         options: Further fields of each request's body, such as `safetySettings`. Fields of `generationConfig`, such as
-            `temperature`, may stand by themselves; `server_tools` are the vendor's own, beside ours; one that is None goes away.
+            `temperature`, may stand by themselves; `server_tools` are the vendor's own, in addition to ours; one that is None goes away.
         headers: Further headers of each request.
         timeouts: How long one call may take.
-        thinking_tags: Reasoning that the server leaves in the text: `both` for what stands between two tags at its beginning, such as
+        thinking_tags: Reasoning that the server leaves in the text: `both` for what is between two tags at its beginning, such as
             `<think>` and `</think>`; `closing` where the opening one may be missing; `off` where all of it is the answer.
         text_calls: Calls that the server leaves in the text: `tell` tells the model that they did not arrive; `off` takes them as the answer.
         cloud_endpoint: How the dialect is spoken at a cloud's own address; None for the vendor's.

@@ -292,7 +292,7 @@ def _call(call: ToolCall) -> _Wire:
 
 
 def _arguments(raw: str) -> _Wire:
-    """Return the arguments as an object in which every name stands once, as the vendor's parser wants it."""
+    """Return the arguments as an object in which every name occurs once, as the vendor's parser wants it."""
     arguments: _Wire = msgspec.json.decode(sendable_arguments(raw))
     return arguments if _can_be_written(arguments) else {"_invalid": raw[:_MAX_BROKEN_CHARS]}
 
@@ -371,7 +371,7 @@ class GeminiRequests:
         self.tools: Final = ToolSets(partial(map, _tool), name=gemini_name)
 
     def body(self, request: ModelRequest) -> bytes:
-        """Return the body. What changes least stands first, and the contents last: the bytes of one step begin those of the next."""
+        """Return the body. What changes least comes first, and the contents last: the bytes of one step begin those of the next."""
         pieces = [self._opening_of(request)]
         if tools := self._tools_of(request):
             pieces.append(b',"tools":' + tools)
@@ -391,7 +391,7 @@ class GeminiRequests:
         return self._open({**self._generation, **form})
 
     def _tells_schema(self, request: ModelRequest) -> bool:
-        """Return whether the schema goes into the instructions: before Gemini 3 the vendor refuses it beside tools."""
+        """Return whether the schema goes into the instructions: before Gemini 3 the vendor refuses it along with tools."""
         return not self._is_third_generation and bool(request.tools or self._server_tools)
 
     def _instructions_of(self, request: ModelRequest) -> str:

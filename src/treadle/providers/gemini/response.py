@@ -105,7 +105,7 @@ class _GeminiParts:
 
     @property
     def has_strays(self) -> bool:
-        """Whether nobody can say of some arguments to which call they belong."""
+        """Whether it is unknown of some arguments to which call they belong."""
         calls = [part for part in self._whole if isinstance(part, ToolCall)]
         named = ((call.id, call.name, call.arguments.strip() != "{}") for call in calls if call.id not in self.unnamed)
         return any(not call.name for call in calls) or may_have_lost(named)

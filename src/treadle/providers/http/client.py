@@ -346,7 +346,7 @@ class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
     """One request as it is sent, for those who sign it."""
 
     url: str
-    """As it stands on the wire, percent-encoded."""
+    """As it is on the wire, percent-encoded."""
     content_type: str
     body: bytes
 
@@ -384,7 +384,7 @@ class CloudEndpoint(msgspec.Struct, frozen=True, kw_only=True):
     """How a dialect is spoken at a cloud's own address."""
 
     name: str
-    """What stands before the colon of the model's name."""
+    """What comes before the colon of the model's name."""
     path: str | None = None
     """What is added to the base URL, percent-encoded; None for the dialect's own."""
     fields: Mapping[str, Any] = {}

@@ -200,7 +200,7 @@ def _basic(user: str, password: str) -> str:
 
 
 def _redactor(secrets: Iterable[str]) -> Callable[[str], str]:
-    """Return a function that hides every secret; a short one only where it stands alone, or it would eat half of the words."""
+    """Return a function that hides every secret; a short one only where it is alone, or it would eat half of the words."""
     patterns = [
         re.escape(secret) if len(secret) >= 8 else rf"(?<!\w){re.escape(secret)}(?!\w)"
         for secret in sorted({secret.strip() for secret in secrets}, key=len, reverse=True)

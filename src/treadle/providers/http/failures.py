@@ -149,7 +149,7 @@ def _instant(text: str) -> float | None:
         return None
 
 
-# --- Wordings: what vendors call an ending, and how they say no. The rows are `wordings.toml` beside this file, which says what
+# --- Wordings: what vendors call an ending, and how they say no. The rows are `wordings.toml` next to this file, which says what
 # its fields mean. Decides nothing, sends nothing.
 
 Meaning: TypeAlias = Literal["refused", "no_credit", "too_long"]
@@ -217,7 +217,7 @@ _BREAK = re.compile(
     "abort|block|cancel|disconnect|error|exceed|fail|filter|incomplete|interrupt|length|limit|max|moderat|not_|paus|pend"
     "|polic|progress|refus|safety|sensitive|time_?out|too_|trunc|unexpected|unsafe"
 )
-"""What stands in the names of endings that are limits, refusals and breaks. An answer before such a word may lack its rest."""
+"""What is in the names of endings that are limits, refusals and breaks. An answer before such a word may lack its rest."""
 
 
 def _plain(word: str) -> str:
@@ -236,7 +236,7 @@ def says(meaning: Meaning, code: str, message: str) -> bool:
 
 _MAX_ERROR_BYTES = 64 * 1024
 _MAX_WORDS = 8 * 1024
-"""Characters of an error's words that are looked at: the reason stands at their beginning."""
+"""Characters of an error's words that are looked at: the reason is at their beginning."""
 _ERROR_SECONDS = 5.0
 """How long to wait for each piece of an error's words: the status says the most."""
 

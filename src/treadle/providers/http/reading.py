@@ -132,7 +132,7 @@ class SseReader:
 
 
 def _data(block: bytes) -> bytes | None:
-    """Return the data of one event, which is what stands between two blank lines; None where it has none."""
+    """Return the data of one event, which is what is between two blank lines; None where it has none."""
     if not block:
         return None
     if block.startswith(b"data: ") and b"\n" not in block:

@@ -24,7 +24,7 @@ class Key(msgspec.Struct, frozen=True, kw_only=True):
     header: str
     """What carries it."""
     prefix: str = ""
-    """What stands before it there."""
+    """What comes before it there."""
     variable: str
     """Where people set it, for advice; empty where there is no such place."""
 

@@ -47,7 +47,7 @@ class OpenAIChat(DialectModel):
             property may be null; that null never reaches the tool.
         headers: Further headers of each request.
         timeouts: How long one call may take.
-        thinking_tags: Reasoning that the server leaves in the text: `both` for what stands between two tags at its beginning, such as
+        thinking_tags: Reasoning that the server leaves in the text: `both` for what is between two tags at its beginning, such as
             `<think>` and `</think>`; `closing` where the opening one may be missing; `off` where all of it is the answer.
         text_calls: Calls that the server leaves in the text: `tell` tells the model that they did not arrive; `off` takes them as the answer.
         thinking_field: Where the model's earlier reasoning goes back to it, for servers that want it in every message of the

@@ -68,7 +68,7 @@ class _ChatMessages:
         is_own = message.origin == self._origin
         wire: _Wire = {"role": "assistant"}
         calls = [self._call(call, is_own=is_own) for call in message.calls]
-        # Content may be absent only beside calls.
+        # Content may be absent only along with calls.
         if (text := message.text) or not calls:
             wire["content"] = text or self._silence
         thoughts = [part for part in message.parts if isinstance(part, Thinking)] if is_own else []
@@ -188,7 +188,7 @@ class ChatRequests:
         self._head = b""
 
     def body(self, request: ModelRequest) -> bytes:
-        """Return the body. What changes least stands first, and the messages last: the bytes of one step begin those of the next."""
+        """Return the body. What changes least comes first, and the messages last: the bytes of one step begin those of the next."""
         asked = (
             request.instructions,
             request.tools,
@@ -202,7 +202,7 @@ class ChatRequests:
         return self._messages.body(self._head, request.messages, session_id=request.session_id)
 
     def _written_head(self, request: ModelRequest) -> bytes:
-        """Return what stands before the messages, up to the instructions."""
+        """Return what comes before the messages, up to the instructions."""
         head = [self._opening]
         if request.output_schema is not None:
             head.append(b',"response_format":' + to_json(self._response_format(request.output_schema)))

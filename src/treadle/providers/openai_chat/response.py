@@ -188,7 +188,7 @@ class Calls:
 
     @property
     def has_strays(self) -> bool:
-        """Whether nobody can say of some fragment to which call it belongs."""
+        """Whether it is unknown of some fragment to which call it belongs."""
         if self._has_lost:
             return True
         slots = self._sorted()

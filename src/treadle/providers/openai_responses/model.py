@@ -45,7 +45,7 @@ class OpenAIResponses(DialectModel):
             `state`, `client` or `server`; and `server_tools`, the tools that the server runs by itself.
         headers: Further headers of each request.
         timeouts: How long one call may take.
-        thinking_tags: Reasoning that the server leaves in the text: `both` for what stands between two tags at its beginning, such as
+        thinking_tags: Reasoning that the server leaves in the text: `both` for what is between two tags at its beginning, such as
             `<think>` and `</think>`; `closing` where the opening one may be missing; `off` where all of it is the answer.
         text_calls: Calls that the server leaves in the text: `tell` tells the model that they did not arrive; `off` takes them as the answer.
         cloud_endpoint: How the dialect is spoken at a cloud's own address; None for the vendor's.

@@ -219,7 +219,7 @@ _ANSWERS: Mapping[Any, tuple[str, _WireHistory]] = {
 def left_to_the_client(items: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Return those items of a response that ask its client to act, in a way that this one does not.
 
-    A shell's call may be the server's own: then its output stands in the same response.
+    A shell's call may be the server's own: then its output is in the same response.
     """
     known = [(text_or_nothing(item.get("type")), text_or_nothing(item.get("call_id")), item) for item in items]
     answered = {(kind, call_id) for kind, call_id, _ in known}
@@ -384,7 +384,7 @@ def state_marker(response_id: str, after: int) -> Opaque:
 def _state_id(message: Message, position: int) -> str | None:
     """Return the id of the stored response that this message is, or None.
 
-    One that stands at another position follows another history than the server's: it was cut or compacted since.
+    One that is at another position follows another history than the server's: it was cut or compacted since.
     """
     for part in message.parts:
         match part:
@@ -439,7 +439,7 @@ class ResponsesRequests:
         )
 
     def body(self, request: ModelRequest, *, resumes: bool = False) -> bytes:
-        """Return the body. What changes least stands first, and the input last: the bytes of one step begin those of the next.
+        """Return the body. What changes least comes first, and the input last: the bytes of one step begin those of the next.
 
         Args:
             resumes: Whether to send only what is new since the last response that the server keeps.

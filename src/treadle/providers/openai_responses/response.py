@@ -150,7 +150,7 @@ class Slots:
         return None if slot.is_done or place not in (None, slot.index) else slot
 
     def argued(self, index: object, item_id: str, piece: str) -> _Slot | None:
-        """Return the call that a piece of arguments belongs to; None where it is one that came already, or nobody can say."""
+        """Return the call that a piece of arguments belongs to; None where it is one that came already, or that is unknown."""
         place, own = _number(index), self._by_id.get(item_id)
         if (slot := self.going_on(index, item_id)) is None:
             for one in (own, self._highest if place is None else self._at.get(place)):
@@ -165,7 +165,7 @@ class Slots:
 
     @property
     def has_strays(self) -> bool:
-        """Whether nobody can say of some arguments to which call they belong."""
+        """Whether it is unknown of some arguments to which call they belong."""
         found = [(slot, slot.final()) for slot in self._slots]
         calls = [(slot, item) for slot, item in found if item.kind == _CALL]
         bare = [slot for slot, item in calls if _is_bare(item)]

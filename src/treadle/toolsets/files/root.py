@@ -201,7 +201,7 @@ class Watched:
         self._known = _Known()
 
     def linked(self, moment: dict[str, Any] | None = None) -> Collection[str]:
-        """Return the names that lead through a link, or of which nobody can say."""
+        """Return the names that lead through a link, or may."""
         return self._current({} if moment is None else moment).linked
 
     def linked_names(self, path: str, extent: str = "itself") -> Collection[str] | None:

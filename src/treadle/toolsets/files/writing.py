@@ -45,7 +45,7 @@ __all__ = [
 ]
 
 
-# --- Edit a text: replace what stands there, once or everywhere, with its line ends and encoding kept. Opens nothing.
+# --- Edit a text: replace what is there, once or everywhere, with its line ends and encoding kept. Opens nothing.
 
 _MARKS = {"utf-8": b"\xef\xbb\xbf", "utf-16-le": b"\xff\xfe", "utf-16-be": b"\xfe\xff"}
 _LINE_ENDS = ("\r\n", "\r")
@@ -62,7 +62,7 @@ class Edit(msgspec.Struct, frozen=True, kw_only=True):
     """One replacement."""
 
     old_text: str
-    """What stands there now, to the letter."""
+    """What is there now, to the letter."""
     new_text: str
     """The text to replace it with."""
     all: bool = False
@@ -70,7 +70,7 @@ class Edit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TextFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A text as it stands in a file: characters, and what bytes they are written in."""
+    """A text as it is in a file: characters, and what bytes they are written in."""
 
     text: str
     """Without a byte order mark. Bytes that are not UTF-8 stand in it as lone surrogates, and are written back as they were."""
@@ -348,7 +348,7 @@ def _compared(old: TextFile, new: TextFile, path: str) -> Preview:
 
 
 def _read(root: Root, path: str) -> bytes | None:
-    """Return what stands in a file; None where there is none."""
+    """Return what is in a file; None where there is none."""
     try:
         with root.open(path) as opened:
             _check_review(opened, path)

@@ -92,7 +92,7 @@ def answer_for(given: Any, schema: dict[str, Any]) -> Any:  # Any: what a person
         except ValueError:
             raise Unfit("the answer begins like JSON and is not valid JSON") from None
     if word in _YES and len(fields) > 1:
-        given = {}  # the form as it stands, with its defaults
+        given = {}  # the form as it is, with its defaults
     if isinstance(given, dict) and (fields or not given):
         return {name: _value(name, value, fields.get(name)) for name, value in _complete(given, fields, schema).items()}
     if not fields:
@@ -544,7 +544,7 @@ class Calls:
     async def on_question(
         self, context: ClientRequestContext, params: types.ElicitRequestParams
     ) -> types.ElicitResult | types.ErrorData:
-        """Answer a question that the server asks while calls are under way. Which of several asks, nobody can tell."""
+        """Answer a question that the server asks while calls are under way. It is unknown which of several asks."""
         calls = list(self._under_way.values())
         if len(calls) != 1:
             return types.ElicitResult(action="cancel")
