@@ -771,7 +771,11 @@ class Landlock(_Confined):
 
     @checked
     def launch(self, command: Command, channel: int | None = None) -> Launch:
-        """Return what is started for a command."""
+        """Return what is started for a command.
+
+        Args:
+            channel: The descriptor of a proxy. Not used: no single host is lifted here.
+        """
         about, has_network = self.confinement, self._has_network(command)
         if self._hosts(command):
             raise OSError("The sandbox landlock cannot lift single hosts. It needs: network *, or unconfined")
