@@ -644,7 +644,7 @@ class _Confined:
         """Return what is started for a command.
 
         Args:
-            channel: The descriptor of a proxy that it reaches its hosts by.
+            channel: The number of the open file of a proxy that it reaches its hosts by.
         """
         raise NotImplementedError
 
@@ -717,7 +717,7 @@ class Bubblewrap(_Confined):
         """Return what is started for a command.
 
         Args:
-            channel: The descriptor of a proxy that it reaches its hosts by.
+            channel: The number of the open file of a proxy that it reaches its hosts by.
         """
         about, places, has_network = self.confinement, self._places_now(command), self._has_network(command)
         user = ("--uid", str(os.getuid() or 1000), "--gid", str(os.getgid() or 1000))
@@ -774,7 +774,7 @@ class Landlock(_Confined):
         """Return what is started for a command.
 
         Args:
-            channel: The descriptor of a proxy. Not used: no single host is lifted here.
+            channel: The number of the open file of a proxy. Not used: no single host is lifted here.
         """
         about, has_network = self.confinement, self._has_network(command)
         if self._hosts(command):
