@@ -68,11 +68,11 @@ from treadle.events import (
     RunStarted,
 )
 from treadle.ports import Driver, Hook, Policy, SessionView, UnmatchedRule
+from treadle.tools import Runner
 
 __all__ = [
     "arguments_of",
     "carry_out",
-    "confinement_of",
     "covered_by",
     "idle_rules",
     "interactive_policy",
@@ -81,6 +81,7 @@ __all__ = [
     "policy_of",
     "resumed_budget",
     "ruling_of",
+    "sandbox_of",
     "unmatched_in",
 ]
 
@@ -103,6 +104,15 @@ def interactive_policy(settings: Settings, grants: Policy) -> Policy:
     stricter, looser = rule_sets(settings.rules, "ask", "deny"), rule_sets(settings.rules, "allow")
     policy = first_of(scoped(*stricter), grants, scoped(*looser))
     return policy if settings.sandbox == "off" else Confined(policy)
+
+
+def sandbox_of(settings: Settings) -> Runner | None:
+    """Return the sandbox in which commands run; None where they run in none.
+
+    Raises:
+        SandboxUnavailable: One is wanted, and there is none here.
+    """
+    return None if settings.sandbox == "off" else find_sandbox(confinement_of(settings))
 
 
 def confinement_of(settings: Settings) -> Confinement:
@@ -406,7 +416,7 @@ def make_agent(
         ),
         tools=(*chosen, *_reading_on(chosen), *(() if has_own else skill_tools(guidance))),
         policy=policy_of(settings) if policy is None else policy,
-        sandbox=None if settings.sandbox == "off" else find_sandbox(confinement_of(settings)),
+        sandbox=sandbox_of(settings),
         hooks=_hooks(settings),
         compiler=Labelled(WholeHistory(), _UNTRUSTED),
         compactor=Tiers(ClearResults(), Handoff()),
@@ -514,7 +524,9 @@ def arguments_of(tool: Tool, given: str | None) -> dict[str, Any]:
     return {required[0]: given}
 
 
-async def ruling_of(tool: Tool, arguments: dict[str, Any], *, policy: Policy | None, mode: Mode) -> Ruling:
+async def ruling_of(
+    tool: Tool, arguments: dict[str, Any], *, policy: Policy | None, mode: Mode, sandbox: Runner | None = None
+) -> Ruling:
     """Return what would happen to a call, by the way that calls go in a run: only the tool's own function is left out.
 
     Hooks are not asked: they are programs.
@@ -522,11 +534,11 @@ async def ruling_of(tool: Tool, arguments: dict[str, Any], *, policy: Policy | N
     from treadle.testing import ScriptedModel, call, text  # noqa: PLC0415 - as above
 
     harmless = msgspec.structs.replace(
-        tool, run=_nothing, output_schema=None, error_schema=None, sandbox=None, resumes=False, check=None
+        tool, run=_nothing, output_schema=None, error_schema=None, resumes=False, check=None
     )
     events: list[Any] = []
     model = ScriptedModel([call(tool.name, **arguments), text("That was all.")])
-    agent = Agent(model, tools=[harmless], policy=policy, subscribers=[events.append])
+    agent = Agent(model, tools=[harmless], policy=policy, sandbox=sandbox, subscribers=[events.append])
     async with open_session("memory:") as session:
         if mode != "ask":
             await session.set_mode(mode)
