@@ -1,5 +1,6 @@
 """What Treadle asks in an ordinary coding hour: the 78 commands that it is measured with, with a sandbox and without one."""
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,7 @@ def project(tmp_path: Path) -> Path:
     for name in ("calc.py", "a.py", "b.py", "README.md", "log.txt", "names.txt", "package.json", "tmp.txt"):
         (tmp_path / name).write_text("x\n")
     (tmp_path / "src").mkdir()
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
     return tmp_path
 
 

@@ -537,7 +537,7 @@ def _taken(one: Invocation, found: Known) -> Iterator[Touched]:
             or program.deep is None
             or not program.deep.isdisjoint(found.options)
         )
-        is_plain = name not in SWEEPING or not is_deep
+        is_plain = name not in SWEEPING or not is_deep or (found.does == "reads" and not found.problem)
     taken: Taken = (
         "all" if not is_history or {"clean", "apply", "am", "init", "clone", "fast-import"} & set(words) else "history"
     )
