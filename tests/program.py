@@ -15,7 +15,7 @@ from codecs import getincrementaldecoder
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from functools import cache
 from pathlib import Path
@@ -297,7 +297,8 @@ class AtTerminal:
         os.close(self._ours)
         with self._connection:
             if not select.select([self._connection], [], [], seconds)[0]:
-                self.kill(signal.SIGKILL)
+                with suppress(ProcessLookupError):  # it has ended, and its status is on the way
+                    self.kill(signal.SIGKILL)
             status = _read(self._connection)
         self.status = os.waitstatus_to_exitcode(int.from_bytes(status, "big"))
 
