@@ -105,3 +105,9 @@ async def test_a_link_that_a_rule_lets_a_command_make_leads_a_reader_of_the_same
 
     assert await kind("ln -s out d/m && cat d/m/passwd", root, allow("shell(ln:*)")) == "ask"
     assert await kind("ln -s k d/m && cat d/m", root, allow("shell(ln:*)")) == "allow"
+
+
+@pytest.mark.parametrize("line", ["git diff {}/o k", "git diff --stat k {}/o", "git diff ../outside/o k"])
+async def test_git_compares_no_file_outside_unasked(root, tmp_path, line):
+    assert await kind(line.format(tmp_path / "outside"), root) == "ask"
+    assert await kind("git diff HEAD~1..HEAD k", root) == "allow"

@@ -133,6 +133,7 @@ def covered_by_prefix(source: str) -> bool:
         "eval ls", "exec ls", "command ls", "busybox rm x", "git config a b",
         "diff -l a b", "diff --paginate a b", "md5sum -c l", "jq -n 'import \"./s\" as $d; $d'", "git tag -s v", "git tag -v v", "git commit -S",
         "git merge --gpg-sign x", "git pull -S", "git push --signed", "test -v 'a[$(id)]'", "rename 's/a/b/' x",
+        "printf 'abc%n' PATH", "printf '%%%-3ln' PATH", "xxd -ps a b", "tree -Lo 1 x", "tree -L1o x", "ps -eo pid,environ", "pip list --outdated",
         "uniq a b", "uniq -c a b", "uniq -w 3 a b", "xxd a b", "xxd -c8 a b", "xxd a -b", "uniq a -b",
         "git blame --output=x a", "git rev-list --output=x HEAD", "git rev-list HEAD --outp=x", "git blame -Ox a", "git stash list --output=x", "git reflog --output=x", "strings @options",
         "git for-each-ref --format='%(signature)'", "git tag --list --format='%(signature:key)'", "git branch --format '%(signature)'",
@@ -202,7 +203,8 @@ def test_lines_that_only_read_are_known_as_such(source):
     "source",
     ["git tag --list -d x", "git branch --list -D x", "git branch --contains x -m y", "git branch -l x", "git branch -r x", "git tag --sort=x v1",
      "git tag -n3 x", "git branch --list --edit-description", "git branch --format=x y", "cat < /dev/tcp/localhost/1", "cat </dev/udp/a/1 f",
-     "rm x", "ls > x", "mytool", "./ls", "/bin/ls x", "git add x", "git branch x", "git tag x", "git stash", "git remote update", "tee x", "uniq a b", "uniq a b && rm c", "cat a | uniq - b", "xxd a b", "ls; X=1"],
+     "rm x", "ls > x", "mytool", "./ls", "/bin/ls x", "git add x", "git branch x", "git tag x", "git stash", "git remote update", "tee x", "uniq a b", "uniq a b && rm c", "cat a | uniq - b", "xxd a b", "ls; X=1",
+     "printf 'abc%n' PATH; ls", "xxd -as a b", "yarn --version", "cargo --version", "mvn --version", "tox --version"],
 )  # fmt: skip
 def test_nothing_else_counts_as_reading(source):
     assert not reads_only(analyse(source))
@@ -210,7 +212,7 @@ def test_nothing_else_counts_as_reading(source):
 
 @pytest.mark.parametrize(
     "source",
-    ["uniq -f 1 a", "uniq -w3 a", "xxd -l 16 a", "strings a", "go test ./...", "pytest -q tests", "mypy src", "npm run test",
+    ["uniq -f 1 a", "uniq -w3 a", "xxd -l 16 a", "xxd -c8 a", "od -An -tx1 a", "tree -aL 2", "tree -L2", "printf '%s 100%%n' x", "strings a", "go test ./...", "pytest -q tests", "mypy src", "npm run test",
      "git push origin main", "git fetch --all", "git pull origin main", "git branch --format='%(refname)'",
      "git push -u origin main:main", "git fetch -j 4 origin a:b", "git pull --depth=1 origin x:y", "jq .env f",
      "jq '.environment | .env' f", "ps aux", "ps -ef", "ps -eo pid,args", "ps -p 1 -o comm=", "ps aux --sort -etime", "date", "date +%F", "date -u",

@@ -143,6 +143,8 @@ _UNREAD = Known(name="")
 _BEFORE_SUBCOMMAND = frozenset({"--no-pager", "-P", "--no-optional-locks"})
 """Options of git before the subcommand that change nothing in what it reads or runs."""
 _ASKING = frozenset({"--version", "-V"})
+_OBEYING = frozenset("yarn mvn cargo rustc tox pdm poetry dotnet".split())
+"""Programs that obey a file of the folder before they say their version, and so may run what it names: `yarnPath`, `.mvn/jvm.config`, `toxfile.py`."""
 _LISTS = {
     "branch": frozenset("--list --contains --no-contains --points-at --merged --no-merged --show-current".split()),
     "tag": frozenset("-l --list --contains --no-contains --points-at --merged --no-merged".split()),
@@ -166,6 +168,8 @@ _SED = re.compile(
 _AWK = re.compile(r"[^|&`@]*(?:&&[^|&`@]+)*")
 _AWK_STARTS = re.compile(r"system|getline|ARGV|ARGC|ENVIRON|SYMTAB|PROCINFO|print(?:[^>]|>=)*>(?!=)")
 """What starts a program, reads a file that no word names, or writes one."""
+_COUNTS = re.compile(r"(?<!%)(?:%%)*%[^%a-zA-Z]*[hlLjztq]*n")
+"""A form of printf that sets the variable that an argument names."""
 _JQ_READS = re.compile(r"\b(import|include|modulemeta|input_filename|ENV|env)\b(?<!\.env)|\$\s*(ENV|__loc__)")
 """What a program of jq reads beside its input: files, and the environment. `.env` is a field of the input."""
 
@@ -179,13 +183,14 @@ def known(one: Invocation) -> Known:
         return Known(name=name, does="reads", program=PROGRAMS["true"])
     if name in SUBCOMMANDS:
         first = next((at for at, word in enumerate(one.words) if at and word not in _BEFORE_SUBCOMMAND), len(one.words))
-        if one.words[1:] and set(one.words[1:]) <= _ASKING:
+        if one.words[1:] and set(one.words[1:]) <= _ASKING and name not in _OBEYING:
             return Known(name=name, does="reads", program=PROGRAMS["true"])
         program, name, first = _subcommand(one, name, first)
     else:
         program = None if " " in name else PROGRAMS.get(name)
         if (
             program is not None
+            and name not in _OBEYING
             and len(one.words) == len(("python", "--version"))
             and one.words[1] in (*_ASKING, "-v" if name == "node" else "-V")
         ):
@@ -293,7 +298,10 @@ def _option(word: str, program: Program) -> tuple[str, str | None] | None:
     for at in range(1, len(word)):
         letter = f"-{word[at]}"
         if letter in takes and letter not in program.flags:
-            return letter, word[at + 1 :] or None
+            value = word[at + 1 :]
+            if program.is_own and ((value and not value.isdecimal()) or (at > 1 and program.most is not None)):
+                return None
+            return letter, value or None
         if letter not in program.flags:
             return None
     return f"-{word[-1]}", ""
@@ -322,7 +330,9 @@ def _is_selecting(_: Invocation, found: Known) -> bool:
     return bool(script) and is_plain and not any("=" in word or "/inet" in word for word in found.operands[1:])
 
 
-def _shows_no_environment(_: Invocation, found: Known) -> bool:
+def _shows_no_environment(one: Invocation, found: Known) -> bool:
+    if any("environ" in word.lower() for word in one.words):
+        return False
     return not any("e" in word for word in found.operands) and not {"-e", "-x"} <= found.options
 
 
@@ -340,6 +350,7 @@ _CHECKS: Mapping[str, Callable[[Invocation, Known], bool]] = {
     **dict.fromkeys(("sed", "gsed"), _is_printing),
     **dict.fromkeys(("awk", "gawk", "mawk", "nawk"), _is_selecting),
     "jq": lambda _, found: not any(map(_JQ_READS.search, found.operands)),
+    "printf": lambda _, found: not any(map(_COUNTS.search, found.operands)),
     "date": lambda _, found: all(word.startswith("+") for word in found.operands),
     "strings": lambda one, _: not any(word.startswith("@") for word in one.words),
     "ps": _shows_no_environment,
@@ -351,6 +362,7 @@ _WHY = {
     **dict.fromkeys(("sed", "gsed"), "A script of `sed` may write files or start programs."),
     **dict.fromkeys(("awk", "gawk", "mawk", "nawk"), "A program of `awk` may write files or start programs."),
     "jq": "The program of `jq` may read files that the line does not name, or the environment.",
+    "printf": "`printf` with `%n` sets a variable, which may be `PATH`.",
     "date": "`date` with an argument may set the clock.",
     "strings": "`strings` takes options from a file.",
     "ps": "`ps e` shows the environment variables of other programs.",
@@ -612,6 +624,9 @@ def _of_git(one: Invocation, found: Known, program: Program) -> Iterator[Touched
         operands = operands[1:]
     objects = [word.partition(":")[2] for word in operands if ":" in word and not word.startswith(":")]
     by_number = any(map(_OBJECT.fullmatch, operands)) and found.name in ("git cat-file", "git show", "git diff")
+    outside = [
+        word for word in operands if word != "/dev/null" and (word.startswith(("/", "..", "~")) or "/../" in word)
+    ]
     is_named = bool(behind) or (bool(operands) and len(objects) == len(operands))
     named: Sequence[str]
     access: Access = "read"
@@ -626,9 +641,8 @@ def _of_git(one: Invocation, found: Known, program: Program) -> Iterator[Touched
         not is_named or by_number or any(word.startswith(":") or set(word) & set("*?[") for word in behind)
     ):
         yield Touched(path=".", access="read", from_root=True)
-        named, access, extent = [], "read", "tree"
+        named, access, extent = outside, "read", "tree"  # `git diff` compares files of which one is outside, too
     else:
-        outside = [word for word in operands if word.startswith(("/", "../", "~")) or "/../" in word]
         named, access, extent = (behind or (operands if shows else outside)), "read", "tree"
         for text in objects if shows else ():
             yield from (Touched(path=end, access="read", from_root=True) for end in _ends(text))

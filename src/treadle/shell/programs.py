@@ -70,6 +70,8 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
     """How many operands it may be given; more are files that it would write (`uniq IN OUT`)."""
     is_text: bool = False
     """Whether it takes every word for text, also one that looks like an option."""
+    is_own: bool = False
+    """Whether it takes letters apart in its own way: `xxd -ps a b` is `-p`, and `tree -Lo 1 x` is `-L 1 -o x`."""
     is_words: bool = False
     """Whether an option is one whole word with one dash: `find -name`."""
     shows: frozenset[str] | None = frozenset()
@@ -153,7 +155,8 @@ _READERS = {
     **_each("readlink realpath", _reads("-efmnqsz --canonicalize --no-newline")),
     "file": _reads("-bihLk --brief --mime --mime-type --dereference"),
     "strings": _reads("-a", values="-net"),
-    **_each("xxd od hexdump hexyl", _reads("-abeEipuCvx", values="-cglosnNjtA", most=1)),
+    "xxd": _reads("-abeEipuCvx", values="-cglosnNjtA", most=1, is_own=True),
+    **_each("od hexdump hexyl", _reads("-abeEipuCvx", values="-cglosnNjtA", most=1)),
     **_each("zcat bzcat", _reads("-f")),
     **_each(
         "ls ll dir",
@@ -166,7 +169,7 @@ _READERS = {
             folder="children",
         ),
     ),
-    "tree": _reads("-adfilxpshDCnFugrtvUcqNAS --dirsfirst --noreport --gitignore --prune --du", values="-LPI --filelimit --sort", deep=None, follows="-l"),
+    "tree": _reads("-adfilxpshDCnFugrtvUcqNAS --dirsfirst --noreport --gitignore --prune --du", values="-LPI --filelimit --sort", deep=None, follows="-l", is_own=True),
     "du": _reads(
         "-ahsckmxbLSl0 --all --summarize --human-readable --total --bytes --apparent-size --dereference --one-file-system",
         values="-dBt --max-depth --exclude --block-size --threshold",
