@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import shutil
 
 import pytest
 
@@ -82,6 +83,14 @@ def test_each_rule_says_how_often_it_has_answered(treadle):
     ]
     assert "answered 2x" in treadle("permissions", *rules, code=0).stdout
     assert treadle.json("permissions", "--deny", "shell(sudo:*)", "--json", code=0)[0]["rule"] == "shell(sudo:*)"
+
+
+@pytest.mark.skipif(shutil.which("bwrap") is None, reason="bwrap is not installed")
+@pytest.mark.parametrize(("line", "decision"), [("make test", "sandbox"), ("git commit -m x", "ask")])
+def test_mode_auto_is_tried_with_the_sandbox_that_a_run_would_have(treadle, line, decision):
+    words = ("permissions", "--json", "--tools", "shell", "--mode", "auto", "--sandbox", "on", "shell", line)
+
+    assert treadle.json(*words, code=0)["decision"] == decision
 
 
 def test_a_call_that_can_never_run_and_a_mode_are_said(ruled):

@@ -46,7 +46,7 @@ from treadle import (
 )
 from treadle.cli.exits import EXIT_NOT_STORED, UsageError, exit_code
 from treadle.cli.guidance import guidance_of, skill_tools
-from treadle.cli.input.options import Mode, Options
+from treadle.cli.input.options import Options
 from treadle.cli.input.places import absolute, same_journal, same_world
 from treadle.cli.input.rules import rule_sets
 from treadle.cli.input.settings import Settings
@@ -68,7 +68,6 @@ from treadle.events import (
     RunStarted,
 )
 from treadle.ports import Driver, Hook, Policy, SessionView, UnmatchedRule
-from treadle.tools import Runner
 
 __all__ = [
     "arguments_of",
@@ -81,7 +80,6 @@ __all__ = [
     "policy_of",
     "resumed_budget",
     "ruling_of",
-    "sandbox_of",
     "unmatched_in",
 ]
 
@@ -104,15 +102,6 @@ def interactive_policy(settings: Settings, grants: Policy) -> Policy:
     stricter, looser = rule_sets(settings.rules, "ask", "deny"), rule_sets(settings.rules, "allow")
     policy = first_of(scoped(*stricter), grants, scoped(*looser))
     return policy if settings.sandbox == "off" else Confined(policy)
-
-
-def sandbox_of(settings: Settings) -> Runner | None:
-    """Return the sandbox in which commands run; None where they run in none.
-
-    Raises:
-        SandboxUnavailable: One is wanted, and there is none here.
-    """
-    return None if settings.sandbox == "off" else find_sandbox(confinement_of(settings))
 
 
 def confinement_of(settings: Settings) -> Confinement:
@@ -416,7 +405,7 @@ def make_agent(
         ),
         tools=(*chosen, *_reading_on(chosen), *(() if has_own else skill_tools(guidance))),
         policy=policy_of(settings) if policy is None else policy,
-        sandbox=sandbox_of(settings),
+        sandbox=None if settings.sandbox == "off" else find_sandbox(confinement_of(settings)),
         hooks=_hooks(settings),
         compiler=Labelled(WholeHistory(), _UNTRUSTED),
         compactor=Tiers(ClearResults(), Handoff()),
@@ -524,12 +513,13 @@ def arguments_of(tool: Tool, given: str | None) -> dict[str, Any]:
     return {required[0]: given}
 
 
-async def ruling_of(
-    tool: Tool, arguments: dict[str, Any], *, policy: Policy | None, mode: Mode, sandbox: Runner | None = None
-) -> Ruling:
+async def ruling_of(tool: Tool, arguments: dict[str, Any], settings: Settings | None = None) -> Ruling:
     """Return what would happen to a call, by the way that calls go in a run: only the tool's own function is left out.
 
     Hooks are not asked: they are programs.
+
+    Args:
+        settings: With the rules, the mode and the sandbox; None for no rules, mode `ask` and no sandbox.
     """
     from treadle.testing import ScriptedModel, call, text  # noqa: PLC0415 - as above
 
@@ -538,10 +528,16 @@ async def ruling_of(
     )
     events: list[Any] = []
     model = ScriptedModel([call(tool.name, **arguments), text("That was all.")])
-    agent = Agent(model, tools=[harmless], policy=policy, sandbox=sandbox, subscribers=[events.append])
+    agent = Agent(
+        model,
+        tools=[harmless],
+        policy=None if settings is None else policy_of(settings),
+        sandbox=None if settings is None or settings.sandbox == "off" else find_sandbox(confinement_of(settings)),
+        subscribers=[events.append],
+    )
     async with open_session("memory:") as session:
-        if mode != "ask":
-            await session.set_mode(mode)
+        if settings is not None and settings.mode != "ask":
+            await session.set_mode(settings.mode)
         result = await agent.run("What would happen to this call?", session=session)
     decided = next((one for one in events if isinstance(one, CallDecided)), None)
     asked = next((one for one in events if isinstance(one, ApprovalRequested)), None)

@@ -21,10 +21,8 @@ from treadle.cli.running import (
     arguments_of,
     covered_by,
     make_agent,
-    policy_of,
     resumed_budget,
     ruling_of,
-    sandbox_of,
     unmatched_in,
 )
 from treadle.cli.sessions import is_there, named, opened, opened_session
@@ -166,7 +164,7 @@ async def _try_call(settings: Settings, name: str, options: PermissionsOptions, 
     tool = _tool(settings, name, terminal)
     mode: Mode = settings.mode
     arguments = arguments_of(tool, options.arguments)
-    ruling = await ruling_of(tool, arguments, policy=policy_of(settings), mode=mode, sandbox=sandbox_of(settings))
+    ruling = await ruling_of(tool, arguments, settings)
     origin = next(
         (
             one.origin

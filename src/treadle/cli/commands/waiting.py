@@ -137,7 +137,7 @@ async def _check(
     if tool is None:
         terminal.say("note: the arguments are checked when the run resumes: the tool is not known here.")
         return
-    ruling = await ruling_of(tool, arguments, policy=None, mode="ask")
+    ruling = await ruling_of(tool, arguments)
     if ruling.decision == "invalid":
         raise UsageError(f"--arguments is invalid for {shown_name(name)}: {ruling.reason}")
 
