@@ -98,7 +98,7 @@ class Reached(msgspec.Struct, frozen=True, kw_only=True):
     is_outside: bool
     """Whether it lies outside the root folder, links resolved."""
     unknown: str = ""
-    """Why nobody can say where it leads, in one sentence: a rule on paths that does not find it has proven nothing. Empty for any other."""
+    """Why it is unknown where it leads, in one sentence: a rule on paths that does not find it has proven nothing. Empty for any other."""
 
     @property
     def tools(self) -> tuple[str, ...]:

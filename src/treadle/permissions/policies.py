@@ -97,7 +97,7 @@ class Linked:
 
 
 class NameIndex:
-    """The globs of rules that forbid or ask, by how they begin and by what stands in them.
+    """The globs of rules that forbid or ask, by how they begin and by what is in them.
 
     Args:
         globs: Of each rule, by its place among the rules.
@@ -277,7 +277,7 @@ class RuleIndex:
         return [(rule.text, found) for rule in named if (found := pattern_of(rule.pattern or "")) is not None]
 
     def possible(self, call: CheckedCall, line: JudgedLine) -> tuple[Rule, str] | None:
-        """Return a rule on a program whose name stands in the words of a command that may start it, and why; None where none does."""
+        """Return a rule on a program whose name is in the words of a command that may start it, and why; None where none does."""
         for name in sorted(line.names_within()):
             for at in self._of_commands().on_name(name):
                 rule = self._rules[at]
@@ -286,7 +286,7 @@ class RuleIndex:
         return None
 
     def unsearched(self, seen: "Seen") -> Rule | None:
-        """Return a rule of which nobody can say whether it applies to a file with several names; None where all were found."""
+        """Return a rule of which it is unknown whether it applies to a file with several names; None where all were found."""
         return None if seen.unsearched is None else self._rules[seen.unsearched]
 
     def about_lines(self, call: CheckedCall) -> Rule | None:
@@ -320,7 +320,7 @@ class Seen:
         self.line = line
         self.linked = Linked(subjects.moment)
         self.unsearched: int | None = None
-        """The place of a rule of which nobody can say whether it applies: the file has more names than can be searched for."""
+        """The place of a rule of which it is unknown whether it applies: the file has more names than can be searched for."""
 
 
 class _Arguments:
@@ -520,7 +520,7 @@ class NamedPolicy(msgspec.Struct, frozen=True, kw_only=True):
         return None if line is None or loosens else self._in_doubt(call, line)
 
     def _in_doubt(self, call: CheckedCall, line: JudgedLine) -> Decision | None:
-        """Ask about a line that may start what the rules forbid, where nobody can say whether it does."""
+        """Ask about a line that may start what the rules forbid, where it is unknown whether it does."""
         assert self.index is not None
         if (possible := self.index.possible(call, line)) is not None:
             return self._cannot_say(*possible)
@@ -534,7 +534,7 @@ class NamedPolicy(msgspec.Struct, frozen=True, kw_only=True):
         return Decision(kind=self.kind, rule=rule, reason=self.reason, scope=self.scope, lifted=texts)
 
     def _cannot_say(self, rule: Rule, why: str) -> Decision:
-        """Ask about a call of which nobody can say whether it does what the rule forbids. No mode lifts that of a rule that denies."""
+        """Ask about a call of which it is unknown whether it does what the rule forbids. No mode lifts that of a rule that denies."""
         return Decision(
             kind=DecisionKind.ASK,
             rule=f"{UNDECIDED} {self.kind} {rule.text}",

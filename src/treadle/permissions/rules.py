@@ -216,7 +216,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     key: str | None = None
     glob: str | None = None
     pattern: str | None = None
-    """What stands in `tool(pattern)` without a key: commands for a tool that runs lines of shell, else the glob of its `path`."""
+    """What is in `tool(pattern)` without a key: commands for a tool that runs lines of shell, else the glob of its `path`."""
 
     @staticmethod
     def parse(text: str) -> "Rule":

@@ -122,7 +122,7 @@ def _counts(path: str) -> bool:
 
 
 def _rename(folder: str, parts: "list[str]", moved: "dict[str, str]") -> None:
-    """Rename the thing of a path, or the link that stands on its way: no link is followed."""
+    """Rename the thing of a path, or the link that is on its way: no link is followed."""
     at = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         for place, part in enumerate(parts, 1):

@@ -65,7 +65,7 @@ def end_all(folders: Iterable[str]) -> None:
 
 
 def threads_of_user() -> int:
-    """Return how many processes and threads our user has now, as the kernel counts them for its limit; 0 where nobody can tell."""
+    """Return how many processes and threads our user has now, as the kernel counts them for its limit; 0 where that is unknown."""
     user, found = b"\nUid:\t%d\t" % os.getuid(), 0
     for status in Path("/proc").glob("[0-9]*/status"):
         with suppress(OSError, ValueError, IndexError):  # it has ended

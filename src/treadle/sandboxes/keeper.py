@@ -36,7 +36,7 @@ _COARSE_NANOSECONDS = 10_000_000  # how far the clock of a file system may lag b
 
 
 class DiskUse:
-    """What one program has taken of the file systems of its writable folders since this was made. It stands here because a keeper imports nothing.
+    """What one program has taken of the file systems of its writable folders since this was made. It is here because a keeper imports nothing.
 
     A limit on each file does not bound many files, and quotas need an administrator. So the free space is looked at. Once it has shrunk by
     the limit, the files that have changed since the start are added up: what others write meanwhile does not count, unless the space
@@ -92,7 +92,7 @@ _COUNTERS = (
 
 
 def limits_reached(groups: "list[str]") -> "dict[str, str]":
-    """Return the limits that a program has reached, by what they are on. Never raises. It stands here as `DiskUse` does."""
+    """Return the limits that a program has reached, by what they are on. Never raises. It is here as `DiskUse` does."""
     found: dict[str, str] = {}
     for folder in groups:
         for name, counter, kind, limit in _COUNTERS:
@@ -311,7 +311,7 @@ def _reap() -> None:
 
 
 def started_at(pid: int) -> str:
-    """Return when a process started, in the kernel's count: a number that is given again has another one. Empty where nobody can tell."""
+    """Return when a process started, in the kernel's count: a number that is given again has another one. Empty where that is unknown."""
     return "".join(_stat(pid)[19:20])
 
 

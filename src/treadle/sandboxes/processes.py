@@ -164,14 +164,14 @@ def _signalled(processes: set[int], number: signal.Signals) -> set[int]:
 
 
 def is_over(process: int) -> bool:
-    """Whether nothing of a process is left but its entry, which its parent has not taken yet. Linux; elsewhere nobody can tell."""
+    """Whether nothing of a process is left but its entry, which its parent has not taken yet. Linux; elsewhere that is unknown."""
     if sys.platform != "linux":
         return False
     return _read(f"/proc/{process}/stat").rpartition(b")")[2].split()[:1] in ([], [b"Z"], [b"X"])
 
 
 def _last_number() -> int:
-    """Return the number that was given last; 0 where nobody can tell."""
+    """Return the number that was given last; 0 where that is unknown."""
     last = _read("/proc/loadavg").split()[-1:]
     return int(last[0]) if last else 0
 

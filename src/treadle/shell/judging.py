@@ -615,7 +615,7 @@ def _parts(word: str) -> list[str]:
 
 
 def _of_git(one: Invocation, found: Known, program: Program) -> Iterator[Touched]:
-    """Yield what a subcommand of git touches: the files that it names, and all of them where it shows what stands in files that it does not name."""
+    """Yield what a subcommand of git touches: the files that it names, and all of them where it shows what is in files that it does not name."""
     operands = [one.words[at] for at in found.places]
     end = one.words.index("--") if "--" in one.words else len(one.words)
     behind = [word for at, word in zip(found.places, operands, strict=True) if at > end]
@@ -722,7 +722,7 @@ def _is_fed(one: Invocation) -> bool:
 
 
 def _wrapped(one: Invocation) -> Invocation | None:
-    """Return the command that a transparent wrapper starts; None where an option of its own stands before it."""
+    """Return the command that a transparent wrapper starts; None where an option of its own comes before it."""
     at = 1
     while at < len(one.words) and (
         _ASSIGNMENT.match(one.words[at]) or re.fullmatch(r"\d+(\.\d+)?[smhd]?|-n|-n?\d+", one.words[at])

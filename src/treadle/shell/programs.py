@@ -75,7 +75,7 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
     is_words: bool = False
     """Whether an option is one whole word with one dash: `find -name`."""
     shows: frozenset[str] | None = frozenset()
-    """Of git: options with which it shows what stands in files; None if it always does."""
+    """Of git: options with which it shows what is in files; None if it always does."""
     needs: tuple[str, ...] = ()
     """What it needs of the world outside of a sandbox: `git`, `network`, `unconfined`."""
 

@@ -148,7 +148,7 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def leads_up(path: str) -> bool:
-    """Whether a `..` stands behind a name, which may be a link: only the file system can say then what the path names."""
+    """Whether a `..` comes after a name, which may be a link: only the file system can say then what the path names."""
     parts = [part for part in path.split("/") if part not in ("", ".")]
     return ".." in parts[next((at for at, part in enumerate(parts) if part != ".."), len(parts)) :]
 
@@ -475,7 +475,7 @@ class _Reader:
             self._change_folder(one)
 
     def _comes_before(self, word: str, start: int) -> bool:
-        """Whether a word stands before a command: it sets a variable, or is reserved. In quotes it is a word like any other."""
+        """Whether a word comes before a command: it sets a variable, or is reserved. In quotes it is a word like any other."""
         is_bare = self._text[start : start + len(word) + 1].strip(" \t\n;") == word
         return self._is_assigned(word, start) or (is_bare and (word == "!" or word in _BEFORE_COMMANDS))
 

@@ -501,7 +501,7 @@ def _mistake(text: str, words: tuple[str, ...]) -> str | None:
 
 
 def _unquoted(body: str) -> tuple[str, str]:
-    """Return what stands outside of quotes, and in double ones, where the shell expands it still. Escaped signs are in neither."""
+    """Return what is outside of quotes, and in double ones, where the shell expands it still. Escaped signs are in neither."""
     found = {"": "", '"': "", "'": ""}
     quote, is_escaped = "", False
     for one in body:

@@ -43,7 +43,7 @@ _MAX_LINE_CHARS = 40_000
 
 
 class Kept(msgspec.Struct, frozen=True, kw_only=True):
-    """A process as it stands now."""
+    """A process as it is now."""
 
     id: str
     command: str
@@ -239,7 +239,7 @@ class Processes:
             _signal(state, signal.SIGUSR1)
 
     def kill(self, process: str) -> Kept:
-        """End one with all that it has started, and return it as it stands then."""
+        """End one with all that it has started, and return it as it is then."""
         place = self._place(process)
         state = self._state(place)
         if state is not None and state.status == "running":
