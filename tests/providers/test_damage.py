@@ -4,6 +4,7 @@ import itertools
 import json
 from typing import Any
 
+import msgspec
 import pytest
 from chat_server import STREAM_HEAD, answer
 from hypothesis import given, settings
@@ -15,6 +16,7 @@ from treadle import Agent
 from treadle.drivers.react import ReActDriver
 from treadle.messages import Text, ToolCall
 from treadle.ports import CallReady, ModelEnd, ModelRequest
+from treadle.providers.payload import to_json
 from treadle.testing import ScriptedModel, Turn, call
 from treadle.validation import NotJson, parse_arguments
 from treadle.validation.plain import damaged_json, is_damaged, joined, repaired
@@ -267,3 +269,9 @@ def test_damaged_json_is_invalid_wherever_the_damage_stands(before, near, after)
     if is_damaged(words):
         with pytest.raises(NotJson):
             parse_arguments(damaged_json(words))
+
+
+def test_half_a_pair_beside_a_result_that_is_json_already_is_repaired():
+    body = {"said": "half \ud800", "result": msgspec.Raw(b'{"total": 3}')}
+
+    assert msgspec.json.decode(to_json(body)) == {"said": "half \ufffd", "result": {"total": 3}}

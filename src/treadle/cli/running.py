@@ -568,8 +568,8 @@ def is_confirmed(question: str, terminal: Terminal) -> bool:
         is_person = False
     if not is_person:
         return True
-    terminal.prompt(f"{question} [y/N] ")
-    with _interrupted_by_ctrl_c():
+    with _interrupted_by_ctrl_c():  # from before the question is seen: Ctrl-C at once counts, too
+        terminal.prompt(f"{question} [y/N] ")
         answer = sys.stdin.readline()
     if not answer.endswith("\n"):  # Ctrl-D: the cursor is still behind the question
         terminal.write("\n")

@@ -843,7 +843,8 @@ def to_json(value: Any) -> bytes:
     try:
         return _encoder.encode(value)
     except UnicodeEncodeError:
-        return _encoder.encode(_without_surrogates(msgspec.to_builtins(value)))
+        plain = msgspec.to_builtins(value, enc_hook=msgspec.json.decode)  # a part that is JSON already
+        return _encoder.encode(_without_surrogates(plain))
 
 
 def _without_surrogates(value: Any) -> Any:
