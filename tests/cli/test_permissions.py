@@ -22,7 +22,8 @@ def ruled(treadle):
 
 
 def ruling(treadle, *words):
-    return treadle.json("permissions", "--json", "--config", "own.toml", "--tools", "shell,read,write", *words, code=0)
+    options = ("--json", "--config", "own.toml", "--tools", "shell,read,write", "--sandbox", "off")
+    return treadle.json("permissions", *options, *words, code=0)
 
 
 @pytest.mark.row("P11")
@@ -86,6 +87,23 @@ def test_each_rule_says_how_often_it_has_answered(treadle):
 
 
 @pytest.mark.skipif(shutil.which("bwrap") is None, reason="bwrap is not installed")
+@pytest.mark.parametrize(
+    ("words", "is_confined"), [((), True), (("--sandbox", "off"), False), (("--mode", "bypass"), False)]
+)
+def test_commands_are_confined_by_default_where_a_sandbox_works(treadle, words, is_confined):
+    outside = treadle.folder.parent / "outside"
+    line = f"touch inside; touch {outside}"
+    script = treadle.script(
+        "s.json", [{"calls": [{"name": "shell", "arguments": {"command": line}}]}, {"text": "Done."}]
+    )
+
+    treadle("run", "-m", script, "--tools", "shell", "--allow", "shell", *words, "Touch", code=0)
+
+    assert (treadle.folder / "inside").exists()
+    assert outside.exists() is not is_confined
+
+
+@pytest.mark.skipif(shutil.which("bwrap") is None, reason="bwrap is not installed")
 @pytest.mark.parametrize(("line", "decision"), [("make test", "sandbox"), ("git commit -m x", "ask")])
 def test_mode_auto_is_tried_with_the_sandbox_that_a_run_would_have(treadle, line, decision):
     words = ("permissions", "--json", "--tools", "shell", "--mode", "auto", "--sandbox", "on", "shell", line)
@@ -113,9 +131,8 @@ def test_an_organisations_file_holds_rules_and_nothing_else(ruled):
 def test_a_run_obeys_the_rules_that_ask(ruled):
     script = ruled.script("s.json", [{"calls": [{"name": "shell", "arguments": {"command": "git push"}}]}])
 
-    ruled.json(
-        "run", "--json", "-m", script, "--tools", "shell", "--config", "own.toml", "--allow", "shell", "Push", code=11
-    )
+    options = ("--tools", "shell", "--config", "own.toml", "--allow", "shell", "--sandbox", "off")
+    ruled.json("run", "--json", "-m", script, *options, "Push", code=11)
 
     assert [one["rule"] for one in ruled.json("approvals", "--json", code=0)] == ["ask shell(git push:*)"]
 
@@ -215,7 +232,7 @@ def test_a_line_is_judged_where_commands_may_run_in_the_background_too(treadle):
 
 
 def test_a_call_of_a_tool_that_only_a_conversation_has_is_decided_too(treadle):
-    ran = treadle("permissions", "shell", "git push", "--ask", "shell(git push:*)", code=0)
+    ran = treadle("permissions", "shell", "git push", "--ask", "shell(git push:*)", "--sandbox", "off", code=0)
 
     assert ran.stdout.startswith("ask: ask shell(git push:*) (session)")
     assert "`treadle run` has it only with --tools" in ran.stderr

@@ -66,7 +66,7 @@ def test_a_profile_is_a_whole_set_up_and_every_value_says_that_it_comes_from_it(
 
     plain, review = shown(treadle), shown(treadle, "--profile", "review")
 
-    assert [plain[name]["value"] for name in ("model", "mode", "sandbox", "system")] == ["demo", "ask", "off", None]
+    assert [plain[name]["value"] for name in ("model", "mode", "sandbox", "system")] == ["demo", "ask", "auto", None]
     named = ("model", "system", "tools", "mode", "sandbox", "on_approval", "max_tool_calls", "price", "facts")
     assert {name: review[name]["origin"] for name in named} == dict.fromkeys(named, "profile review")
     assert [review[name]["value"] for name in ("model", "mode", "sandbox", "tools", "max_tool_calls")] == [

@@ -222,7 +222,12 @@ def _opened(value: Any, depth: int) -> Any:
         return {"class": _name(type(value)), **_fields(value, depth)}
     if isinstance(value, Toolbox):
         return [_fields(tool, depth) for tool in value]
-    return _name(value)
+    around = getattr(value, "policies", None)  # of a policy around others
+    return (
+        {"class": _name(value), "policies": _described(around, depth + 1)}
+        if isinstance(around, tuple)
+        else _name(value)
+    )
 
 
 def _name(value: Any) -> str:

@@ -50,7 +50,7 @@ def origin_of(settings: Settings, model: str | None, options: Options | None = N
     is_shown = address is not None and shown_address(address) == address
     given = {
         "system": None if settings.system is None else instructions_of(settings.system, settings.held),
-        "sandbox": None if settings.sandbox == "off" else settings.sandbox,
+        "sandbox": None if settings.sandbox == "auto" else settings.sandbox,
         "schema": None if options is None or options.schema is None else absolute(options.schema),
         "model_options": None if options is None else options.model_options or None,
         "bare": True if settings.is_bare else None,

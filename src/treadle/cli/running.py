@@ -8,10 +8,11 @@ import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from decimal import Decimal
+from functools import cache, partial
 from typing import Any, Literal, TypeGuard
 
 import msgspec
@@ -27,6 +28,7 @@ from treadle import (
     Labelled,
     Run,
     RunResult,
+    SandboxUnavailable,
     Session,
     StopReason,
     Tiers,
@@ -93,7 +95,7 @@ _REFUSAL = "It needs a person's approval, and nobody can be asked in this run."
 def policy_of(settings: Settings) -> Policy | None:
     """Return the policy of the rules: a denial overrides a permission; None where there are no rules."""
     ruled = scoped(*rule_sets(settings.rules, "allow", "ask", "deny")) if settings.rules else None
-    policy = ruled if settings.sandbox == "off" else Confined(ruled)
+    policy = ruled if settings.sandbox == "off" else Confined(ruled, partial(_confines, settings))
     return policy if settings.on_approval == "pause" else Unattended(policy, f"--on-approval {settings.on_approval}")
 
 
@@ -101,7 +103,33 @@ def interactive_policy(settings: Settings, grants: Policy) -> Policy:
     """Return the policy of a conversation: what a person allows while it continues comes after all denials and questions."""
     stricter, looser = rule_sets(settings.rules, "ask", "deny"), rule_sets(settings.rules, "allow")
     policy = first_of(scoped(*stricter), grants, scoped(*looser))
-    return policy if settings.sandbox == "off" else Confined(policy)
+    return policy if settings.sandbox == "off" else Confined(policy, partial(_confines, settings))
+
+
+def has_none(settings: Settings) -> bool:
+    """Whether commands run as the person: they are to, or no sandbox works here and none is demanded.
+
+    Raises:
+        SandboxUnavailable: One is demanded, and none works here.
+    """
+    if settings.sandbox != "auto":
+        return settings.sandbox == "off"
+    return not _works(confinement_of(settings))
+
+
+def _confines(settings: Settings, session: SessionView) -> bool:
+    """Whether commands of a session are confined. Mode `bypass` lets all run as the person, unless a sandbox is demanded."""
+    return not (settings.sandbox == "auto" and session.mode == "bypass") and not has_none(settings)
+
+
+@cache
+def _works(confinement: Confinement) -> bool:
+    """Whether a sandbox works here: what says so has run a program in one."""
+    try:
+        find_sandbox(confinement)
+    except SandboxUnavailable:
+        return False
+    return True
 
 
 def confinement_of(settings: Settings) -> Confinement:
@@ -115,16 +143,21 @@ def confinement_of(settings: Settings) -> Confinement:
 
 
 class Confined:
-    """Sends each call that can be confined into the sandbox, whoever allows it: a rule, a person, or the effect's default."""
+    """Sends each call that can be confined into the sandbox, whoever allows it: a rule, a person, or the effect's default.
 
-    def __init__(self, policy: Policy | None) -> None:
+    Args:
+        confines: Whether calls of a session are confined.
+    """
+
+    def __init__(self, policy: Policy | None, confines: Callable[[SessionView], bool] = lambda _: True) -> None:
         self._policy = policy
+        self._confines = confines
         self.policies = (policy,)
 
     async def decide(self, call: CheckedCall, session: SessionView) -> Decision | None:
         answer = self._policy.decide(call, session) if self._policy else None
         decision = await answer if inspect.isawaitable(answer) else answer
-        if call.tool.sandbox is None:
+        if call.tool.sandbox is None or not self._confines(session):
             return decision
         made = decision or default_decision(call, session)
         if made.kind == "allow":
@@ -395,6 +428,9 @@ def make_agent(
     own = instructions if settings.system is None else instructions_of(settings.system, settings.held)
     chosen = load_tools(settings) if tools is None else tools
     has_own = any(isinstance(one, Tool) and one.name == "skill" for one in chosen)
+    runs_commands = settings.sandbox != "auto" or any(
+        isinstance(one, Tool) and one.sandbox is not None for one in chosen
+    )
     agent = Agent(
         resolve_model(
             absolute_model(model),
@@ -405,7 +441,7 @@ def make_agent(
         ),
         tools=(*chosen, *_reading_on(chosen), *(() if has_own else skill_tools(guidance))),
         policy=policy_of(settings) if policy is None else policy,
-        sandbox=None if settings.sandbox == "off" else find_sandbox(confinement_of(settings)),
+        sandbox=None if not runs_commands or has_none(settings) else find_sandbox(confinement_of(settings)),
         hooks=_hooks(settings),
         compiler=Labelled(WholeHistory(), _UNTRUSTED),
         compactor=Tiers(ClearResults(), Handoff()),
@@ -532,7 +568,7 @@ async def ruling_of(tool: Tool, arguments: dict[str, Any], settings: Settings | 
         model,
         tools=[harmless],
         policy=None if settings is None else policy_of(settings),
-        sandbox=None if settings is None or settings.sandbox == "off" else find_sandbox(confinement_of(settings)),
+        sandbox=None if settings is None or has_none(settings) else find_sandbox(confinement_of(settings)),
         subscribers=[events.append],
     )
     async with open_session("memory:") as session:

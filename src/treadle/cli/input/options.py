@@ -42,7 +42,7 @@ __all__ = [
 ]
 
 Mode: TypeAlias = Literal["plan", "ask", "accept-edits", "auto", "deny-unlisted", "bypass"]
-Sandbox: TypeAlias = Literal["on", "network", "off"]
+Sandbox: TypeAlias = Literal["auto", "on", "network", "off"]
 OnLimit: TypeAlias = Literal["summarize", "report"]
 OnApproval: TypeAlias = Literal["pause", "deny", "fail"]
 
@@ -338,7 +338,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         Sandbox | None,
         Flag(
             "--sandbox",
-            "on: commands write only inside the folder and have no network; network: they have network; off: the default",
+            "auto: commands run confined where this machine can confine them (default); on: they do, or the run ends; "
+            "network: they have network; off: they run as you",
         ),
     ] = None
     allow: Annotated[

@@ -29,7 +29,7 @@ __all__ = ["Settings", "ToolSource", "config_schema", "profile_names", "settings
 
 _STRICTNESS = {
     "mode": {"plan": 0, "deny-unlisted": 0, "ask": 1, "accept-edits": 2, "auto": 3, "bypass": 4},
-    "sandbox": {"on": 0, "network": 1, "off": 2},
+    "sandbox": {"on": 0, "auto": 1, "network": 2, "off": 3},
 }
 """Smaller is stricter. What is equal replaces nothing."""
 
@@ -201,7 +201,7 @@ def settings_of(options: Options, environment: Mapping[str, str] = os.environ) -
         mode=_tightened("mode", options, "ask", layers, choice, notes),
         model_options=_model_options(options.model_options, layers, choice.origins),
         is_mode_asked=options.mode is not None or choice.origins["mode"] == f"profile {options.profile}",
-        sandbox=_tightened("sandbox", options, "off", layers, choice, notes),
+        sandbox=_tightened("sandbox", options, "auto", layers, choice, notes),
         sandbox_read=tuple(dict.fromkeys(path for layer in layers for path in layer.sandbox_read)),
         sandbox_hide=tuple(dict.fromkeys(path for layer in layers for path in layer.sandbox_hide)),
         price=choice.of("price", None, lambda one: one.price, None),
