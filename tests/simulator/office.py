@@ -10,7 +10,6 @@ from treadle.errors import (
     ConfigurationError,
     JournalError,
     NoSuchPoint,
-    NothingToResume,
     SessionHeld,
     SessionMoved,
     UnknownApproval,
@@ -101,10 +100,6 @@ class Office:
             await attempt.finish()
         except AgentChanged:
             life.trace(process, f"{session.id} is stranded: its agent has changed")
-        except NothingToResume as error:  # while it was suspended, another process has carried the run to its end
-            if process.woken_at <= began:
-                life.judge.blame(f"{session.id} could not be resumed by an agent that has changed: {error}"[:300])
-            return None
         else:
             life.judge.blame(f"session {session.id} continued with an agent that has changed")
         is_alone = process.woken_at <= began and self._acts_on(process, session.id) <= acts + len(family)

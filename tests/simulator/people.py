@@ -312,7 +312,7 @@ class People:
             if session_id in process.store.shelves:
                 async with self.opened(process, session_id) as session:
                     await act(process, session)
-        except (JournalError, SessionConflict, SessionHeld, SessionNotActive) as error:
+        except (JournalError, NothingToResume, SessionConflict, SessionHeld, SessionNotActive) as error:
             self._life.judge.ended(process, error)
 
     async def _leave(self, process: Process, session: Session, *, word: str) -> None:
@@ -405,7 +405,7 @@ class People:
                     except NoSuchPoint:  # a child carries out a call of it
                         closes = False
                         lines.append(await session.export())
-        except (JournalError, SessionConflict, SessionHeld, SessionNotActive) as error:
+        except (JournalError, NothingToResume, SessionConflict, SessionHeld, SessionNotActive) as error:
             self._life.judge.ended(process, error)
 
     async def _import(self, process: Process, lines: list[Any]) -> None:
