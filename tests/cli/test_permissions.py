@@ -104,6 +104,23 @@ def test_commands_are_confined_by_default_where_a_sandbox_works(treadle, words, 
 
 
 @pytest.mark.skipif(shutil.which("bwrap") is None, reason="bwrap is not installed")
+def test_commands_of_an_agent_that_is_a_tool_are_confined_too(treadle):
+    outside = treadle.folder.parent / "outside"
+    (treadle.folder / "mine.py").write_text(
+        "from treadle import Agent, allow, shell_tool\n"
+        "from treadle.testing import ScriptedModel, call, text\n"
+        f"turns = [call('shell', command='touch inside; touch {outside}'), text('Done.')]\n"
+        "worker = Agent(ScriptedModel(turns), tools=[shell_tool('.')], policy=allow('shell')).as_tool('worker', 'Work.')\n"
+    )
+    script = treadle.script("s.json", [{"calls": [{"name": "worker", "arguments": {"task": "Go"}}]}, {"text": "Done."}])
+
+    treadle("run", "-m", script, "--tools", "mine.py", "--allow", "shell", "--allow", "worker", "Go", code=0)
+
+    assert (treadle.folder / "inside").exists()
+    assert not outside.exists()
+
+
+@pytest.mark.skipif(shutil.which("bwrap") is None, reason="bwrap is not installed")
 @pytest.mark.parametrize(("line", "decision"), [("make test", "sandbox"), ("git commit -m x", "ask")])
 def test_mode_auto_is_tried_with_the_sandbox_that_a_run_would_have(treadle, line, decision):
     words = ("permissions", "--json", "--tools", "shell", "--mode", "auto", "--sandbox", "on", "shell", line)

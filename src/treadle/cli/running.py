@@ -19,6 +19,7 @@ import msgspec
 
 from treadle import (
     Agent,
+    Bubblewrap,
     Budget,
     CheckedCall,
     ClearResults,
@@ -26,6 +27,7 @@ from treadle import (
     Decision,
     Handoff,
     Labelled,
+    Landlock,
     Run,
     RunResult,
     SandboxUnavailable,
@@ -106,30 +108,30 @@ def interactive_policy(settings: Settings, grants: Policy) -> Policy:
     return policy if settings.sandbox == "off" else Confined(policy, partial(_confines, settings))
 
 
-def has_none(settings: Settings) -> bool:
-    """Whether commands run as the person: they are to, or no sandbox works here and none is demanded.
+def sandbox_of(settings: Settings) -> Bubblewrap | Landlock | None:
+    """Return the sandbox of commands; None where they run as the person: they are to, or none works here and none is demanded.
 
     Raises:
         SandboxUnavailable: One is demanded, and none works here.
     """
-    if settings.sandbox != "auto":
-        return settings.sandbox == "off"
-    return not _works(confinement_of(settings))
+    return (
+        None if settings.sandbox == "off" else _found(confinement_of(settings), is_demanded=settings.sandbox != "auto")
+    )
+
+
+@cache  # looking for one runs a program in it
+def _found(confinement: Confinement, *, is_demanded: bool) -> Bubblewrap | Landlock | None:
+    try:
+        return find_sandbox(confinement)
+    except SandboxUnavailable:
+        if is_demanded:
+            raise
+        return None
 
 
 def _confines(settings: Settings, session: SessionView) -> bool:
     """Whether commands of a session are confined. Mode `bypass` lets all run as the person, unless a sandbox is demanded."""
-    return not (settings.sandbox == "auto" and session.mode == "bypass") and not has_none(settings)
-
-
-@cache
-def _works(confinement: Confinement) -> bool:
-    """Whether a sandbox works here: what says so has run a program in one."""
-    try:
-        find_sandbox(confinement)
-    except SandboxUnavailable:
-        return False
-    return True
+    return not (settings.sandbox == "auto" and session.mode == "bypass") and sandbox_of(settings) is not None
 
 
 def confinement_of(settings: Settings) -> Confinement:
@@ -429,7 +431,8 @@ def make_agent(
     chosen = load_tools(settings) if tools is None else tools
     has_own = any(isinstance(one, Tool) and one.name == "skill" for one in chosen)
     runs_commands = settings.sandbox != "auto" or any(
-        isinstance(one, Tool) and one.sandbox is not None for one in chosen
+        not isinstance(one, Tool) or one.sandbox is not None or one.resumes  # an agent, whose tools are not known here
+        for one in chosen
     )
     agent = Agent(
         resolve_model(
@@ -441,7 +444,7 @@ def make_agent(
         ),
         tools=(*chosen, *_reading_on(chosen), *(() if has_own else skill_tools(guidance))),
         policy=policy_of(settings) if policy is None else policy,
-        sandbox=None if not runs_commands or has_none(settings) else find_sandbox(confinement_of(settings)),
+        sandbox=sandbox_of(settings) if runs_commands else None,
         hooks=_hooks(settings),
         compiler=Labelled(WholeHistory(), _UNTRUSTED),
         compactor=Tiers(ClearResults(), Handoff()),
@@ -568,7 +571,7 @@ async def ruling_of(tool: Tool, arguments: dict[str, Any], settings: Settings | 
         model,
         tools=[harmless],
         policy=None if settings is None else policy_of(settings),
-        sandbox=None if settings is None or has_none(settings) else find_sandbox(confinement_of(settings)),
+        sandbox=None if settings is None else sandbox_of(settings),
         subscribers=[events.append],
     )
     async with open_session("memory:") as session:

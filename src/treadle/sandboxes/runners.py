@@ -30,7 +30,7 @@ from treadle.sandboxes.keeper import DiskUse, limits_reached
 from treadle.sandboxes.private import is_reached
 from treadle.sandboxes.processes import TOOLCHAINS, clean_environment, run_until
 from treadle.sandboxes.proxy import CONNECTOR, Proxy
-from treadle.tools import Command, Detached, Need, ProcessResult, Refusal, Runner, parse_needs
+from treadle.tools import Command, Detached, Need, ProcessResult, Refusal, parse_needs
 from treadle.tools.needs import GIT
 
 __all__ = [
@@ -824,7 +824,7 @@ def _remove(folder: str, process: int) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def find_sandbox(confinement: Confinement | None = None) -> Runner:
+def find_sandbox(confinement: Confinement | None = None) -> Bubblewrap | Landlock:
     """Return the best sandbox of this machine: bubblewrap, else Landlock. What it returns has run a program, which takes some 50 ms.
 
     Example:
