@@ -90,8 +90,8 @@ def test_each_rule_says_how_often_it_has_answered(treadle):
 @pytest.mark.parametrize(
     ("words", "is_confined"), [((), True), (("--sandbox", "off"), False), (("--mode", "bypass"), False)]
 )
-def test_commands_are_confined_by_default_where_a_sandbox_works(treadle, words, is_confined):
-    outside = treadle.folder.parent / "outside"
+def test_commands_are_confined_by_default_where_a_sandbox_works(treadle, tmp_path_factory, words, is_confined):
+    outside = tmp_path_factory.mktemp("outside") / "file"
     line = f"touch inside; touch {outside}"
     script = treadle.script(
         "s.json", [{"calls": [{"name": "shell", "arguments": {"command": line}}]}, {"text": "Done."}]
@@ -104,8 +104,8 @@ def test_commands_are_confined_by_default_where_a_sandbox_works(treadle, words, 
 
 
 @pytest.mark.skipif(shutil.which("bwrap") is None, reason="bwrap is not installed")
-def test_commands_of_an_agent_that_is_a_tool_are_confined_too(treadle):
-    outside = treadle.folder.parent / "outside"
+def test_commands_of_an_agent_that_is_a_tool_are_confined_too(treadle, tmp_path_factory):
+    outside = tmp_path_factory.mktemp("outside") / "file"
     (treadle.folder / "mine.py").write_text(
         "from treadle import Agent, allow, shell_tool\n"
         "from treadle.testing import ScriptedModel, call, text\n"
