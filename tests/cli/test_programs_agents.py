@@ -131,6 +131,8 @@ async def test_an_answer_names_the_worker_that_continues_the_run(treadle):
         async for event in store.follow(session_id):
             if event.type == "run.paused":
                 break
+        while await store.held([session_id]):  # the run that has paused gives the session back
+            await asyncio.sleep(0)
         approved = await asyncio.to_thread(treadle, "approve", "--last", code=0)
         ended = await result(store, session_id, timeout=60)
     worker.stop()
