@@ -1,12 +1,9 @@
 """What waits in a journal is read from an index: requests for consent, calls to be started again, deadlines."""
 
 import asyncio
-import os
-import signal
 import sqlite3
 from collections.abc import Sequence
 from contextlib import closing
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +11,6 @@ import msgspec
 import psycopg
 import pytest
 
-import program
 from treadle import Agent, Tool, ToolContext, ask, import_session, open_journal, open_session
 from treadle.errors import JournalError
 from treadle.events import (
@@ -206,34 +202,6 @@ async def test_a_run_that_asks_and_one_that_waits_for_a_time_are_listed_until_th
         async with open_journal("memory:") as other:
             await import_session(other, lines, take_open=True)
             assert [one.session_id for one in await other.due()] == ["waits"]
-
-
-CHILD = """
-import os, sys
-sys.path[:0] = [sys.argv[1], os.path.dirname(sys.argv[1])]
-from test_due import *
-
-async def main(address):
-    def die(event):
-        if event.type == "run.paused":
-            os.kill(os.getpid(), signal.SIGKILL)
-    agent = Agent(ScriptedModel([call("act"), text("done")]), tools=[acting()], policy=ask("act"), subscribers=[die])
-    async with open_session(address, id="s") as session:
-        await agent.run("go", session=session)
-
-asyncio.run(main(sys.argv[2]))
-"""
-
-
-@pytest.mark.row("R-DUE")
-async def test_a_process_that_dies_as_it_asks_has_asked(durable_address: str) -> None:
-    words = [program.CODE, CHILD, str(Path(__file__).parent), durable_address]
-    run = partial(program.run, words, folder=Path(__file__).parent, environment=os.environ)
-    assert (await asyncio.to_thread(run)).returncode == -signal.SIGKILL
-
-    async with open_journal(durable_address) as journal:
-        assert [one.session_id for one in await journal.approvals()] == ["s"]
-        assert [one.kind for one in await journal.due()] == ["approval"]
 
 
 # --- old journals

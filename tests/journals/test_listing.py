@@ -1,8 +1,6 @@
 """A journal is listed by filters and a cursor, and followed while others write to it."""
 
 import asyncio
-import subprocess
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -13,23 +11,6 @@ from treadle.errors import ConfigurationError, JournalError
 from treadle.events import AnyEvent, RunFinished, RunPaused, RunResumed, RunStarted, SessionChanged, SessionForked
 from treadle.journals.sqlite import SqliteJournal
 from treadle.ports import Journal, SessionFilter
-
-WRITES = """
-import asyncio, sys
-from treadle import open_journal
-from treadle.events import MessageAdded, RunFinished
-from treadle.messages import user_message
-
-async def main():
-    async with open_journal(sys.argv[1]) as journal:
-        for seq in (2, 3):
-            input()
-            await journal.append("s", [MessageAdded(seq=seq, at=2.0, message=user_message("more"))], state="running", durable=True)
-        input()
-        await journal.append("s", [RunFinished(seq=4, at=3.0, status="completed", reason="completed", completed=True)], state="completed", durable=True)
-
-asyncio.run(main())
-"""
 
 
 async def fill(journal: Journal) -> None:
@@ -169,29 +150,6 @@ async def test_whoever_follows_a_journal_that_is_closed_is_told(journal: Journal
     await journal.close()
     with pytest.raises(JournalError, match="closed"):
         await following
-
-
-async def test_another_process_is_followed(durable_address: str):
-    from treadle import open_journal
-
-    async with open_journal(durable_address) as journal:
-        await journal.create("s")
-        await journal.append("s", [RunStarted(seq=1, at=1.0, task="x")], state="running", durable=True)
-        child = subprocess.Popen(
-            [sys.executable, "-c", WRITES, durable_address], stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
-        assert child.stdin is not None
-        seen = []
-        try:
-            async for event in journal.follow("s"):
-                seen.append(event.seq)
-                if event.seq < 4:
-                    child.stdin.write("\n")
-                    child.stdin.flush()
-        finally:
-            _, complaints = await asyncio.to_thread(child.communicate, timeout=60)
-
-    assert (seen, complaints) == ([1, 2, 3, 4], "")
 
 
 async def test_an_old_file_is_listed_without_being_changed(tmp_path: Path):

@@ -18,8 +18,8 @@ from journal_events import note, notes
 from journal_places import nothing, opened
 from proxies import CuttingProxy
 
-from postgres_server import PASSWORD, PostgresServer, connect
-from treadle import open_journal, open_session
+from postgres_server import PostgresServer, connect
+from treadle import open_journal
 from treadle.errors import ConfigurationError, JournalError, SessionConflict, SessionHeld
 from treadle.events import AnyEvent, ContextCompacted, SessionChanged
 from treadle.journals.backend import append_of
@@ -400,16 +400,3 @@ async def test_a_schema_that_the_role_may_not_use_is_told_apart_from_one_that_is
     outsider = server.url(schema, password="outsider").replace("treadle:", "outsider:")
     with pytest.raises(JournalError, match=r"or none that this role may use.*GRANT USAGE"):
         await open_postgres(outsider)
-
-
-# --- the face --------------------------------------------------------------------------------------------------------
-
-
-async def test_a_session_is_opened_by_the_address_of_its_journal(url: str):
-    async with open_session(url, id="s") as session:
-        assert session.id == "s"
-    journal = await open_journal(url)
-    assert isinstance(journal, PostgresJournal)
-    assert PASSWORD not in journal.location
-    assert [info.id for info in await journal.sessions()] == ["s"]
-    await journal.close()

@@ -8,8 +8,8 @@ import pytest
 from session_tools import payer, stored_session, waiting_session
 
 from treadle import Agent, NoSuchPoint, SessionExists, SessionHeld, Tool, ToolContext, open_session
-from treadle.events import AnyEvent, MessageAdded, ModelDiscarded, SessionForked, SessionRewound, ToolStarted
-from treadle.messages import ToolCall, user_message
+from treadle.events import AnyEvent, ModelDiscarded, SessionForked, ToolStarted
+from treadle.messages import ToolCall
 from treadle.ports import Journal
 from treadle.resolve.archives import import_session
 from treadle.state import SessionState
@@ -343,14 +343,3 @@ async def test_nothing_is_marked_or_rewound_while_a_run_is_under_way(journal: Jo
         await Agent(ScriptedModel([call("try_all"), text("done")]), tools=[try_all]).run("go", session=session)
 
     assert refused == ["mark", "mark", "rewind"]
-
-
-async def test_messages_that_were_added_by_hand_are_dropped_by_their_own_event() -> None:
-    state = SessionState("s")
-    state.apply(MessageAdded(seq=1, message=user_message("one")))
-    state.apply(MessageAdded(seq=2, message=user_message("two")))
-    state.apply(SessionRewound(seq=3, to=1))
-    state.apply(MessageAdded(seq=4, message=user_message("three")))
-
-    assert [message.text for message in state.messages] == ["one", "three"]
-    assert [state.is_visible(seq) for seq in (1, 2, 3, 4)] == [True, False, True, True]

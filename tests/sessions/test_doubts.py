@@ -33,7 +33,6 @@ from treadle.events import ToolResolved
 from treadle.journals.memory import MemoryJournal
 from treadle.journals.sqlite import SqliteJournal
 from treadle.ports import Journal
-from treadle.state.calls import resolution_message
 from treadle.testing import ScriptedModel, call, text
 from treadle.tools import JsonObject
 
@@ -444,14 +443,6 @@ async def test_a_cancelled_run_decides_on_no_call_that_was_not_done_and_the_next
 
 
 # --- doubts
-
-
-def test_what_the_model_is_told_of_a_resolution_has_the_id_by_which_it_is_told_once() -> None:
-    resolved = ToolResolved(call_id="p", tool="pay", outcome="done", value={"n": 1}, by="ada", seq=7)
-
-    told = resolution_message(resolved)
-
-    assert (told.message_id, told.source) == ("resolved:p:7", "runtime")
 
 
 async def test_a_resolution_is_told_once_over_many_tasks_and_explained_with_its_value(journal: Any) -> None:

@@ -1,7 +1,6 @@
 """The fold, event by event: what each adds to a session's state, and what follows from it."""
 
 import asyncio
-from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -47,11 +46,10 @@ from treadle.events import (
     ToolSuspended,
 )
 from treadle.messages import Finish, Message, Text, ToolCall, Usage, user_message
-from treadle.permissions.lines import facts_in, granted_in
 from treadle.sessions.maintenance import fold, take_in
 from treadle.sessions.views import CompiledView, ReadOnlyView
 from treadle.state import BUDGET_EXCEEDED, CallState, SessionState
-from treadle.state.session import Facts, add_up, sums
+from treadle.state.session import sums
 from treadle.tools import CallStatus, Effect, ToolResult
 
 PAY = ToolCall(id="c1", name="pay", arguments="{}")
@@ -91,12 +89,6 @@ def asked(approval_id: str = "a1", **more: Any) -> ApprovalRequested:
     return ApprovalRequested(
         call_id="c1", approval_id=approval_id, tool="pay", arguments={"n": 1}, digest="d", effect=Effect.UNSAFE, expires_at=9.0, **more
     )  # fmt: skip
-
-
-@pytest.mark.parametrize("event", [3, None, "run.started", {}])
-def test_what_is_no_event_is_refused_by_the_name_of_the_parameter(event: Any) -> None:
-    with pytest.raises(ConfigurationError, match=r"event must be an Event of treadle\.events; got "):
-        SessionState("s").apply(event)
 
 
 # --- runs
@@ -378,17 +370,6 @@ def test_children_are_charged_by_what_their_sums_have_grown() -> None:
     )
 
 
-def test_changes_of_a_session_are_merged() -> None:
-    state = folded(
-        SessionChanged(status="suspended", moved_to="there", metadata={"a": 1, "b": 2}),
-        SessionChanged(metadata={"a": None, "c": 3}),
-    )
-    back = folded(SessionChanged(status="suspended", moved_to="there"), SessionChanged(status="active"))
-
-    assert (state.status, state.moved_to, state.metadata) == ("suspended", "there", {"b": 2, "c": 3})
-    assert (back.status, back.moved_to) == ("active", "")
-
-
 def test_messages_that_lay_in_the_inbox_are_known_by_their_ids() -> None:
     state = folded(
         MessageAdded(message=user_message("x"), message_id="m1"),
@@ -448,28 +429,6 @@ def test_a_rewind_takes_back_what_came_after_its_point_and_nothing_before() -> N
 
 
 @pytest.mark.parametrize(
-    ("changes", "values"),
-    [
-        ([(1, {"a": 1}), (2, {"b": {"c": 1}}), (3, {"b": {"d": 2}})], {"a": 1, "b": {"c": 1, "d": 2}}),
-        ([(1, {"a": 1, "b": 2}), (2, {"a": None, "z": None})], {"b": 2}),
-        ([(1, {"a": 1}), (2, {"a": {"b": {"c": None, "d": 1}}})], {"a": {"b": {"d": 1}}}),
-    ],
-    ids=range(3),
-)
-def test_facts_are_merged_and_taken_back_by_a_rewind(changes: Any, values: Any) -> None:
-    facts = Facts()
-    for seq, change in changes:
-        facts.change(seq, change)
-    before = facts.values
-    facts.change(9, {"later": 1})
-
-    assert before == values
-    assert facts.values == {**values, "later": 1}
-    facts.rewind(8)
-    assert (facts.values, len(facts.changes)) == (values, len(changes))
-
-
-@pytest.mark.parametrize(
     ("events", "may_act"),
     [((), True), ((started(Effect.READ),), False), ((started(Effect.UNSAFE),), True), ((started(Effect.READ), result()), False)],
     ids=["not decided", "a read", "an effect", "a read that ended"],
@@ -480,25 +439,11 @@ def test_an_open_call_may_act_unless_it_is_known_to_be_a_read(events: Any, may_a
     assert [one.call.id for one in state.open_effects()] == ["c1"] * may_act
 
 
-def test_what_is_granted_and_remembered_is_found_in_a_view_that_has_only_the_state() -> None:
-    state = folded(STARTED, RulesGranted(rules=("pay(*)",), by="ada"))
-    view: Any = SimpleNamespace(state=state)
-
-    assert granted_in(view) == state.granted
-    assert len(state.granted) == 1
-    assert facts_in(view) == {}
-
-
 def test_a_call_that_has_not_started_has_no_doubt() -> None:
     state = CallState(call=ToolCall(id="c", name="pay", arguments="{}"), position=0)
 
     with pytest.raises(ConfigurationError, match="The call 'c' has not started: it cannot be in doubt"):
         state.doubt("s")
-
-
-def test_events_that_are_no_list_are_refused_by_the_name_of_the_parameter() -> None:
-    with pytest.raises(ConfigurationError, match=r"\bevents\b.*list of events"):
-        add_up(fold("s", []), 3)  # type: ignore[arg-type]
 
 
 @pytest.mark.row("N10")

@@ -21,7 +21,6 @@ from treadle.ports import InboxMessage
 from treadle.sessions.inbox import Inbox, answer_events, plan_ended
 from treadle.sessions.session import Session
 from treadle.state import Approval, LeftAnswer, LeftCancellation, LeftMessage, answer_id, inbox_message
-from treadle.state.inbox import LeftUnknown
 from treadle.testing import FakeClock
 from treadle.tools import Effect
 
@@ -231,23 +230,6 @@ async def test_a_look_for_a_cancellation_keeps_no_reader_from_what_has_arrived()
         assert await look is None
 
     assert found == [("Hurry up", "steer")]
-
-
-def test_a_message_of_the_inbox_is_stored_without_its_id_and_what_it_does_not_say() -> None:
-    left = LeftAnswer(id="m", approval_id="a", answer="allow", reason="Yes.")
-
-    body = left.body
-
-    assert "id" not in body
-    assert {"approval_id": "a", "answer": "allow", "reason": "Yes."}.items() <= body.items()
-    assert None not in body.values()
-    assert left.kind == "answer"
-
-
-def test_a_message_of_a_newer_treadle_keeps_its_kind_and_its_fields() -> None:
-    message = LeftUnknown(id="m", stored_kind="wave", stored_body={"hand": "left"})
-
-    assert (message.kind, message.body) == ("wave", {"hand": "left"})
 
 
 # --- which facts a message becomes

@@ -10,7 +10,7 @@ from session_tools import payer, waiting_session
 
 from invariants import check_session
 from loop_tools import ANYTHING
-from treadle import Agent, Suspended, Tool, ToolContext, UnknownInput, allow, ask, open_session
+from treadle import Agent, Suspended, Tool, ToolContext, UnknownInput, ask, open_session
 from treadle.errors import ConfigurationError, SessionConflict
 from treadle.events import ToolInput, ToolResumed, ToolStarted
 from treadle.journals.memory import MemoryJournal
@@ -113,21 +113,6 @@ async def test_an_input_for_a_call_that_does_not_wait_or_that_is_no_json_is_refu
                 await other.input("a", 1)
         assert str(ended.value) == "No call 'a' of session 't' waits for an input. Suspended: none."
         assert [message.kind for message in await journal.inbox("s")] == ["cancel"]
-
-
-async def test_a_call_of_an_agent_that_is_a_tool_is_given_its_input_by_the_session_on_top() -> None:
-    journal = MemoryJournal()
-    below = Agent(ScriptedModel([[call("paint", id="below")], text("it is red")]), tools=[PAINT])
-    painter = below.as_tool("painter", "Paints.")
-    async with open_session(journal, id="s") as session:
-        model = ScriptedModel([[call("painter", id="a", task="paint")], text("done")])
-        agent = Agent(model, tools=[painter], policy=allow("painter"))
-        paused = await agent.run("go", session=session)
-        assert paused.reason == "input_required"
-        await session.input("below", {"colour": "red"})
-        done = await agent.resume(session)
-
-    assert [one.content for message in done.messages for one in message.results] == ["it is red"]
 
 
 @pytest.mark.unchecked("the inbox alone is read, where no run is under way")

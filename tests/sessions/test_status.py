@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from session_tools import payer, stored_session, waiting_session
 
-from invariants import check_session
 from treadle import (
     Agent,
     Budget,
@@ -328,16 +327,6 @@ async def test_nothing_but_its_caller_changes_how_a_session_continues_that_carri
                 await LEFT[name](session)
 
 
-async def test_what_was_not_submitted_is_not_withdrawn() -> None:
-    async with open_session("memory:") as session:
-        await Agent(ScriptedModel([text("x")])).run("go", session=session)
-        before = session.state.head
-
-        assert await session.cancel() is False
-        assert session.state.head == before
-        await check_session(session)
-
-
 # --- phases, as they are folded and as the journal lists them
 
 STARTED = RunStarted(task="t", run_id="r1", at=10.0)
@@ -347,9 +336,6 @@ TASK = TaskSubmitted(message=user_message("go"), agent="clerk")
 
 def said(words: str) -> ModelFinished:
     return ModelFinished(message=Message(role="assistant", parts=(Text(words),)))
-
-
-# --- phases, as they are folded and as the journal lists them
 
 
 PHASES: dict[str, tuple[list[AnyEvent], str]] = {
@@ -383,20 +369,6 @@ async def test_the_phase_of_a_session_is_the_one_that_its_journal_lists(events: 
         listed += [one.phase for one in await journal.sessions()]
 
     assert listed == [phase, phase]
-
-
-@pytest.mark.row("N19")
-@pytest.mark.unchecked("events are written by hand, without a run")
-async def test_a_waiting_task_is_withdrawn_once_and_by_nobody_who_comes_late() -> None:
-    journal = MemoryJournal()
-    async with open_session(journal, id="s") as session:
-        async with session.held():
-            await session.ledger.record(TASK)
-        assert await session.cancel() is True
-        assert await session.cancel() is False
-        assert session.state.submitted is None
-        assert [one.type for one in await session.events()] == ["task.submitted", "task.withdrawn"]
-        assert await journal.inbox("s") == ()
 
 
 @pytest.mark.row("N19")
