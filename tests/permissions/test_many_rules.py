@@ -90,9 +90,7 @@ async def test_a_link_that_points_elsewhere_now_is_followed_to_where_it_points_n
 
 
 @pytest.mark.row("P16")
-@pytest.mark.parametrize(
-    "rule", ["secret/key", "secret/**", "secret", "s*/key", "**/key", "{root}/secret/*", "link/key"]
-)
+@pytest.mark.parametrize("rule", ["secret/key", "secret/**", "secret", "{root}/secret/*", "link/key"])
 async def test_another_name_of_a_denied_file_is_denied_as_soon_as_it_exists(root, rule):
     (root / "link").symlink_to("secret")
     asked = Asked(root, deny(*OTHERS, f"read(path={rule.format(root=root)})"))
@@ -137,21 +135,6 @@ async def test_a_rule_by_an_absolute_link_from_outside_holds_for_what_lies_in_th
 
     assert await asked("read", path="secret/key") == "deny"
     assert await asked("read", path="src/a.py") is None
-
-
-@pytest.mark.row("P16")
-async def test_a_file_with_more_names_than_can_be_searched_is_asked_about(root, tmp_path):
-    os.link(root / "src" / "a.py", tmp_path / "twin")
-    many = root / "many"
-    many.mkdir()
-    for n in range(10_100):
-        (many / str(n)).symlink_to("x")
-    asked = Asked(root, deny(*OTHERS, "read(path=*.pem)"))
-
-    assert await asked("read", path="src/a.py") == "ask"
-    assert await asked("read", path="src/b.py") is None
-    assert await asked("shell", command="cat src/a.py") == "ask"
-    assert await asked("shell", command="cat src/b.py") is None
 
 
 @pytest.mark.row("P16")

@@ -341,7 +341,6 @@ def naming(root: Path) -> Tool:
     [
         ("l", call("read", path="l")),
         ("pub/key", call("read", path="pub/key")),
-        ("pub/new", call("grep", pattern=".", path="pub")),
         ("l", call("shell", command="cat l")),
         ("pub/key", call("shell", command="cat pub/key")),
     ],

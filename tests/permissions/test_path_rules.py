@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from pipeline_tools import checked_call, run_calls, statuses
-from treadle import Agent, Prefixed, Subject, Tool, allow, deny, file_tools, first_of, shell_tool
-from treadle.resolve import memory_session
+from pipeline_tools import run_calls, statuses
+from treadle import Agent, Prefixed, Subject, Tool, allow, deny, file_tools, first_of
 from treadle.testing import ScriptedModel, call, text
 
 
@@ -231,63 +230,6 @@ async def test_a_rule_that_names_a_file_holds_for_its_hard_links(root):
         await status_of(root, first_of(allow("read(path=secret/x)"), deny("*")), "read", {"path": "other/hard"})
         == "denied"
     )
-
-
-@pytest.mark.row("P16")
-@pytest.mark.parametrize("rule", ["secret/x", "secret/**", "secret", "sec*/x", "link/x", "{root}/secret/x"])
-@pytest.mark.parametrize(
-    "tool", [{}, {"path": "other"}, {"path": "other/deep"}, {"path": ".", "include": "other/**/*"}]
-)
-async def test_a_search_that_reaches_a_hard_link_of_a_denied_file_is_denied(root, rule, tool):
-    (root / "other" / "deep").mkdir()
-    os.link(root / "secret" / "x", root / "other" / "deep" / "hard")
-    policy = deny(f"read(path={rule.format(root=root)})")
-
-    assert await status_of(root, policy, "grep", {"pattern": "canary", **tool}) == "denied"
-    assert await status_of(root, policy, "grep", {"pattern": "canary", "path": "docs"}) == "ok"
-
-
-@pytest.mark.row("P16")
-async def test_a_listing_reaches_the_hard_links_in_the_folder_alone_and_a_harmless_one_denies_nothing(root):
-    (root / "other" / "deep").mkdir()
-    os.link(root / "secret" / "x", root / "other" / "deep" / "hard")
-    os.link(root / "docs" / "a.md", root / "other" / "harmless")
-    policy = deny("list(path=secret/x)", "glob(path=secret/x)", "grep(path=secret/deep/y)")
-
-    assert await status_of(root, policy, "list", {"path": "other/deep"}) == "denied"
-    assert await status_of(root, policy, "list", {"path": "other"}) == "ok"
-    assert await status_of(root, policy, "glob", {"pattern": "*", "path": "other"}) == "denied"
-    assert await status_of(root, policy, "grep", {"pattern": "x", "path": "other"}) == "ok"
-
-
-@pytest.mark.row("P16")
-@pytest.mark.parametrize(
-    ("line", "kind"),
-    [("grep -r canary other", "deny"), ("rg canary other", "deny"), ("cd other; grep -r canary .", "deny"),
-     ("cp -r other copy", "deny"), ("tar cf a.tar other", "deny"), ("grep -r canary docs", None)],
-)  # fmt: skip
-async def test_a_command_that_goes_through_a_folder_reaches_the_hard_links_in_it(root, line, kind):
-    (root / "other" / "deep").mkdir()
-    os.link(root / "secret" / "x", root / "other" / "deep" / "hard")
-    (root / "docs" / "file-link").unlink()
-
-    decided = deny("read(path=secret/x)").decide(checked_call(shell_tool(root), command=line), await memory_session())
-    assert (None if decided is None else str(decided.kind)) == kind
-
-
-@pytest.mark.row("P16")
-async def test_where_a_denied_file_has_a_name_that_cannot_be_looked_for_a_person_is_asked(root):
-    many = root / "many"
-    many.mkdir()
-    for number in range(10_001):
-        (many / str(number)).touch()
-    policy = deny("read(path=secret/x)")
-    assert await status_of(root, policy, "grep", {"pattern": "x", "path": "many"}) == "ok"
-
-    os.link(root / "secret" / "x", many / "hard")
-    model = ScriptedModel([call("grep", pattern="canary", path="many")])
-    result = await Agent(model, tools=file_tools(root), policy=policy).run("Look")
-    assert result.reason == "approval_required"
 
 
 @pytest.mark.row("H20")

@@ -116,14 +116,12 @@ async def test_another_name_of_a_protected_file_is_one_for_a_command_that_change
     for name in ("x", ".git/config", "plain.txt"):
         (tmp_path / name).write_text("old")
     os.link(tmp_path / ".git" / "config", tmp_path / "notes.txt")
-    os.link(tmp_path / "x", tmp_path / "y")
     tools = [shell_tool(tmp_path)]
 
     assert await outcome(call("shell", command=line), tools, policy=allow("*")) == "protected file"
     assert (tmp_path / ".git" / "config").read_text() == "old"
-    for name in ("plain.txt", "y"):
-        harmless = line.replace("notes.txt", name).replace("any", "touch")
-        assert await outcome(call("shell", command=harmless), tools, policy=allow("*")) == "ok"
+    harmless = line.replace("notes.txt", "plain.txt").replace("any", "touch")
+    assert await outcome(call("shell", command=harmless), tools, policy=allow("*")) == "ok"
 
 
 LINES = [

@@ -26,6 +26,7 @@ __all__ = [
     "Reached",
     "facts_in",
     "granted_in",
+    "has_other_names",
     "judged",
     "pattern_of",
     "resolved",
@@ -197,23 +198,21 @@ def touched(call: CheckedCall, facts: JsonObject) -> object:
     """Return which files a call touches, as its paths lead now: to be compared with the same at another time.
 
     The path of a tool that opens files itself leads where it led when the call was decided on, or the tool refuses it: of such a call only
-    the other names of its files (hard links) can change.
+    whether its file has other names (hard links) can change.
 
     Args:
         facts: What tools have remembered in the session.
     """
     line = judged(call, facts)
     if line is None:
-        return [_other_names(one) for one in (subjects_of(call) or {}).values() if isinstance(one, Subject)]
-    reached = [(one.subject.names, one.access, _other_names(one.subject)) for one in line.reached]
+        return [has_other_names(one) for one in (subjects_of(call) or {}).values() if isinstance(one, Subject)]
+    reached = [(one.subject.names, one.access, has_other_names(one.subject)) for one in line.reached]
     return reached, line.taken
 
 
-def _other_names(subject: Subject) -> list[str] | None:
-    """Return the names of the files with several that a call may reach; None where there are too many files to search."""
-    path = next((name for name in subject.names if name.startswith("/")), None)
-    found = () if subject.among is None or path is None else subject.among.all_names(path, subject.extent)
-    return None if found is None else sorted(found)
+def has_other_names(subject: Subject) -> bool:
+    """Whether it is a file with several names (hard links)."""
+    return subject.among is not None and subject.among.has_other_names(subject.names[-1])
 
 
 def judged(call: CheckedCall, facts: JsonObject) -> JudgedLine | None:

@@ -11,7 +11,7 @@ from msgspec import structs
 from treadle.canonical import copied
 from treadle.errors import ConfigurationError, shown
 from treadle.fields import Documented, NamedOptions, checked
-from treadle.permissions.lines import JudgedLine, facts_in, judged, subjects_of
+from treadle.permissions.lines import JudgedLine, facts_in, has_other_names, judged, subjects_of
 from treadle.permissions.policies import FirstOf, NamedPolicy, allow, ask, deny, stricter
 from treadle.permissions.rules import Subjects
 from treadle.ports import SessionView
@@ -371,6 +371,8 @@ def with_protection(decision: Decision, call: CheckedCall, facts: JsonObject) ->
         f"{found}: it controls what runs later, or holds keys. A person must allow each change to it."
         if found is not None
         else _of_the_home(call, line)
+        if not _is_boxed(decision)
+        else None  # in a sandbox they are covered
     )
     if reason is None:
         return decision
@@ -394,6 +396,10 @@ def _unread(call: CheckedCall, line: JudgedLine) -> str | None:
     """Say that a line may write a protected file, because a part of it is not understood; None where it surely does not."""
     if call.effect.is_read:
         return None
+    if (
+        several := next((one for one in line.reached if one.access == "write" and has_other_names(one.subject)), None)
+    ) is not None:
+        return f"{several.subject.names[0]} has several names (hard links), one of which may be a protected file"
     has_patterns = any(one.is_pattern and one.access == "write" for one in line.line.touched)
     if line.is_decided and not line.line.may_write and not has_patterns:
         return None
@@ -410,12 +416,8 @@ def _of_the_home(call: CheckedCall, line: JudgedLine | None) -> str | None:
     else:
         subjects = [one.subject for one in line.reached]
     for one in subjects:
-        path = next((name for name in one.names if name.startswith("/")), None)
-        names = () if one.among is None else one.among.home_names(path, one.extent)
-        if names is None:
-            return "The call reaches too many files to check whether one is a hard link to a key or a startup file in your home folder."
-        if names:
-            return f"The call reaches {min(names)} in your home folder through a hard link: it holds keys, or controls what runs later."
+        if name := "" if one.among is None else one.among.home_name(one.names[-1]):
+            return f"The call reaches {name} in your home folder through a hard link: it holds keys, or controls what runs later."
     return None
 
 
@@ -443,30 +445,15 @@ def _is_kept(names: Sequence[str], own: Sequence[str]) -> bool:
 def _protected_in(line: JudgedLine, own: Sequence[str]) -> str | None:
     """Return what of a line of shell is protected, in words; None where nothing is."""
     written = [one.subject for one in line.reached if one.access == "write"]
-    found = next(filter(None, (_written(one, own) for one in written)), None)
+    found = next((one.names[0] for one in written if _is_kept(one.names, own)), None)
     if found is not None:
-        return found
+        return f"The line may write the protected file {found}"
     inside = next((names for names in line.taken if _is_kept(names, own)), None)
     if inside is not None:
         return f"The line changes, copies or removes a folder that contains the protected file {inside[0]}"
     if line.unseen:
         return f"The line changes or removes more files than can be searched for protected ones: {line.unseen}"
     return None
-
-
-def _written(written: Subject, own: Sequence[str]) -> str | None:
-    """Say that a file which is written is a protected one, perhaps by another name (a hard link); None where it is not."""
-    if _is_kept(written.names, own):
-        return f"The line may write the protected file {written.names[0]}"
-    path = next((name for name in written.names if name.startswith("/")), None)
-    if written.among is None or path is None:
-        return None
-    names = written.among.all_names(path)
-    if names is None:
-        return f"{written.names[0]} has several names (hard links), and there are too many files to find them all"
-    root = path.removesuffix(written.names[0])
-    found = next((name for name in names if _is_kept([name, f"{root}{name}"], own)), None)
-    return None if found is None else f"{written.names[0]} is a hard link to the protected file {found}"
 
 
 def _subjects(call: CheckedCall) -> list[Subject]:

@@ -145,18 +145,12 @@ class NameIndex:
             found.update(linked.of(self, subject.among))
         return found
 
-    def linked_names(self, subject: Subject) -> Iterable[str] | None:
-        """Return other names of the same file, or of the files that a search reaches, as far as rules may mean them.
-
-        None where too many files had to be searched.
-        """
-        if subject.among is None or not self._globs:
-            return ()
+    def linked_names(self, subject: Subject) -> Iterable[str]:
+        """Return other names of the same file (hard links), as far as rules may mean them."""
         path = next((name for name in reversed(subject.names) if name.startswith("/")), None)
-        if path is None:
+        if subject.among is None or path is None or not self._globs:
             return ()
-        place = f"{path}/{subject.below}" if subject.below else path
-        return self._watch(subject.among).linked_names(place, subject.extent)
+        return self._watch(subject.among).linked_names(path)
 
     def through_links(self, among: FileNames, moment: dict[str, Any]) -> tuple[int, ...]:
         """Return the rules whose names lead through a link now."""
@@ -209,13 +203,13 @@ class NameIndex:
 
 
 def _searched(globs: Iterable[str]) -> tuple[str, ...]:
-    """Return the folders in which a file may have another name that a rule means: where the names of each rule begin that has a wildcard."""
+    """Return the files and folders that rules name before a wildcard. A rule that begins with one means names, and no certain files."""
     found: set[str] = set()
     for glob in globs:
         wild = glob.strip().rstrip("/")
         plain = _LITERAL.match(wild)[0]  # type: ignore[index]  # as above
         found.add(plain.rpartition("/")[0] if plain != wild else wild)
-    return () if not found else ("",) if "" in found else tuple(sorted(found))
+    return tuple(sorted(found - {""}))
 
 
 # --- Index: which of many rules may apply to a call. Leaves out only rules that surely do not, and decides nothing.
@@ -285,10 +279,6 @@ class RuleIndex:
                     return rule, f"It names `{name}`, and may start it."
         return None
 
-    def unsearched(self, seen: "Seen") -> Rule | None:
-        """Return a rule of which it is unknown whether it applies to a file with several names; None where all were found."""
-        return None if seen.unsearched is None else self._rules[seen.unsearched]
-
     def about_lines(self, call: CheckedCall) -> Rule | None:
         """Return the first rule that may apply to a line of shell; None where none may."""
         if call.name not in self._about_lines:
@@ -319,8 +309,6 @@ class Seen:
         self.subjects = subjects
         self.line = line
         self.linked = Linked(subjects.moment)
-        self.unsearched: int | None = None
-        """The place of a rule of which it is unknown whether it applies: the file has more names than can be searched for."""
 
 
 class _Arguments:
@@ -352,12 +340,8 @@ class _Arguments:
     def widen(self, call: CheckedCall, seen: Seen) -> None:
         for key, names in self._names.items():
             subject = seen.subjects.of(key)
-            if isinstance(subject, Subject):
-                linked_names = names.linked_names(subject)
-                if linked_names is None:
-                    seen.unsearched = next(iter(self._by_key[key]))
-                elif linked_names:
-                    seen.subjects.widen(key, _widened(subject, linked_names))
+            if isinstance(subject, Subject) and (linked_names := names.linked_names(subject)):
+                seen.subjects.widen(key, _widened(subject, linked_names))
 
     def _allowing(self, call: CheckedCall, key: str, seen: Seen) -> Iterable[int] | None:
         texts = spellings(call, key, seen.subjects)
@@ -430,10 +414,7 @@ class _Commands:
         assert seen.line is not None
         reached = list(seen.line.reached)
         for at, one in enumerate(reached if self._paths else ()):
-            linked_names = self._names.linked_names(one.subject)
-            if linked_names is None:
-                seen.unsearched = next(iter(self._paths))
-            elif linked_names:
+            if linked_names := self._names.linked_names(one.subject):
                 reached[at] = msgspec.structs.replace(one, subject=_widened(one.subject, linked_names))
                 seen.line = msgspec.structs.replace(seen.line, reached=tuple(reached))
 
@@ -467,7 +448,6 @@ APPROVAL_LIFETIME_SECONDS = 7 * 24 * 3600.0
 
 UNDECIDED = "cannot decide:"
 """How the rule of a decision begins that asks because a rule on lines of shell cannot say whether it applies."""
-_SEVERAL_NAMES = "A file has several names (hard links), and there are too many files to find them all."
 _STRICTNESS = {kind: place for place, kind in enumerate(("allow", "sandbox", "ask", "draft", "deny"))}
 """A draft commits nothing: it overrides a question, and consent to the question does not lift it."""
 
@@ -515,8 +495,6 @@ class NamedPolicy(msgspec.Struct, frozen=True, kw_only=True):
             found = seen.line is not None and not loosens and rule.finds(seen.line, call)
             if found or rule.matches(call, loosens=loosens, subjects=seen.subjects):
                 return self._says(rule.text)
-        if (rule_in_doubt := self.index.unsearched(seen)) is not None:
-            return self._cannot_say(rule_in_doubt, _SEVERAL_NAMES)
         return None if line is None or loosens else self._in_doubt(call, line)
 
     def _in_doubt(self, call: CheckedCall, line: JudgedLine) -> Decision | None:

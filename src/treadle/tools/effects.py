@@ -256,16 +256,14 @@ class NameWatch(Protocol):
         """
         ...
 
-    def linked_names(
-        self, path: str, extent: Literal["itself", "children", "tree"] = "itself"
-    ) -> Collection[str] | None:
-        """Return the other names of a file, where it has several (hard links) and one of them is among those of the rules.
-
-        None where there are too many files to search.
+    def linked_names(self, path: str) -> Collection[str]:
+        """Return the other names of a file (hard links), as far as the rules name them or a folder that they are in.
 
         Args:
             path: From `/`, links resolved.
-            extent: How much below it the call may reach: each file there may have other names.
+
+        Raises:
+            OSError: These folders have too many files to search.
         """
         ...
 
@@ -278,31 +276,24 @@ class FileNames(Protocol):
 
         Args:
             names: Paths that rules name, relative to the folder or from `/`.
-            folders: Those in which a file may have another name to which a rule applies; "" for the folder itself.
+            folders: The files and folders of these that are named without a wildcard: a file in them may have other names (hard links).
         """
         ...
 
-    def all_names(self, path: str, extent: Literal["itself", "children", "tree"] = "itself") -> Collection[str] | None:
-        """Return the names in this folder, relative to it, of the files with several (hard links) that a call reaches.
-
-        None where there are too many files to search.
+    def has_other_names(self, path: str) -> bool:
+        """Whether a file has several names (hard links).
 
         Args:
             path: From `/`, links resolved.
-            extent: How much below it the call may reach.
         """
         ...
 
-    def home_names(
-        self, path: str | None, extent: Literal["itself", "children", "tree"] = "itself"
-    ) -> Collection[str] | None:
-        """Return the protected files of the person's home, outside of this folder, that a call reaches by other names (hard links).
-
-        None where there are too many files to search.
+    def home_name(self, path: str) -> str:
+        """Return the protected file of the person's home, outside of this folder, that a file is by another name (hard link); empty for
+        any other.
 
         Args:
-            path: From `/`, links resolved; None for the folder itself.
-            extent: How much below it the call may reach.
+            path: From `/`, links resolved.
         """
         ...
 

@@ -16,7 +16,6 @@ import stat
 import time
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import contextmanager
-from functools import lru_cache
 from itertools import islice, takewhile
 from pathlib import Path
 from queue import SimpleQueue
@@ -27,7 +26,7 @@ import msgspec
 from treadle.canonical import find_unencodable
 from treadle.errors import ConfigurationError, Rejected
 from treadle.errors import shown as shown_value
-from treadle.sandboxes.outside import configured_names, home_links, names_below, repository_of
+from treadle.sandboxes.outside import Identity, configured_names, home_links, names_below, repository_of
 from treadle.sandboxes.own import obeyed_files
 from treadle.tools import JsonObject, Subject, Tool, ToolContext
 from treadle.tools.tool import closed_schema
@@ -40,7 +39,6 @@ __all__ = [
     "SKIPPED",
     "Entry",
     "Glob",
-    "Mount",
     "Opened",
     "Place",
     "Root",
@@ -52,8 +50,6 @@ __all__ = [
     "listing_schema",
     "literal_folders",
     "looking",
-    "other_names",
-    "parsed",
     "place",
     "place_of",
     "refusal",
@@ -66,97 +62,12 @@ __all__ = [
 ]
 
 
-# --- Mounts: the other places at which a file or folder is mounted (`mount --bind`). Linux lists
-# them; other systems do not. Mounts nothing.
-
-_TABLE = Path("/proc/self/mountinfo")
-_ESCAPED = re.compile(r"\\([0-7]{3})")
-
-
-class Mount(msgspec.Struct, frozen=True, kw_only=True):
-    """A place at which a part of a file system is seen."""
-
-    device: str
-    """Which file system."""
-    inside: str
-    """The folder or file of it that is seen there; empty for all of it."""
-    place: str
-    """Where, from `/`; empty for `/` itself."""
-
-
-def mounted_names(path: str, extent: str) -> list[str]:
-    """Return the other paths of a file or folder, and of what is mounted below it as far as a call reaches.
-
-    Args:
-        path: From `/`, links resolved.
-        extent: How much below it the call may reach: `itself`, `children` or `tree`.
-    """
-    return other_names(path, extent, _mounts(int(time.monotonic())))
-
-
-def other_names(path: str, extent: str, mounts: Sequence[Mount]) -> list[str]:
-    """Return the same, of these mounts, of which a later one hides an earlier one at its place."""
-    path = path.rstrip("/")
-    own = next((one for one in reversed(mounts) if _is_within(path, one.place)), None)
-    seen = [] if own is None else [(own.device, own.inside + path[len(own.place) :])]
-    if extent != "itself":
-        seen += [(one.device, one.inside) for one in mounts if one.place != path and _is_within(one.place, path)]
-    found = [
-        one.place + inside[len(one.inside) :]
-        for device, inside in seen
-        for one in mounts
-        if one.device == device and _is_within(inside, one.inside)
-    ]
-    return [one for one in dict.fromkeys(found) if one != path]
-
-
-def parsed(table: str) -> tuple[Mount, ...]:
-    """Read a table of mounts, in the form of `/proc/self/mountinfo`."""
-    rows = (line.split(" ") for line in table.splitlines())
-    return tuple(
-        Mount(device=row[2], inside=_plain(row[3]), place=_plain(row[4]))
-        for row in sorted(rows, key=_depth)
-        if len(row) > 4
-    )
-
-
-@lru_cache(maxsize=1)
-def _mounts(second: int) -> tuple[Mount, ...]:
-    """Return the mounts, where a file system is seen at several places.
-
-    The table is read once in a second: that takes longer than a decision, and who mounts is the administrator.
-    """
-    try:
-        found = parsed(_TABLE.read_text("utf-8", "surrogateescape"))
-    except OSError:
-        return ()
-    return found if len({one.device for one in found}) < len(found) else ()
-
-
-def _depth(row: Sequence[str]) -> int:
-    return len(row[4]) if len(row) > 4 else 0  # the longest place that a path lies in is where it is
-
-
-def _plain(text: str) -> str:
-    return _ESCAPED.sub(lambda found: chr(int(found[1], 8)), text).rstrip("/")
-
-
-def _is_within(path: str, folder: str) -> bool:
-    return path == folder or path.startswith(f"{folder}/")
-
-
-# --- Watching: which names of rules are links, or other names of one file. Known once, and found out anew when a folder
-# on the way changes.
+# --- Watching: which names of rules are links. Known once, and found out anew when a folder on the way changes.
 
 _FINE_NANOSECONDS = 100_000_000
 _COARSE_NANOSECONDS = 3_000_000_000
 """How long a change may hide behind the last one: of a file system that counts parts of a second, and of one that does not."""
-_MAX_SEARCHED = 10_000
-"""Files that are compared with one that has several names, for one call."""
-_FEW = 50
-"""Files whose names are counted faster than it takes to choose another way."""
 
-_Identity: TypeAlias = tuple[int, int]
 _Stamp: TypeAlias = tuple[int, int, int]
 
 
@@ -173,8 +84,6 @@ class _Known(msgspec.Struct, frozen=True, kw_only=True):
 
     stamps: tuple[tuple[str, _Stamp], ...] = ()
     linked: tuple[str, ...] = ()
-    files: dict[_Identity, tuple[str, ...]] = {}
-    """Paths that the rules name, by which file they are."""
     is_settled: bool = False
     """Whether none of the folders has changed just now."""
 
@@ -204,33 +113,18 @@ class Watched:
         """Return the names that lead through a link, or may."""
         return self._current({} if moment is None else moment).linked
 
-    def linked_names(self, path: str, extent: str = "itself") -> Collection[str] | None:
-        """Return the other names of a file, or of what a folder holds; None where there are too many files to search."""
-        linked = self._linked_names(path, extent)
-        mounted = [form for one in mounted_names(path, extent) for form in self._root.both_names(one)]
-        return None if linked is None else [*linked, *mounted]
+    def linked_names(self, path: str) -> Collection[str]:
+        """Return the other names (hard links) of a file that the rules mean. Looks for them only where the file has several names.
 
-    def _linked_names(self, path: str, extent: str) -> Collection[str] | None:
-        # A search may reach many files, and rules may name many: the smaller of the two mostly settles it alone.
-        linked = _linked_files(path, extent, most=max(_FEW, len(self._names) + len(self._folders)))
-        if linked is not None and not linked:
+        Raises:
+            OSError: The folders that the rules name have too many files to search.
+        """
+        identity = _linked_file(path)
+        if identity is None:
             return ()
-        found = self._linked_of_rules()
-        if found is not None and not found:
-            return ()
-        linked = _linked_files(path, extent) if linked is None else linked
-        if found is None or linked is None:
-            return None
-        named = [name for identity, names in found.items() if identity in linked for name in names]
-        return [form for one in dict.fromkeys(named) if one != path for form in self._root.both_names(one)]
-
-    def _linked_of_rules(self) -> dict[_Identity, list[str]] | None:
-        """Return the files with several names to which a rule may apply; None where there are too many files to look at."""
-        known = self._current({})
-        places = [one for name in known.linked if os.path.lexists(one := self._place(name))]
-        places += [one for named in known.files.values() for one in named]
-        places += [self._place(folder) for folder in self._folders]
-        return _linked_below(places)
+        places = [self._place(one) for one in self._folders]
+        found = {one for one in places if _linked_file(one) == identity} | names_below(places, {identity: path}).keys()
+        return [form for one in sorted(found) if one != path for form in self._root.both_names(one)]
 
     def _current(self, moment: dict[str, _Stamp | None]) -> _Known:
         known = self._known
@@ -245,29 +139,21 @@ class Watched:
         now = self._now()
         seen: dict[str, os.stat_result | OSError] = {}
         stamps: dict[str, _Stamp | None] = {}
-        linked: list[str] = []
-        files: dict[_Identity, list[str]] = {}
-        for name in self._names:
-            place = self._walked(name, seen, stamps)
-            if place is None:
-                linked.append(name)
-            elif isinstance(status := seen.get(place), os.stat_result):
-                files.setdefault((status.st_dev, status.st_ino), []).append(place)
+        linked = tuple(name for name in self._names if self._is_linked(name, seen, stamps))
         known = tuple((folder, stamp) for folder, stamp in stamps.items() if stamp is not None)
         return _Known(
             stamps=known,
-            linked=tuple(linked),
-            files={identity: tuple(places) for identity, places in files.items()},
+            linked=linked,
             is_settled=len(known) == len(stamps) and all(_is_old(stamp, now) for _, stamp in known),
         )
 
-    def _walked(
+    def _is_linked(
         self, name: str, seen: dict[str, "os.stat_result | OSError"], stamps: dict[str, _Stamp | None]
-    ) -> str | None:
-        """Return the place that a name spells, as far as it exists; None where a link or `..` leads elsewhere."""
+    ) -> bool:
+        """Whether a link or `..` in a name leads elsewhere, or may."""
         start, names = self._root.begin(name)
         if ".." in names or not names:  # the folder itself is above all of its names
-            return None
+            return True
         here = start
         for one in names:
             folder, here = here, f"{here.rstrip('/')}/{one}"
@@ -277,58 +163,23 @@ class Watched:
                 seen[here] = _watched_status(here)
             status = seen[here]
             if isinstance(status, FileNotFoundError | NotADirectoryError):
-                return here
+                return False
             if isinstance(status, OSError) or stat.S_ISLNK(status.st_mode):
-                return None
-        return here
+                return True
+        return False
 
     def _place(self, name: str) -> str:
         start, names = self._root.begin(name)
         return os.path.realpath("/".join((start, *names)))
 
 
-def _linked_files(path: str, extent: str, *, most: int = _MAX_SEARCHED) -> frozenset[_Identity] | None:
-    """Return which files with several names a call may reach; None where it may reach more than this many files."""
+def _linked_file(path: str) -> Identity | None:
+    """Return which file a path leads to, if that has several names (hard links)."""
     try:
         status = os.stat(path)  # noqa: PTH116 - before every decision, and Path takes ten times as long
     except (OSError, ValueError):  # what does not exist has no other name
-        return frozenset()
-    if not stat.S_ISDIR(status.st_mode):
-        return frozenset([(status.st_dev, status.st_ino)] if _is_linked(status) else [])
-    if extent == "itself":
-        return frozenset()
-    found = _linked_below([path], is_deep=extent == "tree", most=most)
-    return None if found is None else frozenset(found)
-
-
-def _linked_below(
-    places: Sequence[str], *, is_deep: bool = True, most: int = _MAX_SEARCHED
-) -> dict[_Identity, list[str]] | None:
-    """Return the files with several names that are, or lie below, these places; None where there are more files than this."""
-    found: dict[_Identity, list[str]] = {}
-    searched = 0
-    for top in dict.fromkeys(places):
-        _note(found, top)
-        for folder, _, names in os.walk(top):
-            searched += len(names) + 1
-            if searched > most:
-                return None
-            for name in names:
-                _note(found, f"{folder}/{name}")
-            if not is_deep:
-                break
-    return found
-
-
-def _note(found: dict[_Identity, list[str]], place: str) -> None:
-    status = _watched_status(place)
-    if not isinstance(status, OSError) and _is_linked(status):
-        found.setdefault((status.st_dev, status.st_ino), []).append(place)
-
-
-def _is_linked(status: os.stat_result) -> bool:
-    """Whether it is a file with several names."""
-    return status.st_nlink > 1 and stat.S_ISREG(status.st_mode)
+        return None
+    return (status.st_dev, status.st_ino) if status.st_nlink > 1 and stat.S_ISREG(status.st_mode) else None
 
 
 def _watched_status(path: str) -> "os.stat_result | OSError":
@@ -511,34 +362,15 @@ class Root:
         """Return what is known of the names that rules have, kept true cheaply."""
         return Watched(self, names, folders)
 
-    def all_names(self, path: str, extent: Literal["itself", "children", "tree"] = "itself") -> Collection[str] | None:
-        """Return the names below the root of the files with several that a call reaches; None where there are too many files to search."""
-        linked = _linked_files(path, extent)
-        found = _linked_below([self._path]) if linked else {}
-        if linked is None or found is None:
-            return None
-        return [name.removeprefix(self._path).lstrip("/") for one in linked for name in found.get(one, ())]
+    def has_other_names(self, path: str) -> bool:
+        """Whether a file has several names (hard links)."""
+        return _linked_file(path) is not None
 
-    def home_names(
-        self, path: str | None, extent: Literal["itself", "children", "tree"] = "itself"
-    ) -> Collection[str] | None:
-        """Return the protected files of the person's home that a call reaches by other names; None where there are too many files to search."""
-        path, extent = (self._path, "tree") if path is None else (path, extent)
-        try:
-            status = os.stat(path)  # noqa: PTH116 - before every decision
-        except (OSError, ValueError):
-            return ()
-        is_folder = stat.S_ISDIR(status.st_mode)
-        if not _is_linked(status) and not (is_folder and extent == "tree"):  # a listing shows names alone
-            return ()
-        below = f"{self._path}/"
-        try:
-            foreign = {one: name for one, name in home_links().items() if not os.path.realpath(name).startswith(below)}
-            if is_folder:
-                return sorted(set(names_below([path], foreign).values()))
-        except OSError:
-            return None
-        return [name for one, name in foreign.items() if one == (status.st_dev, status.st_ino)]
+    def home_name(self, path: str) -> str:
+        """Return the protected file of the person's home that a file is by another name (hard link); empty for any other."""
+        name = "" if (identity := _linked_file(path)) is None else home_links().get(identity, "")
+        is_foreign = not f"{os.path.realpath(name)}/".startswith(f"{self._path.rstrip('/')}/")
+        return name if name and is_foreign else ""
 
     def obeyed_files(self, paths: Sequence[str] = ()) -> Sequence[str]:
         """Return the files that say what Treadle itself may do, wherever they lie, and those here that git is configured to run or read.
