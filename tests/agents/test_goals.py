@@ -21,11 +21,10 @@ from treadle import (
     ask_user_tool,
     load_goal,
     open_session,
-    resolve_model,
     run_goal,
 )
 from treadle.events import GoalChecked, GoalSet
-from treadle.testing import MockProvider, ScriptedModel, call, text
+from treadle.testing import ScriptedModel, call, text
 from treadle.tools import JsonObject
 
 FILE = """
@@ -324,14 +323,6 @@ async def test_a_goals_run_is_not_resumed_without_the_rules_of_the_goal(tmp_path
 
         await run_goal(agent, aim, session=session, root=tmp_path)
     assert (erased.runs, sent.runs) == (0, 1)
-
-
-async def test_a_goal_is_reached_over_a_vendors_protocol(tmp_path):
-    async with MockProvider([text("Done."), call("put", text="ready"), text("Now.")]) as mock:
-        model = resolve_model("openai-chat:m", base_url=mock.base_url, api_key="k")
-        result = await run_goal(Agent(model, tools=[writing(tmp_path)]), goal(), root=tmp_path)
-
-    assert result.status == "completed", result.message
 
 
 @pytest.mark.row("L16")

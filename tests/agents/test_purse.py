@@ -7,13 +7,13 @@ import pytest
 
 from invariants import check_session
 from loop_tools import echo_tool
-from treadle import Agent, Budget, Price, Summarize, open_session
+from treadle import Agent, Budget, Price, open_session
 from treadle.agents.children import child_id
 from treadle.budgets import Meter, Spent
 from treadle.engine.interrupts import Interrupt
 from treadle.engine.model_calls.reservations import Reservations
-from treadle.errors import BudgetUsedUp, ContextOverflow
-from treadle.events import ContextCompacted, ModelFinished, SessionSpawned
+from treadle.errors import BudgetUsedUp
+from treadle.events import ModelFinished, SessionSpawned
 from treadle.messages import Finish, Text, ToolCall, Usage, user_message
 from treadle.ports import CheckView, ModelEnd, ModelPart, ModelRequest
 from treadle.testing import FakeClock, ScriptedModel, Turn, call, text
@@ -167,23 +167,6 @@ async def test_every_event_of_a_child_names_run_step_and_call_of_its_parent(tmp_
             }
     assert len(started) == 2
     assert child_id("x") != child_id("y")
-
-
-@pytest.mark.row("R-PARENT")
-async def test_what_a_compaction_did_is_recorded_under_it():
-
-    looks = [call("nothing", n=n, more="x" * 400) for n in range(4)]
-    model = ScriptedModel([*looks, ContextOverflow("too long"), text("A summary."), text("done")])
-    result = await Agent(model, tools=[nothing()], compactor=Summarize(keep=1)).run("Go")
-
-    events = await result.session.events()
-    (made,) = [one for one in events if isinstance(one, ContextCompacted)]
-    assert [one.type for one in events if one.act == made.act] == [
-        "model.started",
-        "model.finished",
-        "context.compacted",
-    ]
-    assert {(one.run_id, one.step) for one in events if one.act} == {(made.run_id, 5)}
 
 
 @pytest.mark.row("R-PURSE", "R-PARENT")

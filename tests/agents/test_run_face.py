@@ -268,16 +268,6 @@ async def test_what_the_model_is_told_of_a_tool_and_its_longer_guidance():
     assert "Mondays" not in request.tools[0].description
 
 
-@pytest.mark.row("M07", "E07")
-async def test_start_and_end_of_a_call_carry_one_execution_id():
-    result = await Agent(ScriptedModel([call("echo", text="a"), text("done")]), tools=[echo_tool()]).run("go")
-
-    events = {event.type: event for event in await result.session.events()}
-    told = result.messages[2].results[0].execution_id
-    assert told
-    assert events["tool.started"].execution_id == events["tool.finished"].result.execution_id == told
-
-
 async def test_a_task_may_be_a_message_of_several_parts():
     model = ScriptedModel([text("x")])
     task = Message(role="user", parts=(Text("one "), Text("two")))

@@ -13,7 +13,6 @@ from treadle import (
     Budget,
     ClearResults,
     Hook,
-    Rejected,
     Session,
     Tool,
     ToolContext,
@@ -107,23 +106,6 @@ async def test_an_artifact_is_read_by_another_process_and_in_a_fork_but_in_no_ot
     assert [one["text"] for one in found[0]["matches"]] == ["line 19999"]
     assert found[2]["type"] == "rejected"
     assert name in found[2]["details"][0]["error"]
-
-
-@pytest.mark.row("C10")
-async def test_the_whole_of_a_long_refusal_is_kept_too():
-    async def run(arguments: JsonObject, ctx: ToolContext) -> str:
-        raise Rejected({"error": "x" * 5_000 + "the reason"})
-
-    refuses = Tool(name="refuses", description="No.", parameters={"type": "object"}, effect="read", run=run)
-    model = ScriptedModel([call("refuses"), text("stop")])
-    result = await Agent(model, tools=[refuses], budget=Budget(max_tool_result_chars=1_000)).run("Go")
-
-    (content,) = shown(model.requests[-1].messages[-1])
-    told = json.loads(content)
-    (name,) = result.session.state.artifacts
-    assert told["artifact"] == name
-    (digest,) = artifacts_of(await result.session.events())
-    assert b"the reason" in (await result.session.journal.blob(digest) or b"")
 
 
 @pytest.mark.row("C10")

@@ -5,9 +5,8 @@ from typing import Any
 import pytest
 
 from loop_tools import ANYTHING, echo_tool
-from treadle import Agent, Budget, ClearResults, CurrentTrace, Tool, WholeHistory, Window, open_session, resolve_model
+from treadle import Agent, Budget, ClearResults, Tool, WholeHistory, Window, open_session, resolve_model
 from treadle.events import ModelStarted
-from treadle.messages import Usage
 from treadle.testing import MockProvider, ScriptedModel, call, text
 
 
@@ -76,12 +75,6 @@ async def test_another_process_with_other_instructions_is_told(tmp_path):
                 await one.run("Go", session=session)
             found = await started(session)
     assert [event.prefix_changed for event in found] == [(), (), ("restart",)]
-
-
-async def test_the_report_has_the_share_that_came_from_the_cache():
-    usage = Usage(input_tokens=100, cached_input_tokens=80, output_tokens=1)
-    model = ScriptedModel([text("Done.", usage=usage)])
-    assert (await Agent(model, compiler=CurrentTrace()).run("Go")).report()["cached_share"] == 0.8
 
 
 @pytest.mark.row("C12")

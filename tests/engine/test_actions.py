@@ -7,7 +7,7 @@ import pytest
 
 from invariants import check_session
 from pipeline_tools import Recorder, act, content, read, results, run_calls, statuses, tool_of, types
-from treadle import Agent, ConfigurationError, ToolContext, allow, ask, deny, first_of, open_session, tool
+from treadle import Agent, ConfigurationError, ToolContext, allow, ask, deny, first_of, open_session
 from treadle.drivers.react import ReActDriver
 from treadle.events import ActionDecided
 from treadle.journals.memory import MemoryJournal
@@ -135,18 +135,6 @@ async def test_a_blocking_tool_may_ask_from_its_thread():
 
     assert content(result) == "allow"
     assert len(await types(result, "action.decided")) == 1
-
-
-@pytest.mark.row("T04")
-async def test_a_typed_tool_asks_too():
-    @tool(effect="unsafe", permission="allow")
-    async def tidy(path: str, ctx: ToolContext) -> str:
-        """Tidy up."""
-        return (await ctx.decide("delete", {"path": path})).kind
-
-    result = await run_calls(call("tidy", path="a"), tools=[tidy], policy=first_of(deny("delete"), allow("tidy")))
-
-    assert content(result) == "deny"
 
 
 @pytest.mark.row("T04", "N01")

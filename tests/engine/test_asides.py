@@ -2,13 +2,11 @@
 
 from collections.abc import AsyncIterator
 
-from pipeline_tools import Recorder, act, on_fake_clock, read
-from treadle import Agent, Budget, Price
-from treadle.errors import ModelUnavailable
+from pipeline_tools import Recorder, on_fake_clock, read
+from treadle import Agent, Price
 from treadle.events import AnyEvent, ModelFailed, ModelFinished, ModelStarted
 from treadle.messages import Finish, Text, ToolCall, Usage, user_message
 from treadle.ports import CheckView, ModelEnd, ModelPart, ModelRequest
-from treadle.testing import ScriptedModel, call, text
 
 
 class Judge:
@@ -88,19 +86,3 @@ async def test_an_answer_that_is_cut_off_is_asked_for_again_with_a_higher_limit_
 
     assert [request.raise_output_limit for request in model.asked] == [False, True]
     assert answers[0].startswith("It is not\n")
-
-
-async def test_what_a_check_asks_the_model_is_tried_again_as_often_as_the_budget_allows():
-    said: list[str] = []
-
-    async def is_done(view: CheckView) -> bool:
-        said.append(await view.ask([user_message("Is it done?")]))
-        return True
-
-    model = ScriptedModel([call("act"), ModelUnavailable("down"), text("Yes.")])
-    agent = Agent(model, tools=[act(lambda arguments, ctx: "ok")], done_when=is_done)
-    async with on_fake_clock() as session:
-        run = await agent.run("go", session=session, budget=Budget(max_retries_per_model_call=1))
-
-    assert said == ["Yes."]
-    assert run.reason == "done_condition_satisfied"

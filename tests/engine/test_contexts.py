@@ -164,28 +164,6 @@ async def test_the_messages_that_a_tool_sees_are_a_copy_that_nothing_changes(eff
     assert len(result.messages) == 6
 
 
-@pytest.mark.row("T04")
-async def test_a_tool_has_the_history_the_application_and_the_signal_to_stop():
-    begun, told = asyncio.Event(), []
-
-    async def run(arguments: Any, ctx: Any) -> Any:
-        told.append((ctx.deps, [message.text for message in ctx.session.messages], ctx.cancelled))
-        begun.set()
-        try:
-            await asyncio.Event().wait()
-        finally:
-            told.append(ctx.cancelled)
-
-    agent = Agent(ScriptedModel([call("act", n=1)]), tools=[act(run)])
-    async with agent.stream("the task", deps={"db": 1}) as run_:
-        await begun.wait()
-        run_.cancel()
-
-    assert told[0][0] == {"db": 1}
-    assert told[0][1][0] == "the task"
-    assert (told[0][2], told[1]) == (False, True)
-
-
 @pytest.mark.row("T11")
 @pytest.mark.parametrize("waits", [True, False], ids=["waits", "returns-at-once"])
 @pytest.mark.parametrize("effect", ["read", "unsafe"])

@@ -10,7 +10,7 @@ import pytest
 from invariants import check_session
 from loop_tools import counter_tool, echo_tool, failing_tool, lines
 from pipeline_tools import Recorder, act, read
-from treadle import Agent, Budget, ConfigurationError, Done, Guards, JournalError, StopReason, open_session
+from treadle import Agent, Budget, Done, Guards, JournalError, StopReason, open_session
 from treadle.drivers.native import NativeDriver
 from treadle.drivers.react import ReActDriver
 from treadle.drivers.scripted import ScriptedDriver
@@ -56,15 +56,6 @@ async def test_every_call_of_the_batch_after_which_a_run_is_done_has_its_result(
     assert [one.status for one in result.tool_calls] == ["ok", "ok", "failed", "unknown_tool", "skipped"]
     assert (lines(ran), lines(tmp_path / "paid"), result.approvals) == (1, 0, ())
     await check_session(result.session)
-
-
-@pytest.mark.row("L15")
-async def test_a_condition_that_does_not_hold_changes_nothing():
-    model = ScriptedModel([call("echo", x=1), call("echo", x=2), text("Done.")])
-
-    result = await Agent(model, tools=[echo_tool()], done_when=lambda session: False).run("go")
-
-    assert (result.reason, result.text, len(model.requests)) == (StopReason.COMPLETED, "Done.", 3)
 
 
 @pytest.mark.row("L15")
@@ -118,24 +109,6 @@ async def test_a_tool_that_ends_the_run_has_the_last_word_on_the_payload():
     result = await Agent(ScriptedModel([call("submit")]), tools=[submit], done_when=has_result).run("go")
 
     assert result.output == "mine"
-
-
-@pytest.mark.row("L15")
-async def test_a_condition_looks_at_a_copy_of_the_session():
-    def clears(session: Any) -> None:
-        session.state.messages.clear()
-
-    model = ScriptedModel([call("echo", x=1), text("Done.")])
-
-    result = await Agent(model, tools=[echo_tool()], done_when=clears).run("go")
-
-    assert [message.role for message in result.messages] == ["user", "assistant", "tool", "assistant"]
-
-
-@pytest.mark.row("L15")
-def test_a_condition_that_is_no_function_is_refused():
-    with pytest.raises(ConfigurationError, match="done_when must be a function"):
-        Agent(ScriptedModel([text("x")]), done_when=True)
 
 
 @pytest.mark.row("L15")

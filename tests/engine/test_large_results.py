@@ -11,8 +11,8 @@ import msgspec
 import pydantic
 import pytest
 
-from pipeline_tools import Recorder, content, raising, read, run_calls, statuses, types
-from treadle import Budget, Rejected, RunResult, ToolOutput
+from pipeline_tools import Recorder, content, read, run_calls, statuses, types
+from treadle import Budget, RunResult, ToolOutput
 from treadle.engine.rules.bounds import bound
 from treadle.testing import call
 
@@ -262,32 +262,3 @@ async def test_an_artifact_that_a_tool_gives_is_named_beside_its_value(value, be
 
 
 # --- of refusals, errors and arguments
-
-
-async def test_a_rejection_of_megabytes_is_bounded_too():
-    tools = [read(raising(Rejected({"words": ["no\n" * 1000] * 500})))]
-    result = await run_calls(call("look"), tools=tools, budget=Budget(max_tool_result_chars=5000))
-
-    assert statuses(result) == ["rejected"]
-    assert len(shown(result)) <= 5000
-
-
-@pytest.mark.row("N10")
-async def test_an_error_of_megabytes_is_told_in_a_few_words_with_the_place_where_it_was_raised():
-    async def produce(arguments: Any, ctx: Any) -> str:
-        raise ValueError("no\n" * 5_000_000) from OSError("x" * 1_000_000)
-
-    (failed,) = await types(await run_calls(call("look"), tools=[read(produce, retries=0)]), "tool.attempt_failed")
-
-    assert (len(failed.message) <= 500, len(failed.traceback) <= 8000) == (True, True)
-    assert all(words in failed.traceback for words in ("in produce", "OSError: xxx", "ValueError: no"))
-
-
-async def test_arguments_of_too_many_values_are_told_before_anything_looks_at_them():
-    ran = Recorder()
-    many = '{"numbers":[' + "1," * 200_000 + "1]}"
-    result = await run_calls(call("look", arguments=many), call("look", numbers=[1] * 60_000), tools=[read(ran)])
-
-    assert statuses(result) == ["invalid_json", "ok"]
-    assert "more than 100000 values" in shown(result)
-    assert ran.runs == 1

@@ -10,7 +10,7 @@ import pytest
 
 from invariants import check_session
 from loop_tools import Unpriced, counter_tool, echo_tool, lines
-from pipeline_tools import Recorder, act, on_fake_clock, raising, read, results, statuses
+from pipeline_tools import Recorder, act, on_fake_clock, read, results, statuses
 from treadle import Agent, Budget, ConfigurationError, Guards, Price, Tool, ToolContext, open_session, resolve_model
 from treadle.budgets import budget_from
 from treadle.errors import UnknownBudget
@@ -288,17 +288,6 @@ async def test_model_retries_are_counted_and_their_limit_is_named():
         "model_error", "max_retries_per_model_call", 2, 2,
     )  # fmt: skip
     assert events.count("model.failed") == 3
-
-
-@pytest.mark.row("B03")
-async def test_tool_retries_end_with_that_call_and_not_with_the_run():
-    async with on_fake_clock() as session:
-        model = ScriptedModel([call("look"), text("it fails")])
-        agent = Agent(model, tools=[read(raising(ConnectionError("no")))], budget=Budget(max_retries_per_tool_call=1))
-        result = await agent.run("go", session=session)
-
-    assert result.completed
-    assert [(one.status, one.attempts) for one in result.tool_calls] == [("failed", 2)]
 
 
 @pytest.mark.row("B14")

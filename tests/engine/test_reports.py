@@ -1,7 +1,6 @@
 """The report of a run: every field, what agents below did, what was denied, and to how many places times are told."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -10,8 +9,8 @@ from loop_tools import Unpriced
 from pipeline_tools import Recorder, act, on_fake_clock, read, results, run_calls, statuses
 from treadle import Agent, Budget, Price, deny, open_session
 from treadle.events import ModelFinished
-from treadle.messages import Finish, Text, Usage
-from treadle.ports import Decision, ModelEnd, ModelPart, ModelRequest, TextDelta
+from treadle.messages import Usage
+from treadle.ports import Decision, ModelRequest
 from treadle.stops import StopReason
 from treadle.testing import FakeClock, ScriptedModel, Turn, call, text
 
@@ -127,30 +126,3 @@ async def test_the_model_reads_in_milliseconds_how_long_a_call_took_that_gave_no
 
     (told,) = results(result)
     assert (told["type"], told["elapsed_seconds"], told["outcome"]) == ("timeout", 0.333, "unknown")
-
-
-class Slowly:
-    """A model whose every part takes its time."""
-
-    name, price = "slow", None
-
-    def __init__(self, clock: FakeClock) -> None:
-        self._clock = clock
-
-    async def stream(self, request: ModelRequest) -> AsyncIterator[ModelPart]:
-        for seconds, part in (
-            (2.0, TextDelta(text="Good ")), (3.0, TextDelta(text="morning.")),
-            (4.0, ModelEnd(parts=(Text("Good morning."),), finish=Finish.STOP, usage=Usage(input_tokens=1, output_tokens=2))),
-        ):  # fmt: skip
-            self._clock.advance(seconds)
-            yield part
-
-
-@pytest.mark.row("W09")
-async def test_the_time_to_the_first_token_is_not_the_time_of_the_whole_response():
-    clock = FakeClock()
-    async with open_session("memory:", clock=clock) as session:
-        await Agent(Slowly(clock)).run("go", session=session)
-        (finished,) = [event for event in await session.events() if isinstance(event, ModelFinished)]
-
-    assert (finished.first_token_seconds, finished.duration_seconds) == (2.0, 9.0)

@@ -216,15 +216,6 @@ async def test_the_calls_in_progress_are_known_at_any_time_and_the_set_is_empty_
     assert statuses(result) == ["ok", "ok", "failed", "ok"]
 
 
-@pytest.mark.row("S17", "TF8")
-async def test_one_slow_tool_runs_out_of_time_and_its_siblings_keep_their_results():
-    tools = [read(Recorder()), read(hanging, "slow", timeout=3, retries=0)]
-    async with on_fake_clock() as session:
-        result = await run_calls(call("look", n=1), call("slow"), call("look", n=2), tools=tools, session=session)
-
-    assert statuses(result) == ["ok", "timeout", "ok"]
-
-
 @pytest.mark.row("S16")
 async def test_context_variables_are_carried_into_blocking_tools():
     user = contextvars.ContextVar("user", default="nobody")

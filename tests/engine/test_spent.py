@@ -1,6 +1,5 @@
 """Spent is spent: attempts that broke off are counted, limits hold over them, and what nobody knows is null."""
 
-import base64
 from collections.abc import AsyncGenerator
 from decimal import Decimal
 from typing import Any
@@ -13,21 +12,18 @@ from pipeline_tools import on_fake_clock
 from treadle import (
     Agent,
     Budget,
-    Message,
     Price,
     Session,
     Tool,
     ToolContext,
-    ToolOutput,
     Transient,
     resolve_model,
-    tool,
 )
 from treadle.drivers.native import NativeDriver
 from treadle.drivers.react import ReActDriver
 from treadle.errors import IncompleteStream, ModelRejected, ModelUnavailable
 from treadle.events import ModelFailed
-from treadle.messages import Media, Text, ToolCall, Usage
+from treadle.messages import ToolCall, Usage
 from treadle.ports import CallReady, Executor, Model, ModelRequest, ResponseSetAside, TextDelta
 from treadle.testing import MockProvider, ScriptedModel, Turn, call, text
 from treadle.tools import JsonObject
@@ -192,24 +188,3 @@ async def test_what_a_response_had_said_that_was_set_aside_counts_once():
     assert failed.usage is not None
     assert failed.usage.input_tokens > 130
     assert failed.usage.output_tokens == 3  # one of each that was set aside, and one for what broke off, as we estimate
-
-
-PICTURE = Media(media_type="image/png", base64=base64.b64encode(b"\x89PNG" * 500_000).decode())
-
-NOTES = Media(media_type="text/plain", base64=base64.b64encode(b"words" * 4_000).decode())
-
-
-@tool(effect="read")
-async def camera() -> ToolOutput:
-    """Take a picture."""
-    return ToolOutput(data="taken", media=(PICTURE,))
-
-
-@pytest.mark.row("PF20")
-async def test_a_picture_of_megabytes_is_estimated_as_a_picture_and_a_text_by_its_length():
-    task = Message(role="user", parts=(Text("What do you see?"), PICTURE, NOTES))
-    async with MockProvider([Turn(calls=(call("camera"),), usage=None), Turn(text="Nothing.", usage=None)]) as mock:
-        result = await Agent(resolve_model("openai-chat:m", base_url=mock.base_url), tools=[camera]).run(task)
-
-    assert result.usage.estimated
-    assert 15_000 < result.usage.input_tokens < 25_000  # two requests: 3 pictures, and the notes twice

@@ -9,13 +9,12 @@ import msgspec
 import pytest
 
 from pipeline_tools import Recorder, act, on_fake_clock, read
-from treadle import Agent, ToolContext, allow, ask
-from treadle.events import AnyEvent, MessageAdded
+from treadle import Agent, ask
 from treadle.messages import Message, Opaque, Thinking, ToolCall, user_message
 from treadle.sessions.views import ReadOnlyMessages, ReadOnlyView
 from treadle.state import CallState, ChildState, RunState, SessionState
-from treadle.testing import Gate, ScriptedModel, Turn, call, text
-from treadle.tools import CallStatus, JsonObject, ToolResult
+from treadle.testing import ScriptedModel, call, text
+from treadle.tools import CallStatus, ToolResult
 
 
 @pytest.mark.row("H21")
@@ -121,55 +120,6 @@ def test_a_view_of_the_state_shares_no_call_and_no_approval():
     assert result.data == {"found": [1]}
 
 
-@pytest.mark.unchecked("a message that no model wrote stands in it")
-@pytest.mark.row("H21", "T03")
-async def test_what_a_tool_is_shown_of_its_session_refuses_changes():
-    refused: list[str] = []
-
-    async def look(arguments: JsonObject, ctx: ToolContext) -> str:
-        for message in ctx.session.messages:
-            for part in message.parts:
-                if isinstance(part, Opaque):
-                    try:
-                        part.payload["type"] = "other"
-                    except TypeError as error:
-                        refused.append(str(error))
-        return "done"
-
-    async with on_fake_clock() as session:
-        await session.ledger.record(MessageAdded(message=user_message("a")), MessageAdded(message=spoken()))
-        result = await Agent(ScriptedModel([call("look"), text("Done.")]), tools=[read(look)]).run(
-            "go", session=session
-        )
-
-    assert (result.completed, len(refused)) == (True, 1)
-    assert result.messages[1] == spoken()
-
-
-@pytest.mark.row("H21", "P06")
-async def test_a_subscriber_that_changes_an_event_changes_no_call():
-    ran: list[Any] = []
-
-    async def act_now(arguments: JsonObject, ctx: ToolContext) -> str:
-        ran.append(arguments)
-        return "done"
-
-    def vandal(event: AnyEvent) -> None:
-        arguments = getattr(event, "arguments", None)
-        if isinstance(arguments, dict):
-            arguments["n"] = 666
-
-    agent = Agent(
-        ScriptedModel([call("act", n=1), text("Done.")]), tools=[act(act_now)], policy=ask("act"), subscribers=[vandal]
-    )
-    async with on_fake_clock() as session:
-        paused = await agent.run("go", session=session)
-        await session.answer(paused.approvals[0].id, "allow")
-        await agent.resume(session)
-
-    assert ran == [{"n": 1}]
-
-
 # --- reports ---------------------------------------------------------------------------------------------------------
 @pytest.mark.row("H12")
 async def test_a_paused_run_reports_the_calls_that_ran_beside_the_waiting_one():
@@ -186,24 +136,3 @@ async def test_a_paused_run_reports_the_calls_that_ran_beside_the_waiting_one():
         await session.answer(paused.approvals[0].id, "allow")
         done = await agent.resume(session)
     assert [one.name for one in done.tool_calls] == ["look", "act", "look"]
-
-
-@pytest.mark.row("H12")
-async def test_an_early_call_has_its_decision_rule_and_effect():
-    gate, states = Gate(), []
-    async with on_fake_clock() as session:
-
-        def watch(event: AnyEvent) -> None:
-            if event.type == "tool.started":
-                states.extend(session.state.early.values())
-                gate.open()
-
-        turn = Turn(calls=(call("look", n=1), call("look", n=2)), gate=gate, hold_after_call=0)
-        agent = Agent(
-            ScriptedModel([turn, text("x")]), tools=[read(Recorder())], policy=allow("look"), subscribers=[watch]
-        )
-        await agent.run("go", session=session)
-
-    assert states[0].decision.decision == "allow"
-    assert states[0].decision.rule == "allow look"
-    assert (states[0].decision.effect, states[0].started.early) == ("read", True)

@@ -506,14 +506,3 @@ async def test_every_hook_of_a_moment_is_asked_where_one_before_it_fails_open(at
 
     assert result.completed
     assert set(asked) == {at.value}
-
-
-@pytest.mark.row("R-HOOKS")
-async def test_a_hook_denies_a_call_after_one_that_fails_open():
-    ran = Recorder()
-    hooks = [Hook(at="before_tool", run=broken, fails="open"), Hook(at="before_tool", run=denies)]
-    async with on_fake_clock() as session:
-        model = ScriptedModel([call("act"), text("Done.")])
-        result = await Agent(model, tools=[act(ran)], hooks=hooks).run("go", session=session)
-
-    assert ([one.status for one in result.tool_calls], ran.runs) == (["denied"], 0)

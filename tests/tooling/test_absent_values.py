@@ -9,7 +9,7 @@ import pydantic
 import pytest
 
 from treadle import Agent, Tool, tool
-from treadle.testing import ScriptedModel, call, text
+from treadle.testing import ScriptedModel, text
 from treadle.tooling.toolbox import Contracts, fix
 
 
@@ -134,21 +134,6 @@ def test_a_value_of_a_type_is_what_its_library_makes_of_the_models_words(functio
 
 def test_a_field_that_nobody_can_give_is_not_offered() -> None:
     assert tool(part).parameters["$defs"]["Part"]["properties"].keys() == {"name", "parts"}
-
-
-async def test_a_tool_stores_what_the_model_said_and_nothing_else() -> None:
-    stored = []
-
-    @tool(effect="read")
-    def update(change: Patch) -> str:
-        """Change a page."""
-        stored.append(change.model_dump(exclude_unset=True))
-        return "ok"
-
-    result = await Agent(ScriptedModel([call("update", change=TITLE), text("Done.")]), tools=[update]).run("Go")
-
-    assert result.completed
-    assert stored == [TITLE]
 
 
 @pytest.mark.parametrize("answer", ['{"n": 2}', '{"value": [{"n": 2}]}'])

@@ -10,14 +10,12 @@ from treadle import (
     ConfigurationError,
     Guards,
     Tool,
-    ToolOutput,
     file_tools,
     resolve_model,
     tool,
 )
 from treadle.errors import ToolDefinitionError, UnknownModel
 from treadle.testing import ScriptedModel, call, text
-from treadle.tools import Subject
 from treadle.validation import Schema
 
 OBJECT = {"type": "object", "properties": {}}
@@ -109,16 +107,6 @@ def test_bytes_inside_another_type_are_refused_where_they_are_declared(kind: Any
         tool(fetch)
 
 
-async def test_bytes_are_whole_in_a_tool_output_too() -> None:
-    async def run(arguments: Any, ctx: Any) -> Any:
-        return ToolOutput(data=b"abc", display="3 bytes")
-
-    fetch = Tool(name="fetch", description="Fetch.", parameters=OBJECT, effect="read", run=run)
-    result = await Agent(ScriptedModel([call("fetch"), text("x")]), tools=[fetch]).run("go")
-
-    assert result.messages[2].results[0].content == '{"base64":"YWJj","size":3}'
-
-
 @pytest.mark.parametrize(
     ("word", "near"),
     [("ends_runs", "ends_run"), ("time_out", "timeout"), ("retry", "retries"), ("pollling", "polling")],
@@ -174,19 +162,6 @@ def test_a_raw_tools_invalid_schema_is_refused_by_the_agent_that_is_given_it(wor
 def test_a_misspelt_option_is_answered_with_the_one_that_was_meant(make, meant):
     with pytest.raises(TypeError, match=f"Did you mean '{meant}'"):
         make()
-
-
-@pytest.mark.row("H20", "H21")
-def test_a_typed_tool_says_what_its_arguments_name():
-    def named(arguments):
-        return {"path": Subject(names=(arguments["path"],))}
-
-    @tool(effect="read", subjects=named)
-    def look(path: str) -> str:
-        """Look."""
-        return path
-
-    assert look.subjects is named
 
 
 # --- values of a wrong kind; tests/face gives them to every public name

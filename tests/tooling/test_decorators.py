@@ -5,7 +5,6 @@ import functools
 import inspect
 import logging
 import math
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypedDict
 
 import pytest
@@ -16,11 +15,6 @@ from treadle.errors import ConfigurationError, ToolDefinitionError
 from treadle.testing import ScriptedModel, call, text, tool_context
 from treadle.tools import Effect
 from treadle.validation import Schema
-
-
-@dataclass
-class Box:
-    width: int = "wide"  # type: ignore[assignment]  # that is the point
 
 
 class Context:
@@ -400,10 +394,6 @@ def test_a_parameter_of_which_the_model_does_not_know_what_to_pass_is_reported(c
             "JSON value. Annotate it, such as `place: str`."
         )
     ]
-
-
-def test_a_tool_of_a_tool_context_with_its_own_type_hides_it_from_the_model():
-    assert find.parameters["properties"].keys() == {"number", "loud"}
 
 
 async def test_a_context_for_unit_tests_answers_and_records():

@@ -58,22 +58,6 @@ def test_nested_defaults_do_not_depend_on_the_order_of_the_arguments(of) -> None
             assert gate.with_defaults({name: GIVEN[name] for name in order}) == {name: FILLED[name] for name in order}
 
 
-async def test_an_agents_tool_gets_nested_defaults_in_every_order_of_its_arguments() -> None:
-    seen = []
-    tool = Tool(
-        name="list",
-        description="List.",
-        effect="read",
-        parameters=NESTED,
-        run=lambda arguments, ctx: seen.append(arguments),
-    )
-    given = [{"o": {}, "s": "n"}, {"s": "n", "o": {}}, {"items": [{}], "s": "n"}, {"s": "n", "items": [{}]}]
-    agent = Agent(ScriptedModel([*(call("list", **one) for one in given), text("Done.")]), tools=[tool])
-
-    assert (await agent.run("Go")).completed
-    assert seen == [{"o": {"limit": 10}, "s": "n"}] * 2 + [{"items": [{"limit": 10}], "s": "n"}] * 2
-
-
 UNFIT = {
     "folder": {"type": "string", "default": None},
     "deep": {"type": "boolean", "default": "true"},
