@@ -221,69 +221,21 @@ def test_a_changed_whole_answer_raises_nothing_but_typed_errors(name: str) -> No
         )
 
 
-WORDS = [
-    "type",
-    "id",
-    "index",
-    "item",
-    "response",
-    "output",
-    "content",
-    "summary",
-    "text",
-    "status",
-    "call_id",
-    "content_block",
-    "delta",
-    "message",
-    "usage",
-    "error",
-    "input",
-    "thinking",
-    "partial_json",
-    "stop_reason",
-    "name",
-    "caller",
-    "candidates",
-    "parts",
-    "thought",
-    "thoughtSignature",
-    "functionCall",
-    "args",
-    "inlineData",
-    "finishReason",
-    "usageMetadata",
-    "promptFeedback",
-    "groundingMetadata",
-    "partialArgs",
-    "choices",
-    "tool_calls",
-    "function",
-    "arguments",
-    "finish_reason",
-    "output_index",
+def names_in(value: Any) -> set[str]:
+    """Return the names of all fields in a JSON value."""
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return {*(value if isinstance(value, dict) else ())}.union(*map(names_in, inner))
+
+
+SENT = [
+    payload
+    for name, (stream, whole) in STREAMS.items()
+    for payload in (whole, *(one for _, one in events_of(name, stream)))
 ]
-"""Names of fields and kinds of events in the dialects."""
-KINDS = [
-    "content_block_start",
-    "content_block_delta",
-    "content_block_stop",
-    "message_start",
-    "message_delta",
-    "message_stop",
-    "message",
-    "function_call",
-    "response.output_item.added",
-    "response.output_item.done",
-    "response.completed",
-    "response.incomplete",
-    "response.output_text.delta",
-    "response.function_call_arguments.delta",
-    "response.function_call_arguments.done",
-    "response.failed",
-    "tool-call-start",
-    "content-start",
-]
+WORDS = sorted(names_in(SENT))
+"""Names of fields in the dialects."""
+KINDS = sorted({one["type"] for one in SENT if "type" in one} | {"response.incomplete", "response.failed"})
+"""Kinds of events in the dialects."""
 VALUES = st.recursive(
     st.none()
     | st.booleans()

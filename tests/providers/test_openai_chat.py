@@ -4,7 +4,6 @@ import json
 import weakref
 from functools import partial
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -552,57 +551,6 @@ async def test_a_short_key_is_hidden_where_it_stands_alone():
         await ask(json_answer({"error": "bad key 'abc' for abcd"}, status=401), api_key="abc")
 
     assert "bad key '[redacted]' for abcd" in str(caught.value)
-
-
-# --- fuzz and recordings ---------------------------------------------------------------------------------------------
-
-
-def oracle(body: str) -> tuple[str, str, list[tuple[str, str, str]]]:
-    """Read a recorded answer in the simplest way: text, reasoning, and calls in the order of their index."""
-    if body.lstrip().startswith("{"):
-        message = json.loads(body)["choices"][0].get("message", {})
-        deltas = [
-            message | {"tool_calls": [{**one, "index": i} for i, one in enumerate(message.get("tool_calls") or [])]}
-        ]
-    else:
-        lines = [line[6:] for line in body.splitlines() if line.startswith("data: {")]
-        deltas = [choice["delta"] for line in lines for choice in json.loads(line)["choices"]]
-    text = "".join(delta.get("content") or delta.get("refusal") or "" for delta in deltas)
-    thought = "".join(delta.get("reasoning_content") or delta.get("reasoning") or "" for delta in deltas)
-    found: dict[int, list[str]] = {}
-    for delta in deltas:
-        for one in delta.get("tool_calls") or []:
-            parts = found.setdefault(one["index"], ["", "", ""])
-            parts[0] = parts[0] or one.get("id") or ""
-            parts[1] = parts[1] or one["function"].get("name") or ""
-            parts[2] += one["function"].get("arguments") or ""
-    return text, thought, [(i or f"call_{at}", n, a) for at, (i, n, a) in sorted(found.items())]
-
-
-def recorded(recordings: Path) -> list[tuple[str, str, str]]:
-    return [
-        (path.name, interaction["body"], interaction["headers"]["content-type"])
-        for path in sorted(recordings.glob("*/openai-chat/*.json"))
-        for interaction in json.loads(path.read_text())["interactions"]
-        if interaction["status"] == 200
-    ]
-
-
-@pytest.mark.row("W01", "W02")
-async def test_recorded_answers_are_read_as_a_simple_reader_reads_them(recordings: Path):
-    bodies = recorded(recordings)
-    assert len(bodies) > 40
-    async with serving(*(answer(body, content_type=kind) for _, body, kind in bodies)) as server:
-        model = OpenAIChat("m", base_url=server.url, api_key=None)
-        for name, body, _ in bodies:
-            *parts, end = [part async for part in model.stream(ASK)]
-            text = "".join(part.text for part in end.parts if isinstance(part, Text))
-            thought = "".join(part.text for part in end.parts if isinstance(part, Thinking))
-            made = [(part.id, part.name, part.arguments) for part in end.parts if isinstance(part, ToolCall)]
-            assert (text, thought, made) == oracle(body), name
-            assert text == "".join(part.text for part in parts if isinstance(part, TextDelta)), name
-            assert [part.call.id for part in parts if isinstance(part, CallReady)] == [one[0] for one in made], name
-            assert (end.usage is None) == ('"completion_tokens"' not in body), name
 
 
 @pytest.mark.row("PF11")

@@ -6,7 +6,6 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,7 +19,6 @@ from wire import Asker, read, tool
 from treadle import Agent, Tool, resolve_model
 from treadle.errors import (
     ContextOverflow,
-    ModelError,
     ModelRejected,
     ModelUnavailable,
 )
@@ -916,39 +914,6 @@ def test_any_history_of_the_runtime_is_one_that_the_vendor_takes(steps, is_incom
     Responses().check(
         json.loads(ResponsesRequests("m", origin=ORIGIN, options={}, stream=True).body(request, resumes=False))
     )
-
-
-QUIRKS = {
-    "test_background_mode_streaming_without_starting_after_vcr": [ModelRejected],
-    "test_deepseek_responses_structured_output": [(Finish.CALLS, "thinking call", 256, 21)],
-    "test_gpt5_pro": [(Finish.STOP, "thinking text", 0, 64)],
-    "test_openai_responses_model_http_error": [ModelRejected],
-    "test_openai_responses_model_web_search_tool_stream": [
-        (Finish.STOP, "thinking opaque thinking text", 8320, 512),
-        (Finish.STOP, "thinking opaque thinking text", 8576, 576),
-    ],
-    "test_web_search_agent_run_in_workflow": [(Finish.STOP, "thinking opaque thinking opaque thinking text", 3200, 1088)],
-}  # fmt: skip
-"""Each recorded quirk, and what becomes of it: the error, or finish, parts, cached tokens and reasoning tokens."""
-
-
-@pytest.mark.row("W10", "W09", "PF10")
-async def test_every_recorded_quirk_has_its_expected_outcome(recordings: Path):
-    files = {path.stem: path for path in (recordings / "quirks" / "openai-responses").glob("*.json")}
-    assert files.keys() == QUIRKS.keys()
-    for name, expected in QUIRKS.items():
-        found: list[Any] = []
-        for one in json.loads(files[name].read_text())["interactions"]:
-            script = answer(one["body"], status=one["status"], content_type=one["headers"]["content-type"])
-            try:
-                end = await end_of(script)
-            except ModelError as exc:
-                found.append(type(exc))
-                continue
-            assert end.usage is not None
-            kinds = " ".join(type(part).__struct_config__.tag for part in end.parts)
-            found.append((end.finish, kinds, end.usage.cached_input_tokens, end.usage.reasoning_tokens))
-        assert found == expected, name
 
 
 async def test_what_we_send_fits_the_types_of_the_vendors_library():

@@ -3,13 +3,13 @@
 import base64
 import json
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
 
 import pytest
-from _replay import ABSENT, RECORDINGS, Exchange
+from _replay import ABSENT, RECORDINGS, Exchange, Oracle, Stretch
 
 from treadle.tools import JsonObject
 
@@ -52,6 +52,34 @@ class Conversation:
 
     def __str__(self) -> str:
         return self.exchanges[0].name
+
+    def played(
+        self,
+        vendor: str,
+        oracle: Oracle,
+        whole: Callable[[Bodied], JsonObject],
+        events: Callable[[JsonObject], bytes],
+        *,
+        in_other_form: bool,
+    ) -> Stretch:
+        """Return how it is played: as recorded, or what was streamed whole and the other way round. A refusal has but one form."""
+        was_streamed = self.exchanges[0].is_stream
+        answers = [None if one.status != 200 else whole(one) for one in self.exchanges]
+        as_text = [
+            one.content.decode() if answer is None else json.dumps(answer)
+            for one, answer in zip(self.exchanges, answers, strict=True)
+        ]
+        other = [
+            body if was_streamed or answer is None else events(answer)
+            for body, answer in zip(as_text, answers, strict=True)
+        ]
+        return Stretch(
+            exchanges=tuple(one.with_body(body) for one, body in zip(self.exchanges, as_text, strict=True)),
+            oracle=oracle,
+            model=f"{vendor}:{self.exchanges[0].model}",
+            stream=was_streamed is not in_other_form,
+            bodies=other if in_other_form else [one.content for one in self.exchanges],
+        )
 
 
 def exchanges(folder: str, *needed: str) -> list[Any]:

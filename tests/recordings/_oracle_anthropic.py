@@ -7,7 +7,7 @@ from typing import Any
 
 from _replay import Call, Exchange, Outcome, Stretch
 
-from treadle.messages import Media
+from treadle.messages import Media, Opaque, Part, Text, Thinking, ToolCall
 from treadle.mock.dialects.anthropic import anthropic_events
 from treadle.tools import JsonObject
 
@@ -116,6 +116,26 @@ def media_of(block: JsonObject) -> Media:
         case {"type": "url", "url": url}:
             return Media(media_type="image/png" if block["type"] == "image" else "application/pdf", url=url)
     raise AssertionError(block)
+
+
+def as_block(part: Part) -> JsonObject:
+    match part:
+        case Text():
+            return {"type": "text", "text": part.text, **json.loads(part.signature or "{}")}
+        case Thinking(payload=None):
+            return {"type": "thinking", "thinking": part.text, "signature": part.signature}
+        case Thinking(payload=payload) | Opaque(payload=payload):
+            return payload
+        case ToolCall():
+            called = {"type": "tool_use", "id": part.id, "name": part.name, "input": json.loads(part.arguments)}
+            return called | ({"caller": json.loads(part.signature)} if part.signature else {})
+    raise AssertionError(part)
+
+
+def without_defaults(block: JsonObject) -> JsonObject:
+    """Leave out what the vendor says where there is nothing to say: that the model itself called, and that nothing is cited."""
+    silent = {"tool_use": ("caller", {"type": "direct"}), "text": ("citations", None)}
+    return {name: value for name, value in block.items() if (name, value) != silent.get(block["type"])}
 
 
 # --- playing ---------------------------------------------------------------------------------------------------------

@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
-from _replay import Call, Exchange, Outcome, Stretch
+from _replay import Call, Exchange, Outcome, Stretch, said_again
 
 from treadle.messages import Media
 from treadle.mock.dialects.openai_chat import ChatCompletions
-from treadle.testing import Turn, call
 from treadle.tools import JsonObject
 
 _AUDIO = {"mp3": "audio/mpeg", "wav": "audio/wav"}
@@ -45,7 +44,7 @@ class Oracle:
         return [Call(one[0], one[1], json.loads(one[2] or "{}")) for _, one in sorted(found.items())]
 
     def text(self, body: str) -> str:
-        return "".join(delta.get("content") or "" for delta in deltas(body))
+        return "".join(delta.get("content") or delta.get("refusal") or "" for delta in deltas(body))
 
     def told(self, request: Any) -> list[Call]:
         made = [one for message in request["messages"] for one in message.get("tool_calls") or []]
@@ -71,9 +70,13 @@ ORACLE = Oracle()
 
 def deltas(body: str) -> list[Any]:
     if body.lstrip().startswith("{"):
-        return [json.loads(body)["choices"][0]["message"]]
+        return [json.loads(body)["choices"][0].get("message", {})]
     chunks = [json.loads(line[6:]) for line in body.splitlines() if line.startswith("data: {")]
     return [choice["delta"] for chunk in chunks for choice in chunk["choices"]]
+
+
+def thought(body: str) -> str:
+    return "".join(delta.get("reasoning_content") or delta.get("reasoning") or "" for delta in deltas(body))
 
 
 def text_of(content: Any) -> str:
@@ -99,24 +102,4 @@ def of(exchanges: tuple[Exchange, ...]) -> tuple[Exchange, ...]:
 
 
 def stretch(exchanges: tuple[Exchange, ...], *, in_other_form: bool = False) -> Stretch:
-    """Return how exchanges are played: as recorded, or what was streamed whole and the other way round."""
-    was_streamed = not exchanges[0].body.lstrip().startswith("{")
-    other = [rendered(one, stream=not was_streamed, number=at) for at, one in enumerate(exchanges)]
-    return Stretch(
-        exchanges=exchanges,
-        oracle=ORACLE,
-        model="openai-chat:m",
-        stream=was_streamed is not in_other_form,
-        bodies=other if in_other_form else None,
-    )
-
-
-def rendered(exchange: Exchange, *, stream: bool, number: int) -> bytes:
-    """Say the same in the other form, by the mock provider's own hand; a refusal has but one form."""
-    if exchange.status != 200:
-        return exchange.body.encode()
-    calls = tuple(call(one.name, arguments=one.arguments, id=one.id) for one in ORACLE.calls(exchange.body))
-    turn = Turn(text=ORACLE.text(exchange.body) or None, calls=calls)
-    request = {"model": "m", "messages": [], "stream": stream}
-    answer = ChatCompletions().answer(turn, request, number=number, ids=iter(()))
-    return b"".join(piece.content for piece in answer.pieces)
+    return said_again(exchanges, ChatCompletions(), ORACLE, "openai-chat:m", in_other_form=in_other_form)

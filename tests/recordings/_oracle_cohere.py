@@ -92,15 +92,4 @@ def calls_in(message: JsonObject) -> list[Call]:
 
 
 def stretch(conversation: Conversation, *, in_other_form: bool = False) -> Stretch:
-    """Return how a conversation is played: as recorded, or what was streamed whole and the other way round."""
-    every = conversation.exchanges
-    was_streamed = every[0].is_stream
-    as_text = [json.dumps(answer_of(one)) for one in every]
-    other: list[str | bytes] = [body if was_streamed else cohere_events(json.loads(body)) for body in as_text]
-    return Stretch(
-        exchanges=tuple(one.with_body(body) for one, body in zip(every, as_text, strict=True)),
-        oracle=ORACLE,
-        model=f"cohere:{every[0].model}",
-        stream=was_streamed is not in_other_form,
-        bodies=other if in_other_form else [one.content for one in every],
-    )
+    return conversation.played("cohere", ORACLE, answer_of, cohere_events, in_other_form=in_other_form)

@@ -135,18 +135,4 @@ def words_of(block: JsonObject) -> str:
 
 
 def stretch(conversation: Conversation, *, in_other_form: bool = False) -> Stretch:
-    """Return how a conversation is played: as recorded, or what was streamed whole and the other way round."""
-    every = conversation.exchanges
-    was_streamed = every[0].is_stream
-    as_text = [one.content.decode() if one.status != 200 else json.dumps(answer_of(one)) for one in every]
-    other = [
-        body if was_streamed or one.status != 200 else converse_events(json.loads(body))
-        for one, body in zip(every, as_text, strict=True)
-    ]
-    return Stretch(
-        exchanges=tuple(one.with_body(body) for one, body in zip(every, as_text, strict=True)),
-        oracle=ORACLE,
-        model=f"bedrock:{every[0].model}",
-        stream=was_streamed is not in_other_form,
-        bodies=other if in_other_form else [one.content for one in every],
-    )
+    return conversation.played("bedrock", ORACLE, answer_of, converse_events, in_other_form=in_other_form)

@@ -104,6 +104,34 @@ def media_of(part: Any) -> list[Media]:
     return []
 
 
+def compare_echoes(request: Any, bodies: list[str], *, is_streamed: bool) -> None:
+    """Assert that each answer went back as it came: words, calls and signatures, in their order."""
+    echoed = [content["parts"] for content in request["contents"] if content["role"] == "model"]
+    assert len(echoed) == len(bodies)
+    for ours, body in zip(echoed, bodies, strict=True):
+        theirs = parts_of(streamed_whole(body)) if is_streamed else parts_of(body)
+        assert [without_id(part) for part in ours] == [without_id(part) for part in theirs]
+
+
+def streamed_whole(body: str) -> str:
+    """Return an answer with its signed words in two parts, as a stream leaves them: the signature stays on the last piece."""
+    whole = json.loads(body)
+    parts: list[Any] = []
+    for part in whole["candidates"][0]["content"].get("parts", ()):
+        pieces = pieces_of(part)
+        is_cut = len(pieces) > 1 and "thoughtSignature" in part
+        first = [{**pieces[0], "text": pieces[0]["text"] + pieces[1]["text"]}] if is_cut else []
+        parts += [*first, pieces[-1]] if is_cut else [part]
+    whole["candidates"][0]["content"]["parts"] = parts
+    return json.dumps(whole)
+
+
+def without_id(part: Any) -> Any:
+    if "functionCall" not in part:
+        return part
+    return {**part, "functionCall": {key: value for key, value in part["functionCall"].items() if key != "id"}}
+
+
 # --- playing ---------------------------------------------------------------------------------------------------------
 
 

@@ -5,11 +5,10 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from _replay import Call, Exchange, Outcome, Stretch
+from _replay import Call, Exchange, Outcome, Stretch, said_again
 
 from treadle.messages import Media
 from treadle.mock.dialects.openai_responses import Responses
-from treadle.testing import Turn, call
 from treadle.tools import JsonObject
 
 HOST = "api.openai.com"
@@ -57,6 +56,13 @@ def items(body: str) -> list[Any]:
     return [event["item"] for event in events if event["type"] == "response.output_item.done"]
 
 
+def usage(body: str) -> JsonObject:
+    if body.lstrip().startswith("{"):
+        return json.loads(body)["usage"]
+    events = [json.loads(line[6:]) for line in body.splitlines() if line.startswith("data: {")]
+    return next(event["response"]["usage"] for event in events if event["type"] == "response.completed")
+
+
 def calls_in(found: list[Any]) -> list[Call]:
     calls = [item for item in found if item.get("type") == "function_call"]
     return [Call(item["call_id"], item["name"], json.loads(item["arguments"])) for item in calls]
@@ -80,24 +86,4 @@ def media_of(piece: Any) -> Media:
 
 
 def stretch(exchanges: tuple[Exchange, ...], *, in_other_form: bool = False) -> Stretch:
-    """Return how exchanges are played: as recorded, or what was streamed whole and the other way round."""
-    was_streamed = not exchanges[0].body.lstrip().startswith("{")
-    other = [rendered(one, stream=not was_streamed, number=at) for at, one in enumerate(exchanges)]
-    return Stretch(
-        exchanges=exchanges,
-        oracle=ORACLE,
-        model="openai:m",
-        stream=was_streamed is not in_other_form,
-        bodies=other if in_other_form else None,
-    )
-
-
-def rendered(exchange: Exchange, *, stream: bool, number: int) -> bytes:
-    """Say the same in the other form, by the mock provider's own hand; a refusal has but one form."""
-    if exchange.status != 200:
-        return exchange.body.encode()
-    calls = tuple(call(one.name, arguments=one.arguments, id=one.id) for one in ORACLE.calls(exchange.body))
-    turn = Turn(text=ORACLE.text(exchange.body) or None, calls=calls)
-    request = {"model": "m", "input": [], "stream": stream}
-    answer = Responses().answer(turn, request, number=number, ids=iter(()))
-    return b"".join(piece.content for piece in answer.pieces)
+    return said_again(exchanges, Responses(), ORACLE, "openai:m", in_other_form=in_other_form)

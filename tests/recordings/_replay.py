@@ -20,8 +20,10 @@ from treadle import Agent, Budget, Rejected, Session, Tool, resolve_model
 from treadle.engine.spec import RunResult
 from treadle.events import Event, ModelFailed
 from treadle.messages import Media, user_message
+from treadle.mock.dialects.shared import Dialect
 from treadle.ports import ModelPart, ModelRequest
 from treadle.testing import MockProvider, RecordedRequest, Turn
+from treadle.testing import call as scripted
 from treadle.tools import JsonObject, ToolContext, ToolOutput
 
 RECORDINGS = Path(__file__).resolve().parents[3] / "shared" / "recordings"
@@ -189,6 +191,30 @@ class Stretch:
 def _reason(body: Any) -> str:
     """Return a vendor's words of refusal: most put them into an object of their own."""
     return str(body.get("error", body)["message"])
+
+
+def said_again(
+    exchanges: tuple[Exchange, ...], dialect: Dialect, oracle: Oracle, model: str, *, in_other_form: bool
+) -> Stretch:
+    """Return how exchanges are played: as recorded, or what was streamed whole and the other way round, by the mock's own hand."""
+    was_streamed = not exchanges[0].body.lstrip().startswith("{")
+    bodies: list[str | bytes] = []
+    for number, one in enumerate(exchanges):
+        if one.status != 200:  # a refusal has but one form
+            bodies.append(one.body)
+            continue
+        calls = tuple(scripted(made.name, arguments=made.arguments, id=made.id) for made in oracle.calls(one.body))
+        turn = Turn(text=oracle.text(one.body) or None, calls=calls)
+        request = {"model": "m", "messages": [], "input": [], "stream": not was_streamed}
+        answer = dialect.answer(turn, request, number=number, ids=iter(()))
+        bodies.append(b"".join(piece.content for piece in answer.pieces))
+    return Stretch(
+        exchanges=exchanges,
+        oracle=oracle,
+        model=model,
+        stream=was_streamed is not in_other_form,
+        bodies=bodies if in_other_form else None,
+    )
 
 
 class End(NamedTuple):

@@ -17,8 +17,6 @@ import _oracle_responses as responses
 import pytest
 from _dialects import Conversation, loops, text_of
 from _replay import Exchange, Played, Recording, Stretch, heard, play, recorded
-from test_answers_anthropic import without_defaults
-from test_answers_gemini import compare_echoes
 
 from treadle.errors import ModelRejected
 from treadle.mock.dialects.shared import event_frame
@@ -65,7 +63,7 @@ def anthropics_blocks_go_back(loop: Recording, played: Played, *, in_other_form:
     for number, request in enumerate(played.requests):
         spoken = [message["content"] for message in request.body["messages"] if message["role"] == "assistant"]
         assert spoken == [
-            [without_defaults(block) for block in anthropic.message_of(one.body)["content"]]
+            [anthropic.without_defaults(block) for block in anthropic.message_of(one.body)["content"]]
             for one in loop.of(anthropic.HOST)[:number]
         ]
 
@@ -73,7 +71,7 @@ def anthropics_blocks_go_back(loop: Recording, played: Played, *, in_other_form:
 def geminis_parts_go_back(loop: Recording, played: Played, *, in_other_form: bool) -> None:
     bodies = [one.body for one in loop.of(*gemini.HOSTS)]
     for number, request in enumerate(played.requests):
-        compare_echoes(request.body, bodies[:number], is_streamed=in_other_form)
+        gemini.compare_echoes(request.body, bodies[:number], is_streamed=in_other_form)
 
 
 def the_items_of_responses_go_back(loop: Recording, played: Played, *, in_other_form: bool) -> None:
