@@ -3,7 +3,7 @@
 import asyncio
 import sqlite3
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, closing, contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
@@ -59,11 +59,12 @@ class Place(ABC, Generic[J]):
         async with self.opened() as journal:
             return tuple(await journal.read(session_id))
 
-    async def store(self, events: tuple[AnyEvent, ...]) -> None:
-        """Leave a closed journal with one session."""
+    async def store(self, events: tuple[AnyEvent, ...] = notes(1, 3), *, session_ids: Sequence[str] = ("s",)) -> None:
+        """Leave a closed journal with these sessions."""
         async with self.opened() as journal:
-            await journal.create("s")
-            await journal.append("s", events, state="completed", durable=True)
+            for session_id in session_ids:
+                await journal.create(session_id)
+                await journal.append(session_id, events, state="completed", durable=True)
 
 
 class FilePlace(Place[SqliteJournal]):
@@ -71,6 +72,9 @@ class FilePlace(Place[SqliteJournal]):
     make_newer = "PRAGMA user_version = 7"
     damage_blobs = "UPDATE blob SET bytes = x'00'"
     refuses = (sqlite3.IntegrityError,)
+
+    def __init__(self, path: str | Path) -> None:
+        super().__init__(str(path))
 
     async def open(self, **options: float) -> SqliteJournal:
         return await open_sqlite(self.address, **options)

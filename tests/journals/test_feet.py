@@ -5,7 +5,6 @@ import os
 import random
 import shutil
 import signal
-import sqlite3
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 from journal_events import notes, whole_session
+from journal_places import FilePlace, nothing
 
 from treadle import Agent, open_session, tool
 from treadle.errors import JournalError, SessionHeld
@@ -21,10 +21,6 @@ from treadle.journals.sqlite import open_sqlite
 from treadle.testing import ScriptedModel, call, text
 
 StartChild = Callable[..., Any]
-
-
-def nothing() -> None:
-    """Notice nothing."""
 
 
 @pytest.fixture
@@ -124,41 +120,37 @@ async def test_a_log_that_is_lost_after_a_kill_is_noticed(path: Path, start_chil
     child.wait()
     delete_log(path)
     Path(f"{path}-shm").unlink(missing_ok=True)
-    journal = await open_sqlite(path)
-    await journal.create("s")
-    for _ in range(2):
-        with pytest.raises(JournalError, match=r"though event \d+ was stored.*-wal file was removed"):
-            await journal.acquire("s", on_lost=nothing, on_message=nothing)
-    await journal.close()
+    async with FilePlace(path).opened() as journal:
+        await journal.create("s")
+        for _ in range(2):
+            with pytest.raises(JournalError, match=r"though event \d+ was stored.*-wal file was removed"):
+                await journal.acquire("s", on_lost=nothing, on_message=nothing)
+
+
+async def store_held(path: Path, first: int, last: int) -> None:
+    """Store events as the holder of their session does."""
+    async with FilePlace(path).opened() as journal:
+        await journal.create("s")
+        lease = await journal.acquire("s", on_lost=nothing, on_message=nothing)
+        await journal.append("s", notes(first, last), state="running", durable=True)
+        await lease.release()
 
 
 async def test_a_journal_that_was_made_anew_knows_nothing_of_the_one_before(path: Path):
     for _ in range(2):
-        journal = await open_sqlite(path)
-        await journal.create("s")
-        lease = await journal.acquire("s", on_lost=nothing, on_message=nothing)
-        await journal.append("s", notes(1, 5), state="running", durable=True)
-        await lease.release()
-        await journal.close()
+        await store_held(path, 1, 5)
         path.unlink()
 
 
 @pytest.mark.row("SF12")
 async def test_an_older_copy_in_the_place_of_the_journal_is_noticed(path: Path):
-    for last in (5, 9):
-        journal = await open_sqlite(path)
-        await journal.create("s")
-        lease = await journal.acquire("s", on_lost=nothing, on_message=nothing)
-        await journal.append("s", notes(last - 4 if last == 5 else 6, last), state="running", durable=True)
-        await lease.release()
-        await journal.close()
-        if last == 5:
-            shutil.copy(path, path.with_name("backup.db"))
-    shutil.copy(path.with_name("backup.db"), path)
-    journal = await open_sqlite(path)
-    with pytest.raises(JournalError, match=r"ends at event 5.*event 9 was stored.*run: rm .*seen"):
-        await journal.acquire("s", on_lost=nothing, on_message=nothing)
-    await journal.close()
+    await store_held(path, 1, 5)
+    backup = shutil.copy(path, path.with_name("backup.db"))
+    await store_held(path, 6, 9)
+    shutil.copy(backup, path)
+    async with FilePlace(path).opened() as journal:
+        with pytest.raises(JournalError, match=r"ends at event 5.*event 9 was stored.*run: rm .*seen"):
+            await journal.acquire("s", on_lost=nothing, on_message=nothing)
 
 
 @pytest.mark.row("SF13")
@@ -166,27 +158,23 @@ async def test_an_older_copy_in_the_place_of_the_journal_is_noticed(path: Path):
 async def test_a_symlink_to_a_journal_shares_its_locks(path: Path, tmp_path: Path):
     (tmp_path / "elsewhere").mkdir()
     link = tmp_path / "elsewhere" / "link.db"
-    one = await open_sqlite(path)
     link.symlink_to(path)
-    two = await open_sqlite(link)
-    await one.create("s")
-    lease = await one.acquire("s", on_lost=nothing, on_message=nothing)
-    with pytest.raises(SessionHeld):
-        await two.acquire("s", on_lost=nothing, on_message=nothing)
-    await lease.release()
-    for journal in (one, two):
-        await journal.close()
+    async with FilePlace(path).opened() as one, FilePlace(link).opened() as two:
+        await one.create("s")
+        lease = await one.acquire("s", on_lost=nothing, on_message=nothing)
+        with pytest.raises(SessionHeld):
+            await two.acquire("s", on_lost=nothing, on_message=nothing)
+        await lease.release()
 
 
 @pytest.mark.row("SF13")
 async def test_a_hard_link_to_a_journal_is_refused(path: Path, tmp_path: Path):
-    journal = await open_sqlite(path)
-    await journal.create("s")
-    os.link(path, tmp_path / "link.db")
-    with pytest.raises(JournalError, match="has 2 names"):
-        await open_sqlite(tmp_path / "link.db")
-    await journal.append("s", notes(1, 1), state="running", durable=True)
-    await journal.close()
+    async with FilePlace(path).opened() as journal:
+        await journal.create("s")
+        os.link(path, tmp_path / "link.db")
+        with pytest.raises(JournalError, match="has 2 names"):
+            await open_sqlite(tmp_path / "link.db")
+        await journal.append("s", notes(1, 1), state="running", durable=True)
 
 
 @pytest.mark.row("ST06")
@@ -200,26 +188,19 @@ async def test_a_lock_that_cannot_be_written_is_released_with_its_descriptor(
 
 
 async def content_of(path: Path) -> object:
-    journal = await open_sqlite(path, read_only=True)
-    try:
+    async with FilePlace(path).opened(read_only=True) as journal:
         sessions = sorted(info.id for info in await journal.sessions())
         return {
             name: (tuple(await journal.read(name)), tuple(await journal.inbox(name)))
             for name in {"weather", "other", *sessions}
         }
-    finally:
-        await journal.close()
 
 
 @pytest.mark.row("SF14")
 @pytest.mark.row("ST09")
 async def test_no_file_with_a_changed_byte_is_opened_with_other_content_in_silence(path: Path):
     rounds = int(os.environ.get("TREADLE_BYTES", "60"))
-    journal = await open_sqlite(path)
-    for name in ("weather", "other"):
-        await journal.create(name)
-        await journal.append(name, whole_session(name), state="completed", durable=True)
-    await journal.close()
+    await FilePlace(path).store(whole_session("weather"), session_ids=("weather", "other"))
     before, clean = path.read_bytes(), await content_of(path)
     chance = random.Random(7)
     noticed = 0
@@ -246,19 +227,13 @@ async def test_no_file_with_a_changed_byte_is_opened_with_other_content_in_silen
     ],
 )
 async def test_an_edited_event_is_reported_with_its_place(path: Path, change: str):
-    journal = await open_sqlite(path)
-    await journal.create("s")
-    await journal.append("s", notes(1, 5), state="running", durable=True)
-    await journal.close()
-    with sqlite3.connect(path) as connection:
-        connection.execute("DROP TRIGGER event_is_never_changed")
-        connection.execute(change)
-    connection.close()
-    journal = await open_sqlite(path)
-    with pytest.raises(JournalError, match=r"Session 's' is damaged: event 3 .*checksum"):
-        await journal.read("s")
-    assert len(await journal.sessions()) == 1
-    await journal.close()
+    place = FilePlace(path)
+    await place.store(notes(1, 5))
+    place.run("DROP TRIGGER event_is_never_changed", change)
+    async with place.opened() as journal:
+        with pytest.raises(JournalError, match=r"Session 's' is damaged: event 3 .*checksum"):
+            await journal.read("s")
+        assert len(await journal.sessions()) == 1
 
 
 @pytest.mark.row("SF14", "ST09")
@@ -266,25 +241,18 @@ async def test_an_edited_event_is_reported_with_its_place(path: Path, change: st
     "change", ["task = 'Another'", "status = 'archived'", "updated_at = updated_at + 1", "head = 99"]
 )
 async def test_a_changed_row_of_a_session_is_reported_when_it_is_opened(path: Path, change: str):
-    journal = await open_sqlite(path)
-    await journal.create("s")
-    await journal.append("s", whole_session("s"), state="completed", durable=True)
-    await journal.close()
-    with sqlite3.connect(path) as connection:
-        connection.execute(f"UPDATE session SET {change}")
-    connection.close()
-    journal = await open_sqlite(path)
+    place = FilePlace(path)
+    await place.store(whole_session("s"))
+    place.run(f"UPDATE session SET {change}")
     with pytest.raises(JournalError, match="Session 's' is damaged"):
-        await journal.read("s")
-    await journal.close()
+        await place.stored()
 
 
 @pytest.mark.row("SF15")
 @pytest.mark.parametrize("at", [1e300, -1e300, 253_402_300_800.0])
 async def test_an_event_with_a_time_that_no_calendar_has_is_not_stored(path: Path, at: float):
-    journal = await open_sqlite(path)
     event = msgspec.structs.replace(notes(1, 1)[0], at=at)
-    with pytest.raises(JournalError, match="which is out of range"):
-        await journal.adopt("s", [event], state="active")
-    assert await journal.sessions() == ()
-    await journal.close()
+    async with FilePlace(path).opened() as journal:
+        with pytest.raises(JournalError, match="which is out of range"):
+            await journal.adopt("s", [event], state="active")
+        assert await journal.sessions() == ()

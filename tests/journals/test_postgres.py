@@ -15,13 +15,13 @@ import pytest
 pytest.importorskip("psycopg", reason="a journal in PostgreSQL needs the extra `postgres`")
 
 from journal_events import note, notes
-from journal_places import nothing, opened
+from journal_places import SchemaPlace, nothing, opened
 from proxies import CuttingProxy
 
 from postgres_server import PostgresServer, connect
 from treadle import open_journal
 from treadle.errors import ConfigurationError, JournalError, SessionConflict, SessionHeld
-from treadle.events import AnyEvent, ContextCompacted, SessionChanged
+from treadle.events import ContextCompacted, SessionChanged
 from treadle.journals.backend import append_of
 from treadle.journals.postgres import Acts, PostgresJournal, Transaction, open_postgres
 from treadle.state import LeftCancellation
@@ -31,11 +31,6 @@ RunChild = Callable[..., list[str]]
 
 SHORT = 0.5
 """A lease for tests that wait for its end, in seconds."""
-
-
-async def stored(url: str, session_id: str = "s") -> tuple[AnyEvent, ...]:
-    async with opened(url) as journal:
-        return tuple(await journal.read(session_id))
 
 
 def shown(exc: BaseException) -> str:
@@ -96,7 +91,7 @@ async def test_what_is_durable_survives_the_crash_of_the_server(server: Postgres
         assert await journal.read("s") == notes(1, 4)
         await journal.append("s", notes(5, 5), state="running", durable=True)
 
-    assert await stored(url) == notes(1, 5)
+    assert await SchemaPlace(url).stored() == notes(1, 5)
 
 
 async def test_a_run_goes_on_over_a_crash_of_the_server_and_loses_nothing(server: PostgresServer, url: str):
@@ -167,8 +162,8 @@ async def test_a_commit_whose_answer_was_lost_is_stored_exactly_once(server: Pos
         await lease.release()
         assert proxy.cuts >= 5  # the deferred append may have been answered before
 
-    assert await stored(url) == notes(1, 4)
-    assert await stored(url, "child") == notes(1, 2)
+    assert await SchemaPlace(url).stored() == notes(1, 4)
+    assert await SchemaPlace(url).stored("child") == notes(1, 2)
 
 
 async def test_another_writer_in_the_place_of_a_lost_answer_fences(server: PostgresServer, url: str):
@@ -180,7 +175,7 @@ async def test_another_writer_in_the_place_of_a_lost_answer_fences(server: Postg
         proxy.cuts_left = 1
         with pytest.raises(SessionConflict, match="is at event 1"):
             await journal.append("s", [note(1, "ours")], state="running", durable=True)
-    assert await stored(url) == (note(1, "theirs"),)
+    assert await SchemaPlace(url).stored() == (note(1, "theirs"),)
 
 
 async def test_connections_that_the_server_ends_are_made_anew(url: str):
@@ -227,7 +222,7 @@ async def test_a_killed_holder_is_followed_when_its_lease_has_ended(url: str, st
         lease = await journal.acquire("s", on_lost=nothing, on_message=nothing)
         await journal.append("s", notes(2, 2), state="running", durable=True)
         await lease.release()
-    assert await stored(url) == notes(1, 2)
+    assert await SchemaPlace(url).stored() == notes(1, 2)
 
 
 @pytest.mark.row("SF5")
@@ -249,7 +244,7 @@ async def test_a_process_that_slept_past_its_lease_can_write_nothing_any_more(ur
     assert any(way in refused for way in ways), refused
     assert lost == "lost"
     assert child.returncode == 0, complaints
-    assert await stored(url) == (*notes(1, 1), note(2, "theirs"))
+    assert await SchemaPlace(url).stored() == (*notes(1, 1), note(2, "theirs"))
 
 
 async def test_a_lease_that_has_ended_fences_even_when_nobody_took_over(url: str):

@@ -76,23 +76,34 @@ async def run(journal: Journal, payment: Payment, budget: Budget | None = None, 
 
 @pytest.mark.row("ST01")
 @pytest.mark.row("SF9")
-@pytest.mark.parametrize("mode", ["stop", "degrade"])
-async def test_a_lease_is_lost_by_the_local_clock_and_the_unsafe_tool_is_stopped(
-    server: PostgresServer, url: str, mode: Mode
+@pytest.mark.parametrize(
+    ("ending", "mode"),
+    [("lease", "stop"), ("lease", "degrade"), ("cancel", "stop"), ("cancel", "degrade"), ("wall time", "degrade")],
+)
+async def test_an_unsafe_tool_is_stopped_by_its_lease_a_cancel_or_the_wall_time_though_the_server_is_silent(
+    server: PostgresServer, url: str, ending: str, mode: Mode
 ):
-    payment = Payment()
-    async with SilentProxy(server.folder) as proxy:
-        through = proxy.url(url)
-        async with opened(through, lease_seconds=SHORT * 2, busy_seconds=ENDLESS, patience_seconds=ENDLESS) as journal:
-            running = asyncio.create_task(run(journal, payment, mode=mode))
-            await payment.started.wait()
-            proxy.silent.set()
-            with suppress(TreadleError):
-                result = await running
-                assert "was not renewed" in result.message
-                assert "another process" not in result.message.lower()
-    assert payment.was_stopped
-    assert payment.underway == 0
+    payment, result = Payment(), None
+    lease_seconds = SHORT * 2 if ending == "lease" else ENDLESS
+    budget = Budget(max_wall_time_seconds=SHORT * 2) if ending == "wall time" else None
+    async with (
+        SilentProxy(server.folder) as proxy,
+        opened(proxy.url(url), lease_seconds=lease_seconds, busy_seconds=ENDLESS, patience_seconds=ENDLESS) as journal,
+    ):
+        running = asyncio.create_task(run(journal, payment, budget, mode))
+        await payment.started.wait()
+        proxy.silent.set()
+        if ending == "cancel":
+            running.cancel()
+        with suppress(TreadleError, asyncio.CancelledError):
+            result = await running
+    assert (payment.was_stopped, payment.underway) == (True, 0)
+    if ending == "lease" and result is not None:
+        assert "was not renewed" in result.message
+        assert "another process" not in result.message.lower()
+    if ending == "wall time":
+        assert result is not None
+        assert (result.reason, result.degraded) == ("budget_exceeded", True)
 
 
 @pytest.mark.row("ST01")
@@ -109,39 +120,6 @@ async def test_a_lease_is_taken_and_given_back_within_its_length_though_the_serv
         await lease.release()
         with pytest.raises(JournalError, match="not answer"):
             await journal.acquire("s", on_lost=lambda: None, on_message=lambda: None)
-
-
-@pytest.mark.row("ST01")
-@pytest.mark.parametrize("mode", ["stop", "degrade"])
-async def test_a_cancel_is_answered_though_the_server_is_silent(server: PostgresServer, url: str, mode: Mode):
-    payment = Payment()
-    async with (
-        SilentProxy(server.folder) as proxy,
-        opened(proxy.url(url), lease_seconds=ENDLESS, busy_seconds=ENDLESS, patience_seconds=ENDLESS) as journal,
-    ):
-        running = asyncio.create_task(run(journal, payment, mode=mode))
-        await payment.started.wait()
-        proxy.silent.set()
-        running.cancel()
-        with suppress(TreadleError, asyncio.CancelledError):
-            await running
-    assert payment.was_stopped
-
-
-@pytest.mark.row("ST01")
-async def test_a_run_ends_within_its_wall_time_though_the_server_is_silent(server: PostgresServer, url: str):
-    payment = Payment()
-    async with (
-        SilentProxy(server.folder) as proxy,
-        opened(proxy.url(url), lease_seconds=ENDLESS, busy_seconds=ENDLESS, patience_seconds=ENDLESS) as journal,
-    ):
-        running = asyncio.create_task(run(journal, payment, Budget(max_wall_time_seconds=SHORT * 2), "degrade"))
-        await payment.started.wait()
-        proxy.silent.set()
-        result = await running
-    assert result.reason == "budget_exceeded"
-    assert result.degraded
-    assert payment.was_stopped
 
 
 @pytest.mark.row("SF9")

@@ -9,13 +9,14 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import chdir, closing, contextmanager, suppress
+from contextlib import chdir, closing, suppress
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import pytest
 from journal_events import note, notes, whole_session
+from journal_places import FilePlace, raw
 
 from treadle.errors import JournalError
 from treadle.events import AnyEvent
@@ -41,37 +42,6 @@ RunChild = Callable[..., list[str]]
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "journal.db"
-
-
-async def store(path: Path, events: tuple[AnyEvent, ...] = notes(1, 3)) -> None:
-    """Leave a closed journal with one session."""
-    journal = await open_sqlite(path)
-    await journal.create("s")
-    await journal.append("s", events, state="completed", durable=True)
-    await journal.close()
-
-
-async def stored(path: Path) -> tuple[AnyEvent, ...]:
-    journal = await open_sqlite(path)
-    try:
-        return tuple(await journal.read("s"))
-    finally:
-        await journal.close()
-
-
-@contextmanager
-def raw(path: Path) -> Iterator[sqlite3.Connection]:
-    """Reach into the file as another program would."""
-    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        yield connection
-
-
-@contextmanager
-def locked(path: Path) -> Iterator[None]:
-    with raw(path) as connection:
-        connection.execute("BEGIN IMMEDIATE")
-        yield
-        connection.execute("ROLLBACK")
 
 
 def names(folder: Path) -> list[str]:
@@ -122,10 +92,10 @@ def act_in(line: str, log: str) -> str | None:
 def test_a_locked_file_does_not_keep_a_process_from_ending(path: Path, start_child: StartChild):
     child = start_child("leave_when_told", path)
     assert child.stdout.readline() == "open\n"
-    with locked(path):
+    with FilePlace(path).locked():
         child.communicate("go\n", timeout=60)
     assert child.returncode == 0
-    assert asyncio.run(stored(path)) == ()
+    assert asyncio.run(FilePlace(path).stored()) == ()
 
 
 async def test_closing_stores_what_is_queued_and_leaves_one_file(path: Path):
@@ -135,7 +105,7 @@ async def test_closing_stores_what_is_queued_and_leaves_one_file(path: Path):
     await journal.close()
 
     assert names(path.parent) == [path.name]
-    assert await stored(path) == notes(1, 100)
+    assert await FilePlace(path).stored() == notes(1, 100)
 
 
 # --- several writers -------------------------------------------------------------------------------------------------
@@ -179,18 +149,18 @@ def foreign_with_id(path: Path) -> None:
 
 
 def newer(path: Path) -> None:
-    asyncio.run(store(path))
+    asyncio.run(FilePlace(path).store())
     with raw(path) as connection:
         connection.execute("PRAGMA user_version = 7")
 
 
 def truncated(path: Path) -> None:
-    asyncio.run(store(path, notes(1, 200)))
+    asyncio.run(FilePlace(path).store(notes(1, 200)))
     os.truncate(path, 4096 * 2)
 
 
 def cut_in_its_first_page(path: Path) -> None:
-    asyncio.run(store(path))
+    asyncio.run(FilePlace(path).store())
     os.truncate(path, 700)
 
 
@@ -211,11 +181,8 @@ def test_a_file_that_is_no_journal_is_refused_and_stays_untouched(path: Path, ma
 
 
 async def open_and_list(path: Path, *, read_only: bool = False) -> None:
-    journal = await open_sqlite(path, read_only=read_only)
-    try:
+    async with FilePlace(path).opened(read_only=read_only) as journal:
         await journal.sessions()
-    finally:
-        await journal.close()
 
 
 @pytest.mark.row("SF3")
@@ -259,7 +226,7 @@ def test_what_is_no_file_name_is_refused(name: str):
 
 @pytest.mark.row("SF3")
 async def test_corrupt_pages_are_told_when_they_are_read_and_the_file_is_left_as_it_is(path: Path):
-    await store(path, notes(1, 2000))
+    await FilePlace(path).store(notes(1, 2000))
     content = bytearray(path.read_bytes())
     for page in range(len(content) // 4096 // 2, len(content) // 4096):
         content[page * 4096 : page * 4096 + 4096] = b"\xa5" * 4096
@@ -286,8 +253,8 @@ def test_all_files_are_private_whatever_the_umask(tmp_path: Path, run_child: Run
 async def test_an_empty_file_becomes_a_private_journal(path: Path):
     path.touch()
     path.chmod(0o644)
-    await store(path)
-    assert await stored(path) == notes(1, 3)
+    await FilePlace(path).store()
+    assert await FilePlace(path).stored() == notes(1, 3)
     assert path.stat().st_mode & 0o777 == 0o600
 
 
@@ -312,7 +279,7 @@ def test_a_read_only_folder_is_told(open_folder: Path, run_child: RunChild):
 @pytest.mark.row("SF4")
 def test_a_read_only_file_is_told_before_the_first_event_and_can_be_read(open_folder: Path, run_child: RunChild):
     path = open_folder / "journal.db"
-    asyncio.run(store(path))
+    asyncio.run(FilePlace(path).store())
     path.chmod(0o444)
     open_folder.chmod(0o555)
 
@@ -328,7 +295,7 @@ def test_a_read_only_file_is_told_before_the_first_event_and_can_be_read(open_fo
 @pytest.mark.parametrize("mode", ["writing", "read_only"])
 def test_an_unreadable_file_is_told(open_folder: Path, run_child: RunChild, mode: str):
     path = open_folder / "journal.db"
-    asyncio.run(store(path))
+    asyncio.run(FilePlace(path).store())
     path.chmod(0o000)
     (said,) = run_child("open_as_nobody", path, mode)
     assert said.startswith(f"The journal {path} cannot be")
@@ -337,9 +304,9 @@ def test_an_unreadable_file_is_told(open_folder: Path, run_child: RunChild, mode
 @pytest.mark.row("SF2")
 async def test_a_file_locked_while_it_is_opened_is_told_after_a_bounded_wait(path: Path):
     path.touch()
-    with locked(path), pytest.raises(JournalError, match="locked"):
+    with FilePlace(path).locked(), pytest.raises(JournalError, match="locked"):
         await open_sqlite(path, busy_seconds=0.05)
-    await store(path)
+    await FilePlace(path).store()
 
 
 @pytest.mark.row("SF1")
@@ -348,7 +315,7 @@ def test_a_file_that_may_not_grow_is_told_and_keeps_what_it_has(path: Path, run_
 
     assert complaint.startswith(f"The journal {path} cannot be read or written")
     assert int(last) > 10
-    assert asyncio.run(stored(path)) == (
+    assert asyncio.run(FilePlace(path).stored()) == (
         *(note(seq, "x" * 1000) for seq in range(1, int(last) + 1)),
         note(int(last) + 1, "after"),
     )
@@ -390,7 +357,7 @@ async def test_a_full_disk_is_told_and_the_journal_goes_on_when_there_is_room(sm
     await journal.append("s", [last], state="running", durable=True)
     await journal.close()
 
-    assert await stored(small_disk / "journal.db") == (*kept, last)
+    assert await FilePlace(small_disk / "journal.db").stored() == (*kept, last)
 
 
 @pytest.mark.row("SF1")
@@ -409,7 +376,7 @@ async def test_reading_only_makes_nothing(path: Path):
         await open_sqlite(path.parent / "folder" / "journal.db", read_only=True)
     assert names(path.parent) == []
 
-    await store(path, whole_session("s"))
+    await FilePlace(path).store(whole_session("s"))
     before = snapshot(path.parent)
     journal = await open_sqlite(path, read_only=True)
     assert await journal.read("s") == whole_session("s")
@@ -453,11 +420,8 @@ def test_reading_only_sees_what_a_killed_process_left(path: Path, start_child: S
     before = names(path.parent)
 
     async def read() -> tuple[AnyEvent, ...]:
-        journal = await open_sqlite(path, read_only=True)
-        try:
+        async with FilePlace(path).opened(read_only=True) as journal:
             return tuple(await journal.read("s"))
-        finally:
-            await journal.close()
 
     assert asyncio.run(read()) == notes(1, 3)
     assert names(path.parent) == before
@@ -468,8 +432,8 @@ def test_reading_only_sees_what_a_killed_process_left(path: Path, start_child: S
 
 async def test_a_path_may_hold_any_character(tmp_path: Path):
     path = tmp_path / "a?b#c%20 ü'\"&mode=ro" / "j;:memory:.db"
-    await store(path)
-    assert await stored(path) == notes(1, 3)
+    await FilePlace(path).store()
+    assert await FilePlace(path).stored() == notes(1, 3)
     with chdir(path.parent):
         journal = SqliteJournal(path.name)
     assert await journal.read("s") == notes(1, 3)
@@ -492,14 +456,14 @@ def test_a_file_that_is_not_there_is_told_to_readers_and_not_made(path: Path):
 
 
 async def test_a_file_that_has_no_log_yet_and_is_locked_is_told_after_a_bounded_wait(path: Path):
-    await store(path)
+    await FilePlace(path).store()
     with raw(path) as other:
         assert other.execute("PRAGMA journal_mode = DELETE").fetchone() == ("delete",)
 
-    with locked(path), pytest.raises(JournalError, match="Another program keeps the journal"):
+    with FilePlace(path).locked(), pytest.raises(JournalError, match="Another program keeps the journal"):
         open_writer(path, 0.05)
 
-    assert await stored(path) == notes(1, 3)
+    assert await FilePlace(path).stored() == notes(1, 3)
 
 
 @pytest.mark.parametrize("moment", ["PRAGMA user_version", "SELECT count(*) FROM sqlite_schema"])
