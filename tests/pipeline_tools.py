@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from treadle import Agent, CheckedCall, RunResult, Tool, ToolCall, ToolContext, open_session, tool
+from treadle import Agent, CheckedCall, RunResult, Tool, ToolCall, ToolContext, allow, open_session, tool
 from treadle.errors import JournalError
 from treadle.events import AnyEvent, ToolFinished
 from treadle.journals.memory import MemoryJournal
@@ -20,6 +20,7 @@ __all__ = [
     "DyingJournal",
     "Recorder",
     "act",
+    "called_through",
     "checked_call",
     "content",
     "on_fake_clock",
@@ -101,6 +102,14 @@ def paying(done: Counter[str]) -> Callable[[], Agent]:
         return text("paid") if request.messages[-1].role == "tool" else call("pay", invoice=task)
 
     return lambda: Agent(ScriptedModel([answer]), tools=[pay])
+
+
+def called_through(agent: Agent, *names: str, answer: Any = None, **words: Any) -> Agent:
+    """Return an agent that has an agent as its tool, and so on down to this one. `names`: of these tools, from the bottom up."""
+    for name in names:
+        model = ScriptedModel([call(name, task="Act"), answer or text("Done.")], follows_history=True)
+        agent = Agent(model, tools=[agent.as_tool(name, "Acts.", **words)], policy=allow(name))
+    return agent
 
 
 def raising(error: BaseException) -> Callable[..., Any]:

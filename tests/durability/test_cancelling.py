@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from invariants import check_session
-from pipeline_tools import DyingJournal
+from pipeline_tools import DyingJournal, act
 from treadle import Agent, Session, Tool, ToolContext, UnknownApproval, open_journal, open_session
 from treadle.errors import JournalError, ToolDefinitionError
 from treadle.journals.memory import MemoryJournal
@@ -254,22 +254,6 @@ async def test_there_is_nothing_to_cancel_before_the_first_run_and_after_the_las
     assert not await session.journal.inbox(session.id)
 
 
-@pytest.mark.row("L27", "TF9")
-async def test_a_cancelled_run_goes_on_when_it_is_resumed(session: Session) -> None:
-    entered = Gate()
-    model = ScriptedModel([call("hang"), text("after all")])
-    agent = Agent(model, tools=[hanging(entered)])
-    running = asyncio.create_task(agent.run("go", session=session))
-    await entered.wait()
-    await session.cancel()
-    assert (await running).reason == "cancelled"
-
-    done = await agent.resume(session)
-
-    assert (done.reason, done.text) == ("completed", "after all")
-    await check_session(session)
-
-
 @pytest.mark.row("L27")
 async def test_a_run_that_is_cancelled_asks_no_check_about_the_call_that_it_cut_off(session: Session) -> None:
     entered, asked = Gate(), list[str]()
@@ -287,9 +271,9 @@ async def test_a_run_that_is_cancelled_asks_no_check_about_the_call_that_it_cut_
 
 
 class Keeping(MemoryJournal):
-    """A journal that removes nothing from inboxes while its `is_stuck`."""
+    """A journal that removes nothing from inboxes while it is stuck."""
 
-    is_stuck = True
+    is_stuck = False
 
     async def consume(self, session_id: str, message_ids: Sequence[str], at: int) -> None:
         if self.is_stuck:
@@ -298,18 +282,23 @@ class Keeping(MemoryJournal):
 
 
 @pytest.mark.row("L27", "TF9")
-async def test_a_cancellation_that_was_carried_out_and_not_removed_cancels_the_resumed_run_no_more() -> None:
+@pytest.mark.parametrize("is_stuck", [False, True], ids=["removed", "not removed"])
+async def test_a_cancelled_run_goes_on_when_it_is_resumed_also_where_its_cancellation_was_not_removed(
+    is_stuck: bool,
+) -> None:
     entered, journal = Gate(), Keeping()
     async with open_session(journal, id="s") as session:
         agent = Agent(ScriptedModel([call("hang"), text("after all")]), tools=[hanging(entered)])
         running = asyncio.create_task(agent.run("go", session=session))
         await entered.wait()
+        journal.is_stuck = is_stuck
         await session.cancel()
         assert (await running).reason == "cancelled"
-        assert len(await journal.inbox("s")) == 1
+        assert len(await journal.inbox("s")) == is_stuck
         journal.is_stuck = False
 
         done = await agent.resume(session)
+        await check_session(session)
 
     assert (done.reason, done.text) == ("completed", "after all")
     assert await journal.inbox("s") == ()
@@ -416,15 +405,7 @@ async def test_a_tool_that_says_so_is_waited_for_and_what_follows_it_is_cancelle
         told.append(ctx.cancelled)
         return "written"
 
-    tool = Tool(
-        name="write",
-        description="Write.",
-        parameters={},
-        effect="unsafe",
-        permission="allow",
-        interrupt="block",
-        run=write,
-    )
+    tool = act(write, "write", interrupt="block")
     model = ScriptedModel([[call("write", id="a"), call("write", id="b", n=1)], text("never")])
     async with Agent(model, tools=[tool]).stream("go", session=session) as run:
         await entered.wait()

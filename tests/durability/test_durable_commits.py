@@ -123,11 +123,17 @@ class Breaking(Noting):
         await super().append(session_id, events, state=state, durable=durable)
 
 
-async def test_a_question_about_a_call_in_doubt_survives_a_power_cut() -> None:
+async def broken_off() -> Breaking:
+    """Return the journal of a run whose call may have acted."""
     journal = Breaking()
     with pytest.raises(JournalError):
         await run(journal, tool_of("unsafe"))
     journal.is_broken = False
+    return journal
+
+
+async def test_a_question_about_a_call_in_doubt_survives_a_power_cut() -> None:
+    journal = await broken_off()
     async with open_session(journal, id="s") as session:
         agent = Agent(ScriptedModel([text("Done.")]), tools=[tool_of("unsafe")], in_doubt="ask")
         assert (await agent.resume(session)).reason == "approval_required"
@@ -164,10 +170,7 @@ async def test_what_is_decided_on_an_action_of_a_tool_survives_a_power_cut_where
 
 
 async def test_how_a_call_in_doubt_ended_survives_a_power_cut() -> None:
-    journal = Breaking()
-    with pytest.raises(JournalError):
-        await run(journal, tool_of("unsafe"))
-    journal.is_broken = False
+    journal = await broken_off()
     async with open_session(journal, id="s") as session:
         await session.resolve("a", Done("done"), by="ada", reason="Seen.")
         journal.loose.clear()
@@ -222,10 +225,7 @@ async def test_a_task_that_a_hook_lets_in_after_all_survives_a_power_cut() -> No
 
 
 async def test_how_a_doubt_ended_that_the_model_knows_of_is_told_durably_when_its_run_continues() -> None:
-    journal = Breaking()
-    with pytest.raises(JournalError):
-        await run(journal, tool_of("unsafe"))
-    journal.is_broken = False
+    journal = await broken_off()
     async with open_session(journal, id="s") as session:
         refused = Agent(ScriptedModel([ModelRejected("no", status=400)]), tools=[tool_of("unsafe")])
         assert (await refused.resume(session)).reason == "model_error"

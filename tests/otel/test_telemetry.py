@@ -21,7 +21,7 @@ from opentelemetry.semconv._incubating.attributes import gen_ai_attributes
 from opentelemetry.semconv.schemas import Schemas
 from opentelemetry.trace import StatusCode
 
-from treadle import Agent, Price, ToolContext, allow, open_session, resolve_model, run_process, tool
+from treadle import Agent, Price, ToolContext, allow, deny, open_session, resolve_model, run_process, tool
 from treadle.otel import Telemetry
 from treadle.testing import MockProvider, ScriptedModel, call, text
 
@@ -61,6 +61,12 @@ def seen() -> Iterator[Seen]:
 async def look(place: str) -> str:
     """Look at a place."""
     return f"Nothing at {place}."
+
+
+@tool(effect="unsafe")
+async def pay() -> str:
+    """Pay."""
+    return "paid"
 
 
 def above(span: ReadableSpan, other: ReadableSpan) -> bool:
@@ -160,11 +166,6 @@ async def test_an_agent_that_a_call_asks_has_its_spans_below_the_call(seen: Seen
 
 @pytest.mark.row("E10")
 async def test_a_run_that_waits_ends_its_span_and_links_to_it_when_it_continues(seen: Seen, tmp_path: Any):
-    @tool(effect="unsafe")
-    async def pay() -> str:
-        """Pay."""
-        return "paid"
-
     agent = Agent(ScriptedModel([call("pay"), text("Done.")]), tools=[pay], subscribers=[seen.telemetry])
     async with open_session(tmp_path / "j.db", id="s") as session:
         result = await agent.run("Pay.", session=session)
@@ -184,11 +185,6 @@ def runs(seen: Seen, name: str = "invoke_agent") -> list[ReadableSpan]:
 
 @pytest.mark.row("E-OTEL-LINKS")
 async def test_a_run_that_another_process_continues_links_to_the_trace_it_was_in(tmp_path: Any):
-    @tool(effect="unsafe")
-    async def pay() -> str:
-        """Pay."""
-        return "paid"
-
     model = ScriptedModel([call("pay"), call("pay"), text("Done.")])
     traces, links = [], []
     for _ in range(3):  # each with a telemetry that knows nothing of the one before, as in another process
@@ -209,11 +205,6 @@ async def test_a_run_that_another_process_continues_links_to_the_trace_it_was_in
 
 @pytest.mark.row("E-OTEL-LINKS")
 async def test_an_agent_below_that_continues_in_another_process_links_to_the_call_that_had_asked_it(tmp_path: Any):
-    @tool(effect="unsafe")
-    async def pay() -> str:
-        """Pay."""
-        return "paid"
-
     below, above_it = (
         ScriptedModel([call("pay"), text("Paid.")]),
         ScriptedModel([call("ask", task="Pay."), text("Done.")]),
@@ -264,13 +255,8 @@ async def test_failures_are_marked_and_calls_that_never_started_have_no_span(see
         """Fail."""
         raise RuntimeError("the key is sk-secret-1234567890")
 
-    @tool(effect="unsafe", permission="deny")
-    async def pay() -> str:
-        """Pay."""
-        return "paid"
-
     model = ScriptedModel([[call("fail"), call("pay")], text("Done.")])
-    await Agent(model, tools=[fail, pay], subscribers=[seen.telemetry]).run("Go")
+    await Agent(model, tools=[fail, pay], policy=deny("pay"), subscribers=[seen.telemetry]).run("Go")
 
     failed = seen.spans["execute_tool fail"]
     assert failed.status.status_code is StatusCode.ERROR

@@ -18,6 +18,7 @@ __all__ = [
     "Bank",
     "Dead",
     "held_tool",
+    "long_tool",
     "look_tool",
     "pay_tool",
     "payer",
@@ -47,6 +48,15 @@ def pay_tool(paid: list[tuple[int, str]], *, permission: str | None = "allow") -
         return "paid"
 
     return Tool(name="pay", description="Pay.", parameters=_AMOUNT, effect="unsafe", permission=permission, run=run)
+
+
+def long_tool(words: str = "line\n") -> Tool:
+    """Return a tool whose result is cut: the whole of it is stored apart."""
+
+    async def run(arguments: JsonObject, ctx: ToolContext) -> str:
+        return words * 5000
+
+    return Tool(name="long", description="Long.", parameters=EMPTY, effect="read", run=run)
 
 
 def held_tool(name: str = "pay", effect: Any = "unsafe") -> tuple[Tool, Gate, Gate]:

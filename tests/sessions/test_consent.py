@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from session_tools import Bank, pay_tool, payer, waiting_session
 
-from pipeline_tools import Recorder, act
+from pipeline_tools import Recorder, act, called_through
 from treadle import (
     Agent,
     Approval,
@@ -18,7 +18,6 @@ from treadle import (
     Suspended,
     UnknownApproval,
     UnknownInput,
-    allow,
     ask,
     ask_user_tool,
     open_journal,
@@ -130,14 +129,8 @@ async def test_what_an_agent_asks_two_levels_below_a_cancelled_run_is_withdrawn_
 ) -> None:
     both = [call("pay", amount=7), call("ask_user", id="q", question="Why?")]
     clerk = Agent(ScriptedModel([both]), tools=[pay_tool([]), ask_user_tool()], policy=ask("pay"))
-    office = Agent(
-        ScriptedModel([call("clerk", task="Pay")]), tools=[clerk.as_tool("clerk", "Pays.")], policy=allow("*")
-    )
-    lead = Agent(
-        ScriptedModel([call("office", task="Pay")]), tools=[office.as_tool("office", "Pays.")], policy=allow("*")
-    )
     async with open_session(journal, id="w") as session:
-        [asked] = (await lead.run("Pay 7", session=session)).approvals
+        [asked] = (await called_through(clerk, "clerk", "office").run("Pay 7", session=session)).approvals
         await session.cancel()
     async with open_session(journal, id=asked.session_id) as below:
         with pytest.raises(UnknownApproval, match=r"the run was cancelled\. Resume session 'w'"):
@@ -308,17 +301,9 @@ def test_what_a_suspended_call_asks_is_recorded_with_every_field_of_the_request(
 # --- sessions that carry out the calls of others
 
 
-def levels(*turns: Any, policy: Any) -> Agent:
-    """An agent whose tool is an agent whose tool is an agent that pays."""
-    clerk = Agent(ScriptedModel(list(turns)), tools=[pay_tool([], permission=None)], policy=policy)
-    middle = Agent(ScriptedModel([call("clerk", id="m", task="Pay 1"), text("Done.")]),
-                   tools=[clerk.as_tool("clerk", "Pays.")], policy=allow("*"))  # fmt: skip
-    return Agent(ScriptedModel([call("office", id="t", task="Pay 1"), text("Done.")]),
-                 tools=[middle.as_tool("office", "Has it paid.")], policy=allow("*"))  # fmt: skip
-
-
 async def test_a_second_answer_to_the_question_of_a_child_of_a_child_says_who_was_first(journal: Any) -> None:
-    agent = levels(call("pay", id="p", amount=1), text("Paid."), policy=ask("pay"))
+    clerk = Agent(ScriptedModel([call("pay", amount=1), text("Paid.")]), tools=[pay_tool([])], policy=ask("pay"))
+    agent = called_through(clerk, "clerk", "office")
     async with open_session(journal, id="top") as session:
         paused = await agent.run("Pay 1", session=session)
         (approval,) = paused.approvals

@@ -1,6 +1,6 @@
 """The store fails in mid-run: what is safe continues in memory and says so; nothing changes the world without a record."""
 
-from collections.abc import Callable
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -37,13 +37,6 @@ class Log:
 
 def wrapped(store: Journal) -> DegradingJournal:
     return DegradingJournal(store, retry_seconds=0)
-
-
-def checked(store: Journal, name: str = "s") -> Callable[[], Any]:
-    async def look() -> Any:
-        return fold(name, await store.read(name))
-
-    return look
 
 
 @pytest.mark.row("Q05")
@@ -113,7 +106,7 @@ async def test_a_store_that_comes_back_in_mid_run_lets_the_call_that_changes_the
     assert [amount for amount, _ in paid] == [1]
     assert result.degraded
     assert [event.is_over for event in log.degraded] == [False, True]
-    assert (await checked(store)()).phase == "completed"
+    assert fold("s", await store.read("s")).phase == "completed"
 
 
 async def test_a_result_of_a_call_that_had_started_is_kept_in_memory_until_it_can_be_stored() -> None:
@@ -127,7 +120,7 @@ async def test_a_result_of_a_call_that_had_started_is_kept_in_memory_until_it_ca
         await journal.flush()
 
     assert [amount for amount, _ in paid] == [1]
-    assert [call.status for call in (await checked(store)()).run.calls] == ["ok"]
+    assert [one.status for one in fold("s", await store.read("s")).call_records()] == ["ok"]
 
 
 @pytest.mark.row("Q05")
@@ -155,8 +148,6 @@ async def test_a_session_is_not_opened_in_memory_where_its_store_fails_from_the_
 
 @pytest.mark.row("Q05")
 async def test_a_database_that_another_program_locks_for_good_does_not_kill_the_session(tmp_path: Path) -> None:
-    import sqlite3
-
     path = tmp_path / "journal.db"
     store = SqliteJournal(path, busy_seconds=0.05)
     journal = DegradingJournal(store, retry_seconds=0)

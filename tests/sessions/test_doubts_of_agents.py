@@ -2,12 +2,12 @@
 
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 from session_tools import Bank, Dead
 
 from invariants import check_session
+from pipeline_tools import called_through
 from treadle import (
     Agent,
     Done,
@@ -106,25 +106,15 @@ async def test_a_doubt_of_an_agent_outlives_its_deleted_session(tmp_path: Path) 
     assert paid == [40]
 
 
-def levels(bank: Bank, *turns: Any) -> Agent:
-    """An agent whose tool is an agent whose tool is an agent that pays; each begins with one of these turns."""
-    below = Agent(ScriptedModel([turns[0], text("Nobody knows.")]), tools=[bank.tool()])
-    clerk = below.as_tool("clerk", "Pays.")
-    middle = Agent(ScriptedModel([turns[1], text("Nobody knows.")]), tools=[clerk], policy=allow("*"))
-    office = middle.as_tool("office", "Has it paid.")
-    return Agent(ScriptedModel([turns[2], text("Nobody knows.")]), tools=[office], policy=allow("*"))
-
-
 @pytest.mark.parametrize("by_top", [False, True])
 async def test_a_resolution_is_recorded_with_every_session_above(journal: Journal, bank: Bank, by_top: bool) -> None:
-    dying = levels(
-        bank, call("pay", id="p", invoice="7"), call("clerk", id="m", task="Pay"), call("office", id="t", task="Pay")
-    )
+    model = ScriptedModel([call("pay", id="p", invoice="7"), text("Nobody knows.")], follows_history=True)
+    agent = called_through(Agent(model, tools=[bank.tool()]), "clerk", "office")
     async with open_session(Dead(journal), id="s") as session:
         with pytest.raises(JournalError, match="gone"):
-            await dying.run("Pay", session=session)
+            await agent.run("Pay", session=session)
     async with open_session(journal, id="s") as session:
-        done = await levels(bank, text("Nobody knows."), text("Nobody knows."), text("Nobody knows.")).resume(session)
+        done = await agent.resume(session)
         assert done.completed
         [middle] = done.children
     async with open_session(journal, id=middle.session_id) as between:

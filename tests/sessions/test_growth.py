@@ -11,8 +11,10 @@ from types import CodeType, FrameType
 from typing import Any
 
 import pytest
+from session_tools import long_tool
 
-from treadle import Agent, Budget, Tool, allow, open_journal, open_session
+from pipeline_tools import Recorder, act, read
+from treadle import Agent, Budget, open_journal, open_session
 from treadle.events import AnyEvent, SessionChanged
 from treadle.events.codec import artifacts_of
 from treadle.journals.backend import append_of
@@ -61,18 +63,8 @@ def grown(few: Lines, many: Lines) -> dict[str, tuple[int, int]]:
 
 
 async def long_session(journal: Journal, turns: int) -> None:
-    act = Tool(
-        name="act",
-        description="Act.",
-        parameters={"type": "object"},
-        effect="unsafe",
-        run=lambda arguments, ctx: "done",
-    )
-    look = Tool(
-        name="look", description="Look.", parameters={"type": "object"}, effect="read", run=lambda arguments, ctx: "x"
-    )
     turn = [[call("act"), call("look")], text("Done.")]
-    agent = Agent(ScriptedModel(turn * turns), tools=[act, look], policy=allow("*"))
+    agent = Agent(ScriptedModel(turn * turns), tools=[act(Recorder()), read(Recorder())])
     async with open_session(journal, id="long") as session:
         for _ in range(turns):
             await agent.run("go", session=session)
@@ -109,17 +101,9 @@ async def test_a_question_about_a_session_costs_in_proportion_to_its_length(ques
 
 async def keep(journal: Journal, name: str) -> None:
     """Make a session that has stored a long result, and one forked from it."""
-    long = Tool(
-        name="long",
-        description="Long.",
-        parameters={"type": "object"},
-        effect="read",
-        run=lambda arguments, ctx: name * 5_000,
-    )
     async with open_session(journal, id=name) as session:
-        await Agent(
-            ScriptedModel([call("long"), text("Done.")]), tools=[long], budget=Budget(max_tool_result_chars=1_000)
-        ).run("go", session=session)
+        model, budget = ScriptedModel([call("long"), text("Done.")]), Budget(max_tool_result_chars=1_000)
+        await Agent(model, tools=[long_tool(name)], budget=budget).run("go", session=session)
         assert session.state.artifacts
         await session.fork(id=f"fork-{name}")
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline_tools import Recorder, act
-from treadle import Agent, allow, ask, check_sessions, open_journal, open_session
+from pipeline_tools import Recorder, act, called_through
+from treadle import Agent, ask, check_sessions, open_journal, open_session
 from treadle.events import ToolSuspended
 from treadle.journals.memory import MemoryJournal
 from treadle.ports import Journal
@@ -18,16 +18,9 @@ from treadle.testing import FakeClock, ScriptedModel, call, text
 
 async def family(journal: Journal) -> None:
     """Make `top`, whose call is carried out by a child, whose call is carried out by a grandchild; and a fork of `top`."""
-    lowest = Agent(ScriptedModel([text("secret below")]))
-    middle = Agent(
-        ScriptedModel([call("look", task="x"), text("secret between")]),
-        tools=[lowest.as_tool("look", "Looks.", effect="read")],
-    )
-    top = Agent(
-        ScriptedModel([call("ask", task="x"), text("Done.")]), tools=[middle.as_tool("ask", "Asks.", effect="read")]
-    )
+    lowest = Agent(ScriptedModel([text("a secret")]))
     async with open_session(journal, id="top") as session:
-        await top.run("go", session=session)
+        await called_through(lowest, "look", "ask", answer=text("a secret"), effect="read").run("go", session=session)
         await session.fork(id="fork")
 
 
@@ -120,16 +113,9 @@ NOW = 1e12
 
 def lead() -> Agent:
     """An agent whose agent's agent asks a person."""
-    last = Agent(
-        ScriptedModel([call("pay"), text("Paid.")]), tools=[act(Recorder(), "pay", permission=None)], policy=ask("pay")
-    )
-    middle = Agent(
-        ScriptedModel([call("clerk", task="Pay"), text("Done.")]),
-        tools=[last.as_tool("clerk", "Pays.")],
-        policy=allow("clerk"),
-    )
-    model = ScriptedModel([call("office", task="Pay"), text("Done.")])
-    return Agent(model, tools=[middle.as_tool("office", "Sees to it.")], policy=allow("office", "clerk"))
+    tools = [act(Recorder(), "pay", permission=None)]
+    last = Agent(ScriptedModel([call("pay"), text("Paid.")]), tools=tools, policy=ask("pay"))
+    return called_through(last, "clerk", "office")
 
 
 async def broken_off() -> MemoryJournal:
@@ -167,16 +153,11 @@ async def test_an_agent_that_has_been_answered_is_kept_while_its_caller_stays() 
 
 
 @pytest.mark.row("ST14")
-async def test_one_that_was_cancelled_goes() -> None:
+@pytest.mark.parametrize("even_open", [False, True], ids=["cancelled", "even open"])
+async def test_one_that_was_cancelled_goes_and_an_open_one_where_even_these_go(even_open: bool) -> None:
     journal = await broken_off()
-    async with open_session(journal, id="s") as session:
-        await session.cancel()
+    if not even_open:
+        async with open_session(journal, id="s") as session:
+            await session.cancel()
 
-    assert "s" in await expire_sessions(journal, before=NOW)
-
-
-@pytest.mark.row("ST14")
-async def test_it_goes_where_even_open_ones_go() -> None:
-    journal = await broken_off()
-
-    assert "s" in await expire_sessions(journal, before=NOW, even_open=True)
+    assert "s" in await expire_sessions(journal, before=NOW, even_open=even_open)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from session_tools import payer, stored_session, waiting_session
+from session_tools import long_tool, payer, stored_session, waiting_session
 
 from treadle import (
     Agent,
@@ -19,7 +19,6 @@ from treadle import (
     SessionExists,
     SessionMoved,
     SessionNotActive,
-    Tool,
     expire_sessions,
     import_session,
     open_session,
@@ -222,12 +221,9 @@ async def test_a_purged_session_leaves_the_fact_and_no_word_of_what_was_said(jou
 
 
 async def test_stored_bytes_leave_with_the_last_session_that_names_them(journal: Journal) -> None:
-    async def run(arguments: object, ctx: object) -> str:
-        return "line\n" * 5000
-
-    long = Tool(name="long", description="Long.", parameters={}, effect="read", run=run)
     async with open_session(journal, id="s") as session:
-        agent = Agent(ScriptedModel([call("long"), text("ok")]), tools=[long], budget=Budget(max_tool_result_chars=200))
+        model, budget = ScriptedModel([call("long"), text("ok")]), Budget(max_tool_result_chars=200)
+        agent = Agent(model, tools=[long_tool()], budget=budget)
         await agent.run("go", session=session)
         child = await session.fork()
         (finished,) = [event for event in await session.events() if event.type == "tool.finished"]

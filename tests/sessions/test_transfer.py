@@ -12,9 +12,9 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from session_tools import Bank, payer, stored_session, waiting_session
+from session_tools import Bank, long_tool, payer, stored_session, waiting_session
 
-from pipeline_tools import Recorder, act
+from pipeline_tools import Recorder, act, called_through
 from treadle import (
     Agent,
     Budget,
@@ -26,9 +26,6 @@ from treadle import (
     SessionHeld,
     SessionMoved,
     SessionNotActive,
-    Tool,
-    ToolContext,
-    allow,
     ask,
     import_session,
     list_doubts,
@@ -44,7 +41,6 @@ from treadle.sessions.maintenance import Parcel, fold, pack, pack_redacted, unpa
 from treadle.state import inbox_message
 from treadle.state.session import sums
 from treadle.testing import FaultyJournal, ScriptedModel, call, text
-from treadle.tools import JsonObject
 
 
 def value_of(events: Sequence[AnyEvent]) -> dict[str, Any]:
@@ -137,14 +133,12 @@ def test_messages_and_stored_bytes_come_through_unchanged(inbox: dict[str, Any],
 
 
 async def test_a_long_result_is_there_in_full_after_an_import() -> None:
-    async def run(arguments: JsonObject, ctx: ToolContext) -> str:
-        return "line\n" * 5000
-
-    long = Tool(name="long", description="Long.", parameters={}, effect="read", run=run)
     ours, theirs = MemoryJournal(), MemoryJournal()
     async with open_session(ours, id="s") as session:
         model = ScriptedModel([call("long"), text("ok")])
-        result = await Agent(model, tools=[long], budget=Budget(max_tool_result_chars=200)).run("go", session=session)
+        result = await Agent(model, tools=[long_tool()], budget=Budget(max_tool_result_chars=200)).run(
+            "go", session=session
+        )
     await import_session(theirs, await exported(ours))
 
     (finished,) = [event for event in await theirs.read("s") if event.type == "tool.finished"]
@@ -428,8 +422,7 @@ async def test_a_move_says_where_to(journal: Journal, to: Any) -> None:
 async def test_a_session_whose_agent_is_at_work_is_moved_once_that_call_has_ended(journal: Journal) -> None:
     bank, target = Bank(), MemoryJournal()
     clerk = bank.agent([call("pay", id="p", invoice="7")], text("Paid."), policy=ask("pay"))
-    above = ScriptedModel([call("clerk", id="c", task="Pay"), text("Done.")], follows_history=True)
-    agent = Agent(above, tools=[clerk.as_tool("clerk", "Have it paid.")], policy=allow("*"))
+    agent = called_through(clerk, "clerk")
     async with open_session(journal, id="s") as session:
         await agent.run("Pay", session=session)
         with pytest.raises(NoSuchPoint, match=r"does not carry that session\. End the call first: resume the run"):

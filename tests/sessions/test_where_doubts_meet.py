@@ -9,6 +9,7 @@ import pytest
 from session_tools import Bank, Dead, held_tool, payer, waiting_session
 
 from invariants import check_session
+from pipeline_tools import called_through
 from treadle import (
     Agent,
     Done,
@@ -40,9 +41,7 @@ pytestmark = pytest.mark.parametrize(
 async def break_off(journal: Journal, bank: Bank) -> None:
     """Leave a session `s` whose clerk has paid, and nobody was told."""
     async with open_session(Dead(journal), id="s") as session:
-        clerk = bank.agent([call("pay", id="p", invoice="7")])
-        turns = [call("clerk", id="c", task="Pay invoice 7")]
-        agent = Agent(ScriptedModel(turns), tools=[clerk.as_tool("clerk", "Have it paid.")], policy=allow("*"))
+        agent = called_through(bank.agent([call("pay", id="p", invoice="7")]), "clerk")
         with pytest.raises(JournalError, match="gone"):
             await agent.run("Pay", session=session)
 
@@ -217,11 +216,7 @@ async def test_a_doubt_cannot_be_resolved_while_a_run_is_live_and_can_after_it(j
 @pytest.mark.row("ST04", "HF2")
 async def test_a_cancelled_caller_whose_agent_waits_asks_nobody_and_does_nothing(journal: Journal, bank: Bank) -> None:
     async with open_session(journal, id="s") as session:
-        clerk = Agent(
-            ScriptedModel([call("pay", id="p", invoice="7"), text("x")]), tools=[bank.tool()], policy=ask("pay")
-        )
-        model = ScriptedModel([call("clerk", id="c", task="Pay"), text("never")])
-        agent = Agent(model, tools=[clerk.as_tool("clerk", "Have it paid.")], policy=allow("*"))
+        agent = caller_of(bank)
         paused = await agent.run("Pay", session=session)
         [approval] = paused.approvals
         await session.cancel()
@@ -312,9 +307,7 @@ async def test_a_caller_cancelled_in_any_look_at_the_journal_knows_what_its_agen
 
 def caller_of(bank: Bank) -> Agent:
     below = ScriptedModel([call("pay", id="p", invoice="7"), text("Paid.")], follows_history=True)
-    above = ScriptedModel([call("clerk", id="c", task="Pay"), text("Done.")], follows_history=True)
-    clerk = Agent(below, tools=[bank.tool()], policy=ask("pay"))
-    return Agent(above, tools=[clerk.as_tool("clerk", "Have it paid.")], policy=allow("*"))
+    return called_through(Agent(below, tools=[bank.tool()], policy=ask("pay")), "clerk")
 
 
 class Between(FaultyJournal):

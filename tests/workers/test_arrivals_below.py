@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from tests.workers.test_workers import until, working
 
+from pipeline_tools import called_through
 from treadle import Agent, Done, Suspended, ToolContext, open_journal, open_session, tool
 from treadle.events import AnyEvent
 from treadle.journals.memory import MemoryJournal
-from treadle.permissions.policies import allow
 from treadle.ports import Journal
 from treadle.testing import FakeClock, ScriptedModel, call, text
 from treadle.workers import PgQueuerDispatcher, result, submit
@@ -47,16 +47,7 @@ def clerk(leaf: Any = None) -> Callable[[], Agent]:
 
     def make() -> Agent:
         bottom = Agent(scripted(leaf or call("wire", amount=7), said), tools=[wire, paint])
-        middle = Agent(
-            scripted(call("helper", task="wire"), said),
-            tools=[bottom.as_tool("helper", "Helps.")],
-            policy=allow("helper"),
-        )
-        return Agent(
-            scripted(call("middle", task="wire"), said),
-            tools=[middle.as_tool("middle", "Leads.")],
-            policy=allow("middle"),
-        )
+        return called_through(bottom, "helper", "middle", answer=said)
 
     return make
 
@@ -205,8 +196,7 @@ async def test_the_outcome_of_a_call_in_doubt_below_wakes_the_top(place: Any, ca
 
     def make() -> Agent:
         bottom = Agent(scripted(call("send"), text("It was sent.")), tools=[send], in_doubt="ask")
-        model = scripted(call("helper", task="send"), text("done"))
-        return Agent(model, tools=[bottom.as_tool("helper", "Helps.")], policy=allow("helper"))
+        return called_through(bottom, "helper", answer=text("done"))
 
     session_id = await submit(store, "clerk", "Send it")
     async with working(store, {"clerk": make}, drain_seconds=0.0):

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.workers.test_worker_limits import told
 from tests.workers.test_workers import Waiting, until, working
 
 import program
@@ -21,7 +22,7 @@ from treadle import Agent, ConfigurationError, tool
 from treadle.journals.postgres import open_postgres
 from treadle.testing import ScriptedModel, call, text
 from treadle.tools import Tool
-from treadle.workers import Worker, list_workers, result, submit
+from treadle.workers import Worker, result, submit
 
 pytestmark = pytest.mark.row("W14")
 
@@ -125,7 +126,7 @@ async def test_health_says_what_the_worker_does(address: str) -> None:
         assert (status, json.loads(body)["status"]) == (503, "draining")
         assert (await ask(worker, "/live"))[0] == 200
         waiting.go_on.set()
-    assert await list_workers_of(address) == ()
+    assert await told(address) == ()
 
 
 async def test_a_run_that_another_process_left_is_counted_as_taken_over_and_a_new_one_is_not(address: str) -> None:
@@ -166,13 +167,6 @@ async def test_a_worker_whose_database_is_away_says_so_lives_on_and_is_ready_aga
         done = await result(postgres_url, await submit(postgres_url, "clerk", "Go on"), timeout=60)
     await journal.close()
     assert done.completed
-
-
-async def list_workers_of(address: str) -> Any:
-    from treadle import open_journal
-
-    async with open_journal(address) as journal:
-        return await list_workers(journal)
 
 
 async def test_a_taken_port_is_one_clear_sentence(tmp_path: Path) -> None:

@@ -24,17 +24,8 @@ STORY = "Once upon a time there was a worker that said what it thought. " * 4
 @contextmanager
 def working_elsewhere(address: str, folder: Path, provider: MockProvider) -> Iterator[None]:
     """A worker in a process of its own."""
-    words = [
-        "worker",
-        "--journal",
-        address,
-        "-C",
-        str(folder),
-        "-m",
-        "openai-chat:mock",
-        "--base-url",
-        provider.base_url,
-    ]
+    words = ["worker", "--journal", address, "-C", str(folder), "-m", "openai-chat:mock"]
+    words += ["--base-url", provider.base_url]
     environment = {**os.environ, "TREADLE_HOME": str(folder), "OPENAI_API_KEY": "sk-mock"}
     nowhere = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
     process = program.start(words, folder=folder, environment=environment, **nowhere)
