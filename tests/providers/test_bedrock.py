@@ -320,26 +320,6 @@ async def test_an_id_is_one_segment_of_the_path(name: str, model: str, segment: 
 
 
 @pytest.mark.row("P-INVOKE")
-async def test_claude_at_invoke_gets_its_body_without_model_and_with_its_version() -> None:
-    async with MockProvider([call("look"), "hi"]) as provider:
-
-        @tool(effect="read")
-        async def look() -> str:
-            """Look."""
-            return "seen"
-
-        model = resolve_model(f"bedrock-claude:{CLAUDE}", base_url=provider.base_url, api_key="k")
-        result = await Agent(model, tools=[look]).run("go")
-
-    sent = provider.requests[0]
-    assert (result.text, provider.refusals) == ("hi", [])
-    assert sent.body["anthropic_version"] == "bedrock-2023-05-31"
-    assert not {"model", "stream"} & sent.body.keys()
-    assert "anthropic-version" not in sent.headers
-    assert sent.headers["authorization"] == "Bearer k"
-
-
-@pytest.mark.row("P-INVOKE")
 async def test_betas_of_a_header_become_a_field_of_the_body() -> None:
     async with MockProvider(["hi"]) as provider:
         headers = {"Anthropic-Beta": "one, two", "X-Team": "a"}

@@ -22,6 +22,8 @@ from treadle.mock.dialects.shared import (
     arguments_value,
     aws_error,
     aws_exception,
+    called,
+    error_fields,
     event_frame,
     event_lines,
     exception_frame,
@@ -29,6 +31,7 @@ from treadle.mock.dialects.shared import (
     json_bytes,
     read,
     used_tokens,
+    whole,
 )
 from treadle.mock.script import Turn, fragments
 from treadle.tools import JsonObject
@@ -600,8 +603,9 @@ class AnthropicMessages:
         if body.get("stream") is True:
             pieces = tuple(_pieces(message, turn))
             return Answer(pieces=pieces, content_type="text/event-stream; charset=utf-8", is_stream=True)
-        whole = _error(turn.status, turn.error) if turn.error is not None else {**message, "content": _whole(message)}
-        return Answer(pieces=(Piece(kind="whole", content=json_bytes(whole)),))
+        return whole(
+            _error(turn.status, turn.error) if turn.error is not None else {**message, "content": _whole(message)}
+        )
 
     def error(
         self, status: int, error: str | JsonObject, *, param: str | None = None, code: str | None = None
@@ -624,11 +628,10 @@ def anthropic_events(message: JsonObject, *, pieces: int = 3) -> bytes:
 
 
 def _error(status: int, error: str | JsonObject) -> JsonObject:
-    body = {"message": error} if isinstance(error, str) else error.get("error", error)
     kind = _ERRORS.get(status, "invalid_request_error" if 400 <= status < 500 else "api_error")
     return {
         "type": "error",
-        "error": {"type": kind, "message": "", **(body if isinstance(body, dict) else {"message": body})},
+        "error": {"type": kind, "message": "", **error_fields(error)},
         "request_id": "req_mock",
     }
 
@@ -639,9 +642,7 @@ def _content(turn: Turn, ids: Iterator[str]) -> list[JsonObject]:
     if turn.thinking is not None:
         content.append({"type": "thinking", "thinking": turn.thinking, "signature": _SIGNATURE})
     content += ({"type": "text", "text": text} for text in (turn.text, turn.refusal) if text)
-    for made in turn.calls:
-        call_id = next(ids) if made.id is UNSET else made.id
-        named = {} if call_id is None else {"id": call_id}
+    for made, named in called(turn, ids):
         content.append({"type": "tool_use", **named, "name": made.name, "input": made.arguments})
     return content
 

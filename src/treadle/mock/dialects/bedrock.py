@@ -22,12 +22,14 @@ from treadle.mock.dialects.shared import (
     arguments_value,
     aws_error,
     aws_exception,
+    called,
     event_frame,
     exception_frame,
     finish_name,
     json_bytes,
     read,
     used_tokens,
+    whole,
 )
 from treadle.mock.script import Turn, fragments
 from treadle.tools import JsonObject
@@ -484,19 +486,19 @@ class Converse:
         return check_converse_request(body)
 
     def answer(self, turn: Turn, body: JsonObject, *, number: int, ids: Iterator[str]) -> Answer:
-        whole = {
+        answer: JsonObject = {
             "metrics": {"latencyMs": 1},
             "output": {"message": {"content": _content(turn, ids), "role": "assistant"}},
             "stopReason": finish_name(turn, _FINISHES),
             "usage": None if turn.usage is None else _usage(turn, body),
         }
-        whole = {name: value for name, value in whole.items() if value is not None}
+        answer = {name: value for name, value in answer.items() if value is not None}
         if self._is_stream:
-            pieces = tuple(_pieces(whole, turn))
+            pieces = tuple(_pieces(answer, turn))
             return Answer(pieces=pieces, content_type="application/vnd.amazon.eventstream", is_stream=True)
         if turn.error is not None:
             return Answer(pieces=(Piece(kind="whole", content=aws_error(turn.status, turn.error)),))
-        return Answer(pieces=(Piece(kind="whole", content=json_bytes(_parsed(whole))),))
+        return whole(_parsed(answer))
 
     def error(
         self, status: int, error: str | JsonObject, *, param: str | None = None, code: str | None = None
@@ -529,9 +531,7 @@ def _content(turn: Turn, ids: Iterator[str]) -> list[JsonObject]:
     if turn.thinking is not None:
         content.append({"reasoningContent": {"reasoningText": {"text": turn.thinking, "signature": _SIGNATURE}}})
     content += ({"text": text} for text in (turn.text, turn.refusal) if text)
-    for made in turn.calls:
-        call_id = next(ids) if made.id is UNSET else made.id
-        named = {} if call_id is None else {"toolUseId": call_id}
+    for made, named in called(turn, ids, "toolUseId"):
         content.append({"toolUse": {"input": made.arguments, "name": made.name, **named}})
     return content
 

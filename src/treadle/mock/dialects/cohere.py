@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from typing import Annotated, Any, Literal, TypeAlias, cast
 
 import msgspec
-from msgspec import UNSET
 
 from treadle.fields import checked
 from treadle.messages import Finish
@@ -16,11 +15,14 @@ from treadle.mock.dialects.shared import (
     PieceKind,
     Refusal,
     bracketed,
+    error_fields,
     event_lines,
     finish_name,
     json_bytes,
+    openai_calls,
     read,
     used_tokens,
+    whole,
 )
 from treadle.mock.script import Turn, fragments
 from treadle.tools import JsonObject
@@ -343,15 +345,14 @@ class CohereChat:
         return check_cohere_request(body)
 
     def answer(self, turn: Turn, body: JsonObject, *, number: int, ids: Iterator[str]) -> Answer:
-        whole: JsonObject = {"id": f"mock-{number}", "message": _message(turn, ids)}
+        answer: JsonObject = {"id": f"mock-{number}", "message": _message(turn, ids)}
         if (finish := finish_name(turn, _FINISHES)) is not None:
-            whole["finish_reason"] = finish
+            answer["finish_reason"] = finish
         if turn.usage is not None:
-            whole["usage"] = _usage(turn, body)
+            answer["usage"] = _usage(turn, body)
         if body.get("stream") is True:
-            return Answer(pieces=tuple(_pieces(whole, turn)), content_type="text/event-stream", is_stream=True)
-        said = whole if turn.error is None else _error(turn.error)
-        return Answer(pieces=(Piece(kind="whole", content=json_bytes(said)),))
+            return Answer(pieces=tuple(_pieces(answer, turn)), content_type="text/event-stream", is_stream=True)
+        return whole(answer if turn.error is None else _error(turn.error))
 
     def error(
         self, status: int, error: str | JsonObject, *, param: str | None = None, code: str | None = None
@@ -380,17 +381,10 @@ def _message(turn: Turn, ids: Iterator[str]) -> JsonObject:
     content = [{"type": "thinking", "thinking": turn.thinking}] if turn.thinking is not None else []
     if turn.calls:
         message |= {"tool_plan": "".join(said)} if said else {}
-        message["tool_calls"] = [
-            _call(made.name, made.arguments, next(ids) if made.id is UNSET else made.id) for made in turn.calls
-        ]
+        message["tool_calls"] = openai_calls(turn, ids)
     else:
         content += ({"type": "text", "text": text} for text in said)
     return {**message, **({"content": content} if content else {})}
-
-
-def _call(name: str, arguments: str, call_id: object) -> JsonObject:
-    named = {} if call_id is None else {"id": call_id}
-    return {**named, "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
 def _pieces(answer: JsonObject, turn: Turn) -> Iterator[Piece]:
@@ -456,8 +450,7 @@ def _call_events(call: JsonObject, pieces: int) -> Iterator[tuple[str, JsonObjec
 
 def _error(error: str | JsonObject) -> JsonObject:
     """Return the vendor's error: a message beside an id, or the object as it is."""
-    said = {"message": error} if isinstance(error, str) else error.get("error", error)
-    return {"id": "mock", "message": "", **(said if isinstance(said, dict) else {"message": said})}
+    return {"id": "mock", "message": "", **error_fields(error)}
 
 
 def _usage(turn: Turn, body: JsonObject) -> JsonObject:

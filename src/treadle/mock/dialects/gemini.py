@@ -19,11 +19,14 @@ from treadle.mock.dialects.shared import (
     Refusal,
     arguments_value,
     bracketed,
+    called,
+    error_fields,
     event_lines,
     json_bytes,
     read,
     too_deep,
     used_tokens,
+    whole,
 )
 from treadle.mock.script import Turn, finish_of, fragments
 from treadle.tools import JsonObject
@@ -519,7 +522,10 @@ class GenerateContent:
         return checked
 
     def answer(self, turn: Turn, body: JsonObject, *, number: int, ids: Iterator[str]) -> Answer:
-        calls = [_call(made.name, made.arguments, next(ids) if made.id is UNSET else made.id) for made in turn.calls]
+        calls: list[JsonObject] = [
+            {"functionCall": {"name": made.name, "args": arguments_value(made.arguments), **named}}
+            for made, named in called(turn, ids)
+        ]
         if calls and (call_id := calls[0]["functionCall"].get("id")):
             self._signed.add(call_id)
             calls[0]["thoughtSignature"] = base64.b64encode(f"signature of {call_id}".encode()).decode()
@@ -528,7 +534,7 @@ class GenerateContent:
             head["usageMetadata"] = _usage(turn, body)
         if self._is_stream:
             return _streamed(turn, head, calls)
-        return Answer(pieces=(Piece(kind="whole", content=json_bytes(_whole(turn, head, calls))),))
+        return whole(_whole(turn, head, calls))
 
     def error(
         self, status: int, error: str | JsonObject, *, param: str | None = None, code: str | None = None
@@ -543,15 +549,9 @@ def gemini_dialects() -> list[GenerateContent]:
 
 
 def _error(status: int, error: str | JsonObject) -> JsonObject:
-    body = {"message": error} if isinstance(error, str) else error.get("error", error)
     status = status if status >= 400 else 503
     word = _STATUSES.get(status, "INTERNAL" if status >= 500 else "FAILED_PRECONDITION")
-    return {
-        "code": status,
-        "message": "",
-        "status": word,
-        **(body if isinstance(body, dict) else {"message": body}),
-    }
+    return {"code": status, "message": "", "status": word, **error_fields(error)}
 
 
 def _whole(turn: Turn, head: JsonObject, calls: list[JsonObject]) -> JsonObject:
@@ -584,11 +584,6 @@ def _streamed(turn: Turn, head: JsonObject, calls: list[JsonObject]) -> Answer:
     else:
         pieces.append(piece("finish", {"text": ""}, **_finish(turn)))
     return Answer(pieces=tuple(pieces), content_type="text/event-stream", is_stream=True)
-
-
-def _call(name: str, arguments: str, call_id: object) -> JsonObject:
-    named = {} if call_id is None else {"id": call_id}
-    return {"functionCall": {"name": name, "args": arguments_value(arguments), **named}}
 
 
 def _finish(turn: Turn) -> JsonObject:

@@ -23,11 +23,14 @@ from treadle.mock.dialects.shared import (
     did_you_mean,
     event_lines,
     finish_name,
+    in_turns,
     json_bytes,
+    openai_calls,
     openai_error,
     openai_refusal,
     read,
     used_tokens,
+    whole,
 )
 from treadle.mock.script import Turn, fragments
 from treadle.tools import JsonObject
@@ -320,11 +323,11 @@ class ChatCompletions:
         return check_chat_request(body, lenient_arguments=self._lenient_arguments)
 
     def answer(self, turn: Turn, body: JsonObject, *, number: int, ids: Iterator[str]) -> Answer:
-        calls = [_call(made.name, made.arguments, next(ids) if made.id is UNSET else made.id) for made in turn.calls]
+        calls = openai_calls(turn, ids)
         head = {"id": f"chatcmpl-mock-{number}", "created": _CREATED, "model": body["model"]}
         if body.get("stream") is True:
             return _streamed(turn, body, head, calls)
-        return Answer(pieces=(Piece(kind="whole", content=json_bytes(_whole(turn, body, head, calls))),))
+        return whole(_whole(turn, body, head, calls))
 
     def error(
         self, status: int, error: str | JsonObject, *, param: str | None = None, code: str | None = None
@@ -363,9 +366,10 @@ def _streamed(turn: Turn, body: JsonObject, head: JsonObject, calls: list[JsonOb
     pieces += (piece("thinking", {"reasoning_content": part}) for part in fragments(turn.thinking or "", turn.pieces))
     pieces += (piece("text", {"content": part}) for part in fragments(turn.text or "", turn.pieces))
     pieces += (piece("text", {"refusal": part}) for part in fragments(turn.refusal or "", turn.pieces))
+    by_call = [list(_deltas_of(index, call, turn.pieces)) for index, call in enumerate(calls)]
     pieces += (
-        piece("call", {"tool_calls": [part]}, call=part["index"], is_last=is_last)
-        for part, is_last in _call_parts(turn, calls)
+        piece("call", {"tool_calls": [part]}, call=part["index"], is_last=part is by_call[part["index"]][-1])
+        for part in in_turns(by_call, turn)
     )
     if turn.error is not None:
         event = event_lines(json_bytes({"error": openai_error(turn.status, turn.error)}), turn)
@@ -385,30 +389,11 @@ def _finish(turn: Turn) -> str | None:
     return "stop" if is_plain_refusal else finish_name(turn, _FINISHES)
 
 
-def _call_parts(turn: Turn, calls: list[JsonObject]) -> Iterable[tuple[JsonObject, bool]]:
-    """Yield the deltas of all calls in order of sending, and whether each is the last one of its call."""
-    by_call = [list(_deltas_of(index, call, turn.pieces)) for index, call in enumerate(calls)]
-    if not turn.interleave:
-        order = [(index, place) for index, deltas in enumerate(by_call) for place in range(len(deltas))]
-    else:
-        longest = max(map(len, by_call), default=0)
-        order = [
-            (index, place) for place in range(longest) for index, deltas in enumerate(by_call) if place < len(deltas)
-        ]
-    for index, place in order:
-        yield by_call[index][place], place == len(by_call[index]) - 1
-
-
 def _deltas_of(index: int, call: JsonObject, pieces: int) -> Iterable[JsonObject]:
     function = call["function"]
     yield {"index": index, **call, "function": {"name": function["name"], "arguments": ""}}
     for part in fragments(function["arguments"], pieces):
         yield {"index": index, "function": {"arguments": part}}
-
-
-def _call(name: str, arguments: str, call_id: object) -> JsonObject:
-    named = {} if call_id is None else {"id": call_id}
-    return {**named, "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
 def _usage(turn: Turn, body: JsonObject) -> JsonObject:

@@ -1,7 +1,7 @@
 """Responses: what the dialect takes, and how it says a turn, streamed or whole, and what its server keeps. Knows no fault of the wire and no socket."""
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, Union, cast
 
 import msgspec
@@ -17,16 +17,19 @@ from treadle.mock.dialects.shared import (
     Piece,
     PieceKind,
     Refusal,
+    called,
     check_arguments,
     check_functions,
     check_strict_schema,
     did_you_mean,
     event_lines,
+    in_turns,
     json_bytes,
     openai_error,
     openai_refusal,
     read,
     used_tokens,
+    whole,
 )
 from treadle.mock.script import Turn, finish_of, fragments
 from treadle.tools import JsonObject
@@ -483,15 +486,14 @@ class Responses:
         return checked
 
     def answer(self, turn: Turn, body: JsonObject, *, number: int, ids: Iterator[str]) -> Answer:
-        calls = [next(ids) if made.id is UNSET else made.id for made in turn.calls]
-        items = list(_items(turn, body, calls, number=number))
+        items = list(_items(turn, body, ids, number=number))
         response = _response(turn, body, items, number=number)
         self._remember(response, items)
         if body.get("stream") is True:
             content_type = "text/event-stream; charset=utf-8"
-            pieces = _streamed(turn, response, items, calls_at=len(items) - len(calls))
+            pieces = _streamed(turn, response, items, calls_at=len(items) - len(turn.calls))
             return Answer(pieces=tuple(pieces), content_type=content_type, is_stream=True)
-        return Answer(pieces=(Piece(kind="whole", content=json_bytes(response)),))
+        return whole(response)
 
     def error(
         self, status: int, error: str | JsonObject, *, param: str | None = None, code: str | None = None
@@ -522,7 +524,7 @@ class Responses:
             self._kept[response["id"]] = Kept(open_calls=open_calls, item_ids=frozenset(item["id"] for item in items))
 
 
-def _items(turn: Turn, body: JsonObject, calls: list[Any], *, number: int) -> Iterator[JsonObject]:
+def _items(turn: Turn, body: JsonObject, ids: Iterator[str], *, number: int) -> Iterator[JsonObject]:
     """Yield the output items that say the turn; the last one is cut where the turn is."""
     if turn.thinking is not None:
         seal = {"encrypted_content": f"gAAAA-mock-{number}"} if _ENCRYPTED in (body.get("include") or ()) else {}
@@ -538,13 +540,13 @@ def _items(turn: Turn, body: JsonObject, calls: list[Any], *, number: int) -> It
             "role": "assistant",
             "content": [*_content(turn)],
         }
-    for index, (made, call_id) in enumerate(zip(turn.calls, calls, strict=True)):
+    for index, (made, named) in enumerate(called(turn, ids, "call_id")):
         yield {
             "id": f"fc_mock_{number}_{index}",
             "type": "function_call",
-            "status": status if index == len(calls) - 1 else "completed",
+            "status": status if index == len(turn.calls) - 1 else "completed",
             "arguments": made.arguments,
-            **({} if call_id is None else {"call_id": call_id}),
+            **named,
             "name": made.name,
         }
 
@@ -633,7 +635,7 @@ def _events(turn: Turn, response: JsonObject, items: list[JsonObject], calls_at:
     yield _Said("start", {"type": "response.in_progress", "response": begun})
     for index, item in enumerate(items[:calls_at]):
         yield from _reasoning(index, item, turn) if item["type"] == "reasoning" else _message(index, item, turn)
-    yield from _in_turns([list(_call(calls_at + at, item, at, turn)) for at, item in enumerate(items[calls_at:])], turn)
+    yield from in_turns([list(_call(calls_at + at, item, at, turn)) for at, item in enumerate(items[calls_at:])], turn)
     if turn.error is not None:
         yield _Said("error", {"type": "error", **_failure(turn), "param": None})
     elif turn.finish is not None:
@@ -675,13 +677,6 @@ def _call(index: int, item: JsonObject, call: int, turn: Turn) -> Iterator[_Said
         whole = {"type": "response.function_call_arguments.done", **place, "arguments": item["arguments"]}
         yield _Said("call", whole, call)
     yield _Said("call", _done(index, item), call, is_last=True)
-
-
-def _in_turns(by_call: list[list[_Said]], turn: Turn) -> Iterable[_Said]:
-    if not turn.interleave:
-        return (said for own in by_call for said in own)
-    longest = max(map(len, by_call), default=0)
-    return (own[place] for place in range(longest) for own in by_call if place < len(own))
 
 
 def _added(index: int, item: JsonObject) -> JsonObject:

@@ -10,9 +10,10 @@ from typing import Annotated, Any, Literal, Protocol, TypeAlias, TypeVar, runtim
 from urllib.parse import parse_qs
 
 import msgspec
+from msgspec import UNSET
 
 from treadle.messages import Finish, Usage
-from treadle.mock.script import Turn, finish_of, no_constant, no_duplicates
+from treadle.mock.script import ScriptedCall, Turn, finish_of, no_constant, no_duplicates
 from treadle.tools import JsonObject
 
 __all__ = [
@@ -31,23 +32,28 @@ __all__ = [
     "aws_error",
     "aws_exception",
     "bracketed",
+    "called",
     "check_arguments",
     "check_functions",
     "check_strict_schema",
     "did_you_mean",
+    "error_fields",
     "event_frame",
     "event_lines",
     "exception_frame",
     "finish_name",
     "frame",
+    "in_turns",
     "is_listing",
     "json_bytes",
     "model_list",
+    "openai_calls",
     "openai_error",
     "openai_refusal",
     "read",
     "too_deep",
     "used_tokens",
+    "whole",
 ]
 
 PieceKind: TypeAlias = Literal["start", "thinking", "text", "call", "error", "finish", "done", "whole"]
@@ -258,6 +264,45 @@ def event_lines(data: bytes, turn: Turn, *, kind: str | None = None) -> bytes:
     return named + b"data: " + data + newline + newline
 
 
+def whole(value: Any) -> Answer:
+    """Return an answer that is one JSON value."""
+    return Answer(pieces=(Piece(kind="whole", content=json_bytes(value)),))
+
+
+def called(turn: Turn, ids: Iterator[str], named: str = "id") -> Iterator[tuple[ScriptedCall, JsonObject]]:
+    """Yield each call of a turn, and the field of its id; no field where it is to have none.
+
+    Args:
+        ids: Names the calls without an id of their own.
+        named: What the vendor calls the field.
+    """
+    for made in turn.calls:
+        call_id = next(ids) if made.id is UNSET else made.id
+        yield made, {} if call_id is None else {named: call_id}
+
+
+def openai_calls(turn: Turn, ids: Iterator[str]) -> list[JsonObject]:
+    """Return the calls of a turn as Chat Completions, and Cohere after it, have them in a message."""
+    return [
+        {**named, "type": "function", "function": {"name": made.name, "arguments": made.arguments}}
+        for made, named in called(turn, ids)
+    ]
+
+
+def in_turns(by_call: list[list[T]], turn: Turn) -> list[T]:
+    """Return what is sent of all calls in order of sending: one call after the other, or in turns where the turn says so."""
+    if not turn.interleave:
+        return [part for own in by_call for part in own]
+    longest = max(map(len, by_call), default=0)
+    return [own[place] for place in range(longest) for own in by_call if place < len(own)]
+
+
+def error_fields(error: str | JsonObject) -> JsonObject:
+    """Return the fields of an error: a message, or those of the vendor's object, which may stand in an envelope."""
+    body = {"message": error} if isinstance(error, str) else error.get("error", error)
+    return body if isinstance(body, dict) else {"message": body}
+
+
 def finish_name(turn: Turn, names: Mapping[Finish, str]) -> str | None:
     """Return why a turn ended, by the vendor's name for it; the turn's own text where the vendor has none. None for no reason.
 
@@ -342,10 +387,8 @@ _CLASSES = {
 
 def aws_error(status: int, error: str | JsonObject) -> bytes:
     """Return the body of an error: a message, or the object as it is. The class, which AWS tells in a header, is in it."""
-    said = {"message": error} if isinstance(error, str) else error.get("error", error)
-    said = said if isinstance(said, dict) else {"message": said}
     kind = _CLASSES.get(status, "ValidationException" if 400 <= status < 500 else "InternalServerException")
-    return json_bytes({"__type": kind, **said})
+    return json_bytes({"__type": kind, **error_fields(error)})
 
 
 def aws_exception(status: int, error: str | JsonObject) -> tuple[str, bytes]:
@@ -402,15 +445,8 @@ def openai_error(
     status: int, error: str | JsonObject, *, param: str | None = None, code: str | None = None
 ) -> JsonObject:
     """Return the vendor's error object: the message in its envelope, or the object as it is."""
-    body = {"message": error} if isinstance(error, str) else error.get("error", error)
     kind = "server_error" if status >= 500 or status < 400 else _ERROR_KINDS.get(status, "invalid_request_error")
-    return {
-        "message": "",
-        "type": kind,
-        "param": param,
-        "code": code,
-        **(body if isinstance(body, dict) else {"message": body}),
-    }
+    return {"message": "", "type": kind, "param": param, "code": code, **error_fields(error)}
 
 
 # --- OpenAI's declarations: what both of its dialects take, and what they say of anything else.

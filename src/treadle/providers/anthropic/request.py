@@ -21,6 +21,7 @@ from treadle.providers.payload import (
     held_in,
     is_foreign,
     object_option,
+    object_schema,
     open_turn,
     opening,
     sendable_arguments,
@@ -40,7 +41,6 @@ __all__ = [
     "AnthropicRequests",
     "blocks_of",
     "container_marker",
-    "input_schema",
     "is_provable",
     "strict_schema",
 ]
@@ -102,20 +102,6 @@ def _counted(schema: Any) -> tuple[int, int]:
         more = _counted(one)
         optional, unions = optional + more[0], unions + more[1]
     return optional, unions
-
-
-def input_schema(schema: JsonObject) -> JsonObject:
-    """Return the schema with a top that the vendor takes: an object whose properties stand open."""
-    top = _opened(schema, schema)
-    choices = [word for word in _CHOICES if isinstance(top.get(word), list)]
-    if not choices:
-        return {**top, "type": "object"}
-    properties: JsonObject = {}
-    for word in choices:
-        for one in top[word]:
-            properties |= _properties(_opened(one, schema))
-    written = {word: value for word, value in top.items() if word not in choices}
-    return {**written, "type": "object", "properties": {**properties, **_properties(top)}}
 
 
 def strict_schema(schema: JsonObject) -> JsonObject | None:
@@ -531,7 +517,7 @@ class AnthropicRequests:
             if schema is not None and limits.take(schema):
                 yield {**tool, "input_schema": schema, "strict": True}
             else:
-                yield {**tool, "input_schema": input_schema(spec.parameters)}
+                yield {**tool, "input_schema": object_schema(spec.parameters)}
 
     def _choice(self, request: ModelRequest, *, thinks_by_hand: bool) -> _Wire:
         choice = _tool_choice(request.tool_choice)

@@ -30,6 +30,7 @@ from treadle.providers.payload import (
 )
 from treadle.redaction import redacted_logger
 from treadle.tools import JsonObject
+from treadle.validation.schema import resolved
 
 __all__ = ["PROVIDER", "BedrockRequests", "Family", "blocks_of", "input_schema", "is_provable"]
 
@@ -55,26 +56,18 @@ def input_schema(schema: Mapping[str, Any], *, is_plain: bool) -> JsonObject:
     return written
 
 
-def _inlined(value: Any, root: Mapping[str, Any], depth: int) -> Any:
+def _inlined(value: Any, root: JsonObject, depth: int) -> Any:
     match value:
-        case {"$ref": str(reference)}:
-            target = _found(reference, root)
-            beside = {key: item for key, item in value.items() if key != "$ref"}
-            return _inlined({**target, **beside}, root, depth + 1) if depth < _MAX_DEPTH else beside
+        case {"$ref": str()} if depth < _MAX_DEPTH:
+            return _inlined(resolved(value, root), root, depth + 1)
+        case {"$ref": str()}:
+            return {key: item for key, item in value.items() if key != "$ref"}
         case dict():
             return {key: _inlined(item, root, depth + 1) for key, item in value.items()}
         case list():
             return [_inlined(item, root, depth + 1) for item in value]
         case _:
             return value
-
-
-def _found(reference: str, root: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return what a reference names; an empty schema, which takes anything, where it names nothing."""
-    value: Any = root
-    for step in reference.removeprefix("#").split("/")[1:]:
-        value = value.get(step.replace("~1", "/").replace("~0", "~")) if isinstance(value, Mapping) else None
-    return value if isinstance(value, Mapping) and value is not root else {}
 
 
 # --- Families: what the vendor takes for one family of models and refuses for another. Knows no request.
