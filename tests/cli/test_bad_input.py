@@ -28,13 +28,14 @@ USAGE = [
     (["tools", "chek"], "Did you mean check?"),
     (["-q", "run"], "Write -q after the command: `treadle run ... -q`"),
     (["-m", "demo", "sessions"], "Write -m after the command"),
-    (["-m", "demo"], "needs an interactive terminal"),
-    (["-c"], "needs an interactive terminal"),
+    (["-m", "demo"], "No task was given."),
+    (["-c"], "No task was given."),
+    (["chat"], "needs an interactive terminal"),
     (["-p", "hi"], '`treadle run "TASK"` carries out one task'),
     (["run", "--yes", "x"], "Unknown option '--yes'. --mode bypass"),
     (["run", "x", "--output-format", "json"], "Use --json"),
     (["run", "--resume", "x"], "`treadle resume ID`"),
-    (["run", "--sek", "x"], "Unknown option '--sek'. `treadle run --help`"),
+    (["run", "--sek", "x"], "Unknown option '--sek'. `treadle run --help-all`"),
     (["sessions", "--yolo"], "Unknown option '--yolo'. `treadle sessions --help`"),
     (["ls"], "Unknown command 'ls'. `treadle sessions` lists"),
     (["version"], "Use `treadle --version`"),
@@ -335,13 +336,12 @@ def test_no_command_prints_the_help_and_ends_with_code_2(treadle):
     ran = treadle(code=2)
 
     assert ran.stdout == ""
-    for command in ("run", "resume", "sessions", "approvals", "approve", "budgets", "tools", "demo", "doctor", "mock"):
-        assert f"  {command}" in ran.stderr
+    assert "commands:" in ran.stderr
 
 
 def test_help_and_version_load_nothing_heavy(treadle):
     code = (
-        "import sys, json; from treadle.cli.main import main; main(['run', '--help']); "
+        "import sys, json; from treadle.cli.main import main; main(['run', '--help-all']); "
         "heavy = {'aiohttp', 'asyncio', 'pydantic', 'sqlite3', 'ssl', 'jsonschema_rs', 'jiter', 'tomllib', 'rich'}; "
         "print(sorted(heavy & set(sys.modules)), file=sys.stderr)"
     )

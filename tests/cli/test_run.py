@@ -243,14 +243,37 @@ def test_half_a_surrogate_pair_breaks_no_output(treadle, flags):
 # --- the task --------------------------------------------------------------------------------------------------------
 
 
-def test_a_dash_reads_the_task_and_piped_input_beside_one_is_added_under_a_heading(treadle):
-    with MockProvider(["Yes."]).in_thread() as provider:
-        treadle("run", *treadle.served(provider), "-", stdin="What is up?", code=0)
-        treadle("run", *treadle.served(provider), "Sum it up", stdin="line one\n", code=0)
-        treadle("run", *treadle.served(provider), "Alone", stdin="", code=0)
+_PIPED = "Review\n\n# Standard input\n\nline one\n"
 
-    asked = [request.body["messages"][-1]["content"] for request in provider.requests]
-    assert asked == ["What is up?", "Sum it up\n\n# Standard input\n\nline one\n", "Alone"]
+
+@pytest.mark.parametrize(
+    ("words", "stdin", "asked"),
+    [
+        (["run", "-"], "What is up?", "What is up?"),
+        (["run"], "What is up?", "What is up?"),
+        (["run", "Review"], "line one\n", _PIPED),
+        (["run", "Alone"], "", "Alone"),
+        ([], "What is up?", "What is up?"),
+        (["Review"], "line one\n", _PIPED),
+        (["Review it now"], "", "Review it now"),
+        (["-q", "Review"], "line one\n", _PIPED),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+)
+def test_a_task_comes_from_the_command_line_from_a_pipe_or_from_both_also_without_the_word_run(
+    treadle, words, stdin, asked
+):
+    with MockProvider(["Yes."]).in_thread() as provider:
+        model = {"TREADLE_MODEL": "openai-chat:mock", "OPENAI_BASE_URL": provider.base_url, "OPENAI_API_KEY": "k"}
+        ran = treadle(*words, stdin=stdin, code=0, **model)
+
+    assert ran.stdout == "Yes.\n"
+    assert provider.requests[0].body["messages"][-1]["content"] == asked
+
+
+@pytest.mark.parametrize(("word", "says"), [("rnu", "Did you mean run?"), ("ls", "`treadle sessions` lists")])
+def test_a_misspelt_command_is_no_task_also_where_something_is_piped_in(treadle, word, says):
+    assert says in treadle(word, stdin="line one\n", code=2).stderr
 
 
 def test_a_task_of_ten_megabytes_is_carried_out(treadle):

@@ -12,13 +12,13 @@ import sys
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
 
 from treadle import FolderInstructions, Message, Skill, SkillsFound, Tool, find_skills, folder_instructions, skill_tool
 from treadle.cli.exits import UsageError
-from treadle.cli.input.places import user_config
+from treadle.cli.input.places import has_piped_input, user_config
 from treadle.cli.input.settings import Settings
 from treadle.cli.input.trust import changes, in_words, trusted_folders
 from treadle.cli.output.terminal import Terminal
@@ -238,21 +238,26 @@ def read_task(given: str | None, terminal: Terminal) -> str:
     Raises:
         UsageError: There is no task, or it is too large.
     """
-    check_given(given)
-    if given is None or given == "-":
+    if given == "-":
         return _checked(_read_all())
-    task = _checked(given.encode("utf-8", "replace").decode())
+    check_given(given)
     piped = _read_all() if _has_input(terminal) else ""
+    if given is None:
+        return piped if piped.strip() else _refuse()
+    task = given.encode("utf-8", "replace").decode()
     return f"{task}\n\n# Standard input\n\n{piped}" if piped.strip() else task
 
 
 def check_given(task: str | None) -> None:
-    """Raise UsageError where there is no task, before anything else is looked at."""
-    if task is None:
-        raise UsageError(
-            'No task was given. Use `treadle run "..."`, or `treadle run -` to read it from standard input.'
-        )
-    _checked(task)
+    """Raise UsageError where there can be no task, before anything else is looked at."""
+    if task is not None:
+        _checked(task)
+    elif not has_piped_input():
+        _refuse()
+
+
+def _refuse() -> NoReturn:
+    raise UsageError('No task was given. Use `treadle run "..."`, or pipe it in.')
 
 
 def _checked(task: str) -> str:
@@ -263,13 +268,7 @@ def _checked(task: str) -> str:
 
 def _has_input(terminal: Terminal) -> bool:
     """Whether something is piped in. Many programs start others with a pipe that nobody ever writes to or closes."""
-    try:
-        mode = os.fstat(0).st_mode
-    except OSError:  # closed
-        return False
-    if stat.S_ISREG(mode):
-        return True
-    if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)):
+    if not has_piped_input():
         return False
     if select.select([0], [], [], _PATIENCE_SECONDS)[0]:
         return True

@@ -1,27 +1,17 @@
-"""Main: from the command line to an exit code. Finds the command; every failure leaves here as one sentence."""
+"""Main: from the command line to an exit code. What needs less than the whole program loads less of it: the version, and help."""
 
 import os
 import sys
-import traceback
-from collections.abc import Callable, Coroutine, Iterator, Sequence
-from contextlib import contextmanager
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Sequence
+from importlib.metadata import version
+from typing import TYPE_CHECKING
 
 from treadle import TreadleError
-from treadle.cli.exits import EXIT_USAGE, code_of
-from treadle.cli.input.options import Options
-from treadle.cli.input.parser import help_text, parse
-from treadle.cli.output.text import for_terminal, one_line
-from treadle.cli.telemetry import traced
 
-if TYPE_CHECKING:  # help and version need no terminal, and nothing redacted
-    from treadle import Redactor
-    from treadle.cli.output.terminal import Terminal
+if TYPE_CHECKING:  # what it loads, the version does without
+    from treadle.cli.input.options import Options
 
 __all__ = ["main"]
-
-_Code: TypeAlias = "Callable[[Any, Terminal], int | Coroutine[Any, Any, int]]"  # Any: the options of one command
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -31,25 +21,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.exit(main(["run", "-m", "demo", "Find TODO"]))
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
-    if not given and _is_interactive():
-        given = ["chat"]
-    if not given:
-        from treadle.cli.output.terminal import open_terminal  # noqa: PLC0415 - as below
+    if given == ["--version"]:
+        print(f"treadle {version('treadle')}")
+        return 0
+    from treadle.cli.input.parser import parse  # noqa: PLC0415 - the version needs no parser
 
-        with open_terminal() as terminal:
-            terminal.say_lines(help_text().rstrip().split("\n"))
-        return EXIT_USAGE
-    options: Options | TreadleError
+    options: Options | TreadleError | None
     try:
-        options = parse(given)
+        options = parse(given, is_interactive=_is_interactive())
     except TreadleError as exc:
         options = exc
-    except SystemExit as exc:  # argparse has printed help or the version
-        return exc.code if isinstance(exc.code, int) else EXIT_USAGE
-    from treadle.cli.output.terminal import open_terminal  # noqa: PLC0415 - loads all of redaction, which help does without
+    except SystemExit as exc:  # argparse has printed help
+        return int(exc.code or 0)
+    from treadle.cli.execution import execute  # noqa: PLC0415 - loads settings and redaction, which help does without
 
-    with open_terminal() as terminal:
-        return _guarded(options, terminal)
+    return execute(options)
 
 
 def _is_interactive() -> bool:
@@ -58,103 +44,6 @@ def _is_interactive() -> bool:
         return os.isatty(0) and os.isatty(1)
     except OSError:
         return False
-
-
-def _guarded(options: Options | TreadleError, terminal: "Terminal") -> int:
-    is_debugged = os.environ.get("TREADLE_DEBUG") == "1"
-    try:
-        if isinstance(options, TreadleError):
-            raise options  # noqa: TRY301 - one place tells all failures
-        with _logs_shown(terminal, is_debugged=is_debugged):
-            return _told(_command(options, terminal), terminal)
-    except KeyboardInterrupt:
-        terminal.say("treadle: interrupted.")
-        return 130
-    except TreadleError as exc:
-        if is_debugged:
-            terminal.say_lines(traceback.format_exc().splitlines())
-        terminal.say(f"treadle: {one_line(for_terminal(str(exc)), 2000)}")
-        return code_of(exc)
-    except Exception as exc:  # noqa: BLE001 - the last border: people get a sentence, not a traceback
-        if is_debugged:
-            terminal.say_lines(traceback.format_exc().splitlines())
-        terminal.say(
-            f"treadle: unexpected {type(exc).__name__}: {one_line(str(exc), 500)}. "
-            "This is a bug in Treadle; TREADLE_DEBUG=1 shows the traceback."
-        )
-        return 1
-
-
-_LOGGERS = ("treadle", "asyncio", "psycopg")
-"""Whose logs a conversation does without."""
-
-
-@contextmanager
-def _logs_shown(terminal: "Terminal", *, is_debugged: bool) -> Iterator[None]:
-    """Show the logs of operators, redacted as all else is. A warning is shown once, however many readers come across its cause."""
-    import logging  # noqa: PLC0415 - help and version do without
-
-    shown: set[str] = set()
-
-    class Handler(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            text = self.format(record)
-            if terminal.hides_logs and not is_debugged and record.name.partition(".")[0] in _LOGGERS:
-                if record.name != "treadle.engine.hooks":  # a guard that does not work must not go unnoticed
-                    return
-                error = record.exc_info[1] if record.exc_info else None
-                reason = "" if error is None else f": {str(error) or type(error).__name__}"
-                text = f"warning: {one_line(record.getMessage() + reason, 600)}"
-            if is_debugged or text not in shown:
-                shown.add(text)
-                terminal.say_lines(text.splitlines())
-
-    handler = Handler(logging.NOTSET if is_debugged else logging.WARNING)
-    logging.getLogger().addHandler(handler)
-    try:
-        yield
-    finally:
-        logging.getLogger().removeHandler(handler)
-
-
-def _told(code: int, terminal: "Terminal") -> int:
-    """An answer that nobody could receive is a failure, whatever the run came to."""
-    if terminal.fault is None:
-        return code
-    terminal.say(
-        f"treadle: standard output cannot be written: {terminal.fault.strerror}. `treadle sessions` shows what was done."
-    )
-    return code or 1
-
-
-def _redactor(options: Options) -> "Redactor":
-    """Return what takes secrets out of all that is written, as the person's configuration says."""
-    from treadle import Redactor  # noqa: PLC0415 - as above
-    from treadle.cli.input.settings import settings_of  # noqa: PLC0415 - reads TOML, which help and version need not load
-
-    addresses = {"base_url": options.base_url or "", "journal": options.journal or ""}
-    try:
-        redaction = settings_of(options).redaction
-    except TreadleError:  # the command itself will say so
-        return Redactor.for_environment({**os.environ, **addresses})
-    return Redactor.for_environment(
-        {**os.environ, **addresses}, patterns=redaction.patterns, is_on=redaction.enabled is not False
-    )
-
-
-def _command(options: Options, terminal: "Terminal") -> int:
-    terminal.is_quiet = options.is_quiet
-    terminal.is_verbose = options.is_verbose and not options.is_quiet
-    terminal.redactor = _redactor(options)
-    module, _, function = options.code.partition(".")
-    carry_out: _Code = getattr(import_module(f"treadle.cli.commands.{module}"), function)
-    with traced(options.command, os.environ, terminal.progress):
-        code = carry_out(options, terminal)
-        if isinstance(code, int):
-            return code
-        import asyncio  # noqa: PLC0415 - as above
-
-        return asyncio.run(code)
 
 
 if __name__ == "__main__":

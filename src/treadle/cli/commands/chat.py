@@ -4,7 +4,6 @@ import os
 from functools import partial
 from importlib.util import find_spec
 
-from treadle.cli.commands.doctor import doctor
 from treadle.cli.commands.run import continued
 from treadle.cli.exits import UsageError
 from treadle.cli.input.commands import ChatOptions, DoctorOptions
@@ -32,10 +31,16 @@ async def chat(options: ChatOptions, terminal: Terminal) -> int:
     settings = settings_of(options)
     async with opened(settings.journal) as journal:
         face = _face(terminal, settings)
-        examine = partial(doctor, as_other(options, DoctorOptions), terminal)
+        examine = partial(_examine, options, terminal)
         return await talk(
             face, journal, options.id, settings=settings, options=options, terminal=terminal, examine=examine
         )
+
+
+def _examine(options: ChatOptions, terminal: Terminal) -> int:
+    from treadle.cli.commands.doctor import doctor  # noqa: PLC0415 - loads the clients of all vendors, which the prompt need not wait for
+
+    return doctor(as_other(options, DoctorOptions), terminal)
 
 
 def _face(terminal: Terminal, settings: Settings) -> Face:

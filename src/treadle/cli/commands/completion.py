@@ -77,9 +77,13 @@ def _candidates(line: str, options: CompletionOptions) -> list[str]:
     elif before == "--session" or (name in _TAKES_SESSION and not current.startswith("-")):
         found = _sessions(options)
     elif name is None:
-        found = [*COMMANDS, "--help", "--version"]
+        found = [*COMMANDS, "--help", "--help-all", "--version"]
     elif current.startswith("-"):
-        found = [*(flag for flag in flags_of(name) if flag.startswith("--")), "--help"]
+        found = [
+            *(flag for flag in flags_of(name) if flag.startswith("--")),
+            "--help",
+            *(["--help-all"] if COMMANDS[name].unusual else []),
+        ]
     elif name == "sessions":
         found = ACTIONS if len(given) == 1 else _sessions(options)
     else:

@@ -87,7 +87,7 @@ class TaskOptions(RunningOptions, frozen=True, kw_only=True):
     """A task for a session."""
 
     task: Annotated[
-        str | None, Argument("task", "the task; - reads it from standard input; piped input is appended to it")
+        str | None, Argument("task", "the task (default: what is piped in); piped input is appended to it")
     ] = None
     id: Annotated[str | None, Flag("--session ID", "continue this session, or create it if it does not exist")] = None
     attached: Annotated[
@@ -123,6 +123,7 @@ class GoalOptions(RunningOptions, frozen=True, kw_only=True):
     """Work on the goal in a file until its validation passes."""
 
     command = "goal"
+    group = "run"
     code = "run.goal"
     task: Annotated[str | None, Argument("FILE", "the goal, as TOML")] = None
     id: Annotated[str | None, Flag("--session ID", "the session to work in (default: derived from the goal)")] = None
@@ -144,6 +145,7 @@ class DemoOptions(Options, frozen=True, kw_only=True):
     """Run a demonstration from start to end: no key, no network."""
 
     command = "demo"
+    group = "run"
     code = "demo.demo"
     shared = ungrouped("profile", "limits", *PLACES, *OUTPUT)
 
@@ -152,6 +154,7 @@ class CancelOptions(NamedOptions, frozen=True, kw_only=True):
     """Cancel a run that is active, paused or interrupted."""
 
     command = "cancel"
+    group = "sessions"
     code = "run.cancel"
 
 
@@ -159,6 +162,7 @@ class ReplayOptions(NamedOptions, frozen=True, kw_only=True):
     """Replay a recorded session as it happened, without running anything."""
 
     command = "replay"
+    group = "sessions"
     code = "replay.replay"
     id: Annotated[str | None, Argument("ID", "the session, or a file written by `treadle sessions export`")] = None
     speed: Annotated[
@@ -181,6 +185,7 @@ class ApproveOptions(NamedOptions, frozen=True, kw_only=True):
     """Allow or deny a call that is waiting for approval."""
 
     command = "approve"
+    group = "approvals"
     code = "waiting.approve"
     id: Annotated[
         str | None, Argument("ID", "the approval, as `treadle approvals` lists it, or a prefix of its id")
@@ -206,6 +211,7 @@ class AnswerOptions(Options, frozen=True, kw_only=True):
     """Answer the question that a paused run asks."""
 
     command = "answer"
+    group = "approvals"
     code = "waiting.answer"
     id: Annotated[str | None, Argument("ID", _SESSION)] = None
     answer: Annotated[str | None, Argument("ANSWER", "the answer: text, or a JSON object for a form")] = None
@@ -216,6 +222,7 @@ class DoubtsOptions(Options, frozen=True, kw_only=True):
     """List the calls whose outcome is unknown."""
 
     command = "doubts"
+    group = "approvals"
     code = "waiting.doubts"
 
 
@@ -223,6 +230,7 @@ class ResolveOptions(NamedOptions, frozen=True, kw_only=True):
     """Record the outcome of a call in doubt."""
 
     command = "resolve"
+    group = "approvals"
     code = "waiting.resolve"
     id: Annotated[
         str | None, Argument("ID", "the call or its key, as `treadle doubts` lists it, or a prefix of its id")
@@ -245,6 +253,7 @@ class SubmitOptions(Options, frozen=True, kw_only=True):
     """Queue a task for a worker that has its agent."""
 
     command = "submit"
+    group = "worker"
     code = "workers.submit"
     task: Annotated[str | None, Argument("task", "the task; - reads it from standard input")] = None
     agent: Annotated[str | None, Flag("--agent NAME", "the agent to run it with (default: `default`)")] = None
@@ -338,6 +347,7 @@ class WorkersOptions(Options, frozen=True, kw_only=True):
     """List the workers on a journal, and what each of them is running."""
 
     command = "workers"
+    group = "worker"
     code = "workers.workers"
     has_ended: Annotated[bool, Flag("--all", "include workers whose process has ended")] = False
 
@@ -349,6 +359,7 @@ class BudgetsOptions(NamedOptions, frozen=True, kw_only=True):
     """Show the ten budgets, and how much of each a session has used."""
 
     command = "budgets"
+    group = "sessions"
     code = "showing.budgets"
     shared = ungrouped("profile", "limits", *PLACES, "as_json")
     id: Annotated[str | None, Argument("SESSION", "show what the last run of this session has used")] = None
@@ -358,6 +369,7 @@ class PermissionsOptions(Options, frozen=True, kw_only=True):
     """List the permission rules in effect and where each comes from, or test them on a call."""
 
     command = "permissions"
+    group = "config"
     code = "showing.permissions"
     shared = ungrouped(*RULES, "tools", "profile", "folder", "config", "as_json")
     name: Annotated[str | None, Argument("TOOL", "show what would happen to a call of this tool")] = None
@@ -370,6 +382,7 @@ class ToolsOptions(Options, frozen=True, kw_only=True):
     """List the tools, or check their contracts."""
 
     command = "tools"
+    group = "config"
     code = "tools.tools"
     shared = ungrouped("tools", "profile", "folder", "config", "as_json")
     action: Annotated[Literal["check"] | None, Argument("action", "check: check every tool against its contract")] = (
@@ -391,6 +404,7 @@ class DescribeOptions(RunningOptions, frozen=True, kw_only=True):
     """Show the agent that these options and the configuration define."""
 
     command = "describe"
+    group = "config"
     code = "showing.describe"
 
 
@@ -421,6 +435,7 @@ class TrustOptions(Options, frozen=True, kw_only=True):
     """List trusted folders, or trust a folder so that its own rules and hooks apply."""
 
     command = "trust"
+    group = "config"
     code = "trust.trust"
     shared = ungrouped("as_json")
     action: Annotated[Literal["list", "approve", "revoke"], Argument("action", "what to do (default: list)")] = "list"
@@ -439,6 +454,7 @@ class CompletionOptions(Options, frozen=True, kw_only=True):
     """Print a shell completion script for this program."""
 
     command = "completion"
+    group = "config"
     code = "completion.completion"
     shared = ungrouped("folder", "config", "journal")
     action: Annotated[
@@ -512,6 +528,7 @@ class AcpOptions(RunningOptions, frozen=True, kw_only=True):
     """Serve an agent to an editor that speaks the Agent Client Protocol, such as Zed."""
 
     command = "acp"
+    group = "mcp"
     code = "serving.acp"
     by: Annotated[
         str | None, Flag("--by NAME", "name to record for answers to permission requests (default: your login)")
@@ -522,6 +539,7 @@ class MockOptions(Options, frozen=True, kw_only=True):
     """Serve a script as a strict mock provider on this machine."""
 
     command = "mock"
+    group = "mcp"
     code = "serving.mock"
     shared = ungrouped()
     script: Annotated[str, Argument("SCRIPT", "a JSON file with the model's turns")]
@@ -772,12 +790,12 @@ class SessionsOptions(ListOptions, frozen=True, kw_only=True):
 COMMANDS: Mapping[str, type[Options]] = {
     kind.command: kind
     for kind in (
-        *(ChatOptions, RunOptions, GoalOptions, ResumeOptions),
-        *(SessionsOptions, ApprovalsOptions, ApproveOptions, AnswerOptions, DoubtsOptions, ResolveOptions),
-        *(SubmitOptions, WorkerOptions, WorkersOptions, CancelOptions),
-        *(BudgetsOptions, PermissionsOptions, ToolsOptions, DescribeOptions),
-        *(McpOptions, AcpOptions, ModelsOptions, ConfigOptions, TrustOptions, DemoOptions, ReplayOptions),
-        *(DoctorOptions, CompletionOptions, MockOptions),
+        *(ChatOptions, RunOptions, ResumeOptions, SessionsOptions, ApprovalsOptions),
+        *(ModelsOptions, ConfigOptions, McpOptions, WorkerOptions, DoctorOptions),
+        *(GoalOptions, DemoOptions, CancelOptions, ReplayOptions, BudgetsOptions),
+        *(ApproveOptions, AnswerOptions, DoubtsOptions, ResolveOptions),
+        *(DescribeOptions, ToolsOptions, PermissionsOptions, TrustOptions, CompletionOptions),
+        *(AcpOptions, MockOptions, SubmitOptions, WorkersOptions),
     )
 }
 """All commands by their names, in the order of the help."""

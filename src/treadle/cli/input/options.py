@@ -290,6 +290,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """The function that carries it out, below `treadle.cli.commands`."""
     shared: ClassVar[Mapping[str, tuple[str, ...]]] = {"": LISTING}
     """Which of these fields it takes, below the headings of its help."""
+    unusual: ClassVar[frozenset[str]] = frozenset()
+    """Which fields only `--help-all` shows."""
+    group: ClassVar[str] = ""
+    """The command under which the help of the program names it; empty for one that the help describes."""
     actions: "ClassVar[tuple[type[Options], ...]]" = ()
     """What may be said after its name, each a command of its own."""
 
@@ -405,6 +409,12 @@ class RunningOptions(Options, frozen=True, kw_only=True):
     """What a command takes that makes an agent: model, tools, permissions, budgets, journal, output."""
 
     shared = _RUNNING
+    unusual = frozenset(
+        (
+            *("base_url", "model_options", "is_bare", "schema", "ask", "deny", "on_approval", "approval_seconds"),
+            *("on_limit", "deadline", "limits", "journal", "config", "as_lines", "is_verbose", "accepts_change"),
+        )
+    )
 
 
 _Other = TypeVar("_Other", bound=Options)

@@ -12,7 +12,7 @@ from treadle.cli.exits import UsageError
 from treadle.cli.input.commands import COMMANDS, SessionsOptions
 from treadle.cli.input.near import hint_for, instead_of_command, instead_of_option
 from treadle.cli.input.options import Declared, Options, Parser
-from treadle.cli.input.places import names_file
+from treadle.cli.input.places import has_piped_input, names_file
 
 __all__ = ["ACTIONS", "flags_of", "full_parser", "help_text", "parse"]
 
@@ -20,17 +20,22 @@ ACTIONS = {kind.command.split()[1]: kind for kind in SessionsOptions.actions}
 """What may be said after `treadle sessions`."""
 
 
-def parse(arguments: Sequence[str]) -> Options:
-    """Read a command line.
+def parse(arguments: Sequence[str], *, is_interactive: bool = True) -> Options | None:
+    """Read a command line; return None for one that says nothing, where nobody could be asked and nothing is piped in.
+
+    Args:
+        is_interactive: Whether a person sits at a terminal: a message or an option alone begins a conversation then, else a run.
 
     Raises:
         UsageError: It cannot be understood; the message says what to write instead.
-        SystemExit: Help or the version was asked for, and printed.
+        SystemExit: Help was asked for, and printed.
     """
-    arguments = _with_command(arguments)
-    _check_command(arguments)
+    if not arguments and not is_interactive and not has_piped_input():
+        return None
+    arguments = _with_command(arguments, "chat" if is_interactive else "run")
     words, program = _split_program(arguments)
-    namespace, unknown = _parser(arguments[0]).parse_known_args(words)
+    shows_all = _HELP_ALL in words
+    namespace, unknown = _parser(arguments[0], shows_all=shows_all).parse_known_args(words)
     given = vars(namespace)
     command, action = given.pop("command"), given.pop("session_action", None)
     if program is not None:  # what argparse would take for more arguments of ours
@@ -50,8 +55,8 @@ def parse(arguments: Sequence[str]) -> Options:
 
 
 def full_parser() -> argparse.ArgumentParser:
-    """Return the parser of all commands."""
-    return _parser(*COMMANDS)
+    """Return the parser of all commands, with all that their help can show."""
+    return _parser(*COMMANDS, shows_all=True)
 
 
 def help_text() -> str:
@@ -64,23 +69,32 @@ def flags_of(command: str) -> list[str]:
     return [name for _, _, _, declared in _declared(COMMANDS[command]) for name in declared.names]
 
 
-def _with_command(arguments: Sequence[str]) -> Sequence[str]:
-    """Return a command line with its command: options without one begin a conversation."""
-    if not arguments[0].startswith("-") or arguments[0] in ("-h", "--help", "--version"):
+_HELP_ALL = "--help-all"
+_HELP = ("-h", "--help", _HELP_ALL)
+
+
+def _with_command(arguments: Sequence[str], default: str) -> Sequence[str]:
+    """Return a command line with its command: options or a message without one begin a conversation, or a run."""
+    word = arguments[0] if arguments else ""
+    if word in COMMANDS or word in _HELP:
         return arguments
-    talk = ["chat", *arguments]
-    message = str(vars(_parser("chat").parse_known_args(talk)[0]).get("task"))
+    if word and not word.startswith("-") and not _is_message(word, default):
+        hint = _hint(word)
+        raise UsageError(f"Unknown command {word!r}.{hint and ' '}{hint} To list all: treadle --help")
+    with_command = [default, *arguments]
+    message = str(vars(_parser(default).parse_known_args(with_command)[0]).get("task"))
     if message in COMMANDS:
-        _misplace(arguments[0], message)
-    return talk
+        _misplace(word, message)
+    return with_command
 
 
-def _check_command(arguments: Sequence[str]) -> None:
-    word = arguments[0]
-    if word.startswith("-") or word in COMMANDS:
-        return
-    hint = instead_of_command(word, ACTIONS) or hint_for(word, COMMANDS).strip()
-    raise UsageError(f"Unknown command {word!r}.{hint and ' '}{hint} To list all: treadle --help")
+def _is_message(word: str, default: str) -> bool:
+    """Whether a first word is a message and not a misspelt command: it has several words, or something to work on is piped in."""
+    return len(word.split()) > 1 or (default == "run" and has_piped_input() and not _hint(word))
+
+
+def _hint(word: str) -> str:
+    return instead_of_command(word, ACTIONS) or hint_for(word, COMMANDS).strip()
 
 
 def _split_program(arguments: Sequence[str]) -> tuple[list[str], list[str] | None]:
@@ -123,7 +137,13 @@ def _refuse(unknown: str, command: str) -> NoReturn:
     if flag in known:
         _misplace(flag, command)
     hint = instead_of_option(flag, taken) or hint_for(flag, known).strip()
-    raise UsageError(f"Unknown option {flag!r}.{hint and ' '}{hint} `treadle {command} --help` lists all.")
+    raise UsageError(
+        f"Unknown option {flag!r}.{hint and ' '}{hint} `treadle {command} {_help_of(COMMANDS[command])}` lists all."
+    )
+
+
+def _help_of(kind: type[Options]) -> str:
+    return _HELP_ALL if kind.unusual else "--help"
 
 
 def _misplace(flag: str, command: str) -> NoReturn:
@@ -161,47 +181,80 @@ class _Formatter(argparse.HelpFormatter):
         options = argparse.Action((), "options", metavar="[OPTIONS]")
         super().add_usage(usage, [options, *arguments], [], prefix)
 
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        """Wrap each line by itself: argparse makes one paragraph of all."""
+        fill = super()._fill_text
+        return "\n".join(
+            fill(line, width, indent + line[: len(line) - len(line.lstrip())]) for line in text.split("\n")
+        )
 
-class _Version(argparse.Action):
-    def __call__(self, parser: argparse.ArgumentParser, *_: Any, **__: Any) -> None:
-        from importlib.metadata import version  # noqa: PLC0415 - slow, and rarely asked for
 
-        print(f"treadle {version('treadle')}")
-        parser.exit()
+class _Unlisted:
+    """A parser, or a group of one, whose help leaves out what is added here."""
+
+    def __init__(self, parser: Parser) -> None:
+        self._parser = parser
+
+    def add_argument(self, *names: str, **given: Any) -> Any:  # Any: argparse's own keywords
+        return self._parser.add_argument(*names, **{**given, "help": argparse.SUPPRESS})
 
 
-def _parser(*filled: str) -> _Parser:
-    """Return the parser, with the options of some commands: one reads a command line, and all list themselves."""
+def _parser(*filled: str, shows_all: bool = False) -> _Parser:
+    """Return the parser, with the options of some commands: one reads a command line, and all list themselves.
+
+    Args:
+        shows_all: Whether help shows every command and every option.
+    """
     parser = _Parser(
         prog="treadle",
         description="Let a language model act through tools. Every call is checked against rules, recorded, limited, and run once.",
-        epilog="To list the options of a command: treadle COMMAND --help. To see a first run: treadle demo",
+        epilog=("" if shows_all else f"{_groups()}\n")
+        + "To list the options of a command: treadle COMMAND --help. To see a first run: treadle demo",
     )
-    parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
+    parser.add_argument(_HELP_ALL, action="help", help="describe every command and exit")
+    parser.add_argument("--version", action="store_true", help="print the version and exit")  # alone: see `main`
     commands = parser.add_subparsers(
         prog=parser.prog, title="commands", dest="command", metavar="COMMAND", required=True
     )
     for name, kind in COMMANDS.items():
-        made = _added(commands, name, kind, is_filled=name in filled)
-        if kind.actions and name in filled:
+        is_filled = name in filled
+        made = _added(
+            commands, name, kind, is_filled=is_filled, is_listed=shows_all or not kind.group, shows_all=shows_all
+        )
+        if kind.actions and is_filled:
             actions = made.add_subparsers(prog=made.prog, title="actions", dest="session_action", metavar="ACTION")
             for action, below in ACTIONS.items():
-                _added(actions, action, below, is_filled=True)
+                _added(actions, action, below, is_filled=True, is_listed=True, shows_all=shows_all)
     return parser
+
+
+def _groups() -> str:
+    """Return a line for each command that has others in its group."""
+    groups = dict.fromkeys(kind.group for kind in COMMANDS.values() if kind.group)
+    named = (
+        f"  {group}: {', '.join(name for name, kind in COMMANDS.items() if kind.group == group)}" for group in groups
+    )
+    return "\n".join(["more commands:", *named, ""])
 
 
 _Subparsers = argparse._SubParsersAction  # noqa: SLF001 - argparse has no public name for it
 
 
-def _added(parsers: "_Subparsers[Any]", name: str, kind: type[Options], *, is_filled: bool) -> _Parser:
+def _added(
+    parsers: "_Subparsers[Any]", name: str, kind: type[Options], *, is_filled: bool, is_listed: bool, shows_all: bool
+) -> _Parser:
     sentence = kind.__doc__ or f"{name}."  # Python leaves docstrings out where it is told so
-    parser: _Parser = parsers.add_parser(name, help=sentence[0].lower() + sentence[1:-1], description=sentence)
+    listed: dict[str, Any] = {"help": sentence[0].lower() + sentence[1:-1]} if is_listed else {}
+    parser: _Parser = parsers.add_parser(name, description=sentence, **listed)
+    if kind.unusual:
+        parser.add_argument(_HELP_ALL, action="help", help="show every option and exit")
     groups: dict[str, Parser] = {"": parser}
     required = {field.name for field in msgspec.structs.fields(kind) if field.required}
     for heading, field, hint, declared in _declared(kind) if is_filled else ():
         if heading not in groups:
             groups[heading] = parser.add_argument_group(heading)
-        declared.add(groups[heading], field, hint, is_required=field in required)
+        group = groups[heading] if shows_all or field not in kind.unusual else _Unlisted(groups[heading])
+        declared.add(group, field, hint, is_required=field in required)
     return parser
 
 

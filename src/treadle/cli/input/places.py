@@ -3,6 +3,7 @@
 import os
 import re
 import shlex
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from treadle.cli.input.options import Options
 __all__ = [
     "absolute",
     "default_journal",
+    "has_piped_input",
     "hooks_file",
     "journal_file",
     "managed_configs",
@@ -25,6 +27,17 @@ __all__ = [
 ]
 
 _DATABASE = ("postgresql:", "postgres:")
+
+
+def has_piped_input() -> bool:
+    """Whether standard input is a pipe, a socket, or a file with content: something that a task may come from."""
+    try:
+        found = os.fstat(0)
+    except OSError:  # closed
+        return False
+    if stat.S_ISREG(found.st_mode):
+        return found.st_size > 0
+    return stat.S_ISFIFO(found.st_mode) or stat.S_ISSOCK(found.st_mode)
 
 
 def default_journal(environment: Mapping[str, str]) -> Path:
