@@ -174,7 +174,7 @@ async def test_after_a_rewind_the_model_sees_nothing_later_and_the_journal_keeps
 
     assert said(model) == ["first", "one", "third"]
     assert (rewound.messages, rewound.dropped, rewound.effects, rewound.mark) == (2, 2, (), "start")
-    assert "No call after that point changed anything" in rewound.message
+    assert "Nothing that a call changed after that point is left" in rewound.message
     assert tuple(after[: len(before)]) == tuple(before)
     async with open_session(journal, id="s") as again:
         assert [message.text for message in again.messages] == ["first", "one", "third", "three"]

@@ -60,6 +60,7 @@ from treadle.cli.output.progress import Notifier, Progress
 from treadle.cli.output.screens import Screen, screen_for
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import for_terminal, one_line, shown_name
+from treadle.cli.snapshots import Snapshots
 from treadle.cli.telemetry import telemetry
 from treadle.cli.tool_sources import load_tools
 from treadle.events import (
@@ -404,6 +405,7 @@ def make_agent(
     instructions: str | None = None,
     options: Options | None = None,
     driver: Driver | None = None,
+    snapshots: Snapshots | None = None,
 ) -> Agent:
     """Put the agent together and check all of it: what is wrong is reported before a session is opened or a model asked.
 
@@ -413,6 +415,7 @@ def make_agent(
         instructions: Where the person gives none.
         options: What the person gave for the model: its options, instructions, and the form of the answer.
         driver: None for the model's own.
+        snapshots: What keeps the files of the folder from before each run; None for none.
 
     Raises:
         ConfigurationError: The model, its key, a tool or a rule is wrong.
@@ -445,7 +448,7 @@ def make_agent(
         tools=(*chosen, *_reading_on(chosen), *(() if has_own else skill_tools(guidance))),
         policy=policy_of(settings) if policy is None else policy,
         sandbox=sandbox_of(settings) if runs_commands else None,
-        hooks=_hooks(settings),
+        hooks=(*_hooks(settings), *(() if snapshots is None else snapshots.hooks())),
         compiler=Labelled(WholeHistory(), _UNTRUSTED),
         compactor=Tiers(ClearResults(), Handoff()),
         instructions="\n\n".join(part for part in (own, guidance.instructions.text) if part) or None,

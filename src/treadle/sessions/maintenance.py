@@ -6,7 +6,7 @@ Each act but fork and export needs the session's lease; whoever calls holds it.
 import asyncio
 import hashlib
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 import msgspec
@@ -141,7 +141,7 @@ class Rewind(msgspec.Struct, frozen=True, kw_only=True):
         """One sentence for a person."""
         gone = f"Rewound to event {self.to}: {self.dropped} messages are hidden from the model and stay in the journal."
         if not self.effects:
-            return f"{gone} No call after that point changed anything."
+            return f"{gone} Nothing that a call changed after that point is left."
         calls = ", ".join(f"{one.tool} ({one.call_id}, {one.status})" for one in self.effects)
         return f"{gone} Effects are not undone: {calls}."
 
@@ -806,7 +806,7 @@ async def mark(ledger: Ledger, name: str) -> int:
     return state.marks[name]
 
 
-async def rewind(ledger: Ledger, to: int | str, *, tell_model: bool) -> Rewind:
+async def rewind(ledger: Ledger, to: int | str, *, tell_model: bool, undone: Collection[str]) -> Rewind:
     """Hide the messages after a point from the model."""
     state = ledger.state
     check_there(state)
@@ -821,7 +821,8 @@ async def rewind(ledger: Ledger, to: int | str, *, tell_model: bool) -> Rewind:
             f"Event {seq} of session {state.id!r} is on a branch that a rewind has discarded. Fork from it instead."
         )
     await settle(ledger, [*state.early.values(), *state.salvaged, *state.unanswered])
-    effects = effects_after(await ledger.journal.read(state.id, after=seq), seq)
+    later = effects_after(await ledger.journal.read(state.id, after=seq), seq)
+    effects = tuple(one for one in later if one.call_id not in undone)
     before = len(state.messages)
     name = to if isinstance(to, str) else None
     rewound = SessionRewound(to=seq, mark=name, effects=tuple(f"{one.tool} ({one.call_id})" for one in effects))

@@ -3,7 +3,7 @@
 It runs nothing: an Agent does, and only one run at a time.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Generator, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
@@ -608,7 +608,7 @@ class Session:
             return await maintenance.mark(self.ledger, name)
 
     @checked_but("to")
-    async def rewind(self, to: int | str, *, tell_model: bool = True) -> Rewind:
+    async def rewind(self, to: int | str, *, tell_model: bool = True, undone: Collection[str] = ()) -> Rewind:
         """Go back to an earlier point, given by its mark or the number of its last event. Effects are not undone.
 
         The model no longer sees later messages; the journal keeps them. Calls without a result are answered first.
@@ -616,13 +616,14 @@ class Session:
         Args:
             to: The name of a mark, or the number of the last event that stays.
             tell_model: Tell the model about later calls that may have changed the world, if there are any.
+            undone: Ids of calls whose effects you have taken back yourself: the model is not told about them.
 
         Raises:
             NoSuchPoint: There is no such point, or a call is open at it.
             SessionHeld: A run is under way.
         """
         async with self.held():
-            return await maintenance.rewind(self.ledger, to, tell_model=tell_model)
+            return await maintenance.rewind(self.ledger, to, tell_model=tell_model, undone=undone)
 
     @checked_but("at", "step", "message")
     async def fork(

@@ -106,6 +106,48 @@ def test_rewind_goes_back_to_before_a_message_and_offers_it_again(chatting: Pers
     chatting.see("0 messages;")
 
 
+CHANGING = [
+    {"calls": [{"name": "write", "arguments": {"path": "new.txt", "content": "by the model"}}]},
+    turn("It is written."),
+    turn("The second answer."),
+]
+
+
+def test_rewind_offers_the_files_and_shows_how_they_would_change(person: Person) -> None:
+    person.start("chat", "--mode", "accept-edits", *person.script(*CHANGING), "Write it")
+    person.see("It is written.")
+    person.say("/rewind 1")
+    person.see("+by the model", "/rewind 1 both", "/rewind 1 files", "/rewind 1 conversation")
+    assert (person.folder / "new.txt").exists()
+
+
+def test_rewind_of_both_deletes_what_was_written_and_goes_back(person: Person) -> None:
+    person.start("chat", "--mode", "accept-edits", *person.script(*CHANGING), "Write it")
+    person.see("It is written.")
+    person.say("/rewind 1 both")
+    person.see("delete       new.txt", "Rewound to the point before: Write it", without="Not undone")
+    assert not (person.folder / "new.txt").exists()
+
+
+def test_rewind_of_files_alone_tells_the_model(person: Person) -> None:
+    person.start("chat", "--mode", "accept-edits", *person.script(*CHANGING), "Write it")
+    person.see("It is written.")
+    person.say("/rewind 1 files")
+    person.see("Files put back:")
+    person.say("And now?")
+    person.see("The second answer.")
+    assert not (person.folder / "new.txt").exists()
+    assert "The person has put the files of the folder back" in person.elsewhere("sessions", "show", "--last")
+
+
+def test_rewind_of_the_conversation_alone_leaves_the_files(person: Person) -> None:
+    person.start("chat", "--mode", "accept-edits", *person.script(*CHANGING), "Write it")
+    person.see("It is written.")
+    person.say("/rewind 1 conversation")
+    person.see("Rewound to the point before: Write it", "Not undone: write")
+    assert (person.folder / "new.txt").exists()
+
+
 def test_export_writes_the_session(chatting: Person) -> None:
     chatting.say("/export out.jsonl")
     chatting.see("written to", "secrets removed")

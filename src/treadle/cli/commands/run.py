@@ -29,6 +29,7 @@ from treadle.cli.origins import (
 )
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import counted, one_line
+from treadle.cli.rewinding import snapshots_of
 from treadle.cli.running import carry_out, idle_rules, make_agent, resumed_budget
 from treadle.cli.sessions import (
     UNREADABLE,
@@ -57,7 +58,7 @@ def run(options: RunOptions, terminal: Terminal) -> int:
     settings = settings_of(options)
     for note in (*settings.notes, *guidance_of(settings).notes):
         terminal.progress(f"note: {note}")
-    agent = make_agent(settings, settings.model, options=options)
+    agent = make_agent(settings, settings.model, options=options, snapshots=snapshots_of(settings))
     for warning in idle_rules(agent):
         terminal.say(warning)
     attached = [Path(file) for file in options.attached]
@@ -116,7 +117,7 @@ async def resume(options: ResumeOptions, terminal: Terminal) -> int:
             options = restored(options, session, terminal)
             settings = settings_of(options)
             model = options.model or await last_model(session) or settings.model
-            agent = make_agent(settings, model, options=options)
+            agent = make_agent(settings, model, options=options, snapshots=snapshots_of(settings))
             for warning in idle_rules(agent):
                 terminal.say(warning)
             check_tools(agent, session)
@@ -211,7 +212,7 @@ async def _work_on(goal: Goal, options: GoalOptions, terminal: Terminal) -> int:
     session_id = options.id or f"goal-{goal.digest[:12]}"
     options = await _remembered(options, session_id, terminal)
     settings = settings_of(options)
-    agent = make_agent(settings, settings.model, options=options)
+    agent = make_agent(settings, settings.model, options=options, snapshots=snapshots_of(settings))
     for warning in idle_rules(agent):
         terminal.say(warning)
     goal = msgspec.structs.replace(goal, budget=msgspec.structs.replace(goal.budget, **settings.overriding))

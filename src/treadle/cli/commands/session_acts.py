@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import IO, Literal
+from typing import IO, Literal, NamedTuple
 
 import msgspec
 
@@ -15,6 +15,7 @@ from treadle import JournalError, Session, TreadleError, expire_sessions, import
 from treadle.cli.exits import UsageError
 from treadle.cli.input.commands import (
     ActivateOptions,
+    DiffOptions,
     ExportOptions,
     ForkOptions,
     ImportOptions,
@@ -26,18 +27,22 @@ from treadle.cli.input.commands import (
     StatusOptions,
     SuspendOptions,
 )
-from treadle.cli.input.places import journal_file, same_journal, shown_journal
+from treadle.cli.input.places import journal_file, same_journal, shown_journal, snapshots_folder
 from treadle.cli.input.settings import settings_of
+from treadle.cli.origins import folder_of
 from treadle.cli.output.terminal import Terminal
-from treadle.cli.output.text import counted
+from treadle.cli.output.text import counted, one_line
 from treadle.cli.output.transcript import form_of, page_of
+from treadle.cli.rewinding import changes_since, diff_of, listed, not_covered, snapshots_of, undone_calls
 from treadle.cli.running import is_confirmed
 from treadle.cli.sessions import described, find_session, named, opened, opened_session, person
+from treadle.cli.snapshots import Change, Comparison, Snapshots, forget
 from treadle.ports import Journal
 
-__all__ = ["activate", "export", "fork", "mark", "move", "remove", "rewind", "suspend", "take_in"]
+__all__ = ["activate", "diff", "export", "fork", "mark", "move", "remove", "rewind", "suspend", "take_in"]
 
 _DAY_SECONDS = 86_400
+_MAX_NAMED = 12
 
 
 async def fork(options: ForkOptions, terminal: Terminal) -> int:
@@ -70,14 +75,75 @@ async def mark(options: MarkOptions, terminal: Terminal) -> int:
 
 
 async def rewind(options: RewindOptions, terminal: Terminal) -> int:
-    """Continue from an earlier point, and say what stays done."""
+    """Continue from an earlier point, put the files back where that is asked for, and say what stays done."""
     path, session_id = _named(options)
     async with opened(path, must_exist=True) as journal, opened_session(journal, session_id) as session:
-        rewound = await session.rewind(options.at)
+        chosen = await _chosen(options, session, terminal) if options.puts_files_back else _Chosen()
+        if chosen is None:
+            terminal.say("Nothing is changed.")
+            return 1
+        rewound = await session.rewind(options.at, undone=chosen.undone)
+        for fault in chosen.snapshots.restore(session.id, chosen.changes) if chosen.snapshots else ():
+            terminal.say(f"not put back: {one_line(fault, 300)}")
     if options.as_json:
         terminal.data(rewound)
     terminal.say(rewound.message)
     return 0
+
+
+class _Chosen(NamedTuple):
+    """What a rewind puts back."""
+
+    snapshots: Snapshots | None = None
+    changes: tuple[Change, ...] = ()
+    undone: tuple[str, ...] = ()
+
+
+async def _chosen(options: RewindOptions, session: Session, terminal: Terminal) -> _Chosen | None:
+    """Show how the files would change, and let the person choose; None if nothing is to happen."""
+    events, at = await session.events(), options.at
+    seq = session.state.marks.get(at, session.state.head) if isinstance(at, str) else at
+    snapshots = _snapshots_of(options, session)
+    found = changes_since(snapshots, session.id, events, seq)
+    if found is None or not found.changes:
+        terminal.say("No file in the folder has changed since that point.")
+        return _Chosen()
+    changes = found.changes
+    terminal.say_lines([*diff_of(snapshots, found).splitlines(), *listed(changes), *not_covered(found)])
+    if not is_confirmed(f"Put back {counted(len(changes), 'file')}, and rewind the conversation?", terminal):
+        return None
+    if mine := [one_line(one.shown, 100) for one in changes if one.is_persons]:
+        names = ", ".join(mine[:_MAX_NAMED])
+        question = f"You have changed these since: {names}. Put them back too?"
+        if not terminal.is_live or not is_confirmed(question, terminal):
+            terminal.say(f"Left as you have changed them: {names}.")
+            changes = tuple(one for one in changes if not one.is_persons)
+    return _Chosen(snapshots, changes, undone_calls(events, seq))
+
+
+async def diff(options: DiffOptions, terminal: Terminal) -> int:
+    """Show how a session has changed its folder."""
+    path, session_id = _named(options)
+    async with opened(path, must_exist=True) as journal, opened_session(journal, session_id) as session:
+        snapshots = _snapshots_of(options, session)
+        try:
+            found = snapshots.of_session(session.id)
+        except LookupError:
+            found = Comparison(changes=())
+        text = diff_of(snapshots, found)
+    if options.as_json:
+        terminal.data([{"path": one.shown, "kind": one.kind, "by_person": one.is_persons} for one in found.changes])
+    elif text:
+        terminal.page(text)
+    else:
+        terminal.say("This session has changed no file that is known.")
+    for note in not_covered(found):
+        terminal.say(f"note: {note}")
+    return 0
+
+
+def _snapshots_of(options: NamedOptions, session: Session) -> Snapshots:
+    return snapshots_of(settings_of(options), Path(folder_of(session) or "."))
 
 
 async def suspend(options: SuspendOptions, terminal: Terminal) -> int:
@@ -255,6 +321,8 @@ async def remove(options: RmOptions, terminal: Terminal) -> int:
             for session_id in gone:
                 async with opened_session(journal, session_id) as session:
                     await session.delete(purge=options.is_purged)
+        for session_id in gone:
+            forget(snapshots_folder(os.environ), session_id)
     if options.as_json:
         terminal.data({"deleted": gone, "purged": options.is_purged})
     terminal.say(f"Deleted: {', '.join(gone) or 'none'}.")

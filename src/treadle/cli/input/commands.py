@@ -665,12 +665,23 @@ class MarkOptions(NamedOptions, frozen=True, kw_only=True):
     name: Annotated[str, Argument("NAME", "the name")]
 
 
+class DiffOptions(NamedOptions, frozen=True, kw_only=True):
+    """Show how a session has changed the files of its folder."""
+
+    command = "sessions diff"
+    code = "session_acts.diff"
+
+
 class RewindOptions(NamedOptions, frozen=True, kw_only=True):
-    """Go back to an earlier point of the conversation; effects are not undone."""
+    """Go back to an earlier point of the conversation, and with --files of the folder."""
 
     command = "sessions rewind"
     code = "session_acts.rewind"
     at: Annotated[int | str, Argument("POINT", "a mark, or the number of the last event to keep", _point)]
+    puts_files_back: Annotated[
+        bool,
+        Flag("--files", "also put the files of the folder back; without a terminal, those that you have changed stay"),
+    ] = False
 
 
 class ExportOptions(NamedOptions, frozen=True, kw_only=True):
@@ -782,7 +793,7 @@ class SessionsOptions(ListOptions, frozen=True, kw_only=True):
 
     command = "sessions"
     actions = (
-        *(ListOptions, ShowOptions, ExplainOptions, WatchOptions, ForkOptions, MarkOptions, RewindOptions),
+        *(ListOptions, ShowOptions, ExplainOptions, WatchOptions, ForkOptions, MarkOptions, DiffOptions, RewindOptions),
         *(ExportOptions, MoveOptions, ImportOptions, SuspendOptions, ActivateOptions, RmOptions, CheckOptions),
     )
 

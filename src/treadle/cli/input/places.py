@@ -23,6 +23,7 @@ __all__ = [
     "same_world",
     "shown_address",
     "shown_journal",
+    "snapshots_folder",
     "user_config",
 ]
 
@@ -47,6 +48,11 @@ def default_journal(environment: Mapping[str, str]) -> Path:
     import platformdirs  # noqa: PLC0415 - most calls name their places
 
     return Path(platformdirs.user_state_dir("treadle", appauthor=False)) / "journal.db"
+
+
+def snapshots_folder(environment: Mapping[str, str]) -> Path:
+    """Return the place of the snapshots of all folders."""
+    return default_journal(environment).with_name("snapshots")
 
 
 def user_config(environment: Mapping[str, str]) -> Path:

@@ -39,6 +39,7 @@ from treadle.cli.origins import check_agent, check_tools, origin_of, other_folde
 from treadle.cli.output.progress import Notifier
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import counted, for_terminal, one_line, one_record
+from treadle.cli.rewinding import snapshots_of
 from treadle.cli.running import idle_rules, interactive_policy, make_agent, resumed_budget
 from treadle.cli.sessions import apply_mode, person
 from treadle.cli.terminal.board import Board, CallView, Group
@@ -339,6 +340,7 @@ class Chat:
         self.examine = examine
         self.grants = Grants()
         self.model = settings.model
+        self.snapshots = snapshots_of(settings)
         self._tools = load_tools(settings, may_write=True)
         self.session: Session
         self.code = 0
@@ -353,6 +355,8 @@ class Chat:
         """Files that go along with the first message."""
         self._shell_output = ""
         """What `!` commands wrote since the last message: they are sent with the next one."""
+        self.note = ""
+        """What the model does not know of what the person did since the last message."""
         self._notifier = Notifier(
             settings.notify, settings.notify_after_seconds, terminal.out, asyncio.get_running_loop().time
         )
@@ -440,6 +444,7 @@ class Chat:
                 policy=interactive_policy(self.settings, self.grants),
                 instructions=_INSTRUCTIONS,
                 options=self.options,
+                snapshots=self.snapshots,
             )
         return self._agent
 
@@ -589,7 +594,7 @@ class Chat:
         files = [*mentioned(text, root), *self._attached]
         self._attached = []
         task = message_of(self._with_shell(text), files, root)
-        self._shell_output = ""
+        self._shell_output = self.note = ""
         agent = self.agent
         self.face.said(text)
         self._say_what_is_attached(text, files)
@@ -612,7 +617,7 @@ class Chat:
             await self.session.input(call_id, self._with_shell(text), by=person(self.options))
         except UnknownInput:
             return await self._continued_elsewhere(text)
-        self._shell_output = ""
+        self._shell_output = self.note = ""
         self.face.said(text)
         await self.go_on()
         return True
@@ -640,7 +645,7 @@ class Chat:
         return run
 
     def _with_shell(self, text: str) -> str:
-        ran = self._shell_output
+        ran, text = self._shell_output, f"{self.note}\n\n{text}" if self.note else text
         return f"{text}\n\n# Commands that the person ran\n\n{ran}" if ran else text
 
     async def _see_through(self, run: Run) -> None:

@@ -21,14 +21,21 @@ from treadle.cli.origins import other_folder
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import counted, one_line
 from treadle.cli.output.transcript import form_of, page_of
+from treadle.cli.rewinding import changes_since, diff_of, listed, not_covered, undone_calls
 from treadle.cli.sessions import described, find_session, person
+from treadle.cli.snapshots import Comparison, Snapshots
 from treadle.cli.terminal.faces import Ended, Face, Grants, recall, sessions_to_resume
-from treadle.events import MessageAdded, RunStarted
+from treadle.events import AnyEvent, MessageAdded, RunStarted
 from treadle.ports import Journal
 
 __all__ = ["COMMANDS", "carry_out", "must_wait"]
 
 _LISTED = 12
+_PARTS = {
+    "both": "the conversation and the files",
+    "files": "the files alone",
+    "conversation": "the conversation alone",
+}
 _RULES: tuple[tuple[str, Kind], ...] = (("allowed", "allow"), ("asked about", "ask"), ("denied", "deny"))
 _MODES = ("plan", "ask", "accept-edits", "auto", "deny-unlisted", "bypass")
 
@@ -44,6 +51,8 @@ class Conversation(Protocol):
     terminal: Terminal
     grants: Grants
     model: str | None
+    note: str
+    snapshots: Snapshots
     examine: Callable[[], object]
 
     @property
@@ -165,21 +174,73 @@ async def _rewind(chat: Conversation, rest: str) -> None:
         return
     if not rest:
         lines = [f"  {number}  {one_line(event.message.text, 80)}" for number, event in enumerate(said, 1)]
-        hint = "To go back to the point before one of them: /rewind NUMBER. Files are not changed."
+        hint = "To go back to the point before one of them: /rewind NUMBER."
         chat.face.tell("\n".join(["Messages:", *lines[-_LISTED:], hint]))
         return
-    if not rest.isdecimal() or not 1 <= int(rest) <= len(said):
+    number, what, *more = [*rest.split(), ""][:3]
+    if (
+        not number.isdecimal()
+        or not 1 <= int(number) <= len(said)
+        or what not in ("", *_PARTS)
+        or more not in ([], [""], ["all"])
+    ):
         raise UsageError(
-            f"/rewind takes a number from 1 to {len(said)}; got {rest[:40]!r}. To list the messages: /rewind"
+            f"/rewind takes a number from 1 to {len(said)}, then both, files or conversation, then all for your own changes too; got {rest[:40]!r}. "
+            "To list the messages: /rewind"
         )
-    event = said[int(rest) - 1]
+    event = said[int(number) - 1]
     begun = [one.seq for one in events if isinstance(one, RunStarted) and one.seq < event.seq]
-    await chat.session.rewind(begun[-1] - 1 if begun else event.seq - 1)
+    to = begun[-1] - 1 if begun else event.seq - 1
+    found = await asyncio.to_thread(changes_since, chat.snapshots, chat.session.id, events, to)
+    if found is None or not found.changes:
+        if what == "files":
+            raise UsageError("No file in the folder has changed since that message.")
+    elif not what:
+        chat.face.diff(diff_of(chat.snapshots, found))
+        lines = [*_of_person(found), *not_covered(found), "To go back:"]
+        ways = [f"  /rewind {number} {part:<13} {says}" for part, says in _PARTS.items()]
+        chat.face.tell("\n".join([*lines, *ways]))
+        return
+    is_whole = what in ("", "both", "conversation")
+    undone = (
+        await _put_back(chat, found, events, to, even_own=more == ["all"])
+        if found and what in ("files", "both")
+        else ()
+    )
+    if not is_whole:
+        chat.note = (
+            f"(The person has put the files of the folder back to before the message: {event.message.text[:200]})"
+        )
+        return
+    rewound = await chat.session.rewind(to, undone=undone)
+    left = ", ".join(dict.fromkeys(one_line(one.tool, 60) for one in rewound.effects))
     chat.face.tell(
         f"Rewound to the point before: {one_line(event.message.text, 80)}. The journal keeps what came after."
+        + (f" Not undone: {left}." if left else "")
     )
     chat.face.prefill(event.message.text)
     chat.stand()
+
+
+def _of_person(found: Comparison) -> list[str]:
+    """Name the files that stay because the person has changed them."""
+    names = [one_line(one.shown, 100) for one in found.changes if one.is_persons]
+    said = f"You have changed these since, and they stay unless you add `all`: {', '.join(names[:_LISTED])}"
+    return [said] if names else []
+
+
+async def _put_back(
+    chat: Conversation, found: Comparison, events: Sequence[AnyEvent], to: int, *, even_own: bool
+) -> tuple[str, ...]:
+    """Put the files back, and return the calls that this has undone."""
+    changes = [one for one in found.changes if even_own or not one.is_persons]
+    faults = await asyncio.to_thread(chat.snapshots.restore, chat.session.id, changes)
+    own = [] if even_own else _of_person(found)
+    chat.face.tell("\n".join(["Files put back:", *listed(changes), *own, *not_covered(found)]))
+    if faults:
+        lines = [f"  {one_line(one, 200)}" for one in faults]
+        chat.face.tell("\n".join(["These could not be put back:", *lines]), is_bad=True)
+    return undone_calls(events, to)
 
 
 async def _model(chat: Conversation, rest: str) -> None:
