@@ -5,12 +5,11 @@ from base64 import b64encode
 from typing import Any
 
 import pytest
-from wire import Till
+from wire import converse
 
 from treadle import Agent, Price, ToolOutput, resolve_model, tool, with_fallback
 from treadle.errors import ModelResponseInvalid
 from treadle.messages import Media, Message, Opaque, Text, Thinking, ToolCall, Usage, user_message
-from treadle.mock.dialects.shared import event_frame
 from treadle.ports import ModelEnd, ModelRequest, ToolSpec
 from treadle.providers.bedrock.request import BedrockRequests
 from treadle.testing import MockProvider, Turn, call
@@ -24,10 +23,6 @@ LOOK = ToolSpec(name="look", description="Look.", parameters={"type": "object", 
 
 def body(request: ModelRequest, model: str = "m", **options: Any) -> JsonObject:
     return json.loads(BedrockRequests(model, origin=f"bedrock:{model}", options=options).body(request))
-
-
-def events(*pairs: tuple[str, JsonObject]) -> bytes:
-    return b"".join(event_frame(kind, json.dumps(payload).encode()) for kind, payload in pairs)
 
 
 async def end_of(content: bytes, *, stream: bool = True) -> ModelEnd:
@@ -80,29 +75,6 @@ def test_cache_points_stand_where_the_family_takes_them() -> None:
         ][-1]
         == hour
     )
-
-
-@pytest.mark.row("P-CONVERSE")
-def test_reasoning_goes_back_to_the_model_that_signed_it_and_to_no_other() -> None:
-    sealed = {"reasoningContent": {"redactedContent": "c2VhbA=="}}
-    parts = (
-        Thinking(text="Hm.", signature="s"),
-        Thinking(payload=sealed),
-        Thinking(text="unsigned"),
-        Text("I look."),
-        Opaque(
-            provider="bedrock",
-            payload={"toolUse": {"toolUseId": "s", "name": "x", "input": {}, "type": "server_tool_use"}},
-        ),
-    )
-    own = Message(role="assistant", parts=parts, origin=f"bedrock:{CLAUDE}")
-    other = Message(role="assistant", parts=parts, origin="bedrock:other")
-
-    content = body(ModelRequest(messages=(GO, own)), CLAUDE)["messages"][1]["content"]
-    assert content[0] == {"reasoningContent": {"reasoningText": {"text": "Hm.", "signature": "s"}}}
-    assert content[1] == sealed
-    assert [list(block) for block in content[2:]] == [["text"], ["toolUse"]]
-    assert body(ModelRequest(messages=(GO, other)), CLAUDE)["messages"][1]["content"] == [{"text": "I look."}]
 
 
 @pytest.mark.row("P-CONVERSE")
@@ -196,12 +168,7 @@ async def test_what_the_model_garbled_is_asked_for_again(stop: str) -> None:
 @pytest.mark.row("P-CONVERSE")
 async def test_a_guardrail_refuses_the_run_in_both_forms() -> None:
     trace = {"guardrail": {"actionReason": "Guardrail blocked."}}
-    streamed = events(
-        ("messageStart", {"role": "assistant"}),
-        ("contentBlockDelta", {"contentBlockIndex": 0, "delta": {"text": "Sorry."}}),
-        ("messageStop", {"stopReason": "guardrail_intervened"}),
-        ("metadata", {"usage": {"inputTokens": 3, "outputTokens": 1}, "trace": trace}),
-    )
+    streamed = converse(("delta", 0, {"delta": {"text": "Sorry."}}), stop="guardrail_intervened", trace=trace)
     bodies = (streamed, whole({"text": "Sorry."}, stop="guardrail_intervened", trace=trace))
     for stream, content in zip((True, False), bodies, strict=True):
         async with MockProvider([Turn(body=content)]) as provider:
@@ -212,77 +179,23 @@ async def test_a_guardrail_refuses_the_run_in_both_forms() -> None:
 
 
 @pytest.mark.row("P-CONVERSE")
-async def test_reasoning_comes_in_pieces_and_goes_back_as_it_was() -> None:
+async def test_reasoning_that_comes_in_pieces_is_joined() -> None:
     first, second = (b64encode(part).decode() for part in (b"first!", b"second"))
-    content = events(
-        ("messageStart", {"role": "assistant"}),
-        ("contentBlockDelta", {"contentBlockIndex": 0, "delta": {"reasoningContent": {"text": "Let me "}}}),
-        ("contentBlockDelta", {"contentBlockIndex": 0, "delta": {"reasoningContent": {"text": "see."}}}),
-        ("contentBlockDelta", {"contentBlockIndex": 0, "delta": {"reasoningContent": {"signature": "abc"}}}),
-        ("contentBlockStop", {"contentBlockIndex": 0}),
-        ("contentBlockDelta", {"contentBlockIndex": 1, "delta": {"reasoningContent": {"redactedContent": first}}}),
-        ("contentBlockDelta", {"contentBlockIndex": 1, "delta": {"reasoningContent": {"redactedContent": second}}}),
-        ("contentBlockStop", {"contentBlockIndex": 1}),
-        ("contentBlockDelta", {"contentBlockIndex": 2, "delta": {"text": "Here."}}),
-        ("contentBlockStop", {"contentBlockIndex": 2}),
-        ("messageStop", {"stopReason": "end_turn"}),
-        (
-            "metadata",
-            {"usage": {"inputTokens": 3, "cacheReadInputTokens": 5, "cacheWriteInputTokens": 7, "outputTokens": 2}},
-        ),
+    usage = {"inputTokens": 3, "cacheReadInputTokens": 5, "cacheWriteInputTokens": 7, "outputTokens": 2}
+    thought = [{"text": "Let me "}, {"text": "see."}, {"signature": "abc"}]
+    content = converse(
+        *(("delta", 0, {"delta": {"reasoningContent": piece}}) for piece in thought),
+        ("stop", 0, {}),
+        *(("delta", 1, {"delta": {"reasoningContent": {"redactedContent": part}}}) for part in (first, second)),
+        *(("stop", 1, {}), ("delta", 2, {"delta": {"text": "Here."}}), ("stop", 2, {})),
+        stop="end_turn",
+        usage=usage,
     )
     end = await end_of(content)
     sealed = {"reasoningContent": {"redactedContent": b64encode(b"first!second").decode()}}
 
     assert end.parts == (Thinking(text="Let me see.", signature="abc"), Thinking(payload=sealed), Text("Here."))
     assert end.usage == Usage(input_tokens=15, output_tokens=2, cached_input_tokens=5, cache_written_tokens=7)
-    said = Message(role="assistant", parts=end.parts, origin="bedrock:m")
-    assert body(ModelRequest(messages=(GO, said)))["messages"][1]["content"] == [
-        {"reasoningContent": {"reasoningText": {"text": "Let me see.", "signature": "abc"}}},
-        sealed,
-        {"text": "Here."},
-    ]
-
-
-@pytest.mark.row("P-CONVERSE")
-async def test_a_call_that_a_limit_cut_never_runs() -> None:
-    till = Till()
-    cut = whole({"toolUse": {"toolUseId": "a", "name": "pay", "input": {"sum": 1}}}, stop="max_tokens")
-    streamed = events(
-        ("messageStart", {"role": "assistant"}),
-        ("contentBlockStart", {"contentBlockIndex": 0, "start": {"toolUse": {"toolUseId": "a", "name": "pay"}}}),
-        ("contentBlockDelta", {"contentBlockIndex": 0, "delta": {"toolUse": {"input": '{"sum": 1'}}}),
-        ("contentBlockStop", {"contentBlockIndex": 0}),
-        ("messageStop", {"stopReason": "max_tokens"}),
-    )
-    for stream, content in ((False, cut), (True, streamed)):
-        async with MockProvider([Turn(body=content), "done"]) as provider:
-            model = resolve_model("bedrock:m", base_url=provider.base_url, api_key="k", stream=stream)
-            await Agent(model, tools=till.tools).run("go")
-    assert till.paid == []
-
-
-@pytest.mark.row("P-CONVERSE")
-async def test_a_call_that_is_sent_twice_runs_once() -> None:
-    till = Till()
-
-    def sent(index: int) -> list[tuple[str, JsonObject]]:
-        return [
-            (
-                "contentBlockStart",
-                {"contentBlockIndex": index, "start": {"toolUse": {"toolUseId": "a", "name": "pay"}}},
-            ),
-            ("contentBlockDelta", {"contentBlockIndex": index, "delta": {"toolUse": {"input": '{"sum": 1}'}}}),
-            ("contentBlockStop", {"contentBlockIndex": index}),
-        ]
-
-    start, stop = ("messageStart", {"role": "assistant"}), ("messageStop", {"stopReason": "tool_use"})
-    for content in (events(start, *sent(0), *sent(1), stop), events(start, *sent(0), start, *sent(0), stop)):
-        async with MockProvider([Turn(body=content), "done"]) as provider:
-            model = resolve_model("bedrock:m", base_url=provider.base_url, api_key="k")
-            result = await Agent(model, tools=till.tools).run("go")
-        assert result.text == "done"
-    assert till.paid == [{"sum": 1}, {"sum": 1}]
 
 
 @pytest.mark.row("P-CONVERSE")
@@ -291,6 +204,8 @@ async def test_what_the_vendor_ran_itself_is_no_call_and_goes_back() -> None:
     found = {"toolResult": {"toolUseId": "s", "content": [{"text": "found"}], "type": "nova_grounding_result"}}
     end = await end_of(whole(used, found, {"text": "Here."}), stream=False)
 
+    said = Message(role="assistant", parts=end.parts, origin="bedrock:m")
+    assert body(ModelRequest(messages=(GO, said)))["messages"][1]["content"] == [used, found, {"text": "Here."}]
     assert end.parts == (
         Opaque(provider="bedrock", payload=used),
         Opaque(provider="bedrock", payload=found),
@@ -329,9 +244,6 @@ async def test_betas_of_a_header_become_a_field_of_the_body() -> None:
     [sent] = provider.requests
     assert (result.text, sent.body["anthropic_beta"]) == ("hi", ["one", "two"])
     assert ("anthropic-beta" in sent.headers, sent.headers["x-team"]) == (False, "a")
-
-
-# --- damage
 
 
 @pytest.mark.row("P-CONVERSE")

@@ -124,25 +124,6 @@ async def test_a_schema_of_the_answer_is_a_form_and_beside_tools_an_instruction(
 
 
 @pytest.mark.row("P-COHERE")
-async def test_what_is_said_beside_calls_goes_back_as_the_plan_whoever_said_it() -> None:
-    call = ToolCall(id="look_1", name="look", arguments='{"key": "a"}')
-    own, foreign = (
-        said(Thinking(text="Hm."), Text("I look."), call),
-        said(Thinking(text="Ha."), Text("So."), call, origin="openai:m"),
-    )
-
-    first = await sent(ModelRequest(messages=(GO, own, told("look_1")), tools=(LOOK,)))
-    second = await sent(ModelRequest(messages=(GO, foreign, told("look_1")), tools=(LOOK,)))
-
-    wire = {"id": "look_1", "type": "function", "function": {"name": "look", "arguments": '{"key": "a"}'}}
-    assert first["messages"][1] == {
-        "role": "assistant", "tool_plan": "I look.", "tool_calls": [wire], "content": [{"type": "thinking", "thinking": "Hm."}],
-    }  # fmt: skip
-    assert second["messages"][1] == {"role": "assistant", "tool_plan": "So.", "tool_calls": [wire]}
-    assert first["messages"][2] == {"role": "tool", "tool_call_id": "look_1", "content": "seen"}
-
-
-@pytest.mark.row("P-COHERE")
 async def test_thinking_stays_here_where_it_is_switched_off() -> None:
     cited = json.dumps({"citations": [{"start": 0, "end": 1, "content_index": 1}]})
     history = (GO, said(Thinking(text="Hm."), Text("So.", signature=cited)), GO)
@@ -193,23 +174,6 @@ CITED = {
     "type": "TEXT_CONTENT",
     "content_index": 1,
 }
-
-
-@pytest.mark.row("P-COHERE")
-@FORMS
-async def test_citations_stay_with_their_text_and_go_back_to_the_model(stream: bool) -> None:
-    came = answer(
-        {"content": [{"type": "thinking", "thinking": "Hm."}, {"type": "text", "text": "So."}], "citations": [CITED]}
-    )
-
-    end = ended(await heard(cohere_events(came) if stream else came, stream=stream))
-    body = await sent(ModelRequest(messages=(GO, said(*end.parts), GO)))
-
-    assert end.parts == (
-        Thinking(text="Hm."),
-        Text("So.", signature=json.dumps({"citations": [CITED]}, separators=(",", ":"))),
-    )
-    assert body["messages"][1] == came["message"]
 
 
 @pytest.mark.row("P-COHERE")

@@ -131,27 +131,6 @@ async def test_arguments_that_are_too_deep_to_be_written_go_back_inside_an_objec
     assert contents[1]["parts"][0]["functionCall"]["args"] == {"_invalid": '{"a":' * 400}
 
 
-@pytest.mark.row("W06")
-async def test_a_foreign_history_leaves_its_thoughts_behind_and_its_first_call_gets_the_stand_in():
-    foreign = assistant(
-        Thinking(text="secret", signature="theirs", payload={"type": "thinking"}),
-        Text("Hm.", signature="theirs"),
-        Opaque(provider="anthropic", payload={"type": "server_tool_use"}),
-        call("toolu_1", "grep", "{}", signature="theirs"),
-        call("toolu_2", "grep", "{}", signature="theirs"),
-        origin="anthropic:claude",
-    )
-
-    assert (await sent_contents(user_message("x"), foreign))[1]["parts"] == [
-        {"text": "Hm."},
-        {"functionCall": {"name": "grep", "args": {}, "id": "toolu_1"}, "thoughtSignature": STAND_IN},
-        {"functionCall": {"name": "grep", "args": {}, "id": "toolu_2"}},
-    ]
-    # An earlier model checks no signature, and may choke on one that is none.
-    old = (await sent_contents(user_message("x"), foreign, model="gemini-2.5-pro"))[1]["parts"]
-    assert "thoughtSignature" not in json.dumps(old)
-
-
 @pytest.mark.parametrize(
     ("model", "is_signed"),
     [

@@ -150,12 +150,13 @@ async def test_a_call_without_an_id_is_named_by_its_place(name: str, stream: boo
     assert end.unnamed_calls == {"call_0", "call_1"}
 
 
-@pytest.mark.row("PF14", "MF5", "P-COHERE")
+@pytest.mark.row("PF14", "MF5", "P-COHERE", "P-CONVERSE")
+@FORMS
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "gemini"])
-def test_a_call_that_the_limit_cut_is_named_and_was_never_ready(name: str) -> None:
+async def test_a_call_that_the_limit_cut_is_named_and_was_never_ready(name: str, stream: bool) -> None:
     cut = Turn(calls=(call("a"), call("b", arguments='{"x": "}')), finish="length")
 
-    parts, end = read(name, said(name, cut))
+    *parts, end = (await asked(name, answer(said(name, cut, stream=stream)), stream=stream))[0]
 
     assert (end.finish, end.cut_calls) == (Finish.LENGTH, {"call_2"})
     assert [part.call.id for part in parts if isinstance(part, CallReady)] == ["call_1"]

@@ -188,21 +188,6 @@ def test_thoughts_that_were_signed_apart_stay_apart():
     assert thought.payload == {"reasoning_details": [SIGNED, second, third]}
 
 
-async def test_a_calls_signature_travels_back_to_its_own_model_only():
-    extra = {"google": {"thought_signature": "sig"}}
-    first = await end_of(
-        answer(
-            chunk("tool_calls", tool_calls=[fragment(0, "{}", call_id="1", name="a") | {"extra_content": extra}]) + DONE
-        )
-    )
-    own, other = (assistant(*first.parts, origin=o) for o in ("openai-chat:gpt-5-mini", "openai-chat:other"))
-
-    wire = [message["tool_calls"][0] for message in (await sent(ModelRequest(messages=(own, other))))["messages"]]
-
-    assert wire[0]["extra_content"] == extra
-    assert "extra_content" not in wire[1]
-
-
 EXACT = {"type": "object", "properties": {"q": {"type": "string"}}, "required": ["q"]}
 LOOSE = {"type": "object", "properties": {"q": {"type": "string"}}}
 

@@ -310,32 +310,6 @@ async def test_arguments_that_break_a_schema_are_refused_here_whatever_strict_mo
 # --- what a model wrote goes back to it ------------------------------------------------------------------------------
 
 
-@pytest.mark.row("W04", "W06")
-async def test_a_models_items_go_back_as_they_came_and_to_no_other_model():
-    output = [
-        REASONING,
-        message("I look.", phase="commentary"),
-        function("call_1", "grep", '{"a": 1}', namespace="files"),
-        {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {"type": "search"}},
-        message("So."),
-    ]
-    end = take(*output)
-    thin = [{"type": "output_text", "text": "I look.", "annotations": []}]
-
-    own = await items(assistant(*end.parts))
-    foreign = await items(assistant(*end.parts, origin="openai:gpt-5"))
-
-    assert own[:1] == output[:1]
-    assert own[1] == {**output[1], "content": thin}
-    assert own[2:4] == output[2:4]
-    assert own[4]["id"] == "msg_1"
-    assert foreign == [
-        {"role": "assistant", "content": "I look."},
-        {"type": "function_call", "call_id": "call_1", "name": "grep", "arguments": '{"a": 1}'},
-        {"role": "assistant", "content": "So."},
-    ]
-
-
 @pytest.mark.row("W04")
 @pytest.mark.parametrize("state", ["client", "server"])
 @pytest.mark.parametrize("caller", [{"type": "program", "caller_id": "call_p"}, {"type": "direct"}, None, "me"])
@@ -422,23 +396,6 @@ async def test_reasoning_that_was_cut_off_takes_nothing_with_it():
     assert await items(assistant(Opaque(provider="openai", payload=computer), Text("a"))) == [
         {"role": "assistant", "content": "a"}
     ]
-
-
-async def test_citations_and_refusals_go_back_whole():
-    cited = message("See.")
-    cited["content"][0]["annotations"] = [
-        {"type": "url_citation", "url": "https://h", "start_index": 0, "end_index": 3}
-    ]
-    refused = message("", item_id="msg_2")
-    refused["content"] = [{"type": "refusal", "refusal": "No."}]
-    end = take(cited, refused)
-
-    own = await items(assistant(*end.parts))
-
-    assert own[0]["content"][0]["annotations"] == cited["content"][0]["annotations"]
-    assert own[1]["content"] == refused["content"]
-    assert [part.text for part in end.parts if isinstance(part, Text)] == ["See.", "No."]
-    assert end.finish is Finish.REFUSED
 
 
 async def test_a_signature_that_is_none_of_ours_is_left_out():

@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator
 
 import pytest
 from chat_server import STREAM_HEAD, Script, answer
-from wire import Anthropics, Chats, Geminis, Responseses, Till, blocks, outcome, play, sse
+from wire import Anthropics, Chats, Geminis, Responseses, Till, blocks, converse, given, outcome, play, sse, used
 
 from invariants import check_session
 from treadle import Agent, open_session
@@ -14,6 +14,7 @@ from treadle.messages import Finish, Text, ToolCall
 from treadle.ports import CallReady, ModelEnd, ModelPart, ModelRequest
 from treadle.stops import StopReason
 from treadle.testing import ScriptedModel, call, text
+from treadle.tools import JsonObject
 
 ONE = '{"sum": 1}'
 TWO = '{"sum": 2}'
@@ -33,6 +34,11 @@ def chat(*values: object) -> Script:
 
 def claude(*values: object) -> Script:
     return stream(Anthropics.start, *values, Anthropics.reason("tool_use"), Anthropics.stop)
+
+
+def paid(index: int) -> list[tuple[str, int, JsonObject]]:
+    """Return the events of a call of Converse."""
+    return [("start", index, used("a", "pay")), ("delta", index, given(ONE)), ("stop", index, {})]
 
 
 def whole(value: object) -> Script:
@@ -113,6 +119,8 @@ ONCE = {
             *blocks(0, {"type": "tool_use", "id": "a", "name": "pay", "input": {"sum": 1}}), *Anthropics.call(1, "a", ONE)
         ),
     ),
+    "bedrock: two indexes": ("bedrock", answer(converse(*paid(0), *paid(1)))),
+    "bedrock: the message starts again": ("bedrock", answer(converse(*paid(0), ("begin", 0, {}), *paid(0)))),
     "gemini: two chunks": (
         "gemini",
         stream(Geminis.chunk(Geminis.call("a", {"sum": 1})), Geminis.chunk(Geminis.call("a", {"sum": 1}), finish="STOP")),

@@ -4,8 +4,7 @@ can say it."""
 from typing import Any
 
 import pytest
-from test_bedrock import events as converse
-from wire import Anthropics, Chats, Geminis, Responseses, blocks, sse
+from wire import Anthropics, Chats, Geminis, Responseses, blocks, cohere, converse, given, named, sse, used
 
 from invariants import check_session
 from treadle import Agent, RunResult, resolve_model
@@ -106,41 +105,12 @@ async def test_indexes_keep_calls_apart_whose_ids_change() -> None:
 # --- pieces whose call nobody knows ----------------------------------------------------------------------------------
 
 
-def bedrock(*pieces: tuple[str, int, Any]) -> bytes:
-    """Events of Converse: `start`, `delta` and `stop`, each with its index and what it holds."""
-    names = {"start": "contentBlockStart", "delta": "contentBlockDelta", "stop": "contentBlockStop"}
-    made = [(names[kind], {"contentBlockIndex": index, **held}) for kind, index, held in pieces]
-    return converse(("messageStart", {"role": "assistant"}), *made, ("messageStop", {"stopReason": "tool_use"}))
-
-
-def used(call_id: str, name: str | None) -> dict[str, Any]:
-    return {"start": {"toolUse": {"toolUseId": call_id, **({} if name is None else {"name": name})}}}
-
-
-def given(text: str) -> dict[str, Any]:
-    return {"delta": {"toolUse": {"input": text}}}
-
-
 def claude(*values: Any) -> str:
     return sse(Anthropics.start, *values, Anthropics.reason("tool_use"), Anthropics.stop)
 
 
 def part(index: int, text: str) -> dict[str, Any]:
     return {"type": "content_block_delta", "index": index, "delta": {"type": "input_json_delta", "partial_json": text}}
-
-
-def cohere(*pieces: tuple[str, int, Any]) -> str:
-    """Events of Cohere: `start`, `delta` and `end` of calls, each with its index, its name and arguments."""
-    made = [
-        {"type": f"tool-call-{kind}", "index": index, "delta": {"message": {"tool_calls": held}}}
-        for kind, index, held in pieces
-    ]
-    end = {"type": "message-end", "delta": {"finish_reason": "TOOL_CALL", "usage": {}}}
-    return sse({"type": "message-start", "delta": {"message": {"role": "assistant"}}}, *made, end)
-
-
-def named(name: str | None, arguments: str = "", call_id: str | None = "a1") -> dict[str, Any]:
-    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
 CLEAN = Responseses.call("a1", "", name="clean")
@@ -250,25 +220,25 @@ STRAYS: dict[str, tuple[str, str | bytes]] = {
     ),
     "bedrock: a block that was never begun": (
         "bedrock",
-        bedrock(("start", 0, used("a1", "clean")), ("stop", 0, {}), ("delta", 1, given(PATH)), ("stop", 1, {})),
+        converse(("start", 0, used("a1", "clean")), ("stop", 0, {}), ("delta", 1, given(PATH)), ("stop", 1, {})),
     ),
     "bedrock: a block without a name": (
         "bedrock",
-        bedrock(
+        converse(
             *(("start", 0, used("a1", "clean")), ("stop", 0, {}), ("start", 1, used("b2", None))),
             *(("delta", 1, given(PATH)), ("stop", 1, {})),
         ),
     ),
     "bedrock: a block with a name of blanks": (
         "bedrock",
-        bedrock(
+        converse(
             *(("start", 0, used("a1", "clean")), ("stop", 0, {}), ("start", 1, used("b2", " "))),
             *(("delta", 1, given(PATH)), ("stop", 1, {})),
         ),
     ),
     "bedrock: a block of words": (
         "bedrock",
-        bedrock(
+        converse(
             *(("delta", 0, {"delta": {"text": "Hm."}}), ("start", 1, used("a1", "clean")), ("delta", 0, given(PATH))),
             *(("stop", 0, {}), ("stop", 1, {})),
         ),
@@ -348,7 +318,7 @@ async def test_a_response_of_nothing_but_a_call_without_a_name_is_told_to_the_mo
     ("dialect", "body"),
     [
         ("anthropic", claude(*Anthropics.text(0, "Hm."), part(1, PATH))),
-        ("bedrock", bedrock(("delta", 0, given(PATH)), ("stop", 0, {}))),
+        ("bedrock", converse(("delta", 0, given(PATH)), ("stop", 0, {}))),
         ("cohere", cohere(("delta", 0, named(None, PATH, None)))),
     ],
 )

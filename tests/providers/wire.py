@@ -12,9 +12,9 @@ from chat_server import Received, Script, answer, serving
 from treadle import Agent, RunResult, Tool, open_session, resolve_model
 from treadle.journals.memory import MemoryJournal
 from treadle.messages import Message, Part, Result, user_message
-from treadle.mock.dialects.anthropic import AnthropicMessages, ClaudeAtACloud
-from treadle.mock.dialects.bedrock import Converse
-from treadle.mock.dialects.cohere import CohereChat
+from treadle.mock.dialects.anthropic import AnthropicMessages, ClaudeAtACloud, anthropic_events
+from treadle.mock.dialects.bedrock import Converse, converse_events
+from treadle.mock.dialects.cohere import CohereChat, cohere_events
 from treadle.mock.dialects.gemini import GenerateContent
 from treadle.mock.dialects.openai_chat import ChatCompletions
 from treadle.mock.dialects.openai_responses import Responses
@@ -55,11 +55,15 @@ __all__ = [
     "assistant",
     "blocks",
     "calls_in",
+    "cohere",
+    "converse",
     "damaged",
     "end_of",
     "events",
     "events_of",
+    "given",
     "is_framed",
+    "named",
     "outcome",
     "play",
     "read",
@@ -68,8 +72,11 @@ __all__ = [
     "sent",
     "sse",
     "stream_of",
+    "streamed",
     "tool",
     "tools_in",
+    "used",
+    "whole",
 ]
 
 # --- every dialect, by its name before the colon ---------------------------------------------------------------------
@@ -186,6 +193,47 @@ def said(name: str, turn: Turn, *, stream: bool = True) -> bytes:
     body = {"model": "m", "messages": [], "input": [], "contents": [], "stream": stream}
     ids = (f"call_{number}" for number in count(1))
     return b"".join(piece.content for piece in speakers[name].answer(turn, body, number=1, ids=ids).pieces)
+
+
+def whole(name: str, content: Any, finish: str | None = None) -> JsonObject:
+    """Return an honest answer of one piece with this content: a list of blocks, parts or items, or a message in OpenAI's way.
+
+    Args:
+        finish: The word for its end; None for the usual one.
+    """
+    match name:
+        case "openai" | "azure-responses":
+            details = {} if finish is None else {"incomplete_details": {"reason": finish}}
+            return {"status": "incomplete" if details else "completed", "output": content, **details}
+        case "anthropic" | "bedrock-claude":
+            return {"type": "message", "content": content, "stop_reason": finish or "end_turn"}
+        case "gemini":
+            candidate = {"content": {"role": "model", "parts": content}, "finishReason": (finish or "stop").upper()}
+            return {"candidates": [candidate]}
+        case "cohere":
+            return {"message": {"role": "assistant", **content}, "finish_reason": (finish or "complete").upper()}
+        case "bedrock":
+            message = {"role": "assistant", "content": content}
+            return {"output": {"message": message}, "stopReason": finish or "end_turn"}
+        case _:
+            message = {"role": "assistant", **content}
+            return {"choices": [{"index": 0, "message": message, "finish_reason": finish or "stop"}]}
+
+
+def streamed(name: str, answer: JsonObject) -> bytes:
+    """Return the stream that says an answer of one piece."""
+    match name:
+        case "anthropic":
+            return anthropic_events(answer)
+        case "cohere":
+            return cohere_events(answer)
+        case "bedrock":
+            return converse_events(answer)
+        case "openai":
+            done = [Responseses.done(index, item) for index, item in enumerate(answer["output"])]
+            return sse(*done, Responseses.completed(*answer["output"])).encode()
+        case _:
+            return sse(answer).encode()
 
 
 Event = tuple[str, Any]
@@ -385,6 +433,44 @@ class Anthropics:
     @staticmethod
     def reason(word: str | None) -> JsonObject:
         return {"type": "message_delta", "delta": {"stop_reason": word}, "usage": {"output_tokens": 5}}
+
+
+# --- Converse and Cohere -----------------------------------------------------------------------------------------------
+
+
+def converse(*pieces: tuple[str, int, Any], stop: str = "tool_use", **end: Any) -> bytes:
+    """Return a stream of Converse: `start`, `delta` and `stop` of blocks, and `begin` for the message again, each with its index and what it holds."""
+    names = {
+        "begin": "messageStart",
+        "start": "contentBlockStart",
+        "delta": "contentBlockDelta",
+        "stop": "contentBlockStop",
+    }
+    made = [(names[kind], {"contentBlockIndex": index, **held}) for kind, index, held in pieces]
+    ending = [("messageStop", {"stopReason": stop}), *([("metadata", end)] if end else [])]
+    return stream_of("bedrock", [("messageStart", {"role": "assistant"}), *made, *ending])
+
+
+def used(call_id: str, name: str | None) -> dict[str, Any]:
+    return {"start": {"toolUse": {"toolUseId": call_id, **({} if name is None else {"name": name})}}}
+
+
+def given(text: str) -> dict[str, Any]:
+    return {"delta": {"toolUse": {"input": text}}}
+
+
+def cohere(*pieces: tuple[str, int, Any]) -> str:
+    """Events of Cohere: `start`, `delta` and `end` of calls, each with its index, its name and arguments."""
+    made = [
+        {"type": f"tool-call-{kind}", "index": index, "delta": {"message": {"tool_calls": held}}}
+        for kind, index, held in pieces
+    ]
+    end = {"type": "message-end", "delta": {"finish_reason": "TOOL_CALL", "usage": {}}}
+    return sse({"type": "message-start", "delta": {"message": {"role": "assistant"}}}, *made, end)
+
+
+def named(name: str | None, arguments: str = "", call_id: str | None = "a1") -> dict[str, Any]:
+    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
 # --- Gemini ----------------------------------------------------------------------------------------------------------
