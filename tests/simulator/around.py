@@ -30,6 +30,7 @@ __all__ = [
     "Shop",
     "form_of",
     "policy_around",
+    "process_here",
     "rewritten",
 ]
 
@@ -45,7 +46,8 @@ COMPACTS_AT = 120
 """Tokens of the messages from which a request is made shorter."""
 
 
-def _process() -> "Process":
+def process_here() -> "Process":
+    """Return the process of the life in whose loop this runs."""
     return asyncio.get_running_loop().process  # type: ignore[attr-defined, no-any-return]
 
 
@@ -91,32 +93,32 @@ def _ref(arguments: str) -> int:
 
 
 async def _at_start(context: HookContext) -> str | None:
-    process = _process()
+    process = process_here()
     process.life.judge.hook_began(process, context.session_id)
     await _hesitate(process, seconds=0.5)
     return "Remember the rules." if _has_luck(process, 0.3) else None
 
 
 async def _at_end(context: HookContext) -> None:
-    process = _process()
+    process = process_here()
     process.life.judge.hook_ended(process, context.session_id)
     if _has_luck(process, 0.2):
         raise RuntimeError("the hook broke")
 
 
 async def _at_prompt(context: HookContext) -> str | None:
-    return "Mind the costs." if _has_luck(_process(), 0.2) else None
+    return "Mind the costs." if _has_luck(process_here(), 0.2) else None
 
 
 async def _before_request(context: HookContext) -> Any:
-    process = _process()
+    process = process_here()
     if _has_luck(process, 0.03):
         return Decision(kind="deny", reason="Not today.")
     return "It is late." if _has_luck(process, 0.1) else None
 
 
 async def _after_response(context: HookContext) -> Decision | None:
-    await _hesitate(_process(), seconds=0.5)
+    await _hesitate(process_here(), seconds=0.5)
     refs = [_ref(call.arguments) for call in context.message.calls] if context.message else []
     is_denied = any(ref % DENIES_RESPONSE == 0 for ref in refs)
     return Decision(kind="deny", reason="Not this response.") if is_denied else None
@@ -125,16 +127,16 @@ async def _after_response(context: HookContext) -> Decision | None:
 async def _before_tool(context: HookContext) -> None:
     if _ref(context.call.arguments if context.call else "") % DENIES_CALL == 0:
         raise RuntimeError("the hook broke")
-    await _hesitate(_process(), seconds=20.0)  # at times longer than its time: then the call is denied
+    await _hesitate(process_here(), seconds=20.0)  # at times longer than its time: then the call is denied
 
 
 async def _after_tool(context: HookContext) -> None:
-    if _has_luck(_process(), 0.1):
+    if _has_luck(process_here(), 0.1):
         raise RuntimeError("the hook broke")
 
 
 async def _at_stop(context: HookContext) -> str | None:
-    return "Continue." if _has_luck(_process(), 0.3) else None
+    return "Continue." if _has_luck(process_here(), 0.3) else None
 
 
 def _has_luck(process: "Process", probability: float) -> bool:
@@ -174,7 +176,7 @@ class Shop:
 
     @asynccontextmanager
     async def open(self, ctx: ToolsetContext) -> AsyncIterator["Shop"]:
-        process = _process()
+        process = process_here()
         if process.is_dead:
             await process.gone()
         life = process.life
@@ -198,7 +200,7 @@ class Shop:
             raise ConnectionError("the shop does not close")
 
     async def tools(self, session: SessionView) -> Sequence[Tool]:
-        process = _process()
+        process = process_here()
         if process.is_dead:
             await process.gone()
         draw = 1.0 if process.life.is_healed else process.life.chance.random()
@@ -230,7 +232,7 @@ class Compactor:
         return tokens - need.fixed_tokens > COMPACTS_AT
 
     async def compact(self, context: Compactable) -> Compaction | None:
-        process = _process()
+        process = process_here()
         draw = 1.0 if process.life.is_healed else process.life.chance.random()
         process.life.trace(process, f"compacts {len(context.messages)} messages, {context.need.reason}")
         if draw < 0.08:
@@ -247,7 +249,7 @@ class Compactor:
 
 
 async def _fill_in(arguments: JsonObject, ctx: ToolContext) -> Any:
-    process = _process()
+    process = process_here()
     if process.is_dead:
         await process.gone()
     if not ctx.inputs:

@@ -1,13 +1,12 @@
 """The tools and agents of simulated lives. They are made once: each call finds its own process by the loop it runs in."""
 
-import asyncio
 import json
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
-from simulator.around import HOOKS, Compactor, Shop, form_of, policy_around, rewritten
+from simulator.around import HOOKS, Compactor, Shop, form_of, policy_around, process_here, rewritten
 from simulator.mind import SimModel
 from simulator.world import ACTING
 from treadle import Agent, Tool, allow, ask, deny, first_of
@@ -15,10 +14,8 @@ from treadle.budgets import Guards
 from treadle.messages import Message, ToolCall
 from treadle.ports import Decision, DecisionKind, SessionView
 from treadle.tools import Done, JsonObject, ToolContext, ToolResult
+from treadle.tools.tool import Run
 from treadle.toolsets.operations import operation
-
-if TYPE_CHECKING:
-    from simulator.process import Process
 
 __all__ = ["AFTER_RAISES", "BEFORE_DENIES", "PROGRESS", "agent_of", "guards_of", "is_done"]
 
@@ -38,12 +35,8 @@ _ARGUMENTS: JsonObject = {
 _RECEIPT: JsonObject = {"type": "object", "properties": {"receipt": {"type": "integer"}}, "required": ["receipt"]}
 
 
-def _process() -> "Process":
-    return asyncio.get_running_loop().process  # type: ignore[attr-defined, no-any-return]
-
-
 async def _look(arguments: JsonObject, ctx: ToolContext) -> Any:
-    process = _process()
+    process = process_here()
     return await process.life.world.look(process, ctx, arguments)
 
 
@@ -52,72 +45,52 @@ async def _finish(arguments: JsonObject, ctx: ToolContext) -> Any:
 
 
 async def _admin(arguments: JsonObject, ctx: ToolContext) -> Any:
-    process = _process()
+    process = process_here()
     return await process.life.world.admin(process, ctx, arguments)
 
 
-def _acting(name: str, effect: Any, **options: Any) -> Tool:
+def _looking(name: str, **options: Any) -> Tool:
+    return Tool(
+        name=name, description="Look.", parameters=_ARGUMENTS, effect="read", run=_look, result_limit=2_000, **options
+    )
+
+
+def _acts(name: str) -> Run:
     async def run(arguments: JsonObject, ctx: ToolContext) -> Any:
-        process = _process()
+        process = process_here()
         return await process.life.world.act(process, ctx, name, arguments)
 
+    return run
+
+
+def _acting(name: str, effect: Any, **options: Any) -> Tool:
+    run = _acts(name)
     return Tool(
         name=name, description=name, parameters=_ARGUMENTS, effect=effect, run=run, output_schema=_RECEIPT, **options
     )
 
 
 async def _check_wire(arguments: JsonObject, ctx: ToolContext) -> Any:
-    process = _process()
-    return await process.life.world.check(process, ctx, ctx.idempotency_key)
-
-
-async def _start_transfer(arguments: JsonObject, ctx: ToolContext) -> Any:
-    process = _process()
-    return await process.life.world.act(process, ctx, "start_transfer", arguments)
+    return await _check_transfer(ctx.idempotency_key, ctx)
 
 
 async def _check_transfer(key: str, ctx: ToolContext) -> Any:
-    process = _process()
+    process = process_here()
     return await process.life.world.check(process, ctx, key)
 
 
 @cache
 def _own_tools() -> tuple[Tool, ...]:
     return (
-        Tool(
-            name="look",
-            description="Look.",
-            parameters=_ARGUMENTS,
-            effect="read",
-            run=_look,
-            timeout=20.0,
-            result_limit=2_000,
-        ),
-        Tool(
-            name="watch",
-            description="Look.",
-            parameters=_ARGUMENTS,
-            effect="read",
-            run=_look,
-            timeout=5.0,
-            retries=1,
-            result_limit=2_000,
-        ),
+        _looking("look", timeout=20.0),
+        _looking("watch", timeout=5.0, retries=1),
         _acting("pay", "unsafe", timeout=20.0),
         _acting("wire", "unsafe", timeout=20.0, check=_check_wire, interrupt="block"),
         _acting("order", "keyed", timeout=20.0),
         _acting("write", "idempotent", timeout=20.0, resources=lambda arguments: {f"file:{arguments['to']}": "write"}),
         _acting("invoice", "unsafe", timeout=20.0, key=lambda arguments: arguments["to"]),
         Tool(name="admin", description="Act.", parameters=_ARGUMENTS, effect="unsafe", run=_admin, timeout=20.0),
-        Tool(
-            name="poll",
-            description="Look.",
-            parameters=_ARGUMENTS,
-            effect="read",
-            run=_look,
-            polling=True,
-            result_limit=2_000,
-        ),
+        _looking("poll", polling=True),
         Tool(name="finish", description="End.", parameters=_ARGUMENTS, effect="read", run=_finish, ends_run=True),
     )
 
@@ -126,7 +99,7 @@ def _own_tools() -> tuple[Tool, ...]:
 def _operation() -> tuple[Tool, Tool]:
     return operation(
         "transfer",
-        start=_start_transfer,
+        start=_acts("start_transfer"),
         check=_check_transfer,
         description="Transfer money.",
         parameters=_ARGUMENTS,
@@ -187,16 +160,7 @@ def _structured() -> Any:
 
 @cache
 def _shop() -> Shop:
-    browse = Tool(
-        name="browse",
-        description="Look.",
-        parameters=_ARGUMENTS,
-        effect="read",
-        run=_look,
-        timeout=20.0,
-        result_limit=2_000,
-    )
-    return Shop(browse, _acting("buy", "unsafe", timeout=20.0))
+    return Shop(_looking("browse", timeout=20.0), _acting("buy", "unsafe", timeout=20.0))
 
 
 _compactor = Compactor()
