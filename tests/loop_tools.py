@@ -3,8 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-from treadle import Tool, ToolContext
-from treadle.testing import ScriptedModel
+from treadle import Tool, ToolContext, resolve_model
+from treadle.ports import Model
+from treadle.testing import MockProvider, ScriptedModel
 from treadle.tools import JsonObject
 
 ANYTHING: JsonObject = {"type": "object", "additionalProperties": True}
@@ -42,6 +43,11 @@ def failing_tool(name: str = "fail", error: type[Exception] = RuntimeError) -> T
 def lines(path: Path) -> int:
     """How often the counter ran."""
     return len(path.read_text().splitlines()) if path.exists() else 0
+
+
+def chat(mock: MockProvider, **options: Any) -> Model:
+    """A model that asks this provider in the dialect of Chat Completions."""
+    return resolve_model("openai-chat:m", base_url=mock.base_url, **options)
 
 
 class Unpriced(ScriptedModel):

@@ -9,7 +9,7 @@ import msgspec
 
 from treadle import Agent, CheckedCall, RunResult, Tool, ToolCall, ToolContext, allow, open_session, tool
 from treadle.errors import JournalError
-from treadle.events import AnyEvent, ToolFinished
+from treadle.events import AnyEvent
 from treadle.journals.memory import MemoryJournal
 from treadle.ports import Journal, ModelRequest
 from treadle.testing import FakeClock, FaultyJournal, FixedRandomness, ScriptedModel, call, text
@@ -36,23 +36,35 @@ __all__ = [
 
 
 class DyingJournal(FaultyJournal):
-    """A journal whose process dies before the result of a call is stored, as far as the journal can tell.
+    """A journal whose process is killed right before an event is stored, or right after: nothing is stored from then on.
+
+    With `dies = False` it works again, as for the next process.
 
     Args:
         journal: Where the rest is stored; None for memory.
-        call_id: Of the only call whose result is lost; None for any.
+        before: The type of the event that is lost; None for that of a call's result, if there is no `after`.
+        after: The type of the last event that is stored.
+        call_id: Of the only call whose events count; None for any.
+        spares: The only session whose events do not count.
     """
 
-    def __init__(self, journal: Journal | None = None, *, call_id: str | None = None) -> None:
+    def __init__(
+        self, journal: Journal | None = None, before: str | None = None, *, after: str = "", call_id: str | None = None, spares: str = ""
+    ) -> None:  # fmt: skip
         super().__init__(MemoryJournal() if journal is None else journal, fail_at=0)
         self.dies = True
-        self._call_id = call_id
+        self._is_dead = False
+        self._lost = ("" if after else "tool.finished") if before is None else before
+        self._last, self._call_id, self._spares = after, call_id, spares
 
     async def append(self, session_id: str, events: Sequence[AnyEvent], *, state: str, durable: bool) -> None:
-        ended = [event for event in events if isinstance(event, ToolFinished)]
-        if self.dies and any(self._call_id in (None, event.call_id) for event in ended):
+        counts = self.dies and session_id != self._spares
+        named = {event.type for event in events if counts and self._call_id in (None, event.call_id)}
+        self._is_dead = self.dies and (self._is_dead or self._lost in named)
+        if self._is_dead:
             raise JournalError("gone")
         await super().append(session_id, events, state=state, durable=durable)
+        self._is_dead = self._last in named
 
 
 ANYTHING: JsonObject = {"type": "object", "additionalProperties": True}

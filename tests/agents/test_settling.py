@@ -7,6 +7,7 @@ import pytest
 from test_children import Told, World, children_of, lead, payer
 
 from invariants import check_session
+from pipeline_tools import DyingJournal
 from treadle import Agent, JournalError, allow, ask, import_session, open_journal, open_session
 from treadle.events import AnyEvent, ChildEnded, RunFinished, RunResumed
 from treadle.journals.memory import MemoryJournal
@@ -125,24 +126,12 @@ async def test_a_child_that_has_ended_already_is_not_ended_again(tmp_path, *, is
     assert after.run.phase == "completed"
 
 
-class DiesInTheChild(MemoryJournal):
-    """A journal that stores nothing more once a session other than `top` has asked its model."""
-
-    is_dead = False
-
-    async def append(self, session_id: str, events: Sequence[AnyEvent], *, state: str, durable: bool) -> None:
-        if self.is_dead:
-            raise JournalError("It has died.")
-        await super().append(session_id, events, state=state, durable=durable)
-        self.is_dead = session_id != "top" and any(event.type == "model.started" for event in events)
-
-
 async def test_a_child_that_ran_when_the_process_died_is_ended_when_its_caller_goes_on_without_it():
-    journal = DiesInTheChild()
+    journal = DyingJournal(after="model.started", spares="top")
     async with open_session(journal, id="top") as session:
         with pytest.raises(JournalError):
             await waiting_lead(World()).run("Pay", session=session)
-    journal.is_dead = False
+    journal.dies = False
     async with open_session(journal, id="top") as session:
         (before,) = await children_of(session)
         await Agent(Told("Never mind.")).run("Forget it", session=session)

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from invariants import check_session
-from pipeline_tools import Recorder, act, on_fake_clock, read, results, statuses, types
+from pipeline_tools import DyingJournal, Recorder, act, on_fake_clock, read, results, statuses, types
 from treadle import (
     Agent,
     Budget,
@@ -225,7 +225,7 @@ async def test_no_early_call_outlives_a_run_whose_journal_fails(fail_at):
 async def test_an_early_call_of_a_crashed_run_is_settled_once_when_another_task_begins():
     begun, store = asyncio.Event(), MemoryJournal()
     turn = Turn(calls=(call("look"),), gate="never", hold_after_call=0)
-    async with on_fake_clock(CrashingJournal(store, after="tool.started")) as session:
+    async with on_fake_clock(DyingJournal(store, after="tool.started")) as session:
         running = asyncio.create_task(
             Agent(ScriptedModel([turn]), tools=[hanging_look(begun, [])]).run("go", session=session)
         )
@@ -241,24 +241,6 @@ async def test_an_early_call_of_a_crashed_run_is_settled_once_when_another_task_
         await check_session(again)
         finished = [event for event in await again.events() if event.type == "tool.finished"]
     assert len(finished) == 1
-
-
-class CrashingJournal:
-    """A journal that stores nothing more once it has stored an event of one type: as if its process had died."""
-
-    def __init__(self, journal: MemoryJournal, *, after: str) -> None:
-        self._journal = journal
-        self._after = after
-        self._is_dead = False
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._journal, name)
-
-    async def append(self, session_id: str, events: Sequence[AnyEvent], **words: Any) -> None:
-        if self._is_dead:
-            raise JournalError("It has died.")
-        await self._journal.append(session_id, events, **words)
-        self._is_dead = any(event.type == self._after for event in events)
 
 
 def when_started(gate: Gate) -> Any:

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from invariants import check_session
-from loop_tools import counter_tool, echo_tool, lines
+from loop_tools import chat, counter_tool, echo_tool, lines
 from pipeline_tools import Recorder, act, read, tool_of
 from treadle import (
     Agent,
@@ -28,22 +28,14 @@ from treadle.events import AnyEvent
 from treadle.journals.memory import MemoryJournal
 from treadle.resolve import resolve_model
 from treadle.sessions.session import fold
-from treadle.testing import FaultyJournal, Gate, MockProvider, ScriptedModel, call, parse_script, text
+from treadle.testing import FaultyJournal, Gate, MockProvider, ScriptedModel, call, text
 from treadle.tools import JsonObject
-
-
-def provider(*turns: object) -> MockProvider:
-    return MockProvider(parse_script(msgspec.json.encode(list(turns)).decode(), where="test"))
 
 
 @pytest.mark.row("Q01", "Q03", "M01")
 async def test_a_session_opened_again_sends_the_very_conversation_that_was_stored(tmp_path):
-    async with provider(
-        {"text": "I look", "calls": [{"id": "call_xyz", "name": "echo", "arguments": '{"a":  1}'}]},
-        {"text": "one"},
-        {"text": "two"},
-    ) as mock:
-        agent = Agent(resolve_model("openai-chat:m", base_url=mock.base_url), tools=[echo_tool()])
+    async with MockProvider([["I look", call("echo", id="call_xyz", arguments='{"a":  1}')], "one", "two"]) as mock:
+        agent = Agent(chat(mock), tools=[echo_tool()])
         async with open_session(tmp_path / "a.db", id="s") as session:
             await agent.run("first", session=session)
             before = session.messages
@@ -143,8 +135,8 @@ async def test_edited_arguments_run_while_the_transcript_keeps_the_models_own():
 
 
 async def test_a_new_task_on_a_paused_session_answers_the_open_call_first():
-    async with provider({"calls": [{"name": "echo", "arguments": {}}]}, {"text": "new"}) as mock:
-        agent = Agent(resolve_model("openai-chat:m", base_url=mock.base_url), tools=[echo_tool()], policy=ask("echo"))
+    async with MockProvider([call("echo"), "new"]) as mock:
+        agent = Agent(chat(mock), tools=[echo_tool()], policy=ask("echo"))
         paused = await agent.run("first")
         done = await agent.run("something else", session=paused.session)
 
@@ -171,8 +163,8 @@ async def test_a_message_given_during_a_step_follows_its_results():
         await leave.wait()
         return "slow"
 
-    async with provider({"calls": [{"name": "look", "arguments": {}}]}, {"text": "done"}) as mock:
-        agent = Agent(resolve_model("openai-chat:m", base_url=mock.base_url), tools=[read(slow)])
+    async with MockProvider([call("look"), "done"]) as mock:
+        agent = Agent(chat(mock), tools=[read(slow)])
         async with agent.stream("go") as run:
             await entered.wait()
             await run.steer("and be quick")

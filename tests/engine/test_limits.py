@@ -5,35 +5,21 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 
-import msgspec
 import pytest
 
 from invariants import check_session
-from loop_tools import Unpriced, counter_tool, echo_tool, lines
+from loop_tools import Unpriced, chat, counter_tool, echo_tool, lines
 from pipeline_tools import Recorder, act, on_fake_clock, read, results, statuses
-from treadle import Agent, Budget, ConfigurationError, Guards, Price, Tool, ToolContext, open_session, resolve_model
+from treadle import Agent, Budget, ConfigurationError, Guards, Price, Tool, ToolContext, open_session
 from treadle.budgets import budget_from
 from treadle.errors import UnknownBudget
 from treadle.events import AnyEvent
 from treadle.journals.memory import MemoryJournal
 from treadle.messages import Usage
-from treadle.ports import Model
-from treadle.testing import FakeClock, Gate, MockProvider, ScriptedModel, Turn, call, parse_script, text
+from treadle.testing import FakeClock, Gate, MockProvider, ScriptedModel, Turn, call, text
 from treadle.tools import JsonObject
 
 ENDLESS = [call("echo", n=n) for n in range(40)]
-
-
-def provider(*turns: object) -> MockProvider:
-    return MockProvider(parse_script(msgspec.json.encode(list(turns)).decode(), where="test"))
-
-
-def chat(mock: MockProvider, **words: object) -> Model:
-    return resolve_model("openai-chat:m", base_url=mock.base_url, **words)
-
-
-def turn(name: str = "echo", **arguments: object) -> JsonObject:
-    return {"calls": [{"name": name, "arguments": arguments}]}
 
 
 @pytest.mark.row("L06", "B01", "B05")
@@ -72,9 +58,9 @@ def story_grep() -> Tool:
 async def test_the_story_of_the_tool_limit_is_told_as_seed_002_tells_it(tmp_path):
     asked = "Keep searching for errors in every file"
     raw = [json.dumps({"pattern": "error", "path": path}) for path in SOURCES]
-    turns = [{"calls": [{"id": f"call_grep{n}", "name": "grep", "arguments": a}]} for n, a in enumerate(raw, 1)]
+    turns = [call("grep", id=f"call_grep{n}", arguments=one) for n, one in enumerate(raw, 1)]
     summary = "I was searching through files but reached the tool call limit (3 calls)."
-    async with provider(*turns, {"text": summary}) as mock, open_session(tmp_path / "story.db", id="s") as session:
+    async with MockProvider([*turns, summary]) as mock, open_session(tmp_path / "story.db", id="s") as session:
         agent = Agent(chat(mock), tools=[story_grep()], budget=Budget(max_tool_calls=3))
         result = await agent.run(asked, session=session)
 
@@ -108,9 +94,7 @@ def _parsed(message: JsonObject) -> JsonObject:
 @pytest.mark.row("L09", "B09")
 async def test_a_limit_inside_a_batch_runs_what_it_covers_and_answers_every_call(tmp_path):
     rec = counter_tool(tmp_path / "rec")
-    async with provider(
-        {"calls": [{"name": "rec", "arguments": {"n": n}} for n in range(5)]}, {"text": "part"}
-    ) as mock:
+    async with MockProvider([[call("rec", n=n) for n in range(5)], "part"]) as mock:
         result = await Agent(chat(mock), tools=[rec], budget=Budget(max_tool_calls=3)).run("go")
 
     assert lines(tmp_path / "rec") == 3
@@ -126,9 +110,8 @@ async def test_a_limit_inside_a_batch_runs_what_it_covers_and_answers_every_call
 @pytest.mark.row("L11")
 async def test_a_stopped_run_goes_on_with_a_larger_budget_without_doing_anything_again(tmp_path):
     rec = counter_tool(tmp_path / "rec")
-    async with provider(
-        *[turn("rec", n=n) for n in range(3)], {"text": "so far"}, turn("rec", n=3), {"text": "all"}
-    ) as mock:
+    turns = [*(call("rec", n=n) for n in range(3)), "so far", call("rec", n=3), "all"]
+    async with MockProvider(turns) as mock:
         agent = Agent(chat(mock), tools=[rec], budget=Budget(max_tool_calls=3))
         async with open_session(tmp_path / "a.db", id="s") as session:
             stopped = await agent.run("go", session=session)
@@ -177,8 +160,8 @@ def test_a_misspelt_budget_is_an_error_that_names_the_nearest():
     ("name", "limit"), [("max_input_tokens", 150), ("max_output_tokens", 15), ("max_total_cost", 0.0002)]
 )
 async def test_spending_in_the_second_step_forbids_the_third(name, limit):
-    usage = {"input_tokens": 100, "output_tokens": 10}
-    async with provider(*({**turn(n=n), "usage": usage} for n in range(5))) as mock:
+    usage = Usage(input_tokens=100, output_tokens=10)
+    async with MockProvider([Turn(calls=(call("echo", n=n),), usage=usage) for n in range(5)]) as mock:
         model = chat(mock, price=Price(input=1, output=0))
         result = await Agent(model, tools=[echo_tool()], budget=Budget(**{name: limit})).run("go")
 
@@ -231,8 +214,8 @@ async def test_a_scripted_model_costs_what_it_says_and_nothing_by_default():
 
 @pytest.mark.row("B07", "PF20")
 async def test_without_usage_from_the_server_the_estimate_is_marked_and_the_cap_still_trips():
-    turns = [{**turn(n=n, pad="x" * 400), "usage": None} for n in range(9)]
-    async with provider(*turns) as mock:
+    turns = [Turn(calls=(call("echo", n=n, pad="x" * 400),), usage=None) for n in range(9)]
+    async with MockProvider(turns) as mock:
         result = await Agent(chat(mock), tools=[echo_tool()], budget=Budget(max_input_tokens=600)).run("go")
 
     assert result.report()["usage"]["estimated"] is True

@@ -7,31 +7,21 @@ from typing import Any
 import msgspec
 import pytest
 
-from loop_tools import counter_tool, echo_tool, lines
+from loop_tools import chat, counter_tool, echo_tool, lines
 from pipeline_tools import Recorder, act, raising, read, run_calls, statuses
 from treadle import Agent, Budget, Tool, open_session
 from treadle.drivers.native import NativeDriver
 from treadle.events import RunFinished
 from treadle.messages import Finish, Text, ToolCall
 from treadle.ports import Executor, Model, ModelEnd, ModelRequest
-from treadle.resolve import resolve_model
-from treadle.testing import MockProvider, ScriptedModel, Turn, call, parse_script, text
+from treadle.testing import MockProvider, ScriptedModel, Turn, call, text
 from treadle.tools import JsonObject, ToolContext
-
-
-def provider(*turns: object, **words: object) -> MockProvider:
-    return MockProvider(parse_script(msgspec.json.encode(list(turns)).decode(), where="test"), **words)
-
-
-def chat(mock: MockProvider, *, stream: bool = True) -> Model:
-    return resolve_model("openai-chat:m", base_url=mock.base_url, stream=stream)
 
 
 @pytest.mark.row("L01", "S20", "M07")
 @pytest.mark.parametrize("stream", [True, False])
 async def test_each_request_holds_the_calls_and_results_of_all_steps_before_in_order(stream):
-    turns = [{"calls": [{"name": n, "arguments": {"x": n}}]} for n in ("a", "b")]
-    async with provider(*turns, {"text": "done"}) as mock:
+    async with MockProvider([call("a", x="a"), call("b", x="b"), "done"]) as mock:
         result = await Agent(chat(mock, stream=stream), tools=[echo_tool("a"), echo_tool("b")]).run("go")
 
     assert result.completed
@@ -57,9 +47,8 @@ async def test_a_text_without_calls_completes_after_one_request():
 @pytest.mark.row("L03", "PF19")
 @pytest.mark.parametrize("stream", [True, False])
 async def test_the_presence_of_calls_decides_and_not_the_finish_reason(stream):
-    async with provider(
-        {"calls": [{"name": "echo", "arguments": {}}], "finish": "stop"}, {"text": "end", "finish": "tool_calls"}
-    ) as mock:
+    turns = [Turn(calls=(call("echo"),), finish="stop"), Turn(text="end", finish="tool_calls")]
+    async with MockProvider(turns) as mock:
         result = await Agent(chat(mock, stream=stream), tools=[echo_tool()]).run("go")
 
     assert result.reason == "completed"
@@ -68,9 +57,7 @@ async def test_the_presence_of_calls_decides_and_not_the_finish_reason(stream):
 
 @pytest.mark.row("L04")
 async def test_text_before_a_call_is_kept_and_sent_again_in_one_message():
-    async with provider(
-        {"text": "I'll look", "calls": [{"name": "echo", "arguments": {}, "id": "c1"}]}, {"text": "done"}
-    ) as mock:
+    async with MockProvider([["I'll look", call("echo", id="c1")], "done"]) as mock:
         result = await Agent(chat(mock), tools=[echo_tool()]).run("go")
 
     spoken = [m for m in mock.requests[1].body["messages"] if m["role"] == "assistant"]
@@ -90,7 +77,7 @@ async def test_neither_answer_nor_call_is_no_success():
 
 @pytest.mark.row("L05")
 async def test_a_session_goes_on_after_an_empty_answer_with_a_history_that_providers_accept():
-    async with provider({"text": ""}, {"text": "here"}) as mock:
+    async with MockProvider(["", "here"]) as mock:
         first = await Agent(chat(mock)).run("go")
         second = await Agent(chat(mock)).resume(first.session)
 
@@ -101,11 +88,8 @@ async def test_a_session_goes_on_after_an_empty_answer_with_a_history_that_provi
 @pytest.mark.parametrize("stream", [True, False])
 async def test_a_response_cut_by_its_output_limit_starts_no_call_that_had_not_started(tmp_path, stream):
     rec = counter_tool(tmp_path / "rec", effect="unsafe", permission="allow")
-    cut = {
-        "calls": [{"name": "rec", "arguments": {"x": 1}}, {"name": "rec", "arguments": '{"x": '}],
-        "finish": "length",
-    }
-    async with provider(cut, {"text": "sorry"}) as mock:
+    cut = Turn(calls=(call("rec", x=1), call("rec", arguments='{"x": ')), finish="length")
+    async with MockProvider([cut, "sorry"]) as mock:
         result = await Agent(chat(mock, stream=stream), tools=[rec]).run("go")
 
     assert lines(tmp_path / "rec") == 0
@@ -117,8 +101,8 @@ async def test_a_response_cut_by_its_output_limit_starts_no_call_that_had_not_st
 @pytest.mark.parametrize("effect", ["read", "unsafe"])
 async def test_calls_that_are_cut_off_again_and_again_end_the_run_and_it_may_be_resumed(tmp_path, effect):
     rec = counter_tool(tmp_path / "rec", effect=effect, permission="allow")
-    cut = {"calls": [{"name": "rec", "arguments": '{"x": '}], "finish": "length"}
-    async with provider(cut, cut, cut, cut, {"text": "Shorter now."}) as mock:
+    cut = Turn(calls=(call("rec", arguments='{"x": '),), finish="length")
+    async with MockProvider([*[cut] * 4, "Shorter now."]) as mock:
         agent = Agent(chat(mock), tools=[rec])
         result = await agent.run("go")
         assert (result.reason, len(mock.requests)) == ("output_truncated", 4)
@@ -131,8 +115,7 @@ async def test_calls_that_are_cut_off_again_and_again_end_the_run_and_it_may_be_
 @pytest.mark.row("PF15", "L29")
 async def test_calls_of_a_refused_response_never_start_and_end_the_run(tmp_path):
     rec = counter_tool(tmp_path / "rec", effect="unsafe", permission="allow")
-    filtered = {"calls": [{"name": "rec", "arguments": {}}], "finish": "content_filter"}
-    async with provider(filtered) as mock:
+    async with MockProvider([Turn(calls=(call("rec"),), finish="content_filter")]) as mock:
         result = await Agent(chat(mock), tools=[rec]).run("go")
 
         assert (result.reason, len(mock.requests)) == ("refused", 1)
@@ -253,8 +236,8 @@ async def test_a_driver_that_ends_without_a_terminal_part_gives_no_answer():
 
 @pytest.mark.row("M01", "M09")
 async def test_every_request_begins_with_the_bytes_of_the_one_before():
-    turns = [{"calls": [{"name": "echo", "arguments": {"b": n, "a": [1, {"z": 1, "y": 2}]}}]} for n in range(4)]
-    async with provider(*turns, {"text": "done"}) as mock:
+    turns = [call("echo", b=n, a=[1, {"z": 1, "y": 2}]) for n in range(4)]
+    async with MockProvider([*turns, "done"]) as mock:
         await Agent(chat(mock), tools=[echo_tool()], instructions="Be brief.").run("go")
 
     prefixes = [request.raw.partition(b'"messages":[')[2].removesuffix(b"]}") for request in mock.requests]

@@ -5,9 +5,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from test_recovered_calls import Dying
 
-from pipeline_tools import Recorder, act, on_fake_clock, read, tool_of
+from pipeline_tools import DyingJournal, Recorder, act, on_fake_clock, read, tool_of
 from treadle import Agent, Budget, Done, JournalError, Price, Session, deny, open_session
 from treadle.events import AnyEvent
 from treadle.testing import FakeClock, FixedRandomness, Gate, ScriptedModel, Turn, call, text
@@ -71,17 +70,17 @@ async def test_every_record_of_a_session_has_all_its_fields():
     assert [event.call.id for event in events if event.type == "tool.started" and event.early] == ["call_1"]
 
 
-async def keep(journal: Dying) -> Session:
+async def keep(journal: DyingJournal) -> Session:
     """Break a session off in mid-call, resolve the doubt, continue, and do with it what people do between runs."""
     tool = act(Recorder(), parameters=N, timeout=9.0, key=lambda arguments: arguments["n"])
     clock, randomness = FakeClock(), FixedRandomness([0.5])
     opened: Any = partial(open_session, journal, id="s", clock=clock, randomness=randomness)
     async with opened() as session:
-        with pytest.raises(JournalError, match="killed"):
+        with pytest.raises(JournalError, match="gone"):
             await Agent(ScriptedModel([call("act", n=1)]), tools=[tool], instructions="Be brief.").run(
                 "go", session=session
             )
-    journal.before = ""
+    journal.dies = False
     async with opened() as session:
         await session.resolve("call_1", Done("paid"), by="ada", reason="seen")
         await session.steer("Hurry up")
@@ -96,7 +95,7 @@ async def keep(journal: Dying) -> Session:
 
 @pytest.mark.row("E08", "Q02", "ST10")
 async def test_every_record_of_what_people_do_has_all_its_fields():
-    session = await keep(Dying("tool.finished"))
+    session = await keep(DyingJournal())
     names: dict[str, str] = {}
 
     assert [shown(event, names) for event in await session.events()] == KEPT.replace("\n    ", " ").splitlines()

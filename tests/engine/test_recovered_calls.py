@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from invariants import check_session
-from pipeline_tools import Recorder, act, raising, results, statuses, types
+from pipeline_tools import DyingJournal, Recorder, act, raising, results, statuses, types
 from treadle import Agent, Budget, Decision, JournalError, Suspended, Tool, ToolContext, allow, ask, open_session
 from treadle.errors import SessionConflict
 from treadle.events import AnyEvent
@@ -19,28 +19,15 @@ from treadle.tools import JsonObject
 
 
 # --- after a death
-class Dying(MemoryJournal):
-    """A journal that stores nothing more once such an event comes, as when its process is killed right before."""
-
-    def __init__(self, before: str, call_id: str | None = None) -> None:
-        super().__init__()
-        self.before, self.call_id = before, call_id
-        self._is_dead = False
-
-    async def append(self, session_id: str, events: Sequence[AnyEvent], *, state: str, durable: bool) -> None:
-        self._is_dead |= any(event.type == self.before and self.call_id in (None, event.call_id) for event in events)
-        if self._is_dead and self.before:
-            raise JournalError("killed")
-        await super().append(session_id, events, state=state, durable=durable)
-
-
-async def killed(turns: list[Any], tools: list[Tool], *before: str, clock: Any = None, **words: Any) -> Dying:
+async def killed(
+    turns: list[Any], tools: list[Tool], before: str | None = None, call_id: str | None = None, *, clock: Any = None, **words: Any
+) -> DyingJournal:  # fmt: skip
     """Return the journal of a run that was killed before such an event was stored; it works again."""
-    journal = Dying(*(before or ("tool.finished",)))
+    journal = DyingJournal(None, before, call_id=call_id)
     async with open_session(journal, id="s", clock=clock) as session:
-        with pytest.raises(JournalError, match="killed"):
+        with pytest.raises(JournalError, match="gone"):
             await Agent(ScriptedModel(turns), tools=tools, **words).run("go", session=session)
-    journal.before = ""
+    journal.dies = False
     return journal
 
 

@@ -2,33 +2,19 @@
 
 import asyncio
 import json
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from invariants import check_session
-from pipeline_tools import Recorder, act, read, statuses, tool_of, types
+from pipeline_tools import DyingJournal, Recorder, act, read, statuses, tool_of, types
 from treadle import Agent, Budget, Hook, ReActDriver, Redactor, Suspended, allow, ask, open_session, resolve_model
 from treadle.context.compaction import ClearResults
 from treadle.errors import ContextOverflow, JournalError, UnknownApproval
-from treadle.events import AnyEvent
 from treadle.journals.memory import MemoryJournal
 from treadle.redaction import remember
-from treadle.testing import FaultyJournal, Gate, MockProvider, ScriptedModel, Turn, call, text
+from treadle.testing import Gate, MockProvider, ScriptedModel, Turn, call, text
 from treadle.tools import JsonObject, ToolContext
-
-
-class Dead(FaultyJournal):
-    """A journal of a process that dies before the result of the call `p` is stored: nothing is stored from then on."""
-
-    is_dead = False
-
-    async def append(self, session_id: str, events: Sequence[AnyEvent], *, state: str, durable: bool) -> None:
-        self.is_dead = self.is_dead or any(event.type == "tool.finished" and event.call_id == "p" for event in events)
-        if self.is_dead:
-            raise JournalError("gone")
-        await super().append(session_id, events, state=state, durable=durable)
 
 
 def decides(tool: str, **arguments: Any) -> Any:
@@ -83,7 +69,7 @@ async def test_a_cancelled_run_takes_back_what_its_agents_had_asked_a_person(die
 async def test_an_agent_that_dies_after_its_tool_has_paid_is_not_run_again_when_its_caller_is_cancelled():
     paid, journal = Recorder(), MemoryJournal()
     with pytest.raises(JournalError):
-        async with open_session(Dead(journal, fail_at=0), id="s") as session:
+        async with open_session(DyingJournal(journal, call_id="p"), id="s") as session:
             await clerk(paid).run("go", session=session)
     async with open_session(journal, id="s") as session:
         assert await session.cancel()
