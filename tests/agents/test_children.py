@@ -698,21 +698,3 @@ async def test_an_agent_as_a_tool_asks_by_default():
     child = Agent(ScriptedModel([text("x")])).as_tool("act", "Act.")
     result = await Agent(ScriptedModel([call("act", task="go")]), tools=[child]).run("go")
     assert result.reason == "approval_required"
-
-
-async def test_a_journal_lists_what_waits_until_somebody_answers(tmp_path):
-    agent = Agent(ScriptedModel([call("echo", n=1)]), tools=[echo_tool()], policy=ask("echo"))
-    for name in ("one", "two"):
-        async with open_session(tmp_path / "a.db", id=name) as session:
-            await agent.run("go", session=session)
-
-    async with open_journal(tmp_path / "a.db") as journal:
-        waiting = await journal.approvals()
-        assert [one.session_id for one in waiting] == ["two", "one"]
-        async with open_session(journal, id="two") as session:
-            await session.answer(waiting[0].id, "allow")
-        assert [one.session_id for one in await journal.approvals()] == ["one"]
-
-    journal = await open_journal(tmp_path / "a.db")
-    assert len(await journal.sessions()) == 2
-    await journal.close()

@@ -1,104 +1,12 @@
 """Answers, ends and limits of a run by their values, each at its borders."""
 
-from typing import Any
-
-import pytest
-
-from treadle.engine.model_calls.requests import CONTINUE, Answers, has_ignored_choice, ignored_choice_stop
 from treadle.engine.model_calls.reservations import add_costs, count_tokens, encodable_call, encodable_part, estimate
-from treadle.engine.tool_calls.calls import Proposal
-from treadle.events import ModelFinished
-from treadle.messages import Finish, Media, Message, Result, Text, ToolCall, Usage, user_message
+from treadle.messages import Media, Message, Result, Text, ToolCall, Usage, user_message
 from treadle.ports import ModelRequest, ToolSpec
-from treadle.stops import Stop, StopReason
-from treadle.validation.typed import Typed
-
-
-def finished(words: str = "", *calls: ToolCall, finish: Finish = Finish.STOP) -> ModelFinished:
-    parts = (*((Text(words),) if words else ()), *calls)
-    return ModelFinished(message=Message(role="assistant", parts=parts), finish=finish)
 
 
 def said(words: str) -> Message:
     return Message(role="assistant", parts=(Text(words),))
-
-
-def judged(now: ModelFinished, *before: Message, choice: str = "auto", output: Any = None) -> Stop | str:
-    return Answers(output=output).judge(Proposal(finished=now, tool_choice=choice), before)
-
-
-def cut(times: int) -> list[Message]:
-    return [one for number in range(times) for one in (said(f"{number}-"), user_message(CONTINUE))]
-
-
-@pytest.mark.parametrize(("times", "goes_on"), [(0, True), (2, True), (3, False)])
-def test_an_answer_that_is_cut_off_is_continued_three_times(times, goes_on):
-    found = judged(finished("x", finish=Finish.LENGTH), user_message("go"), *cut(times))
-    if goes_on:
-        assert found == CONTINUE
-    else:
-        assert isinstance(found, Stop)
-        assert (found.reason, found.message) == (
-            StopReason.OUTPUT_TRUNCATED, "The answer was cut off by the output limit."
-        )  # fmt: skip
-
-
-@pytest.mark.parametrize(("choice", "words"), [("required", "any of them."), ("pay", "pay.")])
-def test_a_model_that_must_call_and_answers_is_told_once(choice, words):
-    told = judged(finished("x"), user_message("go"), choice=choice)
-    assert told == f"You answered without calling a tool. Call a tool first: {words}"
-    assert has_ignored_choice([user_message(str(told))])
-    assert not has_ignored_choice([user_message(str(told)), said("x")])
-    assert not has_ignored_choice([])
-    found = judged(finished("x"), user_message("go"), said("x"), user_message(str(told)), choice=choice)
-    assert found == Stop(
-        reason=StopReason.NO_FINAL_ANSWER_OR_TOOL_CALL,
-        message=f"tool_choice is {choice!r}, and the model answered twice without calling a tool.",
-        details={"class": "tool_choice_ignored", "tool_choice": choice},
-    )
-
-
-@pytest.mark.parametrize(
-    ("choice", "message"),
-    [
-        ("none", "tool_choice is 'none', and the model called a tool twice."),
-        ("pay", "tool_choice is 'pay', and the model called another tool twice."),
-    ],
-)
-def test_a_model_that_calls_what_was_forbidden_twice_ends_the_run(choice, message):
-    other = ToolCall(id="c", name="look", arguments="{}")
-    told = [user_message("You answered without calling a tool. Call a tool first: pay.")]
-    assert ignored_choice_stop(finished("", other), told, choice) == Stop(
-        reason=StopReason.NO_FINAL_ANSWER_OR_TOOL_CALL,
-        message=message,
-        details={"class": "tool_choice_ignored", "tool_choice": choice},
-    )
-    assert ignored_choice_stop(finished("x"), told, choice) is None
-    assert ignored_choice_stop(finished("", other), [], choice) is None
-    if choice == "pay":
-        mixed = finished("", other, ToolCall(id="d", name="pay", arguments="{}"))
-        assert ignored_choice_stop(mixed, told, choice) is None
-
-
-def test_an_answer_in_the_wrong_form_is_corrected_twice():
-    form = Typed({"type": "object", "required": ["a"]}, where="output")
-    before = [user_message("go")]
-    for _ in range(2):
-        told = judged(finished("{}"), *before, output=form)
-        assert isinstance(told, str)
-        assert told.startswith("Your answer does not have the required form. ")
-        assert told.endswith(" Answer again with the whole JSON object and nothing else.")
-        before += [said("{}"), user_message(told)]
-    found = judged(finished("{}"), *before, output=form)
-    assert isinstance(found, Stop)
-    assert found.message.startswith("The answer does not have the required form, after 2 corrections. ")
-    assert found.details is not None
-    assert (found.details["class"], found.details["attempts"]) == ("output_invalid", 3)
-    assert found.details["violations"]
-    anew = judged(finished("{}"), *before, user_message("And now?"), output=form)
-    assert isinstance(anew, str)
-    good = judged(finished('{"a":1}'), output=form)
-    assert good == Stop(reason=StopReason.COMPLETED, message="The model answered.", output={"a": 1})
 
 
 # --- hooks, approvers

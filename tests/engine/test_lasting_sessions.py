@@ -1,7 +1,6 @@
 """Sessions: what lasts, what is restored, who may run one, and how a paused or stopped run continues."""
 
 import asyncio
-import itertools
 import os
 import sys
 from typing import Any
@@ -9,26 +8,22 @@ from typing import Any
 import msgspec
 import pytest
 
-from invariants import check_session
 from loop_tools import chat, counter_tool, echo_tool, lines
 from pipeline_tools import Recorder, act, read, tool_of
 from treadle import (
     Agent,
     Budget,
     ConfigurationError,
-    JournalError,
     NotDone,
-    NothingToResume,
     ToolContext,
     ask,
     open_session,
 )
-from treadle.errors import MissingCredential, SessionConflict
+from treadle.errors import MissingCredential
 from treadle.events import AnyEvent
 from treadle.journals.memory import MemoryJournal
 from treadle.resolve import resolve_model
-from treadle.sessions.session import fold
-from treadle.testing import FaultyJournal, Gate, MockProvider, ScriptedModel, call, text
+from treadle.testing import Gate, MockProvider, ScriptedModel, call, text
 from treadle.tools import JsonObject
 
 
@@ -48,20 +43,6 @@ async def test_a_session_opened_again_sends_the_very_conversation_that_was_store
     assert [message["role"] for message in sent] == ["user", "assistant", "tool", "assistant", "user"]
     assert sent[1]["tool_calls"][0]["function"]["arguments"] == '{"a":  1}'
     assert mock.refusals == []
-
-
-@pytest.mark.row("Q02", "E07")
-async def test_call_and_result_are_events_of_their_own_and_the_transcript_is_a_view_over_them(tmp_path):
-    async with open_session(tmp_path / "a.db", id="s") as session:
-        model = ScriptedModel([[call("echo", x=1), call("nobody")], text("done")])
-        await Agent(model, tools=[echo_tool()]).run("go", session=session)
-        events = await session.events()
-        live = session.messages
-
-    assert [event.seq for event in events] == list(range(1, len(events) + 1))
-    finished = {event.call_id for event in events if event.type == "tool.finished"}
-    assert finished == {part.call_id for message in live for part in message.results}
-    assert fold("s", events).messages == list(live)
 
 
 @pytest.mark.row("P05", "P06")
@@ -115,25 +96,6 @@ async def test_a_denied_consent_reaches_the_model_with_its_reason():
     assert [(denial.tool, denial.reason) for denial in done.denials] == [("act", "Too much.")]
 
 
-async def test_resuming_before_an_answer_pauses_again_without_asking_twice():
-    agent = Agent(ScriptedModel([call("echo", x=1), text("done")]), tools=[echo_tool()], policy=ask("echo"))
-    first = await agent.run("go")
-    second = await agent.resume(first.session)
-    assert second.reason == "approval_required"
-    assert [one.id for one in second.approvals] == [one.id for one in first.approvals]
-
-
-async def test_edited_arguments_run_while_the_transcript_keeps_the_models_own():
-    recorder = Recorder()
-    agent = Agent(ScriptedModel([call("act", n=5), text("done")]), tools=[tool_of(recorder)])
-    paused = await agent.run("go")
-    await paused.session.answer(paused.approvals[0].id, "allow", arguments={"n": 2})
-    done = await agent.resume(paused.session)
-    assert [one.status for one in done.tool_calls] == ["ok"]
-    assert done.messages[1].calls[0].arguments == '{"n": 5}'
-    assert recorder.log[0] == ("begin", 2)
-
-
 async def test_a_new_task_on_a_paused_session_answers_the_open_call_first():
     async with MockProvider([call("echo"), "new"]) as mock:
         agent = Agent(chat(mock), tools=[echo_tool()], policy=ask("echo"))
@@ -142,16 +104,6 @@ async def test_a_new_task_on_a_paused_session_answers_the_open_call_first():
 
     assert (done.text, mock.refusals) == ("new", [])
     assert [message.role for message in done.messages] == ["user", "assistant", "tool", "user", "assistant"]
-
-
-async def test_there_is_nothing_to_resume_in_a_new_or_completed_session():
-    agent = Agent(ScriptedModel([text("x")]))
-    async with open_session("memory:") as session:
-        with pytest.raises(NothingToResume, match="no run yet"):
-            await agent.resume(session)
-        await agent.run("go", session=session)
-        with pytest.raises(NothingToResume, match="completed"):
-            await agent.resume(session)
 
 
 @pytest.mark.row("L28")
@@ -267,63 +219,3 @@ async def test_who_follows_a_run_hears_nothing_of_its_session_once_the_run_has_e
         await session.change(metadata={"tier": "gold"})
 
     assert heard[-1].type == "run.finished"
-
-
-@pytest.mark.row("V01", "R02")
-@pytest.mark.parametrize("when", ["before", "after"])
-async def test_a_store_that_fails_at_any_operation_loses_no_result_and_repeats_no_unsafe_call(when):
-    for n in itertools.count(1):
-        recorder, store = Recorder(), MemoryJournal()
-        await store.create("s")
-        journal = FaultyJournal(store, fail_at=n, when=when)
-        tools = [read(Recorder()), act(recorder), tool_of(recorder, "key", effect="keyed", permission="allow")]
-        turns = [[call("look", n=1), call("act", n=2), call("key", n=3)], text("Done.")]
-        with_fault = Agent(ScriptedModel(turns), tools=tools)
-        try:
-            async with open_session(journal, id="s") as session:
-                await with_fault.run("go", session=session)
-        except (JournalError, SessionConflict):
-            pass
-        async with open_session(store, id="s") as session:
-            if session.state.run is not None and session.state.phase != "completed":
-                again = Agent(ScriptedModel([text("Done.")] if session.state.step else turns), tools=tools)
-                assert (await again.resume(session)).completed
-            await check_session(session)
-        assert [word for word in recorder.log if word == ("begin", 2)] in ([], [("begin", 2)])
-        if not journal.has_failed:
-            return
-
-
-@pytest.mark.parametrize("when", ["before", "after"])
-async def test_an_append_that_is_cancelled_half_way_leaves_the_numbers_whole(when):
-    class Torn:
-        """Cancels whoever appends the start of a tool: before it is stored, or after."""
-
-        def __init__(self, journal):
-            self._journal = journal
-            self.task = None
-
-        def __getattr__(self, name):
-            return getattr(self._journal, name)
-
-        async def append(self, session_id, events, **words):
-            if self.task is not None and any(event.type == "model.started" for event in events):
-                task, self.task = self.task, None
-                if when == "after":
-                    await self._journal.append(session_id, events, **words)
-                task.cancel()
-                await asyncio.sleep(0)  # the cancellation arrives here, and must not tear the append
-                if when == "after":
-                    return
-            await self._journal.append(session_id, events, **words)
-
-    store = MemoryJournal()
-    journal = Torn(store)
-    async with open_session(journal, id="s") as session:
-        task = asyncio.create_task(Agent(ScriptedModel([text("Done.")])).run("go", session=session))
-        journal.task = task
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        await check_session(session)
-        assert (await Agent(ScriptedModel([text("Done.")])).resume(session)).completed
-    assert fold("s", await store.read("s")).phase == "completed"

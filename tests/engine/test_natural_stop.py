@@ -4,7 +4,6 @@ import asyncio
 import itertools
 from typing import Any
 
-import msgspec
 import pytest
 
 from loop_tools import chat, counter_tool, echo_tool, lines
@@ -187,35 +186,6 @@ async def test_one_agent_runs_side_by_side_with_itself_without_mixing_histories(
     assert (one.text, other.text) == ("first", "second")
     assert one.messages[2].results[0].content == "first"
     assert len(one.messages) == len(other.messages) == 4
-
-
-class UpperDriver:
-    """A driver in a few lines: it proposes what the model says, in capitals."""
-
-    def __init__(self) -> None:
-        self.bound = 0
-
-    def bind(self, model: Model, tools: object, executor: Executor) -> "UpperDriver":
-        self.bound += 1
-        self.model, self.offers = model, executor.offers("echo")
-        return self
-
-    async def propose(self, request: ModelRequest):
-        async for part in self.model.stream(request):
-            if isinstance(part, ModelEnd):
-                shout = tuple(Text(p.text.upper()) if isinstance(p, Text) else p for p in part.parts)
-                yield msgspec.structs.replace(part, parts=shout)
-
-
-@pytest.mark.row("D01")
-async def test_a_driver_of_ones_own_is_bound_once_a_run_and_works_with_the_stock_executor():
-    driver = UpperDriver()
-    agent = Agent(ScriptedModel([call("echo", x=1), text("quiet")]), tools=[echo_tool()], driver=driver)
-
-    result = await agent.run("go")
-
-    assert (result.text, driver.bound, driver.offers) == ("QUIET", 1, True)
-    assert [one.status for one in result.tool_calls] == ["ok"]
 
 
 async def test_a_driver_that_ends_without_a_terminal_part_gives_no_answer():

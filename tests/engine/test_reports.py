@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from loop_tools import Unpriced
-from pipeline_tools import Recorder, act, on_fake_clock, read, results, run_calls, statuses
+from pipeline_tools import Recorder, on_fake_clock, read, results, run_calls
 from treadle import Agent, Budget, Price, deny, open_session
 from treadle.events import ModelFinished
 from treadle.messages import Usage
-from treadle.ports import Decision, ModelRequest
+from treadle.ports import ModelRequest
 from treadle.stops import StopReason
 from treadle.testing import FakeClock, ScriptedModel, Turn, call, text
 
@@ -71,25 +71,6 @@ async def test_the_cached_share_is_a_part_of_what_was_sent(sent, cached, share):
     usage = Usage(input_tokens=sent, cached_input_tokens=cached, output_tokens=1)
 
     assert (await Agent(ScriptedModel([text("Done.", usage=usage)])).run("go")).report()["cached_share"] == share
-
-
-class Sandboxing:
-    """A policy that would have everything but `look` run in a sandbox."""
-
-    def decide(self, call: Any, session: Any) -> Decision | None:
-        return None if call.name == "look" else Decision(kind="sandbox", rule="boxed", reason="unsure")
-
-
-@pytest.mark.row("P02", "H12")
-async def test_what_may_run_in_a_sandbox_only_is_among_the_denials_of_the_report():
-    async def look(arguments: Any, ctx: Any) -> str:
-        return str((await ctx.decide("delete", {"path": "a"})).kind)
-
-    result = await run_calls(call("look"), call("act"), tools=[read(look), act(Recorder())], policy=Sandboxing())
-
-    assert (results(result)[0], statuses(result)) == ("sandbox", ["ok", "denied"])
-    denials = sorted((one.tool, one.rule, one.reason) for one in result.denials)
-    assert denials == [("act", "boxed", "unsure"), ("delete", "boxed", "unsure")]
 
 
 # --- times

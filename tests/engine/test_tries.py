@@ -22,7 +22,6 @@ from treadle import (
     open_session,
     tool,
 )
-from treadle.drivers.react import ReActDriver
 from treadle.errors import ToolDefinitionError
 from treadle.messages import Media
 from treadle.mock.model import ScriptedModel
@@ -34,7 +33,6 @@ NOT_JSON = call("look", arguments='{"n":1,}')
 
 UNFIT = call("look", n="many")
 
-GOOD = call("look", n=1)
 
 FAILED = call("fail", n=1)
 
@@ -109,17 +107,6 @@ async def test_a_resumed_run_begins_anew(broken):
 
     assert first.reason in ("invalid_call_limit", "repeated_failures")
     assert second.text == "At last."
-
-
-@pytest.mark.row("N05", "D13")
-async def test_a_driver_that_writes_its_calls_as_text_has_the_same_tries():
-    broken = '{"type": "call_tool", "tool": "look", "args": {"n": "many"}, "thought": ""}'
-    model = ScriptedModel([Turn(text=broken)])
-
-    result = await Agent(model, tools=tools(), driver=ReActDriver()).run("go")
-
-    assert result.reason in ("invalid_call_limit", "repeated_tool_call")
-    assert len(model.requests) < 12
 
 
 # --- repetition

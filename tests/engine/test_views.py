@@ -8,12 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from pipeline_tools import Recorder, act, on_fake_clock, read
-from treadle import Agent, ask
 from treadle.messages import Message, Opaque, Thinking, ToolCall, user_message
 from treadle.sessions.views import ReadOnlyMessages, ReadOnlyView
 from treadle.state import CallState, ChildState, RunState, SessionState
-from treadle.testing import ScriptedModel, call, text
 from treadle.tools import CallStatus, ToolResult
 
 
@@ -118,21 +115,3 @@ def test_a_view_of_the_state_shares_no_call_and_no_approval():
 
     assert state.answered[0].result == result
     assert result.data == {"found": [1]}
-
-
-# --- reports ---------------------------------------------------------------------------------------------------------
-@pytest.mark.row("H12")
-async def test_a_paused_run_reports_the_calls_that_ran_beside_the_waiting_one():
-    model = ScriptedModel([[call("look", n=1), call("act", n=2), call("look", n=3)], text("Done.")])
-    async with on_fake_clock() as session:
-        agent = Agent(model, tools=[read(Recorder()), act(Recorder())], policy=ask("act"))
-        paused = await agent.run("go", session=session)
-        assert paused.reason == "approval_required"
-        assert [(one["name"], one["status"]) for one in paused.report()["tool_calls"]] == [
-            ("look", "ok"),
-            ("look", "ok"),
-        ]
-
-        await session.answer(paused.approvals[0].id, "allow")
-        done = await agent.resume(session)
-    assert [one.name for one in done.tool_calls] == ["look", "act", "look"]
