@@ -57,6 +57,8 @@ def root(tmp_path: Path) -> Path:
         *((line, "denied") for line in ("git diff", "git diff main", "git diff a.txt", "git log -p", "git log --patch -3", "git show")),
         *((line, "denied") for line in ("git show main", "git show main:secrets/key", "git cat-file -p main:secrets/key")),
         *((line, "denied") for line in ("git cat-file -p abc", "git grep x main", "git whatchanged -p", "git stash show -p")),
+        *((line, "denied") for line in ("git log --check", "git log --format= --check -1", "git reflog --check", "git log --word-diff-regex=x")),
+        *((line, "denied") for line in ("cd secrets && git show HEAD:./key", "cd secrets && git cat-file -p @:./key", "cd secrets && git show HEAD:../secrets/key")),
         *((line, "ran") for line in ("git log", "git log --oneline -3", "git log --stat", "git diff -- a.txt", "git log -p -- a.txt")),
         *((line, "ran") for line in ("git show main:a.txt", "git cat-file -p main:a.txt", "git grep x -- a.txt", "git status")),
     ],
@@ -68,7 +70,8 @@ async def test_what_git_shows_of_the_whole_folder_is_denied_with_a_part_of_it(ro
 
 @pytest.mark.parametrize(
     "command",
-    ["echo hi", "ls -la", "cat a.txt | head -1", "find . -name '*.txt'", "echo a && ls; echo b", "cd secrets && ls", "echo x >/dev/null 2>&1"],
+    ["echo hi", "ls -la", "cat a.txt | head -1", "find . -name '*.txt'", "echo a && ls; echo b", "cd secrets && ls", "echo x >/dev/null 2>&1",
+     "git config --local --list", "cd secrets && cat ../a.txt", "cd secrets && ls .. && cat ../a.txt"],
 )  # fmt: skip
 async def test_what_the_rules_cover_runs(root, command):
     assert await outcome(command, root) == "ran"
@@ -83,7 +86,7 @@ async def test_what_the_rules_cover_runs(root, command):
         "git -c core.pager=id log", "git log --help", "xargs ls", "env ls", "timeout 5 ls", "sudo ls", "bash -c ls", "python3 -c 'print(1)'",
         "awk -f p a.txt", "sed e a.txt", "echo 'open", "nohup sleep 999 &", "LS_COLORS=x ls", "coproc rm x", "$'rm' -rf x", "cat ../W_evil/x", "cat /etc/passwd",
         "ls ..", "ls out", "cat out/x", "cat out/../../etc/passwd", "cat ~/.ssh/id_rsa", 'cat "$HOME/x"', "find / -name x", "find out/ -name x",
-        "cd / && ls", "cd out && ls", "cd .. ; ls W", "./ls", "/bin/ls", "cat /proc/self/environ", "cat /dev/fd/3",
+        "git config --list", "git config --get http.extraheader", "cd secrets; cat ../a.txt", "cd secrets && cat ../../x", "cd secrets || cat ../a.txt", "cd / && ls", "cd out && ls", "cd .. ; ls W", "./ls", "/bin/ls", "cat /proc/self/environ", "cat /dev/fd/3",
         "cat <<E\n$(id)\nE\n", "l\\\ns", "ls\u00a0x", "ls\r", "{ls,-l}", "true && " * 60 + "ls", "ls " + "a" * 11_000,
     ],
 )  # fmt: skip

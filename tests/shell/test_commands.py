@@ -87,10 +87,34 @@ def test_the_value_of_an_option_is_no_path_where_it_never_is_one(source, touched
     assert {one.path for one in analyse(source).touched} == touched
 
 
-def test_a_cd_adds_the_folder_it_may_have_gone_to():
+@pytest.mark.parametrize(
+    "source",
+    ["od -c k", "od -An -c k", "od -s k", "od -t c k", "od -l k", "od -An -tx1 k", "hexdump -c k", "hexdump -o k", "hexdump -n 8 k", "xxd -t k", "xxd -g 1 k",
+     "hexyl -o k", "fmt -t k", "fmt -c k", "fmt -w 8 k", "fold -s k", "fold -c k", "fold -w 8 k", "expand -i k", "expand -t 4 k", "rev -c k", "tac -s k", "df -x k",
+     "stat -f k", "stat -c %s k", "tail -f k", "column -t k", "join -i k k", "nl -p k", "shuf -e k", "look x k"],
+)  # fmt: skip
+def test_a_file_behind_an_option_that_takes_no_value_is_found(source):
+    assert "k" in {one.path for one in analyse(source).touched}
+
+
+@pytest.mark.parametrize(
+    ("source", "folders"),
+    [
+        ("cd sub && it", {"sub"}), ("cd sub && cd x && it", {"sub/x"}), ("cd sub && a | it", {"sub"}), ("cd sub &&\n it", {"sub"}),
+        ("a || b && cd sub && it", {"sub"}), ("cd sub >/dev/null && it", {"sub"}),
+        ("cd sub; it", {".", "sub"}), ("cd sub && a; it", {".", "sub"}), ("cd sub && a || it", {".", "sub"}), ("cd sub || it", {".", "sub"}),
+        ("a || cd sub && it", {".", "sub"}), ("cd sub | a && it", {".", "sub"}), ("a | cd sub && it", {".", "sub"}), ("! cd sub && it", {".", "sub"}),
+        ("if cd sub && a; then it; fi", {".", "sub"}), ("cd sub && cd x; it", {".", "sub", "sub/x"}),
+    ],
+)  # fmt: skip
+def test_a_command_starts_in_each_folder_to_which_a_cd_before_it_may_have_led(source, folders):
+    assert set(next(one for one in analyse(source).invocations if one.program == "it").folders) == folders
+
+
+def test_a_path_behind_a_cd_is_relative_to_where_that_leads():
     line = analyse("cd sub && cat ../x")
 
-    assert {one.path for one in line.touched} == {"sub", "../x", "sub/../x"}  # `sub` may be a link
+    assert {one.path for one in line.touched} == {"sub", "sub/../x"}  # `sub` may be a link
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from treadle.permissions.modes import BORDER, PROTECTED, UNCONFINED_RULE, may_be
 from treadle.permissions.policies import OUTSIDE, allow
 from treadle.permissions.rules import Rule
 from treadle.ports import Decision, DecisionKind, SessionView
-from treadle.shell.judging import losing_words
+from treadle.shell.judging import losing_words, turning_words
 from treadle.shell.rules import exact, suggested
 from treadle.state import IN_DOUBT, Approval, CallState, Doubt
 from treadle.tools import ApprovalType, CheckedCall, Effect, JsonObject, Preview, Review, Subject, Tool
@@ -156,6 +156,11 @@ def _command(call: CheckedCall, line: JudgedLine, lifted: Sequence[str]) -> Prev
         f"`{word}` deletes or overwrites something, or skips a check."
         for one in outer
         for word in losing_words(one.words)
+    ]
+    found += [
+        f"`{word}` has it use another program, other settings or another server."
+        for one in outer
+        for word in turning_words(one.words)
     ]
     outside = dict.fromkeys((one.access, one.subject.names[-1]) for one in line.reached if one.is_outside)
     found += [

@@ -16,11 +16,13 @@ from treadle.shell.programs import (
     PROGRAMS,
     SEARCHING,
     SHELLS,
+    STEADY_NPM,
     SUBCOMMANDS,
     SWEEPING,
     SWEEPING_GIT,
     TARGETS,
     TRANSPARENT,
+    TURNING,
     UNPACKING,
     WRAPPERS,
     Does,
@@ -38,6 +40,7 @@ __all__ = [
     "losing_words",
     "reads_only",
     "runs_text",
+    "turning_words",
     "words_within",
 ]
 
@@ -153,6 +156,8 @@ _LISTS = {
     "reflog": frozenset(),
 }
 """Subcommands of git that only list with one of these options, or with no operand."""
+_GIT_SETTINGS = ("~/.gitconfig", "~/.config/git/config", "/etc/gitconfig")
+"""What `git config` reads beside the settings of the repository. It may hold tokens."""
 _SIGNED = re.compile(r"%[-+ ]?G|%\(\*?signature")
 """How a format of git shows a signature, which a program checks."""
 _REMOTE = re.compile(r"[A-Za-z0-9_][\w.-]*")
@@ -209,6 +214,8 @@ def known(one: Invocation) -> Known:
     found = _parsed(one, name, program, first)
     problem = found.problem or _problem(one, found)
     hides = bool(problem) or program_name(one.program) in SHELLS
+    if name == "git config" and "--local" not in found.options:
+        found = structs.replace(found, paths=(*found.paths, *map(posixpath.expanduser, _GIT_SETTINGS)))
     return structs.replace(found, problem=problem, does="acts" if problem else found.does, hides=hides)
 
 
@@ -455,6 +462,25 @@ def losing_words(words: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
+_FOLLOWING = frozenset({"-L", "--location", "--location-trusted"})
+"""Options with which `curl` goes to the address to which a host redirects it."""
+
+
+def turning_words(words: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the options of a command with which it runs, obeys or asks something else than its kind says: `npm run x --script-shell=./y`.
+
+    Args:
+        words: Those of a command, or of a rule on commands, or nothing.
+    """
+    name = program_name(next(iter(words), ""))
+    options = [one for one in words[1 : words.index("--") if "--" in words else None] if one.startswith("-")]
+    if name == "npm":
+        return tuple(one for one in options if one.partition("=")[0] not in STEADY_NPM)
+    if name == "curl":
+        return ("-L",) if any(_has(one, _FOLLOWING) for one in options) else ()
+    return tuple(one for one in options if _has(one.partition("=")[0], TURNING.get(name, frozenset())))
+
+
 def _without_value(word: str, values: frozenset[str]) -> str:
     """Return joined short options without the value of the last one: the letters after `-m` in `-mnew` are its value."""
     if not word.startswith("-") or word.startswith("--"):
@@ -645,7 +671,10 @@ def _of_git(one: Invocation, found: Known, program: Program) -> Iterator[Touched
     else:
         named, access, extent = (behind or (operands if shows else outside)), "read", "tree"
         for text in objects if shows else ():
-            yield from (Touched(path=end, access="read", from_root=True) for end in _ends(text))
+            if text.startswith(("./", "../")):  # git takes it from the folder in which it starts
+                yield from (Touched(path=_join(at, text), access="read") for at in one.folders)
+            else:
+                yield from (Touched(path=end, access="read", from_root=True) for end in _ends(text))
             named = [word for word in named if ":" not in word]
     for text in [*named, *found.paths]:
         for folder in one.folders:

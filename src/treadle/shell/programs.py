@@ -20,11 +20,13 @@ __all__ = [
     "RUNNERS",
     "SEARCHING",
     "SHELLS",
+    "STEADY_NPM",
     "SUBCOMMANDS",
     "SWEEPING",
     "SWEEPING_GIT",
     "TARGETS",
     "TRANSPARENT",
+    "TURNING",
     "UNPACKING",
     "WRAPPERS",
     "Does",
@@ -148,15 +150,21 @@ _READERS = {
     "join": _reads("-iz --ignore-case --header", values="-teo12avj"),
     "paste": _reads("-sz --serial", values="-d --delimiters"),
     "column": _reads("-tx --table", values="-socN --separator --output-separator"),
-    **_each("expand unexpand fold fmt rev tsort numfmt", _reads("-ais", values="-twdc --field --to --from --tabs --width")),
+    **_each("expand unexpand", _reads("-ai --all --initial --first-only", values="-t --tabs")),
+    "fold": _reads("-bs --bytes --spaces", values="-w --width"),
+    "fmt": _reads("-cstu --crown-margin --split-only --tagged-paragraph --uniform-spacing", values="-w --width"),
+    **_each("rev tsort", _reads()),
+    "numfmt": _reads("-z", values="-d --field --to --from", operands="text"),
     **_each("md5sum sha1sum sha224sum sha256sum sha384sum sha512sum b2sum cksum sum", _reads("-btz --tag --binary --text")),
     **_each("base64 base32", _reads("-di --decode --ignore-garbage", values="-w --wrap")),
     **_each("stat", _reads("-Lft --dereference --file-system --terse", values="-cf --format --printf")),
     **_each("readlink realpath", _reads("-efmnqsz --canonicalize --no-newline")),
     "file": _reads("-bihLk --brief --mime --mime-type --dereference"),
     "strings": _reads("-a", values="-net"),
-    "xxd": _reads("-abeEipuCvx", values="-cglosnNjtA", most=1, is_own=True),
-    **_each("od hexdump hexyl", _reads("-abeEipuCvx", values="-cglosnNjtA", most=1)),
+    "xxd": _reads("-abeEipuCv", values="-cglosn", most=1, is_own=True),
+    "od": _reads("-abcdfilosxv", values="-ANSjt"),
+    "hexdump": _reads("-bcCdovxX", values="-ns"),
+    "hexyl": _reads("-v", values="-n"),
     **_each("zcat bzcat", _reads("-f")),
     **_each(
         "ls ll dir",
@@ -268,7 +276,7 @@ _OF_LOGS = (
     "--walk-reflogs -gcm --cc --source -i --regexp-ignore-case --extended-regexp --fixed-strings --all-match --invert-grep"
 )
 _DIFF_VALUES = "-USG --unified --word-diff= --diff-algorithm --stat= --color= --inter-hunk-context --word-diff-regex --find-renames= --src-prefix --dst-prefix --color-moved= --ignore-submodules= --submodule="
-_PATCHES = "-puUcmSGLW --patch --unified --cc --binary --word-diff --function-context"
+_PATCHES = "-puUcmSGLW --patch --unified --cc --binary --check --word-diff --word-diff-regex --function-context"
 _LOG = _reads(_OF_LOGS, values=f"{_DIFF_VALUES} {_ABOUT_COMMITS} -L", operands="git", shows=_PATCHES)
 _SHOW = _reads(_OF_LOGS, values=f"{_DIFF_VALUES} {_ABOUT_COMMITS}", operands="git", shows=None)
 _LISTED = "--sort --format --contains= --no-contains= --points-at --merged= --no-merged= --color= --column="
@@ -406,6 +414,33 @@ LOSING = MappingProxyType(
 )
 """Words with which a subcommand of git deletes or overwrites what git keeps, or skips a check: a rule by prefix names them too."""
 
+TURNING = MappingProxyType(
+    {
+        name: frozenset(options.split())
+        for names, options in {
+            "kubectl helm": "-s --server --kubeconfig --context --kube-context --kube-apiserver --cluster --user --as --token --post-renderer",
+            "cargo": "-C -Z --config --manifest-path",
+            "go": "-C -exec --exec -toolexec --toolexec -vettool --vettool -overlay --overlay -modfile --modfile",
+            "pip pip3 uv": "-i -f -p --python --index --index-url --default-index --extra-index-url --find-links --proxy --cert --config-file --directory --project --root",
+            "poetry pdm": "-C -P --directory --project --config",
+            "pnpm yarn bun": "-C -c --dir --cwd --prefix --config --script-shell --registry --use-yarnrc --modules-folder",
+            "aws": "--endpoint-url --profile --ca-bundle",
+            "gh glab": "--hostname",
+            "docker podman": "-H --host --context --config",
+        }.items()
+        for name in names.split()
+    }
+)
+"""Options with which a program runs another program, obeys other settings or asks another server: a rule by prefix names them too."""
+STEADY_NPM = frozenset(
+    """
+    -s --silent -q --quiet -d --verbose --if-present -w --workspace --workspaces -ws --include-workspace-root --json -l --long --depth -a --all -y --yes
+    -D --save-dev -S --save -E --save-exact -O --save-optional --no-save --omit --include --production --offline --prefer-offline --dry-run --no-audit
+    --no-fund --no-progress --color --no-color --loglevel --ignore-scripts -v --version -h --help
+    """.split()
+)
+"""Options of `npm`, which reads them anywhere before `--`, that do none of that. All others, and what they are cut short to, may."""
+
 
 def _losing(name: str, program: Program) -> Program:
     """Return a subcommand that knows its losing options, too: they are refused by name, and not because they are unknown."""
@@ -436,7 +471,7 @@ PROGRAMS = MappingProxyType(
         "wget": _program(
             "acts",
             "-qcSN --quiet --no-verbose -nv! --spider",
-            values="-TtO --timeout --tries --header",
+            values="-Tt --timeout --tries --header --max-redirect=",
             paths="-OP --output-document --directory-prefix",
             operands="text",
             needs=("network",),

@@ -218,6 +218,10 @@ class _Reader:
         self._text = source
         self._at = 0
         self._folders: tuple[str, ...] = (".",)
+        self._left: tuple[str, ...] = ()
+        """The folders that a `cd` of this chain of `&&` has left: what comes after the chain may start there."""
+        self._before = ""
+        """The sign before this command."""
         self._words: list[str] = []
         self._starts: list[int] = []
         self._patterns: set[int] = set()
@@ -247,7 +251,11 @@ class _Reader:
         sign = pair if pair in ("&&", "||", "|&", ";;", ";&") else pair[0]
         self._at += len(sign)
         is_empty = not self._words
-        self._finish()
+        self._finish(sign)
+        if not is_empty or sign != "\n":
+            self._before = sign
+            if sign not in ("&&", "|", "|&"):
+                self._folders, self._left = tuple(sorted({*self._folders, *self._left})), ()
         if sign in ("&", "(", ")", ";;", ";&"):
             what = {"&": "A command in the background can keep running after the call ends."}
             self._doubt(what.get(sign, f"The operator {sign!r} is not analysed."), self._text)
@@ -430,8 +438,12 @@ class _Reader:
             return not found or "".join(found)[-1:] in (":", "=", "")
         return not self._text.startswith("}", self._at)
 
-    def _finish(self) -> None:
-        """End the command that was read last."""
+    def _finish(self, sign: str = "") -> None:
+        """End the command that was read last.
+
+        Args:
+            sign: What ends it.
+        """
         words, starts, patterns, expanded, quoted = (
             self._words,
             self._starts,
@@ -472,7 +484,8 @@ class _Reader:
         )
         self.invocations.append(one)
         if rest[0] == "cd":
-            self._change_folder(one)
+            has_succeeded = sign == "&&" and not skipped and self._before not in ("||", "|", "|&")
+            self._change_folder(one, has_succeeded=has_succeeded)
 
     def _comes_before(self, word: str, start: int) -> bool:
         """Whether a word comes before a command: it sets a variable, or is reserved. In quotes it is a word like any other."""
@@ -485,8 +498,12 @@ class _Reader:
         is_name = bool(name) and set(name) <= _ASSIGNED and not name[0].isdigit()
         return "=" in word and is_name and self._text.startswith(name, start)
 
-    def _change_folder(self, one: Invocation) -> None:
-        """Add the folder that a `cd` goes to: as its text says, and as its links lead. The old ones stay: it may fail."""
+    def _change_folder(self, one: Invocation, *, has_succeeded: bool) -> None:
+        """Go to the folder of a `cd`: as its text says, and as its links lead. The old ones stay where it may have failed, or not been run.
+
+        Args:
+            has_succeeded: Whether what follows runs only if the `cd` has succeeded: `cd src && ls`.
+        """
         arguments = one.arguments
         if (
             len(arguments) != 1
@@ -499,11 +516,13 @@ class _Reader:
             self.may_write = True
             return
         joined = [posixpath.join(folder, arguments[0]) for folder in self._folders]
-        found = {*self._folders, *map(posixpath.normpath, joined), *filter(leads_up, joined)}
-        if len(found) > _MAX_FOLDERS:
+        found = {*map(posixpath.normpath, joined), *filter(leads_up, joined)}
+        left = {*self._left, *self._folders}
+        if len(found | left) > _MAX_FOLDERS:
             self._doubt("The line changes folders too often to analyse.", one.text)
             return
-        self._folders = tuple(sorted(found))
+        self._folders = tuple(sorted(found if has_succeeded else found | left))
+        self._left = tuple(sorted(left))
 
     def _doubt(self, reason: str, text: str) -> None:
         if len(self.doubts) <= MAX_COMMANDS:

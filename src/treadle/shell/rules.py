@@ -10,7 +10,7 @@ from functools import lru_cache
 import msgspec
 
 from treadle.errors import ConfigurationError
-from treadle.shell.judging import changes_nothing, hosts_of, known, losing_words, plain_words, runs_text
+from treadle.shell.judging import changes_nothing, hosts_of, known, losing_words, plain_words, runs_text, turning_words
 from treadle.shell.programs import (
     INTERPRETERS,
     LOSING,
@@ -264,7 +264,9 @@ class CommandPattern(msgspec.Struct, frozen=True, kw_only=True):
         found = known(Invocation(words=self.words, text=""))
         name = program_name(self.words[0])
         if name in ("curl", "wget"):
-            return f"`{name}` to {' '.join(self.words[1:])}, to which it may send any data of this project"
+            hosts = " ".join(word for word in self.words[1:] if not word.startswith("-"))
+            where = ", and to each host to which that redirects it" if turning_words(self.words) else ""
+            return f"`{name}` to {hosts}{where}: it may send any data of this project there"
         if name in INTERPRETERS | TARGETS or name in _FIRST_OF_RUNNERS:
             return f"`{words}`{where} with any arguments: it runs any code in this project"
         if name != "git" and (found.program is None or found.does == "acts"):
@@ -304,14 +306,15 @@ class CommandPattern(msgspec.Struct, frozen=True, kw_only=True):
         if name in TARGETS:
             return _begins(words[:1], wanted[:1]) and (len(wanted) == 1 or set(kind[1:]) <= set(wanted[1:]))
         if name in ("curl", "wget"):
-            return wanted[:1] == (one.program,) and set(hosts_of(one)) <= set(wanted[1:])
+            return wanted[:1] == (one.program,) and set(kind[1:]) <= set(wanted[1:])
         named = (
             (*kind, *words[_end_of(one, kind) :])
             if name in INTERPRETERS or name in _FIRST_OF_RUNNERS or name == "xargs"
             else words
         )
         is_bare = len(wanted) == 1 and name in INTERPRETERS | {"xargs"}
-        return not is_bare and _begins(named, wanted) and not _is_losing(one.words, wanted)
+        is_same = turning_words(one.words) in ((), turning_words(self.words))
+        return not is_bare and is_same and _begins(named, wanted) and not _is_losing(one.words, wanted)
 
     def _is_bound(self, one: Invocation) -> bool:
         """Whether the pattern means its command in the root folder only. A command that only reads is meant in every folder."""
@@ -349,12 +352,13 @@ _TAKES_NAMES = frozenset(
 """Programs that write nothing, whatever words `xargs` adds to theirs."""
 _NOT_OFFERED = frozenset(
     {
-        *"scp rsync".split(),
+        *"ssh scp sftp ftp rsync".split(),
         *(f"kubectl {one}" for one in "apply delete".split()),
         *(f"gh {one}" for one in "api auth secret".split()),
         *(f"{one} publish" for one in "npm cargo uv poetry".split()),
         *(f"terraform {one}" for one in "apply destroy".split()),
         "docker build",
+        *(f"docker compose {one}" for one in "up build create".split()),
     }
 )
 """Kinds whose next command may do anything to another machine, or to all of this one: only the exact words are offered."""
@@ -377,7 +381,8 @@ def kind_of(one: Invocation) -> tuple[str, ...] | None:  # noqa: PLR0911 - one a
     if name in TARGETS:
         return _of_targets(one)
     if name in ("curl", "wget"):
-        return (one.program, *sorted(hosts_of(one)))
+        follows = name == "wget" and "--max-redirect=0" not in words  # to other hosts, always
+        return None if follows else (one.program, *sorted(hosts_of(one)), *turning_words(one.words))
     if name in INTERPRETERS:
         return _of_code(one, 1)
     if name in _FIRST_OF_RUNNERS:
@@ -550,11 +555,12 @@ _MAX_EXACT = 500
 def _pattern(one: Invocation) -> str:
     """Return the pattern for one command: its kind, or its exact words where those alone say what it does."""
     kind = kind_of(one)
-    is_wide = kind is not None and not {kind[0], " ".join(kind[:2])} & _NOT_OFFERED
+    is_wide = kind is not None and not {" ".join(kind[:count]) for count in (1, 2, 3)} & _NOT_OFFERED
     if (
         kind is None
         or not is_wide
         or losing_words(one.words)
+        or turning_words(one.words) not in ((), kind[-1:])
         or (program_name(one.program) in TARGETS and len(kind) == 1)
     ):
         return shlex.join(one.words)
