@@ -314,7 +314,7 @@ def check_session_id(session_id: str) -> None:
     Raises:
         ConfigurationError: It is empty, too long, or holds control characters or lone surrogates.
     """
-    if not isinstance(session_id, str) or not 0 < len(session_id) <= _MAX_ID_CHARS or not session_id.isprintable():
+    if type(session_id) is not str or not 0 < len(session_id) <= _MAX_ID_CHARS or not session_id.isprintable():
         raise ConfigurationError(
             f"A session id is 1 to {_MAX_ID_CHARS} printable characters; got {shown(session_id, 220)}."
         )

@@ -13,7 +13,7 @@ from treadle.errors import IntentNotStored, JournalError, SessionConflict
 from treadle.events import ActionDecided, AnyEvent, JournalDegraded, ToolResumed, ToolStarted
 from treadle.fields import checked
 from treadle.journals.backend import digest_of
-from treadle.journals.store import with_messages
+from treadle.journals.store import held_of, with_messages
 from treadle.ports import (
     Clock,
     DueItem,
@@ -258,7 +258,7 @@ class DegradingJournal:
         return await self._journal.now() if isinstance(self._journal, HasClock) else None
 
     async def held(self, session_ids: Collection[str]) -> Collection[str]:
-        return await self._journal.held(session_ids) if isinstance(self._journal, HasOverview) else ()
+        return await held_of(self._journal, session_ids)
 
     async def with_messages(self) -> Collection[str]:
         return list(await with_messages(self._journal))

@@ -81,6 +81,7 @@ __all__ = [
     "due_items",
     "follow",
     "held",
+    "held_of",
     "listed",
     "look_seconds",
     "looked_at",
@@ -340,7 +341,7 @@ async def resumable_sessions(journal: Journal, *, now: float) -> Sequence[str]:
                 found[state.id] = None
         except JournalError as error:
             logger.warning("%s", unreadable(session_id, error))
-    held = await _held(journal, found)
+    held = await held_of(journal, found)
     return tuple(one for one in found if one not in held)
 
 
@@ -348,7 +349,7 @@ async def broken_off(journal: Journal, *, but: Collection[str] = ()) -> list[str
     """Return the sessions whose run is under way and that nobody holds: their processes have died, or handed them over."""
     infos = await journal.sessions(SessionFilter(phases=("running",)))
     found = [info.id for info in infos if info.status == "active" and info.id not in but]
-    held = await _held(journal, found)
+    held = await held_of(journal, found)
     return [one for one in found if one not in held]
 
 
@@ -398,7 +399,7 @@ async def _has_news(journal: Journal, child_id: str, *, now: float) -> bool:
     if state.status == "suspended" and not state.moved_to:
         return False
     if state.run is not None and state.run.phase == "running":
-        return child_id not in await _held(journal, [child_id])
+        return child_id not in await held_of(journal, [child_id])
     return state.run is None or state.run.phase != "paused" or await can_continue(journal, state, now=now)
 
 
@@ -408,7 +409,8 @@ async def _top(journal: Journal, session_id: str) -> SessionState:
     return state if state.caller is None else await _top(journal, state.root_id)
 
 
-async def _held(journal: Journal, session_ids: Collection[str]) -> Collection[str]:
+async def held_of(journal: Journal, session_ids: Collection[str]) -> Collection[str]:
+    """Return those of these sessions that a process which seems to live holds; none where the journal does not say."""
     return await journal.held(session_ids) if session_ids and isinstance(journal, HasOverview) else ()
 
 

@@ -10,12 +10,12 @@ from treadle.concurrency import Threads
 from treadle.errors import ConfigurationError, JournalError, SessionHeld, check_kind, shown
 from treadle.events import AnyEvent, SessionChanged
 from treadle.fields import Documented, checked
-from treadle.journals.backend import due_rows
+from treadle.journals.backend import check_session_id, due_rows
 from treadle.journals.store import due_items
 from treadle.ports import Clock, DueItem, HasOverview, Journal, SessionInfo
 from treadle.redaction import redacted_logger
 from treadle.resolve import open_session
-from treadle.resolve.journals import SystemClock, checked_id
+from treadle.resolve.journals import SystemClock
 from treadle.sessions.answering import doubts_of
 from treadle.sessions.maintenance import Parcel, fold, take_in, unpack
 from treadle.sessions.session import Session
@@ -67,7 +67,7 @@ async def import_session(
     at = (clock or SystemClock()).now()
     taken = _checked_lines(lines)
     if id is not None:
-        checked_id(id)
+        check_session_id(id)
     read = partial(_arrived, taken, id, take_open=take_open, at=at)
     is_long = sum(map(len, taken)) > _MANY_CHARS
     parcel, phase = await _threads.submit(read) if is_long else read()  # or its stored results are large

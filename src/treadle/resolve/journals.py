@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from treadle.errors import ConfigurationError, UnknownSession, check_path, shown
 from treadle.fields import checked
+from treadle.journals.backend import check_session_id
 from treadle.ports import Clock, Journal, Randomness, Timer
 from treadle.sessions.maintenance import take_in
 from treadle.sessions.session import Session
@@ -24,7 +25,6 @@ __all__ = [
     "JournalOpening",
     "SystemClock",
     "SystemRandomness",
-    "checked_id",
     "memory_session",
     "open_journal",
     "open_session",
@@ -194,7 +194,8 @@ async def open_session(
         UnknownSession: There is no session with that id, and it must exist.
     """
     chance = randomness or SystemRandomness()
-    session_id = checked_id(id) if id is not None else "s_" + chance.token()
+    session_id = "s_" + chance.token() if id is None else id
+    check_session_id(session_id)
     is_ours = isinstance(journal, str | Path)
     if not is_ours and not callable(getattr(journal, "acquire", None)):
         raise ConfigurationError(f"journal is a path, an address or an open journal; got {shown(journal)}.")
@@ -247,17 +248,6 @@ def _degrading(store: Journal, clock: Clock) -> "DegradingJournal | None":
     if isinstance(store, DegradingJournal):
         return store
     return None if isinstance(store, MemoryJournal) else DegradingJournal(store, clock=clock)
-
-
-def checked_id(session_id: str) -> str:
-    """Return a session's id, where it is one.
-
-    Raises:
-        ConfigurationError: It is not 1 to 200 printable characters.
-    """
-    if type(session_id) is not str or not 0 < len(session_id) <= 200 or not session_id.isprintable():
-        raise ConfigurationError(f"A session id has 1 to 200 printable characters; got {shown(session_id)}.")
-    return session_id
 
 
 async def memory_session() -> Session:

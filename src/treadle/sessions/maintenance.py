@@ -91,6 +91,7 @@ __all__ = [
     "pack",
     "pack_redacted",
     "parcel_of",
+    "pass_on",
     "renamed",
     "rewind",
     "settle",
@@ -561,7 +562,7 @@ def _is_open(state: SessionState, call_id: str) -> bool:
 
 async def _end(ledger: Ledger, child: ChildState) -> None:
     try:
-        lease = await ledger.journal.acquire(child.session_id, on_lost=_pass_on, on_message=_pass_on)
+        lease = await ledger.journal.acquire(child.session_id, on_lost=pass_on, on_message=pass_on)
     except UnknownSession:  # this journal has only the parent: it was moved alone
         await ledger.record(_gone(child))
         return
@@ -639,8 +640,8 @@ async def effects_of(journal: Journal, events: Sequence[AnyEvent]) -> list[Effec
     return found
 
 
-def _pass_on() -> None:
-    """Notice a lost lease or a message, and continue: an append without the lease is refused."""
+def pass_on() -> None:
+    """Notice a lost lease or a message, and continue: an append without the lease is refused, and messages wait."""
 
 
 # --- what happens to a call that goes no further
@@ -911,7 +912,7 @@ async def _purge_children(ledger: Ledger) -> None:
     for info in await ledger.journal.sessions(SessionFilter(parent_id=ledger.state.id)):
         if info.status == "deleted" and info.head <= 1:
             continue
-        lease = await ledger.journal.acquire(info.id, on_lost=_pass_on, on_message=_pass_on)
+        lease = await ledger.journal.acquire(info.id, on_lost=pass_on, on_message=pass_on)
         try:
             state = fold(info.id, await ledger.journal.read(info.id))
             if state.caller is not None and state.caller.parent_id == ledger.state.id:

@@ -29,7 +29,7 @@ from treadle.sessions import answering, maintenance
 from treadle.sessions.answering import store_time
 from treadle.sessions.explain import Explanation, explained, exported
 from treadle.sessions.ledger import Ledger
-from treadle.sessions.maintenance import Rewind, fold, pack, take_in
+from treadle.sessions.maintenance import Rewind, fold, pack, pass_on, take_in
 from treadle.state import (
     Approval,
     Doubt,
@@ -93,10 +93,6 @@ class SessionEvents:
     async def __aiter__(self) -> AsyncIterator[AnyEvent]:
         for event in await self._journal.read(self._session_id, after=self._after):
             yield event
-
-
-def _pass() -> None:
-    """Notice a lost lease or a message, and continue: an act is one commit, which is refused where the lease is lost."""
 
 
 # --- Session: a durable conversation, rebuilt from its journal; held, answered, steered, marked, rewound, forked, exported, moved
@@ -199,7 +195,7 @@ class Session:
     @asynccontextmanager
     async def held(self) -> AsyncIterator[None]:
         """Hold the session for one act, as a run does."""
-        await self.hold(on_lost=_pass, on_message=_pass)
+        await self.hold(on_lost=pass_on, on_message=pass_on)
         left = self._left
         try:
             yield

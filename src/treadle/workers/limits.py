@@ -17,10 +17,12 @@ import msgspec
 from treadle.errors import ConfigurationError, JournalError, ModelError, SessionExists, SessionHeld, shown
 from treadle.events import SessionChanged
 from treadle.fields import Documented, NamedOptions
-from treadle.ports import Clock, HasOverview, Journal, Lease, Model, ModelEnd, ModelPart, ModelRequest
+from treadle.journals.store import held_of
+from treadle.ports import Clock, Journal, Lease, Model, ModelEnd, ModelPart, ModelRequest
 from treadle.ports.journals import WORKER
 from treadle.redaction import redacted_logger
 from treadle.sessions.answering import store_time
+from treadle.sessions.maintenance import pass_on
 
 __all__ = ["Limit", "LimitReachedNow", "LimitedModel", "Limits", "Subject"]
 
@@ -146,10 +148,10 @@ class Limits:
             with suppress(SessionExists):
                 await self._journal.adopt(session_id, [made], state=WORKER)
             self._made.add(session_id)
-        if isinstance(self._journal, HasOverview) and await self._journal.held([session_id]):
+        if await held_of(self._journal, [session_id]):
             return None
         try:
-            return await self._journal.acquire(session_id, on_lost=_pass, on_message=_pass)
+            return await self._journal.acquire(session_id, on_lost=pass_on, on_message=pass_on)
         except SessionHeld:
             return None
 
@@ -319,7 +321,3 @@ def _reason(limit: Limit, subject: Subject) -> str:
 
 def _matches(model: str, pattern: str) -> bool:
     return model.startswith(pattern[:-1]) if pattern.endswith("*") else model == pattern
-
-
-def _pass() -> None:
-    """Nothing is to be done at once."""

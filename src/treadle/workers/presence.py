@@ -11,10 +11,11 @@ from msgspec.structs import replace
 from treadle.errors import ConfigurationError, JournalError, SessionConflict, SessionHeld, WorkerNameTaken, shown
 from treadle.events import AnyEvent, SessionChanged
 from treadle.fields import Documented, checked
-from treadle.ports import Clock, HasOverview, Journal, Lease, SessionFilter
+from treadle.journals.store import held_of
+from treadle.ports import Clock, Journal, Lease, SessionFilter
 from treadle.ports.journals import WORKER
 from treadle.redaction import redacted_logger
-from treadle.sessions.maintenance import fold
+from treadle.sessions.maintenance import fold, pass_on
 
 __all__ = ["Presence", "WorkerInfo", "boot_id", "list_workers"]
 
@@ -92,7 +93,7 @@ class Presence:
         last = _told(events[-1]) if events else None
         if since in _left(events) or (last is not None and _since(last) == since and _fell_with_its_machine(last)):
             return False
-        held = await self._journal.held([_PREFIX + name]) if isinstance(self._journal, HasOverview) else ()
+        held = await held_of(self._journal, [_PREFIX + name])
         return not (last is not None and _since(last) == since and held)
 
     @property
@@ -109,7 +110,7 @@ class Presence:
         await self.leave()
         await self._journal.create(self._id)
         try:
-            self._lease = await self._journal.acquire(self._id, on_lost=self._lose, on_message=_pass)
+            self._lease = await self._journal.acquire(self._id, on_lost=self._lose, on_message=pass_on)
         except SessionHeld as error:
             raise WorkerNameTaken(
                 f"A worker named {self.info.name!r} is already running on this journal{await self._place_of_holder()}. "
@@ -175,7 +176,7 @@ async def list_workers(journal: Journal, *, all: bool = False) -> tuple[WorkerIn
     """
     found = []
     rows = await journal.sessions(SessionFilter(phases=(WORKER,)))
-    held = await journal.held([row.id for row in rows]) if isinstance(journal, HasOverview) else ()
+    held = await held_of(journal, [row.id for row in rows])
     for row in rows:
         is_alive = row.id in held
         if not (is_alive or all):
@@ -232,7 +233,3 @@ def checked_worker_name(name: str | None) -> str:
     if not isinstance(name, str) or not 0 < len(name) <= 100 or not name.isprintable():
         raise ConfigurationError(f"A worker's name has 1 to 100 printable characters; got {shown(name)}.")
     return name
-
-
-def _pass() -> None:
-    """A worker gets no messages."""

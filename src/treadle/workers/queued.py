@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from treadle.canonical import find_unencodable
 from treadle.errors import ConfigurationError, JournalError, shown
 from treadle.fields import checked
-from treadle.ports import Clock, HasOverview, Journal
+from treadle.journals.store import held_of
+from treadle.ports import Clock, Journal
 from treadle.redaction import redacted_logger
 from treadle.resolve import open_journal
 from treadle.resolve.journals import SystemClock
@@ -326,9 +327,7 @@ class PgQueuerDispatcher:
 
     async def _unheld(self, journal: Journal, found: list[Work]) -> list[Work]:
         """Leave out what a process runs: it takes its messages by itself."""
-        if not isinstance(journal, HasOverview):
-            return found
-        held = await journal.held([one.session_id for one in found if not one.is_task])
+        held = await held_of(journal, [one.session_id for one in found if not one.is_task])
         return [one for one in found if one.is_task or one.session_id not in held]
 
     async def _rest(self, took: float) -> None:

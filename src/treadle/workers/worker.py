@@ -42,8 +42,8 @@ from treadle.errors import (
 )
 from treadle.events import AnyEvent
 from treadle.fields import Documented, checked, checked_but
-from treadle.journals.store import broken_off, can_continue, with_messages
-from treadle.ports import Clock, Delivery, Dispatcher, HasBell, HasOverview, Journal, Model, SessionFilter
+from treadle.journals.store import broken_off, can_continue, held_of, with_messages
+from treadle.ports import Clock, Delivery, Dispatcher, HasBell, Journal, Model, SessionFilter
 from treadle.redaction import redacted_logger
 from treadle.resolve import open_session
 from treadle.resolve.journals import SystemClock
@@ -247,7 +247,7 @@ class SessionRunner:
         if run is None or not await self._can_continue(session):
             return None
         is_suspect = False
-        if run.deaths_now >= self._tries and not await _is_live(session):
+        if run.deaths_now >= self._tries and not await held_of(session.journal, [session.id]):
             if self.presence is not None and not self.presence.is_settled:
                 return None
             died = [worker for worker in run.lost_now if await self._has_died(worker)]
@@ -459,10 +459,6 @@ def _opening(session: Session) -> Callable[[], Awaitable[Session]]:
 def _check_waits(session: Session) -> None:
     if session.state.submitted is None:
         raise SessionConflict(f"The task of session {session.id!r} was taken by another worker, or was cancelled.")
-
-
-async def _is_live(session: Session) -> bool:
-    return isinstance(session.journal, HasOverview) and bool(await session.journal.held([session.id]))
 
 
 # --- Finding what is to be done in a journal, without a queue beside it: submitted tasks, answers, due times, and runs
@@ -761,7 +757,7 @@ async def stranded_sessions(
     if ids is None:
         ids = [row.id for row in await journal.sessions(SessionFilter(phases=_OPEN))]
     is_preview = agents is not None
-    held = await journal.held(ids) if isinstance(journal, HasOverview) and not is_preview else ()
+    held = () if is_preview else await held_of(journal, ids)
     found = [await _judged(journal, one, workers, is_preview=is_preview) for one in ids if one not in held]
     return tuple(one for one in found if one is not None)
 
