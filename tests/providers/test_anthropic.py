@@ -388,34 +388,6 @@ async def test_markers_can_be_chosen_and_switched_off() -> None:
 # --- options and schemas -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.row("W08")
-@pytest.mark.parametrize(
-    ("schema", "wire"),
-    [
-        ({}, {"type": "object", "properties": {}}),
-        ({"properties": {"a": {}}}, {"properties": {"a": {}}, "type": "object"}),
-        (
-            {"anyOf": [{"properties": {"a": {"type": "string"}}}, {"$ref": "#/$defs/B"}], "$defs": {"B": {"properties": {"b": {}}}}},
-            {"$defs": {"B": {"properties": {"b": {}}}}, "type": "object", "properties": {"a": {"type": "string"}, "b": {}}},
-        ),
-        (
-            {"$ref": "#/$defs/A", "$defs": {"A": {"type": "object", "properties": {"x": {"$ref": "#/$defs/A"}}}}},
-            {
-                "type": "object",
-                "properties": {"x": {"$ref": "#/$defs/A"}},
-                "$defs": {"A": {"type": "object", "properties": {"x": {"$ref": "#/$defs/A"}}}},
-            },
-        ),
-    ],
-)  # fmt: skip
-async def test_a_schema_has_a_top_that_the_vendor_takes(schema: Any, wire: Any) -> None:
-    spec = ToolSpec(name="a", description="", parameters=schema)
-
-    body = await sent(ModelRequest(messages=ASK.messages, tools=(spec,)))
-
-    assert body["tools"][0]["input_schema"] == wire
-
-
 STRICT = {
     "type": "object",
     "properties": {

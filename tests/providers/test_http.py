@@ -310,11 +310,6 @@ async def test_a_small_body_that_unpacks_to_a_huge_one_is_cut_at_the_limit():
     assert isinstance(await failure(answer(bomb, headers={"Content-Encoding": "gzip"})), ModelResponseInvalid)
 
 
-async def test_a_compressed_answer_is_unpacked():
-    async with serving(answer(gzip.compress(b"hello"), headers={"Content-Encoding": "gzip"})) as server:
-        assert await fetch(server.url) == b"hello"
-
-
 @pytest.mark.parametrize("value", [0, -1, float("nan"), float("inf"), "10", None, True])
 def test_a_time_limit_must_be_a_positive_number(value):
     with pytest.raises(ConfigurationError, match="idle_seconds"):

@@ -39,7 +39,6 @@ from treadle.messages import (
     Usage,
     user_message,
 )
-from treadle.mock.dialects.openai_chat import check_chat_request
 from treadle.ports import CallReady, ModelEnd, ModelPart, ModelRequest, TextDelta, ThinkingDelta, ToolSpec
 from treadle.providers.openai_chat import OpenAIChat
 from treadle.providers.openai_chat.request import ChatRequests
@@ -211,28 +210,6 @@ async def test_strict_tools_are_compiled_and_an_optional_property_may_be_null():
     assert loose["response_format"]["json_schema"] == {"name": "output", "schema": LOOSE}
     assert "strict" not in json.dumps(plain)
     assert "strict_tools" not in body
-
-
-@pytest.mark.row("W08")
-@pytest.mark.parametrize("is_strict", [True, False])
-@pytest.mark.parametrize(
-    "schema",
-    [
-        {"anyOf": [{"type": "object", "properties": {"q": {"type": "string"}}}, {"properties": {"n": {}}}]},
-        {"$ref": "#/$defs/P", "$defs": {"P": {"type": "object", "properties": {"q": {"type": "string"}}}}},
-        {"type": "object", "properties": {"q": {"type": "string"}}, "not": {"required": ["q"]}},
-    ],
-    ids=["alternatives", "a reference", "a negation"],
-)
-async def test_a_tools_schema_is_an_object_at_its_root(schema, is_strict):
-    spec = ToolSpec(name="a", description="a", parameters=schema)
-
-    body = await sent(ModelRequest(messages=ASK.messages, tools=(spec,)), options={"strict_tools": is_strict})
-
-    check_chat_request(body)
-    function = body["tools"][0]["function"]
-    nullable = {"anyOf": [{"type": "string"}, {"type": "null"}]}
-    assert function["parameters"]["properties"]["q"] == (nullable if function.get("strict") else {"type": "string"})
 
 
 async def test_a_header_of_the_person_replaces_ours():

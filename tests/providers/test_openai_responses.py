@@ -40,7 +40,7 @@ from treadle.ports import CallReady, ModelEnd, ModelRequest, TextDelta, Thinking
 from treadle.providers.openai_responses import OpenAIResponses
 from treadle.providers.openai_responses.request import ResponsesRequests
 from treadle.providers.openai_responses.response import ResponsesResponse
-from treadle.providers.payload import object_schema, strict_schema
+from treadle.providers.payload import strict_schema
 from treadle.testing import MockProvider, Turn
 from treadle.testing import call as scripted
 
@@ -274,27 +274,6 @@ def test_a_deep_schema_is_not_strict_and_never_fails():
         schema = {"type": "object", "properties": {"a": schema}, "required": ["a"]}
 
     assert strict_schema(schema) is None
-
-
-@pytest.mark.row("W08")
-@pytest.mark.parametrize(
-    ("schema", "properties"),
-    [
-        ({}, set()),
-        ({"$ref": "#/$defs/City", "$defs": {"City": CITY}}, {"name"}),
-        ({"anyOf": [CITY, {"type": "object", "properties": {"id": {"type": "integer"}}}]}, {"name", "id"}),
-        ({"type": "object", "properties": {"a": {}}, "oneOf": [CITY, True], "not": {}}, {"a", "name"}),
-        ({"allOf": [{"$ref": "#/$defs/City"}], "$defs": {"City": CITY}}, {"name"}),
-        ({"type": ["object", "null"], "properties": {"a": {}}}, {"a"}),
-        ({"allOf": 5, "enum": [{}]}, set()),
-    ],
-)
-def test_a_root_of_alternatives_becomes_one_object(schema, properties):
-    made = object_schema(schema)
-
-    assert made["type"] == "object"
-    assert made["properties"].keys() == properties
-    assert not made.keys() & {"anyOf", "oneOf", "allOf", "not", "enum", "$ref"}
 
 
 @pytest.mark.row("V15")

@@ -354,6 +354,40 @@ async def test_a_name_that_the_dialect_refuses_goes_out_and_comes_back(name: str
     assert "ok-Name_1" in tools_in(provider.requests[0].body)
 
 
+CITY = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+ROOTS: dict[str, tuple[dict[str, Any], set[str]]] = {
+    "anything": ({}, set()),
+    "an object of anything": ({"type": "object"}, set()),
+    "no type": ({"properties": {"a": {}}}, {"a"}),
+    "several types": ({"type": ["object", "null"], "properties": {"a": {}}}, {"a"}),
+    "a reference": ({"$ref": "#/$defs/City", "$defs": {"City": CITY}}, {"name"}),
+    "references that lead nowhere": ({"$ref": "#/nowhere"}, set()),
+    "a reference elsewhere": ({"$ref": "https://x/y"}, set()),
+    "a reference to itself": ({"$ref": "#"}, set()),
+    **{
+        f"alternatives, {word}": ({word: [{"properties": {"a": {}}}, {"$ref": "#/$defs/City"}], "$defs": {"City": CITY}}, {"a", "name"})
+        for word in ("anyOf", "oneOf", "allOf")
+    },
+    "alternatives beside properties": ({"type": "object", "properties": {"a": {}}, "oneOf": [CITY, True]}, {"a", "name"}),
+    "a negation": ({"type": "object", "properties": {"a": {}}, "not": {"required": ["b"]}}, {"a"}),
+    "what is no schema": ({"allOf": 5, "enum": [{}]}, set()),
+}  # fmt: skip
+
+
+@pytest.mark.row("W08")
+@pytest.mark.parametrize(("schema", "properties"), ROOTS.values(), ids=ROOTS)
+@pytest.mark.parametrize(("name", "options"), [*((name, {}) for name in NAMES), *((name, {"strict_tools": True}) for name in ("openai-chat", "anthropic", "bedrock"))])  # fmt: skip
+async def test_a_tools_schema_is_an_object_at_its_root(
+    name: str, options: Any, schema: dict[str, Any], properties: set[str]
+) -> None:
+    spec = ToolSpec(name="a", description="", parameters=schema)
+
+    made = tools_in(await sent(name, ModelRequest(messages=ASK.messages, tools=(spec,)), options=options))["a"]
+
+    assert (made["type"], set(made.get("properties", ()))) == ("object", properties)
+    assert not made.keys() & {"anyOf", "oneOf", "allOf", "$ref"}
+
+
 ANSWER = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"], "additionalProperties": False}
 
 
@@ -654,33 +688,6 @@ async def test_results_go_back_in_call_order_whatever_ends_first(name: str) -> N
     body = provider.requests[1].body
     assert results_in(body) == [call_id for call_id, _, _ in calls_in(body)]
     assert [arguments["q"] for _, _, arguments in calls_in(body)] == [1, 2]
-
-
-@pytest.mark.row("M15")
-@FORMS
-@pytest.mark.parametrize("name", NAMES[1:])
-async def test_a_conversation_begun_in_another_dialect_goes_on_in_this_one_and_back(name: str, stream: bool) -> None:
-    thought = Turn(thinking="hm", calls=(call("grep", q=2),))
-    turns = [
-        [text("I look."), call("grep", id="functions.grep:0", q=1)],
-        text("one"),
-        thought,
-        text("two"),
-        text("three"),
-    ]
-    async with MockProvider(turns) as provider:
-        chat, other = (
-            Agent(
-                resolve_model(f"{one}:m", base_url=provider.base_url, api_key="k", stream=stream), tools=[read_tool()]
-            )
-            for one in ("openai-chat", name)
-        )
-        begun = await chat.run("a")
-        continued = await other.run("b", session=begun.session)
-        back = await chat.run("c", session=begun.session)
-
-    assert [outcome.text for outcome in (begun, continued, back)] == ["one", "two", "three"]
-    assert provider.refusals == []
 
 
 # --- any history -----------------------------------------------------------------------------------------------------
