@@ -1,17 +1,33 @@
 """What every dialect must do alike, form by form: hostile bodies, cut calls, lost streams, long prompts, figures, foreign histories."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import json
+from collections.abc import AsyncIterator, Sequence
 from itertools import permutations
 from typing import Any, Literal
 
 import pytest
 
-from treadle import Agent, Budget, Tool, ToolContext, open_session, resolve_model
+from invariants import check_session
+from treadle import (
+    Agent,
+    Budget,
+    Handoff,
+    JournalError,
+    OnDemand,
+    ReActDriver,
+    Tool,
+    ToolContext,
+    allow,
+    open_session,
+    resolve_model,
+    tool,
+)
 from treadle.errors import ConfigurationError, ModelResponseInvalid
-from treadle.events import ModelDelta, ModelDiscarded, ModelFailed, ModelFinished, ToolStarted
+from treadle.events import AnyEvent, ModelDelta, ModelDiscarded, ModelFailed, ModelFinished, ToolStarted
+from treadle.journals.memory import MemoryJournal
 from treadle.messages import Finish, Text, ToolCall, Usage, user_message
-from treadle.ports import Model, ModelEnd, ModelPart, ModelRequest
+from treadle.ports import Model, ModelEnd, ModelPart, ModelRequest, RequestNeed
 from treadle.testing import MockProvider, Turn, call
 from treadle.tools import JsonObject
 
@@ -335,3 +351,165 @@ def test_what_is_no_server_tool_is_refused(dialect):
             resolve_model(f"{dialect}:m", base_url=NOWHERE, api_key="k", options={"server_tools": given})
     with pytest.raises(ConfigurationError, match="must not contain tools"):
         resolve_model(f"{dialect}:m", base_url=NOWHERE, api_key="k", options={"tools": []})
+
+
+# --- long work, under every driver -----------------------------------------------------------------------------------
+
+
+DRIVERS = ("native", "react")
+every_way = [
+    pytest.param(dialect, driver, marks=() if driver == "native" or dialect == "anthropic" else pytest.mark.soak)
+    for dialect in DIALECTS
+    for driver in DRIVERS
+]
+
+
+def turn(driver: str, *calls: Any, text: str = "") -> Any:
+    """Return what a model answers: by the dialect's own calls, or in words that the driver reads."""
+    if driver == "native":
+        return Turn(calls=tuple(calls)) if calls else text
+    if calls:
+        (one,) = calls
+        arguments = one.arguments if isinstance(one.arguments, dict) else json.loads(one.arguments)
+        return json.dumps({"thought": None, "type": "call_tool", "tool": one.name, "args": arguments})
+    return json.dumps({"thought": None, "type": "final_answer", "answer": text})
+
+
+def driver_of(name: str) -> Any:
+    return ReActDriver() if name == "react" else None
+
+
+def looking(ran: list[Any], name: str = "look") -> Tool:
+    async def run(arguments: JsonObject, ctx: ToolContext) -> str:
+        ran.append(arguments["n"])
+        return f"found {arguments['n']} " + "x" * 400
+
+    parameters = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+    return Tool(name=name, description=f"Look into {name}.", parameters=parameters, effect="read", run=run)
+
+
+@pytest.mark.parametrize(("dialect", "driver"), every_way)
+async def test_one_round_of_calls_is_completed_as_such(dialect, driver):
+    ran: list[Any] = []
+    async with MockProvider([turn(driver, call("look", n=1)), turn(driver, text="Seen.")]) as mock:
+        result = await Agent(model_of(dialect, mock), tools=[looking(ran)], driver=driver_of(driver)).single_turn(
+            "Look"
+        )
+        await check_session(result.session)
+
+    assert (result.completed, ran) == (True, [1])
+
+
+@pytest.mark.parametrize(("dialect", "driver"), every_way)
+async def test_tools_are_found_on_demand(dialect, driver):
+    ran: list[Any] = []
+    tools = [looking(ran, f"look_{number}") for number in range(60)]
+    turns = [
+        turn(driver, call("search_tools", query="look_37")),
+        turn(driver, call("look_37", n=7)),
+        turn(driver, text="Found."),
+    ]
+    async with MockProvider(turns) as mock:
+        agent = Agent(model_of(dialect, mock), tools=[OnDemand(tools)], driver=driver_of(driver))
+        result = await agent.run("Look into 37")
+        first = json.dumps(mock.requests[0].body)
+
+    assert (result.text, ran) == ("Found.", [7])
+    assert sum(f"look_{number}" in first for number in range(60)) < 10
+
+
+@pytest.mark.parametrize(("dialect", "driver"), every_way)
+async def test_a_handoff_keeps_the_task_and_what_was_done(dialect, driver):
+    class AtSix(Handoff):
+        def is_due(self, need: RequestNeed, tokens: int) -> bool:
+            return need.step == 6
+
+    ran: list[Any] = []
+    looks = [turn(driver, call("look", n=number)) for number in range(1, 6)]
+    turns = [*looks, "The next thing is to answer.", turn(driver, text="Done.")]
+    async with MockProvider(turns) as mock, open_session("memory:") as session:
+        agent = Agent(model_of(dialect, mock), tools=[looking(ran)], driver=driver_of(driver), compactor=AtSix())
+        result = await agent.run("Look everywhere: never in the cellar", session=session)
+        compacted = [event for event in await session.events() if event.type == "context.compacted"]
+        bodies = [json.dumps(request.body) for request in mock.requests]
+        await check_session(session)
+
+    assert (result.text, ran, len(compacted)) == ("Done.", [1, 2, 3, 4, 5], 1)
+    assert "never in the cellar" in bodies[-1]
+    assert "The next thing is to answer." in bodies[-1]
+    assert ["found 1 x" in body for body in (bodies[4], bodies[-1])] == [True, False]
+
+
+@pytest.mark.parametrize(("dialect", "driver"), every_way)
+async def test_a_helper_works_below_the_budget_and_answers_its_caller(dialect, driver):
+    ran: list[Any] = []
+    turns: Sequence[Any] = [
+        turn(driver, call("helper", task="Look")),
+        turn(driver, call("look", n=3)),
+        turn(driver, text="Three."),
+        turn(driver, text="It is three."),
+    ]
+    async with MockProvider(turns) as mock:
+        model = model_of(dialect, mock)
+        helper = Agent(model, tools=[looking(ran)], driver=driver_of(driver)).as_tool("helper", "Looks.", effect="read")
+        result = await Agent(model, tools=[helper], driver=driver_of(driver), policy=allow("*")).run("How many?")
+        await check_session(result.session)
+
+    assert (result.text, ran) == ("It is three.", [3])
+    assert len(mock.requests) == 4
+
+
+# --- killed in a call, at each dialect and each cloud ----------------------------------------------------------------
+
+
+NAMES = (
+    *("openai-chat:m", "openai:m", "anthropic:m", "gemini:m", "cohere:m"),
+    *("azure:m", "azure-responses:m", "bedrock:us.amazon.nova-lite-v1:0", "bedrock-claude:us.anthropic.claude-sonnet-4-5-v1:0"),
+    *("vertex:gemini-2.5-pro", "vertex:claude-sonnet-4-5@20250929"),
+)  # fmt: skip
+
+
+class Dying(MemoryJournal):
+    """A journal whose process is killed before the second result of a call is stored."""
+
+    results_left = 1
+
+    async def append(self, session_id: str, events: Sequence[AnyEvent], *, state: str, durable: bool) -> None:
+        if any(event.type == "tool.finished" for event in events):
+            self.results_left -= 1
+            if self.results_left == -1:
+                raise JournalError("gone")
+        await super().append(session_id, events, state=state, durable=durable)
+
+
+@pytest.mark.row("P-CONVERSE", "P-INVOKE", "P-VERTEX", "P-AZURE", "P-COHERE")
+@pytest.mark.parametrize("form", ["stream", "whole"])
+@pytest.mark.parametrize("name", NAMES)
+async def test_another_run_goes_on_with_the_results_that_were_recorded(name, form):
+    looked, journal = [], Dying()
+
+    @tool(effect="keyed", permission="allow")
+    async def look(key: str) -> str:
+        """Look a key up."""
+        looked.append(key)
+        return f"value of {key}"
+
+    def agent() -> Agent:
+        model = resolve_model(name, base_url=provider.base_url, api_key="k", stream=form == "stream")
+        return Agent(model, tools=[look], budget=Budget(max_parallel_tool_calls=1))
+
+    asked = Turn(thinking="Hm.", text="I look.", calls=(call("look", key="a"), call("look", key="b")))
+    async with MockProvider([asked, "done"]) as provider:
+        async with open_session(journal, id="s") as session:
+            with pytest.raises(JournalError, match="gone"):
+                await agent().run("go", session=session)
+        async with open_session(journal, id="s") as session:
+            result = await agent().resume(session)
+
+    assert (result.text, result.completed) == ("done", True)
+    assert (provider.refusals, len(provider.requests)) == ([], 2)
+    assert looked == ["a", "b", "b"]  # under the same key
+    told = provider.requests[1].raw.decode()
+    assert all(f"value of {key}" in told for key in "ab")
+    if name.startswith(("anthropic", "bedrock", "cohere", "vertex:claude")):  # what these think goes back to them
+        assert "Hm." in told

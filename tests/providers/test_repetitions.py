@@ -1,19 +1,35 @@
 """Servers that repeat themselves: one call that is reported twice is one call, and calls that share an index are all kept."""
 
 import asyncio
+import json
 from collections.abc import AsyncGenerator
 
 import pytest
 from chat_server import STREAM_HEAD, Script, answer
-from wire import Anthropics, Chats, Geminis, Responseses, Till, blocks, converse, given, outcome, play, sse, used
+from wire import (
+    Anthropics,
+    Chats,
+    Geminis,
+    Responseses,
+    Till,
+    blocks,
+    converse,
+    events_of,
+    given,
+    outcome,
+    play,
+    said,
+    sse,
+    stream_of,
+    used,
+)
 
 from invariants import check_session
-from treadle import Agent, open_session
+from treadle import Agent, RunResult, StopReason, open_session, resolve_model
 from treadle.journals.memory import MemoryJournal
 from treadle.messages import Finish, Text, ToolCall
 from treadle.ports import CallReady, ModelEnd, ModelPart, ModelRequest
-from treadle.stops import StopReason
-from treadle.testing import ScriptedModel, call, text
+from treadle.testing import MockProvider, ScriptedModel, Turn, call, text
 from treadle.tools import JsonObject
 
 ONE = '{"sum": 1}'
@@ -413,3 +429,69 @@ async def test_a_call_that_is_missing_from_the_final_message_gets_its_result(nam
     assert outcome(result) == (True, ["ok", "ok"])
     assert [one["sum"] for one in (*till.seen, *till.paid)] == ([1, 2] if name == "look" else [2, 1])
     await check_session(result.session)
+
+
+# --- calls whose end the server never sends, or whose start it sends again -------------------------------------------
+
+
+ENDED = {
+    "anthropic": ("content_block_start", "content_block_stop"),
+    "bedrock": ("contentBlockStart", "contentBlockStop"),
+    "cohere": ("tool-call-start", "tool-call-end"),
+}
+"""How each begins and ends a call."""
+
+
+def unended(name: str, arguments: str, *, is_ended: bool, begins_again: bool = False) -> bytes:
+    start, end = ENDED[name]
+    turn = Turn(calls=(call("pay", id="a", arguments=arguments or "{}"),), pieces=1)
+    events = events_of(name, said(name, turn))
+    kinds = [kind or payload["type"] for kind, payload in events]
+    again = [events[kinds.index(start)]] if begins_again else []
+    at = kinds.index(end)
+    return stream_of(name, [*events[:at], *again, *events[at if is_ended else at + 1 :]])
+
+
+async def ran(dialect: str, body: bytes, till: Till) -> RunResult:
+    async with MockProvider([Turn(body=body), "Done."]) as provider:
+        model = resolve_model(f"{dialect}:m", base_url=provider.base_url, api_key="k")
+        return await Agent(model, tools=till.tools).run("go")
+
+
+@pytest.mark.row("N02", "PF22")
+@pytest.mark.parametrize("dialect", ENDED)
+async def test_a_call_without_arguments_whose_end_is_missing_is_not_executed(dialect: str) -> None:
+    till = Till()
+
+    result = await ran(dialect, unended(dialect, "", is_ended=False), till)
+
+    assert outcome(result) == (True, ["skipped"])
+    assert till.paid == []
+
+
+@pytest.mark.row("N02", "PF22")
+@pytest.mark.parametrize(("arguments", "is_ended"), [("", True), (ONE, False)], ids=["none", "whole"])
+@pytest.mark.parametrize("dialect", ENDED)
+async def test_a_call_that_ended_or_has_whole_arguments_is_executed(
+    dialect: str, arguments: str, is_ended: bool
+) -> None:
+    till = Till()
+
+    result = await ran(dialect, unended(dialect, arguments, is_ended=is_ended), till)
+
+    assert outcome(result) == (True, ["ok"])
+    assert till.paid == [json.loads(arguments or "{}")]
+
+
+@pytest.mark.row("N02", "PF21")
+@pytest.mark.parametrize("arguments", [ONE, '{"sum"'], ids=["whole", "half"])
+@pytest.mark.parametrize("dialect", ENDED)
+async def test_a_call_that_begins_again_and_ends_at_once_does_not_lose_its_arguments(
+    dialect: str, arguments: str
+) -> None:
+    till = Till()
+
+    result = await ran(dialect, unended(dialect, arguments, is_ended=True, begins_again=True), till)
+
+    assert result.reason is StopReason.APPROVAL_REQUIRED
+    assert till.paid == ([{"sum": 1}] if arguments == ONE else [])
