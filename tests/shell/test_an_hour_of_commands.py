@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from pipeline_tools import checked_call
-from treadle import allow, shell_tool
+from treadle import allow, deny, shell_tool
 from treadle.cli.running import Confined
 from treadle.permissions.consent import offered_rules
 from treadle.permissions.modes import in_mode, with_approval, with_protection
@@ -83,6 +83,29 @@ async def test_in_a_sandbox_and_mode_auto_only_the_border_asks_and_a_rule_lifts_
             lifted = await decided(allow(*rules))
             assert lifted.kind in ("sandbox", "allow"), command
             assert set(lifted.lifted) == {need.text for need in border_of(command)}, command
+
+
+@pytest.mark.row("P12")
+@pytest.mark.parametrize(
+    ("command", "denied", "becomes"),
+    [
+        ("python -c 'print(1)'", "read(path=secrets/**)", "sandbox"), ("python -c 'print(1)'", "shell(rm:*)", "sandbox"),
+        ("for f in *.py; do wc $f; done", "read(path=secrets/**)", "sandbox"), ("mytool 'rm x'", "shell(rm:*)", "sandbox"),
+        ("python -c 'print(1)'", "write(path=src/**)", "ask"), ("python -c 'print(1)'", "grep(path=secrets/**)", "ask"),
+        ("cat secrets/key", "read(path=secrets/**)", "deny"), ("bash -c 'rm x'", "shell(rm:*)", "deny"),
+        ("curl $X", "shell(curl evil.example:*)", "ask"),
+    ],
+)  # fmt: skip
+async def test_beside_a_rule_that_denies_a_confined_line_is_asked_about_only_where_the_sandbox_does_not_keep_the_rule(
+    project, command, denied, becomes
+):
+    session, call = await memory_session(), checked_call(shell_tool(project), command=command)
+
+    decision = with_approval(await decide(Confined(deny(denied)), call, session), call)
+
+    assert in_mode("auto", decision, call).kind == becomes
+    is_open = await decide(deny(denied), call, session)
+    assert in_mode("bypass", is_open, call).kind == ("deny" if becomes == "deny" else "ask")
 
 
 @pytest.mark.row("P12")

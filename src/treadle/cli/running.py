@@ -158,9 +158,11 @@ class Confined:
         self.policies = (policy,)
 
     async def decide(self, call: CheckedCall, session: SessionView) -> Decision | None:
-        answer = self._policy.decide(call, session) if self._policy else None
+        is_boxed = call.tool.sandbox is not None and self._confines(session)
+        seen = msgspec.structs.replace(call, is_confined=True) if is_boxed and not call.needs else call
+        answer = self._policy.decide(seen, session) if self._policy else None
         decision = await answer if inspect.isawaitable(answer) else answer
-        if call.tool.sandbox is None or not self._confines(session):
+        if not is_boxed:
             return decision
         made = decision or default_decision(call, session)
         if made.kind == "allow":

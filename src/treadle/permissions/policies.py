@@ -238,7 +238,7 @@ class RuleIndex:
                 self._by_tool.setdefault(rule.tool, []).append(at)
         self._arguments: dict[str, _Arguments] = {}
         self._commands: _Commands | None = None
-        self._about_lines: dict[str, Rule | None] = {}
+        self._about_lines: dict[tuple[str, bool], Rule | None] = {}
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, RuleIndex) and (self._rules, self._loosens) == (other._rules, other._loosens)
@@ -279,11 +279,19 @@ class RuleIndex:
                     return rule, f"It names `{name}`, and may start it."
         return None
 
-    def about_lines(self, call: CheckedCall) -> Rule | None:
-        """Return the first rule that may apply to a line of shell; None where none may."""
-        if call.name not in self._about_lines:
-            self._about_lines[call.name] = next((one for one in self._rules if one.is_about_lines(call)), None)
-        return self._about_lines[call.name]
+    def about_lines(self, call: CheckedCall, *, is_kept: bool) -> Rule | None:
+        """Return the first rule that may apply to a line of shell; None where none may.
+
+        Args:
+            is_kept: Whether to leave out rules that the sandbox keeps.
+        """
+        key = (call.name, is_kept)
+        if key not in self._about_lines:
+            found = (one for one in self._rules if one.is_about_lines(call))
+            self._about_lines[key] = next(
+                (one for one in found if not (is_kept and one.is_kept_by_sandbox(call))), None
+            )
+        return self._about_lines[key]
 
     def _of_tool(self, call: CheckedCall) -> "_Arguments":
         known = self._arguments.get(call.name)
@@ -344,6 +352,8 @@ class _Arguments:
                 seen.subjects.widen(key, _widened(subject, linked_names))
 
     def _allowing(self, call: CheckedCall, key: str, seen: Seen) -> Iterable[int] | None:
+        if call.tool.line is not None:
+            return ()  # no line is allowed by its text
         texts = spellings(call, key, seen.subjects)
         return None if texts is None else _beginning(*self._begin[key], texts)
 
@@ -500,9 +510,10 @@ class NamedPolicy(msgspec.Struct, frozen=True, kw_only=True):
     def _in_doubt(self, call: CheckedCall, line: JudgedLine) -> Decision | None:
         """Ask about a line that may start what the rules forbid, where it is unknown whether it does."""
         assert self.index is not None
-        if (possible := self.index.possible(call, line)) is not None:
+        is_kept = call.is_confined and self.kind == DecisionKind.DENY
+        if not is_kept and (possible := self.index.possible(call, line)) is not None:
             return self._cannot_say(*possible)
-        about = None if line.is_decided else self.index.about_lines(call)
+        about = None if line.is_decided else self.index.about_lines(call, is_kept=is_kept)
         return None if about is None else self._cannot_say(about, line.undecided)
 
     def _says(self, rules: str, *, lifted: Sequence[Need] = ()) -> Decision:

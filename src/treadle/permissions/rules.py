@@ -317,6 +317,12 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
         )
         return is_on_path and any(map(self.names, FILE_TOOLS))
 
+    def is_kept_by_sandbox(self, call: CheckedCall) -> bool:
+        """Whether a sandbox confines what a rule that denies is there for: it covers the files, or a program that the line hides changes
+        nothing outside of the folder, and reaches nobody."""
+        is_on_files = self.key == "path" or (self.pattern is not None and not self.is_about_commands(call))
+        return self.is_about_commands(call) or (is_on_files and self.names("read"))
+
     def finds(self, line: JudgedLine, call: CheckedCall) -> bool:
         """Whether a rule that forbids or asks applies to a line of shell: to a command of it, or to a path that it touches."""
         if self.is_about_commands(call) and self.pattern is not None:

@@ -13,7 +13,7 @@ from itertools import islice
 from typing import TypeAlias
 
 from treadle.sandboxes.closing import entries_of, text_of
-from treadle.sandboxes.processes import clean_environment
+from treadle.sandboxes.processes import clean_path
 from treadle.tools.protected import HOME_FOLDERS, is_protected
 
 __all__ = [
@@ -119,7 +119,7 @@ def started_instead(root: str, start: str, program: str, folder: str) -> str:
     """
     if program == "git" and (why := started_by_git(_realpath(start, folder))):
         return why
-    found = shutil.which(program, path=clean_environment()["PATH"])
+    found = shutil.which(program, path=clean_path())
     if found is None or root == "/":
         return ""
     places = (os.path.realpath(found), _realpath(os.path.dirname(found), "."))

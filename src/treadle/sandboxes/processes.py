@@ -29,6 +29,7 @@ __all__ = [
     "Lineage",
     "ProcessResult",
     "clean_environment",
+    "clean_path",
     "is_over",
     "run_process",
     "run_until",
@@ -362,9 +363,14 @@ def clean_environment() -> dict[str, str]:
         await run_process(["make"], env={**clean_environment(), "CC": "clang"})
     """
     ours = {name: value for name, value in os.environ.items() if name in _HANDED_DOWN}
-    folders = [one for one in ours.get("PATH", "").split(os.pathsep) if one.startswith("/")]
-    ours["PATH"] = os.pathsep.join(folders) or os.defpath  # no `.`: it names the programs of whatever folder one is in
+    ours["PATH"] = clean_path()
     return ours | {name.upper(): value for name, value in TRACE.get({}).items()}
+
+
+def clean_path() -> str:
+    """Return the folders in which every program looks for others: no `.`, which names the programs of whatever folder one is in."""
+    folders = [one for one in os.environ.get("PATH", "").split(os.pathsep) if one.startswith("/")]
+    return os.pathsep.join(folders) or os.defpath
 
 
 class _Watch(asyncio.SubprocessProtocol):
