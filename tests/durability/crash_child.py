@@ -26,7 +26,7 @@ from treadle.journals.sqlite import SqliteJournal, build
 from treadle.messages import Finish, Text, ToolCall
 from treadle.ports import CallReady, ModelEnd, ModelPart, ModelRequest, TextDelta
 from treadle.providers.openai_chat.request import ChatRequests
-from treadle.testing import check_chat_history
+from treadle.testing import ScriptedModel, call, check_chat_history, text
 from treadle.tools import CheckedCall, JsonObject, NotDone, Unknown
 
 LIFE_SECONDS = 60
@@ -176,21 +176,6 @@ class PlannedModel:
         yield ModelEnd(parts=parts, finish=Finish.CALLS if is_first else Finish.STOP)
 
 
-class LeadModel:
-    """Gives its task to the agent that is its tool; then answers."""
-
-    name = "lead"
-    price = None
-
-    async def stream(self, request: ModelRequest) -> AsyncIterator[ModelPart]:
-        await asyncio.sleep(0)
-        is_first = all(message.role != "assistant" for message in request.messages)
-        call = ToolCall(id="clerk", name="clerk", arguments='{"task": "Act twice."}')
-        yield ModelEnd(
-            parts=(call,) if is_first else (Text("It is done."),), finish=Finish.CALLS if is_first else Finish.STOP
-        )
-
-
 class DyingPolicy:
     def __init__(self, reaper: Reaper) -> None:
         self._reaper = reaper
@@ -283,7 +268,9 @@ def agent_of(job: Job, reaper: Reaper, second_stored: asyncio.Event) -> Agent:
         in_doubt=job.in_doubt,  # type: ignore[arg-type]
     )
     for _ in range(job.depth):
-        agent = Agent(LeadModel(), tools=[agent.as_tool("clerk", "Acts twice.")], policy=allow("clerk"))
+        turns = [call("clerk", id="clerk", task="Act twice."), text("It is done.")]
+        lead = ScriptedModel(turns, follows_history=True)
+        agent = Agent(lead, tools=[agent.as_tool("clerk", "Acts twice.")], policy=allow("clerk"))
     return agent
 
 

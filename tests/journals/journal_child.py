@@ -18,10 +18,12 @@ from treadle.resolve import open_journal
 NOBODY = 65534
 
 
-async def append_for_ever(path: str) -> None:
-    """Say the number of each event once its append has returned."""
+async def append_for_ever(path: str, holds: str = "") -> None:
+    """Say the number of each event once its append has returned. `holds`: hold the session meanwhile."""
     journal = await open_journal(path)
     await journal.create("s")
+    if holds:
+        await journal.acquire("s", on_lost=lambda: None, on_message=lambda: None)
     seq = len(await journal.read("s"))
     while True:
         seq += 1
@@ -196,18 +198,6 @@ async def contend(url: str, lease_seconds: str) -> None:
     await journal.close()
 
 
-async def append_for_ever_held(path: str) -> None:
-    """Hold a session, and say the number of each event once its append has returned."""
-    journal = await open_journal(path)
-    await journal.create("s")
-    await journal.acquire("s", on_lost=lambda: None, on_message=lambda: None)
-    seq = 0
-    while True:
-        seq += 1
-        await journal.append("s", [note(seq)], state="running", durable=True)
-        print(seq)
-
-
 async def acquire_on_full_disk(path: str) -> None:
     """Fail to take a session five times, since no file may grow; then take it. Say what was left open."""
     journal = await open_journal(path)
@@ -234,7 +224,6 @@ async def acquire_on_full_disk(path: str) -> None:
 
 ACTS = (
     contend,
-    append_for_ever_held,
     acquire_on_full_disk,
     append_durably,
     append_for_ever,

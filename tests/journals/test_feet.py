@@ -113,7 +113,7 @@ async def test_an_unsafe_call_does_not_run_once_the_journal_was_deleted(path: Pa
 
 @pytest.mark.row("SF12")
 async def test_a_log_that_is_lost_after_a_kill_is_noticed(path: Path, start_child: StartChild):
-    child = start_child("append_for_ever_held", path)
+    child = start_child("append_for_ever", path, "holds")
     while int(await asyncio.to_thread(child.stdout.readline)) < 20:
         pass
     child.send_signal(signal.SIGKILL)

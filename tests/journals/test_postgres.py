@@ -80,20 +80,6 @@ def test_a_purge_reads_as_many_events_however_many_other_sessions_there_are(post
 # --- what survives ---------------------------------------------------------------------------------------------------
 
 
-async def test_what_is_durable_survives_the_crash_of_the_server(server: PostgresServer, url: str):
-    async with opened(url, patience_seconds=60) as journal:
-        await journal.create("s")
-        await journal.append("s", notes(1, 3), state="running", durable=False)
-        await journal.append("s", notes(4, 4), state="running", durable=True)
-        await asyncio.to_thread(server.crash)
-        await asyncio.to_thread(server.restart)
-
-        assert await journal.read("s") == notes(1, 4)
-        await journal.append("s", notes(5, 5), state="running", durable=True)
-
-    assert await SchemaPlace(url).stored() == notes(1, 5)
-
-
 async def test_a_run_goes_on_over_a_crash_of_the_server_and_loses_nothing(server: PostgresServer, url: str):
     names = [f"s{number}" for number in range(5)]
     under_way = asyncio.Event()
@@ -210,19 +196,6 @@ async def test_a_session_held_by_a_living_process_is_refused_and_says_by_whom(ur
     async with opened(url, lease_seconds=SHORT) as journal:
         with pytest.raises(SessionHeld, match=rf"is being run by process {child.pid} on .+, since 20"):
             await journal.acquire("s", on_lost=nothing, on_message=nothing)
-
-
-@pytest.mark.row("SF5")
-async def test_a_killed_holder_is_followed_when_its_lease_has_ended(url: str, start_child: StartChild):
-    child = start_child("hold", url, SHORT)
-    assert await asyncio.to_thread(child.stdout.readline) == "holds\n"
-    child.kill()
-    async with opened(url) as journal:
-        await journal.create("s")
-        lease = await journal.acquire("s", on_lost=nothing, on_message=nothing)
-        await journal.append("s", notes(2, 2), state="running", durable=True)
-        await lease.release()
-    assert await SchemaPlace(url).stored() == notes(1, 2)
 
 
 @pytest.mark.row("SF5")

@@ -25,9 +25,7 @@ from treadle.journals.sqlite import (
     SqliteJournal,
     build,
     kind_of,
-    open_reader,
     open_sqlite,
-    open_traceless,
     open_writer,
 )
 from treadle.state import LeftCancellation
@@ -445,14 +443,6 @@ async def test_a_path_may_hold_any_character(tmp_path: Path):
 async def test_a_journal_never_used_leaves_no_file(path: Path):
     await SqliteJournal(path).close()
     assert names(path.parent) == []
-
-
-def test_a_file_that_is_not_there_is_told_to_readers_and_not_made(path: Path):
-    for opener in (open_reader, open_traceless):
-        with pytest.raises(JournalError, match="cannot be opened"):
-            opener(path, 0)
-
-    assert not path.exists()
 
 
 async def test_a_file_that_has_no_log_yet_and_is_locked_is_told_after_a_bounded_wait(path: Path):

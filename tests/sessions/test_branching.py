@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from session_tools import payer, stored_session, waiting_session
 
-from treadle import Agent, NoSuchPoint, SessionExists, SessionHeld, Tool, ToolContext, open_session
+from treadle import Agent, NoSuchPoint, SessionHeld, Tool, ToolContext, open_session
 from treadle.events import AnyEvent, ModelDiscarded, SessionForked, ToolStarted
 from treadle.messages import ToolCall
 from treadle.ports import Journal
@@ -131,16 +131,6 @@ async def test_a_point_that_is_none_is_refused_with_its_name_and_value_and_nothi
                 await session.rewind(point["at"])
 
     assert [info.id for info in await journal.sessions()] == ["s"]
-
-
-async def test_a_fork_never_takes_the_id_of_a_session_that_is_there(journal: Journal) -> None:
-    await stored_session(journal)
-    async with open_session(journal, id="s") as session:
-        with pytest.raises(SessionExists, match="'s'"):
-            await session.fork(id="s")
-        before = await session.events()
-
-    assert await journal.read("s") == before
 
 
 async def test_the_time_that_passed_before_a_fork_was_made_is_no_time_of_its_run(journal: Journal) -> None:

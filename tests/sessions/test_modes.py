@@ -3,7 +3,8 @@
 import asyncio
 import subprocess
 import sys
-from typing import Any, cast
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -198,33 +199,46 @@ async def test_a_mode_that_there_is_not_is_refused(mode):
 PAYS = allow("pay")
 
 
-async def two_calls_with_a_change_between(mode: Any, *, first: Any = "ask", policy: Any = PAYS) -> tuple[Any, Recorder]:
-    """Run one response with two calls that act one after the other; a person changes the mode while the first runs."""
-    recorder, changed = Recorder(), asyncio.Event()
+class Deciding:
+    """A policy made of a function of call and mode."""
+
+    def __init__(self, decide: Callable[[Any, str], Decision]) -> None:
+        self._decide = decide
+
+    def decide(self, call: Any, session: Any) -> Decision:
+        return self._decide(call, session.mode)
+
+
+async def pays_after_a_change(
+    mode: Any, *to: str, first: Any = "ask", policy: Any = PAYS, **words: Any
+) -> tuple[Any, Recorder]:
+    """Run one response: a person changes the mode while its first call runs, and behind that one is a payment to each of these."""
+    paid, changed = Recorder(), asyncio.Event()
 
     async def slow(arguments: Any, ctx: Any) -> str:
         await session.set_mode(mode)
         await changed.wait()
         return "done"
 
-    tools = [act(slow, "send"), act(recorder, "pay", permission=None)]
-    model = ScriptedModel([[call("send", id="a"), call("pay", id="b")], text("Done.")])
-
     def watch(event: Any) -> None:
         if event.type == "mode.changed" and event.mode == mode:
             changed.set()
 
+    own: Any = {"permission": None, "resources": lambda arguments: {arguments["to"]: "write"}}
+    calls = [call("pay", id=call_id, to=name) for call_id, name in zip("bc", to or ("ann",), strict=False)]
+    model = ScriptedModel([[call("send", id="a"), *calls], text("Done.")])
     async with open_session(MemoryJournal(), id="s") as session:
         await session.set_mode(first)
-        agent = Agent(model, tools=tools, policy=policy, subscribers=[watch])
+        tools = [act(slow, "send"), act(paid, "pay", **own)]
+        agent = Agent(model, tools=tools, policy=policy, subscribers=[watch], **words)
         result = await asyncio.wait_for(agent.run("go", session=session), 30)
         await check_session(session)
-        return result, recorder
+    return result, paid
 
 
 @pytest.mark.row("R-MODE")
 async def test_a_call_that_has_not_started_is_decided_anew_when_the_mode_changes() -> None:
-    result, recorder = await two_calls_with_a_change_between("plan")
+    result, recorder = await pays_after_a_change("plan")
     decided = [(one.call_id, one.decision, one.mode) for one in await types(result, "call.decided")]
 
     assert (statuses(result), recorder.runs) == (["ok", "denied"], 0)
@@ -233,51 +247,27 @@ async def test_a_call_that_has_not_started_is_decided_anew_when_the_mode_changes
 
 @pytest.mark.row("R-MODE")
 async def test_a_call_that_only_bypass_has_allowed_is_asked_about_once_the_mode_is_changed_back() -> None:
-    result, recorder = await two_calls_with_a_change_between("ask", first="bypass", policy=None)
+    result, recorder = await pays_after_a_change("ask", first="bypass", policy=None)
 
     assert (result.reason, recorder.runs) == ("approval_required", 0)
     assert [one.call_id for one in result.approvals] == ["b"]
 
 
 async def test_a_call_that_is_still_allowed_in_the_new_mode_runs() -> None:
-    result, recorder = await two_calls_with_a_change_between("deny-unlisted")
+    result, recorder = await pays_after_a_change("deny-unlisted")
 
     assert (statuses(result), recorder.runs) == (["ok", "ok"], 1)
 
 
 async def test_a_policy_that_interrupts_in_the_new_mode_stops_the_run() -> None:
-    class Interrupts:
-        def decide(self, call: Any, session: Any) -> Decision:
-            is_plan = session.mode == "plan"
-            return Decision(kind="deny" if is_plan else "allow", reason="Look.", interrupt=is_plan)
+    def decide(call: Any, mode: str) -> Decision:
+        is_plan = mode == "plan"
+        return Decision(kind="deny" if is_plan else "allow", reason="Look.", interrupt=is_plan)
 
-    result, recorder = await two_calls_with_a_change_between("plan", policy=Interrupts())
+    result, recorder = await pays_after_a_change("plan", policy=Deciding(decide))
 
     assert (result.reason, recorder.runs) == ("cancelled", 0)
     assert statuses(result) == ["ok", "denied"]
-
-
-async def calls_that_wait(mode: Any, decide: Any, *to: str, **words: Any) -> tuple[Any, Recorder]:
-    """Run a call that changes the mode, and behind it a payment to each of these persons."""
-    paid, changed = Recorder(), asyncio.Event()
-
-    async def slow(arguments: Any, ctx: Any) -> None:
-        await session.set_mode(mode)
-        await changed.wait()
-
-    class Policy:
-        def decide(self, call: Any, session: Any) -> Decision:
-            return cast("Decision", decide(call, session.mode))
-
-    own: Any = {"permission": None, "resources": lambda arguments: {arguments["to"]: "write"}}
-    tools = [act(slow, "send", permission=None), act(paid, "pay", **own)]
-    script = [[call("send"), *(call("pay", to=name) for name in to)], text("Done.")]
-    async with open_session(MemoryJournal()) as session:
-        watch = lambda event: changed.set() if event.type == "mode.changed" else None
-        agent = Agent(ScriptedModel(script), tools=tools, policy=Policy(), subscribers=[watch], **words)
-        result = await asyncio.wait_for(agent.run("go", session=session), 30)
-        await check_session(session)
-    return result, paid
 
 
 @pytest.mark.row("R-MODE")
@@ -288,7 +278,7 @@ async def test_a_call_that_does_not_start_in_the_new_mode_keeps_no_slot_from_tho
         return Decision(kind="deny" if is_plan else "allow", reason="Look.", interrupt=is_plan and interrupt)
 
     budget = Budget(max_parallel_tool_calls=1)
-    result, paid = await calls_that_wait("plan", decide, "ann", "bob", budget=budget)
+    result, paid = await pays_after_a_change("plan", "ann", "bob", policy=Deciding(decide), budget=budget)
 
     assert paid.runs == 0
     assert statuses(result) == ["ok", "denied", "skipped" if interrupt else "denied"]
@@ -300,7 +290,7 @@ async def test_a_call_beside_one_that_interrupts_in_the_new_mode_does_not_start_
         stops = mode != "ask" and call.arguments.get("to") == "ann"
         return Decision(kind="deny" if stops else "allow", reason="Look.", interrupt=stops)
 
-    result, paid = await calls_that_wait("deny-unlisted", decide, "bob", "ann")
+    result, paid = await pays_after_a_change("deny-unlisted", "bob", "ann", policy=Deciding(decide))
 
     assert (result.reason, statuses(result), paid.runs) == ("cancelled", ["ok", "skipped", "denied"], 0)
 

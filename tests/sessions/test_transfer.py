@@ -347,14 +347,6 @@ async def test_an_import_of_an_open_effect_is_suspended_until_its_source_is_clos
     assert info.status == "suspended"
 
 
-@pytest.mark.row("H06")
-async def test_an_open_effect_can_be_taken_on_the_word_of_whoever_imports(journal: Journal) -> None:
-    source, target, paid = await waiting_session(journal, "s"), MemoryJournal(), list[tuple[int, str]]()
-    await source.answer(source.approvals()[0].id, "allow")
-    await import_session(target, await source.export(), take_open=True)
-    assert await resumed(target, paid) == "completed"
-
-
 async def test_a_session_without_open_effects_is_imported_active(journal: Journal) -> None:
     await stored_session(journal)
     target = MemoryJournal()

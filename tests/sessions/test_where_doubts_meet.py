@@ -127,25 +127,6 @@ async def test_a_doubt_of_an_agent_that_waits_for_a_person_is_told_to_its_own_mo
 
 
 @pytest.mark.row("ST10")
-async def test_a_resolution_that_is_told_at_a_resume_follows_the_results_of_open_calls(
-    journal: Journal, bank: Bank
-) -> None:
-    await bank.break_off(journal)
-    async with open_session(journal, id="s") as session:
-        await bank.agent(text("I do not know.")).resume(session)
-        asking = bank.agent(call("pay", id="q", invoice="8"), policy=ask("pay"))
-        [approval] = (await asking.run("Another", session=session)).approvals
-        await session.resolve("p", Done({"receipt": 4711}))
-        await session.answer(approval.id, "allow")
-        done = await bank.agent(text("Paid."), policy=ask("pay")).resume(session)
-        await check_session(session)
-        roles = [message.role for message in session.messages]
-        assert "was carried out" in session.messages[-2].text
-    assert done.reason == "completed"
-    assert roles[-4:] == ["assistant", "tool", "user", "assistant"]
-
-
-@pytest.mark.row("ST10")
 async def test_a_fork_and_its_source_resolve_a_doubt_each_for_itself(journal: Journal, bank: Bank) -> None:
     await bank.break_off(journal)
     async with open_session(journal, id="s") as session:
@@ -211,22 +192,6 @@ async def test_a_doubt_cannot_be_resolved_while_a_run_is_live_and_can_after_it(j
         await running
         await person.resolve("p", Done(1))
         assert await list_doubts(journal) == ()
-
-
-@pytest.mark.row("ST04", "HF2")
-async def test_a_cancelled_caller_whose_agent_waits_asks_nobody_and_does_nothing(journal: Journal, bank: Bank) -> None:
-    async with open_session(journal, id="s") as session:
-        agent = caller_of(bank)
-        paused = await agent.run("Pay", session=session)
-        [approval] = paused.approvals
-        await session.cancel()
-        assert await journal.approvals() == await session.approvals() == ()
-        with pytest.raises(UnknownApproval, match="cancelled"):
-            await session.answer(approval.id, "allow")
-        done = await agent.resume(session)
-        await check_session(session)
-    assert (done.reason, bank.paid) == ("cancelled", [])
-    assert await journal.approvals() == await list_doubts(journal) == ()
 
 
 @pytest.mark.row("HF2", "H06")

@@ -203,38 +203,6 @@ async def test_tenants_take_turns_and_priorities_come_first_within_one() -> None
     assert [task for task in begun if task != "one"] == [f"many {n}" for n in reversed(range(20))]
 
 
-async def test_a_worker_takes_the_tasks_of_its_tenants_only() -> None:
-    journal = MemoryJournal()
-    other = await submit(journal, "clerk", "Not mine", tenant="other")
-    mine = await submit(journal, "clerk", "Mine", tenant="mine")
-    async with working(journal, tenants=["mine"]):
-        await result(journal, mine, timeout=60)
-    assert [item.session_id for item in await journal.due()] == [other]
-
-
-async def test_a_changed_agent_leaves_an_open_run_to_workers_that_have_it_as_it_was(address: str) -> None:
-    @tool(effect="unsafe", permission="ask")
-    async def pay(amount: int) -> str:
-        """Pay."""
-        return "paid"
-
-    before = {"clerk": clerk(call("pay", amount=7), text("paid"), tools=(pay,))}
-    session_id = await submit(address, "clerk", "Pay 7")
-    async with working(address, before), open_journal(address) as journal:
-        await until(journal.approvals)
-    async with open_journal(address) as journal:
-        (asked,) = await journal.approvals()
-        async with open_session(journal, id=session_id) as session:
-            await session.answer(asked.id, "allow")
-        async with working(address, {"clerk": clerk(tools=(pay,)), "other": clerk()}, name="new"):
-            changed = {"clerk": lambda: Agent(ScriptedModel([text("x")]), tools=[pay], instructions="Changed.")}
-            async with working(address, changed, name="changed"):
-                await result(journal, session_id, timeout=60)
-    async with open_journal(address) as journal, open_session(journal, id=session_id) as session:
-        assert session.state.run is not None
-        assert session.state.run.phase == "completed"
-
-
 async def test_a_session_that_kills_its_workers_is_set_aside_and_the_others_go_on(address: str) -> None:
     session_id = await submit(address, "clerk", "Kill")
     async with open_journal(address) as journal:
