@@ -94,6 +94,19 @@ async def test_what_they_do_not_cover_is_asked_about(root, command):
     assert await outcome(command, root) == "asked"
 
 
+async def test_a_wildcard_of_a_rule_matches_no_name_that_leads_through_a_link(root):
+    (root / "build").mkdir()
+    (root / "build/plain").write_text("x")
+    (root / "build/lnk").symlink_to("../secrets")
+
+    for command in ("rm build/lnk/key", "cd build && rm lnk/key", "rm build/*/key"):
+        assert (
+            await outcome(command, root, rules=["shell(rm build/*)", "shell(rm */key)", "shell(rm lnk/*)"]) == "asked"
+        ), command
+    assert (root / "secrets/key").exists()
+    assert await outcome("rm build/plain", root, rules=["shell(rm build/*)"]) == "ran"
+
+
 @pytest.mark.row("AT-SHELL-DENIED")
 @pytest.mark.parametrize(
     "command",

@@ -228,7 +228,8 @@ def test_lines_that_only_read_are_known_as_such(source):
     ["git tag --list -d x", "git branch --list -D x", "git branch --contains x -m y", "git branch -l x", "git branch -r x", "git tag --sort=x v1",
      "git tag -n3 x", "git branch --list --edit-description", "git branch --format=x y", "cat < /dev/tcp/localhost/1", "cat </dev/udp/a/1 f",
      "rm x", "ls > x", "mytool", "./ls", "/bin/ls x", "git add x", "git branch x", "git tag x", "git stash", "git remote update", "tee x", "uniq a b", "uniq a b && rm c", "cat a | uniq - b", "xxd a b", "ls; X=1",
-     "printf 'abc%n' PATH; ls", "xxd -as a b", "yarn --version", "cargo --version", "mvn --version", "tox --version"],
+     "printf 'abc%n' PATH; ls", "xxd -as a b", "yarn --version", "cargo --version", "mvn --version", "tox --version",
+     "flake8 --version", "pnpm --version", "composer --version", "gradle --version", "rspec --version"],
 )  # fmt: skip
 def test_nothing_else_counts_as_reading(source):
     assert not reads_only(analyse(source))

@@ -98,6 +98,8 @@ class Reached(msgspec.Struct, frozen=True, kw_only=True):
     access: Literal["read", "write"]
     is_outside: bool
     """Whether it lies outside the root folder, links resolved."""
+    is_linked: bool = False
+    """Whether a link is on the way to it."""
     unknown: str = ""
     """Why it is unknown where it leads, in one sentence: a rule on paths that does not find it has proven nothing. Empty for any other."""
 
@@ -153,20 +155,23 @@ class JudgedLine(msgspec.Struct, frozen=True, kw_only=True):
         outer = [one for one in self.line.invocations if not one.via]
         if not self.is_certain or not outer:
             return False
-        left = [one for one in outer if not any(rule.allows(one, is_away=self._is_away(one)) for rule in patterns)]
+        left = [one for one in outer if not any(self._allows(rule, one) for rule in patterns)]
         brought = [one for one, _ in self.brought]
         return len(left) < len(outer) and all(may_read and changes_nothing(one) and one not in brought for one in left)
 
     def is_allowed_in_part(self, pattern: CommandPattern) -> bool:
         """Whether a pattern allows one of its commands."""
-        return any(pattern.allows(one, is_away=self._is_away(one)) for one in self.line.invocations if not one.via)
+        return any(self._allows(pattern, one) for one in self.line.invocations if not one.via)
 
     def is_exactly(self, pattern: CommandPattern) -> bool:
         """Whether a pattern means this very line, in the root folder."""
         return bool(pattern.line) and "." in self.at_root and pattern.line == self.line.source.strip()
 
-    def _is_away(self, one: Invocation) -> bool:
-        return not self.at_root.issuperset(one.folders)
+    def _allows(self, pattern: CommandPattern, one: Invocation) -> bool:
+        """Whether a pattern vouches for a command. What a wildcard matches names another file where a link is on the way."""
+        if pattern.has_wildcards and any(path.is_linked for path in self.reached):
+            return False
+        return pattern.allows(one, is_away=not self.at_root.issuperset(one.folders))
 
     def found_by(self, pattern: CommandPattern) -> bool:
         """Whether a pattern that forbids or asks finds a command of the line, also behind a wrapper or in a text."""
@@ -229,9 +234,9 @@ def judged(call: CheckedCall, facts: JsonObject) -> JudgedLine | None:
         doubt = Doubt(reason=f"The tool failed to say which line it would run: {type(error).__name__}.", text=call.name)
         return JudgedLine(line=Line(source="", doubts=(doubt,)), reached=(), redirects=False)
     line = analyse(given.text)
-    links = _Links(given)
+    links, start = _Links(given), given.look(".")
     named, doubts = _expanded(line, given)
-    reached = tuple(place for one in named if not one.taken for place in _reached(one, given, links))
+    reached = tuple(place for one in named if not one.taken for place in _reached(one, given, links, start.path))
     taken, unseen = _taken(named, given)
     doubts += [Doubt(reason=one.unknown, text=one.subject.names[0]) for one in reached if one.unknown][:1]
     if doubts:
@@ -317,10 +322,17 @@ def _parsed(text: str) -> CommandPattern:
     return CommandPattern.parse(text)
 
 
-def _reached(touched: Touched, given: ShellLine, links_of: "_Links") -> list[Reached]:
-    """Return what a path stands for, and what the links below it stand for where they are followed."""
+def _reached(touched: Touched, given: ShellLine, links_of: "_Links", start: str) -> list[Reached]:
+    """Return what a path stands for, and what the links below it stand for where they are followed.
+
+    Args:
+        start: The folder in which the line starts, from `/`, links resolved.
+    """
     place = given.look_from_root(touched.path) if touched.from_root else given.look(touched.path)
     found = [_placed(place, touched.access, touched.extent, given, may_be_outside=touched.is_program)]
+    if not touched.from_root:
+        plain = posixpath.normpath(posixpath.join(start, touched.path))
+        found = [structs.replace(found[0], is_linked=place.path != plain)]
     if touched.extent == "tree" and place.relative is None:
         root = given.look_from_root(".")  # a rule names what lies below it: `grep -r x ..` reads that, too
         found += [_placed(root, touched.access, touched.extent, given)] if lies_in([root.path], [place.path]) else []

@@ -146,8 +146,10 @@ _UNREAD = Known(name="")
 _BEFORE_SUBCOMMAND = frozenset({"--no-pager", "-P", "--no-optional-locks"})
 """Options of git before the subcommand that change nothing in what it reads or runs."""
 _ASKING = frozenset({"--version", "-V"})
-_OBEYING = frozenset("yarn mvn cargo rustc tox pdm poetry dotnet".split())
-"""Programs that obey a file of the folder before they say their version, and so may run what it names: `yarnPath`, `.mvn/jvm.config`, `toxfile.py`."""
+_SAYING = frozenset(
+    "python pypy node nodejs ruby perl php lua git make gmake cmake gcc g++ clang cc java docker podman kubectl npm uv ruff black isort mypy pytest pylint pip pip3 gh".split()
+)
+"""Programs that say their version and do nothing else. Others obey a file of the folder before: `yarnPath`, `.mvn/jvm.config`, plugins of `.flake8`."""
 _LISTS = {
     "branch": frozenset("--list --contains --no-contains --points-at --merged --no-merged --show-current".split()),
     "tag": frozenset("-l --list --contains --no-contains --points-at --merged --no-merged".split()),
@@ -188,14 +190,14 @@ def known(one: Invocation) -> Known:
         return Known(name=name, does="reads", program=PROGRAMS["true"])
     if name in SUBCOMMANDS:
         first = next((at for at, word in enumerate(one.words) if at and word not in _BEFORE_SUBCOMMAND), len(one.words))
-        if one.words[1:] and set(one.words[1:]) <= _ASKING and name not in _OBEYING:
+        if one.words[1:] and set(one.words[1:]) <= _ASKING and name in _SAYING:
             return Known(name=name, does="reads", program=PROGRAMS["true"])
         program, name, first = _subcommand(one, name, first)
     else:
         program = None if " " in name else PROGRAMS.get(name)
         if (
             program is not None
-            and name not in _OBEYING
+            and (name in _SAYING or program.does != "acts")
             and len(one.words) == len(("python", "--version"))
             and one.words[1] in (*_ASKING, "-v" if name == "node" else "-V")
         ):
@@ -410,17 +412,14 @@ def runs_text(one: Invocation) -> bool:
 def hosts_of(one: Invocation) -> tuple[str, ...]:
     """Return the hosts, with their ports, that `curl` or `wget` is given; none where one address is not plain."""
     found = _parsed(one, "curl", PROGRAMS.get(program_name(one.program), PROGRAMS["curl"]), 1)
-    addresses = [
-        *found.operands,
-        *(after for word, after in zip(one.words, one.words[1:], strict=False) if word == "--url"),
-    ]
-    data = [word for word in one.arguments if word.startswith(("@", "-d@", "-H@")) or "=@" in word]
-    hosts = [_ADDRESS.fullmatch(word) for word in addresses]
-    if not addresses or data or not all(hosts):
+    hosts = [_ADDRESS.fullmatch(word) for word in found.operands]
+    if not hosts or not all(hosts) or any(map(_FILE_OF_CURL.search, one.arguments)):
         return ()
     return tuple(dict.fromkeys(one["host"].lower() for one in hosts if one is not None))
 
 
+_FILE_OF_CURL = re.compile(r"^(-[A-Za-z]+|--[a-z-]+=)?@|%output\{")
+"""A value that is read from a file, or written to one."""
 _ADDRESS = re.compile(r"(?:https?://)?(?P<host>[A-Za-z0-9][A-Za-z0-9.-]*(?::\d+)?)(?:[/?#][^{}\[\]\s]*)?")
 
 
@@ -462,8 +461,8 @@ def losing_words(words: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
-_FOLLOWING = frozenset({"-L", "--location", "--location-trusted"})
-"""Options with which `curl` goes to the address to which a host redirects it."""
+_MORE_OF_CURL = {"-L": frozenset({"-L", "--location"}), "-o": frozenset({"-o", "-O", "--output", "--remote-name"})}
+"""Options with which `curl` goes to the address to which a host redirects it, and with which it writes a file."""
 
 
 def turning_words(words: tuple[str, ...]) -> tuple[str, ...]:
@@ -477,7 +476,7 @@ def turning_words(words: tuple[str, ...]) -> tuple[str, ...]:
     if name == "npm":
         return tuple(one for one in options if one.partition("=")[0] not in STEADY_NPM)
     if name == "curl":
-        return ("-L",) if any(_has(one, _FOLLOWING) for one in options) else ()
+        return tuple(sign for sign, forms in _MORE_OF_CURL.items() if any(_has(one, forms) for one in options))
     return tuple(one for one in options if _has(one.partition("=")[0], TURNING.get(name, frozenset())))
 
 

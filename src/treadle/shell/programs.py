@@ -456,7 +456,7 @@ _CURL = _program(
     "acts",
     "-sSLfvikIgG46#jN --silent --show-error --location --fail --verbose --include --insecure --head --get --compressed --globoff --no-buffer --fail-with-body "
     "--no-progress-meter --http1.1 --http2 --ipv4 --ipv6",
-    values="-HXdmwAeu --header --request --data --data-raw --max-time --connect-timeout --write-out --user-agent --referer --user --retry --retry-delay --json --url",
+    values="-HXdmwAeu --header --request --data --data-raw --max-time --connect-timeout --write-out --user-agent --referer --user --retry --retry-delay --json",
     paths="-o --output",
     operands="text",
     needs=("network",),
@@ -471,7 +471,7 @@ PROGRAMS = MappingProxyType(
         "wget": _program(
             "acts",
             "-qcSN --quiet --no-verbose -nv! --spider",
-            values="-Tt --timeout --tries --header --max-redirect=",
+            values="-Tt --timeout --tries --header",
             paths="-OP --output-document --directory-prefix",
             operands="text",
             needs=("network",),

@@ -255,7 +255,7 @@ class CommandPattern(msgspec.Struct, frozen=True, kw_only=True):
             return f"only the line `{self.line}` in the root folder"
         words = shlex.join(self.words)
         where = " in the root folder" if self._is_bound(Invocation(words=self.words or ("*",), text="")) else ""
-        if not self.is_prefix and any(map(_WILD.search, self.words)):
+        if not self.is_prefix and self.has_wildcards:
             return f"the command `{words}`{where}, where `*`, `?` and `[` match any text within a word, but no `..`"
         if not self.is_prefix:
             return f"only the command `{words}`{where}"
@@ -263,9 +263,11 @@ class CommandPattern(msgspec.Struct, frozen=True, kw_only=True):
             return "every command whose program and options are known to change files of this project at most"
         found = known(Invocation(words=self.words, text=""))
         name = program_name(self.words[0])
-        if name in ("curl", "wget"):
+        if name == "curl":
             hosts = " ".join(word for word in self.words[1:] if not word.startswith("-"))
-            where = ", and to each host to which that redirects it" if turning_words(self.words) else ""
+            more = turning_words(self.words)
+            where = ", and to each host to which that redirects it" if "-L" in more else ""
+            where += ", and writes files of this project" if "-o" in more else ""
             return f"`{name}` to {hosts}{where}: it may send any data of this project there"
         if name in INTERPRETERS | TARGETS or name in _FIRST_OF_RUNNERS:
             return f"`{words}`{where} with any arguments: it runs any code in this project"
@@ -275,6 +277,11 @@ class CommandPattern(msgspec.Struct, frozen=True, kw_only=True):
         if name == "git" and (len(self.words) < 2 or self.words[1] in LOSING):
             options += ", or makes git delete or overwrite something"
         return f"`{words}` with any arguments, but {options}, and no redirection to a file"
+
+    @property
+    def has_wildcards(self) -> bool:
+        """Whether one of its words stands for several."""
+        return any(map(_WILD.search, self.words))
 
     def allows(self, one: Invocation, *, is_away: bool = False) -> bool:
         """Whether the pattern vouches for a command.
@@ -305,7 +312,7 @@ class CommandPattern(msgspec.Struct, frozen=True, kw_only=True):
         name = program_name(one.program)
         if name in TARGETS:
             return _begins(words[:1], wanted[:1]) and (len(wanted) == 1 or set(kind[1:]) <= set(wanted[1:]))
-        if name in ("curl", "wget"):
+        if name == "curl":
             return wanted[:1] == (one.program,) and set(kind[1:]) <= set(wanted[1:])
         named = (
             (*kind, *words[_end_of(one, kind) :])
@@ -376,13 +383,12 @@ def kind_of(one: Invocation) -> tuple[str, ...] | None:  # noqa: PLR0911 - one a
         return None
     if name == "xargs":
         return _of_xargs(one)
-    if found.problem or name in WRAPPERS:
+    if found.problem or name in WRAPPERS or name == "wget":  # which writes a file, and goes wherever its host redirects it
         return None
     if name in TARGETS:
         return _of_targets(one)
-    if name in ("curl", "wget"):
-        follows = name == "wget" and "--max-redirect=0" not in words  # to other hosts, always
-        return None if follows else (one.program, *sorted(hosts_of(one)), *turning_words(one.words))
+    if name == "curl":
+        return (one.program, *sorted(hosts_of(one)), *turning_words(one.words))
     if name in INTERPRETERS:
         return _of_code(one, 1)
     if name in _FIRST_OF_RUNNERS:
@@ -443,7 +449,9 @@ def _end_of(one: Invocation, kind: tuple[str, ...]) -> int:
 def _needed(words: tuple[str, ...]) -> str:
     """Return the forms of a rule that would match, for words that do not say what a program runs; nothing where they do."""
     name, plain = program_name(words[0]), shlex.join(words)
-    if name in ("curl", "wget") and not (len(words) > 1 and not words[1].startswith("-")):
+    if name == "wget":
+        return "the whole command, without `:*`: it follows redirections, and writes a file."
+    if name == "curl" and not (len(words) > 1 and not words[1].startswith("-")):
         return f"the host: `shell({words[0]} example.com:*)`."
     if name in INTERPRETERS and name not in ("deno", "bun") and _of_code(Invocation(words=words, text=""), 1) is None:
         module = f"`shell({words[0]} -m pytest:*)` or " if name in MODULE_RUNNERS else ""
