@@ -176,23 +176,6 @@ async def test_the_servers_own_blocks_go_back_unchanged_and_its_sources_stay_her
     assert (await sent_contents(user_message("x"), own))[1]["parts"] == [code, {"text": "So."}]
 
 
-@pytest.mark.row("W10")
-async def test_the_vendors_own_tools_stand_beside_ours():
-    body = await sent(
-        ModelRequest(messages=ASK.messages, tools=(GREP,)),
-        options={
-            "server_tools": [{"googleSearch": {}}],
-            "toolConfig": {"includeServerSideToolInvocations": True},
-        },
-    )
-
-    assert [list(one) for one in body["tools"]] == [["functionDeclarations"], ["googleSearch"]]
-    assert body["toolConfig"] == {
-        "includeServerSideToolInvocations": True,
-        "functionCallingConfig": {"mode": "AUTO"},
-    }
-
-
 @pytest.mark.row("T12")
 async def test_media_of_results_goes_inside_where_gemini_3_takes_it_and_else_follows_all_results():
     image, sound = Media(media_type="image/png", base64="AA=="), Media(media_type="audio/wav", base64="BB==")

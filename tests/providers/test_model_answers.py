@@ -322,18 +322,14 @@ TRIAL = "You are using a Trial key, which is limited to"
 COUNTED = "The input token count (1200000) exceeds the maximum number of tokens allowed (1048576)."
 TOO_LONG = "longer than the model's context"
 FAILURES: list[tuple[str, int, Any, type[ModelError], str]] = [
-    ("openai-chat", 400, {"error": {"message": "x", "code": "context_length_exceeded"}}, ContextOverflow, TOO_LONG),
-    ("openai", 400, {"error": {"message": "Your input exceeds the context window of this model.", "code": "context_length_exceeded"}}, ContextOverflow, TOO_LONG),
     ("openai", 429, {"error": {"message": "slow"}}, ModelUnavailable, "slow"),
     ("openai", 400, {"error": {"message": "bad"}}, ModelRejected, "bad"),
     ("anthropic", 400, of_anthropic("invalid_request_error", "max_tokens: Field required"), ModelRejected, "max_tokens"),
     ("anthropic", 400, of_anthropic("invalid_request_error", LIMIT), ContextOverflow, "200100 tokens"),
-    ("anthropic", 400, of_anthropic("invalid_request_error", "input length and `max_tokens` exceed context limit: 1 + 2 > 2"), ContextOverflow, "context limit"),
     ("anthropic", 400, of_anthropic("invalid_request_error", "Your credit balance is too low"), ModelRejected, "credit balance"),
     ("anthropic", 401, of_anthropic("authentication_error", "invalid x-api-key"), ModelRejected, "ANTHROPIC_API_KEY"),
     ("anthropic", 403, of_anthropic("permission_error", "no"), ModelRejected, "no"),
     ("anthropic", 404, of_anthropic("not_found_error", "model: claude-x"), ModelRejected, "claude-x"),
-    ("anthropic", 413, of_anthropic("request_too_large", "Request exceeds the maximum size"), ContextOverflow, "maximum size"),
     ("anthropic", 429, of_anthropic("rate_limit_error", "slow down"), ModelUnavailable, "slow down"),
     ("anthropic", 500, of_anthropic("api_error", "oops"), ModelUnavailable, "oops"),
     ("anthropic", 529, of_anthropic("overloaded_error", "Overloaded"), ModelUnavailable, "Overloaded"),

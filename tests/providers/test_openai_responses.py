@@ -107,17 +107,6 @@ def call(call_id: str, name: str, arguments: str, signature: str | None = None) 
 # --- the request -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.row("M10")
-async def test_tools_are_sorted_by_name_and_the_servers_own_come_after():
-    tools = tuple(ToolSpec(name=name, description="", parameters={}) for name in "bca")
-
-    body = await sent(
-        ModelRequest(messages=ASK.messages, tools=tools), options={"server_tools": [{"type": "web_search"}]}
-    )
-
-    assert [one.get("name", one["type"]) for one in body["tools"]] == ["a", "b", "c", "web_search"]
-
-
 @pytest.mark.row("T12")
 async def test_images_and_files_stand_inside_the_result_that_they_belong_to():
     message_ = tool(
@@ -179,16 +168,6 @@ def test_two_processes_write_the_same_bytes():
 
     assert told[0] == told[1]
     assert b'"metadata"' in told[0]
-
-
-async def test_an_output_schema_stands_beside_other_words_of_text():
-    open_ = {"type": "object", "properties": {"a": {"type": "string"}}}
-
-    body = await sent(ModelRequest(messages=ASK.messages, output_schema=open_), options={"text": {"verbosity": "low"}})
-    plain = await sent(ASK, options={"text": {"verbosity": "low"}})
-
-    form = {"type": "json_schema", "name": "output", "schema": open_, "strict": False}
-    assert (body["text"], plain["text"]) == ({"verbosity": "low", "format": form}, {"verbosity": "low"})
 
 
 @pytest.mark.row("P-LONG-IDS")

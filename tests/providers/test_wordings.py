@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from chat_server import Script, answer, json_answer, serving
-from wire import sse
+from wire import sse, whole
 
 from treadle import Agent, RunResult, resolve_model
 from treadle.budgets import Budget
@@ -28,22 +28,17 @@ async def run(name: str, *scripts: Script, retries: int | None = 0) -> tuple[Run
     return result, len(server.requests)
 
 
+WORDS: dict[str, Any] = {
+    "openai": [{"type": "message", "id": "m", "content": [{"type": "output_text", "text": "So"}]}],
+    **{name: [{"type": "text", "text": "So"}] for name in ("anthropic", "bedrock-claude")},
+    **{name: [{"text": "So"}] for name in ("gemini", "bedrock")},
+    "cohere": {"content": [{"type": "text", "text": "So"}]},
+}
+
+
 def ended(name: str, word: str) -> JsonObject:
     """Return a whole answer that ends with a word, in the dialect that is spoken at a vendor's door."""
-    match name:
-        case "openai":
-            message = {"type": "message", "id": "m", "content": [{"type": "output_text", "text": "So"}]}
-            return {"status": "incomplete", "incomplete_details": {"reason": word}, "output": [message]}
-        case "anthropic" | "bedrock-claude":
-            return {"type": "message", "content": [{"type": "text", "text": "So"}], "stop_reason": word}
-        case "gemini":
-            return {"candidates": [{"content": {"parts": [{"text": "So"}]}, "finishReason": word.upper()}]}
-        case "cohere":
-            return {"message": {"content": [{"type": "text", "text": "So"}]}, "finish_reason": word.upper()}
-        case "bedrock":
-            return {"output": {"message": {"content": [{"text": "So"}]}}, "stopReason": word}
-        case _:
-            return {"choices": [{"index": 0, "message": {"content": "So"}, "finish_reason": word}]}
+    return whole(name, WORDS.get(name, {"content": "So"}), word)
 
 
 ENDS = {

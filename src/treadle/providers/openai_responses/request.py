@@ -24,6 +24,7 @@ from treadle.providers.payload import (
     in_words,
     name_or_nothing,
     object_schema,
+    objects_in,
     opening,
     sendable_arguments,
     server_tools,
@@ -140,23 +141,23 @@ def message_text(value: Mapping[str, Any]) -> str:
     """Return the words of a message, those of a refusal included."""
     return "".join(
         text_or_nothing(piece.get("text")) or text_or_nothing(piece.get("refusal"))
-        for piece in _pieces(value, "content")
+        for piece in objects_in(value.get("content"))
     )
 
 
 def is_refusal(value: Mapping[str, Any]) -> bool:
-    return any(piece.get("type") == "refusal" for piece in _pieces(value, "content"))
+    return any(piece.get("type") == "refusal" for piece in objects_in(value.get("content")))
 
 
 def thinking_text(value: Mapping[str, Any]) -> str:
     """Return the summary of the reasoning, or, from servers that show it, the reasoning itself."""
-    summaries = [text_or_nothing(piece.get("text")) for piece in _pieces(value, "summary")]
-    shown = [text_or_nothing(piece.get("text")) for piece in _pieces(value, "content")]
+    summaries = [text_or_nothing(piece.get("text")) for piece in objects_in(value.get("summary"))]
+    shown = [text_or_nothing(piece.get("text")) for piece in objects_in(value.get("content"))]
     return "\n\n".join(filter(None, summaries)) or "".join(shown)
 
 
 def _message_parts(value: _WireItem) -> list[Part]:
-    content = list(_pieces(value, "content"))
+    content = objects_in(value.get("content"))
     is_plain = len(content) == 1 and content[0].get("type") == "output_text"
     rest = _without(value, "type", "role", "content") if is_plain else _without(value, "type", "role")
     if is_plain and (annotations := content[0].get("annotations")):
@@ -170,13 +171,6 @@ def _image(value: Mapping[str, Any]) -> Iterator[Part]:
     if isinstance(result, str) and result:
         kind = text_or_nothing(value.get("output_format")) or "png"
         yield Media(media_type=f"image/{kind}", base64=result)
-
-
-def _pieces(value: Mapping[str, Any], key: str) -> Iterator[Mapping[str, Any]]:
-    pieces = value.get(key)
-    for piece in pieces if isinstance(pieces, list) else ():
-        if isinstance(piece, dict):
-            yield piece
 
 
 def _without(value: _WireItem, *names: str) -> _WireItem:
