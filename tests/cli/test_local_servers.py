@@ -70,6 +70,16 @@ def test_the_doctor_says_that_none_answers_and_tells_a_server_without_models(tre
     assert "warn  servers     none of llamacpp, lmstudio, ollama, vllm answers" in none.stdout
 
 
+def test_the_doctor_warns_of_no_key_and_no_server_that_the_chosen_model_does_not_need(treadle):
+    nobody = elsewhere("http://127.0.0.1:9/v1")
+    levels = [
+        {check["name"]: check["level"] for check in treadle.json("doctor", "--json", **variables)["checks"]}
+        for variables in (nobody, {**nobody, "TREADLE_MODEL": "demo"})
+    ]
+
+    assert [(found["keys"], found["servers"]) for found in levels] == [("warn", "warn"), ("ok", "ok")]
+
+
 def test_of_many_models_eight_are_named_and_their_names_are_not_obeyed(treadle):
     names = ["\x1b[31m" + "m" * 500, *(f"m{number}" for number in range(99))]
     with answering(listing(*names)) as (url, _):

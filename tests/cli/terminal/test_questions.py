@@ -3,6 +3,7 @@
 import json
 import signal
 import tomllib
+from pathlib import Path
 
 import pytest
 
@@ -306,3 +307,38 @@ def test_a_call_that_is_refused_says_why_before_it_runs_and_after(person: Person
     seen = person.see("rejected", "Over.")
     assert "see `details`" not in seen
     assert "has not been read in this session" in seen
+
+
+def test_shift_tab_at_a_question_about_an_edit_answers_it_and_the_next_ones(person: Person) -> None:
+    writes = [turn(write={"path": f"{name}.txt", "content": "new\n"}) for name in ("one", "two")]
+    person.start("chat", *person.script(*writes, turn("Written.")))
+    person.see("> ")
+    person.say("Write them")
+    person.see("Shift+Tab: yes, and run edits in this folder unasked from now on")
+    person.press("shift-tab")
+    person.see("The mode is now accept-edits.", "Written.", " · accept-edits · ")
+    assert [(person.folder / f"{name}.txt").read_text() for name in ("one", "two")] == ["new\n", "new\n"]
+
+
+def test_shift_tab_at_a_question_that_no_mode_answers_says_so(person: Person) -> None:
+    start(person, turn(pay={"amount": 1}), turn("Over."))
+    person.press("shift-tab")
+    person.see("No mode on Shift+Tab is an answer to this call", " · ask · ")
+    person.press("n")
+    person.see("Over.")
+    assert paid(person) == []
+
+
+def test_a_message_that_is_refused_because_another_process_has_the_session_stays_in_the_input(
+    person: Person, folder: Path
+) -> None:
+    start(person, turn(pay={"amount": 1}), turn("Paid."))
+    other = Person(folder)
+    other.start("chat", "-c", *person.script(turn("Hello.")))
+    other.see("Its last run did not finish.")
+    other.say("Hello there")
+    other.see("is being run by process", "> Hello there")
+    other.press("ctrl-c", "ctrl-d")
+    other.ends(0)
+    person.press("n")
+    person.see("Paid.")

@@ -276,3 +276,30 @@ def test_what_is_attached_is_said_and_what_is_not_is_too(person: Person) -> None
         "Attached: a.txt, b.txt", "@nothere.txt is not a file here", "@sub/ is a folder", "Read.", without="@ada is"
     )
     assert "@a.txt is" not in seen
+
+
+def test_a_session_in_which_nothing_was_said_is_not_kept(person: Person) -> None:
+    person.start("chat", "-m", "demo")
+    person.see("> ")
+    person.say("/clear")
+    person.see("New session")
+    person.say("/exit")
+    person.ends(0)
+
+    assert json.loads(person.elsewhere("sessions", "--json")) == []
+
+
+@pytest.mark.parametrize("term", ["xterm-256color", "dumb"])
+def test_the_output_of_a_command_is_counted_as_it_was_written_and_its_end_stands_beside_it(
+    person: Person, term: str
+) -> None:
+    fails = turn(shell={"command": "seq 10; exit 3"})
+    waits = turn(shell={"command": "sleep 60", "timeout": 0.2})  # sleep: it is ended
+    person.start("chat", *person.script(fails, waits, turn("Over.")), "--mode", "bypass", "--tools", "shell", TERM=term)
+    person.see("> ")
+    person.say("Go")
+    seen = person.see("Over.")
+    assert "exit code 3" in seen
+    assert f"... {10 - (4 if term != 'dumb' else 5)} more lines" in seen
+    assert "It was ended after 0.2 s" in seen
+    assert "None" not in seen

@@ -77,6 +77,7 @@ def _checks(options: DoctorOptions) -> Iterator[Check]:
     yield Check(name="treadle", level="ok", message=version("treadle"))
     yield _platform()
     yield _sqlite()
+    is_chosen = False  # whether a model is, with all that it needs
     try:
         settings = settings_of(options)
     except TreadleError as exc:
@@ -87,9 +88,12 @@ def _checks(options: DoctorOptions) -> Iterator[Check]:
             yield Check(name="config", level="warn", message=note)
         yield from _rules(settings)
         yield _attempted("journal", lambda: _journal(settings.journal))
-        yield _attempted("model", lambda: _model(settings))
-    yield _keys()
-    yield from _local_servers()
+        model = _attempted("model", lambda: _model(settings))
+        yield model
+        is_chosen = model.level == "ok"
+    keys = _keys(is_chosen=is_chosen)
+    yield keys
+    yield from _local_servers(is_needed=not is_chosen and keys.level != "ok")
     yield _sandbox()
     yield _attempted("self-check", _self_check)
 
@@ -180,11 +184,13 @@ def _model(settings: Settings) -> Check:
     return Check(name="model", level="ok", message=f"{settings.model} ({settings.origins['model']})")
 
 
-def _keys() -> Check:
-    """Names only: a key's value is shown nowhere."""
+def _keys(*, is_chosen: bool) -> Check:
+    """Names only: a key's value is shown nowhere. The model that is chosen has the key that it needs."""
     found = [name for name in _KEYS if os.environ.get(name)]
     if found:
         return Check(name="keys", level="ok", message=f"set: {', '.join(found)}")
+    if is_chosen:
+        return Check(name="keys", level="ok", message="none is set, and the model needs none of them")
     text = f"no API key is set: a vendor's model needs one, such as {_KEYS[0]}; a local server and `demo` need none"
     return Check(name="keys", level="warn", message=text)
 
@@ -238,7 +244,7 @@ async def _read_body(content: aiohttp.StreamReader) -> bytes:
     return body
 
 
-def _local_servers() -> Iterator[Check]:
+def _local_servers(*, is_needed: bool) -> Iterator[Check]:
     """Say which model servers answer on this machine, and how to use them."""
     servers = local_servers()
     found = asyncio.run(find_models(servers))
@@ -251,7 +257,7 @@ def _local_servers() -> Iterator[Check]:
             yield Check(name=name, level="warn", message=f"{place} answers, but serves no model: load one there")
     if not found:
         text = f"none of {', '.join(servers)} answers: start one to work without a key, or give its address with --base-url"
-        yield Check(name="servers", level="warn", message=text)
+        yield Check(name="servers", level="warn" if is_needed else "ok", message=text)
 
 
 def _some(models: Sequence[str]) -> str:

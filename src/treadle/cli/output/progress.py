@@ -31,7 +31,7 @@ from treadle.events import (
     ToolStarted,
 )
 
-__all__ = ["Notifier", "Progress", "shown_result"]
+__all__ = ["Notifier", "Progress", "ending_of", "shown_result"]
 
 
 # --- Results: what a person is shown of the result of a call. Draws nothing.
@@ -42,9 +42,8 @@ def shown_result(result: ToolResult) -> str:
     match result.data:
         case _ if result.display is not None:
             return result.display
-        case {"exit_code": code, "stdout": str(out), "stderr": str(err)}:
-            ended = "" if code == 0 else f"exit code {code}\n"
-            return ended + out + ("\n" if out and err and not out.endswith("\n") else "") + err
+        case {"exit_code": _, "stdout": str(out), "stderr": str(err)}:
+            return out + ("\n" if out and err and not out.endswith("\n") else "") + err
         case {"output": str(output)}:
             return output
         case refused if (
@@ -54,6 +53,17 @@ def shown_result(result: ToolResult) -> str:
             return said if isinstance(said, str) else shown_json(refused, 2000)
         case _:
             return (result.message or result.content) if result.is_error else result.content
+
+
+def ending_of(result: ToolResult) -> str:
+    """Return how a command ended, where that is more than well: its exit code, or its hint where it has none."""
+    match result.data:
+        case {"exit_code": int(code)} if code:
+            return f"exit code {code}"
+        case {"exit_code": None, "hint": str(hint)}:
+            return hint
+        case _:
+            return ""
 
 
 # --- Progress: a run's events as lines on standard error. Writes nothing to standard output.
@@ -164,7 +174,8 @@ class Progress:
             status = "" if result.status == "failed" else f"{result.status}: "  # the record begins with that word
             self._say(f"[failed] {name}: {status}{one_line(said, _PREVIEW)}")
         else:
-            self._say(f"[ok] {name}: {one_line(shown_result(result), _PREVIEW) or 'nothing'}")
+            told = one_line(f"{ending_of(result)}\n{shown_result(result)}", _PREVIEW)
+            self._say(f"[ok] {name}: {told or 'nothing'}")
 
     def _checked(self, event: GoalChecked) -> None:
         code = "" if event.exit_code is None else f" with exit code {event.exit_code}"

@@ -91,7 +91,8 @@ def _content(call: dict[str, Any]) -> str:
         known = None
     match known:
         case {"exit_code": code, "stdout": str(out), "stderr": str(err)}:
-            text = "\n".join(part for part in (out, err, f"exit code {code}") if part)
+            ended = known.get("hint", "") if code is None else f"exit code {code}"
+            text = "\n".join(part for part in (out, err, ended) if part)
         case {"output": str(output)}:
             text = output
         case _:

@@ -286,12 +286,15 @@ class Consulting:
         )
         if answer.rules and scope == "call":  # the person has written them otherwise than they were offered
             self._grants.add(*answer.rules, scope="user")
+        if answer.mode is not None:
+            await session.set_mode(answer.mode, by=by)
         if answer.scope in ("always", "everywhere"):
             for rule in answer.rules:
                 save_rule(rules_file(os.environ), self._settings.root if answer.scope == "always" else None, rule)
         where = {"always": "this folder", "everywhere": "all your folders"}.get(answer.scope, "this session")
         rules = f" From now on in {where}: {one_record(', '.join(answer.rules))}" if answer.rules else ""
-        self._face.tell(f"{_ANSWERED[answer.answer]} by {by}.{rules}")
+        mode = f" The mode is now {answer.mode}." if answer.mode else ""
+        self._face.tell(f"{_ANSWERED[answer.answer]} by {by}.{rules}{mode}")
 
 
 async def _waits(session: Session, approval: Approval) -> bool:
@@ -366,6 +369,7 @@ class Chat:
         self._insisted_at = float("-inf")
         self._doing: Literal["run", "command"] = "command"
         """What is under way, where something is."""
+        self._is_new = False  # whether the session began here, under an id of its own
         self._has_cut = False  # whether the last Ctrl+C stopped something
 
     # --- its life
@@ -387,7 +391,7 @@ class Chat:
             self.code = entry.code
         finally:
             await self._stop_work()
-            await self._stack.aclose()
+            await self._leave_session()
         return self.code
 
     async def open(self, session_id: str | None) -> None:
@@ -398,11 +402,18 @@ class Chat:
         """
         stack = AsyncExitStack()
         session = await stack.enter_async_context(open_session(self.journal, id=session_id, on_store_failure="degrade"))
-        await self._stack.aclose()
-        self._stack, self.session = stack, session
+        await self._leave_session(next_id=session.id)
+        self._stack, self.session, self._is_new = stack, session, session_id is None
         self._last = ()
         await apply_mode(session, self.settings, self.options)
         self.stand()
+
+    async def _leave_session(self, next_id: str = "") -> None:
+        """Close the session. One that began here and in which nothing was said is not kept."""
+        if self._is_new and not self.session.messages and self.session.id != next_id:
+            with suppress(TreadleError):  # another process has it: it is theirs now
+                await self.session.delete(purge=True)
+        await self._stack.aclose()
 
     def stand(self) -> None:
         """Bring the status line up to date."""
@@ -591,7 +602,8 @@ class Chat:
         if (asked := self.session.state.question) is not None and await self._replied(asked.call.id, text):
             return
         root = self.settings.root
-        files = [*mentioned(text, root), *self._attached]
+        attached, ran = self._attached, self._shell_output
+        files = [*mentioned(text, root), *attached]
         self._attached = []
         task = message_of(self._with_shell(text), files, root)
         self._shell_output = self.note = ""
@@ -600,7 +612,14 @@ class Chat:
         self._say_what_is_attached(text, files)
         run = agent.stream(task, session=self.session, budget=self.settings.budget, deadline=self.options.deadline)
         run.remember(origin_of(self.settings, self.model, self.options))
-        await self._see_through(run)
+        before = len(self.session.messages)
+        try:
+            await self._see_through(run)
+        except TreadleError:
+            if len(self.session.messages) == before:  # refused before it began: nothing that the person wrote is lost
+                self.face.prefill(text)
+                self._attached, self._shell_output = attached, ran
+            raise
 
     def _say_what_is_attached(self, text: str, files: list[Path]) -> None:
         if files:
@@ -709,8 +728,9 @@ class Chat:
             names = ", ".join(dict.fromkeys(one_line(one.tool, 60) for one in result.denials))
             self.face.tell(f"Denied: {counted(len(result.denials), 'call')} ({names}).")
         if result.reason is StopReason.CANCELLED:
+            queued = await self._queued.taken(self.session, self.journal)
             self.face.tell("Interrupted. What was done is recorded. Type what to do instead.")
-            if (queued := await self._queued.taken(self.session, self.journal)) is not None:
+            if queued is not None:  # a message that comes after these words is the next task
                 self.face.tell("What you entered meanwhile was not sent: it is in the input line.")
                 self.face.prefill(queued)
         elif result.reason is StopReason.INPUT_REQUIRED and self.session.state.question is not None:

@@ -15,7 +15,7 @@ __all__ = ["Dialog"]
 _QUIET_SECONDS = 0.6
 """After so long without a key, what a person types answers the question, and is not the end of another sentence."""
 
-_ABOUT_EDITS = "The modes accept-edits and auto run edits in this folder unasked: /permissions accept-edits."
+_ABOUT_EDITS = "Shift+Tab: yes, and run edits in this folder unasked from now on (mode accept-edits)."
 _SIGN = ", "
 """Between two rules."""
 
@@ -67,7 +67,7 @@ class Dialog:
         why = one.reason or (f"Rule: {one.rule}." if one.rule else "")
         count = f" ({self.question.number} of {self.question.total})" if self.question.total > 1 else ""
         head = f"[ask] A call{asker_of(one)} is waiting for you{count}. {why}"
-        hint = self._screen.drawing.lines([_ABOUT_EDITS], style="dim") if one.risk == "write_local" else ""
+        hint = self._screen.drawing.lines([_ABOUT_EDITS], style="dim") if self._is_edit else ""
         return "\n" + self._screen.drawing.lines([one_line(head, 2000)], style="bold yellow") + drawn + hint
 
     def drawn(self) -> str:
@@ -128,6 +128,10 @@ class Dialog:
         return {"choose": "? ", "rule": "rule> ", "arguments": "json> ", "reason": "reason> "}[self._step]
 
     @property
+    def _is_edit(self) -> bool:
+        return self.question.approval.risk == "write_local"
+
+    @property
     def is_choosing(self) -> bool:
         """Whether a single key answers."""
         return self._step == "choose"
@@ -171,6 +175,13 @@ class Dialog:
                 self._screen.put(self._listed())
             case _:
                 self._fault = "Press one of " + ", ".join(key for key, _ in self._choices()) + "."
+
+    def change_mode(self) -> None:
+        """Answer by the mode that runs such calls unasked, where there is one."""
+        if self._is_edit:
+            self._give(Answer(answer="allow", mode="accept-edits"))
+        else:
+            self._fault = "No mode on Shift+Tab is an answer to this call: press one of the keys listed here."
 
     def accept(self, text: str) -> None:
         """Take what was entered."""

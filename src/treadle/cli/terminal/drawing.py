@@ -19,7 +19,7 @@ from rich.text import Text
 from rich.theme import Theme
 
 from treadle import Approval, Preview, Redactor
-from treadle.cli.output.progress import shown_result
+from treadle.cli.output.progress import ending_of, shown_result
 from treadle.cli.output.text import indented, one_record, printable, shown_call, shown_name, whole_call, wrapped
 from treadle.cli.terminal.board import CallView, Group, Note, parts_of
 
@@ -348,7 +348,8 @@ class Drawing:
     def whole(self, call: CallView) -> str:
         """Return the whole result of a call as plain text, for a pager."""
         assert call.result is not None
-        shown = printable(self.redactor.text(shown_result(call.result)))
+        ended = f"{ending_of(call.result)}\n" if ending_of(call.result) else ""
+        shown = printable(self.redactor.text(ended + shown_result(call.result)))
         return f"{shown_call(call.tool, call.arguments)}\n\n{shown}\n"
 
     def question(self, one: Approval) -> str:
@@ -423,6 +424,8 @@ class Drawing:
                 line.append(f"  {result.status}{took}", style="bold red not dim")
             else:
                 line.append(f"  ok{took}", style="green not dim")
+            if ended := ending_of(result):
+                line.append(f"  {one_record(self.redactor.text(ended))}", style="yellow not dim")
         elif call.phase == "runs":
             line.append(f"  {self._turning(now)} {_seconds(max(now - call.started, 0.0))}", style="yellow not dim")
         else:
@@ -456,7 +459,8 @@ class Drawing:
         cut = [_cut(line, self.width - 6) if is_folded else line for line in shown]
         body = Text("\n".join(cut), style="red" if result.is_error else "dim")
         if (left := len(lines) - len(shown)) > 0:
-            body.append(f"\n... {left:,} more lines (Ctrl+O shows them)", style="dim italic")
+            kept = " of what was kept" if _object(result.data).get("shortened") else ""
+            body.append(f"\n... {left:,} more lines{kept} (Ctrl+O shows them)", style="dim italic")
         return [_behind("  ", body)]
 
     def _change(self, tool: str, arguments: object) -> Text | None:

@@ -107,6 +107,8 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     rules: tuple[str, ...] = ()
     """The rules that allow such calls from now on; empty for this one call."""
     scope: Scope = "once"
+    mode: Literal["accept-edits"] | None = None
+    """The mode of the session from now on, where it runs such calls unasked."""
 
 
 class Question(msgspec.Struct, kw_only=True):

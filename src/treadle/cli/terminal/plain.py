@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from treadle import ConfigurationError
-from treadle.cli.output.progress import shown_result
+from treadle.cli.output.progress import ending_of, shown_result
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import one_line, one_record, shown_call
 from treadle.cli.terminal.board import Board, CallView, Group, Item, Note, Said
@@ -125,7 +125,8 @@ class Lines:
         result = call.result
         assert result is not None
         took = f" {result.duration_seconds:.1f} s" if result.attempts else ""
-        self._terminal.line(f"[tool] {shown_call(call.tool, call.arguments)}  {result.status}{took}")
+        ended = f"  {ending_of(result)}" if ending_of(result) else ""
+        self._terminal.line(f"[tool] {shown_call(call.tool, call.arguments)}  {result.status}{took}{ended}")
         for one in call.below:
             status = one.phase if one.result is None else one.result.status
             self._terminal.line(f"  [{one_line(one.agents)}] {shown_call(one.tool, one.arguments)}  {status}")

@@ -241,7 +241,10 @@ def _acting(keys: KeyBindings, screen: Desk) -> None:  # noqa: C901 - one small 
 
     @keys.add("s-tab", eager=True)
     def cycle(event: KeyPressEvent) -> None:
-        screen.enter(ModeCycled())
+        if screen.dialog is not None:
+            screen.dialog.change_mode()
+        else:
+            screen.enter(ModeCycled())
 
     @keys.add("c-o", eager=True)
     def unfold(event: KeyPressEvent) -> None:
