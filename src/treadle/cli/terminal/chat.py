@@ -730,7 +730,7 @@ class Chat:
         if result.reason is StopReason.CANCELLED:
             queued = await self._queued.taken(self.session, self.journal)
             self.face.tell("Interrupted. What was done is recorded. Type what to do instead.")
-            if queued is not None:  # a message that comes after these words is the next task
+            if queued is not None:  # a message that comes after this line is the next task
                 self.face.tell("What you entered meanwhile was not sent: it is in the input line.")
                 self.face.prefill(queued)
         elif result.reason is StopReason.INPUT_REQUIRED and self.session.state.question is not None:
