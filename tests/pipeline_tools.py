@@ -23,6 +23,7 @@ __all__ = [
     "called_through",
     "checked_call",
     "content",
+    "hang",
     "on_fake_clock",
     "paying",
     "raising",
@@ -122,6 +123,11 @@ def called_through(agent: Agent, *names: str, answer: Any = None, **words: Any) 
         model = ScriptedModel([call(name, task="Act"), answer or text("Done.")], follows_history=True)
         agent = Agent(model, tools=[agent.as_tool(name, "Acts.", **words)], policy=allow(name))
     return agent
+
+
+async def hang(arguments: JsonObject, ctx: ToolContext) -> Any:
+    """Run until it is cancelled."""
+    await asyncio.Event().wait()
 
 
 def raising(error: BaseException) -> Callable[..., Any]:

@@ -9,6 +9,7 @@ import pytest
 from test_children import Told, World, check_family, children_of, proposed, results
 
 from loop_tools import ANYTHING, echo_tool
+from pipeline_tools import hang, read
 from treadle import (
     Agent,
     Budget,
@@ -320,10 +321,7 @@ async def test_agents_that_read_run_side_by_side_and_draw_from_one_budget():
 
 @pytest.mark.row("S17")
 async def test_the_time_of_a_batch_cuts_the_agent_that_hangs_and_keeps_the_answers_of_the_others():
-    async def hang(arguments: JsonObject, ctx: ToolContext) -> None:
-        await asyncio.Event().wait()
-
-    tool = Tool(name="hang", description="", parameters=ANYTHING, effect="read", timeout=None, run=hang)
+    tool = read(hang, "hang", timeout=None)
     models: Any = {"slow": Told([proposed("hang")], "Never.", name="slow"), "fast": Told("Fast.", name="fast")}
     spawn = subagent_tool([helper("slow", effect="read"), helper("fast", effect="read")], models=models)
     top = lead(

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from compaction_tools import DIALECTS, TOO_LONG, compactions, look, looks
 from treadle import (
     Agent,
     Budget,
@@ -22,21 +23,13 @@ from treadle import (
     resolve_model,
 )
 from treadle.context.handoff import SECTIONS
-from treadle.errors import ContextOverflow, ModelRejected
-from treadle.events import ContextCompacted, ModelFailed
+from treadle.errors import ModelRejected
+from treadle.events import ModelFailed
 from treadle.ports import ModelRequest
 from treadle.testing import MockProvider, ScriptedModel, Turn, call, text
 from treadle.tools import JsonObject
 
-TOO_LONG = ContextOverflow("The request is longer than the model's context.", status=400)
 WORDS = "## Constraints\nOnly the north wing.\n## Approvals\nEverything was allowed.\n## Next steps\nLook further."
-
-
-def look(size: int = 400) -> Tool:
-    async def run(arguments: JsonObject, ctx: ToolContext) -> str:
-        return f"found {arguments['n']} " + "x" * size
-
-    return Tool(name="look", description="Look.", parameters={"type": "object"}, effect="read", run=run)
 
 
 def write() -> Tool:
@@ -44,10 +37,6 @@ def write() -> Tool:
         return "written " + "y" * 300
 
     return Tool(name="write", description="Write.", parameters={"type": "object"}, effect="unsafe", run=run)
-
-
-def compactions(events: Any) -> list[ContextCompacted]:
-    return [event for event in events if isinstance(event, ContextCompacted)]
 
 
 def handoff_of(request: ModelRequest) -> str:
@@ -71,8 +60,7 @@ async def test_a_handoff_has_its_sections_and_the_recorded_ones_come_from_the_jo
     async with open_session(tmp_path / "j.db", id="s") as session:
         result = await Agent(model, tools=tools).run("Mend the north wing, touch nothing else.", session=session)
         await session.answer(result.approvals[0].id, "allow", reason="it is planned")
-        looks = [call("look", n=n) for n in range(8)]
-        model = ScriptedModel([*looks, TOO_LONG, text(WORDS), text("done")])
+        model = ScriptedModel([*looks(8), TOO_LONG, text(WORDS), text("done")])
         result = await Agent(model, tools=tools, compactor=Handoff(keep=2)).resume(session)
         events = await session.events()
 
@@ -96,8 +84,7 @@ async def test_a_handoff_has_its_sections_and_the_recorded_ones_come_from_the_jo
 
 @pytest.mark.row("C03", "C08")
 async def test_the_last_exchanges_stay_exact_and_the_handoff_stays_the_same_afterwards():
-    looks = [call("look", n=n) for n in range(60)]
-    model = ScriptedModel([*interleaved(looks), text("done")], window=3_000)
+    model = ScriptedModel([*interleaved(looks(60)), text("done")], window=3_000)
     agent = Agent(model, tools=[look()], compactor=Handoff(keep=3), guards=Guards(budget_warning=None))
     result = await agent.run("Go")
 
@@ -142,8 +129,7 @@ async def test_the_tiers_are_taken_cheapest_first_and_the_requests_become_shorte
 
 @pytest.mark.row("C05", "C07")
 async def test_old_results_are_cleared_only_where_that_gains_room_for_many_steps():
-    looks = [call("look", n=n) for n in range(120)]
-    model = ScriptedModel(interleaved(looks), window=12_000)
+    model = ScriptedModel(interleaved(looks(120)), window=12_000)
     compactor = Tiers(ClearResults(), Handoff())
     agent = Agent(model, tools=[look(1_500)], compactor=compactor, budget=Budget(max_model_turns=200))
     result = await agent.run("Go")
@@ -189,8 +175,7 @@ async def test_of_very_many_changes_none_is_listed_twice_and_none_must_be_made_a
 
 @pytest.mark.row("C09")
 async def test_what_outgrows_the_window_goes_to_a_buffer_without_its_results_and_then_to_a_summary():
-    looks = [call("look", n=n) for n in range(120)]
-    model = ScriptedModel(interleaved(looks), window=12_000)
+    model = ScriptedModel(interleaved(looks(120)), window=12_000)
     compactor, budget = Tiers(ClearResults(), Handoff()), Budget(max_model_turns=80)
     guards = Guards(budget_warning=None)
     agent = Agent(model, tools=[look(1_500)], compactor=compactor, budget=budget, guards=guards)
@@ -232,19 +217,17 @@ async def test_a_cleared_result_names_its_artifact_and_can_be_read_again():
         names.append(content.partition("artifact ")[2].removesuffix(".]"))
         return call("read_artifact", artifact=names[0], length=7)
 
-    looks = [call("look", n=n) for n in range(5)]
-    model = ScriptedModel([*looks, TOO_LONG, read_again, text("done")])
+    model = ScriptedModel([*looks(5), TOO_LONG, read_again, text("done")])
     agent = Agent(model, tools=[look(), artifact_tool()], compactor=ClearResults(keep=2))
     result = await agent.run("Go")
 
     assert result.completed, result.message
-    assert json.loads(result.session.messages[-2].results[0].content)["text"] == "found 0"
+    assert json.loads(result.session.messages[-2].results[0].content)["text"] == "found 1"
 
 
 @pytest.mark.row("C06")
 async def test_a_compaction_is_due_before_the_room_for_an_answer_is_touched():
-    looks = [call("look", n=n) for n in range(40)]
-    model = ScriptedModel(interleaved(looks), window=4_000)
+    model = ScriptedModel(interleaved(looks(40)), window=4_000)
     result = await Agent(model, tools=[look()], compactor=Handoff()).run("Go")
 
     made = compactions(await result.session.events())
@@ -287,18 +270,8 @@ async def test_what_is_summed_up_fits_into_a_request_of_its_own():
     assert result.reason == "step_limit_reached"
 
 
-REFUSED = {
-    "openai-chat": Turn(status=400, error={"message": "too long", "code": "context_length_exceeded"}),
-    "openai": Turn(text="He", error={"message": "too long", "code": "context_length_exceeded"}),
-    "anthropic": Turn(status=413, error="Request exceeds the maximum size"),
-    "bedrock": Turn(text="He", error={"type": "validationException", "message": "Input is too long for requested model."}),
-    "cohere": Turn(status=400, error={"error_type": "TOO_MANY_TOKENS", "message": "too many tokens: size limit exceeded"}),
-    "gemini": Turn(status=400, error="The input token count (9) exceeds the maximum number of tokens allowed (8)."),
-}  # fmt: skip
-
-
 @pytest.mark.row("C03")
-@pytest.mark.parametrize("dialect", REFUSED)
+@pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.soak) for seed in (1, 2))])
 async def test_random_histories_are_never_refused_by_a_strict_vendor(dialect, seed):
     """The mock vendor refuses a history in which a call and its result are divided."""
@@ -309,7 +282,7 @@ async def test_random_histories_are_never_refused_by_a_strict_vendor(dialect, se
         for _ in range(chance.randrange(5, 9)):
             calls = tuple(call("look", n=next(numbers)) for _ in range(chance.randrange(1, 4)))
             turns.append(Turn(text=chance.choice(["", "I look."]), calls=calls))
-        turns += [REFUSED[dialect], text(WORDS)]
+        turns += [DIALECTS[dialect], text(WORDS)]
 
     async with MockProvider([*turns, text("done")]) as mock:
         model = resolve_model(f"{dialect}:m", base_url=mock.base_url, api_key="k")

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from test_recovered_calls import killed
 
+from compaction_tools import DIALECTS, TOO_LONG, compactions, look, looks
 from invariants import check_session
 from pipeline_tools import on_fake_clock, read
 from treadle import (
@@ -20,7 +21,6 @@ from treadle import (
     Price,
     Summarize,
     Tiers,
-    Tool,
     ToolContext,
     WholeHistory,
     Window,
@@ -30,7 +30,7 @@ from treadle import (
     resolve_model,
     with_fallback,
 )
-from treadle.errors import ContextOverflow, ModelRejected, ModelUnavailable
+from treadle.errors import ModelRejected, ModelUnavailable
 from treadle.events import (
     AnyEvent,
     CompactionAsked,
@@ -49,35 +49,7 @@ from treadle.state import SessionState
 from treadle.testing import MockProvider, ScriptedModel, Turn, call, text
 from treadle.tools import JsonObject
 
-DIALECTS = {
-    "openai-chat": Turn(status=400, error={"message": "too long", "code": "context_length_exceeded"}),
-    "openai": Turn(text="He", error={"message": "too long", "code": "context_length_exceeded"}),
-    "anthropic": Turn(status=413, error="Request exceeds the maximum size"),
-    "bedrock": Turn(text="He", error={"type": "validationException", "message": "Input is too long for requested model."}),
-    "bedrock-claude": Turn(status=400, error="The model returned the following errors: prompt is too long"),
-    "cohere": Turn(status=400, error={"error_type": "TOO_MANY_TOKENS", "message": "too many tokens: size limit exceeded"}),
-    "gemini": Turn(status=400, error="The input token count (9) exceeds the maximum number of tokens allowed (8)."),
-}  # fmt: skip
-
-TOO_LONG = ContextOverflow("The request is longer than the model's context.", status=400)
-
 PRICE = Price(input=1, output=2)
-
-
-def look(size: int = 400) -> Tool:
-    async def run(arguments: JsonObject, ctx: ToolContext) -> str:
-        return f"found {arguments['n']} " + "x" * size
-
-    parameters = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
-    return Tool(name="look", description="Look.", parameters=parameters, effect="read", run=run)
-
-
-def looks(count: int, first: int = 1) -> list[Any]:
-    return [call("look", n=n) for n in range(first, first + count)]
-
-
-def compactions(events: Sequence[AnyEvent]) -> list[ContextCompacted]:
-    return [event for event in events if isinstance(event, ContextCompacted)]
 
 
 def words(message: Message) -> str:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,7 @@ from pipeline_tools import (
     Recorder,
     act,
     content,
+    hang,
     on_fake_clock,
     raising,
     read,
@@ -46,10 +48,6 @@ N = {"type": "object", "properties": {"n": {"type": "integer", "maximum": 12}}, 
 ROW = {"field": "account", "constraint": "an account", "value": "x"}
 
 SEVERITY = {"type": "object", "properties": {"severity": {"type": "string"}}, "required": ["severity"], "additionalProperties": False}  # fmt: skip
-
-
-async def hang(arguments, ctx):
-    await asyncio.Event().wait()
 
 
 @pytest.mark.row("V02", "MF3")
@@ -727,14 +725,18 @@ async def test_the_model_is_told_of_every_violation_with_field_constraint_and_va
     assert told["quantity"]["constraint"] == "integer 1..12"
 
 
-@pytest.mark.row("TF9")
-async def test_a_cancelled_batch_has_done_cancelled_and_unknown_calls():
+@pytest.mark.row("TF9", "L27")
+@pytest.mark.parametrize(("effect", "status"), [("read", "cancelled"), ("unsafe", "outcome_unknown")])
+async def test_a_cancelled_batch_answers_every_call_and_says_what_may_have_happened(effect, status):
     model = ScriptedModel([[call("look"), call("act", n=1), call("act", n=2), call("look", n=9)]])
-    async with Agent(model, tools=[read(Recorder()), act(hang)]).stream("go") as run:
+    words: Any = {"resources": lambda arguments: {"it": "write"}}  # one after another
+    tools = [read(Recorder(), **words), act(hang, effect=effect, **words)]
+    async with Agent(model, tools=tools).stream("go") as run:
         async for event in run:
             if event.type == "tool.started" and event.tool == "act":
                 run.cancel()
 
     assert run.result.reason is StopReason.CANCELLED
-    assert statuses(run.result) == ["ok", "outcome_unknown", "cancelled", "cancelled"]
+    assert run.result.report()["phase"] == "tool"
+    assert statuses(run.result) == ["ok", status, "cancelled", "cancelled"]
     await check_session(run.result.session)

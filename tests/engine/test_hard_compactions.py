@@ -4,8 +4,9 @@ import base64
 from typing import Any
 
 import pytest
-from test_compaction import DIALECTS, TOO_LONG, compactions, look, looks, words
+from test_compaction import words
 
+from compaction_tools import DIALECTS, TOO_LONG, compactions, look, looks
 from invariants import check_session
 from treadle import Agent, ClearResults, Guards, Handoff, Summarize, Tiers, open_session, resolve_model
 from treadle.events import ModelFailed

@@ -2,8 +2,7 @@
 
 import copy
 import json
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from operator import methodcaller
 from typing import Any
 
@@ -12,10 +11,10 @@ import pytest
 
 from invariants import check_session
 from pipeline_tools import Recorder, on_fake_clock, read
-from treadle import Agent, Decision, Hook, Tool, ToolContext
+from treadle import Agent, Decision, Hook, Tool, ToolContext, ToolList
 from treadle.canonical import copied
 from treadle.events import encode_event
-from treadle.ports import Compaction, ModelRequest, Moment, SessionView, ToolsetContext
+from treadle.ports import Compaction, ModelRequest, Moment, SessionView
 from treadle.testing import ScriptedModel, call, text
 from treadle.tools import CheckedCall, JsonObject
 
@@ -231,55 +230,21 @@ def test_the_schema_of_a_tool_that_an_agent_has_refuses_every_change(change):
     assert msgspec.json.decode(msgspec.json.encode(tool.parameters)) == tool.parameters
 
 
-class Set:
-    """A toolset of tools that are there already."""
-
-    name = "set"
-
-    def __init__(self, *tools: Tool) -> None:
-        self._tools = tools
-
-    @asynccontextmanager
-    async def open(self, ctx: ToolsetContext) -> AsyncIterator["Set"]:
-        yield self
-
-    def tools(self, session: SessionView) -> Sequence[Tool]:
-        return self._tools
-
-
 class ToolVandal:
-    """A policy that tries to change the tool of a call, and allows it."""
-
-    def __init__(self) -> None:
-        self.failed: list[str] = []
+    """A policy that changes what it can of the tool of a call, and allows it."""
 
     def decide(self, call: CheckedCall, session: SessionView) -> Decision:
-        tool: Any = call.tool
-        for name, change in {
-            "parameters": lambda: tool.parameters.update(type="string"),
-            "properties": lambda: tool.parameters["properties"].update(n={}),
-            "aliases": lambda: tool.aliases.update(m="n"),
-            "examples": lambda: tool.examples[0].update(n="x"),
-        }.items():
-            try:
-                change()
-            except (TypeError, AttributeError):
-                self.failed.append(name)
+        vandalize(call.tool)
         return Decision(kind="allow")
 
 
 @pytest.mark.parametrize("own", [True, False])
 async def test_a_policy_cannot_change_a_tool_of_the_agent_or_of_a_toolset(own):
-    tool = read(
-        Recorder(),
-        parameters={"type": "object", "properties": {"n": {"type": "integer"}}},
-        aliases={"number": "n"},
-        examples=[{"n": 1}],
-    )
-    vandal = ToolVandal()
-    model = ScriptedModel([call("look", n=1), call("look", n=2), text("Done.")])
-    result = await Agent(model, tools=[tool if own else Set(tool)], policy=vandal).run("go")
+    parameters = {"type": "object", "properties": {"n": {"type": "integer"}}}
+    tool = read(Recorder(), parameters=parameters, aliases={"number": "n"}, examples=[{"n": 1}])
+    model = ScriptedModel([call("look", n=1), call("look", number=2), text("Done.")])
+    result = await Agent(model, tools=[tool if own else ToolList([tool])], policy=ToolVandal()).run("go")
 
-    assert vandal.failed == ["parameters", "properties", "aliases", "examples"] * 2
     assert [one.status for one in result.tool_calls] == ["ok", "ok"]
-    assert model.requests[2].tools[0].parameters == model.requests[0].tools[0].parameters
+    assert model.requests[2].tools == model.requests[0].tools
+    assert "n" in model.requests[2].tools[0].parameters["properties"]

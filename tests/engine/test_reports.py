@@ -1,12 +1,11 @@
 """The report of a run: every field, what agents below did, what was denied, and to how many places times are told."""
 
-import asyncio
 from typing import Any
 
 import pytest
 
 from loop_tools import Unpriced
-from pipeline_tools import Recorder, on_fake_clock, read, results, run_calls
+from pipeline_tools import Recorder, hang, on_fake_clock, read, results, run_calls
 from treadle import Agent, Budget, Price, deny, open_session
 from treadle.events import ModelFinished
 from treadle.messages import Usage
@@ -99,9 +98,6 @@ async def test_times_are_recorded_in_microseconds_and_reported_in_milliseconds()
 
 
 async def test_the_model_reads_in_milliseconds_how_long_a_call_took_that_gave_no_answer():
-    async def hang(arguments: Any, ctx: Any) -> None:
-        await asyncio.Event().wait()
-
     async with on_fake_clock() as session:
         result = await run_calls(call("look"), tools=[read(hang, timeout=THIRD, retries=0)], session=session)
 

@@ -10,7 +10,7 @@ import threading
 import pytest
 
 from invariants import check_session
-from pipeline_tools import Recorder, act, on_fake_clock, read, results, run_calls, statuses, tool_of, types
+from pipeline_tools import Recorder, act, hang, on_fake_clock, read, results, run_calls, statuses, tool_of, types
 from treadle import Agent, Budget, ConfigurationError, StopReason, open_session, resolve_model
 from treadle.journals.memory import MemoryJournal
 from treadle.testing import FakeClock, MockProvider, ScriptedModel, call, text
@@ -402,16 +402,12 @@ async def test_others_have_turns_while_a_batch_of_many_calls_is_looked_at():
     assert len(seen) >= 3
 
 
-async def hanging(arguments, ctx):
-    await asyncio.Event().wait()
-
-
 @pytest.mark.row("S17")
 async def test_the_time_of_a_batch_cuts_what_still_runs_and_keeps_what_has_ended():
     async with on_fake_clock() as session:
         result = await run_calls(
             call("look", n=1), call("slow"), call("look", n=2), call("act"), call("look", n=3),
-            tools=[read(Recorder()), read(hanging, "slow", timeout=60), act(Recorder())],
+            tools=[read(Recorder()), read(hang, "slow", timeout=60), act(Recorder())],
             session=session, batch_seconds=5,
         )  # fmt: skip
         await check_session(session)
@@ -430,7 +426,7 @@ async def test_the_time_of_a_batch_cuts_what_still_runs_and_keeps_what_has_ended
 async def test_calls_that_wait_for_a_slot_are_skipped_when_the_time_of_their_batch_is_over(effect, status):
     async with on_fake_clock() as session:
         result = await run_calls(
-            call("act", n=1), call("act", n=2), tools=[act(hanging, effect=effect)], session=session, batch_seconds=5,
+            call("act", n=1), call("act", n=2), tools=[act(hang, effect=effect)], session=session, batch_seconds=5,
             budget=Budget(max_parallel_tool_calls=1),
         )  # fmt: skip
 
@@ -449,7 +445,7 @@ async def test_each_batch_has_the_whole_time_and_a_tool_has_its_own_limit_within
 
     async with open_session(MemoryJournal(), clock=clock) as session:
         model = ScriptedModel([call("look", n=1), call("look", n=2), call("slow"), text("Done.")])
-        tools = [read(work), read(hanging, "slow", timeout=1, retries=0)]
+        tools = [read(work), read(hang, "slow", timeout=1, retries=0)]
         result = await Agent(model, tools=tools, batch_seconds=5).run("go", session=session)
         ended = await types(result, "tool.finished")
 

@@ -16,11 +16,13 @@ from treadle.tools import CallStatus, ToolResult
 
 @pytest.mark.row("H21")
 def test_a_view_shares_nothing_that_can_be_changed():
+    result = ToolResult(call_id="2", name="look", status=CallStatus.OK, content="{}", data={"found": [1]})
     state = SessionState("s")
     state.metadata = {"tags": ["a"], "owner": {"name": "Ada"}}
     state.run = RunState(id="r", task="go", budget={"max_tool_calls": 1})
     state.run.children["c"] = ChildState(session_id="c", call_id="1", tool="ask")
     state.salvaged.append(CallState(call=ToolCall(id="1", name="look", arguments="{}"), position=0))
+    state.answered = (CallState(call=ToolCall(id="2", name="look", arguments="{}"), position=0, result=result),)
 
     class Live:
         id, messages = "s", ()
@@ -33,10 +35,14 @@ def test_a_view_shares_nothing_that_can_be_changed():
     shown.run.children["c"].status = "completed"
     shown.run.budget["max_tool_calls"] = 99
     shown.salvaged[0].position = 7
+    assert shown.answered[0].result is not None
+    shown.answered[0].result.data["found"].append(2)
+    shown.answered[0].result = None
 
     assert state.metadata == {"tags": ["a"], "owner": {"name": "Ada"}}
     assert (state.run.children["c"].status, state.run.budget) == ("running", {"max_tool_calls": 1})
     assert state.salvaged[0].position == 0
+    assert (state.answered[0].result, result.data) == (result, {"found": [1]})
 
 
 ITEM = {"type": "reasoning", "summary": [{"text": "Pay."}]}
@@ -95,23 +101,3 @@ def test_a_shown_transcript_follows_the_session_over_growth_and_rewinds():
     assert shown.of(plain) is plain
     longer = (*plain, user_message("c"))
     assert shown.of(longer) is longer
-
-
-@pytest.mark.row("H21")
-def test_a_view_of_the_state_shares_no_call_and_no_approval():
-    call_ = ToolCall(id="1", name="look", arguments="{}")
-    result = ToolResult(call_id="1", name="look", status=CallStatus.OK, content="{}", data={"found": [1]})
-    state = SessionState("s")
-    state.answered = (CallState(call=call_, position=0, result=result),)
-
-    class Live:
-        id, messages = "s", ()
-
-    Live.state = state
-    shown = ReadOnlyView(Live()).state
-    assert shown.answered[0].result is not None
-    shown.answered[0].result.data["found"].append(2)
-    shown.answered[0].result = None
-
-    assert state.answered[0].result == result
-    assert result.data == {"found": [1]}

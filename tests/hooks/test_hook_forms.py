@@ -38,23 +38,20 @@ async def test_a_hook_with_args_is_started_without_a_shell(tmp_path, place):
 
 
 @pytest.mark.row("E06")
-async def test_a_placeholder_in_the_command_of_a_hook_with_args_is_replaced(tmp_path):
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"command": "${CLAUDE_PROJECT_DIR}/check", "args": []},
+        {"command": "sh", "args": ["-c", '. "$CLAUDE_PROJECT_DIR"/check']},
+        {"command": '[[ -n "$BASH_VERSION" ]] && exit 2', "shell": "bash"},
+    ],
+    ids=["a placeholder", "a shell of its own", "bash"],
+)
+async def test_a_hook_finds_its_project_and_the_shell_that_it_asks_for(tmp_path, entry):
     (tmp_path / "check").write_text("#!/bin/sh\nexit 2\n")
     (tmp_path / "check").chmod(0o755)
 
-    assert await ended(tmp_path, command="${CLAUDE_PROJECT_DIR}/check", args=[]) == "denied"
-
-
-@pytest.mark.row("E06")
-async def test_a_shell_of_its_own_in_args_reads_variables(tmp_path):
-    (tmp_path / "check").write_text("exit 2\n")
-
-    assert await ended(tmp_path, command="sh", args=["-c", '. "$CLAUDE_PROJECT_DIR"/check']) == "denied"
-
-
-@pytest.mark.row("E06")
-async def test_a_hook_may_ask_for_bash(tmp_path):
-    assert await ended(tmp_path, command='[[ -n "$BASH_VERSION" ]] && exit 2', shell="bash") == "denied"
+    assert await ended(tmp_path, **entry) == "denied"
 
 
 @pytest.mark.row("E06")

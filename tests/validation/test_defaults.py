@@ -119,19 +119,6 @@ def test_without_a_default_the_arguments_are_the_same_object() -> None:
     assert (filled, arguments) == ({"a": {"b": 1}, "c": 3}, {"a": {"b": 1}})
 
 
-@pytest.mark.parametrize("place", ["$defs", "definitions"])
-def test_an_alternative_may_refer_to_what_the_whole_schema_defines(place):
-    city = {"type": "object", "properties": {"name": {"type": "string"}, "size": {"default": 3}}, "required": ["name"]}
-    schema = obj({"at": {"anyOf": [{"type": "null"}, {"$ref": f"#/{place}/City"}]}}, **{place: {"City": city}})
-
-    filled = Schema(schema, where="parameters").with_defaults({"at": {"name": "Bree"}})
-
-    assert filled == {"at": {"name": "Bree", "size": 3}}
-
-
-# --- defaults --------------------------------------------------------------------------------------------------------
-
-
 def test_a_default_is_a_new_value_each_time():
     schema = Schema(obj({"tags": {"type": "array", "default": []}}), where="parameters")
 
@@ -140,26 +127,33 @@ def test_a_default_is_a_new_value_each_time():
     assert schema.with_defaults({}) == {"tags": []}
 
 
-def test_a_default_that_holds_itself_is_filled_once():
-    node = {"type": "object", "properties": {"child": {"$ref": "#/$defs/N", "default": {}}}}
-    schema = Schema(obj({"a": {"$ref": "#/$defs/N"}}, **{"$defs": {"N": node}}), where="parameters")
-
-    assert schema.with_defaults({"a": {}}) == {"a": {"child": {}}}
-
-
-def test_a_schema_that_refers_to_itself_fills_each_level_once():
-    node = obj({"n": {"default": 1}, "child": {"$ref": "#/$defs/N"}}, allOf=[{"$ref": "#/$defs/N"}])
-    schema = Schema(obj({"root": {"$ref": "#/$defs/N"}}, **{"$defs": {"N": node}}), where="parameters")
-
-    assert schema.with_defaults({"root": {"child": {}}}) == {"root": {"n": 1, "child": {"n": 1}}}
+CITY = {"type": "object", "properties": {"name": {"type": "string"}, "size": {"default": 3}}, "required": ["name"]}
+HOLDS_ITSELF = {"type": "object", "properties": {"child": {"$ref": "#/$defs/N", "default": {}}}}
+REFERS_TO_ITSELF = obj({"n": {"default": 1}, "child": {"$ref": "#/$defs/N"}}, allOf=[{"$ref": "#/$defs/N"}])
+CAT = obj({"kind": {"const": "cat"}, "lives": {"default": 9}})
+DOG = obj({"kind": {"const": "dog"}, "legs": {"default": 4}})
 
 
-def test_the_alternative_that_fits_gives_the_defaults():
-    cat = obj({"kind": {"const": "cat"}, "lives": {"default": 9}})
-    dog = obj({"kind": {"const": "dog"}, "legs": {"default": 4}})
-    schema = Schema(obj({"pet": {"oneOf": [cat, dog]}}), where="parameters")
+def city_in(place):
+    return obj({"a": {"anyOf": [{"type": "null"}, {"$ref": f"#/{place}/City"}]}}, **{place: {"City": CITY}})
 
-    assert schema.with_defaults({"pet": {"kind": "dog"}}) == {"pet": {"kind": "dog", "legs": 4}}
+
+def node(definition):
+    return obj({"a": {"$ref": "#/$defs/N"}}, **{"$defs": {"N": definition}})
+
+
+ONCE = [
+    (city_in("$defs"), {"name": "Bree"}, {"name": "Bree", "size": 3}),
+    (city_in("definitions"), {"name": "Bree"}, {"name": "Bree", "size": 3}),
+    (node(HOLDS_ITSELF), {}, {"child": {}}),
+    (node(REFERS_TO_ITSELF), {"child": {}}, {"n": 1, "child": {"n": 1}}),
+    (obj({"a": {"oneOf": [CAT, DOG]}}), {"kind": "dog"}, {"kind": "dog", "legs": 4}),
+]
+
+
+@pytest.mark.parametrize(("schema", "given", "filled"), ONCE)
+def test_the_schema_that_fits_fills_each_level_once_wherever_it_is_defined(schema, given, filled):
+    assert Schema(schema, where="parameters").with_defaults({"a": given}) == {"a": filled}
 
 
 @pytest.mark.row("V07")

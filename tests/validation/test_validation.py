@@ -114,9 +114,16 @@ def test_the_bound_on_characters_is_exact():
         parse_arguments('{"a": 1}', max_chars=7)
 
 
-@pytest.mark.parametrize("text", ["", " ", "\n\t "])
-def test_no_text_means_no_arguments(text):
-    assert parse_arguments(text) == {}
+READ = [
+    *((blank, {}) for blank in ("", " ", "\n\t ")),
+    ('{"a": "\\u0000"}', {"a": "\0"}),
+    ('{"a": "\\ud83d\\ude00"}', {"a": "\U0001f600"}),
+]
+
+
+@pytest.mark.parametrize(("text", "arguments"), READ)
+def test_no_text_means_no_arguments_and_what_is_escaped_is_text(text, arguments):
+    assert parse_arguments(text) == arguments
 
 
 @pytest.mark.row("MF2")
@@ -145,14 +152,6 @@ def test_a_longer_integer_is_refused_at_its_place():
 def test_a_float_of_very_many_digits_is_refused(number):
     with pytest.raises(NotJson, match="a number too large"):
         parse_arguments(f'{{"a": {number}}}')
-
-
-def test_nul_inside_a_string_is_text():
-    assert parse_arguments('{"a": "\\u0000"}') == {"a": "\0"}
-
-
-def test_a_pair_of_surrogates_is_one_character():
-    assert parse_arguments('{"a": "\\ud83d\\ude00"}') == {"a": "\U0001f600"}
 
 
 words = st.text(alphabet=st.characters(exclude_categories=["Cs"]))
