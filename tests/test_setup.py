@@ -29,39 +29,30 @@ def make(folder: Path, *words: str, **environment: str) -> subprocess.CompletedP
     )
 
 
-def python_that(folder: Path, script: str) -> str:
-    path = folder / "python"
-    path.write_text(f"#!/bin/sh\n{script}\n")
-    path.chmod(0o755)
-    return f"PYTHON={path}"
-
-
 def said(ran: subprocess.CompletedProcess[str]) -> list[str]:
     return [line for line in ran.stderr.splitlines() if not line.startswith(("make", "WARNING"))]
 
 
-def test_without_python_one_sentence_says_so(checkout):
-    ran = make(checkout, "setup", "PYTHON=no-such-python")
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        (None, "needs Python 3.11 or newer, and no-such-python was not found"),
+        ('[ "$1" = -V ] && echo Python 3.9.2; [ "$1" = -V ]', "is Python 3.9.2"),
+        ('case "$2" in *venv*) exit 1;; *) exit 0;; esac', "python3-venv"),
+    ],
+    ids=["none", "an old one", "without the venv module"],
+)
+def test_without_a_python_that_serves_one_sentence_says_so(checkout, script, words):
+    python = "no-such-python" if script is None else str(checkout / "python")
+    if script is not None:
+        (checkout / "python").write_text(f"#!/bin/sh\n{script}\n")
+        (checkout / "python").chmod(0o755)
+
+    ran = make(checkout, "setup", f"PYTHON={python}")
 
     assert ran.returncode != 0
-    assert len(said(ran)) == 1
-    assert "needs Python 3.11 or newer, and no-such-python was not found" in said(ran)[0]
-
-
-def test_with_an_old_python_one_sentence_says_which(checkout):
-    ran = make(checkout, "setup", python_that(checkout, '[ "$1" = -V ] && echo Python 3.9.2; [ "$1" = -V ]'))
-
-    assert ran.returncode != 0
-    assert len(said(ran)) == 1
-    assert "is Python 3.9.2" in said(ran)[0]
-
-
-def test_without_the_venv_module_one_sentence_says_how_to_get_it(checkout):
-    ran = make(checkout, "setup", python_that(checkout, 'case "$2" in *venv*) exit 1;; *) exit 0;; esac'))
-
-    assert ran.returncode != 0
-    assert len(said(ran)) == 1
-    assert "python3-venv" in said(ran)[0]
+    (sentence,) = said(ran)
+    assert words in sentence
 
 
 def test_without_packages_to_install_a_sentence_says_so_and_the_next_time_tries_again(checkout):
@@ -78,23 +69,22 @@ def test_make_alone_lists_its_words(checkout):
     ran = make(checkout)
 
     assert ran.returncode == 0
-    assert [line.split()[1] for line in ran.stdout.splitlines()] == [
-        *(
-            "help",
-            "setup",
-            "demo",
-            "lint",
-            "format",
-            "docs",
-            "picture",
-            "test",
-            "conformance",
-            "bench",
-            "bench-record",
-            "bench-rivals",
-            "soak",
-            "simulate",
-            "mutate",
-            "clean",
-        )
+    words = [line.split()[1] for line in ran.stdout.splitlines()]
+    assert words == [
+        "help",
+        "setup",
+        "demo",
+        "lint",
+        "format",
+        "docs",
+        "picture",
+        "test",
+        "conformance",
+        "bench",
+        "bench-record",
+        "bench-rivals",
+        "soak",
+        "simulate",
+        "mutate",
+        "clean",
     ]

@@ -9,7 +9,6 @@ def said(words: str) -> Message:
     return Message(role="assistant", parts=(Text(words),))
 
 
-# --- hooks, approvers
 # --- asides, compactions, estimates
 def test_what_nobody_counts_is_estimated_at_four_characters_a_token():
     plain = estimate(ModelRequest(messages=(), instructions="x" * 8), ())

@@ -259,6 +259,3 @@ async def test_an_artifact_that_a_tool_gives_is_named_beside_its_value(value, be
     assert set(content(result)) == {"n", "artifact"} if begins is None else shown(result).startswith(begins)
     (name,) = result.session.state.artifacts
     assert name in shown(result)
-
-
-# --- of refusals, errors and arguments

@@ -449,31 +449,20 @@ async def test_hooks_at_an_error_are_told_of_a_tool_that_raised_and_of_a_model_t
     assert result.reason == ("completed" if fails == "tool" else "model_error")
 
 
-@pytest.mark.parametrize("first", ["deny", "ask"])
-async def test_of_two_hooks_on_a_call_the_stricter_counts_in_either_order(first):
+@pytest.mark.parametrize(
+    ("kinds", "status", "asked"),
+    [(["deny", "ask"], ["denied"], []), (["ask", "deny"], ["denied"], []), (["ask", "ask"], [], [{"n": 1}])],
+)
+async def test_of_two_hooks_on_a_call_the_stricter_counts_and_a_person_is_asked_about_the_last_arguments(
+    kinds, status, asked
+):
     def says(kind: Any, n: int) -> Hook:
-        async def run(context: HookContext) -> Decision:
-            return Decision(kind=kind, arguments={"n": n})
+        return Hook(at="before_tool", run=lambda context: Decision(kind=kind, arguments={"n": n}))
 
-        return Hook(at="before_tool", run=run)
+    hooks = [says(kind, n) for n, kind in enumerate(kinds)]
+    run = await run_calls(call("act", n=9), tools=[act(Recorder())], hooks=hooks)
 
-    hooks = [says("deny", 1), says("ask", 2)]
-    tools = [act(lambda arguments, ctx: "ok")]
-    model = ScriptedModel([call("act", n=0), text("Done.")])
-    run = await Agent(model, tools=tools, hooks=hooks if first == "deny" else hooks[::-1]).run("go")
-    assert statuses(run) == ["denied"]
-
-
-async def test_of_two_hooks_that_ask_and_change_arguments_the_person_is_asked_about_the_last_ones():
-    def asks(n: int) -> Hook:
-        async def run(context: HookContext) -> Decision:
-            return Decision(kind="ask", arguments={"n": n})
-
-        return Hook(at="before_tool", run=run)
-
-    tools = [act(lambda arguments, ctx: "ok")]
-    run = await Agent(ScriptedModel([call("act", n=0)]), tools=tools, hooks=[asks(1), asks(2)]).run("go")
-    assert [one.arguments for one in run.approvals] == [{"n": 2}]
+    assert (statuses(run), [one.arguments for one in run.approvals]) == (status, asked)
 
 
 async def broken(context: HookContext) -> Any:
