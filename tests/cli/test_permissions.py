@@ -128,6 +128,17 @@ def test_mode_auto_is_tried_with_the_sandbox_that_a_run_would_have(treadle, line
     assert treadle.json(*words, code=0)["decision"] == decision
 
 
+@pytest.mark.skipif(shutil.which("bwrap") is None, reason="bwrap is not installed")
+@pytest.mark.parametrize(
+    ("rules", "decision"),
+    [((), "ask"), (("--allow", "network(api.example.com)"), "sandbox"), (("--deny", "network(*.com)"), "deny")],
+)
+def test_a_rule_on_a_host_lets_a_confined_command_reach_it(treadle, rules, decision):
+    words = ("permissions", "--json", "--tools", "shell", "--mode", "auto", "--sandbox", "on", *rules)
+
+    assert treadle.json(*words, "shell", "curl api.example.com/x", code=0)["decision"] == decision
+
+
 def test_a_call_that_can_never_run_and_a_mode_are_said(ruled):
     assert ruling(ruled, "read", '{"nope": 1}')["decision"] == "invalid"
     assert ruling(ruled, "--mode", "plan", "write", '{"path": "src/a", "content": ""}')["rule"] == "mode plan"

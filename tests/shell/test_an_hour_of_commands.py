@@ -8,7 +8,9 @@ import pytest
 from pipeline_tools import checked_call
 from treadle import allow, deny, shell_tool
 from treadle.cli.running import Confined
+from treadle.errors import ConfigurationError
 from treadle.permissions.consent import offered_rules
+from treadle.permissions.denied import with_reachable
 from treadle.permissions.modes import in_mode, with_approval, with_protection
 from treadle.permissions.policies import decide
 from treadle.resolve import memory_session
@@ -120,6 +122,42 @@ async def test_a_rule_lifts_nothing_for_a_command_that_runs_code_beside_its_own(
 
     assert (decision.kind, decision.scope) == ("ask", "runtime")
     assert in_mode("auto", decision, call).kind == "ask"
+
+
+@pytest.mark.row("P12", "P14")
+async def test_a_host_that_a_rule_names_is_reached_by_each_confined_command(project):
+    session, tool = await memory_session(), shell_tool(project)
+    call = checked_call(tool, command="python x.py", needs=["network api.example.com"], reason="x")
+
+    async def decided(policy, call=call):
+        decision = await decide(Confined(policy), call, session)
+        return with_approval(with_reachable(decision, call, (policy,), session), call)
+
+    asked = await decided(None)
+    assert asked.kind == "ask"
+    assert offered_rules(call, asked, session) == ("shell(python x.py:*)", "network(api.example.com)")
+    for rules in (["network(api.example.com)"], ["network(*.example.com)"], ["network(*)"]):
+        lifted = await decided(allow(*rules))
+        assert (lifted.kind, lifted.lifted, in_mode("auto", lifted, call).kind) == (
+            "ask",
+            ("network api.example.com",),
+            "sandbox",
+        )
+    assert (await decided(allow("network(example.com)"))).rule == asked.rule
+    assert (await decided(allow("shell(python x.py:*)", "network(api.example.com)"))).kind == "sandbox"
+    curl = checked_call(tool, command="curl api.example.com/x")
+    assert in_mode("auto", await decided(allow("network(api.example.com)"), curl), curl).kind == "sandbox"
+    assert (await decide(deny("network(api.example.com)"), curl, session)).kind == "deny"
+    everything = checked_call(tool, command="pip install x")
+    assert (await decide(deny("network(api.example.com)"), everything, session)).scope == "runtime"
+
+
+@pytest.mark.parametrize(("text", "form"), [("network(example.com:80)", "`network(example.com)`"), ("network(http://a.b/c)", "`network(a.b)`"),
+                                            ("network(port=80)", "`network(example.com)`"), ("network()", "network")])  # fmt: skip
+def test_a_rule_on_the_network_names_a_host_or_is_refused_with_the_form_that_does(text, form):
+    with pytest.raises(ConfigurationError) as refused:
+        allow(text)
+    assert form in str(refused.value)
 
 
 @pytest.mark.row("P14")

@@ -9,10 +9,11 @@ import msgspec
 from treadle.canonical import copied, digest, encoded
 from treadle.events import ActionDecided, ApprovalAnswered, ApprovalRequested, CallDecided, DoubtBelow
 from treadle.fields import explained
+from treadle.permissions.denied import with_reachable
 from treadle.permissions.lines import JudgedLine, facts_in, judged, subjects_of
 from treadle.permissions.modes import BORDER, PROTECTED, UNCONFINED_RULE, may_be_spared
 from treadle.permissions.policies import OUTSIDE, allow
-from treadle.permissions.rules import Rule
+from treadle.permissions.rules import NETWORK, Rule
 from treadle.ports import Decision, DecisionKind, SessionView
 from treadle.shell.judging import losing_words, turning_words
 from treadle.shell.rules import exact, suggested
@@ -106,12 +107,21 @@ def offered_rules(call: CheckedCall, decision: Decision, session: SessionView) -
         forms = [_path_rules(call)]
     else:
         kinds = [] if is_unread else [suggested(line.line)]
-        forms = [[f"{call.name}({one})" for one in found] for found in (*kinds, exact(line.line))]
+        named = [[f"{call.name}({one})" for one in found] for found in (*kinds, exact(line.line))]
+        hosts = (
+            [f"{NETWORK}({one.value})" for one in call.needs if one.kind == "network" and one.value != "*"]
+            if is_border
+            else []
+        )
+        forms = [*named, *([*one, *hosts] for one in named if hosts)]
     for texts in forms:
-        proven = allow(*texts).decide(call, session) if texts else None
+        policy = allow(*texts) if texts else None
+        proven = None if policy is None else policy.decide(call, session)
         is_enough = proven is not None and proven.kind == "allow"
         if is_border and proven is not None:
-            is_enough = is_enough and {one.text for one in call.needs} <= set(proven.lifted)
+            boxed = msgspec.structs.replace(proven, kind=DecisionKind.SANDBOX)
+            lifted = with_reachable(boxed, call, (policy,), session).lifted
+            is_enough = is_enough and {one.text for one in call.needs} <= set(lifted)
         if is_enough:
             return tuple(texts)
     return ()

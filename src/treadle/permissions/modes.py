@@ -29,6 +29,7 @@ __all__ = [
     "Scoped",
     "can_use_tool",
     "in_mode",
+    "is_boxed",
     "is_of_rules",
     "may_be_spared",
     "may_start_again",
@@ -44,7 +45,7 @@ def in_mode(mode: Mode, decision: Decision, call: CheckedCall) -> Decision:
     `plan` lets calls run that only read. `deny-unlisted` denies what a person would be asked about. `bypass` asks no person, but where the
     runtime itself asks (about a call that may act a second time, a protected file, a line of which a rule that denies cannot say whether it
     applies) or a hook. `accept-edits` lets calls run that change files of the working folder, where only a default asks. `auto` also lets those
-    run that a sandbox confines, as long as nothing of its border is lifted. `ask` changes nothing.
+    run that a sandbox confines, as long as nothing of its border is lifted but by a rule. `ask` changes nothing.
     """
     if decision.kind == DecisionKind.DENY:
         return decision
@@ -73,8 +74,7 @@ def may_start_again(mode: Mode, call: CheckedCall) -> bool:
 
 def _is_spared(mode: Mode, decision: Decision, call: CheckedCall) -> bool:
     """Whether `accept-edits` or `auto` lets a call run that a default asks about."""
-    is_confined = decision.scope == "default" and _is_boxed(decision) and not decision.lifted
-    return _is_edit(decision, call) or (mode == "auto" and is_confined)
+    return _is_edit(decision, call) or (mode == "auto" and decision.scope == "default" and is_boxed(decision))
 
 
 def _is_edit(decision: Decision, call: CheckedCall) -> bool:
@@ -177,7 +177,7 @@ def with_approval(decision: Decision, call: CheckedCall) -> Decision:
 
     A call that was decided to run in a sandbox is asked about where it needs more of its border lifted than the decision lifts.
     """
-    missing = tuple(one.text for one in call.needs if one.text not in decision.lifted) if _is_boxed(decision) else ()
+    missing = tuple(one.text for one in call.needs if one.text not in decision.lifted) if is_boxed(decision) else ()
     if UNCONFINED.text in missing:
         why = "The call asks to run without the sandbox."
         asked = _required(decision, UNCONFINED_RULE, why, by="runtime", to="allow")
@@ -201,7 +201,8 @@ def _required(decision: Decision, rule: str, reason: str, *, by: str, to: str) -
     )
 
 
-def _is_boxed(decision: Decision) -> bool:
+def is_boxed(decision: Decision) -> bool:
+    """Whether the call runs in a sandbox, if it runs."""
     return decision.kind == DecisionKind.SANDBOX or (
         decision.kind == DecisionKind.ASK and decision.consent == "sandbox"
     )
@@ -365,18 +366,18 @@ def with_protection(decision: Decision, call: CheckedCall, facts: JsonObject) ->
         return decision
     line = judged(call, facts)
     found = None if call.effect.is_read else _protected(call, line)
-    if found is None and line is not None and not _is_boxed(decision) and not _IS_EXACT.match(decision.rule):
+    if found is None and line is not None and not is_boxed(decision) and not _IS_EXACT.match(decision.rule):
         found = _unread(call, line)
     reason = (
         f"{found}: it controls what runs later, or holds keys. A person must allow each change to it."
         if found is not None
         else _of_the_home(call, line)
-        if not _is_boxed(decision)
+        if not is_boxed(decision)
         else None  # in a sandbox they are covered
     )
     if reason is None:
         return decision
-    consent: Literal["allow", "sandbox"] = "sandbox" if _is_boxed(decision) else "allow"
+    consent: Literal["allow", "sandbox"] = "sandbox" if is_boxed(decision) else "allow"
     return structs.replace(
         decision, kind=DecisionKind.ASK, rule=PROTECTED, reason=reason, scope="runtime", by="runtime", consent=consent
     )

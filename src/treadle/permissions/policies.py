@@ -17,6 +17,7 @@ from treadle.errors import ConfigurationError, shown
 from treadle.fields import checked
 from treadle.permissions.lines import FILE_TOOLS, JudgedLine, facts_in, granted_in, judged, pattern_of
 from treadle.permissions.rules import (
+    NETWORK,
     Rule,
     Subjects,
     as_text,
@@ -60,6 +61,7 @@ __all__ = [
     "draft",
     "failed_policy",
     "first_of",
+    "granted_policy",
     "held_to_port",
     "opinion",
     "stricter",
@@ -238,6 +240,7 @@ class RuleIndex:
                 self._by_tool.setdefault(rule.tool, []).append(at)
         self._arguments: dict[str, _Arguments] = {}
         self._commands: _Commands | None = None
+        self._on_network = [rule for rule in self._rules if rule.tool == NETWORK]
         self._about_lines: dict[tuple[str, bool], Rule | None] = {}
 
     def __eq__(self, other: object) -> bool:
@@ -278,6 +281,13 @@ class RuleIndex:
                 if rule.is_about_commands(call):
                     return rule, f"It names `{name}`, and may start it."
         return None
+
+    def on_host(self, call: CheckedCall) -> tuple[Rule, bool] | None:
+        """Return a rule on a host that a call needs to reach, and whether it surely does; None where none is."""
+        needs = call.needs if self._on_network else ()
+        found = [(rule, True) for rule in self._on_network if any(map(rule.lifts, needs))]
+        found += [(rule, False) for rule in self._on_network if Need("network", "*") in needs]
+        return next(iter(found), None)
 
     def about_lines(self, call: CheckedCall, *, is_kept: bool) -> Rule | None:
         """Return the first rule that may apply to a line of shell; None where none may.
@@ -500,6 +510,9 @@ class NamedPolicy(msgspec.Struct, frozen=True, kw_only=True):
             if used and line.allowed_by([pattern for _, pattern in used], may_read=may_read):
                 rules = ", ".join(text for text, _ in used)
                 return self._says(rules, lifted=lifted_by_rules(line.line.source))
+        if not loosens and (reached := self.index.on_host(call)) is not None:
+            rule, is_certain = reached
+            return self._says(rule.text) if is_certain else self._cannot_say(rule, "It may reach any host.")
         seen = self.index.looked_at(call, subjects, line)
         for rule in self.index.on(call, seen):
             found = seen.line is not None and not loosens and rule.finds(seen.line, call)
@@ -693,12 +706,15 @@ def _ungranted(call: CheckedCall, session: SessionView | None) -> Decision:
 
 def _granted(call: CheckedCall, session: SessionView) -> Decision | None:
     """Return the permission that a person has given for more than one call, where it covers this one."""
-    granted = granted_in(session)
-    if not granted or all(not one.rules for one in granted):
-        return None
-    names = dict.fromkeys(rule for one in granted for rule in one.rules)
-    found = _named(DecisionKind.ALLOW, tuple(names), "session").decide(call, session)
-    return None if found is None else msgspec.structs.replace(found, by=granted[-1].by)
+    policy = granted_policy(session)
+    found = None if policy is None else policy.decide(call, session)
+    return None if found is None else msgspec.structs.replace(found, by=granted_in(session)[-1].by)
+
+
+def granted_policy(session: SessionView) -> NamedPolicy | None:
+    """Return the rules by which a person has allowed more than one call in a session; None where there are none."""
+    names = dict.fromkeys(rule for one in granted_in(session) for rule in one.rules)
+    return _named(DecisionKind.ALLOW, tuple(names), "session") if names else None
 
 
 async def opinion(policy: Policy, call: CheckedCall, session: SessionView) -> Decision | None:
@@ -802,7 +818,7 @@ def stricter(one: Decision, other: Decision) -> Decision:
 # vain. Decides nothing.
 
 OWN_TOOLS = frozenset(
-    {*FOREIGN_NAMES.values(), "list_processes", "read_artifact", "read_note", "write_note", "write_process"}
+    {*FOREIGN_NAMES.values(), NETWORK, "list_processes", "read_artifact", "read_note", "write_note", "write_process"}
 )
 """The names of Treadle's own tools. A rule on one that is not offered here is not reported, unless it is offered behind a prefix."""
 _ORDER = (DecisionKind.DENY, DecisionKind.ASK, DecisionKind.DRAFT, DecisionKind.ALLOW)

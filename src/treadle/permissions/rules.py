@@ -16,9 +16,11 @@ from treadle.permissions.lines import FILE_TOOLS, JudgedLine, pattern_of, subjec
 from treadle.shell.rules import CommandPattern, own_path, own_tool, same_tool
 from treadle.tools import CheckedCall, Subject
 from treadle.tools.foreign import FOREIGN_NAMES
+from treadle.tools.needs import Need
 from treadle.tools.protected import canonical_host_glob
 
 __all__ = [
+    "NETWORK",
     "Rule",
     "Subjects",
     "Unresolved",
@@ -192,7 +194,9 @@ def folders_of(subject: Subject) -> frozenset[str]:
 # --- Rules: which calls a decision applies to, as people write it: `tool`, `tool(key=glob)`, `shell(git log:*)`.
 # Decides nothing.
 
-_KEYS = {"fetch": "host", "skill": "name", "spawn_agent": "agent"}
+NETWORK = "network"
+"""What rules on the hosts that commands may reach in a sandbox name in place of a tool: `network(api.example.com)`."""
+_KEYS = {"fetch": "host", NETWORK: "host", "skill": "name", "spawn_agent": "agent"}
 """What a pattern without a key means for tools that have no path: `fetch(example.com)`."""
 _PATTERNED = frozenset({*FILE_TOOLS, "shell", *_KEYS})
 """Tools whose rules may leave out the key: `shell(git log:*)`, `write(src/*)`."""
@@ -259,6 +263,8 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
             return CommandPattern.parse(self.pattern).covers
         if self.pattern is not None:
             return f"calls of {own} on the path {self.pattern}"
+        if own == NETWORK:
+            return f"commands in the sandbox that reach {self.glob or 'any host'}, to which they may send any data of this project"
         if self.key is not None:
             return f"calls of {own} whose {self.key} is {self.glob}"
         return "every call of every tool" if own == "*" else f"every call of {own}"
@@ -317,6 +323,12 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
         )
         return is_on_path and any(map(self.names, FILE_TOOLS))
 
+    def lifts(self, need: Need) -> bool:
+        """Whether it names the host that a call needs to reach. `network(*)` names the whole network."""
+        if need.kind != "network" or self.tool != NETWORK:
+            return False
+        return self.glob is None or fits(need.value, self.glob)
+
     def is_kept_by_sandbox(self, call: CheckedCall) -> bool:
         """Whether a sandbox confines what a rule that denies is there for: it covers the files, or a program that the line hides changes
         nothing outside of the folder, and reaches nobody."""
@@ -343,8 +355,12 @@ def _keyed(text: str, tool: str, key: str, glob: str) -> Rule:
             f"Rule {text!r} is invalid: `{key}=` sets a variable, and is no part of a command. Write `shell({command})`. In a rule that denies "
             "or asks, it finds the command whatever is set before it; a line that sets a variable is always asked about."
         )
-    if own == "fetch" and key == "host":
-        return Rule(text=text, tool=tool, key=key, glob=_host(text, glob))
+    if own == NETWORK and key != "host":
+        raise ConfigurationError(
+            f"Rule {text!r} is invalid: a rule on `network` names a host. Write `network(example.com)`."
+        )
+    if own in ("fetch", NETWORK) and key == "host":
+        return Rule(text=text, tool=tool, key=key, glob=_host(text, own, glob))
     if own in FILE_TOOLS and key == "path":
         if not glob.strip():
             raise ConfigurationError(f"Rule {text!r} is invalid: its path is empty. Write `{own}` for every path.")
@@ -374,17 +390,17 @@ def _check_lists(text: str, glob: str) -> None:
         )
 
 
-def _host(text: str, glob: str) -> str:
+def _host(text: str, own: str, glob: str) -> str:
     """Return the host of a rule as calls have it."""
     host = canonical_host_glob(glob)
     if not host:
         raise ConfigurationError(
-            f"Rule {text!r} is invalid: its host is empty. Write `fetch(example.com)`, or `fetch` for every host."
+            f"Rule {text!r} is invalid: its host is empty. Write `{own}(example.com)`, or `{own}` for every host."
         )
     if _NO_HOST.search(host):
         plain = host.rpartition("://")[2].partition("/")[0].rpartition("@")[2].partition(":")[0].strip()
         raise ConfigurationError(
-            f"Rule {text!r} is invalid: {glob.strip()!r} is more than a host. Write `fetch({plain or 'example.com'})`: a rule on `fetch` names a "
+            f"Rule {text!r} is invalid: {glob.strip()!r} is more than a host. Write `{own}({plain or 'example.com'})`: a rule on `{own}` names a "
             "host, without scheme, port and path."
         )
     return host

@@ -383,7 +383,9 @@ def kind_of(one: Invocation) -> tuple[str, ...] | None:  # noqa: PLR0911 - one a
         return None
     if name == "xargs":
         return _of_xargs(one)
-    if found.problem or name in WRAPPERS or name == "wget":  # which writes a file, and goes wherever its host redirects it
+    if (
+        found.problem or name in WRAPPERS or name == "wget"
+    ):  # which writes a file, and goes wherever its host redirects it
         return None
     if name in TARGETS:
         return _of_targets(one)

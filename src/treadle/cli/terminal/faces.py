@@ -290,6 +290,11 @@ class Grants:
         self._policies: list[Policy] = []
         self._calls: dict[str, tuple[CheckedCall, SessionView]] = {}
 
+    @property
+    def policies(self) -> tuple[Policy, ...]:
+        """What it is made of now."""
+        return tuple(self._policies)
+
     async def decide(self, call: CheckedCall, session: SessionView) -> Decision | None:
         self._calls.pop(call.id, None)
         self._calls[call.id] = (call, session)

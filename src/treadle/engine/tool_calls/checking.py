@@ -12,6 +12,7 @@ from treadle.engine.tool_calls import refusals
 from treadle.engine.tool_calls.calls import Checked, Decided, Refused
 from treadle.errors import InvalidArguments, InvalidJson, Rejected
 from treadle.messages import ToolCall
+from treadle.permissions.denied import with_reachable
 from treadle.permissions.lines import facts_in, resolved, start_folder
 from treadle.permissions.modes import in_mode, is_of_rules, with_approval, with_protection
 from treadle.permissions.policies import default_decision, failed_policy, opinion, stricter
@@ -98,6 +99,7 @@ class Checker:
         except _Unfit as unfit:
             return Refused(result=unfit.result)
         if call.tool.requires_approval or call.tool.leaves_sandbox or call.tool.needs:
+            decision = with_reachable(decision, call, (self._policy, *self._above), self._session)
             decision = with_approval(decision, call)
         if not (
             call.effect.is_read and call.tool.line is None and call.tool.subjects is None
