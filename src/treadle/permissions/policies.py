@@ -818,7 +818,7 @@ def stricter(one: Decision, other: Decision) -> Decision:
 # vain. Decides nothing.
 
 OWN_TOOLS = frozenset(
-    {*FOREIGN_NAMES.values(), NETWORK, "list_processes", "read_artifact", "read_note", "write_note", "write_process"}
+    {*FOREIGN_NAMES.values(), "list_processes", "read_artifact", "read_note", "write_note", "write_process"}
 )
 """The names of Treadle's own tools. A rule on one that is not offered here is not reported, unless it is offered behind a prefix."""
 _ORDER = (DecisionKind.DENY, DecisionKind.ASK, DecisionKind.DRAFT, DecisionKind.ALLOW)
@@ -883,7 +883,7 @@ class _Near:
 
     def __init__(self, tools: Sequence[Tool], servers: Sequence[str], *, are_all: bool) -> None:
         self.are_all = are_all
-        self._known = {name.casefold(): name for name in (*OWN_TOOLS, *(tool.name for tool in tools))}
+        self._known = {name.casefold(): name for name in (*OWN_TOOLS, NETWORK, *(tool.name for tool in tools))}
         self._servers = tuple(servers)
         self._tools = tuple(tool.name for tool in tools)
 
@@ -905,6 +905,8 @@ class _Near:
 
 def _name(rule: Rule, names: _Near) -> tuple[str, str] | None:
     """Return why a rule on an unknown tool matches nothing, and the name that may be meant; None where it may match."""
+    if rule.tool == NETWORK:
+        return None
     if rule.tool in FOREIGN_NAMES or any(rule.names(name) for name in OWN_TOOLS):
         renamed = names.renamed(FOREIGN_NAMES.get(rule.tool, rule.tool))
         return (
