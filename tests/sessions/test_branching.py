@@ -190,15 +190,6 @@ async def test_a_rewind_names_the_effects_that_it_does_not_undo_and_tells_the_mo
     assert [amount for amount, _ in paid] == [40]
 
 
-async def test_the_model_is_told_nothing_of_effects_where_the_caller_wants_that(journal: Journal) -> None:
-    await stored_session(journal)
-    async with open_session(journal, id="s") as session:
-        rewound = await session.rewind(2, tell_model=False)
-
-        assert [one.tool for one in rewound.effects] == ["pay"]
-        assert [message.text for message in session.messages] == ["Pay the invoice"]
-
-
 @pytest.mark.row("Q10")
 async def test_a_rewind_never_leads_between_a_call_and_its_result(journal: Journal) -> None:
     await stored_session(journal)

@@ -77,17 +77,6 @@ async def test_the_second_call_with_the_key_of_one_in_doubt_asks_a_person(
 
 
 @pytest.mark.row("ST13")
-async def test_without_a_key_equal_arguments_are_what_makes_two_calls_equal() -> None:
-    office = Office("ann")
-    calls = (call("pay", to="ann", ref=1), call("pay", to="ann", ref=2), call("pay", to="ann", ref=1))
-
-    result = await agent_of(office.tool(key=None), *calls).run("Pay")
-
-    assert [ref for _, ref in office.paid] == [1, 2]
-    assert [one.arguments["ref"] for one in result.approvals] == [1]
-
-
-@pytest.mark.row("ST13")
 async def test_calls_that_a_person_has_allowed_are_not_asked_about_again() -> None:
     office = Office("ann")
     agent = agent_of(office.tool(), *PAIR, policy=ask("pay"))
@@ -100,14 +89,31 @@ async def test_calls_that_a_person_has_allowed_are_not_asked_about_again() -> No
     assert (result.reason, [ref for _, ref in office.paid]) == ("completed", [1, 2, 3])
 
 
+SLOTS = {"resources": lambda arguments: {f"ref:{arguments['ref']}": "write"}}
+
+
 @pytest.mark.row("ST13")
-@pytest.mark.parametrize("effect", ["read", "idempotent"])
-async def test_calls_that_may_be_repeated_are_not_held_back(effect: str) -> None:
+@pytest.mark.parametrize(
+    ("effect", "words", "refs", "most", "paid", "asked"),
+    [
+        ("unsafe", {"key": None}, (1, 2, 1), 8, [1, 2], [1]),  # equal arguments are what makes two calls equal
+        ("read", {}, (1, 2), 8, [1, 2], []),
+        ("idempotent", {}, (1, 2), 8, [1, 2], []),
+        ("keyed", SLOTS, (1, 2), 1, [1], [2]),
+    ],
+    ids=["without a key", "a read", "idempotent", "waits for a slot"],
+)
+async def test_a_call_is_held_back_where_it_equals_one_in_doubt_and_cannot_be_repeated(
+    effect: str, words: Any, refs: tuple[int, ...], most: int, paid: list[int], asked: list[int]
+) -> None:
     office = Office("ann")
+    calls = [call("pay", to="ann", ref=ref) for ref in refs]
 
-    result = await agent_of(office.tool(effect), *PAIR).run("Pay")
+    budget = Budget(max_parallel_tool_calls=most)
+    result = await agent_of(office.tool(effect, **words), *calls, budget=budget).run("Pay")
 
-    assert (result.reason, sorted(ref for _, ref in office.paid)) == ("completed", [1, 2, 3])
+    assert sorted(ref for _, ref in office.paid) == paid
+    assert [one.arguments["ref"] for one in result.approvals] == asked
 
 
 class Rounding(Interceptor):
@@ -131,17 +137,6 @@ async def test_what_is_asked_about_is_the_call_as_an_interceptor_left_it() -> No
     result = await agent.resume(paused.session)
 
     assert (result.reason, office.paid) == ("completed", [("ann", 5), ("ann", 5)])
-
-
-@pytest.mark.row("ST13")
-async def test_a_call_that_waits_for_a_slot_is_looked_at_when_it_gets_one() -> None:
-    office = Office("ann")
-    tool = office.tool("keyed", resources=lambda arguments: {f"ref:{arguments['ref']}": "write"})
-
-    result = await agent_of(tool, *PAIR[:2], budget=Budget(max_parallel_tool_calls=1)).run("Pay")
-
-    assert [ref for _, ref in office.paid] == [1]
-    assert [one.arguments["ref"] for one in result.approvals] == [2]
 
 
 class LosesBehind(MemoryJournal):

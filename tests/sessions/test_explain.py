@@ -6,14 +6,13 @@ from typing import Any
 
 import msgspec
 import pytest
-from session_tools import Bank, look_tool, pay_tool, payer, stored_session, waiting_session
+from session_tools import look_tool, pay_tool, payer, stored_session, waiting_session
 
 from treadle import (
     Agent,
     Decision,
     Effect,
     Explanation,
-    NotDone,
     Price,
     ask,
     open_session,
@@ -387,12 +386,6 @@ ASKED = ApprovalRequested(
 ANSWERED = ApprovalAnswered(approval_id="a1", answer="allow", approved_by="kim", reason="Fine.", at=13.0, given_at=12.5)
 
 
-def test_an_answer_is_told_with_its_person_and_the_decision_after_it_is_theirs() -> None:
-    about = explained(proposed(), decided("ask"), ASKED, ANSWERED, decided("allow"))
-    expected = Approved(call_id="c1", tool="pay", decision="allow", by="kim", reason="Fine.", at=13.0, given_at=12.5)
-    assert about.approved == (expected,)
-
-
 def test_an_answer_whose_question_is_missing_is_told_without_a_tool() -> None:
     about = explained(msgspec.structs.replace(ANSWERED, call_id="c7"))
     assert [(one.call_id, one.tool, one.by) for one in about.approved] == [("c7", "", "kim")]
@@ -596,16 +589,3 @@ def test_secrets_are_not_told() -> None:
     key = "sk-ant-" + "a1B2" * 10
     about = explained(proposed(ToolCall(id="c1", name="pay", arguments=f'{{"key":"{key}"}}')))
     assert key not in about.tried[0].arguments
-
-
-async def test_a_call_that_was_not_done_and_then_ran_has_changed_something(bank: Bank) -> None:
-    journal = MemoryJournal()
-    await bank.break_off(journal)
-    async with open_session(journal, id="s") as session:
-        await session.resolve("p", NotDone)
-        nothing = await session.explain()
-        await bank.agent(text("Paid.")).resume(session)
-        about = await session.explain()
-    assert (nothing.changed, nothing.rerun.is_safe) == ((), True)
-    assert [(one.call_id, one.status, one.is_certain) for one in about.changed] == [("p", "ok", True)]
-    assert not about.rerun.is_safe

@@ -226,13 +226,6 @@ def test_a_start_uses_up_a_consent_and_ends_a_wait() -> None:
     assert folded(STARTED, proposed(), started(), result(), waits).suspended == []
 
 
-def test_a_new_question_on_a_call_replaces_the_one_before() -> None:
-    state = folded(STARTED, proposed(), asked("a1"), asked("a2"))
-
-    assert [one.id for one in state.pending_approvals()] == ["a2"]
-    assert state.open["c1"].approval == state.approvals["a2"]
-
-
 def test_the_first_answer_to_a_question_counts_and_is_remembered() -> None:
     answers = [
         ApprovalAnswered(approval_id="a1", answer="allow", approved_by="ada", reason="Yes.", arguments={"n": 2}),

@@ -144,6 +144,7 @@ async def test_the_last_of_several_changes_holds_and_stays_over_runs_forks_and_s
     async with open_session(journal, id="s") as session:
         for mode in ("plan", "bypass", "deny-unlisted"):
             await session.set_mode(mode)
+        assert session.mode == "deny-unlisted"  # though no run has taken any of them in
         result = await agent_of(call("pay"), recorder=recorder).run("go", session=session)
         assert [one.mode for one in await types(result, "mode.changed")] == ["plan", "bypass", "deny-unlisted"]
         assert await journal.inbox("s") == ()
@@ -236,38 +237,30 @@ async def pays_after_a_change(
     return result, paid
 
 
-@pytest.mark.row("R-MODE")
-async def test_a_call_that_has_not_started_is_decided_anew_when_the_mode_changes() -> None:
-    result, recorder = await pays_after_a_change("plan")
-    decided = [(one.call_id, one.decision, one.mode) for one in await types(result, "call.decided")]
-
-    assert (statuses(result), recorder.runs) == (["ok", "denied"], 0)
-    assert decided == [("a", "allow", "ask"), ("b", "allow", "ask"), ("b", "deny", "plan")]
+def interrupts_in_plan_mode(call: Any, mode: str) -> Decision:
+    return Decision(kind="deny" if mode == "plan" else "allow", reason="Look.", interrupt=mode == "plan")
 
 
 @pytest.mark.row("R-MODE")
-async def test_a_call_that_only_bypass_has_allowed_is_asked_about_once_the_mode_is_changed_back() -> None:
-    result, recorder = await pays_after_a_change("ask", first="bypass", policy=None)
+@pytest.mark.parametrize(
+    ("first", "mode", "policy", "reason", "told", "decided"),
+    [
+        ("ask", "plan", PAYS, "completed", ["ok", "denied"], [("allow", "ask"), ("deny", "plan")]),
+        ("ask", "deny-unlisted", PAYS, "completed", ["ok", "ok"], [("allow", "ask"), ("allow", "deny-unlisted")]),
+        ("bypass", "ask", None, "approval_required", ["ok"], [("allow", "bypass"), ("ask", "ask")]),
+        ("ask", "plan", Deciding(interrupts_in_plan_mode), "cancelled", ["ok", "denied"], [("allow", "ask"), ("deny", "plan")]),
+    ],
+    ids=["denied", "still allowed", "only bypass had allowed it", "interrupted"],
+)  # fmt: skip
+async def test_a_call_that_has_not_started_is_decided_anew_when_the_mode_changes(
+    first: str, mode: str, policy: Any, reason: str, told: list[str], decided: Any
+) -> None:
+    result, paid = await pays_after_a_change(mode, first=first, policy=policy)
+    of_b = [(one.decision, one.mode) for one in await types(result, "call.decided") if one.call_id == "b"]
 
-    assert (result.reason, recorder.runs) == ("approval_required", 0)
-    assert [one.call_id for one in result.approvals] == ["b"]
-
-
-async def test_a_call_that_is_still_allowed_in_the_new_mode_runs() -> None:
-    result, recorder = await pays_after_a_change("deny-unlisted")
-
-    assert (statuses(result), recorder.runs) == (["ok", "ok"], 1)
-
-
-async def test_a_policy_that_interrupts_in_the_new_mode_stops_the_run() -> None:
-    def decide(call: Any, mode: str) -> Decision:
-        is_plan = mode == "plan"
-        return Decision(kind="deny" if is_plan else "allow", reason="Look.", interrupt=is_plan)
-
-    result, recorder = await pays_after_a_change("plan", policy=Deciding(decide))
-
-    assert (result.reason, recorder.runs) == ("cancelled", 0)
-    assert statuses(result) == ["ok", "denied"]
+    assert (result.reason, statuses(result), paid.runs) == (reason, told, told[1:].count("ok"))
+    assert [one.call_id for one in result.approvals] == ["b"] * (reason == "approval_required")
+    assert of_b == decided
 
 
 @pytest.mark.row("R-MODE")
@@ -502,11 +495,3 @@ async def test_a_call_is_not_tried_again_in_a_mode_in_which_it_would_not_start(
     assert statuses(result) == (["ok"] if attempts == 2 else ["failed"])
     [failed] = await types(result, "tool.attempt_failed")
     assert (failed.retry_in_seconds is None) == (is_known and attempts == 1)  # what will not come is not announced
-
-
-@pytest.mark.row("R-MODE")
-async def test_the_mode_that_was_set_last_holds_before_a_run_has_taken_either_in() -> None:
-    async with open_session("memory:") as session:
-        await session.set_mode("plan")
-        await session.set_mode("bypass")
-        assert session.mode == "bypass"
