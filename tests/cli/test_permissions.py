@@ -3,6 +3,7 @@
 import asyncio
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -137,6 +138,23 @@ def test_a_rule_on_a_host_lets_a_confined_command_reach_it(treadle, rules, decis
     words = ("permissions", "--json", "--tools", "shell", "--mode", "auto", "--sandbox", "on", *rules)
 
     assert treadle.json(*words, "shell", "curl api.example.com/x", code=0)["decision"] == decision
+
+
+@pytest.mark.skipif(shutil.which("bwrap") is None, reason="bwrap is not installed")
+def test_the_modes_do_what_the_page_says(treadle):
+    page = (Path(__file__).parents[2] / "docs/decisions.md").read_text("utf-8")
+    lines = page[page.index("| What is done |") :].partition("\n\n")[0].splitlines()
+    heading, _, *rows = ([cell.strip(" `") for cell in line.strip("|").split("|")] for line in lines)
+
+    assert treadle.json("permissions", "--modes", "--json", "--sandbox", "auto", code=0) == [
+        dict(zip(["what", *heading[1:]], row, strict=True)) for row in rows
+    ]
+    assert "make test" in treadle("permissions", "--modes", code=0).stdout
+    confined = treadle.json("permissions", "--modes", "--json", "--sandbox", "on", code=0)
+    assert [one["bypass"] for one in confined if "git commit" in one["what"] or "make test" in one["what"]] == [
+        "runs",
+        "asks",
+    ]
 
 
 def test_a_call_that_can_never_run_and_a_mode_are_said(ruled):

@@ -98,7 +98,11 @@ _REFUSAL = "It needs a person's approval, and nobody can be asked in this run."
 def policy_of(settings: Settings) -> Policy | None:
     """Return the policy of the rules: a denial overrides a permission; None where there are no rules."""
     ruled = scoped(*rule_sets(settings.rules, "allow", "ask", "deny")) if settings.rules else None
-    policy = ruled if settings.sandbox == "off" else Confined(ruled, partial(_confines, settings))
+    policy = (
+        ruled
+        if settings.sandbox == "off"
+        else Confined(ruled, partial(_confines, settings), has_network=settings.sandbox == "network")
+    )
     return policy if settings.on_approval == "pause" else Unattended(policy, f"--on-approval {settings.on_approval}")
 
 
@@ -106,7 +110,11 @@ def interactive_policy(settings: Settings, grants: Policy) -> Policy:
     """Return the policy of a conversation: what a person allows while it continues comes after all denials and questions."""
     stricter, looser = rule_sets(settings.rules, "ask", "deny"), rule_sets(settings.rules, "allow")
     policy = first_of(scoped(*stricter), grants, scoped(*looser))
-    return policy if settings.sandbox == "off" else Confined(policy, partial(_confines, settings))
+    return (
+        policy
+        if settings.sandbox == "off"
+        else Confined(policy, partial(_confines, settings), has_network=settings.sandbox == "network")
+    )
 
 
 def sandbox_of(settings: Settings) -> Bubblewrap | Landlock | None:
@@ -150,16 +158,25 @@ class Confined:
 
     Args:
         confines: Whether calls of a session are confined.
+        has_network: Whether what is confined has the network all the same.
     """
 
-    def __init__(self, policy: Policy | None, confines: Callable[[SessionView], bool] = lambda _: True) -> None:
+    def __init__(
+        self,
+        policy: Policy | None,
+        confines: Callable[[SessionView], bool] = lambda _: True,
+        *,
+        has_network: bool = False,
+    ) -> None:
         self._policy = policy
+        self._has_network = has_network
         self._confines = confines
         self.policies = (policy,)
 
     async def decide(self, call: CheckedCall, session: SessionView) -> Decision | None:
         is_boxed = call.tool.sandbox is not None and self._confines(session)
-        seen = msgspec.structs.replace(call, is_confined=True) if is_boxed and not call.needs else call
+        is_closed = is_boxed and not self._has_network and not call.needs
+        seen = msgspec.structs.replace(call, is_confined=True) if is_closed else call
         answer = self._policy.decide(seen, session) if self._policy else None
         decision = await answer if inspect.isawaitable(answer) else answer
         if not is_boxed:

@@ -384,7 +384,7 @@ class CheckedCall(msgspec.Struct, Documented, frozen=True, kw_only=True):
     """The decision by which it runs. A policy sees the one so far here: its own, when it is asked about what it changed; or the
     recorded one of a call that continues after a pause or a crash. None where nothing is decided yet."""
     is_confined: bool = False
-    """Whether it runs in a sandbox of which it needs nothing lifted, if it runs: what the sandbox enforces needs no proof."""
+    """Whether it runs in a sandbox without network of which it needs nothing lifted, if it runs: what the sandbox enforces needs no proof."""
 
     @property
     def id(self) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from treadle import Budget, Limit, Session, ShellTools, Tool, shell_tool
+from treadle import Budget, Limit, Session, ShellTools, Tool, file_tools, shell_tool, writing_tools
 from treadle.cli.exits import UsageError
 from treadle.cli.guidance import Guidance, guidance_of
 from treadle.cli.input.commands import BudgetsOptions, ConfigOptions, DescribeOptions, PermissionsOptions
@@ -104,9 +104,52 @@ async def permissions(options: PermissionsOptions, terminal: Terminal) -> int:
     settings = settings_of(options)
     for note in settings.notes:
         terminal.say(f"note: {note}")
+    if options.shows_modes:
+        return await _show_modes(settings, options, terminal)
     if options.name is None:
         return await _list_rules(settings, options, terminal)
     return await _try_call(settings, options.name, options, terminal)
+
+
+_DONE: tuple[tuple[str, str, dict[str, Any]], ...] = (
+    ("a file of the folder is read (README.md)", "read", {"path": "README.md"}),
+    ("a command that only reads (git log)", "shell", {"command": "git log"}),
+    ("a file of the folder is edited (notes.txt)", "write", {"path": "notes.txt", "content": ""}),
+    ("a command that runs code of the folder (make test)", "shell", {"command": "make test"}),
+    ("a command that writes the git history (git commit)", "shell", {"command": "git commit -m x"}),
+    ("a command that reaches a host (curl example.com)", "shell", {"command": "curl example.com"}),
+    ("a command that leaves the sandbox (docker ps)", "shell", {"command": "docker ps"}),
+    (
+        "a folder outside is written (needs: write /opt/x)",
+        "shell",
+        {"command": "make", "needs": ["write /opt/x"], "reason": "x"},
+    ),
+    ("a protected file is written (.envrc)", "write", {"path": ".envrc", "content": ""}),
+)
+"""What may be done, each with a call that does it."""
+_OUTCOMES = {"allow": "runs", "sandbox": "runs", "ask": "asks", "deny": "no"}
+
+
+async def _show_modes(settings: Settings, options: Options, terminal: Terminal) -> int:
+    """Try each call in each mode, with the rules and the sandbox that hold here."""
+    modes: tuple[Mode, ...] = ("plan", "ask", "accept-edits", "auto", "bypass")
+    tools = {
+        one.name: one for one in (*writing_tools(settings.root), *file_tools(settings.root), shell_tool(settings.root))
+    }
+    rows: list[tuple[str, dict[str, str]]] = []
+    for what, tool, arguments in _DONE:
+        rulings = {
+            mode: await ruling_of(tools[tool], arguments, msgspec.structs.replace(settings, mode=mode))
+            for mode in modes
+        }
+        rows.append((what, {mode: _OUTCOMES.get(one.decision, one.decision) for mode, one in rulings.items()}))
+    if options.as_json:
+        terminal.data([{"what": what, **found} for what, found in rows])
+        return 0
+    terminal.line(f"{'':<52}{''.join(f'{mode:<14}' for mode in modes)}".rstrip())
+    for what, found in rows:
+        terminal.line(f"{what:<52}{''.join(f'{one:<14}' for one in found.values())}".rstrip())
+    return 0
 
 
 async def _list_rules(settings: Settings, options: Options, terminal: Terminal) -> int:

@@ -372,6 +372,9 @@ class PermissionsOptions(Options, frozen=True, kw_only=True):
     group = "config"
     code = "showing.permissions"
     shared = ungrouped(*RULES, "tools", "profile", "folder", "config", "as_json")
+    shows_modes: Annotated[bool, Flag("--modes", "show what each mode does here: what runs, asks, or is denied")] = (
+        False
+    )
     name: Annotated[str | None, Argument("TOOL", "show what would happen to a call of this tool")] = None
     arguments: Annotated[
         str | None, Argument("ARGUMENTS", "arguments as one JSON object, or the value of the first parameter")
