@@ -107,28 +107,12 @@ def test_a_group_with_an_unknown_field_is_refused():
         command_hooks({"hooks": {"PreToolUse": [{"if": "Bash(git *)", "hooks": []}]}})
 
 
-READING = (
-    """
-bash 2>/dev/null|bash >log 2>&1|bash -s x|bash -o pipefail|bash -eo pipefail|bash -O extglob|bash +x|bash --rcfile x|bash -- -|bash -c
-env -u X bash|sudo -u x bash|sudo --user x bash|timeout -k 1 5 bash|exec -a x bash|builtin exec bash|flock x bash|ionice -c 3 python3
-doas bash|chronic bash|busybox sh|xargs -0 sh -c|python3 -W ignore|python3 -X dev|python3 -W error -u|ruby -rjson|perl -Mstrict|perl -w
-node --no-warnings|node --require ./x|node -r ./x|deno run -|deno|bun run -|uv run python|uv run -|poetry run python|npx tsx|ts-node
-source /dev/stdin|. /dev/stdin|bash /dev/fd/0|bash /proc/self/fd/0|bash <&0|bash < /dev/stdin|bash <(cat)|bash 3< x|until bash; do :; done
-case x in x) bash;; esac|f() { bash; }; f|coproc bash|trap bash EXIT|$(command -v bash)|`which python3`|${SHELL:-bash}|${NOPE:-bash}
-python3 "$NOPE"|bash ""|bash -c 'bash'|bash -c "sh -c 'exec bash'"|echo "$(bash)"|eval "$(cat)"|bash -c "$(cat)"|python3 -c "$(cat -)"
-bash <<< "$(cat)"|php -d x=1|true && command -v bash && bash|awk -f -|sed -f /dev/stdin|make -f -
-""".strip()
-    .replace("\n", "|")
-    .split("|")
-)
-READING += [
-    "cat | bash",
-    "generate | bash",
-    "jq . | python3 -",
-    "true\nbash",
+READING = [
+    "bash 2>/dev/null", "bash >log 2>&1", "bash -s x", "bash -eo pipefail", "bash -v", "env -u X bash", "sudo -u x bash", "timeout -k 1 5 bash", "exec -a x bash",
+    "flock x bash", "busybox sh", "ruby -rjson", "perl -w", "node --no-warnings", "deno", "ts-node", "until bash; do :; done", "f() { bash; }; f",
+    "bash -c 'bash'", "bash -c \"sh -c 'exec bash'\"", 'echo "$(bash)"', "true && command -v bash && bash", "cat | bash", "jq . | python3 -", "true\nbash",
     "env -S 'bash -x'",
-    "bash <<E\n$(cat)\nE",
-]
+]  # fmt: skip
 
 
 @pytest.mark.row("E06")

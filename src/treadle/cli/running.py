@@ -158,7 +158,7 @@ class Confined:
 
     Args:
         confines: Whether calls of a session are confined.
-        has_network: Whether what is confined has the network all the same.
+        has_network: Whether what is confined has the network anyway.
     """
 
     def __init__(

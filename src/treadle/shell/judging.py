@@ -39,6 +39,7 @@ __all__ = [
     "known",
     "losing_words",
     "reads_only",
+    "runs_input",
     "runs_text",
     "turning_words",
     "words_within",
@@ -396,17 +397,27 @@ def _why_it_starts(one: Invocation) -> str:
     return ""
 
 
+_WITH_ACTS = frozenset(("node", "nodejs", "deno", "bun"))
+"""Interpreters whose `-v` says their version, and which name an act before the file: `deno run x.ts`."""
+
+
 def runs_text(one: Invocation) -> bool:
     """Whether an interpreter runs code of its words or its input, and not that of a file or a module."""
     name = program_name(one.program)
     for word in one.arguments:
-        if word in ("-m", "--version", "-V", "-h", "--help") or (word == "run" and name in ("deno", "bun")):
+        if word in ("-m", "--version", "-V", "-h", "--help") or (word in ("run", "-v") and name in _WITH_ACTS):
             return False
-        if word == "-" or word in CODE_OPTIONS or re.match(r"-[A-Za-z]*[ceEnprR]", word):
+        if word in ("-", "/dev/stdin", "-s") or word in CODE_OPTIONS or re.match(r"-[A-Za-z]*[ceEnprR]", word):
             return True
         if not word.startswith("-"):
             return False
     return True
+
+
+def runs_input(one: Invocation) -> bool:
+    """Whether an interpreter takes its program from its input, of which its own words say nothing: `python3`, `bash -s`."""
+    is_given = any(re.fullmatch(r"-[A-Za-z]*[ceEpr]|--eval|--print|--command", word) for word in one.arguments)
+    return program_name(one.program) in INTERPRETERS and runs_text(one) and not is_given
 
 
 def hosts_of(one: Invocation) -> tuple[str, ...]:

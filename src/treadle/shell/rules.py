@@ -10,7 +10,7 @@ from functools import lru_cache
 import msgspec
 
 from treadle.errors import ConfigurationError
-from treadle.shell.judging import changes_nothing, hosts_of, known, losing_words, plain_words, runs_text, turning_words
+from treadle.shell.judging import changes_nothing, hosts_of, known, losing_words, plain_words, runs_input, turning_words
 from treadle.shell.programs import (
     INTERPRETERS,
     LOSING,
@@ -236,7 +236,7 @@ class CommandPattern(msgspec.Struct, frozen=True, kw_only=True):
             one = Invocation(words=self.words, text="")
             return (
                 f"`{self.words[0]}` runs what it reads from its input. Name the file that it runs, as in `shell({self.words[0]} calc.py)`."
-                if _is_fed(one)
+                if runs_input(one)
                 else ""
             )
         if name in WRAPPERS and not (name == "xargs" and len(self.words) > 1):
@@ -301,7 +301,7 @@ class CommandPattern(msgspec.Struct, frozen=True, kw_only=True):
         if wanted and words[:1] != wanted[:1] and not _WILD.search(wanted[0]):
             return False
         if not self.is_prefix:
-            is_plain = len(words) == len(wanted) and not _is_fed(one) and not one.via
+            is_plain = len(words) == len(wanted) and not runs_input(one) and not one.via
             return is_plain and (
                 words == wanted
                 or (not known(one).problem and _begins(words, wanted) and not _is_losing(one.words, wanted))
@@ -470,12 +470,6 @@ def _needed(words: tuple[str, ...]) -> str:
         "bundle",
     )
     return f"the program: `shell({plain} pytest:*)`." if is_runner and len(words) == len("uv run".split()) else ""
-
-
-def _is_fed(one: Invocation) -> bool:
-    """Whether an interpreter takes its program from its input, of which its own words say nothing: `python3`, `bash -s`."""
-    is_given = any(re.fullmatch(r"-[A-Za-z]*[ceEpr]|--eval|--print|--command", word) for word in one.arguments)
-    return program_name(one.program) in INTERPRETERS and runs_text(one) and not is_given
 
 
 def _is_losing(words: tuple[str, ...], wanted: tuple[str, ...]) -> bool:
