@@ -6,8 +6,7 @@ import subprocess
 
 import pytest
 
-from treadle import SessionHeld, local_servers
-from treadle.cli.exits import code_of
+from treadle import local_servers
 from treadle.testing import MockProvider, Turn
 
 
@@ -214,17 +213,6 @@ def test_a_server_of_one_s_own_needs_no_key_and_is_found_by_its_variable(treadle
     assert ran.stdout == "Here.\n"
 
 
-def test_a_key_is_in_no_output_and_no_file(treadle):
-    key = "secret-" + "k" * 20
-    with MockProvider([Turn(status=401, error=f"bad key {key}")], api_key="another").in_thread() as provider:
-        ran = treadle("run", "--stream-json", "-v", *treadle.served(provider), "x", code=1, OPENAI_API_KEY=key)
-    checked = treadle("doctor", OPENAI_API_KEY=key)
-
-    assert key not in ran.stdout + ran.stderr + checked.stdout + checked.stderr
-    assert "OPENAI_API_KEY" in checked.stdout
-    assert not [path for path in treadle.folder.rglob("*") if path.is_file() and key.encode() in path.read_bytes()]
-
-
 HTML = Turn(body=b"<html><title>Login</title></html>", headers={"content-type": "text/html"})
 
 
@@ -263,16 +251,6 @@ def test_nobody_at_the_address_ends_the_run_in_words(treadle):
     assert "treadle: failed (model_error)" in ran.stderr
 
 
-def test_a_folder_of_binary_files_breaks_nothing(treadle):
-    for number in range(20):
-        (treadle.folder / f"{number}.bin").write_bytes(os.urandom(5000) + b"error")
-
-    ran = treadle("run", "-m", "demo", "Search for error in every file", code=0)
-
-    assert "a.txt" in ran.stdout
-    assert "\x1b" not in ran.stdout + ran.stderr
-
-
 def test_a_journal_of_another_program_stays_as_it_is(treadle):
     path = treadle.folder / "other.db"
     connection = sqlite3.connect(path)
@@ -285,10 +263,6 @@ def test_a_journal_of_another_program_stays_as_it_is(treadle):
 
     assert "another program" in told
     assert path.read_bytes() == before
-
-
-def test_a_session_that_is_held_has_a_code_of_its_own():
-    assert code_of(SessionHeld("It is held.")) == 16
 
 
 def test_a_file_where_the_state_folder_should_be_is_told(treadle):

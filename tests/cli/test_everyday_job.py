@@ -128,25 +128,3 @@ def test_without_a_permission_the_person_is_asked_about_the_program_alone(treadl
     assert ran.returncode == 0, ran.stderr
     assert asked == [("shell", CHECK)] * 2
     assert is_mended(root)
-
-
-@pytest.mark.row("D-JOB")
-def test_a_wrong_edit_and_a_changed_file_are_told_and_the_job_still_ends_well(treadle: Any) -> None:
-    root = repository(treadle.folder)
-    begin, wrong = job(), job("for cost in prices[1:]:")
-    script = [
-        [call("edit", path="shop/pricing.py", old_text="prices[1:]", new_text="prices")],  # not read yet
-        *begin[:3],
-        wrong[3],  # does not occur
-        [call("edit", path="shop/pricing.py", old_text="result", new_text="sum")],  # occurs three times
-        *begin[3:],
-    ]
-
-    with MockProvider(script).in_thread() as provider:
-        report = treadle.json("run", *arguments(provider, root), "--allow", ALLOWED, "--json", "Mend it", code=0)
-
-    refused = [one for one in results(provider).values() if one.get("status") == "error"]
-    assert [one["code"] for one in refused] == ["not_read", "text_not_found", "text_not_unique"]
-    assert all(one["details"] for one in refused)
-    assert is_mended(root)
-    assert report["status"] == "completed"

@@ -173,16 +173,6 @@ def test_an_organisations_file_holds_rules_and_nothing_else(ruled):
     assert "does not exist" in ruled("permissions", code=2).stderr
 
 
-@pytest.mark.row("P11")
-def test_a_run_obeys_the_rules_that_ask(ruled):
-    script = ruled.script("s.json", [{"calls": [{"name": "shell", "arguments": {"command": "git push"}}]}])
-
-    options = ("--tools", "shell", "--config", "own.toml", "--allow", "shell", "--sandbox", "off")
-    ruled.json("run", "--json", "-m", script, *options, "Push", code=11)
-
-    assert [one["rule"] for one in ruled.json("approvals", "--json", code=0)] == ["ask shell(git push:*)"]
-
-
 # --- how far an answer reaches ---------------------------------------------------------------------------------------
 
 

@@ -253,25 +253,6 @@ def test_a_trusted_folder_may_instruct_the_model_by_a_file_that_the_trust_covers
 
 
 @pytest.mark.row("E-PROFILES")
-def test_a_command_of_a_profile_with_a_sandbox_cannot_write_outside_the_folder(treadle):
-    outside = treadle.folder.parent / "outside.txt"
-    own(treadle, "[profiles.boxed]\nsandbox = 'on'\ntools = ['shell']\nallow = ['shell']\n")
-    command = f"echo inside > inside.txt; echo outside > {outside}"
-    model = treadle.script("s.json", [{"calls": [{"name": "shell", "arguments": {"command": command}}]}, {"text": "."}])
-
-    treadle("run", "-m", model, "--profile", "boxed", "x", code=0)
-    decided = [
-        json.loads(line)
-        for line in treadle("sessions", "export", "--last", code=0).stdout.splitlines()
-        if '"call.decided"' in line
-    ]
-
-    assert [one["decision"] for one in decided] == ["sandbox"]
-    assert (treadle.folder / "inside.txt").read_text() == "inside\n"
-    assert not outside.exists()
-
-
-@pytest.mark.row("E-PROFILES")
 def test_a_session_that_names_a_profile_permits_nothing_by_it(treadle):
     own(treadle, "[profiles.free]\nmode = 'bypass'\nallow = ['pay']\n")
     (treadle.folder / "paying.py").write_text(PAYING)

@@ -5,7 +5,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import pyte
 import pytest
 
 import program
+from treadle.testing import MockProvider
 
 SECONDS = 60
 """After so long nothing more comes."""
@@ -89,6 +90,24 @@ class Person:
             arguments, folder=self.folder, environment=environment, rows=self.rows, columns=self.columns
         )
         return self
+
+    def talk(self, *turns: dict[str, Any], flags: Sequence[str] = (), say: str = "", **variables: str) -> None:
+        """Begin a conversation with a model that has a script, and say something."""
+        self.start("chat", *self.script(*turns), *flags, **variables)
+        self.see("> ")
+        if say:
+            self.say(say)
+
+    def talk_to(self, provider: MockProvider, *flags: str, say: str = "") -> None:
+        """Begin a conversation with a model on loopback, and say something."""
+        self.start("chat", "-m", "openai-chat:mock", "--base-url", provider.base_url, *flags)
+        self.see("> ")
+        if say:
+            self.say(say)
+
+    def leave(self) -> None:
+        self.press("ctrl-d")
+        self.ends(0)
 
     def elsewhere(self, *arguments: str, code: int = 0) -> str:
         """Run a command in another process, with the journal of the conversation; return what it says."""

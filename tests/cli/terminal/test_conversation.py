@@ -11,9 +11,7 @@ from treadle.testing import MockProvider, Turn, call
 
 
 def test_a_cost_that_nobody_can_know_is_never_shown_as_zero(person: Person) -> None:
-    person.start("chat", *person.script(turn("Once."), turn("Twice.")))
-    person.see("> ")
-    person.say("Go")
+    person.talk(turn("Once."), turn("Twice."), say="Go")
     person.see("Once.", "cost unknown", "step 1 of 50")
     person.say("/clear")
     person.see("New session", "step 0 of 50")
@@ -32,8 +30,7 @@ def test_a_response_streams_to_the_screen_before_it_ends(person: Person) -> None
         provider.gate("g").open()
         seen = person.see("And the rest of it.", "step 1 of 50")
     assert seen.count("First words of it.") == 1
-    person.press("ctrl-d")
-    person.ends(0)
+    person.leave()
 
 
 @pytest.mark.row("X02")
@@ -54,9 +51,7 @@ def test_each_call_is_shown_with_its_arguments_its_outcome_and_its_result(person
 
 @pytest.mark.row("X03")
 def test_a_call_under_way_turns_its_spinner_and_gives_way_to_its_result(person: Person) -> None:
-    person.start("chat", *person.script(turn("Wait.", wait={}), turn("Waited.")), *person.tools())
-    person.see("> ")
-    person.say("Wait for it")
+    person.talk(turn("Wait.", wait={}), turn("Waited."), flags=person.tools(), say="Wait for it")
     person.see("[tool] wait()  ⠙")
     person.see("[tool] wait()  ⠸")
     person.release("it came")
@@ -67,9 +62,7 @@ def test_a_call_under_way_turns_its_spinner_and_gives_way_to_its_result(person: 
 def test_a_message_that_is_typed_while_a_call_runs_goes_to_the_model_with_its_result(person: Person) -> None:
     turns = [Turn(calls=(call("wait"),)), Turn(text="As you say.")]
     with MockProvider(turns).in_thread() as provider:
-        person.start("chat", "-m", "openai-chat:mock", "--base-url", provider.base_url, *person.tools())
-        person.see("> ")
-        person.say("Wait for it")
+        person.talk_to(provider, *person.tools(), say="Wait for it")
         person.see("[tool] wait()")
         person.say("Be brief")
         person.see("Queued: Be brief")
@@ -83,9 +76,7 @@ def test_a_message_that_is_typed_while_a_call_runs_goes_to_the_model_with_its_re
 def test_a_message_that_no_step_takes_in_is_the_next_task(person: Person) -> None:
     turns = [Turn(text="The first answer.", pieces=3, gate="g", hold_after_pieces=2), Turn(text="The second answer.")]
     with MockProvider(turns).in_thread() as provider:
-        person.start("chat", "-m", "openai-chat:mock", "--base-url", provider.base_url)
-        person.see("> ")
-        person.say("First")
+        person.talk_to(provider, say="First")
         person.see("The")
         person.say("Second")
         person.see("Queued: Second")
@@ -97,49 +88,39 @@ def test_a_message_that_no_step_takes_in_is_the_next_task(person: Person) -> Non
 @pytest.mark.row("X05")
 @pytest.mark.parametrize("key", ["esc", "ctrl-c"])
 def test_an_interrupt_ends_the_run_and_the_session_goes_on(person: Person, key: str) -> None:
-    person.start("chat", *person.script(turn(wait={}), turn("Next answer.")), *person.tools())
-    person.see("> ")
-    person.say("Wait for it")
+    person.talk(turn(wait={}), turn("Next answer."), flags=person.tools(), say="Wait for it")
     person.see("[tool] wait()")
     person.press(key)
-    person.see("Interrupted.", "[tool] wait() cancelled", without="Esc interrupts")
+    stopping = ["Stopping the run. Press Ctrl+C again"] if key == "ctrl-c" else []
+    person.see(*stopping, "Interrupted.", "[tool] wait() cancelled", without="Esc interrupts")
     person.say("Now this")
     person.see("Next answer.")
-    person.press("ctrl-d")
-    person.ends(0)
+    person.leave()
 
 
 @pytest.mark.row("X05")
 def test_ctrl_c_twice_ends_the_program_in_the_middle_of_a_run(person: Person) -> None:
-    person.start("chat", *person.script(turn(wait={}), turn("Never.")), *person.tools())
-    person.see("> ")
-    person.say("Wait for it")
+    person.talk(turn(wait={}), turn("Never."), flags=person.tools(), say="Wait for it")
     person.see("[tool] wait()")
     person.press("ctrl-c", "ctrl-c")
     seen = person.ends(130)
     assert "Continue with: treadle chat --session" in seen
 
 
-def test_ctrl_c_clears_the_line_and_twice_at_an_empty_one_leaves(person: Person) -> None:
-    person.start("chat", *person.script(turn("Never.")))
-    person.see("> ")
-    person.press("some words")
-    person.see("> some words")
-    person.press("ctrl-c")
-    person.see("> ", without="some words")
-    person.press("ctrl-d")
-    person.ends(0)
-    person.start("chat", *person.script(turn("Never.")))
-    person.see("> ")
+def test_ctrl_c_clears_the_line_and_ends_the_program_twice_at_an_empty_one_alone(person: Person) -> None:
+    person.talk(turn("Still here."))
+    person.press("one", "ctrl-c", "two", "ctrl-c", "three", "ctrl-j", "four", "shift-enter", "five", "enter")
+    seen = person.see("> three\n  four\n  five", "Still here.")
+    assert "> one\n" not in seen
+    person.leave()
+    person.talk(turn("Never."))
     person.press("ctrl-c", "ctrl-c")
-    seen = person.ends(0)
-    assert "Press Ctrl+C again within two seconds to quit" in seen
+    assert "Press Ctrl+C again within two seconds to quit" in person.ends(0)
 
 
 @pytest.mark.row("X05")
 def test_ctrl_c_twice_leaves_though_a_paste_stands_in_the_line_and_the_window_was_changed(person: Person) -> None:
-    person.start("chat", *person.script(turn("Never.")))
-    person.see("> ")
+    person.talk(turn("Never."))
     person.press("\x1b[200~one\ntwo\nthree\n\x1b[201~")
     person.see("> one", "three")
     person.resize(20, 5)
@@ -150,19 +131,10 @@ def test_ctrl_c_twice_leaves_though_a_paste_stands_in_the_line_and_the_window_wa
     person.ends(0)
 
 
-def test_ctrl_c_with_text_in_the_line_never_ends_the_program(person: Person) -> None:
-    person.start("chat", *person.script(turn("Still here.")))
-    person.see("> ")
-    person.press("one", "ctrl-c", "two", "ctrl-c", "three", "enter")
-    seen = person.see("> three", "Still here.")
-    assert "> one\n" not in seen
-
-
 def test_a_paste_that_the_terminal_does_not_mark_is_one_message(person: Person) -> None:
     lines = [f"line {number}" for number in range(300)]
     with MockProvider([Turn(text="I read it all.")]).in_thread() as provider:
-        person.start("chat", "-m", "openai-chat:mock", "--base-url", provider.base_url)
-        person.see("> ")
+        person.talk_to(provider)
         person.press("".join(f"{line}\r" for line in lines))
         person.see("line 299")
         while not provider.requests:  # an Enter that follows too soon belongs to the paste
@@ -175,31 +147,32 @@ def test_a_paste_that_the_terminal_does_not_mark_is_one_message(person: Person) 
 
 @pytest.mark.row("E-READ")
 @pytest.mark.parametrize("whole", ["x" * 1_000_000, "a line\n" * 200], ids=["one line", "many lines"])
-def test_a_long_paste_is_shown_as_a_note_and_sent_whole(person: Person, whole: str) -> None:
-    with MockProvider([Turn(text="Read.")]).in_thread() as provider:
-        person.start("chat", "-m", "openai-chat:mock", "--base-url", provider.base_url)
-        person.see("> ")
-        pasted = f"\x1b[200~{whole}\x1b[201~"
-        note = f"[pasted {len(whole):,} characters]"
+def test_a_long_paste_is_shown_and_recalled_as_a_note_and_sent_whole(person: Person, whole: str) -> None:
+    pasted, note = f"\x1b[200~{whole}\x1b[201~", f"[pasted {len(whole):,} characters]"
+    with MockProvider([Turn(text="Once."), Turn(text="Twice.")]).in_thread() as provider:
+        person.talk_to(provider)
         person.press(pasted)
         person.see(f"> {note}")
         person.press("backspace")
         person.see("> ", without="pasted")
         person.press("Read ", pasted, " and say.", "enter")
-        seen = person.see(f"> Read {note} and say.", "Read.")
-        person.press("ctrl-d")
-        person.ends(0)
-    assert provider.requests[-1].body["messages"][-1]["content"] == f"Read {whole} and say."
+        seen = person.see(f"> Read {note} and say.", "Once.")
+        assert seen.count(note) == 1
+        person.press("up")
+        person.see(f"> Read {note} and say.")
+        person.press("enter")
+        person.see("Twice.")
+        person.leave()
+    sent = [request.body["messages"][-1]["content"] for request in provider.requests]
+    assert sent == [f"Read {whole} and say."] * 2
     assert whole[:200] not in person.raw.replace("\r\n", "\n")
-    assert seen.count(note) == 1
+    assert (person.home / "history").stat().st_size < 2000
 
 
 @pytest.mark.parametrize("ends", ["by itself", "interrupted"])
 def test_a_message_that_is_typed_while_a_line_of_shell_runs_is_the_next_task(person: Person, ends: str) -> None:
     with MockProvider([Turn(text="Heard.")]).in_thread() as provider:
-        person.start("chat", "-m", "openai-chat:mock", "--base-url", provider.base_url, *person.tools())
-        person.see("> ")
-        person.say("!touch started; cat gate")
+        person.talk_to(provider, *person.tools(), say="!touch started; cat gate")
         person.wait_for_file("started")
         person.say("And now?")
         person.see("Queued: And now?")
@@ -208,27 +181,8 @@ def test_a_message_that_is_typed_while_a_line_of_shell_runs_is_the_next_task(per
         else:
             person.press("ctrl-c")
         person.see("Heard.")
-        person.press("ctrl-d")
-        person.ends(0)
+        person.leave()
     assert "And now?" in provider.requests[-1].body["messages"][-1]["content"]
-
-
-def test_a_long_paste_is_recalled_as_its_note_and_sent_whole_again(person: Person) -> None:
-    whole, note = "x" * 1_000_000, "[pasted 1,000,000 characters]"
-    with MockProvider([Turn(text="Once."), Turn(text="Twice.")]).in_thread() as provider:
-        person.start("chat", "-m", "openai-chat:mock", "--base-url", provider.base_url)
-        person.see("> ")
-        person.press(f"Read \x1b[200~{whole}\x1b[201~", "enter")
-        person.see("Once.")
-        person.press("up")
-        person.see(f"> Read {note}")
-        person.press("enter")
-        person.see("Twice.")
-        person.press("ctrl-d")
-        person.ends(0)
-    assert provider.requests[-1].body["messages"][-1]["content"] == f"Read {whole}"
-    assert "xxx" not in person.raw
-    assert (person.home / "history").stat().st_size < 1000
 
 
 def test_what_was_entered_in_earlier_conversations_is_recalled_from_a_file_that_stays_small(person: Person) -> None:
@@ -237,36 +191,24 @@ def test_what_was_entered_in_earlier_conversations_is_recalled_from_a_file_that_
     entries = [f"\n# 2026-11-24\n+question {n}\n" for n in range(60_000)]
     history.write_text("".join([*entries, "\n# 2026-11-24\n", *["+a line\n"] * 200]))
     with MockProvider([Turn(text="Once.")]).in_thread() as provider:
-        person.start("chat", "-m", "openai-chat:mock", "--base-url", provider.base_url)
-        person.see("> ")
+        person.talk_to(provider)
         person.press("up")
         person.see("> [pasted 1,399 characters]")
         person.press("up")
         person.see("> question 59999")
         person.press("\x1b[B", "enter")
         person.see("Once.")
-        person.press("ctrl-d")
-        person.ends(0)
+        person.leave()
     assert provider.requests[-1].body["messages"][-1]["content"] == "\n".join(["a line"] * 200)
     assert history.stat().st_size < 510_000
     assert history.stat().st_mode & 0o777 == 0o600
 
 
 def test_a_folder_that_vanishes_costs_no_message(person: Person) -> None:
-    person.start("chat", *person.script(turn("Heard."), turn("Heard again.")), "--journal", "sessions.db")
-    person.see("> ")
+    person.talk(turn("Heard."), turn("Heard again."), flags=("--journal", "sessions.db"))
     shutil.rmtree(person.home)
     person.say("Hello")
     person.see("> Hello", "Heard.")
-
-
-@pytest.mark.parametrize("key", ["ctrl-j", "shift-enter"])
-def test_a_new_line_is_typed_without_sending(person: Person, key: str) -> None:
-    person.start("chat", *person.script(turn("Read.")))
-    person.see("> ")
-    person.press("one", key, "two", "enter")
-    seen = person.see("Read.")
-    assert "> one\n  two" in seen
 
 
 def test_shift_tab_goes_through_the_modes(person: Person) -> None:
@@ -283,8 +225,7 @@ def test_ctrl_r_finds_what_was_entered_in_an_earlier_conversation(person: Person
     person.see("> ")
     person.say("a remarkable question")
     person.see("Heard.")
-    person.press("ctrl-d")
-    person.ends(0)
+    person.leave()
     assert (person.home / "history").stat().st_mode & 0o777 == 0o600
     person.start("chat", *script)
     person.see("> ")
@@ -294,24 +235,15 @@ def test_ctrl_r_finds_what_was_entered_in_an_earlier_conversation(person: Person
     person.see("> a remarkable question", "Heard")
 
 
-def test_ctrl_o_unfolds_the_last_results(person: Person) -> None:
-    person.start("chat", *person.script(turn(count={"lines": 60}), turn("Counted.")), *person.tools())
-    person.see("> ")
-    person.say("Count")
-    seen = person.see("Counted.", "56 more lines")
-    assert "line 60" not in seen
-    person.press("ctrl-o")
-    person.see("line 5\n", "line 60")
-
-
-def test_a_result_of_a_hundred_thousand_lines_is_folded_and_the_line_stays_usable(person: Person) -> None:
-    person.start("chat", *person.script(turn(count={"lines": 100_000}), turn("Counted.")), *person.tools())
-    person.see("> ")
-    person.say("Count")
-    seen = person.see("Counted.", "more lines (Ctrl+O shows them)")
+def test_a_long_result_is_folded_until_ctrl_o_and_the_line_stays_usable(person: Person) -> None:
+    lines = [turn(count={"lines": number}) for number in (100_000, 60)]
+    person.talk(*lines, turn("Counted."), flags=person.tools(), say="Count")
+    seen = person.see("Counted.", "more lines of what was kept (Ctrl+O shows them)", "56 more lines (")
     assert len(seen.splitlines()) < 60
     person.press("still here")
     person.see("> still here")
+    person.press("ctrl-o")
+    person.see("line 5\n", "line 60")
 
 
 def test_an_edit_is_asked_about_with_its_change_and_made(person: Person) -> None:
@@ -386,14 +318,12 @@ def test_a_message_after_a_cancellation_from_elsewhere_is_a_task(person: Person)
 
 def test_an_answer_is_not_lost_where_its_tool_was_left_out(person: Person) -> None:
     start_asking(person)
-    person.press("ctrl-d")
-    person.ends(0)
+    person.leave()
     person.start("chat", "-c")
     person.see("> ", "Session s")
     person.say("main")
     person.see("An unfinished call needs the tool ask_user", "Pass the same --tools as before.")
-    person.press("ctrl-d")
-    person.ends(0)
+    person.leave()
     person.start("chat", "-c", "--tools", "ask_user")
     person.see("> ", "Session s")
     person.say("main")
@@ -416,14 +346,12 @@ def test_the_command_that_is_printed_at_the_end_continues_and_says_where(person:
     (person.folder / "other").mkdir()
     person.start("chat", *person.script(turn("One."), turn("Two.")), "First")
     person.see("One.")
-    person.press("ctrl-d")
-    person.ends(0)
+    person.leave()
     for arguments in ((), ("-c",), ("--session", person.look().split("treadle chat --session ")[1].split()[0])):
         in_folder = ("-C", "other") if "--session" in arguments else ()
         person.start("chat" if arguments else "-c", *arguments, *in_folder)
         person.see("· script:", "2 messages", *(["now it uses"] if in_folder else []))
-        person.press("ctrl-d")
-        person.ends(0)
+        person.leave()
 
 
 @pytest.mark.row("X05")
@@ -444,9 +372,7 @@ def test_what_was_entered_during_a_run_that_is_interrupted_is_not_sent(person: P
 
 @pytest.mark.row("X05")
 def test_ctrl_c_clears_the_line_first_while_a_run_is_under_way(person: Person) -> None:
-    person.start("chat", *person.script(turn(wait={}), turn("Done.")), *person.tools())
-    person.see("> ")
-    person.say("Wait for it")
+    person.talk(turn(wait={}), turn("Done."), flags=person.tools(), say="Wait for it")
     person.wait_for_file("started")
     person.press("half a sentence")
     person.see("> half a sentence")

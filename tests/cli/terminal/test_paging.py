@@ -5,7 +5,8 @@ import os
 from typing import Any
 
 import pytest
-from tests.cli.terminal.conftest import Person, turn
+
+from conftest import Person, turn
 
 PAGER = "sed 's/^/page: /' | head -c 4000"
 
@@ -67,8 +68,7 @@ def test_a_person_who_looks_elsewhere_gets_a_sign_when_a_call_waits(person: Pers
     asked = person.raw
     person.press("n")
     person.see("Not paid.")
-    person.press("ctrl-d")
-    person.ends()
+    person.leave()
 
     assert (sign in asked) if sign else ("\x07" not in person.raw and "\x1b]9" not in person.raw)
 
@@ -116,8 +116,7 @@ def test_a_run_in_a_pipe_gives_no_sign(person: Person) -> None:
 def test_options_alone_begin_a_conversation(person: Person) -> None:
     person.start(*person.script(turn("Hello.")))
     person.see("/help lists commands")
-    person.press("ctrl-d")
-    person.ends()
+    person.leave()
 
 
 def test_a_line_that_was_typed_while_the_program_loaded_is_the_first_message(person: Person) -> None:
@@ -126,5 +125,4 @@ def test_a_line_that_was_typed_while_the_program_loaded_is_the_first_message(per
     person.say("two")
 
     person.see("> one", "First.", "> two", "Second.")
-    person.press("ctrl-d")
-    person.ends()
+    person.leave()

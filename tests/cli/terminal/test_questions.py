@@ -25,29 +25,20 @@ def start(person: Person, *turns: dict, flags: tuple[str, ...] = ()) -> None:
     person.see("A call is waiting for you", "Allow this call to pay?")
 
 
-def test_y_allows_one_call_and_the_next_is_asked_about_again(person: Person) -> None:
+def test_y_allows_one_call_and_a_bare_enter_denies_the_next_which_may_destroy(person: Person) -> None:
     start(person, turn(pay={"amount": 40}), turn(pay={"amount": 40}), turn("Paid."))
     person.press("y")
     person.see("[tool] pay(amount=40)  ok", "Allow this call to pay?")
     assert paid(person) == ["40"]
-    person.press("n")
+    person.see("n  no  (Enter)")
+    person.press("enter")
     person.see("Paid.", "Denied: 1 call (pay)")
     assert paid(person) == ["40"]
 
 
-def test_a_bare_enter_denies_what_may_destroy(person: Person) -> None:
-    start(person, turn(pay={"amount": 40}), turn("Not paid."))
-    person.see("n  no  (Enter)")
-    person.press("enter")
-    person.see("[tool] pay(amount=40)  denied", "Not paid.")
-    assert paid(person) == []
-
-
 def test_a_allows_such_calls_for_the_session_only(person: Person) -> None:
     writes = [turn(write={"path": "n.txt", "content": f"{n}\n"}) for n in (1, 2, 3)]
-    person.start("chat", *person.script(*writes[:2], turn("Written."), writes[2], turn("Never.")))
-    person.see("> ")
-    person.say("Write it")
+    person.talk(*writes[:2], turn("Written."), writes[2], turn("Never."), say="Write it")
     person.see(
         "Allow this call to write?", "do not ask again in this session for write(path=n.txt)", "yes, once (Enter)"
     )
@@ -64,9 +55,7 @@ def test_a_allows_such_calls_for_the_session_only(person: Person) -> None:
 
 
 def test_p_keeps_a_rule_for_the_folder_after_it_has_shown_what_the_rule_covers(person: Person) -> None:
-    person.start("chat", *person.script(turn(write={"path": "n.txt", "content": "1\n"}), turn("Written.")))
-    person.see("> ")
-    person.say("Write it")
+    person.talk(turn(write={"path": "n.txt", "content": "1\n"}), turn("Written."), say="Write it")
     person.see("Allow this call to write?")
     person.press("p")
     person.see("accept-edits")
@@ -75,25 +64,20 @@ def test_p_keeps_a_rule_for_the_folder_after_it_has_shown_what_the_rule_covers(p
     person.see("does not cover this call")
     person.press(*["backspace"] * 7, "*.txt)", "enter")
     person.see("Written.", "Allowed by")
-    person.press("ctrl-d")
-    person.ends(0)
+    person.leave()
     kept = (person.home / "rules.toml").read_text()
     assert '"write(path=*.txt)"' in kept
     assert str(person.folder) in kept
     assert (person.home / "rules.toml").stat().st_mode & 0o777 == 0o600
 
-    person.start("chat", *person.script(turn(write={"path": "m.txt", "content": "2\n"}), turn("Unasked.")))
-    person.see("> ")
-    person.say("Write another")
+    person.talk(turn(write={"path": "m.txt", "content": "2\n"}), turn("Unasked."), say="Write another")
     person.see("Unasked.")
     assert (person.folder / "m.txt").read_text() == "2\n"
 
 
 def test_m_keeps_a_rule_for_all_folders_and_x_exactly_this_line(person: Person) -> None:
     calls = (turn(shell={"command": "touch a"}), turn(shell={"command": "mkdir b > /dev/null"}), turn("Done."))
-    person.start("chat", *person.script(*calls))
-    person.see("> ")
-    person.say("Do it")
+    person.talk(*calls, say="Do it")
     person.see("Run a command", "No rule allows this command yet.", "Allow this call to shell?")
     person.press("m")
     person.see("in all your folders", "rule> shell(touch:*)", "Covers this call")
@@ -103,27 +87,11 @@ def test_m_keeps_a_rule_for_all_folders_and_x_exactly_this_line(person: Person) 
     person.see("rule> shell(= mkdir b > /dev/null)", "Covers this call")
     person.press("enter")
     person.see("Done.")
-    person.press("ctrl-d")
-    person.ends(0)
+    person.leave()
 
     kept = tomllib.loads((person.home / "rules.toml").read_text())
     assert kept["*"]["allow"] == ["shell(touch:*)"]
     assert kept[str(person.folder.resolve())]["allow"] == ["shell(= mkdir b > /dev/null)"]
-
-
-def test_e_edits_the_arguments_and_the_model_is_told(person: Person) -> None:
-    turns = [Turn(calls=(call("pay", amount=40),)), Turn(text="As you say.")]
-    with MockProvider(turns).in_thread() as provider:
-        person.start("chat", "-m", "openai-chat:mock", "--base-url", provider.base_url, *person.tools())
-        person.see("> ")
-        person.say("Pay it")
-        person.see("Allow this call to pay?")
-        person.press("e")
-        person.see("json> {", '"amount": 40')
-        person.press("ctrl-c")  # withdraws the question
-        person.see("Interrupted.")
-        person.say("Pay it again")
-    person.process.close(0)
 
 
 def test_edited_arguments_are_what_runs(person: Person) -> None:
@@ -141,9 +109,7 @@ def test_edited_arguments_are_what_runs(person: Person) -> None:
 def test_r_tells_the_model_why_not(person: Person) -> None:
     turns = [Turn(calls=(call("pay", amount=40),)), Turn(text="I see.")]
     with MockProvider(turns).in_thread() as provider:
-        person.start("chat", "-m", "openai-chat:mock", "--base-url", provider.base_url, *person.tools())
-        person.see("> ")
-        person.say("Pay it")
+        person.talk_to(provider, *person.tools(), say="Pay it")
         person.see("Allow this call to pay?")
         person.press("r")
         person.see("reason> ")
@@ -170,9 +136,7 @@ def test_v_shows_every_argument_and_esc_goes_back(person: Person) -> None:
 
 
 def test_what_a_person_was_typing_answers_nothing_and_is_kept(person: Person) -> None:
-    person.start("chat", *person.script(turn(wait={}), turn(pay={"amount": 1}), turn("Done.")), *person.tools())
-    person.see("> ")
-    person.say("Go")
+    person.talk(turn(wait={}), turn(pay={"amount": 1}), turn("Done."), flags=person.tools(), say="Go")
     person.see("[tool] wait()")
     person.press("yes y")
     person.see("> yes y")
@@ -183,21 +147,13 @@ def test_what_a_person_was_typing_answers_nothing_and_is_kept(person: Person) ->
     assert paid(person) == []
 
 
-def test_a_paste_that_the_terminal_does_not_mark_answers_nothing(person: Person) -> None:
-    start(person, turn(pay={"amount": 1}), turn("Next."))
-    person.press("yes, yes\ry\ry\r" * 20)
-    person.press("ctrl-c")
-    person.see("Interrupted.", "[tool] pay(amount=1)  skipped")
-    assert paid(person) == []
-
-
-def test_a_paste_answers_nothing(person: Person) -> None:
+def test_a_paste_answers_nothing_also_where_the_terminal_does_not_mark_it(person: Person) -> None:
     start(person, turn(pay={"amount": 1}), turn("Done."))
     person.press("\x1b[200~y\r\x1b[201~", "v")
     person.see("pay(amount=1)", "Allow this call to pay?")
-    assert paid(person) == []
-    person.press("n")
-    person.see("Done.")
+    person.press("yes, yes\ry\ry\r" * 20)
+    person.press("ctrl-c")
+    person.see("Interrupted.", "[tool] pay(amount=1)  skipped")
     assert paid(person) == []
 
 
@@ -230,9 +186,7 @@ def test_a_terminal_that_goes_away_at_a_question_allows_nothing(person: Person) 
 def test_several_calls_are_asked_about_one_by_one(person: Person) -> None:
     turns = [Turn(calls=(call("pay", amount=1), call("pay", amount=2))), Turn(text="Both decided.")]
     with MockProvider(turns).in_thread() as provider:
-        person.start("chat", "-m", "openai-chat:mock", "--base-url", provider.base_url, *person.tools())
-        person.see("> ")
-        person.say("Pay both")
+        person.talk_to(provider, *person.tools(), say="Pay both")
         person.see("(1 of 2)", "Allow this call to pay?")
         person.press("n")
         person.see("(2 of 2)", "Denied by")
@@ -263,9 +217,7 @@ def test_an_answer_that_comes_too_late_is_told_so_and_the_person_is_asked_anew(p
 def test_an_answer_from_another_process_closes_the_question_and_the_run_goes_on(
     person: Person, term: str, line: str, says: str, done: list[str]
 ) -> None:
-    person.start("chat", *person.script(turn(pay={"amount": 1}), turn("Over.")), *person.tools(), TERM=term)
-    person.see("> ")
-    person.say("Pay it")
+    person.talk(turn(pay={"amount": 1}), turn("Over."), flags=person.tools(), say="Pay it", TERM=term)
     person.see("n  no")
     told = person.elsewhere(*line.split())
     assert ("continues with this answer" in told) or ("A live run stops within a second" in told)
@@ -299,9 +251,7 @@ def test_a_session_that_waits_is_taken_up_by_another_terminal(person: Person) ->
 @pytest.mark.parametrize("term", ["xterm-256color", "dumb"])
 def test_a_call_that_is_refused_says_why_before_it_runs_and_after(person: Person, term: str) -> None:
     edit = {"path": "main.py", "old_text": "not there", "new_text": "x"}
-    person.start("chat", *person.script(turn(edit=edit), turn("Over.")), TERM=term)
-    person.see("> ")
-    person.say("Edit it")
+    person.talk(turn(edit=edit), turn("Over."), say="Edit it", TERM=term)
     person.see("The call would be refused: main.py: `old_text` does not occur in the file.", "yes, once")
     person.press("y", *(["enter"] if term == "dumb" else []))
     seen = person.see("rejected", "Over.")
@@ -311,9 +261,7 @@ def test_a_call_that_is_refused_says_why_before_it_runs_and_after(person: Person
 
 def test_shift_tab_at_a_question_about_an_edit_answers_it_and_the_next_ones(person: Person) -> None:
     writes = [turn(write={"path": f"{name}.txt", "content": "new\n"}) for name in ("one", "two")]
-    person.start("chat", *person.script(*writes, turn("Written.")))
-    person.see("> ")
-    person.say("Write them")
+    person.talk(*writes, turn("Written."), say="Write them")
     person.see("Shift+Tab: yes, and run edits in this folder unasked from now on")
     person.press("shift-tab")
     person.see("The mode is now accept-edits.", "Written.", " · accept-edits · ")

@@ -35,9 +35,7 @@ def test_what_a_model_says_and_calls_is_shown_and_not_obeyed(person: Person) -> 
 
 
 def test_what_a_tool_prints_by_itself_stands_above_the_line_and_is_not_obeyed(person: Person) -> None:
-    person.start("chat", *person.script(turn(noisy={}), turn("Ended.")), *person.tools())
-    person.see("> ")
-    person.say("Go")
+    person.talk(turn(noisy={}), turn("Ended."), flags=person.tools(), say="Go")
     person.see("printed by a tool", "and written \\x1b]0;title\\x07", "Ended.")
     assert "\x1b[2J" not in person.raw
     assert foreign(person.raw) == []
@@ -46,9 +44,7 @@ def test_what_a_tool_prints_by_itself_stands_above_the_line_and_is_not_obeyed(pe
 @pytest.mark.row("AT-TERMINAL")
 def test_what_stands_in_a_file_is_not_obeyed_and_its_secret_not_shown(person: Person) -> None:
     (person.folder / "evil.txt").write_text(f"{HOSTILE}\nkey {SECRET}\n")
-    person.start("chat", *person.script(turn(read={"path": "evil.txt"}), turn("Read.")))
-    person.see("> ")
-    person.say("Read it")
+    person.talk(turn(read={"path": "evil.txt"}), turn("Read."), say="Read it")
     person.see("Read.", "\\x1b[2J")
     assert SECRET[-12:] not in person.raw
     assert foreign(person.raw) == []
@@ -57,9 +53,7 @@ def test_what_stands_in_a_file_is_not_obeyed_and_its_secret_not_shown(person: Pe
 def test_the_terminal_is_resized_in_the_middle_of_a_response(person: Person) -> None:
     turns = [Turn(text="The first half of it. " * 8 + "The end of it.", pieces=4, gate="g", hold_after_pieces=2)]
     with MockProvider(turns).in_thread() as provider:
-        person.start("chat", "-m", "openai-chat:mock", "--base-url", provider.base_url)
-        person.see("> ")
-        person.say("Continue")
+        person.talk_to(provider, say="Continue")
         person.see("The first half", "Esc interrupts")
         person.resize(60, 20)
         person.press("typed")
@@ -74,9 +68,7 @@ def test_the_terminal_is_resized_in_the_middle_of_a_response(person: Person) -> 
 def test_a_program_that_is_told_to_end_leaves_the_terminal_as_it_was(
     person: Person, number: signal.Signals, code: int
 ) -> None:
-    person.start("chat", *person.script(turn(wait={}), turn("Never.")), *person.tools())
-    person.see("> ")
-    person.say("Go")
+    person.talk(turn(wait={}), turn("Never."), flags=person.tools(), say="Go")
     person.see("[tool] wait()")
     person.process.kill(number)
     person.ends(code)
@@ -86,9 +78,7 @@ def test_a_program_that_is_told_to_end_leaves_the_terminal_as_it_was(
 
 
 def test_a_killed_conversation_goes_on_from_what_was_recorded(person: Person) -> None:
-    person.start("chat", *person.script(turn("One."), turn(wait={}), turn("Two.")), *person.tools())
-    person.see("> ")
-    person.say("First")
+    person.talk(turn("One."), turn(wait={}), turn("Two."), flags=person.tools(), say="First")
     person.see("One.")
     person.say("Second")
     person.see("[tool] wait()")
@@ -101,9 +91,7 @@ def test_a_killed_conversation_goes_on_from_what_was_recorded(person: Person) ->
 
 
 def test_no_colours_where_the_person_wants_none(person: Person) -> None:
-    person.start("chat", *person.script(turn("I **look**.", grep={"pattern": "error"}), turn("`code`")), NO_COLOR="1")
-    person.see("> ")
-    person.say("Go")
+    person.talk(turn("I **look**.", grep={"pattern": "error"}), turn("`code`"), say="Go", NO_COLOR="1")
     person.see("code")
     assert re.findall(r"\x1b\[[0-9;]*3[1-7]m", person.raw) == []
 
@@ -116,8 +104,7 @@ def test_a_terminal_that_obeys_nothing_gets_plain_lines(person: Person) -> None:
     person.see('[tool] grep(pattern="error")  ok', "a.txt:1: one error", "Allow it? [n]")
     person.say("y")
     person.see("[tool] pay(amount=1)  ok", "Done.")
-    person.press("ctrl-d")
-    person.ends(0)
+    person.leave()
     assert "\x1b" not in person.raw
 
 
@@ -141,8 +128,7 @@ def test_a_conversation_begins_with_what_has_changed_in_a_trusted_folder(
 
     seen = "".join(person.see("> ", "approve it").split())
     assert "haschangedsinceyoutrustedit(changed.treadle/hooks.json)" in seen
-    person.press("ctrl-d")
-    person.ends(0)
+    person.leave()
 
 
 def test_plain_lines_ask_as_a_whole_terminal_does(person: Person) -> None:

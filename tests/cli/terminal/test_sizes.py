@@ -40,8 +40,7 @@ def test_a_conversation_with_a_question_is_seen_through_at_any_size(sized: Any, 
     person.press("y")
     person.wait_for_file("paid.txt")
     seen = person.see("before this change.")
-    person.press("ctrl-d")
-    person.ends(0)
+    person.leave()
 
     assert "I look." in seen
     assert not COLOUR.search(person.raw)

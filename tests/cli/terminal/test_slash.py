@@ -13,9 +13,7 @@ pytestmark = pytest.mark.row("X06")
 
 @pytest.fixture
 def chatting(person: Person) -> Person:
-    person.start("chat", *person.script(turn("The first answer."), turn("The second answer.")))
-    person.see("> ")
-    person.say("First question")
+    person.talk(turn("The first answer."), turn("The second answer."), say="First question")
     person.see("The first answer.", "step 1 of 50")
     return person
 
@@ -63,15 +61,13 @@ def test_clear_begins_a_new_session_and_resume_goes_back(chatting: Person) -> No
 
 def test_sessions_are_listed_with_their_folder_where_it_is_another_one(chatting: Person) -> None:
     (chatting.folder / "other").mkdir()
-    chatting.press("ctrl-d")
-    chatting.ends(0)
+    chatting.leave()
     chatting.start("chat", "-C", "other", *chatting.script(turn("Hello.")), "Say hello")
     chatting.see("Hello.")
     chatting.say("/resume")
     listed = chatting.see("Sessions:", "First question", "To continue one")
     assert f"Firstquestionin{chatting.folder}" in "".join(listed.split())
-    chatting.press("ctrl-d")
-    chatting.ends(0)
+    chatting.leave()
     chatting.start("chat", *chatting.script(turn("Hello.")), "-c")
     chatting.see("You: First question", "The first answer.", without="context 0 ")
 
@@ -80,16 +76,14 @@ def test_a_long_answer_is_recalled_by_its_beginning(person: Person) -> None:
     said = "\n".join(f"line {number}" for number in range(1, 21))
     person.start("chat", *person.script(turn(said)), "Count")
     person.see("line 20")
-    person.press("ctrl-d")
-    person.ends(0)
+    person.leave()
     person.start("chat", "-c")
     person.see("You: Count", "line 12 ...", without="line 13")
 
 
 def test_a_session_of_another_folder_is_continued_with_a_word(chatting: Person) -> None:
     (chatting.folder / "other").mkdir()
-    chatting.press("ctrl-d")
-    chatting.ends(0)
+    chatting.leave()
     chatting.start("chat", "-C", "other", *chatting.script(turn("Hello.")))
     chatting.see("> ")
     chatting.say("/resume")
@@ -161,9 +155,7 @@ def test_diff_shows_what_differs_from_the_last_commit(person: Person) -> None:
     for words in (["init", "-q"], ["add", "."], ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "x"]):
         subprocess.run(["git", "-C", str(person.folder), *words], check=True)
     (person.folder / "main.py").write_text("retries = 9\n")
-    person.start("chat", *person.script(turn("Never.")))
-    person.see("> ")
-    person.say("/diff")
+    person.talk(turn("Never."), say="/diff")
     person.see("-retries = 3", "+retries = 9")
 
 
@@ -178,9 +170,7 @@ def test_the_mode_and_the_model_are_changed(chatting: Person) -> None:
 
 
 def test_a_command_that_must_wait_says_so_while_a_run_is_under_way(person: Person) -> None:
-    person.start("chat", *person.script(turn(wait={}), turn("Done.")), *person.tools())
-    person.see("> ")
-    person.say("Go")
+    person.talk(turn(wait={}), turn("Done."), flags=person.tools(), say="Go")
     person.see("[tool] wait()")
     person.say("/clear")
     person.see("/clear cannot run during a run")
@@ -192,9 +182,7 @@ def test_a_command_that_must_wait_says_so_while_a_run_is_under_way(person: Perso
 
 def test_a_line_of_shell_runs_and_goes_along_with_the_next_message(person: Person) -> None:
     with MockProvider([Turn(text="I saw it.")]).in_thread() as provider:
-        person.start("chat", "-m", "openai-chat:mock", "--base-url", provider.base_url)
-        person.see("> ")
-        person.say("!cat b.txt; exit 3")
+        person.talk_to(provider, say="!cat b.txt; exit 3")
         person.see("| fine", "exit code 3")
         person.say("What was that?")
         person.see("I saw it.")
@@ -203,20 +191,9 @@ def test_a_line_of_shell_runs_and_goes_along_with_the_next_message(person: Perso
     assert "$ cat b.txt; exit 3\nfine\n" in told
 
 
-def test_ctrl_c_says_that_it_stops_a_run(person: Person) -> None:
-    person.start("chat", *person.script(turn(wait={})), *person.tools())
-    person.see("> ")
-    person.say("Wait for it")
-    person.wait_for_file("started")
-    person.press("ctrl-c")
-    person.see("Stopping the run. Press Ctrl+C again", "Interrupted.")
-
-
 def test_a_line_of_shell_is_interrupted(person: Person) -> None:
     person.tools()
-    person.start("chat", *person.script(turn("Never.")))
-    person.see("> ")
-    person.say("!touch begun; cat gate")
+    person.talk(turn("Never."), say="!touch begun; cat gate")
     person.wait_for_file("begun")  # before that, there is no program to interrupt
     person.see("running touch begun; cat gate")
     person.press("ctrl-c")
@@ -227,8 +204,7 @@ def test_a_line_of_shell_is_interrupted(person: Person) -> None:
 
 def test_a_file_is_attached_and_its_path_completed(person: Person) -> None:
     with MockProvider([Turn(text="I read it.")]).in_thread() as provider:
-        person.start("chat", "-m", "openai-chat:mock", "--base-url", provider.base_url)
-        person.see("> ")
+        person.talk_to(provider)
         person.press("@ma")
         person.press("tab")
         person.see("> @main.py")
@@ -238,9 +214,15 @@ def test_a_file_is_attached_and_its_path_completed(person: Person) -> None:
     assert '# File "main.py"\n\nretries = 3\n' in told
 
 
-def test_paths_are_offered_while_they_are_typed_wherever_they_stand(person: Person) -> None:
-    person.start("chat", *person.script(turn("Never.")))
-    person.see("> ")
+def test_commands_are_completed_and_paths_offered_wherever_they_stand(person: Person) -> None:
+    person.talk(turn("Never."), say="/rewind 1")
+    person.see("There is no message to go back to yet.")
+    person.press("/perm")
+    person.see("show the mode and the rules")
+    person.press("tab")
+    person.see("> /permissions")
+    person.press("enter")
+    person.see("Permissions:")
     person.press("look at @")
     person.see("a.txt", "b.txt", "main.py")
     person.press("m")
@@ -249,29 +231,9 @@ def test_paths_are_offered_while_they_are_typed_wherever_they_stand(person: Pers
     person.see("me@m", without="main.py")
 
 
-def test_rewind_says_that_there_is_no_message_yet(person: Person) -> None:
-    person.start("chat", *person.script(turn("Never.")))
-    person.see("> ")
-    person.say("/rewind 1")
-    person.see("There is no message to go back to yet.")
-
-
-def test_commands_are_completed(person: Person) -> None:
-    person.start("chat", *person.script(turn("Never.")))
-    person.see("> ")
-    person.press("/perm")
-    person.see("show the mode and the rules")
-    person.press("tab")
-    person.see("> /permissions")
-    person.press("enter")
-    person.see("Permissions:")
-
-
 def test_what_is_attached_is_said_and_what_is_not_is_too(person: Person) -> None:
     (person.folder / "sub").mkdir()
-    person.start("chat", *person.script(turn("Read.")))
-    person.see("> ")
-    person.say("Compare @a.txt, @b.txt with @nothere.txt and @sub/ for @ada ")
+    person.talk(turn("Read."), say="Compare @a.txt, @b.txt with @nothere.txt and @sub/ for @ada ")
     seen = person.see(
         "Attached: a.txt, b.txt", "@nothere.txt is not a file here", "@sub/ is a folder", "Read.", without="@ada is"
     )
@@ -295,9 +257,7 @@ def test_the_output_of_a_command_is_counted_as_it_was_written_and_its_end_stands
 ) -> None:
     fails = turn(shell={"command": "seq 10; exit 3"})
     waits = turn(shell={"command": "sleep 60", "timeout": 0.2})  # sleep: it is ended
-    person.start("chat", *person.script(fails, waits, turn("Over.")), "--mode", "bypass", "--tools", "shell", TERM=term)
-    person.see("> ")
-    person.say("Go")
+    person.talk(fails, waits, turn("Over."), flags=("--mode", "bypass", "--tools", "shell"), say="Go", TERM=term)
     seen = person.see("Over.")
     assert "exit code 3" in seen
     assert f"... {10 - (4 if term != 'dumb' else 5)} more lines" in seen

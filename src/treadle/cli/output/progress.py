@@ -31,7 +31,7 @@ from treadle.events import (
     ToolStarted,
 )
 
-__all__ = ["Notifier", "Progress", "ending_of", "shown_result"]
+__all__ = ["Notifier", "Progress", "ending_of", "more_lines", "shown_result"]
 
 
 # --- Results: what a person is shown of the result of a call. Draws nothing.
@@ -64,6 +64,12 @@ def ending_of(result: ToolResult) -> str:
             return hint
         case _:
             return ""
+
+
+def more_lines(left: int, result: ToolResult) -> str:
+    """Return what is said for lines of a result that are not shown. Of one that was shortened, only the lines that were kept are known."""
+    is_part = result.artifact is not None or (isinstance(result.data, dict) and result.data.get("shortened"))
+    return f"... {left:,} more lines" + (" of what was kept" if is_part else "")
 
 
 # --- Progress: a run's events as lines on standard error. Writes nothing to standard output.

@@ -19,7 +19,7 @@ from rich.text import Text
 from rich.theme import Theme
 
 from treadle import Approval, Preview, Redactor
-from treadle.cli.output.progress import ending_of, shown_result
+from treadle.cli.output.progress import ending_of, more_lines, shown_result
 from treadle.cli.output.text import indented, one_record, printable, shown_call, shown_name, whole_call, wrapped
 from treadle.cli.terminal.board import CallView, Group, Note, parts_of
 
@@ -459,8 +459,7 @@ class Drawing:
         cut = [_cut(line, self.width - 6) if is_folded else line for line in shown]
         body = Text("\n".join(cut), style="red" if result.is_error else "dim")
         if (left := len(lines) - len(shown)) > 0:
-            kept = " of what was kept" if _object(result.data).get("shortened") else ""
-            body.append(f"\n... {left:,} more lines{kept} (Ctrl+O shows them)", style="dim italic")
+            body.append(f"\n{more_lines(left, result)} (Ctrl+O shows them)", style="dim italic")
         return [_behind("  ", body)]
 
     def _change(self, tool: str, arguments: object) -> Text | None:

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from treadle import ConfigurationError
-from treadle.cli.output.progress import ending_of, shown_result
+from treadle.cli.output.progress import ending_of, more_lines, shown_result
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import one_line, one_record, shown_call
 from treadle.cli.terminal.board import Board, CallView, Group, Item, Note, Said
@@ -117,11 +117,11 @@ class Lines:
                 self._shown = 0
             case Group():
                 for call in item.calls:
-                    self._show_call(call, _LINES)
+                    self._show_call(call)
             case Note():
                 self._terminal.line(item.text)
 
-    def _show_call(self, call: CallView, limit: int | None) -> None:
+    def _show_call(self, call: CallView) -> None:
         result = call.result
         assert result is not None
         took = f" {result.duration_seconds:.1f} s" if result.attempts else ""
@@ -131,11 +131,12 @@ class Lines:
             status = one.phase if one.result is None else one.result.status
             self._terminal.line(f"  [{one_line(one.agents)}] {shown_call(one.tool, one.arguments)}  {status}")
         lines = shown_result(result).rstrip("\n").split("\n")
-        shown = lines if limit is None else lines[:limit]
+        shown = lines[:_LINES]
         if any(shown):
             self._terminal.quote("\n".join(shown))
         if len(lines) > len(shown):
-            self._terminal.line(f"  ... {len(lines) - len(shown):,} more lines (/unfold shows them)")
+            left = more_lines(len(lines) - len(shown), result)
+            self._terminal.line(f"  {left} (`treadle sessions show --last` shows them)")
 
     def said(self, text: str) -> None:
         pass  # the terminal has shown it as it was typed
@@ -151,8 +152,7 @@ class Lines:
         self._terminal.quote(text.rstrip("\n"))
 
     def unfold(self, calls: tuple[CallView, ...]) -> None:
-        for call in calls:
-            self._show_call(call, None)
+        pass  # a plain line has no key that asks for it
 
     def prefill(self, text: str) -> None:
         self._terminal.line(f"To send it, enter it again: {one_line(text, 2000)}")  # a plain line cannot be filled in
