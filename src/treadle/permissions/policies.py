@@ -29,6 +29,7 @@ from treadle.permissions.rules import (
     heads_of,
     reaches,
     same_on_paths,
+    same_tool,
     spellings,
 )
 from treadle.ports import Decision, DecisionKind, Policy, SessionView, UnmatchedRule
@@ -36,7 +37,7 @@ from treadle.shell.border import border_of, lifted_by_rules
 from treadle.shell.judging import plain_words
 from treadle.shell.programs import program_name
 from treadle.shell.reading import Invocation, Line
-from treadle.shell.rules import CommandPattern, same_tool
+from treadle.shell.rules import CommandPattern
 from treadle.tools import CheckedCall, Effect, FileNames, NameWatch, Risk, Subject, Tool
 from treadle.tools.foreign import FOREIGN_NAMES
 from treadle.tools.needs import Need

@@ -22,9 +22,8 @@ from treadle.shell.programs import (
     program_name,
 )
 from treadle.shell.reading import Invocation, Line
-from treadle.tools.foreign import FOREIGN_NAMES
 
-__all__ = ["CommandPattern", "exact", "finds", "kind_of", "own_path", "own_tool", "same_tool", "suggested"]
+__all__ = ["CommandPattern", "exact", "finds", "kind_of", "suggested"]
 
 
 # --- Finding: whether the words of a rule that forbids are in a command, in any order and spelling of its options.
@@ -188,7 +187,6 @@ def _longs(option: str) -> tuple[str, ...]:
 _WILD = re.compile(r"[*?\[]")
 _UP = re.compile(r"(?<![^/=:,@])\.\.(?![^/=:,@])")
 _SEVERAL = "contains more than one command. Write one rule for each: the commands of a line are checked one by one."
-_SERVER = re.compile(r"mcp__(?:(?!__)[^*?\[])+")
 
 
 class CommandPattern(msgspec.Struct, frozen=True, kw_only=True):
@@ -569,33 +567,3 @@ def _pattern(one: Invocation) -> str:
     ):
         return shlex.join(one.words)
     return f"{shlex.join(kind)}:*"
-
-
-def own_tool(tool: str) -> str:
-    """Return the tools that a rule means: `mcp__server` is every tool of that server."""
-    return f"{tool}__*" if _SERVER.fullmatch(tool) else tool
-
-
-def same_tool(tool: str) -> str | None:
-    """Return our tool that a name means in another case: `bash` and `BASH` are `shell`. None for any other name."""
-    known = {name.casefold(): own for name, own in FOREIGN_NAMES.items()} | {own: own for own in FOREIGN_NAMES.values()}
-    return known.get(tool.casefold())
-
-
-def own_path(text: str, tool: str, glob: str) -> str:
-    """Return the path of a rule as ours say it. One that is read in two ways is refused, with what to write.
-
-    Args:
-        tool: The tool as the rule names it. Claude Code reads `/x` as a path below the folder of its settings, and `//x` as one from `/`.
-    """
-    if glob.startswith("~"):
-        raise ConfigurationError(f"Rule {text!r} is invalid: `~` is not expanded. Write the path from `/`.")
-    if tool not in FOREIGN_NAMES or not glob.startswith("/"):
-        return glob
-    if glob.startswith("//"):
-        return f"/{glob.lstrip('/')}"
-    own, plain = FOREIGN_NAMES[tool], glob.lstrip("/")
-    raise ConfigurationError(
-        f"Rule {text!r} is invalid: to Claude Code it names a path below the folder of its settings. "
-        f"Write `{own}({plain})` for that, or `{own}({glob})` for the path from `/`."
-    )
