@@ -9,7 +9,7 @@ import msgspec
 import pytest
 import wire
 from chat_server import answer, event, json_answer, serving
-from wire import Asker, read, tool
+from wire import parts_from, read, tool
 
 from treadle import Agent, Price, Tool, resolve_model
 from treadle.messages import (
@@ -51,28 +51,25 @@ HELLO = json_answer(
 )
 
 
-ASKER = Asker("anthropic", MODEL, HELLO)
-ask, exchange = ASKER.ask, ASKER.exchange
+ask = partial(parts_from, "anthropic", model=MODEL)
 parse = partial(read, "anthropic")
 assistant = partial(wire.assistant, origin=ORIGIN)
 
 
 async def sent(request: ModelRequest, *, options: dict[str, Any] | None = None, **words: Any) -> Any:
     """Return the body of a request, without cache markers unless they are asked for."""
-    chosen = {"cache_control": None, **(options or {})}
-    return await ASKER.sent(request, options=chosen, **words)
+    return await wire.written(
+        "anthropic", request, model=MODEL, options={"cache_control": None, **(options or {})}, **words
+    )
 
 
 async def said(*messages: Message, **words: Any) -> Any:
     return (await sent(ModelRequest(messages=messages), **words))["messages"]
 
 
-async def accepted(request: ModelRequest, **words: Any) -> Any:
-    """Return the body as the strict mock took it."""
-    async with MockProvider([text("ok")]) as provider:
-        model = Anthropic(MODEL, base_url=provider.base_url, api_key=None, **words)
-        assert [part async for part in model.stream(request)]
-    return provider.requests[0].body
+async def accepted(request: ModelRequest, *, options: dict[str, Any] | None = None) -> Any:
+    """Return the body, with its cache markers, as the strict mock took it."""
+    return await wire.sent("anthropic", request, model=MODEL, options={"cache_control": MARKER, **(options or {})})
 
 
 def call_of(call_id: str, name: str = "grep", arguments: str = "{}", signature: str | None = None) -> ToolCall:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import wire
 from chat_server import answer, event, json_answer
-from wire import Asker, read, tool
+from wire import asked, parts_from, read, tool
 
 from treadle.errors import (
     ModelRejected,
@@ -49,8 +49,8 @@ def wire_call(name: str = "grep", /, *, signature: str | None = None, **fields: 
 HELLO = stream(chunk({"text": "Hel"}), chunk({"text": "lo"}, finish="STOP"))
 
 
-ASKER = Asker("gemini", "gemini-3-pro", answer(HELLO))
-ask, exchange, sent = ASKER.ask, ASKER.exchange, ASKER.sent
+ask = partial(parts_from, "gemini", model="gemini-3-pro")
+sent = partial(wire.written, "gemini", model="gemini-3-pro")
 assistant = partial(wire.assistant, origin=ORIGIN)
 
 
@@ -80,7 +80,7 @@ def call(call_id: str, name: str, arguments: str, signature: str | None = None) 
     ],
 )
 async def test_the_model_and_the_form_of_the_answer_stand_in_the_path(model: str, is_stream: bool, path: str):
-    _, request = await exchange(answer(HELLO), model=model, stream=is_stream, api_key=" a-key \n")
+    _, [request] = await asked("gemini", answer(HELLO), model=model, stream=is_stream, api_key=" a-key \n")
 
     assert request.line == f"POST {path} HTTP/1.1"
     assert request.headers["x-goog-api-key"] == "a-key"

@@ -14,7 +14,7 @@ from chat_server import answer, json_answer, serving
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
-from wire import Asker, read, tool
+from wire import parts_from, read, tool
 
 from treadle import Agent, Tool, resolve_model
 from treadle.errors import (
@@ -83,8 +83,9 @@ def completed(*output: Any, **more: Any) -> str:
 HELLO = event("response.output_text.delta", output_index=0, delta="Hello") + completed(message("Hello"))
 
 
-ASKER = Asker("openai", "gpt-5-mini", answer(HELLO))
-ask, exchange, sent, end_of = ASKER.ask, ASKER.exchange, ASKER.sent, ASKER.end_of
+ask = partial(parts_from, "openai", model="gpt-5-mini")
+sent = partial(wire.written, "openai", model="gpt-5-mini")
+end_of = partial(wire.end_of, "openai", model="gpt-5-mini")
 parse = partial(read, "openai")
 assistant = partial(wire.assistant, origin=ORIGIN)
 

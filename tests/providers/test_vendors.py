@@ -162,8 +162,8 @@ async def test_reasoning_goes_back_to_the_server_that_refuses_a_call_without_it(
 
 
 @pytest.mark.row("W05", "M15")
-async def test_deepseek_goes_on_with_a_conversation_whose_calls_had_no_reasoning() -> None:
-    async with MockProvider([call("look"), "seen", call("look"), "done"]) as mock:
+async def test_deepseek_goes_on_with_a_conversation_whose_reasoning_was_not_its_own() -> None:
+    async with MockProvider([Turn(thinking="Hm.", calls=(call("look"),)), "seen", call("look"), "done"]) as mock:
         models = [resolve_model(f"{name}:m", base_url=mock.base_url) for name in ("anthropic", "deepseek")]
         first = await Agent(models[0], tools=[look]).run("go")
         second = await Agent(models[1], tools=[look]).run("and again", session=first.session)

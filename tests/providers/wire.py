@@ -45,7 +45,6 @@ __all__ = [
     "NAMES",
     "READERS",
     "Anthropics",
-    "Asker",
     "Chats",
     "Event",
     "Geminis",
@@ -65,6 +64,7 @@ __all__ = [
     "is_framed",
     "named",
     "outcome",
+    "parts_from",
     "play",
     "read",
     "results_in",
@@ -77,6 +77,7 @@ __all__ = [
     "tools_in",
     "used",
     "whole",
+    "written",
 ]
 
 # --- every dialect, by its name before the colon ---------------------------------------------------------------------
@@ -138,45 +139,19 @@ async def asked(
     return parts, server.requests
 
 
+async def written(name: str, request: ModelRequest, **words: Any) -> Any:
+    """Return the body of a request as a server gets it that takes anything."""
+    return (await asked(name, answer(said(name, Turn(text="Hello"))), request=request, **words))[1][0].json
+
+
+async def parts_from(name: str, script: Script, **words: Any) -> list[ModelPart]:
+    return (await asked(name, script, **words))[0]
+
+
 async def end_of(name: str, script: Script, **words: Any) -> ModelEnd:
     last = (await asked(name, script, **words))[0][-1]
     assert isinstance(last, ModelEnd)
     return last
-
-
-class Asker:
-    """Asks the model of one dialect, whose server answers as it is told.
-
-    Args:
-        model: As the server knows it.
-        hello: An answer, for those who look at the request.
-        usual: What the model is made with, where a test says nothing else.
-    """
-
-    def __init__(self, name: str, model: str, hello: Script, **usual: Any) -> None:
-        self._name, self._model, self._hello, self._usual = name, model, hello, usual
-
-    async def exchange(
-        self, script: Script, request: ModelRequest = ASK, model: str = "", **words: Any
-    ) -> tuple[list[ModelPart], Received]:
-        """Return the parts of the answer, and the request as it came."""
-        async with serving(script) as server:
-            made = {"api_key": None, **self._usual, **words}
-            adapter = ADAPTERS[self._name](model or self._model, base_url=server.url, **made)
-            parts = [part async for part in adapter.stream(request)]
-        return parts, server.requests[0]
-
-    async def ask(self, script: Script, request: ModelRequest = ASK, **words: Any) -> list[ModelPart]:
-        return (await self.exchange(script, request, **words))[0]
-
-    async def end_of(self, script: Script, **words: Any) -> ModelEnd:
-        last = (await self.ask(script, **words))[-1]
-        assert isinstance(last, ModelEnd)
-        return last
-
-    async def sent(self, request: ModelRequest, **words: Any) -> Any:
-        """Return the body of a request."""
-        return (await self.exchange(self._hello, request, **words))[1].json
 
 
 def said(name: str, turn: Turn, *, stream: bool = True) -> bytes:
