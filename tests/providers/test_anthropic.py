@@ -238,15 +238,6 @@ async def test_a_turn_that_the_vendor_paused_goes_on_in_its_container(option: An
     assert server.requests[1].json["messages"][1]["content"] == BY_CODE[:1]
 
 
-CITED = {
-    "type": "web_search_result_location",
-    "url": "https://example.org",
-    "title": "T",
-    "encrypted_index": "aWR4",
-    "cited_text": "c",
-}
-
-
 @pytest.mark.parametrize("signature", ["sig", "[1]", "5", '{"citations": 5}', '{"citations": [5]}'])
 async def test_a_signature_that_is_none_of_ours_is_left_out(signature: str) -> None:
     parts = (Text("a", signature), call_of("b", signature=signature if signature[0] != "{" else "[]"))

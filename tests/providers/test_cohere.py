@@ -10,7 +10,7 @@ from treadle.errors import (
     IncompleteStream,
     ModelUnavailable,
 )
-from treadle.messages import Media, Message, Opaque, Result, Text, Thinking, ToolCall, user_message
+from treadle.messages import Message, Opaque, Result, Text, Thinking, ToolCall, user_message
 from treadle.mock.dialects.cohere import cohere_events
 from treadle.ports import ModelEnd, ModelPart, ModelRequest, ToolSpec
 from treadle.providers.cohere import Cohere
@@ -27,7 +27,6 @@ FREE = ToolSpec(
     name="free", description="Free.", parameters={"type": "object", "properties": {"key": {"type": "string"}}}
 )
 ANSWER: JsonObject = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
-PIXEL = Media(media_type="image/png", base64="aGk=")
 FORMS = pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
 
 
@@ -164,16 +163,6 @@ async def test_long_ids_of_the_vendor_go_back_unchanged() -> None:
 
 
 # --- what is understood
-
-
-CITED = {
-    "start": 0,
-    "end": 2,
-    "text": "So",
-    "sources": [{"type": "tool", "id": "look_1:0"}],
-    "type": "TEXT_CONTENT",
-    "content_index": 1,
-}
 
 
 @pytest.mark.row("P-COHERE")

@@ -27,7 +27,6 @@ ASK = ModelRequest(messages=(user_message("hi"),))
 GREP = ToolSpec(
     name="grep", description="Search.", parameters={"type": "object", "properties": {"path": {"type": "string"}}}
 )
-STAND_IN = "skip_thought_signature_validator"
 
 
 def chunk(*parts: Any, finish: str | None = None, usage: Any = None, **about: Any) -> dict[str, Any]:
