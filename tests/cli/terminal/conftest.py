@@ -20,7 +20,7 @@ SECONDS = 60
 
 KEYS = {
     "enter": "\r", "ctrl-j": "\n", "esc": "\x1b", "ctrl-c": "\x03", "ctrl-d": "\x04", "ctrl-o": "\x0f", "ctrl-r": "\x12",
-    "shift-tab": "\x1b[Z", "shift-enter": "\x1b[27;2;13~", "tab": "\t", "up": "\x1b[A", "backspace": "\x7f",
+    "shift-tab": "\x1b[Z", "shift-enter": "\x1b[27;2;13~", "tab": "\t", "up": "\x1b[A", "down": "\x1b[B", "backspace": "\x7f",
 }  # fmt: skip
 
 BLOCKING = """

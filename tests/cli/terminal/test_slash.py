@@ -24,11 +24,9 @@ SAYS = {
     "/cost": ["Used by the last task:", "model turns    1 of 50"],
     "/context": ["2 messages;", "assistant"],
     "/permissions": ["mode", "allowed in this session"],
-    "/model": ["The model is script:script.json."],
     "/mcp": ["No MCP server is configured."],
     "/doctor": ["python", "self-check"],
     "/resume": ["no other session"],
-    "/rewind": ["1  First question"],
     "/diff": ["is not in a git repository"],
     "/nonsense": ["Unknown command /nonsense"],
     "/compact": ["summarized before the next model request"],
@@ -65,8 +63,9 @@ def test_sessions_are_listed_with_their_folder_where_it_is_another_one(chatting:
     chatting.start("chat", "-C", "other", *chatting.script(turn("Hello.")), "Say hello")
     chatting.see("Hello.")
     chatting.say("/resume")
-    listed = chatting.see("Sessions:", "First question", "To continue one")
-    assert f"Firstquestionin{chatting.folder}" in "".join(listed.split())
+    chatting.see("Continue which session?", "First question", f"in {chatting.folder}"[:20])
+    chatting.press("esc")
+    chatting.see("· ask ·", without="Continue which session?")
     chatting.leave()
     chatting.start("chat", *chatting.script(turn("Hello.")), "-c")
     chatting.see("You: First question", "The first answer.", without="context 0 ")
@@ -87,9 +86,32 @@ def test_a_session_of_another_folder_is_continued_with_a_word(chatting: Person) 
     chatting.start("chat", "-C", "other", *chatting.script(turn("Hello.")))
     chatting.see("> ")
     chatting.say("/resume")
-    listed = chatting.see("To continue one")
-    chatting.say(f"/resume {next(word for word in listed.split() if word.startswith('s_'))}")
+    chatting.see("Continue which session?", "First question")
+    chatting.press("enter")
     chatting.see("ran in the folder", "You: First question")
+
+
+def test_a_thing_is_chosen_with_arrows_by_a_part_of_its_name_or_not_at_all(chatting: Person) -> None:
+    chatting.say("/model")
+    chatting.see("Change it to which one?", "▸   1")
+    chatting.press("down")
+    chatting.see("▸   2")
+    chatting.press("esc")
+    chatting.see("· ask ·", without="Change it to which one?")
+    chatting.say("/model")
+    chatting.see("Change it to which one?")
+    chatting.press("zzz")
+    chatting.see("Nothing has this in its name.")
+    chatting.press("backspace", "backspace", "backspace", "haiku")
+    chatting.see("▸", without="Nothing has this")
+    chatting.press("ctrl-c")
+
+
+def test_rewind_lets_a_message_be_chosen(chatting: Person) -> None:
+    chatting.say("/rewind")
+    chatting.see("Go back to the point before which message?", "First question")
+    chatting.press("1")
+    chatting.see("Rewound to the point before: First question", "> First question")
 
 
 def test_rewind_goes_back_to_before_a_message_and_offers_it_again(chatting: Person) -> None:
@@ -111,8 +133,16 @@ def test_rewind_offers_the_files_and_shows_how_they_would_change(person: Person)
     person.start("chat", "--mode", "accept-edits", *person.script(*CHANGING), "Write it")
     person.see("It is written.")
     person.say("/rewind 1")
-    person.see("+by the model", "/rewind 1 both", "/rewind 1 files", "/rewind 1 conversation")
+    person.see("+by the model", "Go back with what?", "both", "files", "conversation")
     assert (person.folder / "new.txt").exists()
+    person.press("esc")
+    person.see("· accept-edits ·", without="Go back with what?")
+    assert (person.folder / "new.txt").exists()
+    person.say("/rewind 1")
+    person.see("Go back with what?")
+    person.press("1")
+    person.see("Rewound to the point before: Write it")
+    assert not (person.folder / "new.txt").exists()
 
 
 def test_rewind_of_both_deletes_what_was_written_and_goes_back(person: Person) -> None:

@@ -3,14 +3,17 @@
 import asyncio
 import json
 import re
+from collections.abc import Sequence
 from typing import Any, Literal, Protocol
+
+from rich.cells import cell_len
 
 from treadle import ConfigurationError
 from treadle.cli.output.text import one_line, one_record
 from treadle.cli.terminal.drawing import Drawing
-from treadle.cli.terminal.faces import Answer, Question, Scope, asker_of, choices_of, kept_by
+from treadle.cli.terminal.faces import Answer, Option, Question, Scope, asker_of, choices_of, kept_by
 
-__all__ = ["Dialog"]
+__all__ = ["Dialog", "Picker"]
 
 _QUIET_SECONDS = 0.6
 """After so long without a key, what a person types answers the question, and is not the end of another sentence."""
@@ -53,6 +56,7 @@ class Dialog:
         self._step: Literal["choose", "rule", "arguments", "reason"] = "choose"
         self._waits = waits
         self._since = asyncio.get_running_loop().time()
+        self._at: int | None = None  # the choice that the arrows have gone to
         self._fault = ""
         self._covers = ""
         self._scope: Scope = "always"
@@ -117,7 +121,15 @@ class Dialog:
 
     def _listed(self) -> str:
         drawing = self._screen.drawing
-        return "".join(drawing.choice(key, says, is_default=key == self._default) for key, says in self._choices())
+        at = self._place()
+        return "".join(
+            drawing.choice(f"{number + 1} {key}", says, is_default=number == at)
+            for number, (key, says) in enumerate(self._choices())
+        )
+
+    def _place(self) -> int:
+        """Return the choice that Enter takes."""
+        return [key for key, _ in self._choices()].index(self._default) if self._at is None else self._at
 
     def _tool(self, width: int) -> str:
         return one_line(self.question.approval.tool, width)
@@ -155,7 +167,7 @@ class Dialog:
             return
         self._waits = False
         self._fault = ""
-        match key.lower() or self._default:
+        match self._meant(key):
             case "y":
                 self._give(Answer(answer="allow"))
             case "n":
@@ -182,6 +194,20 @@ class Dialog:
             self._give(Answer(answer="allow", mode="accept-edits"))
         else:
             self._fault = "No mode on Shift+Tab is an answer to this call: press one of the keys listed here."
+
+    def _meant(self, key: str) -> str:
+        """Return the letter of a choice: of a number, or of Enter."""
+        choices = self._choices()
+        if not key:
+            return choices[self._place()][0]
+        is_number = key.isdecimal() and 1 <= int(key) <= len(choices)
+        return choices[int(key) - 1][0] if is_number else key.lower()
+
+    def move(self, by: int) -> None:
+        """Go to another choice with an arrow."""
+        if self._step == "choose":
+            self._at = (self._place() + by) % len(self._choices())
+            self._waits = False
 
     def accept(self, text: str) -> None:
         """Take what was entered."""
@@ -261,6 +287,72 @@ class Dialog:
             self._screen.refresh()
 
         self._looking = asyncio.ensure_future(look())
+
+
+class Picker:
+    """Several things of which one is chosen, with arrows, a number, or by typing a part of its name. `answer` is its place."""
+
+    def __init__(self, title: str, options: Sequence[Option], screen: Desk) -> None:
+        self.answer: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()
+        self._title = title
+        self._options = options
+        self._screen = screen
+        self._found = list(range(len(options)))
+        self._at = 0
+
+    sign = "> "
+    is_choosing = False
+    """Whether a single key answers: here what is typed is looked for."""
+
+    def drawn(self) -> str:
+        """Return the title, and as many options as there is room for, around the chosen one."""
+        drawing, room = self._screen.drawing, max(self._screen.room - 2, 1)
+        first = max(0, min(self._at - room // 2, len(self._found) - room))
+        shown = self._found[first : first + room]
+        width = max((cell_len(self._options[one].label) for one in shown), default=0)
+        lines = [
+            drawing.option(self._options[one], number=one + 1, width=width, is_chosen=place == self._at)
+            for place, one in enumerate(shown, first)
+        ]
+        left = len(self._found) - len(shown)
+        hint = f"{left} more; type to find one" if left else "" if self._found else "Nothing has this in its name."
+        tail = drawing.lines([hint], style="dim") if hint else ""
+        return (drawing.lines([self._title], style="bold") + "".join(lines) + tail).rstrip("\n")
+
+    def choose(self, key: str) -> None:
+        """Do nothing: no single key answers."""
+
+    def change_mode(self) -> None:
+        """Do nothing: no mode answers."""
+
+    def move(self, by: int) -> None:
+        """Go to another option with an arrow."""
+        self._at = (self._at + by) % max(len(self._found), 1)
+
+    def typed(self, text: str) -> None:
+        """Show the options that have all these letters, in their order; a number chooses one of few."""
+        if text.isdecimal() and len(self._options) < 10 and 1 <= int(text) <= len(self._options):
+            self._give(int(text) - 1)
+        pattern = re.compile(".*?".join(map(re.escape, text.casefold().replace(" ", ""))))
+        self._found = [
+            at for at, one in enumerate(self._options) if pattern.search(f"{one.label} {one.says}".casefold())
+        ]
+        self._at = 0
+
+    def accept(self, text: str) -> None:
+        """Take the option that the arrows have gone to."""
+        if self._found:
+            self._give(self._found[self._at])
+
+    def back(self) -> None:
+        """End without a choice."""
+        self._give(None)
+
+    interrupt = back
+
+    def _give(self, place: int | None) -> None:
+        if not self.answer.done():
+            self.answer.set_result(place)
 
 
 def _parted(text: str) -> tuple[str, ...]:

@@ -22,6 +22,7 @@ from treadle import Approval, Preview, Redactor
 from treadle.cli.output.progress import ending_of, more_lines, shown_result
 from treadle.cli.output.text import indented, one_record, printable, shown_call, shown_name, whole_call, wrapped
 from treadle.cli.terminal.board import CallView, Group, Note, parts_of
+from treadle.cli.terminal.faces import Option
 
 __all__ = ["Drawing"]
 
@@ -311,6 +312,14 @@ class Drawing:
         if is_default:
             line.append("  (Enter)", style="dim")
         return self._drawn(Hanging(Text(f"  {key}  ", style="bold cyan", end=""), line))
+
+    def option(self, option: Option, *, number: int, width: int, is_chosen: bool) -> str:
+        """Draw one of several things to choose from."""
+        label = one_record(self.redactor.text(option.label))
+        line = Text(label + " " * max(width - cell_len(label), 0), style="bold" if is_chosen else "")
+        line.append(f"  {one_record(self.redactor.text(option.says))}", style="dim")
+        line.truncate(max(self.width - 8, 10), overflow="ellipsis")
+        return self._drawn(Text(f"{'▸' if is_chosen else ' '} {number:>3}  ", style="cyan", end="").append_text(line))
 
     def waiting(self, doing: str, now: float) -> str:
         """Draw what happens while there is nothing to read."""

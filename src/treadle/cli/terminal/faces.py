@@ -28,6 +28,7 @@ __all__ = [
     "Grants",
     "Interrupted",
     "ModeCycled",
+    "Option",
     "Question",
     "Standing",
     "Typed",
@@ -178,6 +179,14 @@ def asker_of(approval: Approval) -> str:
 # --- Faces: what a conversation needs of the place where a person sees it and types. Knows no library of terminals.
 
 
+class Option(msgspec.Struct, frozen=True):
+    """One of several things to choose from."""
+
+    label: str
+    says: str = ""
+    """What it is, in a few words."""
+
+
 class Typed(msgspec.Struct, frozen=True):
     """A person has entered a text."""
 
@@ -232,6 +241,10 @@ class Face(Protocol):
 
     async def ask(self, question: Question) -> Answer | None:
         """Ask about a call; None where the person interrupts instead of answering."""
+        ...
+
+    async def choose(self, title: str, options: Sequence[Option]) -> int | None:
+        """Let the person choose one of several things; return its place, None where they leave without a choice."""
         ...
 
     def watch(self, board: Board | None) -> None:
@@ -346,7 +359,7 @@ async def _opinion(policy: Policy, call: CheckedCall, session: SessionView) -> D
 # --- Recalling: what a person is shown of sessions that they come back to: the list of them, and the last exchange of
 # one.
 
-_LISTED = 12
+_LISTED = 100
 _ANSWER_LINES = 12
 _ANSWER_CHARS = 1_500
 
@@ -386,19 +399,18 @@ def _shortened(text: str) -> str:
     return kept if len(kept) == len(text.strip()) else f"{kept} ..."
 
 
-async def sessions_to_resume(chat: Conversation) -> list[str]:
-    """Return a line for each session that can be continued here, the last changed first, with its folder where it is another one."""
-    lines: list[str] = []
-    more = 0
+async def sessions_to_resume(chat: Conversation) -> list[tuple[str, Option]]:
+    """Return the sessions that can be continued here by their ids, the last changed first, with its folder where it is another one."""
+    found: list[tuple[str, Option]] = []
     for info in await chat.journal.sessions():
         if info.status == "deleted" or info.phase == "queued" or info.id == chat.session.id:
             continue
-        if len(lines) == _LISTED:
-            more += 1
-        elif (where := await _place(chat, info)) is not None:
-            task = one_line(info.task, 50)
-            lines.append(f"  {info.id}  {shown_time(info.updated_at)}  {info.phase:<9} {task}{where}")
-    return [*lines, *([f"  ... {more} more: `treadle sessions`"] if more else [])]
+        if len(found) == _LISTED:
+            break
+        if (where := await _place(chat, info)) is not None:
+            says = f"{shown_time(info.updated_at)}  {info.phase}{where}  {info.id}"
+            found.append((info.id, Option(one_line(info.task, 50) or "(no task yet)", says)))
+    return found
 
 
 async def _place(chat: Conversation, info: SessionInfo) -> str | None:

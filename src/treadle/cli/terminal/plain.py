@@ -5,7 +5,7 @@ import json
 import signal
 import sys
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -19,6 +19,7 @@ from treadle.cli.terminal.faces import (
     Ended,
     Entry,
     Interrupted,
+    Option,
     Question,
     Scope,
     Standing,
@@ -169,6 +170,19 @@ class Lines:
                     return answer
                 if answer:
                     self._terminal.line(answer)
+            return None
+        finally:
+            self._answers = None
+
+    async def choose(self, title: str, options: Sequence[Option]) -> int | None:
+        self._terminal.line(title)
+        for number, one in enumerate(options, 1):
+            self._terminal.line(f"  {number}  {one_line(one.label, 200)}  {one_line(one.says, 200)}".rstrip())
+        self._answers = asyncio.Queue()
+        try:
+            while answer := ((await self._asked(f"Number from 1 to {len(options)}, or nothing: ")) or "").strip():
+                if answer.isdecimal() and 1 <= int(answer) <= len(options):
+                    return int(answer) - 1
             return None
         finally:
             self._answers = None

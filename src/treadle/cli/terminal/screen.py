@@ -11,7 +11,7 @@ import struct
 import sys
 import termios
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from itertools import islice
 from pathlib import Path
@@ -41,7 +41,7 @@ from prompt_toolkit.widgets import SearchToolbar
 from treadle.cli.output.terminal import Terminal, pager_command, show_in_pager
 from treadle.cli.output.text import printable
 from treadle.cli.terminal.board import Board, CallView, Group, Item, Note, Said
-from treadle.cli.terminal.dialog import Dialog
+from treadle.cli.terminal.dialog import Dialog, Picker
 from treadle.cli.terminal.drawing import Drawing
 from treadle.cli.terminal.faces import (
     Answer,
@@ -50,6 +50,7 @@ from treadle.cli.terminal.faces import (
     Entry,
     Interrupted,
     ModeCycled,
+    Option,
     Question,
     Standing,
     Typed,
@@ -149,7 +150,7 @@ class Desk(Protocol):
     pastes: Pastes
 
     @property
-    def dialog(self) -> Dialog | None: ...
+    def dialog(self) -> Dialog | Picker | None: ...
 
     @property
     def is_busy(self) -> bool: ...
@@ -271,6 +272,18 @@ def _answering(keys: KeyBindings, screen: Desk, burst: _Burst) -> None:
             screen.dialog.back()
         elif not isinstance(pressed.key, Keys):
             screen.dialog.choose(pressed.data)
+
+    is_asked = Condition(lambda: screen.dialog is not None)
+
+    @keys.add("up", filter=is_asked & ~is_searching, eager=True)
+    def up(event: KeyPressEvent) -> None:
+        assert screen.dialog is not None
+        screen.dialog.move(-1)
+
+    @keys.add("down", filter=is_asked & ~is_searching, eager=True)
+    def down(event: KeyPressEvent) -> None:
+        assert screen.dialog is not None
+        screen.dialog.move(1)
 
     @keys.add(Keys.BracketedPaste, filter=is_choosing, eager=True)
     def ignore(event: KeyPressEvent) -> None:
@@ -407,7 +420,7 @@ class Screen:
         self._terminal = terminal
         self._entries: asyncio.Queue[Entry] = asyncio.Queue()
         self._board: Board | None = None
-        self._dialog: Dialog | None = None
+        self._dialog: Dialog | Picker | None = None
         self._ticker: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
         self._is_after_calls = False
@@ -576,10 +589,21 @@ class Screen:
     async def ask(self, question: Question) -> Answer | None:
         kept, self.buffer.text = self.buffer.text, ""
         was_typing = bool(kept) or self._loop.time() - self.typed_at < 0.4
-        self._dialog = Dialog(question, self, waits=was_typing)
-        self._put(self._dialog.opening())
+        self._dialog = dialog = Dialog(question, self, waits=was_typing)
+        self._put(dialog.opening())
         try:
-            return await self._dialog.answer
+            return await dialog.answer
+        finally:
+            self._dialog = None
+            self.fill(kept)
+            self.refresh()
+
+    async def choose(self, title: str, options: Sequence[Option]) -> int | None:
+        kept, self.buffer.text = self.buffer.text, ""
+        self._dialog = picker = Picker(title, options, self)
+        self.refresh()
+        try:
+            return await picker.answer
         finally:
             self._dialog = None
             self.fill(kept)
@@ -596,7 +620,7 @@ class Screen:
         return max(self._size() - 5, 1)
 
     @property
-    def dialog(self) -> Dialog | None:
+    def dialog(self) -> Dialog | Picker | None:
         """The question that waits; None without one."""
         return self._dialog
 

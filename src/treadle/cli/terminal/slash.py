@@ -19,12 +19,12 @@ from treadle.cli.input.rules import Kind
 from treadle.cli.input.settings import Settings
 from treadle.cli.origins import other_folder
 from treadle.cli.output.terminal import Terminal
-from treadle.cli.output.text import counted, one_line
+from treadle.cli.output.text import counted, one_line, shown_time
 from treadle.cli.output.transcript import form_of, page_of
 from treadle.cli.rewinding import changes_since, diff_of, listed, not_covered, undone_calls
 from treadle.cli.sessions import described, find_session, person
 from treadle.cli.snapshots import Comparison, Snapshots
-from treadle.cli.terminal.faces import Ended, Face, Grants, recall, sessions_to_resume
+from treadle.cli.terminal.faces import Ended, Face, Grants, Option, recall, sessions_to_resume
 from treadle.events import AnyEvent, MessageAdded, RunStarted
 from treadle.ports import Journal
 
@@ -150,10 +150,13 @@ async def _compact(chat: Conversation, rest: str) -> None:
 
 async def _resume(chat: Conversation, rest: str) -> None:
     if not rest:
-        lines = await sessions_to_resume(chat)
-        hint = "To continue one: /resume ID (a prefix of the id is enough)."
-        chat.face.tell("\n".join(["Sessions:", *lines, hint]) if lines else "There is no other session.")
-        return
+        found = await sessions_to_resume(chat)
+        if not found:
+            chat.face.tell("There is no other session.")
+            return
+        if (place := await chat.face.choose("Continue which session?", [one for _, one in found])) is None:
+            return
+        rest = found[place][0]
     info = await find_session(chat.journal, rest)
     await chat.open(info.id)
     chat.face.tell(f"Session {info.id}: {counted(len(chat.session.messages), 'message')}. {one_line(info.task, 100)}")
@@ -173,10 +176,10 @@ async def _rewind(chat: Conversation, rest: str) -> None:
         chat.face.tell("There is no message to go back to yet.")
         return
     if not rest:
-        lines = [f"  {number}  {one_line(event.message.text, 80)}" for number, event in enumerate(said, 1)]
-        hint = "To go back to the point before one of them: /rewind NUMBER."
-        chat.face.tell("\n".join(["Messages:", *lines[-_LISTED:], hint]))
-        return
+        options = [Option(one_line(event.message.text, 80), shown_time(event.at)) for event in said]
+        if (place := await chat.face.choose("Go back to the point before which message?", options)) is None:
+            return
+        rest = str(place + 1)
     number, what, *more = [*rest.split(), ""][:3]
     if (
         not number.isdecimal()
@@ -197,10 +200,11 @@ async def _rewind(chat: Conversation, rest: str) -> None:
             raise UsageError("No file in the folder has changed since that message.")
     elif not what:
         chat.face.diff(diff_of(chat.snapshots, found))
-        lines = [*_of_person(found), *not_covered(found), "To go back:"]
-        ways = [f"  /rewind {number} {part:<13} {says}" for part, says in _PARTS.items()]
-        chat.face.tell("\n".join([*lines, *ways]))
-        return
+        chat.face.tell("\n".join([*listed(found.changes), *_of_person(found), *not_covered(found)]))
+        place = await chat.face.choose("Go back with what?", [Option(part, says) for part, says in _PARTS.items()])
+        if place is None:
+            return
+        what = list(_PARTS)[place]
     is_whole = what in ("", "both", "conversation")
     undone = (
         await _put_back(chat, found, events, to, even_own=more == ["all"])
@@ -244,14 +248,14 @@ async def _put_back(
 
 
 async def _model(chat: Conversation, rest: str) -> None:
-    if rest:
-        chat.use_model(rest)
-        chat.face.tell(f"The model is now {one_line(rest, 80)}.")
-        return
-    some = ", ".join(list(known_models())[:_LISTED])
-    chat.face.tell(
-        f"The model is {chat.model}. To change it: /model NAME. Known models are {some} and others: `treadle models`."
-    )
+    if not rest:
+        names = [name for name in known_models() if name != chat.model]
+        place = await chat.face.choose(f"The model is {chat.model}. Change it to which one?", [*map(Option, names)])
+        if place is None:
+            return
+        rest = names[place]
+    chat.use_model(rest)
+    chat.face.tell(f"The model is now {one_line(rest, 80)}.")
 
 
 async def _permissions(chat: Conversation, rest: str) -> None:
