@@ -29,7 +29,6 @@ from treadle.permissions.rules import (
     heads_of,
     reaches,
     same_on_paths,
-    same_tool,
     spellings,
 )
 from treadle.ports import Decision, DecisionKind, Policy, SessionView, UnmatchedRule
@@ -39,7 +38,7 @@ from treadle.shell.programs import program_name
 from treadle.shell.reading import Invocation, Line
 from treadle.shell.rules import CommandPattern
 from treadle.tools import CheckedCall, Effect, FileNames, NameWatch, Risk, Subject, Tool
-from treadle.tools.foreign import FOREIGN_NAMES
+from treadle.tools.foreign import FOREIGN_NAMES, same_tool
 from treadle.tools.needs import Need
 
 __all__ = [

@@ -15,7 +15,7 @@ from treadle.errors import ConfigurationError
 from treadle.permissions.lines import FILE_TOOLS, JudgedLine, pattern_of, subjects_of
 from treadle.shell.rules import CommandPattern
 from treadle.tools import CheckedCall, Subject
-from treadle.tools.foreign import FOREIGN_NAMES
+from treadle.tools.foreign import FOREIGN_NAMES, own_path, own_tool, same_tool
 from treadle.tools.needs import Need
 from treadle.tools.protected import canonical_host_glob
 
@@ -37,7 +37,6 @@ __all__ = [
     "reaches",
     "resolved_globs",
     "same_on_paths",
-    "same_tool",
     "spellings",
 ]
 
@@ -240,7 +239,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
             )
         own = FOREIGN_NAMES.get(tool, tool)
         if pattern is None or (pattern == "*" and own not in _OF_FILES):
-            return Rule(text=text, tool=_own_tool(tool))
+            return Rule(text=text, tool=own_tool(tool))
         key, sign, glob = pattern.partition("=")
         if sign and key.strip().isidentifier() and not pattern.startswith("= "):
             return _keyed(text, tool, key.strip(), glob.strip() if key.endswith(" ") else glob)
@@ -254,7 +253,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
             CommandPattern.parse(pattern)
             return Rule(text=text, tool=tool, pattern=pattern.strip())
         _check_lists(text, pattern)
-        return Rule(text=text, tool=tool, pattern=_own_path(text, tool, pattern.strip()))
+        return Rule(text=text, tool=tool, pattern=own_path(text, tool, pattern.strip()))
 
     @property
     def covers(self) -> str:
@@ -366,8 +365,8 @@ def _keyed(text: str, tool: str, key: str, glob: str) -> Rule:
         if not glob.strip():
             raise ConfigurationError(f"Rule {text!r} is invalid: its path is empty. Write `{own}` for every path.")
         _check_lists(text, glob)
-        _own_path(text, "", glob.strip())
-    return Rule(text=text, tool=_own_tool(tool), key=key, glob=glob)
+        own_path(text, "", glob.strip())
+    return Rule(text=text, tool=own_tool(tool), key=key, glob=glob)
 
 
 def _check_colon(text: str, own: str, pattern: str) -> None:
@@ -421,39 +420,6 @@ def _no_rule(text: str, tool: str, pattern: str) -> str:
     return (
         f"Rule {text!r} is invalid: for {name!r}, write `{name}` or `{name}(key=glob)`, such as `{name}(path=src/*)`."
     )
-
-
-def _own_tool(tool: str) -> str:
-    """Return the tools that a rule means: `mcp__server` is every tool of that server."""
-    return f"{tool}__*" if _SERVER.fullmatch(tool) else tool
-
-
-def same_tool(tool: str) -> str | None:
-    """Return our tool that a name means in another case: `bash` and `BASH` are `shell`. None for any other name."""
-    known = {name.casefold(): own for name, own in FOREIGN_NAMES.items()} | {own: own for own in FOREIGN_NAMES.values()}
-    return known.get(tool.casefold())
-
-
-def _own_path(text: str, tool: str, glob: str) -> str:
-    """Return the path of a rule as ours say it. One that is read in two ways is refused, with what to write.
-
-    Args:
-        tool: The tool as the rule names it. Claude Code reads `/x` as a path below the folder of its settings, and `//x` as one from `/`.
-    """
-    if glob.startswith("~"):
-        raise ConfigurationError(f"Rule {text!r} is invalid: `~` is not expanded. Write the path from `/`.")
-    if tool not in FOREIGN_NAMES or not glob.startswith("/"):
-        return glob
-    if glob.startswith("//"):
-        return f"/{glob.lstrip('/')}"
-    own, plain = FOREIGN_NAMES[tool], glob.lstrip("/")
-    raise ConfigurationError(
-        f"Rule {text!r} is invalid: to Claude Code it names a path below the folder of its settings. "
-        f"Write `{own}({plain})` for that, or `{own}({glob})` for the path from `/`."
-    )
-
-
-_SERVER = re.compile(r"mcp__(?:(?!__)[^*?\[])+")
 
 
 @lru_cache(maxsize=256)

@@ -7,7 +7,9 @@ the user's own may have one of them, and no rule may mean two tools.
 import re
 from collections.abc import Mapping
 
-__all__ = ["CLAUDE_CODE", "FOREIGN_NAMES", "job_of", "plain_name"]
+from treadle.errors import ConfigurationError
+
+__all__ = ["CLAUDE_CODE", "FOREIGN_NAMES", "job_of", "own_path", "own_tool", "plain_name", "same_tool"]
 
 CLAUDE_CODE: Mapping[str, tuple[str, ...]] = {
     "shell": ("Bash",),
@@ -53,6 +55,7 @@ _ELSEWHERE: Mapping[str, tuple[str, ...]] = {
     "write_note": ("save_memory", "memory", "update_memory"),
     "skill": ("use_skill", "activate_skill"),
 }
+_SERVER = re.compile(r"mcp__(?:(?!__)[^*?\[])+")
 _SEPARATORS = re.compile(r"__|[./:]")
 
 
@@ -73,3 +76,33 @@ _JOBS = {
 def job_of(name: str) -> str | None:
     """Return the tool of ours that does what a tool of this name usually does; None where the name says nothing."""
     return _JOBS.get(plain_name(name))
+
+
+def own_tool(tool: str) -> str:
+    """Return the tools that a rule means: `mcp__server` is every tool of that server."""
+    return f"{tool}__*" if _SERVER.fullmatch(tool) else tool
+
+
+def same_tool(tool: str) -> str | None:
+    """Return our tool that a name means in another case: `bash` and `BASH` are `shell`. None for any other name."""
+    known = {name.casefold(): own for name, own in FOREIGN_NAMES.items()} | {own: own for own in FOREIGN_NAMES.values()}
+    return known.get(tool.casefold())
+
+
+def own_path(text: str, tool: str, glob: str) -> str:
+    """Return the path of a rule as ours say it. One that is read in two ways is refused, with what to write.
+
+    Args:
+        tool: The tool as the rule names it. Claude Code reads `/x` as a path below the folder of its settings, and `//x` as one from `/`.
+    """
+    if glob.startswith("~"):
+        raise ConfigurationError(f"Rule {text!r} is invalid: `~` is not expanded. Write the path from `/`.")
+    if tool not in FOREIGN_NAMES or not glob.startswith("/"):
+        return glob
+    if glob.startswith("//"):
+        return f"/{glob.lstrip('/')}"
+    own, plain = FOREIGN_NAMES[tool], glob.lstrip("/")
+    raise ConfigurationError(
+        f"Rule {text!r} is invalid: to Claude Code it names a path below the folder of its settings. "
+        f"Write `{own}({plain})` for that, or `{own}({glob})` for the path from `/`."
+    )
