@@ -42,3 +42,22 @@ def test_a_written_file_has_a_line_for_each_of_its_lines(content: str, lines: li
 )
 def test_an_edit_shows_what_it_changes(old: str, new: str, lines: list[str]) -> None:
     assert drawn("edit", {"path": "a.txt", "old_text": old, "new_text": new}) == lines
+
+
+def test_a_reviewed_diff_has_the_number_of_each_line() -> None:
+    given = "--- a/x\n+++ b/x\n@@ -9,2 +9,3 @@\n nine\n--- ten\n+++ ten\n+eleven\n@@ -20 +21,0 @@\n-last\n\\ No newline at end of file"
+
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", Drawing(Redactor()).diff(given)).splitlines()
+
+    assert lines == [
+        "   --- a/x",
+        "   +++ b/x",
+        "   @@ -9,2 +9,3 @@",
+        " 9  nine",
+        "10 --- ten",
+        "10 +++ ten",
+        "11 +eleven",
+        "   @@ -20 +21,0 @@",
+        "20 -last",
+        "   \\ No newline at end of file",
+    ]

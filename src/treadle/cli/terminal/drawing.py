@@ -326,11 +326,14 @@ class Drawing:
         return self._drawn(Text(f"{self._turning(now)} {doing} ...", style="dim"))
 
     def diff(self, text: str) -> str:
-        """Draw changes of files, as `git diff` writes them."""
+        """Draw changes of files, as `git diff` writes them, with the number of each line: of a removed one in the old file."""
         drawn = Text()
-        for line in printable(self.redactor.text(text)).split("\n"):
+        lines = list(_numbered(printable(self.redactor.text(text))))
+        width = max((len(number) for number, _ in lines), default=0)
+        for number, line in lines:
             style = {"+": "green", "-": "red", "@": "cyan", "d": "bold"}.get(line[:1], "")
-            drawn.append(f"{line}\n", style="bold" if line.startswith(("+++", "---")) else style)
+            drawn.append(f"{number:>{width}} " if width else "", style="dim")
+            drawn.append(f"{line}\n", style="bold" if not number and line.startswith(("+++", "---")) else style)
         drawn.rstrip()
         return self._drawn(drawn)
 
@@ -532,6 +535,26 @@ def _behind(gutter: str, what: RenderableType) -> RenderableType:
                 yield Segment.line()
 
     return Behind()
+
+
+_HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
+
+
+def _numbered(diff: str) -> Iterator[tuple[str, str]]:
+    """Yield each line of a unified diff with its number, which is empty outside of the parts that `@@` begins."""
+    old = new = old_end = new_end = 0
+    for line in diff.split("\n"):
+        if old >= old_end and new >= new_end:
+            if begun := _HUNK.match(line):
+                old, new = int(begun[1]), int(begun[3])
+                old_end, new_end = old + int(begun[2] or 1), new + int(begun[4] or 1)
+            yield "", line
+        elif line.startswith("\\"):  # no line feed at the end of the file
+            yield "", line
+        else:
+            yield str(old if line.startswith("-") else new), line
+            old += not line.startswith("+")
+            new += not line.startswith("-")
 
 
 def _diff(pairs: Sequence[tuple[str, str]]) -> Text:
