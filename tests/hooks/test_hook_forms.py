@@ -148,7 +148,7 @@ def test_an_interpreter_without_a_script_is_refused(entry):
     [
         "bash check.sh", "bash -c true", "bash -xc true", "X=check.sh; bash $X", "read f; bash $f", "jq -r .x | bash check.sh", "bash < check.sh",
         "bash -s <<< true", "bash ${X:-check.sh}", 'bash "$(which check)"', "echo bash", "python3 -c pass", "perl -ne print", "node -e 1",
-        "python3 -m check", "'unclosed", "command -v node >/dev/null && node x.js", "command -v python3 || exit 0; python3 x.py",
+        "python3 -m check", "python3 -mcheck", "'unclosed", "command -v node >/dev/null && node x.js", "command -v python3 || exit 0; python3 x.py",
         "if ! command -v node; then exit 0; fi; node x.js", "bash --version", "python3 --version", "python3 -V && node -v", "type node", "which node",
         "bash -euo pipefail -c true", "bash -o pipefail check.sh 2>/dev/null", "bash check.sh >log 2>&1", "python3 -W ignore -X dev x.py",
         "python3 -Wignore -m check", "ruby -rjson -e 'p JSON.parse(STDIN.read)'", "node --no-warnings --require ./x x.js", "perl -0777 -ne print",

@@ -13,6 +13,7 @@ from treadle.shell.programs import (
     CODE_OPTIONS,
     INTERPRETERS,
     LOSING,
+    MODULE_RUNNERS,
     PROGRAMS,
     SEARCHING,
     SHELLS,
@@ -416,7 +417,10 @@ def runs_text(one: Invocation) -> bool:
 
 def runs_input(one: Invocation) -> bool:
     """Whether an interpreter takes its program from its input, of which its own words say nothing: `python3`, `bash -s`."""
-    is_given = any(re.fullmatch(r"-[A-Za-z]*[ceEpr]|--eval|--print|--command", word) for word in one.arguments)
+    given = r"-[A-Za-z]*[ceEpr]|--eval|--print|--command"
+    if program_name(one.program) in MODULE_RUNNERS:
+        given += r"|-[A-Za-z]*m[A-Za-z_][\w.]*"  # a module may follow its option at once
+    is_given = any(re.fullmatch(given, word) for word in one.arguments)
     return program_name(one.program) in INTERPRETERS and runs_text(one) and not is_given
 
 
