@@ -48,21 +48,47 @@ async def run(journal: Noting, tool: Tool, **words: Any) -> Any:
         return await Agent(model, tools=[tool], **words).run("go", session=session)
 
 
-async def test_that_a_call_acts_and_what_it_did_survive_a_power_cut() -> None:
+async def waits(arguments: JsonObject, ctx: ToolContext) -> str:
+    raise Suspended("a letter from the bank")
+
+
+def asking(effect: Any) -> Tool:
+    """A tool that acts, and asks about an action of its own."""
+
+    async def acts(arguments: JsonObject, ctx: ToolContext) -> str:
+        await ctx.decide("delete", {"path": "a"}, effect=effect)
+        return "done"
+
+    return tool_of("unsafe", acts)
+
+
+STARTS_AND_ENDS = ("run.started", "tool.started", "call.decided", "tool.finished", "run.finished")
+BY_A_PROGRAM = {"policy": ask("act"), "approver": lambda approval: "allow"}
+
+
+@pytest.mark.parametrize(
+    ("tool", "words", "synced", "loose"),
+    [
+        (tool_of("unsafe"), {}, STARTS_AND_ENDS, ()),
+        (tool_of("read"), {}, ("run.finished",), ("tool.started", "tool.finished")),
+        (tool_of("unsafe", waits), {}, ("tool.suspended",), ()),
+        (tool_of("unsafe"), BY_A_PROGRAM, ("approval.answered",), ()),
+        (asking("unsafe"), {"policy": allow("*")}, ("action.decided",), ()),
+        (asking("keyed"), {"policy": allow("*")}, ("action.decided",), ()),
+        (asking("read"), {"policy": allow("*")}, (), ("action.decided",)),
+    ],
+    ids=["a call that acts", "a read", "a call that waits", "a program's answer", "an action", "a keyed action", "a reading action"],
+)  # fmt: skip
+async def test_what_acts_waits_or_is_answered_survives_a_power_cut_and_a_read_is_worth_no_wait_for_the_disk(
+    tool: Tool, words: Any, synced: Sequence[str], loose: Sequence[str]
+) -> None:
     journal = Noting()
-    assert (await run(journal, tool_of("unsafe"))).completed
+    await run(journal, tool, **words)
 
-    for kind in ("run.started", "tool.started", "call.decided", "tool.finished", "run.finished"):
-        assert journal.is_synced(kind), kind
-
-
-async def test_a_read_is_worth_no_wait_for_the_disk() -> None:
-    journal = Noting()
-    assert (await run(journal, tool_of("read"))).completed
-
-    assert not journal.is_synced("tool.started")
-    assert not journal.is_synced("tool.finished")
-    assert journal.is_synced("run.finished")
+    assert {kind: journal.is_synced(kind) for kind in (*synced, *loose)} == {
+        **dict.fromkeys(synced, True),
+        **dict.fromkeys(loose, False),
+    }
 
 
 async def test_a_question_and_its_answer_survive_a_power_cut() -> None:
@@ -76,16 +102,6 @@ async def test_a_question_and_its_answer_survive_a_power_cut() -> None:
     assert done.completed
     for kind in ("run.paused", "run.resumed", "approval.answered", "tool.finished"):
         assert journal.is_synced(kind), kind
-
-
-async def test_a_call_that_waits_survives_a_power_cut() -> None:
-    async def waits(arguments: JsonObject, ctx: ToolContext) -> str:
-        raise Suspended("a letter from the bank")
-
-    journal = Noting()
-    await run(journal, tool_of("unsafe", waits))
-
-    assert journal.is_synced("tool.suspended")
 
 
 async def test_a_caller_knows_of_its_agents_session_after_a_power_cut() -> None:
@@ -139,34 +155,6 @@ async def test_a_question_about_a_call_in_doubt_survives_a_power_cut() -> None:
         assert (await agent.resume(session)).reason == "approval_required"
 
     assert journal.is_synced("approval.requested")
-
-
-class Clerk:
-    """An approver that allows everything."""
-
-    def approve(self, approval: Any) -> str:
-        return "allow"
-
-
-async def test_what_a_program_answers_survives_a_power_cut() -> None:
-    journal = Noting()
-    assert (await run(journal, tool_of("unsafe"), policy=ask("act"), approver=Clerk())).completed
-
-    assert journal.is_synced("approval.answered")
-
-
-@pytest.mark.parametrize(("effect", "is_synced"), [("unsafe", True), ("keyed", True), ("read", False)])
-async def test_what_is_decided_on_an_action_of_a_tool_survives_a_power_cut_where_it_acts(
-    effect: str, is_synced: bool
-) -> None:
-    async def acts(arguments: JsonObject, ctx: ToolContext) -> str:
-        await ctx.decide("delete", {"path": "a"}, effect=effect)
-        return "done"
-
-    journal = Noting()
-    assert (await run(journal, tool_of("unsafe", acts), policy=allow("*"))).completed
-
-    assert journal.is_synced("action.decided") == is_synced
 
 
 async def test_how_a_call_in_doubt_ended_survives_a_power_cut() -> None:
