@@ -741,11 +741,8 @@ class Engine:
 
     async def wait_for_end(self) -> None:
         """Return when both threads have ended."""
-        loop = asyncio.get_running_loop()
         for worker in (self.reading, self.writing):
-            farewell: asyncio.Future[None] = loop.create_future()
-            worker.stop(Job[Any](None, future=farewell))
-            await farewell
+            await worker.wait_for_end()
 
 
 _engines: dict[tuple[Any, ...], Engine] = {}

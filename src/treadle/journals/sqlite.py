@@ -377,6 +377,7 @@ def _copy(path: Path, version: int) -> Path:
 
 
 def _sync(path: Path) -> None:
+    """Sync a file, or a folder: a synced file can still be lost in a power cut when its name was not."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -465,7 +466,7 @@ def _make_file(path: Path) -> None:
         descriptor, 0o600
     )  # the umask may have taken even the owner's permissions; SQLite copies them to its files
     os.close(descriptor)
-    _sync_folder(path.parent)
+    _sync(path.parent)
 
 
 def _make_folder(folder: Path) -> None:
@@ -477,16 +478,7 @@ def _make_folder(folder: Path) -> None:
     except FileExistsError:
         return
     folder.chmod(0o700)
-    _sync_folder(folder.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    """A synced file can still be lost in a power cut when its name was not."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    _sync(folder.parent)
 
 
 def _check_regular(path: Path) -> None:
@@ -1201,12 +1193,9 @@ class SqliteBackend(TableBackend[sqlite3.Connection]):
 
     async def close(self) -> None:
         """Store what is pending, fold the log into the database and let go of the file. May be called twice."""
-        loop = asyncio.get_running_loop()
         # The reader first: the last connection to close folds the log, and a reader may not.
         for worker in (self._reading, self._writing):
-            farewell: asyncio.Future[None] = loop.create_future()
-            worker.stop(Job(None, future=farewell))
-            await farewell
+            await worker.wait_for_end()
 
     async def settle(self) -> None:
         if self._read_only or (self._is_open and self._writing.is_idle):

@@ -876,6 +876,12 @@ class Worker:
                 self._queue.put(None)
                 self._hurry()
 
+    async def wait_for_end(self) -> None:
+        """Take no more jobs, and return when those that are queued are done and the store is let go of."""
+        farewell: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.stop(Job(None, future=farewell))
+        await farewell
+
     def _hurry(self) -> None:
         with suppress(RuntimeError):  # it hurries already
             self._calm.release()

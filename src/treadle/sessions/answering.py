@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 from treadle.canonical import find_unencodable
 from treadle.errors import ConfigurationError, JournalError, UnknownDoubt, UnknownInput, shown
 from treadle.events import ApprovalAnswered, ToolResolved, ToolSuspended
-from treadle.ports import HasClock, HasOverview, Journal
+from treadle.ports import Clock, HasClock, HasOverview, Journal
 from treadle.sessions.explain import events_of_all
 from treadle.sessions.ledger import Ledger
 from treadle.sessions.maintenance import check_here, check_text, check_there, fold, take_in
@@ -25,6 +25,7 @@ __all__ = [
     "is_withdrawn_above",
     "resolved",
     "store_time",
+    "time_of",
     "why_not_waiting",
 ]
 
@@ -165,6 +166,12 @@ async def store_time(journal: Journal) -> float | None:
         return None
     assert isinstance(journal, HasClock)
     return await journal.now()
+
+
+async def time_of(journal: Journal, clock: Clock) -> float:
+    """Return the time by the store's clock, or by ours where it has none."""
+    now = await store_time(journal)
+    return clock.now() if now is None else now
 
 
 @cache

@@ -334,7 +334,7 @@ class Session:
         maintenance.check_here(self.state, self.journal)
         approval = await self._find_waiting(approval_id)
         answering.check_scope(scope, approval, answer=answer, arguments=arguments)
-        at = await self._store_time()
+        at = await answering.time_of(self.journal, self.clock)
         if at > approval.expires_at:
             raise ApprovalExpired(
                 f"Approval {shown(approval_id)} expired at {instant(approval.expires_at)}. Resume the session to be asked again."
@@ -470,11 +470,6 @@ class Session:
         maintenance.check_there(self.state)
         maintenance.check_here(self.state, self.journal)
 
-    async def _store_time(self) -> float:
-        """Return the time by the store's clock, or by ours where it has none."""
-        now = await answering.store_time(self.journal)
-        return self.clock.now() if now is None else now
-
     async def set_mode(self, mode: Mode, *, by: str = "person") -> None:
         """Change how much happens without a question, from this or any other process. It holds for all that has not started.
 
@@ -542,7 +537,7 @@ class Session:
         await self.refresh()
         maintenance.check_here(self.state, self.journal)
         waits, suspended = await answering.find_suspended(self.journal, self.state, call_id)
-        at = await self._store_time()
+        at = await answering.time_of(self.journal, self.clock)
         waiting = suspended.call_id or call_id
         message = LeftInput(id=input_id(suspended), call_id=waiting, value=value, by=by, at=at)
         if not await self.journal.put(waits, message):

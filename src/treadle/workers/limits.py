@@ -21,7 +21,7 @@ from treadle.journals.store import held_of
 from treadle.ports import Clock, Journal, Lease, Model, ModelEnd, ModelPart, ModelRequest
 from treadle.ports.journals import WORKER
 from treadle.redaction import redacted_logger
-from treadle.sessions.answering import store_time
+from treadle.sessions.answering import time_of
 from treadle.sessions.maintenance import pass_on
 
 __all__ = ["Limit", "LimitReachedNow", "LimitedModel", "Limits", "Subject"]
@@ -215,8 +215,7 @@ class Limits:
             try:
                 head, counts = await self._counted(session_id)
                 before = msgspec.json.encode(counts)
-                told = await store_time(self._journal)  # the time that all workers share, where the store has a clock
-                now = self._clock.now() if told is None else told
+                now = await time_of(self._journal, self._clock)  # all workers share it, where the store has a clock
                 yield counts, now
                 if msgspec.json.encode(counts) != before:
                     event = SessionChanged(

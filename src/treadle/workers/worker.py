@@ -47,7 +47,7 @@ from treadle.ports import Clock, Delivery, Dispatcher, HasBell, Journal, Model, 
 from treadle.redaction import redacted_logger
 from treadle.resolve import open_session
 from treadle.resolve.journals import SystemClock
-from treadle.sessions.answering import store_time
+from treadle.sessions.answering import store_time, time_of
 from treadle.sessions.maintenance import take_in
 from treadle.sessions.session import Session
 from treadle.state import RunState, SessionState
@@ -216,8 +216,8 @@ class SessionRunner:
         return None if result.status == "paused" and await self._can_continue(session) else result
 
     async def _can_continue(self, session: Session) -> bool:
-        now = await store_time(session.journal)
-        return await can_continue(session.journal, session.state, now=self._clock.now() if now is None else now)
+        now = await time_of(session.journal, self._clock)
+        return await can_continue(session.journal, session.state, now=now)
 
     def _subject(self, session: Session) -> Subject:
         """Return what limits may be about."""
