@@ -534,9 +534,17 @@ async def test_a_caller_that_was_moved_without_its_child_starts_nothing_anew(tmp
 
 # --- answers that are read again
 @pytest.mark.row("N07")
-async def test_a_childs_structured_answer_is_the_result_of_its_call():
-    typed = Agent(Told('{"n": 42}'), output={"type": "object", "properties": {"n": {"type": "integer"}}})
-    result = await lead(typed, policy=allow("clerk")).run("Ask")
+@pytest.mark.parametrize(
+    "child",
+    [
+        Agent(Told('```json\n{"n": 42}\n```'), output={"type": "object", "properties": {"n": {"type": "integer"}}}),
+        Agent(Told([proposed("finish")]), tools=[act(Recorder({"n": 42}), "finish", ends_run=True)]),
+    ],
+    ids=["structured", "ended by a tool"],
+)
+async def test_a_childs_structured_answer_and_the_output_of_a_tool_that_ends_it_are_the_result(child):
+    result = await lead(child, policy=allow("clerk")).run("Ask")
+
     assert json.loads(result.messages[2].results[0].content) == {"n": 42}
 
 
