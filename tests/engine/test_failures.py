@@ -484,7 +484,7 @@ async def test_a_cancel_ends_the_wait_for_a_request_that_may_be_under_way():
         async with agent.stream("go", session=session) as run:
             async for event in run:
                 if event.type == "tool.progress":
-                    assert event.total == 30.0
+                    assert (event.call_id, event.total) == ("call_1", 30.0)
                     await session.cancel()
         result = run.result
 
