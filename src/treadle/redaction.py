@@ -34,6 +34,7 @@ from treadle.events import (
 from treadle.fields import checked, explained
 
 __all__ = [
+    "ECHOING",
     "KNOWN",
     "MARK",
     "Redactor",
@@ -140,7 +141,7 @@ def _forms(value: str) -> Iterable[str]:
 _encoder = msgspec.json.Encoder()
 
 
-_ECHOING = frozenset(
+ECHOING = frozenset(
     {
         ContextCompacted,
         ModelDelta,
@@ -156,6 +157,7 @@ _ECHOING = frozenset(
         ContractViolated,
     }
 )
+"""Events that may hold what a server, a tool or an error has said."""
 
 
 def scrubbed(event: AnyEvent) -> AnyEvent:
@@ -164,7 +166,7 @@ def scrubbed(event: AnyEvent) -> AnyEvent:
     A server may echo the key that it was sent, and a tool may print its environment. Arguments stay exact, because they are
     executed; so does thinking with a signature, because its server checks it.
     """
-    if not KNOWN.needles or type(event) not in _ECHOING:
+    if not KNOWN.needles or type(event) not in ECHOING:
         return event
     if type(event) is ModelDelta and event.call is None:
         is_clean = not KNOWN.is_in(event.text or event.thinking) and not (event.text and KNOWN.is_in(event.thinking))

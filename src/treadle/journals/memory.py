@@ -235,9 +235,9 @@ class MemoryJournal:
         self._notifications.ring_all()
 
     def _shelf(self, session_id: str) -> "_Shelf":
-        self._check_open()
         shelf = self._shelves.get(session_id)
-        if shelf is None:
+        if shelf is None or self._is_closed:
+            self._check_open()
             raise unknown(session_id)
         return shelf
 

@@ -6,6 +6,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from itertools import repeat
 from typing import Any, Generic, Literal, NamedTuple, TypeAlias, TypeVar
 from weakref import ref
 
@@ -219,14 +220,9 @@ def name_or_nothing(value: Any) -> str:
     return name if name.strip() else ""
 
 
-def count(counts: Any, *names: str) -> int:
-    """Return the largest of the numbers of tokens under these names; 0 where the server gives none, or nonsense."""
-    largest = 0
-    if isinstance(counts, dict):
-        for name in names:
-            if (value := counts.get(name)) is not None:
-                largest = max(largest, _number(value) or 0)
-    return largest
+def count(counts: Any, name: str) -> int:
+    """Return the number of tokens under a name; 0 where the server gives none, or nonsense."""
+    return (_number(counts.get(name)) or 0) if isinstance(counts, dict) else 0
 
 
 _CACHED = (
@@ -270,13 +266,19 @@ def usage_of(
     """
     if not isinstance(counts, dict):
         return None
-    prompt, completion = _total(counts, names.prompt), _total(counts, names.completion)
-    cached, written = count(counts, *names.cached), max(count(counts, *names.written), written)
-    is_cache_lost = _is_unreadable(counts, *names.cached)
+    read, unreadable = _numbers(counts)
+    # No generators here: each of their steps is a call, at every step of a run.
+    prompt = sum(map(read.get, names.prompt, repeat(0)))
+    completion = sum(map(read.get, names.completion, repeat(0)))
+    cached = max((0, *map(read.get, names.cached, repeat(0))))
+    written = max((written, *map(read.get, names.written, repeat(0))))
+    is_cache_lost = not unreadable.isdisjoint(names.cached)
     if isinstance(details, dict):
-        cached, written = max(cached, count(details, *names.cached)), max(written, count(details, *names.written))
-        is_cache_lost = is_cache_lost or _is_unreadable(details, *names.cached)
-    is_lost, total = _is_unreadable(counts, names.prompt[0]), count(counts, names.total)
+        further, lost = _numbers(details)
+        cached = max((cached, *map(further.get, names.cached, repeat(0))))
+        written = max((written, *map(further.get, names.written, repeat(0))))
+        is_cache_lost = is_cache_lost or not lost.isdisjoint(names.cached)
+    is_lost, total = names.prompt[0] in unreadable, read.get(names.total, 0)
     if names.is_net:
         prompt = 0 if is_lost else prompt + cached + written
     elif prompt or completion:
@@ -286,7 +288,7 @@ def usage_of(
         written = min(written, prompt - cached)
     if not prompt and not completion:
         return None
-    is_guessed = is_lost or (has_said and _number(counts.get(names.completion[0])) is None)
+    is_guessed = is_lost or (has_said and names.completion[0] not in read)
     return Usage(
         input_tokens=prompt,
         output_tokens=completion,
@@ -297,19 +299,21 @@ def usage_of(
     )
 
 
-def _total(counts: dict[str, Any], names: Sequence[str]) -> int:
-    total = 0
-    for name in names:  # no generator: each of its steps is a call, at every step of a run
-        total += count(counts, name)
-    return total
+def _numbers(counts: dict[str, Any]) -> tuple[dict[str, int], set[str]]:
+    """Return the numbers of tokens, and the names under which there is something else."""
+    read: dict[str, int] = {}
+    unreadable: set[str] = set()
+    for name, value in counts.items():
+        if type(value) is int and 0 <= value < _TOO_MANY:
+            read[name] = value
+        elif (number := _number(value)) is not None:
+            read[name] = number
+        elif value is not None:
+            unreadable.add(name)
+    return read, unreadable
 
 
-def _is_unreadable(counts: dict[str, Any], *names: str) -> bool:
-    """Whether the server sends one of these numbers in a form that is not a number of tokens."""
-    for name in names:  # noqa: SIM110 - as above
-        if counts.get(name) is not None and _number(counts[name]) is None:
-            return True
-    return False
+_TOO_MANY = 2**53
 
 
 def _number(value: Any) -> int | None:
@@ -318,7 +322,7 @@ def _number(value: Any) -> int | None:
         value = int(value[:20])
     if type(value) is not int and type(value) is not float:
         return None
-    return int(value) if 0 <= value < 2**53 else None
+    return int(value) if 0 <= value < _TOO_MANY else None
 
 
 def call_arguments(pieces: Iterable[str]) -> str:
@@ -352,12 +356,14 @@ def repaired_end(end: ModelEnd) -> ModelEnd:
     Raises:
         ModelResponseInvalid: So much is damaged that repairing it would hold the event loop.
     """
+    parts: list[Part] = []
+    has_damaged_text = False
     for part in end.parts:
         if isinstance(part, Text | Thinking) and is_damaged_throughout(part.text):
             raise ModelResponseInvalid("The text of the response is damaged throughout: it is mostly not text.")
-    parts = tuple(map(_repaired_part, end.parts))
-    is_damaged_text = [is_damaged(joined(part.text)) for part in end.parts if isinstance(part, Text)]
-    return msgspec.structs.replace(end, parts=parts, has_damaged_text=any(is_damaged_text))
+        parts.append(_repaired_part(part))
+        has_damaged_text = has_damaged_text or (isinstance(part, Text) and is_damaged(joined(part.text)))
+    return msgspec.structs.replace(end, parts=tuple(parts), has_damaged_text=has_damaged_text)
 
 
 def _repaired_part(part: Part) -> Part:

@@ -36,7 +36,7 @@ from treadle.events import (
     ToolResolved,
 )
 from treadle.ports import Clock, Journal, Randomness
-from treadle.redaction import KNOWN, redacted_logger, scrubbed
+from treadle.redaction import ECHOING, KNOWN, redacted_logger, scrubbed
 from treadle.state import SessionState
 
 __all__ = ["Ledger"]
@@ -159,9 +159,10 @@ class Ledger:
         replace, state, at = msgspec.structs.replace, self.state, self.clock.now()
         step, stamped, caller = state.step, [], state.caller
         call = {} if caller is None else {"parent_step": caller.parent_step, "parent_call": caller.parent_call}
-        if KNOWN.needles:
-            events = [scrubbed(event) for event in events]
+        has_secrets = bool(KNOWN.needles)
         for seq, event in enumerate(events, after + 1):
+            if has_secrets and type(event) in ECHOING:
+                event = scrubbed(event)  # noqa: PLW2901 - the same event without them
             step = event.step or step  # a commit may begin a step: what follows in it belongs to that step
             stamped.append(
                 replace(

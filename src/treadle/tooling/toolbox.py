@@ -165,8 +165,8 @@ class Contracts:
 
     async def plain(self, value: Any) -> Plain:
         """Return a tool's value as plain JSON, or what keeps it from being that. A large one is looked at in a thread."""
-        if type(value) is str and len(value) <= _FEW_CHARS and find_unencodable(value) is None:  # most results
-            return Plain(data=value)
+        if type(value) is str and len(value) <= _FEW_CHARS and (value.isascii() or find_unencodable(value) is None):
+            return Plain(data=value)  # most results
         plain = _plain(value, max_values=_FEW_VALUES, max_chars=_FEW_CHARS)
         return plain or await _threads.submit(partial(_large, value))
 

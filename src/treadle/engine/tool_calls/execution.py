@@ -481,7 +481,8 @@ class Execution:
         try:
             started = await self._start(calls[:count], *before)
         finally:
-            self._slots.give_back(count - len(started))
+            if count > len(started):
+                self._slots.give_back(count - len(started))
         if len(started) == 1 and not waiting:
             await self._carry_out(started[0])
             return

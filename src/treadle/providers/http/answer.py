@@ -206,6 +206,11 @@ class Answer:
             raise ModelResponseInvalid(f"The answer of {self.endpoint.shown} is larger than {self._max_bytes} bytes.")
         return piece
 
+    @property
+    def _is_at_end(self) -> bool:
+        """Whether nothing is left to read, as is known of most answers with their first bytes."""
+        return self._unpacker is None and self._response.content.at_eof()
+
     async def read_rest(self, *, max_bytes: int | None = None) -> bytes:
         """Return the whole of the body that is left.
 
@@ -218,7 +223,7 @@ class Answer:
         if max_bytes is not None and max_bytes < self._bytes_left:
             self._bytes_left = self._max_bytes = max_bytes
         pieces = []
-        while piece := await self.read():
+        while not self._is_at_end and (piece := await self.read()):
             pieces.append(piece)
         return b"".join(pieces)
 

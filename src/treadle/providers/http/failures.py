@@ -204,7 +204,8 @@ def _pattern(meaning: Meaning, *, is_code: bool) -> re.Pattern[str]:
 
 def finish_of(word: str) -> Finish:
     """Return what a vendor's word for the end of a response means; UNKNOWN for a word that is not known here."""
-    return _finishes().get(_plain(word), Finish.UNKNOWN)
+    finishes = _finishes()
+    return finishes.get(word) or finishes.get(_plain(word), Finish.UNKNOWN)  # most servers write it as the table does
 
 
 def speaks_of_a_break(word: str) -> bool:

@@ -351,13 +351,17 @@ def _ended(response: Response, thoughts: ThoughtText, answer: Answer) -> list[Mo
 
 
 def _check_size(end: ModelEnd, answer: Answer) -> None:
-    calls = [part for part in end.parts if isinstance(part, ToolCall)]
+    calls = chars = 0
+    for part in end.parts:
+        if isinstance(part, ToolCall):
+            calls += 1
+            _check_name(part, answer)
+        elif isinstance(part, Text | Thinking):
+            chars += len(part.text)
     if end.has_strays and not calls:
         raise ModelResponseInvalid(f"{answer.endpoint.shown} sent a piece of a call that it did not begin.")
-    _check_calls(len(calls), answer)
-    for call in calls:
-        _check_name(call, answer)
-    if sum(len(part.text) for part in end.parts if isinstance(part, Text | Thinking)) > _MAX_CHARS:
+    _check_calls(calls, answer)
+    if chars > _MAX_CHARS:
         raise ModelResponseInvalid(f"{answer.endpoint.shown} sent a response of more than {_MAX_CHARS} characters.")
 
 

@@ -184,18 +184,20 @@ class Calls:
         return [slot for slot in slots if slot.name] or [slot for slot in slots if slot.says_something]
 
     def _sorted(self) -> list[_CallSlot]:
-        return [self._slots[position] for position in sorted(self._slots)]
+        return list(map(self._slots.__getitem__, sorted(self._slots)))
 
     @property
     def has_strays(self) -> bool:
         """Whether it is unknown of some fragment to which call it belongs."""
         if self._has_lost:
             return True
-        slots = self._sorted()
-        if not all(slot.name or not slot.says_something for slot in slots):
-            return True
+        slots = list(self._slots.values())
+        for slot in slots:  # no any(): each of its steps is a call, at every step of a run
+            if not slot.name and slot.says_something:
+                return True
         if len(slots) < 2:  # nothing else that a fragment could belong to
             return False
+        slots = self._sorted()
         streamed = [slot for slot in slots if slot.is_streamed]
         broken = {slot.index for slot in streamed if slot.has_arguments and not slot.is_ready}
         sharing = Counter(slot.index for slot in streamed)
@@ -464,7 +466,7 @@ class ChatResponse(Response):
             finish=finish,
             usage=self.counted,
             cut_calls=frozenset(cut),
-            unnamed_calls=frozenset(slot.given_id for slot in slots if not slot.id),
+            unnamed_calls=frozenset([slot.given_id for slot in slots if not slot.id]),
             is_retold=self._is_retold,
             has_strays=self._calls.has_strays,
             finish_reason=self._finish_reason,
