@@ -454,6 +454,12 @@ def test_what_a_command_failed_at_by_itself_is_not_told_as_a_refusal(run: Callab
     assert well.refused == ()
 
 
+def test_memory_that_is_only_reserved_does_not_count(run: Callable[..., ProcessResult]):
+    done = run(f"{PYTHON} -c 'import mmap; mmap.mmap(-1, 8 << 30, flags=mmap.MAP_PRIVATE, prot=0)'")
+
+    assert (done.exit_code, done.stderr) == (0, "")
+
+
 @pytest.mark.parametrize(
     ("words", "settings"),
     [

@@ -431,3 +431,25 @@ def test_a_command_that_fails_because_it_is_confined_says_so_with_the_need_that_
 
     assert done["hint"].startswith("The command failed because the sandbox bubblewrap refuses ")
     assert f'`needs`: ["{need}"]' in done["hint"]
+
+
+@pytest.mark.parametrize(
+    ("folder", "why"),
+    [("{root}/.git/hooks", "outside the root folder"), ("{root}", "outside the root folder"), ("{root}/../link", "leads elsewhere"), ("/etc/shadow", "private")],
+)  # fmt: skip
+def test_a_folder_that_consent_cannot_lift_is_refused_before_anybody_is_asked(
+    tmp_path: Path, folder: str, why: str
+) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    (tmp_path / "link").symlink_to("root")
+
+    result = Agent(
+        ScriptedModel(
+            [call("shell", command="true", needs=[f"write {folder.format(root=root)}"], reason="r"), text("Done.")]
+        ),
+        tools=[shell_tool(root)],
+    ).run_sync("Go")
+
+    assert [one.status for one in result.tool_calls] == ["invalid_arguments"]
+    assert why in str(result.messages)

@@ -32,7 +32,7 @@ from treadle.tools import Need
 from treadle.tools.needs import GIT
 from treadle.tools.protected import SEALED, UNDER_WAY
 
-__all__ = ["OWN", "TEMPORARY", "Confinement", "Places", "lies_in"]
+__all__ = ["OWN", "TEMPORARY", "Confinement", "Places", "lies_in", "lifted_folder"]
 
 
 class Confinement(msgspec.Struct, Documented, frozen=True, kw_only=True, metaclass=NamedOptions):
@@ -57,7 +57,8 @@ class Confinement(msgspec.Struct, Documented, frozen=True, kw_only=True, metacla
     cpu_seconds: float | None = 300.0
     """Processor time of each of its processes; None for no limit."""
     memory_bytes: int | None = 2 << 30
-    """Memory of each of its processes, and of all together where the system can count that; None for no limit."""
+    """Memory that each of its processes may write, and that all use together where the system can count that; None for no limit. What is only
+    reserved does not count."""
     max_processes: int | None = 128
     """Processes and threads at one moment; None for no limit."""
     max_file_bytes: int | None = 1 << 30
@@ -185,7 +186,7 @@ class Places(msgspec.Struct, frozen=True, kw_only=True):
         opened = about.opened_places()
         private = tuple(one for one in private_places(os.environ) if not lies_in(one, opened))
         own = about.writable_folders()
-        writable = (*own, *(_lifted_folder(one.value, private) for one in lifted if one.kind == "write"))
+        writable = (*own, *(_made(lifted_folder(one.value, private)) for one in lifted if one.kind == "write"))
         kept, closed = _protected(about, writable) if about.protected else ((), ())
         covered = _covered(about.hidden, tuple(dict.fromkeys((*own, *([cwd] if cwd else [])))))
         for name, is_of_the_home in _other_names(writable, kept).items() if about.protected else ():
@@ -261,15 +262,23 @@ def _real(path: str) -> str:
         return os.path.normpath(path)
 
 
-def _lifted_folder(value: str, private: Sequence[str]) -> str:
-    """Return a folder outside that a command may write; it is made where it does not exist."""
+def lifted_folder(value: str, private: Sequence[str]) -> str:
+    """Return a folder outside that a command may write. It need not exist.
+
+    Raises:
+        OSError: It leads elsewhere, or is private.
+    """
     named = os.path.normpath(os.path.expanduser(value))  # noqa: PTH111 - a text
     if os.path.realpath(named) != named:  # a person has allowed the folder of this name, not what a link leads to
         raise OSError(f"{value} leads elsewhere, to {os.path.realpath(named)}: nothing was run.")
     if lies_in(named, private):
         raise OSError(f"{value} is a private place that no command may write: nothing was run.")
-    Path(named).mkdir(parents=True, exist_ok=True)
     return named
+
+
+def _made(folder: str) -> str:
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 # --- Protected: what stays read-only in the writable folders, and the names that nothing may get there.

@@ -29,6 +29,13 @@ _OF_A_HOME = """
     .psql_history .mysql_history .sqlite_history .rediscli_history .irb_history .lesshst .viminfo .local/share/nvim .local/state/nvim
     .local/share/recently-used.xbel .claude .claude.json .codex .gemini .qwen .config/opencode .local/share/opencode .cursor .copilot
     .config/github-copilot .continue .aider .aider.conf.yml .config/goose .kimi .config/crush .local/share/crush .amp .config/amp .factory
+    .local/share/atuin .ipython/profile_default/history.sqlite .wget-hsts .ollama/id_ed25519 .config/solana .solana .ethereum .electrum .bitcoin
+    .near-credentials .config/borg .acme.sh .config/letsencrypt .local/share/mkcert .cloudflared .keepass .vault_pass .ansible/vault .chef
+    .snowflake .config/stripe .config/wrangler .config/hcloud .config/linode-cli .config/ngrok .config/supabase .config/turso .config/doppler
+    .doppler .circleci .travis .config/tea .local/share/com.vercel.cli .local/share/containers/auth.json .local/share/uv/credentials
+    .config/configstore .edgerc .ngc .mc/config.json .expo .config/libvirt .config/teleport .config/obs-studio .smbcredentials .davfs2
+    .passwd-s3fs .fetchmailrc .curlrc .wgetrc .weechat .config/weechat .jupyter/jupyter_server_config.json .condarc .config/nordvpn
+    .local/share/TelegramDesktop .vscode-server/data .local/state/treadle
     .config/openai .config/anthropic .config/Code/User/globalStorage .config/Cursor .config/Windsurf .Xauthority .ICEauthority
 """
 _OF_THE_SYSTEM = """

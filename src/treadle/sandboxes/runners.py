@@ -958,7 +958,8 @@ _CACHES = {"GOCACHE": "go-build", "UV_CACHE_DIR": "uv", "npm_config_cache": "npm
 
 
 def _limits(about: Confinement) -> dict[str, int]:
-    limits = {"CPU": about.cpu_seconds, "AS": about.memory_bytes, "FSIZE": about.max_file_bytes}
+    # What is written, and not the address space: Java and WebAssembly reserve many times what they use.
+    limits = {"CPU": about.cpu_seconds, "DATA": about.memory_bytes, "FSIZE": about.max_file_bytes}
     if os.geteuid() != 0:
         # Does not bind root: a control group does. It counts all that the user runs, a desktop's hundreds of threads too.
         limits["NPROC"] = None if about.max_processes is None else about.max_processes + groups.threads_of_user()

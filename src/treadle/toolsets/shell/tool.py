@@ -14,7 +14,9 @@ from pathlib import Path
 from treadle.concurrency import Threads
 from treadle.errors import InvalidArguments
 from treadle.fields import checked
+from treadle.sandboxes.confinement import lifted_folder
 from treadle.sandboxes.outside import programs_of_git, started_instead
+from treadle.sandboxes.private import private_places
 from treadle.sandboxes.processes import Ends, clean_environment, run_process
 from treadle.shell.border import border_of
 from treadle.shell.judging import analyse, reads_only
@@ -306,7 +308,7 @@ def shell_tool(root: str | Path, *, processes: Processes | None = None) -> Tool:
         sandbox="runner",
         needs=_needs,
         line=partial(_line, guard),
-        validate=_check,
+        validate=partial(_check, guard),
         examples=({"command": "git status --short"}, {"command": "make test", "timeout": 300}),
     )
 
@@ -330,8 +332,11 @@ def _needs(arguments: JsonObject) -> tuple[Need, ...]:
     return (*parse_needs(arguments.get("needs", ())), *border_of(arguments["command"]))
 
 
-def _check(arguments: JsonObject) -> None:
-    if parse_needs(arguments.get("needs", ())) and not arguments.get("reason", "").strip():
+def _check(root: Root, arguments: JsonObject) -> None:
+    needs = parse_needs(arguments.get("needs", ()))
+    for folder in (need.value for need in needs if need.kind == "write"):
+        _check_lifted(root, folder)
+    if needs and not arguments.get("reason", "").strip():
         raise InvalidArguments("`needs` requires a `reason`, which a person reads.")
     if arguments.get("background", False) and "lifetime" not in arguments:
         raise InvalidArguments("`background` requires a `lifetime` in seconds.")
@@ -339,6 +344,18 @@ def _check(arguments: JsonObject) -> None:
         raise InvalidArguments("`lifetime` and `keep` require `background`.")
     if "\0" in arguments["command"]:
         raise InvalidArguments("`command` holds a NUL character, which no shell can read.")
+
+
+def _check_lifted(root: Root, value: str) -> None:
+    """Refuse a folder that no consent can lift, before a person is asked about it."""
+    try:
+        folder = lifted_folder(value, private_places(os.environ))
+    except OSError as error:
+        raise InvalidArguments(str(error)) from error
+    if _is_within(root, folder):
+        raise InvalidArguments(
+            f"`write` is for a folder outside the root folder, and {value} is in it. What is protected there needs `git`, or `unconfined`."
+        )
 
 
 def _risk(arguments: JsonObject) -> str:
