@@ -30,7 +30,7 @@ async def test_the_report_of_a_run_has_every_field():
         "status": "completed", "reason": "completed", "completed": True, "next_safe_action": StopReason.COMPLETED.next_safe_action,
         "message": result.message, "signals": [{"reason": "completed", "message": result.message, "priority": 10}], "details": None,
         "phase": None, "budget": None, "used": None, "limit": None, "profile": "tests", "text": "Seen.", "output": None,
-        "session_id": session.id, "degraded": False, "unstored": 0,
+        "session_id": session.id, "advice": "", "degraded": False, "unstored": 0,
         "usage": {
             "input_tokens": used.input_tokens, "output_tokens": used.output_tokens, "cached_input_tokens": 0, "reasoning_tokens": 0, "estimated": True,
         },

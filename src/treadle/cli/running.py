@@ -345,6 +345,8 @@ def _last_words(
     for doubt in result.in_doubt:
         then = f" is in doubt: find out how it ended, then: treadle resolve {doubt.key}{same_journal(options)} ..."
         terminal.call("  ", doubt.tool, doubt.arguments, then=then)
+    if result.advice:
+        terminal.say(f"treadle: {for_terminal(result.advice)}")
     if result.completed:
         if report["failed_tool_calls"]:
             terminal.say(_warning(report))

@@ -1,7 +1,7 @@
 """The native driver: the model calls tools in its own dialect. One request a step; it adds nothing of its own.
 
-It takes one thing away: text that only repeats a call's arguments, which some models leak along with the call. And it marks a text that is
-nothing but calls, which a server without a parser leaves there.
+It takes one thing away: text that only repeats a call's arguments, which some models leak along with the call. And it reads a text that is
+nothing but calls, which a server without a parser leaves there: they are the calls of the response, as if the server had read them.
 """
 
 from collections.abc import AsyncGenerator, Sequence
@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from treadle.canonical import encode
-from treadle.drivers.text_calls import calls_in_text, parser_advice
+from treadle.drivers.text_calls import TextCall, calls_in_text, is_quoted, parser_advice
 from treadle.errors import ConfigurationError
 from treadle.fields import checked
 from treadle.messages import Finish, Part, Text, Thinking, ToolCall
@@ -22,10 +22,9 @@ __all__ = ["BoundNativeDriver", "NativeDriver"]
 
 logger = redacted_logger(__name__)
 
-_NOT_A_CALL = (
-    "Your answer is a call that is written as text. It did not arrive as a call, and nothing was executed. Make the call through the "
-    "tool-calling interface, or answer without one."
-)
+_NOT_A_CALL = "Make the call through the tool-calling interface, or answer without one."
+_NOT_WHOLE = "It is not complete, or its JSON is not valid. Write the whole call again."
+_QUOTED = "You have read this call in a result or a message. Do not repeat what others wrote: answer in your own words."
 
 
 class NativeDriver:
@@ -65,15 +64,42 @@ class BoundNativeDriver:
         if end.text_calls == "off" or end.finish is Finish.REFUSED:
             return end
         text = "".join(part.text for part in end.parts if isinstance(part, Text))
-        calls = calls_in_text(text, request.tools, is_cut=end.finish is Finish.LENGTH)
-        if not calls:
+        found = calls_in_text(text, request.tools, is_cut=end.finish is Finish.LENGTH)
+        if not found or (found[0].is_bare and request.output_schema is not None):  # such an object may be the answer
             return end
         name = end.origin or self._model.name
-        advice = parser_advice(name)
-        if not self._has_warned:
-            self._has_warned = True
+        advice = parser_advice(name, is_bare=found[0].is_bare)
+        is_first, self._has_warned = not self._has_warned, True
+        if is_first:
             logger.warning("%s left a call in the text of its answer. %s", name, advice)
-        return msgspec.structs.replace(end, calls_in_text=CallsInText(calls=calls, told=_NOT_A_CALL, advice=advice))
+        if told := _why_not(end, found, request):
+            calls = CallsInText(calls=tuple(one.call for one in found), told=told, advice=advice)
+            return msgspec.structs.replace(end, calls_in_text=calls)
+        return msgspec.structs.replace(_with_calls(end, found), from_text=text, advice=advice if is_first else "")
+
+
+def _why_not(end: ModelEnd, found: Sequence[TextCall], request: ModelRequest) -> str | None:
+    """Return what to tell the model about calls that are not carried out; None for those that are."""
+    if end.text_calls == "tell" or (end.text_calls is None and found[0].is_bare):
+        return _NOT_A_CALL
+    # Of a response that was cut off no call starts, whatever it is.
+    if end.has_damaged_text or not (end.finish is Finish.LENGTH or all(one.is_whole for one in found)):
+        return _NOT_WHOLE
+    return _QUOTED if any(is_quoted(one, request.messages) for one in found) else None
+
+
+def _with_calls(end: ModelEnd, found: Sequence[TextCall]) -> ModelEnd:
+    """Put the calls in place of the text that they were read from."""
+    kept = end.parts if _is_tied(end) else tuple(part for part in end.parts if not isinstance(part, Text))
+    return msgspec.structs.replace(end, parts=(*kept, *(one.call for one in found)))
+
+
+def _is_tied(end: ModelEnd) -> bool:
+    """Whether the text belongs to reasoning beside it: what it carries may tie both together, and a provider refuses the one without the
+    other. By itself it is only a mark: Responses gives every message its id, and leaks anyway.
+    """
+    is_marked = any(isinstance(part, Text) and part.signature is not None for part in end.parts)
+    return is_marked and any(isinstance(part, Thinking) for part in end.parts)
 
 
 def _without_leak(end: ModelEnd, calls: Sequence[ToolCall]) -> ModelEnd:
@@ -82,10 +108,7 @@ def _without_leak(end: ModelEnd, calls: Sequence[ToolCall]) -> ModelEnd:
     canonical = _canonical(text) if text.lstrip().startswith("{") else None
     if canonical is None or canonical not in [_canonical(call.arguments or "{}") for call in calls]:
         return end
-    # Beside reasoning, what a text carries may tie both together, and a provider refuses the one without the other. By itself it
-    # is only a mark: Responses gives every message its id, and leaks anyway.
-    is_marked = any(isinstance(part, Text) and part.signature is not None for part in end.parts)
-    if is_marked and any(isinstance(part, Thinking) for part in end.parts):
+    if _is_tied(end):
         return end
     kept: tuple[Part, ...] = tuple(part for part in end.parts if not isinstance(part, Text))
     return msgspec.structs.replace(end, parts=kept, dropped_text=text)

@@ -1,29 +1,51 @@
-"""Text calls: recognise a text that is nothing but calls in the markup of a model, which its server should have read. Runs nothing.
+"""Text calls: recognise a text that is nothing but calls, in the markup of a model or as bare JSON, which its server should have read.
+Runs nothing.
 
-All markups stand in one table, and one function reads them. Whatever else is in the text (prose, a fence, an unknown tool), it is an
-answer.
+All markups stand in one table, and one function reads them. Whatever else is in the text (prose, an unknown tool), it is an answer.
 """
 
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from html import unescape
 from typing import Any, NamedTuple
 
-from treadle.messages import ToolCall
+from treadle.messages import Message, Result, Text, ToolCall
 from treadle.ports import ToolSpec
 from treadle.tools import JsonObject
 
-__all__ = ["calls_in_text", "parser_advice"]
+__all__ = ["TextCall", "calls_in_text", "is_quoted", "parser_advice"]
 
 _NAME = r"(?P<name>[\w.:-]+)"
 
-_decoder = json.JSONDecoder()
+
+def _object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object. One that has a key twice cannot be read, as everywhere else."""
+    if len(found := dict(pairs)) < len(pairs):
+        raise ValueError("a key twice")
+    return found
+
+
+_decoder = json.JSONDecoder(object_pairs_hook=_object)
+
+
+class TextCall(NamedTuple):
+    """One call that was found in a text."""
+
+    call: ToolCall
+    text: str
+    """What it was read from, with the others of the same markup."""
+    is_bare: bool
+    """Whether no markup is around it."""
+    is_whole: bool
+    """Whether nothing of it can be missing, and nothing was guessed."""
 
 
 class _Found(NamedTuple):
     name: str
     arguments: str | dict[str, str]
     """As JSON text, or the texts of parameters by name."""
+    is_whole: bool = True
 
 
 class _Markup(NamedTuple):
@@ -37,7 +59,7 @@ class _Markup(NamedTuple):
     """What it ends with. May be missing: servers take it as the end of the text."""
 
 
-def calls_in_text(text: str, tools: Sequence[ToolSpec], *, is_cut: bool = False) -> tuple[ToolCall, ...]:
+def calls_in_text(text: str, tools: Sequence[ToolSpec], *, is_cut: bool = False) -> tuple[TextCall, ...]:
     """Return the calls that a text consists of; none where it has anything else, or calls a tool that is not offered.
 
     Args:
@@ -45,25 +67,57 @@ def calls_in_text(text: str, tools: Sequence[ToolSpec], *, is_cut: bool = False)
         is_cut: Whether the output limit cut the text: its last call then may be unfinished.
     """
     text = text.strip()
-    if text[:1] not in ("<", "["):
+    if text[:1] not in ("<", "[", "{", "`"):
         return ()
     offered = {_plain(spec.name): spec for spec in tools}
-    calls = []
-    for one in _all(text, is_cut=is_cut):
+    bare = _bare(text, is_cut=is_cut)
+    calls: list[TextCall] = []
+    for one, said in bare or _all(text, is_cut=is_cut):
         spec = None if one is None else offered.get(_plain(one.name))
         if one is None or spec is None:
             return ()
         arguments = one.arguments if isinstance(one.arguments, str) else _typed(one.arguments, spec.parameters)
-        calls.append(ToolCall(id="", name=spec.name, arguments=arguments))
+        call = ToolCall(id=f"text_{len(calls) + 1}", name=spec.name, arguments=arguments)
+        calls.append(TextCall(call=call, text=said, is_bare=bool(bare), is_whole=one.is_whole))
     return tuple(calls)
 
 
-def parser_advice(model: str) -> str:
-    """Return which option makes a model's server read its calls.
+def is_quoted(found: TextCall, messages: Sequence[Message]) -> bool:
+    """Whether a call stands in what the model has read: a tool's result, or a message of the person. Then others have written it."""
+    own = _letters(found.text)
+    arguments = _letters(found.call.arguments)
+    for message in messages:
+        for part in message.parts:
+            match part:
+                case Text(text=text) if message.role == "user" and own in _letters(text):
+                    return True
+                case Result(content=content):
+                    read = _letters(content)
+                    is_named = f"name:{found.call.name}" in read
+                    if own in read or (is_named and any(f"{word}:{arguments}" in read for word in _ARGUMENTS)):
+                        return True
+                case _:
+                    pass
+    return False
+
+
+def _letters(text: str) -> str:
+    """Return a text without what tells it from the same text inside JSON, at any depth, or HTML: escapes, quotes and blanks."""
+    return _ESCAPED.sub(lambda found: chr(int(found[1], 16)) if found[1] else "", unescape(text))
+
+
+_ESCAPED = re.compile(r"\\+(?:[bfnrt]|u([0-9a-fA-F]{4}))|[\s\\\"']+")
+
+
+def parser_advice(model: str, *, is_bare: bool) -> str:
+    """Return what makes a model's server read its calls.
 
     Args:
         model: Its name, with the dialect before it.
+        is_bare: Whether the model writes them without markup.
     """
+    if is_bare:
+        return "The model writes its calls as bare JSON, without the markup that the parser of its server reads."
     own = _OPTIONS.get(model.partition(":")[0])
     options = own or f"On a server of your own, turn it on. {'; '.join(_OPTIONS.values())}"
     return f"The server has no parser for the calls of this model, or it is off. {options}."
@@ -78,16 +132,44 @@ _OPTIONS = {
 }
 
 
-def _all(text: str, *, is_cut: bool) -> Iterator[_Found | None]:
+def _bare(text: str, *, is_cut: bool) -> list[tuple[_Found | None, str]]:
+    """Return the calls of a text that is JSON, in a fence or not, and says of each only its tool and its arguments."""
+    fence = _WHOLE_FENCE.fullmatch(text)
+    inside = text if fence is None else fence["inside"].strip()
+    at, found = 0, list[tuple[_Found | None, str]]()
+    while (value := _value(inside, at)) is not None:
+        said, at = value
+        for one in said if isinstance(said, list) else [said]:
+            call = _named(one) if _says_a_call(one) else None
+            if call is None:
+                return []
+            found.append((call, inside))
+        at = _past(_BETWEEN, inside, at)
+    return found if at == len(inside) or is_cut else []
+
+
+def _says_a_call(value: Any) -> bool:
+    own = value.get("function", value) if isinstance(value, dict) else None
+    if not isinstance(own, dict) or not own.keys() <= {"id", "type", "name", *_ARGUMENTS}:
+        return False
+    return any(isinstance(own.get(word), dict) for word in _ARGUMENTS)
+
+
+_ARGUMENTS = ("arguments", "parameters")
+_WHOLE_FENCE = re.compile(r"```(?:json)?[ \t]*\n(?P<inside>[^`]*)```")
+
+
+def _all(text: str, *, is_cut: bool) -> Iterator[tuple[_Found | None, str]]:
     """Yield the calls of a text one after the other; None, and nothing more, where something else is between them."""
     at = _past(_FRAMES, text, 0)
     while at < len(text):
         read = next(filter(None, (_one(text, at, markup, is_cut=is_cut) for markup in _MARKUPS)), None)
         if read is None:
-            yield None
+            yield None, ""
             return
+        begin = at
         found, at = read
-        yield from found
+        yield from [(one, text[begin:at]) for one in found]
         at = _past(_FRAMES, text, at)
 
 
@@ -101,8 +183,10 @@ def _one(text: str, at: int, markup: _Markup, *, is_cut: bool) -> tuple[list[_Fo
     if read is not None:
         found, stop = read
         end = markup.end.match(text, stop)
-        if end is not None or all(one.arguments for one in found):
-            return found, stop if end is None else end.end()
+        if end is not None:
+            return found, end.end()
+        if all(one.arguments for one in found):  # an object says by itself where it ends, and parameters do not
+            return [one._replace(is_whole=isinstance(one.arguments, str)) for one in found], stop
     return _broken(text, begin.end(), name, markup.end, is_cut=is_cut)
 
 
@@ -117,7 +201,7 @@ def _broken(text: str, at: int, name: str, end: re.Pattern[str], *, is_cut: bool
         inside, stop = text[at : ends.start()], ends.end()
     named = _NAMED.search(inside)
     name = name or (named[1] if named else "")
-    return ([_Found(name, inside.strip())], stop) if name else None
+    return ([_Found(name, inside.strip(), is_whole=False)], stop) if name else None
 
 
 # --- what is inside a markup
@@ -181,7 +265,7 @@ def _named(value: Any) -> _Found | None:
     inner = value.get("function")
     value = inner if isinstance(inner, dict) else value
     name = value.get("name") or value.get("tool_name")
-    arguments: Any = next((value[key] for key in ("arguments", "parameters") if key in value), {})
+    arguments: Any = next((value[key] for key in _ARGUMENTS if key in value), {})
     if not isinstance(name, str):
         return None
     return _Found(name, arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False))

@@ -201,6 +201,8 @@ class RunResult(msgspec.Struct, Documented, Generic[Output], frozen=True, kw_onl
     """Ids of calls that were given up and still ran when the run ended: a thread can be asked to stop, not stopped."""
     messages: tuple[Message, ...] = ()
     """The whole transcript of the session."""
+    advice: str = ""
+    """What you can do about the model's server, such as the option that makes it read the calls of its model; empty for nothing."""
     degraded: bool = False
     """Whether the journal failed during the run, which continued in memory where that was safe."""
     unstored: int = 0
@@ -281,6 +283,7 @@ class RunResult(msgspec.Struct, Documented, Generic[Output], frozen=True, kw_onl
             "text": self.text,
             "output": self.stop.output,
             "session_id": self.session_id,
+            "advice": self.advice,
             "degraded": self.degraded,
             "unstored": self.unstored,
             "usage": _usage(self.usage),
@@ -371,6 +374,7 @@ def conclude(state: SessionState, stop: Stop, session: Session, *, has_price: bo
         in_doubt=state.open_doubts(),
         running_on=tuple(call.id for future, call in session.abandoned.items() if not future.done()),
         messages=tuple(state.messages),
+        advice=run.advice,
         degraded=session.is_degraded,
         unstored=session.unstored,
     )

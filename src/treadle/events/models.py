@@ -63,6 +63,10 @@ class ModelFinished(Event, frozen=True, kw_only=True, tag="model.finished"):
     """Whether this is the one answer after a limit."""
     dropped_text: str = ""
     """Text of the response that only repeated a call's arguments: it is no part of the message."""
+    from_text: str = ""
+    """The text that its calls were read from, because the server had left them there: it is no part of the message."""
+    advice: str = ""
+    """What people can do about the server, said once in a run; empty where there is nothing to say."""
     turns: int = 1
     """Responses that the step took; their usage and cost are in it."""
     response_id: str = ""

@@ -129,17 +129,18 @@ class DecisionFailure(msgspec.Struct, Documented, frozen=True, kw_only=True):
         return f"decision_{self.reason}"
 
 
-TextCalls: TypeAlias = Literal["tell", "off"]
-"""What happens to a response whose text is nothing but calls: `tell` the model that they did not arrive, or take it as an answer."""
+TextCalls: TypeAlias = Literal["run", "tell", "off"]
+"""What happens to a response whose text is nothing but calls: they are its calls, the model is told that they did not arrive, or the text
+is an answer."""
 
 
 class CallsInText(msgspec.Struct, Documented, frozen=True, kw_only=True):
-    """Calls that a response's text consists of: the server has not read them. Found by the driver; they never run."""
+    """Calls that a response's text consists of, and that are not carried out. Found by the driver."""
 
     calls: tuple[ToolCall, ...]
     """What they would be."""
     told: str
-    """What the model reads about it; always the same."""
+    """What the model is to do about it, in one or two sentences."""
     advice: str
     """Which option makes the server read them, for people."""
 
@@ -176,10 +177,14 @@ class ModelEnd(msgspec.Struct, Documented, frozen=True, kw_only=True, tag="end")
     """Why there is no usable decision in it. Its one call then stands for the failure, and never runs."""
     message: str = ""
     """The provider's own sentence on a refusal, for people."""
-    text_calls: TextCalls = "tell"
-    """What the model's option says of calls that stand in the text."""
+    text_calls: TextCalls | None = None
+    """What the model's option says of calls that stand in the text; None to run those in markup, and to tell the model of bare JSON."""
     calls_in_text: CallsInText | None = None
-    """The calls that its text consists of, where that is all there is."""
+    """The calls that its text consists of, where they are not carried out."""
+    from_text: str = ""
+    """The text that its calls were read from, by the driver; it is no part of the message."""
+    advice: str = ""
+    """What people can do about its server, in a sentence or two; empty where there is nothing, or where it was said before."""
     response_id: str = ""
     """The provider's id of the response; empty where it has none."""
     response_model: str = ""

@@ -12,9 +12,9 @@ from typing import Any
 import msgspec
 
 from treadle.budgets import Price
-from treadle.ports import ModelFacts
+from treadle.ports import ModelFacts, TextCalls
 
-__all__ = ["known_facts", "known_models"]
+__all__ = ["Family", "family_of", "known_facts", "known_models"]
 
 _DATED = re.compile(r"(?:-v\d+)?(?:[-@](?:\d{8}|\d{4}-\d{2}-\d{2}|latest))?(?:-v\d+(?::\d+)?)?")
 """What may stand behind an id: a date, as the vendors write it, and a version, as Bedrock does."""
@@ -45,8 +45,16 @@ class _Model(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return ModelFacts(**own)
 
 
+class Family(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is known of open models, whoever serves them."""
+
+    name: str
+    text_calls: TextCalls | None = None
+
+
 class _Data(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     reseller: tuple[_Reseller, ...]
+    family: tuple[Family, ...]
     model: tuple[_Model, ...]
 
 
@@ -63,6 +71,12 @@ def known_facts(name: str, model: str) -> ModelFacts:
         if facts is not None:
             return facts if has_prices else msgspec.structs.replace(facts, price=None)
     return ModelFacts()
+
+
+def family_of(model: str) -> Family | None:
+    """Return the family of an open model, by its name at whatever server."""
+    name = model.lower()
+    return next((one for one in _data().family if re.search(one.name, name)), None)
 
 
 def known_models() -> Mapping[str, ModelFacts]:

@@ -51,7 +51,7 @@ class _End(msgspec.Struct, frozen=True, kw_only=True, tag="end", omit_defaults=T
     has_damaged_text: bool = False
     origin: str | None = None
     finish_reason: str | None = None
-    text_calls: TextCalls = "tell"
+    text_calls: TextCalls | None = None
     response_id: str = ""
     response_model: str = ""
 

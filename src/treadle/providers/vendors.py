@@ -240,7 +240,14 @@ VENDORS: Mapping[str, Vendor] = {
     # GitHub publishes no page on Copilot's own server. It takes tokens of GitHub's sign-in, and refuses clients that name no editor or
     # integration of theirs in a header.
     **_compatible("copilot", "https://api.githubcopilot.com", key_variable="COPILOT_GITHUB_TOKEN"),
-    **_local("llamacpp", 8080, key_variable="LLAMACPP_API_KEY", other_key_variable="LLAMA_API_KEY"),
+    # llama.cpp reads calls in the markup of the model's template only, and its small models leave that out.
+    **_local(
+        "llamacpp",
+        8080,
+        key_variable="LLAMACPP_API_KEY",
+        other_key_variable="LLAMA_API_KEY",
+        quirks={"text_calls": "run"},
+    ),
     # LM Studio knows the choices that are a word, and none by name.
     **_local("lmstudio", 1234, quirks={"named_choice": False}),
     **_local("ollama", 11434),

@@ -102,8 +102,9 @@ def resolve_model(
         timeouts: How long one request may take, such as Timeouts(first_byte_seconds=600) for a slow server.
         thinking_tags: Reasoning that the server leaves in the text: `both` for what is between two tags at its beginning, such as
             `<think>` and `</think>` (default); `closing` where the opening one may be missing (default for local servers); `off`.
-        text_calls: Calls that the server leaves in the text: `tell` tells the model that they did not arrive (default), `off` takes
-            them as the answer.
+        text_calls: Calls that the server leaves in the text: `run` carries them out like any others, `tell` tells the model that they did
+            not arrive, `off` takes them as the answer (default: those in a model's markup run; of bare JSON the model is told, unless the
+            server or model is known for it).
 
     Raises:
         UnknownModel: No adapter has the name.
@@ -182,6 +183,8 @@ def _over_http(
     is_vendors = url == vendor.address and dialect not in LOCAL_SERVERS
     known = _known(dialect, model) if is_vendors else ModelFacts()
     price = known.price if price is None else price
+    if (family := import_module("treadle.providers.known").family_of(model)) is not None:
+        shared = {"text_calls": family.text_calls, **shared}
     adapter = _load(vendor.adapter)
     return adapter(model, base_url=url, api_key=key, price=price, options=every, **{**vendor.quirks, **shared}), known
 

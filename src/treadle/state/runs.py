@@ -68,6 +68,8 @@ class RunState(msgspec.Struct, Documented, kw_only=True):
     """The decision that stops it for a person, until its end is recorded."""
     model_retries: int = 0
     """Model calls that were tried again."""
+    advice: str = ""
+    """What people can do about the model's server; empty where there is nothing to say."""
     cut_in_calls: int = 0
     """Responses in a row whose calls were cut off by the output limit."""
     acts: dict[str, Spent] = msgspec.field(default_factory=dict)

@@ -433,6 +433,7 @@ class SessionState:
         self._add(event.message)
         run.text = event.message.text or run.text
         run.steps += 1
+        run.advice = event.advice or run.advice
         run.has_closed = run.has_closed or event.closing
         run.was_cut = run.was_cut or event.finish is Finish.LENGTH
         run.cut_in_calls = run.cut_in_calls + 1 if calls and event.finish is Finish.LENGTH else 0

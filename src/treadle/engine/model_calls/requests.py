@@ -45,6 +45,7 @@ CONTINUE = (
     "Your answer was cut off by the output limit. Continue exactly where it stopped, and do not repeat any of it."
 )
 _MUST_CALL = "You answered without calling a tool. Call a tool first: "
+_AS_TEXT = "Your answer is a call that is written as text, and nothing was executed. "
 _UNFIT = "Your answer does not have the required form. "
 
 
@@ -134,9 +135,9 @@ def _without_call(messages: Sequence[Message], tool_choice: str) -> Stop | str:
 
 def _unread(found: CallsInText, messages: Sequence[Message]) -> Stop | str:
     """Return what the model reads about calls in its text; after two corrections, the end of the run."""
-    told = _told(messages, found.told)
+    told = _told(messages, _AS_TEXT)
     if told < MAX_CORRECTIONS:
-        return found.told
+        return _AS_TEXT + found.told
     names = ", ".join(dict.fromkeys(call.name for call in found.calls))
     message = f"The model's calls ({names}) arrived as text {told + 1} times, and none was executed. {found.advice}"
     details = {"class": "calls_in_text", "tools": [call.name for call in found.calls], "attempts": told + 1}
@@ -159,7 +160,7 @@ def _checked(output: "Typed", text: str, messages: Sequence[Message]) -> Stop | 
 
 def _told(messages: Sequence[Message], words: str) -> int:
     """Count how often the model was told so since a person spoke last."""
-    ours = (CONTINUE, _MUST_CALL, _UNFIT, words)
+    ours = (CONTINUE, _MUST_CALL, _AS_TEXT, _UNFIT)
     said = (message.text for message in reversed(messages) if message.role == "user")
     return sum(text.startswith(words) for text in takewhile(lambda text: text.startswith(ours), said))
 

@@ -428,6 +428,8 @@ class ResponseCollector:
             attempt=self.attempt,
             closing=closing,
             dropped_text=end.dropped_text,
+            from_text=encodable(end.from_text),
+            advice=end.advice,
             turns=self._turns,
             response_id=encodable(end.response_id),
             response_model=encodable(end.response_model),

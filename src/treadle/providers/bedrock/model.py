@@ -39,7 +39,8 @@ class Bedrock(DialectModel):
         timeouts: How long one call may take.
         thinking_tags: Reasoning that the server leaves in the text: `both` for what is between two tags at its beginning, such as
             `<think>` and `</think>`; `closing` where the opening one may be missing; `off` where all of it is the answer.
-        text_calls: Calls that the server leaves in the text: `tell` tells the model that they did not arrive; `off` takes them as the answer.
+        text_calls: Calls that the server leaves in the text: `run` carries them out like any others; `tell` tells the model that they did
+            not arrive; `off` takes them as the answer. None runs those in a model's markup, and tells the model of bare JSON.
         cloud_endpoint: Who asks, such as an AWS identity; None for a key.
 
     Raises:
@@ -59,7 +60,7 @@ class Bedrock(DialectModel):
         headers: Mapping[str, str] | None = None,
         timeouts: Timeouts = DEFAULT_TIMEOUTS,
         thinking_tags: ThinkingTags = "both",
-        text_calls: TextCalls = "tell",
+        text_calls: TextCalls | None = None,
         cloud_endpoint: CloudEndpoint | None = None,
     ) -> None:
         cloud_endpoint = CloudEndpoint(name="bedrock") if cloud_endpoint is None else cloud_endpoint

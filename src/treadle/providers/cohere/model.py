@@ -40,7 +40,8 @@ class Cohere(DialectModel):
         timeouts: How long one call may take.
         thinking_tags: Reasoning that the server leaves in the text: `both` for what is between two tags at its beginning, such as
             `<think>` and `</think>`; `closing` where the opening one may be missing; `off` where all of it is the answer.
-        text_calls: Calls that the server leaves in the text: `tell` tells the model that they did not arrive; `off` takes them as the answer.
+        text_calls: Calls that the server leaves in the text: `run` carries them out like any others; `tell` tells the model that they did
+            not arrive; `off` takes them as the answer. None runs those in a model's markup, and tells the model of bare JSON.
 
     Raises:
         ConfigurationError: One of these cannot be used.
@@ -59,7 +60,7 @@ class Cohere(DialectModel):
         headers: Mapping[str, str] | None = None,
         timeouts: Timeouts = DEFAULT_TIMEOUTS,
         thinking_tags: ThinkingTags = "both",
-        text_calls: TextCalls = "tell",
+        text_calls: TextCalls | None = None,
     ) -> None:
         name = model_name("cohere", model)
         server = Server(

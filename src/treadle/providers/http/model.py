@@ -45,7 +45,7 @@ class DialectModel:
         options: Further fields of each request's body.
         stream: Whether it is asked for a stream.
         thinking_tags: How reasoning that the server leaves in the text is told.
-        text_calls: What happens to calls that the server leaves in the text.
+        text_calls: What happens to calls that the server leaves in the text; None for the default.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class DialectModel:
         options: Mapping[str, Any] | None,
         stream: bool,
         thinking_tags: ThinkingTags,
-        text_calls: TextCalls,
+        text_calls: TextCalls | None,
     ) -> None:
         self._thinking_tags = thinking_tags
         self._text_calls = text_calls

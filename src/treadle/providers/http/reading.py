@@ -218,8 +218,8 @@ class Response(Protocol):
     """What the server has counted so far; None where it has not."""
     thinking_tags: ThinkingTags = "both"
     """How reasoning that the server leaves in the text is told."""
-    text_calls: TextCalls = "tell"
-    """What happens to calls that the server leaves in the text."""
+    text_calls: TextCalls | None = None
+    """What happens to calls that the server leaves in the text; None for the default."""
     id: str = ""
     """The provider's id of the response; empty until it is known."""
     model: str = ""

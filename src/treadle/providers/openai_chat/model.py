@@ -49,7 +49,8 @@ class OpenAIChat(DialectModel):
         timeouts: How long one call may take.
         thinking_tags: Reasoning that the server leaves in the text: `both` for what is between two tags at its beginning, such as
             `<think>` and `</think>`; `closing` where the opening one may be missing; `off` where all of it is the answer.
-        text_calls: Calls that the server leaves in the text: `tell` tells the model that they did not arrive; `off` takes them as the answer.
+        text_calls: Calls that the server leaves in the text: `run` carries them out like any others; `tell` tells the model that they did
+            not arrive; `off` takes them as the answer. None runs those in a model's markup, and tells the model of bare JSON.
         thinking_field: Where the model's earlier reasoning goes back to it, for servers that want it in every message of the
             model, be it empty: `reasoning_content` or `reasoning`. None keeps it.
         call_id: A regular expression of the ids of calls that the server takes, where those are other than the dialect's:
@@ -82,7 +83,7 @@ class OpenAIChat(DialectModel):
         headers: Mapping[str, str] | None = None,
         timeouts: Timeouts = DEFAULT_TIMEOUTS,
         thinking_tags: ThinkingTags = "both",
-        text_calls: TextCalls = "tell",
+        text_calls: TextCalls | None = None,
         thinking_field: str | None = None,
         call_id: str | None = None,
         bridge: str | None = None,
