@@ -2,9 +2,10 @@
 
 import asyncio
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
-from treadle import Agent, AgentChanged, Agents, open_session, tool
+from treadle import Agent, AgentChanged, Agents, Tool, open_session, tool
 from treadle.testing import ScriptedModel, TurnLike, call, text
 
 
@@ -14,8 +15,8 @@ async def pay(amount: int) -> str:
     return "paid"
 
 
-def clerk(*turns: TurnLike, instructions: str = "Pay what is due.") -> Agent:
-    return Agent(ScriptedModel(turns), name="clerk", instructions=instructions, tools=[pay])
+def clerk(*turns: TurnLike, tools: Sequence[Tool] = (pay,)) -> Agent:
+    return Agent(ScriptedModel(turns), name="clerk", tools=tools)
 
 
 async def main(journal: Path) -> None:
@@ -25,11 +26,11 @@ async def main(journal: Path) -> None:
         await session.answer(result.approvals[0].id, "allow")
 
     # A worker has another version of the agent: it is refused, and nothing happens.
-    changed = Agents([clerk(text("Paid."), instructions="Pay nothing.")])
+    changed = Agents([clerk(text("Paid."), tools=[])])
     try:
         await changed.resume(journal, "invoice-7")
     except AgentChanged as error:
-        print(error)  # The agent 'clerk' has changed ... Changed: instructions. ...
+        print(error)  # The agent 'clerk' has changed ... Changed: tools. ...
 
     # A worker with the same agent continues.
     agents = Agents([clerk(text("The invoice is paid."))])

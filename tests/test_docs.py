@@ -3,6 +3,7 @@
 import ast
 import doctest
 import importlib.util
+import inspect
 import os
 import re
 import subprocess
@@ -11,14 +12,14 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 
 import program
 import treadle
 from house import PROJECT, module_name, source_files, tree
-from treadle import Guards, Redactor, errors, testing
+from treadle import Agent, Bubblewrap, Guards, Redactor, ScriptedDriver, allow, errors, testing, tool
 from treadle.budgets import Budget
 from treadle.context import compilers
 from treadle.events import AnyEvent
@@ -26,6 +27,8 @@ from treadle.mock.script import Cut, CutBy
 from treadle.providers.http.endpoint import Timeouts
 from treadle.providers.vendors import VENDORS, Vendor
 from treadle.stops import StopReason, exit_code
+from treadle.testing import ScriptedModel
+from treadle.testing import text as answer
 from treadle.tools import CallStatus, Effect
 
 SAMPLES = sorted((PROJECT / "docs_src").glob("*.py"))
@@ -188,6 +191,59 @@ def test_the_tree_of_errors_is_the_tree_of_classes():
     }
 
     assert parents == classes
+
+
+def test_the_table_of_what_may_change_is_about_every_option_of_an_agent_and_says_what_its_fingerprint_says():
+    """A part of the fingerprint differs if, and only if, the table names it beside the option."""
+    table = page("sessions.md").partition("| Part | Options of `Agent` |")[2].partition("\n\n")[0]
+    rows = [line.strip("|").split("|") for line in table.splitlines() if "`" in line]
+    told = {option: part.strip(" `") for part, options, _ in rows for option in names_in(options)}
+    given = {"model": ScriptedModel([answer("done")]), "name": "clerk", "tools": [tool(effect="read")(page)]}
+    before, found = Agent(**given).fingerprint, dict[str, str]()
+    for option, value in CHANGED_OPTIONS.items():
+        now = Agent(**{**given, option: value}).fingerprint
+        (found[option],) = [part for part in before if now[part] != before[part]] or ["none"]
+
+    assert told == found
+    assert {*told, "name", "self"} == {*inspect.signature(Agent.__init__).parameters}
+
+
+CHANGED_OPTIONS: dict[str, Any] = {
+    "model": ScriptedModel([answer("done")], name="another"),
+    "instructions": "Be brief.",
+    "tools": [],
+    "policy": allow("*"),
+    "sandbox": Bubblewrap(),
+    "approver": allow("*"),
+    "approver_seconds": 1.0,
+    "driver": ScriptedDriver(ScriptedModel([answer("done")])),
+    "budget": Budget(max_model_turns=1),
+    "profile": "research",
+    "compiler": treadle.WholeHistory(),
+    "compactor": treadle.Summarize(),
+    "output": int,
+    "tool_choice": "required",
+    "history": "current",
+    "guards": Guards(no_progress=None),
+    "on_limit": "report",
+    "cancel_siblings": "on_unsafe_error",
+    "on_failure": "stop",
+    "on_denial": "skip",
+    "failure_text": "whole",
+    "unpriced": "warn",
+    "parallel_hint": False,
+    "in_doubt": "tell",
+    "approval_seconds": 1.0,
+    "batch_seconds": 1.0,
+    "toolset_seconds": 1.0,
+    "step_result_chars": 1000,
+    "done_when": lambda view: None,
+    "subscribers": [print],
+    "interceptors": [],
+    "hooks": [],
+    "required": ["page"],
+    "max_depth": 1,
+}
 
 
 def test_the_page_of_events_names_every_event_and_maps_the_names_of_the_founding_document():

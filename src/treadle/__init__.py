@@ -135,6 +135,7 @@ if TYPE_CHECKING:
     from treadle.tools import ProcessResult as ProcessResult
     from treadle.tools import Review as Review
     from treadle.tools import Risk as Risk
+    from treadle.tools import RunContext as RunContext
     from treadle.tools import Subject as Subject
     from treadle.tools import Tool as Tool
     from treadle.tools import ToolContext as ToolContext
@@ -234,7 +235,7 @@ _NAMES = {
     "tooling.callables": "FunctionTool",
     "tooling.decorators": "tool",
     "tools": (
-        "Answer CheckedCall Command Decision Done Effect NotDone Preview ProcessResult Review Risk Subject Tool "
+        "Answer CheckedCall Command Decision Done Effect NotDone Preview ProcessResult Review Risk RunContext Subject Tool "
         "ToolContext ToolExample ToolOutput ToolResult Unknown"
     ),
     "toolsets.artifacts": "artifact_tool",

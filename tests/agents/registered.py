@@ -1,6 +1,6 @@
 """A process that has a registry of agents, and else only a journal's address and a session's id.
 
-    python registered.py start|kill|resume JOURNAL SESSION FILE INSTRUCTIONS refuse|accept ask|allow
+    python registered.py start|kill|resume JOURNAL SESSION FILE auto|required refuse|accept ask|allow
 
 `start` gives the task, and so does `kill`, which dies in its payment by SIGKILL. `resume` continues by id. FILE gets the key of each
 payment that the tool made. What is printed is JSON.
@@ -17,7 +17,7 @@ from treadle import Agent, Agents, ToolContext, TreadleError, allow, open_sessio
 from treadle.testing import ScriptedModel, call, text
 
 
-def clerk(act: str, paid: Path, instructions: str, decision: str) -> Agent:
+def clerk(act: str, paid: Path, tool_choice: str, decision: str) -> Agent:
     @tool(effect="keyed")
     async def pay(amount: int, ctx: ToolContext) -> str:
         """Pay an invoice."""
@@ -29,13 +29,13 @@ def clerk(act: str, paid: Path, instructions: str, decision: str) -> Agent:
 
     model = ScriptedModel([text("The invoice is paid.")] if act == "resume" else [call("pay", amount=40)])
     policy = allow("pay") if decision == "allow" else None
-    return Agent(model, name="clerk", instructions=instructions, tools=[pay], policy=policy)
+    return Agent(model, name="clerk", tool_choice=tool_choice, tools=[pay], policy=policy)
 
 
 async def main(
-    act: str, journal: str, session_id: str, paid: str, instructions: str, changed: str, decision: str
+    act: str, journal: str, session_id: str, paid: str, tool_choice: str, changed: str, decision: str
 ) -> dict[str, object]:
-    agent = clerk(act, Path(paid), instructions, decision)
+    agent = clerk(act, Path(paid), tool_choice, decision)
     if act == "resume":
         result = await Agents([agent]).resume(
             journal, session_id, changed="accept" if changed == "accept" else "refuse"

@@ -51,12 +51,10 @@ class Processes:
         self.journal = journal
         self._paid = folder / "paid"
 
-    async def run(
-        self, act: str, *, instructions: str = "Pay what is due.", changed: str = "refuse", decision: str = "ask"
-    ) -> Any:
+    async def run(self, act: str, *, tool_choice: str = "auto", changed: str = "refuse", decision: str = "ask") -> Any:
         """Return what the process printed, or the signal that ended it."""
         process = await asyncio.create_subprocess_exec(
-            sys.executable, str(HERE / "registered.py"), act, self.journal, "invoice-7", str(self._paid), instructions, changed,
+            sys.executable, str(HERE / "registered.py"), act, self.journal, "invoice-7", str(self._paid), tool_choice, changed,
             decision,
             stdout=asyncio.subprocess.PIPE,
         )  # fmt: skip
@@ -99,14 +97,14 @@ async def test_a_run_that_waited_for_a_person_goes_on_elsewhere_and_a_changed_ag
     started = await processes.run("start")
     waiting = await processes.run("resume")
     await answer(processes.journal)
-    refused = await processes.run("resume", instructions="Pay nothing.")
+    refused = await processes.run("resume", tool_choice="required")
     payments = processes.payments
-    accepted = await processes.run("resume", instructions="Pay nothing.", changed="accept")
+    accepted = await processes.run("resume", tool_choice="required", changed="accept")
 
     assert [one["reason"] for one in (started, waiting)] == ["approval_required"] * 2
     assert refused["error"] == "AgentChanged"
     assert "'clerk' has changed" in refused["message"]
-    assert "Changed: instructions." in refused["message"]
+    assert "Changed: answer." in refused["message"]
     assert payments == []
     assert accepted == {"reason": "completed", "text": "The invoice is paid.", "calls": ["ok"]}
     assert len(processes.payments) == 1
@@ -125,7 +123,7 @@ async def test_a_run_records_its_agent_and_its_fingerprint():
 
     named = [(one.agent, one.fingerprint) for one in events if isinstance(one, RunStarted | RunResumed)]
     assert named == [("clerk", dict(agent.fingerprint))] * 2
-    assert set(agent.fingerprint) == {"model", "instructions", "tools", "answer"}
+    assert set(agent.fingerprint) == {"model", "tools", "answer"}
 
 
 async def test_an_agent_without_a_name_records_neither():
@@ -146,7 +144,6 @@ async def look_elsewhere(n: str) -> str:
 @pytest.mark.parametrize(
     ("options", "part"),
     [
-        ({"instructions": "Be brief."}, "instructions"),
         ({"tools": [look_elsewhere]}, "tools"),
         ({"tools": []}, "tools"),
         ({"output": list[str]}, "answer"),
@@ -167,7 +164,13 @@ def test_each_part_of_an_agent_that_its_runs_depend_on_changes_its_fingerprint(o
 def test_what_belongs_to_the_process_changes_no_fingerprint():
     seen: list[Any] = []
 
-    agent = clerk(text("other words"), budget=Budget(max_model_turns=3), profile="p", subscribers=[seen.append])
+    agent = clerk(
+        text("other words"),
+        budget=Budget(max_model_turns=3),
+        profile="p",
+        instructions="Be brief.",
+        subscribers=[seen.append],
+    )
 
     assert agent.fingerprint == clerk().fingerprint
 
@@ -179,9 +182,9 @@ async def test_a_changed_agent_records_nothing_and_an_accepted_one_is_the_agent_
         limited = clerk(call("look", n=1), budget=Budget(max_model_turns=1), on_limit="report")
         await limited.run("go", session=session)
     before = await journal.read("s")
-    changed = Agents([clerk(text("done"), instructions="Be brief.")])
+    changed = Agents([clerk(text("done"), tool_choice="required")])
 
-    with pytest.raises(AgentChanged, match=r"Changed: instructions\. Register the agent as it was"):
+    with pytest.raises(AgentChanged, match=r"Changed: answer\. Register the agent as it was"):
         await changed.resume(journal, "s", budget=Budget(max_model_turns=5))
     assert await journal.read("s") == before
 

@@ -19,7 +19,7 @@ AGENTS = """
 from treadle import Agent
 from treadle.testing import ScriptedModel, text
 
-clerk = Agent(ScriptedModel([text("done")], follows_history=True, name="mock"), name="clerk", instructions="Changed.")
+clerk = Agent(ScriptedModel([text("done")], follows_history=True, name="mock"), name="clerk", tool_choice="required")
 """
 
 
@@ -38,11 +38,11 @@ async def test_each_command_says_why_a_session_is_stranded_and_approve_recommend
     async def data(*words: str, code: int = 0) -> Any:
         return await asyncio.to_thread(treadle.json, *words, *place, "--json", code=code)
 
-    why = "The agent 'clerk' has changed since it began the run. Changed: instructions."
+    why = "The agent 'clerk' has changed since it began the run. Changed: answer."
     step = f"treadle worker --agents FILE.py --accept-change --journal {address}"
     preview = await said("sessions", "check", "--agents", "agents.py", code=1)
     assert (
-        f"{session_id}  stranded: The agent 'clerk' has changed since it began the run. Changed: instructions, tools."
+        f"{session_id}  stranded: The agent 'clerk' has changed since it began the run. Changed: tools, answer."
         in preview
     )
     assert step in preview
@@ -50,7 +50,7 @@ async def test_each_command_says_why_a_session_is_stranded_and_approve_recommend
     (one,) = await data("sessions", "check", "--agents", "agents.py", code=1)
     assert (one["session_id"], one["reason"]) == (session_id, "agent_changed")
 
-    async with working(address, {"clerk": payer(instructions="Changed.")}):
+    async with working(address, {"clerk": payer(tool_choice="required")}):
         await until(lambda: _any_worker(address))
         for words in (
             ("sessions",),
@@ -69,7 +69,7 @@ async def test_each_command_says_why_a_session_is_stranded_and_approve_recommend
         assert step in allowed
         assert "treadle resume" not in allowed
 
-        async with working(address, {"clerk": payer(instructions="Changed.")}, name="new", accepts_change=True):
+        async with working(address, {"clerk": payer(tool_choice="required")}, name="new", accepts_change=True):
             await result(address, session_id, timeout=60)
         assert "STRANDED" not in await said("sessions")
         assert "No sessions match." in await said("sessions", "--state", "stranded")

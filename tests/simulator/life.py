@@ -290,9 +290,9 @@ class Life:
         return process.fallback
 
     def changed_agent(self, process: Process) -> Agent:
-        """Return the agent of a process after a deploy has changed what it is told."""
+        """Return the agent of a process after a deploy has changed the form of its answers, as far as its fingerprint says."""
         agent = copy(self.agent(process))
-        agent._spec = msgspec.structs.replace(agent._spec, instructions="Be quick.", fingerprint={})
+        agent._spec = msgspec.structs.replace(agent._spec, fingerprint={**agent.fingerprint, "answer": "another"})
         return agent
 
     def word_on(self, tool: str, mode: str = "ask") -> str:

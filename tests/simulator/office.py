@@ -86,11 +86,7 @@ class Office:
         """Come with an agent that has changed: the session waits with nothing added, and says why. Return the agent that may continue it."""
         life, run = self._life, session.state.run
         changed = life.changed_agent(process)
-        if (
-            run is None
-            or run.phase == "completed"
-            or run.fingerprint["instructions"] == changed.fingerprint["instructions"]
-        ):
+        if run is None or run.phase == "completed" or run.fingerprint["answer"] == changed.fingerprint["answer"]:
             return None
         family = self._family(process, session.id)
         acts, heads = self._acts_on(process, session.id), [process.store.shelves[one].head for one in family]

@@ -29,10 +29,10 @@ def pay(name: str = "pay", *, effect: Any = "unsafe", amount: str = "integer") -
     )
 
 
-def payer(tools: Iterable[Tool] = (pay(),), instructions: str | None = None, name: str = "mock") -> Callable[[], Agent]:
+def payer(tools: Iterable[Tool] = (pay(),), tool_choice: str = "auto", name: str = "mock") -> Callable[[], Agent]:
     turns = [call("pay", amount=7), text("paid")]
     model = ScriptedModel(turns, follows_history=True, name=name)
-    return lambda: Agent(model, tools=list(tools), instructions=instructions)
+    return lambda: Agent(model, tools=list(tools), tool_choice=tool_choice)
 
 
 async def asking(address: str) -> str:
@@ -59,7 +59,7 @@ CHANGES: dict[str, tuple[Callable[[], Agent], str]] = {
     "renamed": (payer([pay("transfer")]), "tools"),
     "schema": (payer([pay(amount="number")]), "tools"),
     "effect": (payer([pay(effect="idempotent")]), "tools"),
-    "instructions": (payer(instructions="Be kind."), "instructions"),
+    "answer": (payer(tool_choice="required"), "answer"),
     "model": (payer(name="other"), "model"),
 }
 
@@ -90,7 +90,7 @@ async def test_a_run_that_only_a_changed_agent_could_continue_is_reported_until_
     session_id = await asking(address)
     async with open_journal(address) as journal:
         assert known(await stranded_sessions(journal)) == [(session_id, "no_worker")]
-    changed = {"clerk": payer(instructions="Be kind.")}
+    changed = {"clerk": payer(tool_choice="required")}
     async with (
         working(address, changed, name="one", health_port=0) as worker,
         working(address, changed, name="two", health_port=0) as other,

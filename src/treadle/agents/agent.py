@@ -19,6 +19,7 @@ from treadle.agents.checks import (
     checked_chars,
     checked_choice,
     checked_depth,
+    checked_instructions,
     checked_name,
     checked_required,
     checked_seconds,
@@ -38,6 +39,7 @@ from treadle.engine.spec import (
     CancelSiblings,
     DoneWhen,
     InDoubt,
+    Instruction,
     OnDenial,
     OnFailure,
     Output,
@@ -265,6 +267,8 @@ class Agent(Generic[Deps, Output]):
     Args:
         model: A model, or its name such as `openai-chat:gpt-5-mini` or `demo`.
         name: The name by which `Agents` finds it when a session's run continues in another process.
+        instructions: The system prompt: a text, a function of the `RunContext` (async or not) that returns one, or a list of these,
+            which are joined. Functions are called when a run begins. What they return is recorded, and the run sends the same when it continues.
         tools: Tools made by `@tool` or `Tool(...)`, and toolsets, which each run opens and closes; their names are unique.
         policy: Decides on each call; without one, reads are allowed and every other call asks.
         sandbox: Where calls run that the policy decides as `sandbox`, in the way that their tools declare. Without
@@ -321,13 +325,13 @@ class Agent(Generic[Deps, Output]):
 
     _found: Model | None = None
 
-    @checked_but("tools", "output")
+    @checked_but("tools", "output", "instructions")
     def __init__(
         self,
         model: str | Model,
         *,
         name: str | None = None,
-        instructions: str | None = None,
+        instructions: "Instruction[Deps] | Sequence[Instruction[Deps]] | None" = None,
         tools: "Sequence[Tool | Toolset]" = (),
         policy: Policy | None = None,
         sandbox: Runner | None = None,
@@ -377,7 +381,7 @@ class Agent(Generic[Deps, Output]):
             max_depth=checked_depth(max_depth),
             approver=approver,  # type: ignore[arg-type]  # one of three forms, which the engine distinguishes
             approver_seconds=checked_seconds("approver_seconds", approver_seconds),
-            instructions=instructions,
+            instructions=checked_instructions(instructions),
             policy=policy,
             sandbox=sandbox,
             driver=driver if driver is not None or isinstance(model, str) else driver_for(model),
@@ -606,7 +610,7 @@ class Agent(Generic[Deps, Output]):
 
     @property
     def fingerprint(self) -> Mapping[str, str]:
-        """Digests by which a changed agent is detected: of model, instructions, tools, answer. Empty without a name."""
+        """Digests by which a changed agent is detected: of model, tools, answer. Empty without a name."""
         return self._whole().fingerprint
 
     @property

@@ -4,6 +4,7 @@ import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from treadle.engine.spec import Instruction
 from treadle.errors import ConfigurationError, ToolNameConflict, shown
 from treadle.events import Subscriber
 from treadle.fields import check_fields
@@ -17,6 +18,7 @@ __all__ = [
     "checked_chars",
     "checked_choice",
     "checked_depth",
+    "checked_instructions",
     "checked_name",
     "checked_required",
     "checked_seconds",
@@ -83,6 +85,17 @@ def checked_name(name: str, owner: str) -> str:
     if not isinstance(name, str) or not 0 < len(name) <= _LONGEST_NAME or not name.isprintable():
         raise ConfigurationError(f"{owner} name has 1 to {_LONGEST_NAME} printable characters; got {shown(name)}.")
     return name
+
+
+def checked_instructions(given: Any) -> str | tuple[Instruction, ...] | None:  # Any: whatever a program gives
+    if given is None or isinstance(given, str):
+        return given
+    parts = (given,) if callable(given) else given
+    if not isinstance(parts, list | tuple) or not all(isinstance(one, str) or callable(one) for one in parts):
+        raise ConfigurationError(
+            f"instructions must be a string, a function of the RunContext that returns one, or a list of these; got {shown(given)}."
+        )
+    return "\n\n".join(filter(None, parts)) if all(isinstance(one, str) for one in parts) else tuple(parts)
 
 
 def checked_required(names: Sequence[str]) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
@@ -29,7 +29,7 @@ from treadle.redaction import redacted_logger
 from treadle.resolve import open_journal, open_session
 from treadle.sessions.session import Session
 
-__all__ = ["Agents", "check_agent"]
+__all__ = ["Agents", "changed_parts", "check_agent"]
 
 logger = redacted_logger(__name__)
 
@@ -104,7 +104,7 @@ class Agents:
             UnknownSession: The journal has no session with that id.
             NothingToResume: The session has no run that can continue.
             UnknownAgent: No registered agent has the name that the run recorded, or it recorded none.
-            AgentChanged: The agent's model, instructions, tools or output type differ. Nothing was done.
+            AgentChanged: The agent's model, tools or output type differ. Nothing was done.
             SessionHeld: Another process runs the session.
             SessionNotActive: No run may continue in the session.
             JournalError: The journal cannot be opened, or failed.
@@ -199,6 +199,14 @@ class Agents:
         return self[run.agent]
 
 
+def changed_parts(recorded: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    """Return what of an agent has changed since its run recorded its fingerprint.
+
+    The instructions of a fingerprint of version 0.1 do not count.
+    """
+    return [part for part, value in recorded.items() if part != "instructions" and now.get(part) != value]
+
+
 def check_agent(agent: Agent, session: Session, *, accepts: bool) -> None:
     """Raise unless the run may continue with this agent. Its lease is held: nobody changes the run any more."""
     session.check_resumable()
@@ -209,7 +217,7 @@ def check_agent(agent: Agent, session: Session, *, accepts: bool) -> None:
             f"Session {session.id!r} continued with the agent {run.agent!r} while it was being opened. Resume it again."
         )
     now = agent.fingerprint
-    parts = [part for part, value in run.fingerprint.items() if now.get(part) != value]
+    parts = changed_parts(run.fingerprint, now)
     if parts and not accepts:
         raise AgentChanged(
             f"The agent {agent.name!r} has changed since it began run {run.id!r} of session {session.id!r}. "

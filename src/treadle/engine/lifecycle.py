@@ -10,6 +10,7 @@ from treadle.budgets import Budget, Deadline, Meter, Spent, budget_from, epoch_s
 from treadle.canonical import find_unencodable
 from treadle.concurrency import CURRENT, Patience
 from treadle.engine.assembly import Host, assemble
+from treadle.engine.given import instructions_from, snapshot_of
 from treadle.engine.hooks import Hooks, denied_stop
 from treadle.engine.interrupts import Interrupt, wait_until_recorded
 from treadle.engine.loop import Loop
@@ -27,7 +28,7 @@ from treadle.sessions.session import Session
 from treadle.sessions.views import ReadOnlyView
 from treadle.state import resolution_message
 from treadle.stops import LimitReached, Stop, StopReason
-from treadle.tools import Decision, JsonObject
+from treadle.tools import Decision, JsonObject, RunContext
 
 __all__ = ["Lifecycle"]
 
@@ -95,6 +96,7 @@ class Lifecycle:
         self._own_budget = budget
         self._deadline = None if deadline is None else epoch_seconds(deadline)
         self._above = above
+        self._written: str | None = None  # the instructions, if this process has had them written for the run
         self._interrupt: Interrupt | None = None
         self._inbox: Inbox | None = None
         self._patience = Patience()
@@ -150,6 +152,7 @@ class Lifecycle:
             self._inbox = inbox = Inbox(session.ledger, is_empty=not may_have_messages, prompt=hooks.prompt)
             if may_have_messages:
                 await inbox.drop_cancels(but_of=_open_run(session), continues=self._task is None)
+            await self._instruct(session, interrupt)
             await (self._resume(session, hooks) if self._task is None else self._start(session, self._task, hooks))
             await inbox.drop_superseded()
             self._begin_time(session, interrupt, self._narrowed(session, budget))
@@ -315,6 +318,18 @@ class Lifecycle:
 
     # --- its parts
 
+    async def _instruct(self, session: Session, interrupt: Interrupt) -> None:
+        """Have the instructions written, and keep them for the whole run: one that continues sends what it has sent before."""
+        run = session.state.run
+        own, sent = self._spec.instructions, None if self._task is not None or run is None else run.sent_instructions
+        if sent is None and isinstance(own, tuple):
+            with interrupt.cancel_scope():  # a run that is cancelled meanwhile ends before it asks a model
+                context = RunContext(deps=self._deps, session=snapshot_of(session, {}))
+                self._written = await instructions_from(own, context)
+            sent = self._written
+        if sent is not None or isinstance(own, tuple):
+            self._spec = msgspec.structs.replace(self._spec, instructions=sent)
+
     def _hooks(self, session: Session, interrupt: Interrupt) -> Hooks:
         """Return the hooks of the agent itself, for the beginning and the end of its run and for what people say to it."""
         top = session.state if self._above is None else self._above.top
@@ -341,6 +356,7 @@ class Lifecycle:
             budget=self._recorded_budget,
             tools=tuple(tool.name for tool in self._spec.toolbox.visible(ReadOnlyView(session))),
             instructions=self._spec.instructions_digest,
+            sent_instructions=self._written,
             deadline=self._deadline,
             origin=traced_origin(self.subscribers, self.origin, None),
             agent=self._spec.name,
@@ -363,6 +379,7 @@ class Lifecycle:
             profile=self._spec.profile,
             model=self._model.name,
             instructions=self._spec.instructions_digest,
+            sent_instructions=self._written,
             deadline=self._deadline,
             origin=traced_origin(self.subscribers, self.origin, session.state.run),
             agent=self._spec.name,

@@ -33,7 +33,7 @@ from treadle.sessions.session import Session
 from treadle.state import Approval, CallRecord, ChildState, Denial, Doubt, RunState, SessionState
 from treadle.stops import Status, Stop, StopReason
 from treadle.tooling.toolbox import Toolbox
-from treadle.tools import Done, JsonObject, Runner, Tool
+from treadle.tools import Done, JsonObject, RunContext, Runner, Tool
 
 if TYPE_CHECKING:
     from treadle.validation.typed import Typed
@@ -43,6 +43,7 @@ __all__ = [
     "CancelSiblings",
     "DoneWhen",
     "InDoubt",
+    "Instruction",
     "OnDenial",
     "OnFailure",
     "RunResult",
@@ -55,6 +56,12 @@ __all__ = [
 
 DoneWhen: TypeAlias = Callable[[CheckView], Done | bool | Awaitable[Done | bool | None] | None]
 """Returns `Done(payload)` or True to end the run, and False or None to continue."""
+
+Deps = TypeVar("Deps", default=Any)
+"""The type of the application's own object."""
+
+Instruction: TypeAlias = str | Callable[[RunContext[Deps]], str | Awaitable[str | None] | None]
+"""A text, or a function that returns one, or None, for the run that begins."""
 
 InDoubt: TypeAlias = Literal["ask", "tell"]
 """Who decides on a call of unknown outcome: a person is asked, or the model is told."""
@@ -80,7 +87,8 @@ class AgentSpec(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     toolsets: tuple[Toolset, ...]
     """What is opened for each of its runs."""
     toolset_seconds: float
-    instructions: str | None
+    instructions: str | tuple[Instruction, ...] | None
+    """A text, or texts and functions in order; those are called when a run begins."""
     policy: Policy | None
     approver: Approver | None = None
     """Who is asked for consent before the run pauses for a person."""
@@ -120,14 +128,22 @@ class AgentSpec(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """Policies of the runs that called it: each can only tighten what its own one says."""
 
     @property
+    def instructions_text(self) -> str | None:
+        """The instructions as they are sent. Functions have written them once the run has begun."""
+        return self.instructions if isinstance(self.instructions, str) else None
+
+    @property
     def instructions_digest(self) -> str:
         """What tells changed instructions from those before, without repeating either; empty for none."""
-        instructions = self.instructions
+        instructions = self.instructions_text
         return "" if instructions is None else digest(instructions.encode("utf-8", "replace").decode())
 
 
 def fingerprint_of(about: AgentSpec, model: str) -> dict[str, str]:
-    """Return what the runs of an agent depend on, by part. Its budget, policy and listeners belong to whoever runs it.
+    """Return what the runs of an agent depend on, by part.
+
+    Its budget, policy and listeners belong to whoever runs it. Its instructions may change at any time: a date in them, or a
+    corrected word, must not strand the sessions that are open.
 
     Args:
         model: The name of its model.
@@ -140,7 +156,6 @@ def fingerprint_of(about: AgentSpec, model: str) -> dict[str, str]:
     answer = [None if about.output is None else about.output.schema, about.tool_choice]
     return {
         "model": model,
-        "instructions": about.instructions_digest,
         "tools": digest(tools),
         "answer": digest(answer),
     }

@@ -44,6 +44,8 @@ class RunStarted(Event, frozen=True, kw_only=True, tag="run.started"):
     """Names of the agent's tools."""
     instructions: str = ""
     """Digest of the agent's instructions; empty for none."""
+    sent_instructions: str | None = None
+    """The instructions themselves, if they were written for this run; None if they are the agent's own text."""
     deadline: float | None = None
     """Seconds since 1970 at which the run must have ended; None for no such time."""
     origin: JsonObject | None = None
@@ -51,7 +53,7 @@ class RunStarted(Event, frozen=True, kw_only=True, tag="run.started"):
     agent: str = ""
     """Name of the agent, by which a registry finds it; empty for an agent without a name."""
     fingerprint: dict[str, str] = msgspec.field(default_factory=dict)
-    """What tells the agent from one that has changed since, by part: model, instructions, tools, answer."""
+    """What tells the agent from one that has changed since, by part: model, tools, answer."""
     single_turn: bool = False
     """Whether the model may call tools in one response only: its next one must be the answer."""
     worker: str = ""
@@ -78,6 +80,8 @@ class RunResumed(Event, frozen=True, kw_only=True, tag="run.resumed"):
     """The dialect and model that the run is resumed with."""
     instructions: str = ""
     """Digest of the agent's instructions; empty for none."""
+    sent_instructions: str | None = None
+    """As in `run.started`; None if they are unchanged."""
     deadline: float | None = None
     """Seconds since 1970 at which the run must have ended; None if it is unchanged."""
     origin: JsonObject | None = None

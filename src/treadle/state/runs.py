@@ -52,6 +52,8 @@ class RunState(msgspec.Struct, Documented, kw_only=True):
     """Name of the agent that carries it out; empty for one without a name."""
     fingerprint: dict[str, str] = msgspec.field(default_factory=dict)
     """What tells that agent from one that has changed since, by part."""
+    sent_instructions: str | None = None
+    """The instructions, if they were written for this run: what it sends also after `resume`."""
     single_turn: bool = False
     """Whether the model may call tools in one response only, also after `resume`."""
     first_message: int = 0
@@ -119,6 +121,7 @@ class RunState(msgspec.Struct, Documented, kw_only=True):
             origin=event.origin,
             agent=event.agent,
             fingerprint=event.fingerprint,
+            sent_instructions=event.sent_instructions,
             single_turn=event.single_turn,
             first_message=first_message,
             worker=event.worker,
@@ -150,6 +153,7 @@ class RunState(msgspec.Struct, Documented, kw_only=True):
         self.origin = event.origin or self.origin
         self.agent = event.agent or self.agent
         self.fingerprint = event.fingerprint or self.fingerprint
+        self.sent_instructions = self.sent_instructions if event.sent_instructions is None else event.sent_instructions
         self.has_closed = False
         self.under_way.clear()
         self.cut_in_calls = 0

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
-from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Generic, Literal, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 from typing_extensions import TypeVar
@@ -21,6 +21,7 @@ __all__ = [
     "Place",
     "ProcessResult",
     "Refusal",
+    "RunContext",
     "Runner",
     "SessionSnapshot",
     "ShellLine",
@@ -317,12 +318,15 @@ class SessionSnapshot(msgspec.Struct, Documented, frozen=True, kw_only=True):
 
     id: str
     """Id of the session."""
-    run_id: str
-    """Id of the run."""
-    step: int
-    """Number of the step, from 1."""
-    messages: tuple[Message, ...]
+    run_id: str = ""
+    """Id of the run; empty before it is recorded as begun."""
+    step: int = 0
+    """Number of the step, from 1; 0 before the first."""
+    messages: tuple[Message, ...] = ()
     """The conversation so far."""
+    phase: str = "running"
+    """What happens to its run: `running`; before the run continues or begins also `active` (none yet), `queued`, `paused`, `stopped`, `completed`
+    or `failed`."""
     status: str = "active"
     """The session's own status, which people set: see `Session.change`."""
     metadata: Mapping[str, Any] = {}  # Any: JSON
@@ -336,3 +340,27 @@ class SessionSnapshot(msgspec.Struct, Documented, frozen=True, kw_only=True):
         """Whose session it is: the key `tenant` of its metadata; empty for nobody's."""
         tenant = self.metadata.get("tenant")
         return tenant if isinstance(tenant, str) else ""
+
+
+class RunContext(msgspec.Struct, Documented, Generic[Deps_co], frozen=True, kw_only=True):
+    """What a function that writes instructions may know: whose run it is, and your own object.
+
+    Example:
+        async def for_customer(ctx: RunContext[Database]) -> str:
+            return f"The customer is {await ctx.deps.name_of(ctx.tenant)}."
+    """
+
+    deps: Deps_co
+    """The application's own object, as passed to `run(deps=...)`."""
+    session: SessionSnapshot
+    """The session as it is before the run begins: the task is not one of its messages yet."""
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:  # Any: JSON
+        """The session's metadata."""
+        return self.session.metadata
+
+    @property
+    def tenant(self) -> str:
+        """Whose session it is; empty for nobody's."""
+        return self.session.tenant

@@ -20,7 +20,7 @@ import msgspec
 from msgspec.structs import replace
 
 from treadle.agents.agent import Agent
-from treadle.agents.registry import check_agent
+from treadle.agents.registry import changed_parts, check_agent
 from treadle.budgets import budget_from
 from treadle.engine.lifecycle import Lifecycle
 from treadle.engine.offering import check_deps
@@ -878,7 +878,7 @@ def _lack(
 
 def _changed(fingerprint: Mapping[str, str], worker: WorkerInfo, agent: str) -> list[str]:
     now = worker.fingerprints.get(agent)  # an older worker does not say
-    return [] if now is None else [part for part, value in fingerprint.items() if now.get(part) != value]
+    return [] if now is None else changed_parts(fingerprint, now)
 
 
 # --- A worker: takes sessions from its dispatcher, runs them side by side, and says that it is there. Knows no queue.
@@ -913,7 +913,7 @@ class Worker:
         limits: How much may run at once, and in a minute, over all workers that share the journal.
         health_port: The port of 127.0.0.1 on which it answers `/live`, `/health` and `/metrics`; 0 for any free port, None for none.
         live: Whether followers can see answers as they stream; if the journal is a file, only on this machine.
-        accepts_change: Whether it continues runs with its agents as they are now, if they have changed since: other instructions, tools,
+        accepts_change: Whether it continues runs with its agents as they are now, if they have changed since: other tools,
             model or output. By default such a run waits for a worker that has the agent as it was.
         clock: Replaces the machine's clock, for tests.
 

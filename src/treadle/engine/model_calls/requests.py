@@ -279,7 +279,7 @@ class Requests:
         offer = await self._offering.renew()
         if offer is not self._offer:
             self._offer = offer
-            own = self._about.instructions
+            own = self._about.instructions_text
             self._instructions = instructions_with_guidance(own, offer.tools, unavailable=offer.unavailable)
             fixed = ModelRequest(messages=(), instructions=self._instructions, tools=offer.specs)
             self._fixed_tokens = _tokens(fixed)
