@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import treadle
-from treadle.cli.guidance import guidance_in
+from treadle.cli.guidance import guidance_in, surroundings_in
 from treadle.cli.main import main
 
 CODE = "<code>"
@@ -85,7 +85,8 @@ def _is_in_a_loop() -> bool:
 @contextmanager
 def _lent(folder: Path, environment: Mapping[str, str], descriptors: tuple[int, int, int]) -> Iterator[None]:
     """Give this process to the program: its streams, folder, environment and what it imports. Take all back at the end."""
-    guidance_in.cache_clear()  # what the program reads once
+    for read_once in (guidance_in, surroundings_in):
+        read_once.cache_clear()
     before = Path.cwd(), dict(os.environ), [*sys.path], {*sys.modules}, sys.argv
     with _streams(descriptors):
         os.chdir(folder)

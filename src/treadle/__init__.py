@@ -148,6 +148,8 @@ if TYPE_CHECKING:
     from treadle.toolsets.fetch import http_rejection as http_rejection
     from treadle.toolsets.files import file_tools as file_tools
     from treadle.toolsets.files import writing_tools as writing_tools
+    from treadle.toolsets.folders import folder_files as folder_files
+    from treadle.toolsets.folders import folder_surroundings as folder_surroundings
     from treadle.toolsets.guidance import FolderInstructions as FolderInstructions
     from treadle.toolsets.guidance import GuidanceFile as GuidanceFile
     from treadle.toolsets.guidance import Skill as Skill
@@ -241,6 +243,7 @@ _NAMES = {
     "toolsets.artifacts": "artifact_tool",
     "toolsets.fetch": "fetch_tool http_rejection",
     "toolsets.files": "file_tools writing_tools",
+    "toolsets.folders": "folder_files folder_surroundings",
     "toolsets.guidance": (
         "FolderInstructions GuidanceFile Skill SkillsFound find_skills folder_instructions skill_tool"
     ),

@@ -20,8 +20,9 @@ def test_options_of_the_model_and_instructions_reach_the_request(treadle):
         treadle("run", *treadle.served(provider), "--system", "@system.md", "Again", code=0)
     first, second = (request.body for request in provider.requests)
     assert (first["temperature"], first["stop"]) == (0, "END")
-    assert first["messages"][0] == {"role": "system", "content": "Be brief."}
-    assert second["messages"][0]["content"] == "Answer in rhymes.\n"
+    assert first["messages"][0]["role"] == "system"
+    assert first["messages"][0]["content"].startswith("Be brief.\n\n# Where you work")
+    assert second["messages"][0]["content"].startswith("Answer in rhymes.\n")
     assert "temperature" not in second
 
 
@@ -32,7 +33,7 @@ def test_a_resumed_session_has_its_options_and_instructions_again(paying):
         paying("approve", "--last", code=0)
         paying("resume", "s1", "--base-url", provider.base_url, code=0)
     assert [request.body["temperature"] for request in provider.requests] == [0, 0]
-    assert provider.requests[1].body["messages"][0]["content"] == "Be brief."
+    assert provider.requests[1].body["messages"][0]["content"].startswith("Be brief.\n\n# Where you work")
 
 
 def scripted(name, **arguments):

@@ -16,7 +16,17 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from treadle import FolderInstructions, Message, Skill, SkillsFound, Tool, find_skills, folder_instructions, skill_tool
+from treadle import (
+    FolderInstructions,
+    Message,
+    Skill,
+    SkillsFound,
+    Tool,
+    find_skills,
+    folder_instructions,
+    folder_surroundings,
+    skill_tool,
+)
 from treadle.cli.exits import UsageError
 from treadle.cli.input.places import has_piped_input, user_config
 from treadle.cli.input.settings import Settings
@@ -35,6 +45,8 @@ __all__ = [
     "not_attached",
     "read_task",
     "skill_tools",
+    "surroundings_in",
+    "surroundings_of",
 ]
 
 _SKILLS = Path(".agents", "skills")
@@ -73,6 +85,17 @@ def guidance_of(settings: Settings) -> Guidance:
     It is read once for each call of the program, so that what a session remembers is what the model was told.
     """
     return Guidance() if settings.is_bare else guidance_in(os.path.realpath(settings.root))
+
+
+def surroundings_of(settings: Settings) -> str:
+    """Return what the model reads about where it works: nothing with `--bare`."""
+    return "" if settings.is_bare else surroundings_in(os.path.realpath(settings.root))
+
+
+@lru_cache(maxsize=16)
+def surroundings_in(folder: str) -> str:
+    """Return what the model reads about a folder: the same text in all requests of one call of the program, so that the vendor's cache applies."""
+    return folder_surroundings(folder)
 
 
 @lru_cache(maxsize=16)

@@ -49,7 +49,7 @@ from treadle import (
     scoped,
 )
 from treadle.cli.exits import EXIT_NOT_STORED, UsageError, exit_code
-from treadle.cli.guidance import guidance_of, skill_tools
+from treadle.cli.guidance import guidance_of, skill_tools, surroundings_of
 from treadle.cli.input.options import Options
 from treadle.cli.input.places import absolute, same_journal, same_world
 from treadle.cli.input.rules import rule_sets
@@ -472,7 +472,8 @@ def make_agent(
         hooks=(*_hooks(settings), *(() if snapshots is None else snapshots.hooks())),
         compiler=Labelled(WholeHistory(), _UNTRUSTED),
         compactor=Tiers(ClearResults(), Handoff()),
-        instructions="\n\n".join(part for part in (own, guidance.instructions.text) if part) or None,
+        instructions="\n\n".join(part for part in (own, surroundings_of(settings), guidance.instructions.text) if part)
+        or None,
         output=None if given.schema is None else schema_of(given.schema),
         driver=driver,
         subscribers=telemetry(),
