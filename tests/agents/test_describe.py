@@ -112,7 +112,7 @@ def test_every_option_of_an_agent_shows(option):
 @pytest.mark.row("T14")
 def test_every_field_is_there_and_is_json():
     described = agent(tools=[PAY, artifact_tool(), Shelf()]).describe()
-    left_out = {"fingerprint", "policies_above", "toolbox"}
+    left_out = {"fingerprint", "opened", "policies_above", "toolbox"}
     assert {*AgentSpec.__struct_fields__} - left_out <= {*described}
     assert json.loads(json.dumps(described)) == described
     assert [tool["name"] for tool in described["tools"]] == ["pay", "read_artifact"]

@@ -244,6 +244,17 @@ def test_a_server_of_the_persons_configuration_is_used(treadle: Any, project: Pa
     assert run(treadle)[0]
 
 
+def test_tools_that_the_configuration_names_switch_no_server_off(treadle: Any, project: Path):
+    treadle("mcp", "approve", "raw", code=0)
+    treadle.home.mkdir(exist_ok=True)
+    (treadle.home / "config.toml").write_text('tools = ["read"]\n')
+    assert run(treadle)[0]
+
+    (project / "log").unlink()
+    treadle("run", "-m", "script:s.json", "--allow", "mcp__raw__echo", "--tools", "read", "go")
+    assert not (project / "log").exists()
+
+
 @pytest.mark.row("E-MCP-CONFIG")
 def test_a_server_of_a_projects_configuration_waits_for_the_person(treadle: Any, project: Path):
     (project / ".mcp.json").unlink()

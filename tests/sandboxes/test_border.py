@@ -1,7 +1,9 @@
 """The border of a sandbox: what a command reads, what is private or denied, and what is lifted for it, host by host and folder by folder."""
 
 import asyncio
+import json
 import os
+import shlex
 import shutil
 import socket
 import subprocess
@@ -185,7 +187,10 @@ def server() -> Iterator[int]:
         def do_GET(self) -> None:
             self.send_response(200)
             self.end_headers()
-            self.wfile.write(f"served {self.path} {self.headers.get('Host')}\n".encode())
+            body = self.rfile.read(int(self.headers.get("Content-Length") or 0)).decode()
+            self.wfile.write(f"served {self.path} {self.headers.get('Host')} {body}".rstrip().encode() + b"\n")
+
+        do_POST = do_GET  # noqa: N815 - where the server looks for it
 
         def log_message(self, *words: object) -> None: ...
 
@@ -203,16 +208,60 @@ def test_a_host_is_lifted_alone_and_by_its_name(server: int, tmp_path: Path):
         curl -sS http://localhost:{server}/a; curl -sS -p http://localhost:{server}/tunnel; curl -sS http://127.0.0.1:{server}/b
         curl -sS --noproxy '*' http://localhost:{server}/c; curl -sS http://other.example/; curl -sS https://other.example/; exit 7
     """
-    done = run(Bubblewrap, tmp_path / "w", script, lifted=("network localhost",))
+    done = run(Bubblewrap, tmp_path / "w", script, lifted=(f"network localhost:{server}",))
 
     served = [line for line in done.stdout.splitlines() if line.startswith("served")]
     assert served == [f"served /a localhost:{server}", f"served /tunnel localhost:{server}"]
-    assert {one.target for one in done.refused if one.kind == "network"} >= {"127.0.0.1", "other.example"}
+    assert {one.target for one in done.refused if one.kind == "network"} >= {f"127.0.0.1:{server}", "other.example"}
+
+
+REQUESTS = [
+    ("GET http://localhost:{port}/a HTTP/1.1\r\nHost: evil.test\r\n\r\n", "200 /a localhost:{port}"),
+    ("GET http://localhost:{port} HTTP/1.0\r\n\r\n", "200 / localhost:{port}"),
+    ("GET http://localhost:{port}?q HTTP/1.1\r\nX: y\r\n\r\n", "200 /?q localhost:{port}"),
+    ("POST http://localhost:{port}/p HTTP/1.1\r\nContent-Length: 2\r\n\r\nhiGET /second HTTP/1.1\r\nHost: evil.test\r\n\r\n",
+     "200 /p localhost:{port} hi"),
+    ("GET http://localhost:{port}/a HTTP/1.1\r\n\r\nGET /second HTTP/1.1\r\nHost: evil.test\r\n\r\n", "200 /a localhost:{port}"),
+    ("GET http://localhost:{port}/ HTTP/1.1\r\nHost: localhost\r\nHost: evil.test\r\n\r\n", "400 "),
+    ("GET http://localhost:{port}/ HTTP/1.1\r\nHost : evil.test\r\n\r\n", "400 "),
+    ("GET http://localhost:{port}/ HTTP/1.1\r\nX: y\nHost: evil.test\r\n\r\n", "400 "),
+    ("GET http://localhost:{port}/ HTTP/1.1\r\nX: y\r\n Host: evil.test\r\n\r\n", "400 "),
+    ("POST http://localhost:{port}/ HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nhi", "400 "),
+    ("POST http://localhost:{port}/ HTTP/1.1\r\nContent-Length: +2\r\n\r\nhi", "400 "),
+    ("POST http://localhost:{port}/ HTTP/1.1\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", "411 "),
+    ("GET http://localhost:{other}/ HTTP/1.1\r\n\r\n", "403 "),
+    ("GET http://localhost/ HTTP/1.1\r\n\r\n", "403 "),
+    ("CONNECT localhost:22 HTTP/1.1\r\n\r\n", "403 "),
+    ("CONNECT plain.localhost:80 HTTP/1.1\r\n\r\n", "403 "),
+    ("GET http://plain.localhost:443/ HTTP/1.1\r\n\r\n", "403 "),
+    ("CONNECT localhost:99999 HTTP/1.1\r\n\r\n", "400 "),
+    ("GET http://user@localhost:{port}/ HTTP/1.1\r\n\r\n", "400 "),
+]  # fmt: skip
+"""Requests to the proxy, and what is answered: the status, and what the server was asked."""
+ASKING = """
+import json, os, socket, sys
+for request in json.loads(sys.argv[1]):
+    host, _, port = os.environ["http_proxy"].removeprefix("http://").partition(":")
+    with socket.create_connection((host, int(port))) as one:
+        one.sendall(request.encode())
+        answer = b"".join(iter(lambda: one.recv(4096), b"")).decode()
+    status, body = answer.split(" ")[1], answer.partition("\\r\\n\\r\\n")[2]
+    print(status, body.removeprefix("served ").strip("\\n") if status == "200" else "")
+"""
+
+
+@needs_bwrap
+def test_the_proxy_passes_on_one_request_to_the_host_and_port_that_were_lifted(server: int, tmp_path: Path):
+    requests = json.dumps([one.format(port=server, other=server + 1) for one, _ in REQUESTS])
+    line = f"python3 -c {shlex.quote(ASKING)} {shlex.quote(requests)}"
+    done = run(Bubblewrap, tmp_path / "w", line, lifted=(f"network localhost:{server}", "network plain.localhost"))
+
+    assert done.stdout.splitlines() == [answer.format(port=server) for _, answer in REQUESTS]
 
 
 @needs_bwrap
 def test_a_name_of_the_network_does_not_stand_for_this_machine(server: int, tmp_path: Path):
-    lifted = ("network 127.0.0.1", "network *.localtest")
+    lifted = (f"network 127.0.0.1:{server}", f"network *.localtest:{server}")
     done = run(
         Bubblewrap,
         tmp_path / "w",

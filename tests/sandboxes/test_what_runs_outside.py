@@ -114,6 +114,34 @@ def test_a_setting_is_read_as_git_reads_it(tmp_path: Path, setting: str):
     assert "tools/hooks" in configured_names(str(folder))
 
 
+@needs_bwrap
+@pytest.mark.row("D-PROTECTED")
+@pytest.mark.parametrize(
+    ("setting", "name"),
+    [
+        ("core.sshCommand ssh -F sshcfg", "sshcfg"),
+        ("core.sshCommand ssh -oUserKnownHostsFile=x -F sshcfg", "sshcfg"),
+        ("diff.external sh tools/d.sh", "tools/d.sh"),
+        ("diff.x.textconv python3 -m conv", "conv.py"),
+        ("filter.x.clean python3 -m pkg.conv --flag", "pkg/conv.py"),
+        ("core.pager env A=1 ./pgr", "pgr"),
+        ("credential.helper store --file creds", "creds"),
+    ],
+)
+@pytest.mark.parametrize("exists", [True, False])
+def test_no_word_of_a_program_that_git_is_configured_to_run_names_a_file_that_a_command_writes(
+    tmp_path: Path, setting: str, name: str, exists: bool
+):
+    folder, file = repository(tmp_path / "w", setting), tmp_path / "w" / name
+    if exists:
+        file.parent.mkdir(exist_ok=True)
+        file.write_text("plain\n")
+    run(folder, f"mkdir -p tools pkg; echo evil >> {name}; echo fine > other")
+
+    assert (file.read_text() if file.exists() else None) == ("plain\n" if exists else None)
+    assert (folder / "other").read_text() == "fine\n"
+
+
 def test_a_configuration_that_is_a_pipe_or_no_text_holds_up_no_command(tmp_path: Path):
     folder = repository(tmp_path, "include.path ../pipe")
     os.mkfifo(folder / "pipe")

@@ -15,6 +15,10 @@ from treadle.tools import Need, parse_need, parse_needs
         ("network 127.1", Need("network", "127.0.0.1")),
         ("network *.example.com", Need("network", "*.example.com")),
         ("network *", Need("network", "*")),
+        ("network LOCALHOST:8000", Need("network", "localhost:8000")),
+        ("network 127.1:080", Need("network", "127.0.0.1:80")),
+        ("network [::1]:80", Need("network", "[::1]:80")),
+        ("network ::1", Need("network", "::1")),
         ("write ~/.cache/x", Need("write", "~/.cache/x")),
         ("  write  /var/x y ", Need("write", "/var/x y")),
     ],
@@ -26,7 +30,7 @@ def test_a_need_is_read_from_its_text_and_written_in_its_canonical_spelling(text
 
 @pytest.mark.parametrize(
     "text",
-    ["", "all", "git push", "network", "network a b", "network a\tb", "write", "write build", "write ../x", "write /a\nb", "unconfined now"],
+    ["", "all", "git push", "network", "network a b", "network a:0", "network a:65536", "network a\tb", "write", "write build", "write ../x", "write /a\nb", "unconfined now"],
 )  # fmt: skip
 def test_a_text_that_names_no_need_is_refused_with_the_forms_that_do(text: str):
     with pytest.raises(InvalidArguments, match=r"`write|`git`"):

@@ -1,12 +1,14 @@
 """Agent: the immutable description of an actor: model, tools, instructions, policy, budget. Runs nothing by itself."""
 
 import asyncio
+import copy
 import dataclasses
 import functools
 import threading
 import types
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import asynccontextmanager
 from decimal import Decimal
 from enum import Enum
 from types import UnionType
@@ -33,6 +35,7 @@ from treadle.budgets import Budget, Deadline, Guards
 from treadle.concurrency import after_fork, bury
 from treadle.context.compilers import compiler_for
 from treadle.engine.lifecycle import Lifecycle
+from treadle.engine.opening import Opened
 from treadle.engine.rules.failures import FailureText
 from treadle.engine.spec import (
     AgentSpec,
@@ -64,11 +67,13 @@ from treadle.ports import (
     Model,
     Policy,
     Toolset,
+    ToolsetContext,
     UnmatchedRule,
 )
 from treadle.redaction import Redactor
 from treadle.resolve import check_model_name, driver_for, memory_session, resolve_model
 from treadle.sessions.session import Session
+from treadle.sessions.views import ReadOnlyView
 from treadle.state import Approval
 from treadle.tooling.toolbox import Toolbox
 from treadle.tools import Effect, JsonObject, Runner, Tool, ToolContext
@@ -164,7 +169,7 @@ def _drain() -> None:
 
 _DEPTH = 12
 """Policies may hold policies. Below so many levels only the class of an object is named."""
-_DERIVED = {"fingerprint", "index", "policies_above"}
+_DERIVED = {"fingerprint", "index", "opened", "policies_above"}
 """Fields that are made from the others, or belong to one run."""
 
 
@@ -269,7 +274,7 @@ class Agent(Generic[Deps, Output]):
         name: The name by which `Agents` finds it when a session's run continues in another process.
         instructions: The system prompt: a text, a function of the `RunContext` (async or not) that returns one, or a list of these,
             which are joined. Functions are called when a run begins. What they return is recorded, and the run sends the same when it continues.
-        tools: Tools made by `@tool` or `Tool(...)`, and toolsets, which each run opens and closes; their names are unique.
+        tools: Tools made by `@tool` or `Tool(...)`, and toolsets, which each run opens and closes unless they are shared (`open`); their names are unique.
         policy: Decides on each call; without one, reads are allowed and every other call asks.
         sandbox: Where calls run that the policy decides as `sandbox`, in the way that their tools declare. Without
             a sandbox, or without such a declaration, the call is denied: it never runs unconfined.
@@ -412,6 +417,48 @@ class Agent(Generic[Deps, Output]):
         tools = [tool.name for tool in self._toolbox] + [toolset.name for toolset in self.toolsets]
         more = f", and {len(tools) - _MOST_SHOWN} more" if len(tools) > _MOST_SHOWN else ""
         return f"<Agent {name}{model}, tools: {', '.join(tools[:_MOST_SHOWN]) or 'none'}{more}>"
+
+    @asynccontextmanager
+    @checked
+    async def open(
+        self, *, session: Session | None = None, deps: Deps | None = None, in_background: bool = False
+    ) -> AsyncGenerator["Agent[Deps, Output]"]:
+        """Open the toolsets once for many runs, and yield the agent that shares them: a server keeps its state from run to run.
+
+        Use it for a conversation, or for a program that serves many tasks. What the runs of one opening share, a server can pass from one
+        to another: open once for each person. A toolset that failed or ended is opened again by the next run.
+
+        Example:
+            async with agent.open() as opened:
+                first = await opened.run("Sign in to the shop")
+                await opened.run("What is in the basket?", session=first.session)
+
+        Args:
+            session: The conversation that toolsets are opened for, as `ToolsetContext.session`; None for a new, empty one. Open with it
+                where a toolset keeps something by session, as `ShellTools` does.
+            deps: Your own object, which toolsets read as `ToolsetContext.deps`.
+            in_background: Whether to return at once. A run that begins before a toolset is open does without its tools until it is, unless it
+                needs them: they are in `required`, or the run was offered them before it was resumed.
+        """
+        place = await memory_session() if session is None else session
+        context = ToolsetContext(session=ReadOnlyView(place), deps=deps)
+        spec, is_awaited = self._whole(), not in_background
+        held = Opened(context, place.clock, seconds=spec.toolset_seconds, is_awaited=is_awaited)
+        opened = copy.copy(self)
+        opened._spec = msgspec.structs.replace(spec, opened=held)  # noqa: SLF001 - a copy of ours
+        try:
+            for toolset in spec.toolsets:
+                held.begin(toolset)
+            if is_awaited:
+                await held.wait()
+            yield opened
+        finally:
+            await held.close()
+
+    @property
+    def opening(self) -> tuple[str, ...]:
+        """Names of the toolsets that are still being opened; empty for an agent that `open` did not yield."""
+        return () if self._spec.opened is None else self._spec.opened.opening
 
     @checked
     async def run(
@@ -620,7 +667,7 @@ class Agent(Generic[Deps, Output]):
 
     @property
     def toolsets(self) -> tuple[Toolset, ...]:
-        """The toolsets that each of its runs opens and closes."""
+        """The toolsets that each of its runs opens and closes, or that its runs share: see `open`."""
         return self._spec.toolsets
 
     def describe(self) -> dict[str, Any]:

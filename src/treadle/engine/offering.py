@@ -1,4 +1,4 @@
-"""Offering: the tools of one run, step by step: its agent's own, and those of its toolsets, which live as long as the run.
+"""Offering: the tools of one run, step by step: its agent's own, and those of its toolsets, which live as long as the run or longer.
 
 A toolset that fails takes its tools with it and nothing else. Runs no tool.
 """
@@ -6,14 +6,14 @@ A toolset that fails takes its tools with it and nothing else. Runs no tool.
 import asyncio
 import inspect
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Any, Literal, Self
 
 import msgspec
 
 from treadle.concurrency import Kept
-from treadle.engine.interrupts import Interrupt, wait_at_most
+from treadle.engine.interrupts import Interrupt
+from treadle.engine.opening import Opened, failure_message, first_of, hold, leave, let_go
 from treadle.engine.rules.failures import FailureText, contained, is_being_cancelled, pass_interrupts, told
 from treadle.engine.spec import AgentSpec
 from treadle.errors import ConfigurationError, ToolDefinitionError, shown
@@ -30,10 +30,9 @@ __all__ = ["Offering", "check_deps"]
 
 logger = redacted_logger(__name__)
 
-_GRACE_SECONDS = 1.0
-"""How long a toolset that was cancelled may still take."""
-_left_behind: set[asyncio.Task[Any]] = set()
-"""Tasks that did not end when they were cancelled. They are held, so that nobody takes them for forgotten."""
+_OPENING = "It is still being opened. Its tools are offered in a later step."
+_FREE_CHOICES = ("auto", "none", "required")
+"""Choices that name no tool."""
 
 
 def check_deps(tools: Iterable[Tool], deps: Any) -> None:  # Any: the application's own object
@@ -82,7 +81,9 @@ class Offering:
         self._interrupt = interrupt
         self._context = ToolsetContext(session=session, deps=deps)
         self._seconds = about.toolset_seconds
+        self._opened = about.opened
         self._sources = [_Source(toolset) for toolset in about.toolsets]
+        self._tool_choice = about.tool_choice
         self.required = about.required
         """Names of tools and toolsets without which the run does not continue."""
         self._listed: dict[str, tuple[Tool, _Source]] = {}
@@ -105,7 +106,9 @@ class Offering:
     async def __aenter__(self) -> Self:
         """Open the toolsets, side by side. A call that a dead process left open is judged by the request that it answers."""
         if self._sources:
-            await asyncio.gather(*(self._open(source) for source in self._sources))
+            for source in self._sources:
+                source.begin(self._context, self._opened)
+            await asyncio.gather(*(self._open(source) for source in self._sources if self._waits_for(source)))
             await self._list()
             self._is_fresh = not self._ledger.state.has_open_calls
             self.current = self._made(tool for tool in self._there() if is_visible(tool, self.session))
@@ -121,8 +124,8 @@ class Offering:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close every toolset that was opened, side by side, whatever ended the run and whatever another one does."""
-        if self._sources:
+        """Close every toolset that the run has opened, side by side, whatever ended the run and whatever another one does."""
+        if self._opened is None:
             await asyncio.gather(*(self._close(source) for source in self._sources))
 
     def check_deps(self) -> None:
@@ -151,7 +154,7 @@ class Offering:
         source = next((one for one in self._sources if one.name == owner), None)
         if source is None or (source.problem is None and name in self._listed):
             return None
-        problem = source.problem or ""
+        problem = source.problem or (_OPENING if source.is_opening else "")
         return source.name, problem if self._failure_text == "whole" else source.told or problem
 
     def lacking(self) -> tuple[str, str] | None:
@@ -209,7 +212,8 @@ class Offering:
         tools, told = self._there(), self._toolbox.told
         if told.of == (names := tuple(tool.name for tool in tools)):
             return
-        told.of, are_all = names, not self._unavailable and not self._toolbox.calls_agents
+        is_whole = not self._unavailable and not any(source.is_opening for source in self._sources)
+        told.of, are_all = names, is_whole and not self._toolbox.calls_agents
         for one in unmatched(self._policy, tools, are_all=are_all):
             if one not in told.rules:
                 told.rules.add(one)
@@ -217,26 +221,28 @@ class Offering:
 
     # --- opening and closing
 
+    def _waits_for(self, source: "_Source") -> bool:
+        """Whether the first request needs a toolset that is being opened: its tools are required, forced, or were offered before."""
+        if self._opened is None or self._opened.is_awaited:
+            return True
+        named = (*self.required, *(() if self._tool_choice in _FREE_CHOICES else (self._tool_choice,)))
+        is_named = any(name == source.name or self._toolbox.get(name) is None for name in named)
+        return is_named or source.name in self._owners.values()
+
     async def _open(self, source: "_Source") -> None:
-        kept = source.begin(self._context)
-        if not await self._interrupt.wait_for(kept.opened, self._seconds):
+        kept = source.kept
+        assert kept is not None
+        if self._opened is not None:  # it has a limit of its own, and stays for the next run
+            await self._interrupt.wait_for(kept.opened)
+        elif not await self._interrupt.wait_for(kept.opened, self._seconds):
             kept.cut()
             if not self._has_ended:
                 source.fail("open", f"It did not open within {self._seconds:g} seconds.")
 
     async def _close(self, source: "_Source") -> None:
-        kept = source.kept
-        if kept is None:
-            return
-        kept.end()
-        await wait_at_most(self._ledger.clock, kept.task, self._seconds)
-        if not kept.task.done():
-            logger.warning("Toolset %s did not close within %g seconds and is cancelled", source.name, self._seconds)
-            kept.cut()
-            await wait_at_most(self._ledger.clock, kept.task, _GRACE_SECONDS)
-            _leave(kept.task)
-        elif kept.failure is not None and source.problem is None:
-            logger.warning("Toolset %s failed while it closed: %s", source.name, _failure_message(kept.failure))
+        if source.kept is not None:
+            is_known, seconds = source.problem is not None, self._seconds
+            await let_go(source.name, source.kept, self._ledger.clock, seconds=seconds, is_known=is_known)
 
     # --- listing
 
@@ -272,7 +278,7 @@ class Offering:
             source.take(asking.result)
             return
         asking.cancel()
-        _leave(asking)
+        leave(asking)
         if not self._has_ended:
             source.fail("list", f"It did not list its tools within {self._seconds:g} seconds.")
 
@@ -335,6 +341,10 @@ class _Source:
             self._fail_by("run" if kept.has_opened else "open", kept.failure)
         return None if self._failed is None else self._failed[1]
 
+    @property
+    def is_opening(self) -> bool:
+        return self.kept is not None and not self.kept.opened.done()
+
     def fail(self, phase: Literal["open", "list", "run"], why: str) -> None:
         """Note that its tools are unavailable. The first reason stays."""
         self._failed = self._failed or (phase, why)
@@ -342,17 +352,14 @@ class _Source:
 
     def _fail_by(self, phase: Literal["open", "list", "run"], error: BaseException) -> None:
         if self._failed is None:
-            self.told = f"{told(_first(error), 'short')}."
-        self.fail(phase, _failure_message(error))
+            self.told = f"{told(first_of(error), 'short')}."
+        self.fail(phase, failure_message(error))
 
-    def begin(self, ctx: ToolsetContext) -> Kept[OpenToolset]:
-        toolset = self._toolset
-
-        def make() -> AbstractAsyncContextManager[OpenToolset]:
-            return toolset.open(ctx)
-
-        self.kept = Kept(make, name=f"toolset {self.name}")
-        return self.kept
+    def begin(self, ctx: ToolsetContext, opened: Opened | None) -> None:
+        """Begin to open it for this run, or take it as it is held for several."""
+        self.kept = (
+            hold(self._toolset, lambda: self._toolset.open(ctx)) if opened is None else opened.begin(self._toolset)
+        )
 
     def is_asked(self, session: SessionView) -> bool:
         """Ask it for its tools. Return whether the answer must be waited for."""
@@ -450,34 +457,19 @@ class _Source:
             return [ToolsetFailed(toolset=self.name, phase=phase, message=why, tools=gone)]
         if self.kept is None or self.kept.value is None:
             return []
+        events: list[AnyEvent] = []
+        ended = getattr(self.kept.value, "ended", None)  # no part of the port: as `left_out`
+        if ended is not None and (why := ended()):
+            events.append(ToolsetFailed(toolset=self.name, phase="run", message=str(why)))
         names = tuple(tool.name for tool in self.tools if tool.name not in self.refused)
         if self._reported == (names, self.refused):
-            return []
+            return events
         self._reported = (names, dict(self.refused))
         for name, why in self.refused.items():
             logger.warning("Tool %s of toolset %s is not offered: %s", name, self.name, why)
-        return [ToolsetListed(toolset=self.name, tools=names, refused=dict(self.refused))]
+        return [*events, ToolsetListed(toolset=self.name, tools=names, refused=dict(self.refused))]
 
 
 def _are_same(some: Iterable[object], others: Iterable[object]) -> bool:
     some, others = list(some), list(others)
     return len(some) == len(others) and all(one is other for one, other in zip(some, others, strict=True))
-
-
-def _leave(task: "asyncio.Future[Any]") -> None:
-    if isinstance(task, asyncio.Task) and not task.done():
-        _left_behind.add(task)
-        task.add_done_callback(_left_behind.discard)
-
-
-def _failure_message(error: BaseException) -> str:
-    """Return what failed, in one sentence without secrets; of a group of errors, the first."""
-    error = _first(error)
-    said = shown_error(error).strip().rstrip(".")
-    return f"{type(error).__name__}: {said}." if said else f"{type(error).__name__}."
-
-
-def _first(error: BaseException) -> BaseException:
-    while isinstance(error, BaseExceptionGroup) and error.exceptions:
-        error = error.exceptions[0]
-    return error

@@ -8,6 +8,7 @@ from typing_extensions import TypeVar
 
 from treadle.budgets import Budget, Guards, Spent, plain
 from treadle.canonical import digest
+from treadle.engine.opening import Opened
 from treadle.engine.rules.failures import FailureText
 from treadle.errors import shown
 from treadle.events import Subscriber
@@ -85,8 +86,10 @@ class AgentSpec(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     toolbox: Toolbox
     """The tools that it has by itself."""
     toolsets: tuple[Toolset, ...]
-    """What is opened for each of its runs."""
+    """What is opened for each of its runs, or for several."""
     toolset_seconds: float
+    opened: Opened | None = None
+    """What holds the toolsets open for several runs; None for an agent whose runs each open them."""
     instructions: str | tuple[Instruction, ...] | None
     """A text, or texts and functions in order; those are called when a run begins."""
     policy: Policy | None

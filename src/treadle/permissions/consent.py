@@ -109,7 +109,7 @@ def offered_rules(call: CheckedCall, decision: Decision, session: SessionView) -
         kinds = [] if is_unread else [suggested(line.line)]
         named = [[f"{call.name}({one})" for one in found] for found in (*kinds, exact(line.line))]
         hosts = (
-            [f"{NETWORK}({one.value})" for one in call.needs if one.kind == "network" and one.value != "*"]
+            [f"{NETWORK}({one.host})" for one in call.needs if one.kind == "network" and one.value != "*"]
             if is_border
             else []
         )

@@ -324,10 +324,10 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
         return is_on_path and any(map(self.names, FILE_TOOLS))
 
     def lifts(self, need: Need) -> bool:
-        """Whether it names the host that a call needs to reach. `network(*)` names the whole network."""
+        """Whether it names the host that a call needs to reach, at whatever port. `network(*)` names the whole network."""
         if need.kind != "network" or self.tool != NETWORK:
             return False
-        return self.glob is None or fits(need.value, self.glob)
+        return self.glob is None or fits(need.host, self.glob)
 
     def is_kept_by_sandbox(self, call: CheckedCall) -> bool:
         """Whether a sandbox confines what a rule that denies is there for: it covers the files, or a program that the line hides changes

@@ -38,6 +38,7 @@ _MOST_FILES, _MOST_NAMES = 50, 500
 _SECTION = re.compile(r"\[\s*([\w.-]+)")
 _SETTING = re.compile(r"(?:\[[^\]]*\]\s*)?([A-Za-z][\w-]*)\s*=\s*(.*)")
 _WORDS = re.compile(r"[^\s;|&<>()=,:'\"`]+")
+_OPTION = re.compile(r"--?[A-Za-z][\w-]*")
 _HERE = re.compile(r"\$\(\s*(?:git rev-parse --show-toplevel|pwd)\s*\)|`pwd`|\$\{?PWD\}?")
 _VALUES = frozenset(
     (
@@ -210,11 +211,24 @@ def _paths(section: str, key: str, value: str, top: str, beside: str) -> Iterato
     elif (section, key) in (("core", "hookspath"), ("init", "templatedir")):
         yield _placed(top, value)
     elif key not in _VALUES and not (section == "alias" and not value.startswith("!")):
-        for word in _WORDS.findall(_HERE.sub(top, value.lstrip("!"))):
-            path = _placed(top, word)
-            is_path = "/" in word.strip("/") and not word.startswith(("refs/", "origin/"))
-            if os.path.isfile(path) or (is_path and not os.path.lexists(path)):  # noqa: PTH113 - as above
-                yield path
+        words = _WORDS.findall(_HERE.sub(top, value.lstrip("!")))
+        for before, word in zip(("", *words), words, strict=False):
+            # Of an alias, an option may be one of git, and its value a message. Git starts none by itself.
+            is_value = _OPTION.fullmatch(before) is not None and section != "alias"
+            for name in _named_by(word, before):
+                path = _placed(top, name)
+                is_path = is_value or ("/" in name.strip("/") and not name.startswith(("refs/", "origin/")))
+                if os.path.isfile(path) or (is_path and not os.path.lexists(path)):  # noqa: PTH113 - as above
+                    yield path
+
+
+def _named_by(word: str, before: str) -> Iterator[str]:
+    """Yield the names of files that a word may mean behind another: `-Fx` and `-F x` mean `x`, `-m x.y` a module."""
+    yield word
+    if _OPTION.match(word):
+        yield word[2:]
+    if before == "-m":
+        yield from (f"{word.replace('.', '/')}.py", f"{word.replace('.', '/')}/__main__.py")
 
 
 def _placed(folder: str, word: str) -> str:

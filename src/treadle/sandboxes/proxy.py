@@ -14,6 +14,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
+from treadle.tools.needs import Need, with_port
 from treadle.tools.protected import canonical_host
 
 __all__ = ["CONNECTOR", "Proxy"]
@@ -37,21 +38,28 @@ except OSError as error:
     os._exit(127)
 """
 _MOST_BYTES = 65_536
+_PORTS = 65_536
 _CONNECT_SECONDS = 30.0
 _LEAST_DESCRIPTOR = 20
 """The shells on the way to the command use those of one digit."""
-_TARGET = re.compile(r"(?:http://)?(?P<host>\[[^\]/]+\]|[^:/\[\]]+)(?::(?P<port>\d{1,5}))?(?P<path>/.*)?")
+_REQUEST = re.compile(
+    r"(?P<method>[A-Z]+) (?:http://)?(?P<host>\[[^\]/\s]+\]|[^:/\[\]\s]+)(?::(?P<port>\d{1,5}))?(?P<path>[/?]\S*)? (?P<version>HTTP/1\.[01])"
+)
+_HEADER = re.compile(r"(?P<name>[\w!#$%&'*+.^`|~-]+):(?P<value>[^\x00-\x08\x0a-\x1f\x7f]*)", re.ASCII)
+_LENGTH = re.compile(r"[0-9]{1,18}")
+_OF_ONE_CONNECTION = ("connection", "host", "keep-alive", "te", "trailer", "upgrade")
+"""Headers that are for us, or that we write ourselves."""
 
 
 class Proxy:
     """Serves the command that is given `descriptor`, until it is left.
 
     Args:
-        hosts: Canonical names and addresses; a `*` in one stands for any text.
+        needs: Those of the kind `network`. A host is reached by HTTP at port 80, by CONNECT at port 443, and by both at a port that is named.
     """
 
-    def __init__(self, hosts: Sequence[str]) -> None:
-        self._fits = re.compile("|".join(re.escape(one).replace(r"\*", ".*") for one in hosts))
+    def __init__(self, needs: Sequence[Need]) -> None:
+        self._needs = needs
         self.refused: dict[str, None] = {}
         """Hosts that the command has asked for in vain."""
         self._ours, self._theirs = socket.socketpair()
@@ -107,32 +115,76 @@ class Proxy:
         with suppress(OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             try:
                 head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
-                method, _, rest = head.partition(" ")
-                target, _, rest = rest.partition(" ")
-                asked = _TARGET.fullmatch(target)
-                if asked is None:
+                line, *lines = head.removesuffix("\r\n\r\n").split("\r\n")
+                asked, headers = _REQUEST.fullmatch(line), [_HEADER.fullmatch(one) for one in lines]
+                found = [(one["name"].lower(), one["value"].strip(), one[0]) for one in headers if one is not None]
+                if asked is None or len(found) < len(headers) or not int(asked["port"] or 80) < _PORTS:
                     await _answer(writer, "400 Bad Request", "This proxy takes CONNECT and http:// alone.")
-                    return
-                port = int(asked["port"] or 80)
-                other = await self._reached(asked["host"], port, writer)
-                if other is not None:
-                    await _joined(method, asked["path"] or "/", rest, (reader, writer), other)
+                elif asked["method"] == "CONNECT":
+                    await self._tunnelled(asked, reader, writer)
+                else:
+                    await self._asked(asked, found, reader, writer)
             finally:
                 writer.close()
 
-    async def _reached(
-        self, given: str, port: int, writer: asyncio.StreamWriter
-    ) -> "tuple[asyncio.StreamReader, asyncio.StreamWriter] | None":
-        """Connect to a host that is allowed; else answer why not."""
+    async def _tunnelled(
+        self, asked: re.Match[str], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        """Pass on what both say until both have ended."""
+        if (other := await self._reached(asked, 443, writer)) is not None:
+            writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+            try:
+                await asyncio.gather(_pumped(reader, other[1]), _pumped(other[0], writer))
+            finally:
+                other[1].close()
+
+    async def _asked(
+        self,
+        asked: re.Match[str],
+        headers: Sequence[tuple[str, str, str]],
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+    ) -> None:
+        """Pass on one request, whose `Host` is that of its address (RFC 9112, 3.2.2), and no byte behind it."""
+        names = [name for name, _, _ in headers]
+        length = next((value for name, value, _ in headers if name == "content-length"), "0")
+        if names.count("host") > 1 or names.count("content-length") > 1 or not _LENGTH.fullmatch(length):
+            await _answer(writer, "400 Bad Request", "The request has two hosts, or no one length.")
+            return
+        if "transfer-encoding" in names:
+            await _answer(writer, "411 Length Required", "This proxy takes no body without a Content-Length.")
+            return
+        if (other := await self._reached(asked, 80, writer)) is None:
+            return
+        kept = [line for name, _, line in headers if name not in _OF_ONE_CONNECTION and not name.startswith("proxy-")]
+        path = asked["path"] or "/"
+        host = f"Host: {asked['host']}" + (f":{asked['port']}" if asked["port"] else "")
+        first = f"{asked['method']} {'/' * path.startswith('?')}{path} {asked['version']}"
         try:
-            host = canonical_host(given)
+            other[1].write("\r\n".join([first, host, *kept, "Connection: close", "", ""]).encode("latin-1"))
+            await asyncio.gather(_copied(reader, other[1], int(length)), _pumped(other[0], writer))
+        finally:
+            other[1].close()
+
+    async def _reached(
+        self, asked: re.Match[str], usual: int, writer: asyncio.StreamWriter
+    ) -> "tuple[asyncio.StreamReader, asyncio.StreamWriter] | None":
+        """Connect to a host and port that are allowed; else answer why not.
+
+        Args:
+            usual: The port that needs not be named.
+        """
+        port = int(asked["port"] or usual)
+        try:
+            host = canonical_host(asked["host"])
         except ValueError as error:
             await _answer(writer, "400 Bad Request", str(error))
             return None
-        if self._fits.fullmatch(host) is None:
-            self.refused[host] = None
+        if not any(one.reaches(host, port, usual) for one in self._needs):
+            name = host if port == usual else with_port(host, port)
+            self.refused[name] = None
             await _answer(
-                writer, "403 Forbidden", f"The sandbox allows no connection to {host}. It needs: network {host}"
+                writer, "403 Forbidden", f"The sandbox allows no connection to {name}. It needs: network {name}"
             )
             return None
         for address in await _addresses(host, port):
@@ -171,35 +223,17 @@ async def _answer(writer: asyncio.StreamWriter, status: str, text: str) -> None:
     await writer.drain()
 
 
-async def _joined(
-    method: str,
-    path: str,
-    rest: str,
-    one: tuple[asyncio.StreamReader, asyncio.StreamWriter],
-    other: tuple[asyncio.StreamReader, asyncio.StreamWriter],
-) -> None:
-    """Hand on what both say until both have ended. A request other than CONNECT is written as its server expects it."""
-    try:
-        if method.upper() == "CONNECT":
-            one[1].write(b"HTTP/1.1 200 Connection established\r\n\r\n")
-        else:
-            version, *headers = rest.split("\r\n")
-            kept = [
-                line
-                for line in headers
-                if not line.lower().startswith(("proxy-", "connection:", "keep-alive:")) and line
-            ]
-            other[1].write(
-                "\r\n".join([f"{method} {path} {version}", *kept, "Connection: close", "", ""]).encode("latin-1")
-            )
-        await asyncio.gather(_pumped(one[0], other[1]), _pumped(other[0], one[1]))
-    finally:
-        other[1].close()
-
-
 async def _pumped(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     with suppress(OSError):
         while piece := await reader.read(_MOST_BYTES):
             writer.write(piece)
             await writer.drain()
         writer.write_eof()
+
+
+async def _copied(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, left: int) -> None:
+    with suppress(OSError):
+        while left and (piece := await reader.read(min(left, _MOST_BYTES))):
+            left -= len(piece)
+            writer.write(piece)
+            await writer.drain()

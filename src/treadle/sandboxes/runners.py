@@ -634,11 +634,11 @@ class _Confined:
     def _has_network(self, command: Command) -> bool:
         return self.confinement.network or Need("network", "*") in parse_needs(command.lifted)
 
-    def _hosts(self, command: Command) -> list[str]:
+    def _hosts(self, command: Command) -> list[Need]:
         """Return the single hosts that a command may reach."""
         if self._has_network(command):
             return []
-        return [one.value for one in parse_needs(command.lifted) if one.kind == "network"]
+        return [one for one in parse_needs(command.lifted) if one.kind == "network"]
 
     def launch(self, command: Command, channel: int | None = None) -> Launch:
         """Return what is started for a command.

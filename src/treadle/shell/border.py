@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator
 
+from treadle.errors import InvalidArguments
 from treadle.shell.judging import analyse, hosts_of, known
 from treadle.shell.programs import PROGRAMS, program_name
 from treadle.shell.reading import Invocation
-from treadle.tools.needs import GIT, UNCONFINED, Need
+from treadle.tools.needs import GIT, UNCONFINED, Need, parse_need
 
 __all__ = ["border_of", "lifted_by_rules"]
 
@@ -41,6 +42,13 @@ def _needs(one: Invocation) -> Iterator[Need]:
                 yield GIT
             case "network":
                 hosts = hosts_of(one) if program_name(one.program) in ("curl", "wget") else ()
-                yield from (Need("network", host.partition(":")[0]) for host in hosts) if hosts else (_EVERY_HOST,)
+                yield from map(_reaching, hosts) if hosts else (_EVERY_HOST,)
             case _:
                 yield UNCONFINED
+
+
+def _reaching(host: str) -> Need:
+    try:
+        return parse_need(f"network {host}")
+    except InvalidArguments:  # no port has its number
+        return Need("network", host.partition(":")[0])

@@ -217,7 +217,7 @@ def settings_of(options: Options, environment: Mapping[str, str] = os.environ) -
         notify_after_seconds=choice.of("notify_after_seconds", None, lambda one: one.notify_after_seconds, 10.0),
         config=options.config,
         rules=rules,
-        tools=_tools(options.tools, layers, choice.origins),
+        tools=_tools(options.tools, layers, choice.origins, uses_servers=any(one.is_used for one in servers)),
         origins=choice.origins,
         redaction=_redaction(layers, choice.origins),
         hooks=() if options.is_bare else _hook_files(root, environment, trusted),
@@ -535,14 +535,19 @@ def _model_options(given: Mapping[str, Any], layers: Sequence[Layer], origins: d
     return options
 
 
-def _tools(given: Sequence[str], layers: Sequence[Layer], origins: dict[str, str]) -> tuple[ToolSource, ...]:
+def _tools(
+    given: Sequence[str], layers: Sequence[Layer], origins: dict[str, str], *, uses_servers: bool
+) -> tuple[ToolSource, ...]:
+    """Return what is named. A list of a file says which tools there are beside those of the servers, which it never switches off."""
     if given:
         origins["tools"] = _FLAG
         return tuple(ToolSource(text=text, folder=Path()) for text in given)
     for layer in layers:
         if layer.tools is not None:
             origins["tools"] = layer.origin
-            return tuple(ToolSource(text=text, folder=layer.folder) for text in layer.tools)
+            are_named = any("mcp" in text.split(",") for text in layer.tools)
+            texts = (*layer.tools, "mcp") if layer.tools and uses_servers and not are_named else layer.tools
+            return tuple(ToolSource(text=text, folder=layer.folder) for text in texts)
     origins["tools"] = _DEFAULT
     return ()
 

@@ -1,7 +1,7 @@
 """Board: what of a run is shown, folded from its events: what still changes, and what is whole. Draws nothing."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -167,6 +167,8 @@ class Board:
         """The block that still grows, without its secrets."""
         self.doing = ""
         """What happens while there is neither text nor a call."""
+        self.opening: Callable[[], Sequence[str]] = tuple
+        """Returns the names of the toolsets that are still being opened."""
         self.steps = 0
         self.context_tokens = 0
         """Tokens of the last request and its response."""
@@ -180,6 +182,12 @@ class Board:
         self._family = Family()
         self._below: dict[tuple[str, str], CallView] = {}
         """The calls of agents below the run, by session and id."""
+
+    @property
+    def activity(self) -> str:
+        """What happens while there is neither text nor a call, and what starts beside it; empty for nothing."""
+        names = ", ".join(one_line(name, 30) for name in self.opening())
+        return f"{self.doing}, starting {names}" if self.doing and names else self.doing
 
     @property
     def is_moving(self) -> bool:
@@ -387,7 +395,8 @@ def _notes(event: AnyEvent) -> list[Item]:  # noqa: PLR0911 - one line for each 
             return [Note(f"{event.budget}: the limit of {event.limit} is reached.", "warn")]
         case ToolsetFailed():
             name, why = one_line(event.toolset, 60), one_line(event.message, 300)
-            return [Note(f"The toolset {name} is unavailable: {why}", "warn")]
+            what = "has ended" if event.phase == "run" else "is unavailable"
+            return [Note(f"The toolset {name} {what}: {why}", "warn")]
         case JournalDegraded():
             return [Note(event.message, "plain" if event.is_over else "bad")]
         case _:

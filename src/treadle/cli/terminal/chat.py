@@ -59,7 +59,7 @@ from treadle.cli.terminal.faces import (
 )
 from treadle.cli.terminal.slash import carry_out, must_wait
 from treadle.cli.tool_sources import load_tools
-from treadle.events import AnyEvent, MessageAdded, ModelFinished, RunFinished, RunPaused, ToolFinished
+from treadle.events import AnyEvent, MessageAdded, ModelFinished, RunFinished, RunPaused, ToolFinished, ToolsetFailed
 from treadle.ports import Journal
 
 __all__ = ["Consulting", "Queued", "talk"]
@@ -348,6 +348,9 @@ class Chat:
         self.session: Session
         self.code = 0
         self._agent: Agent | None = None
+        self._acting: Agent | None = None
+        """The same with its toolsets open, as long as the session; None until then, and after a change of the model."""
+        self._open_tools = AsyncExitStack()
         self._stack = AsyncExitStack()
         self._board: Board | None = None
         self._run: Run | None = None
@@ -366,6 +369,8 @@ class Chat:
         self._consulting = Consulting(face, journal, self.grants, self._notifier, settings=settings, options=options)
         self._last: tuple[CallView, ...] = ()
         """The calls that were shown last."""
+        self._failed: set[tuple[str, str]] = set()
+        """Toolsets that could not be opened and why, as it was said: each message tries again."""
         self._insisted_at = float("-inf")
         self._doing: Literal["run", "command"] = "command"
         """What is under way, where something is."""
@@ -406,6 +411,8 @@ class Chat:
         self._stack, self.session, self._is_new = stack, session, session_id is None
         self._last = ()
         await apply_mode(session, self.settings, self.options)
+        if self.model is not None:
+            await self.acting()
         self.stand()
 
     async def _leave_session(self, next_id: str = "") -> None:
@@ -413,6 +420,8 @@ class Chat:
         if self._is_new and not self.session.messages and self.session.id != next_id:
             with suppress(TreadleError):  # another process has it: it is theirs now
                 await self.session.delete(purge=True)
+        self._acting = None
+        await self._open_tools.aclose()
         await self._stack.aclose()
 
     def stand(self) -> None:
@@ -459,6 +468,19 @@ class Chat:
             )
         return self._agent
 
+    async def acting(self) -> Agent:
+        """Return who acts, with toolsets that stay open from message to message. They open in the background.
+
+        Raises:
+            ConfigurationError: As `agent`.
+        """
+        if self._acting is None:
+            agent = self.agent
+            await self._open_tools.aclose()
+            opening = agent.open(session=self.session, in_background=True)
+            self._acting = await self._open_tools.enter_async_context(opening)
+        return self._acting
+
     def use_model(self, name: str) -> None:
         """Let another model continue.
 
@@ -471,6 +493,7 @@ class Chat:
         except TreadleError:
             self.model, self._agent = before
             raise
+        self._acting = None
         self.stand()
 
     # --- what the person does
@@ -607,7 +630,7 @@ class Chat:
         self._attached = []
         task = message_of(self._with_shell(text), files, root)
         self._shell_output = self.note = ""
-        agent = self.agent
+        agent = await self.acting()
         self.face.said(text)
         self._say_what_is_attached(text, files)
         run = agent.stream(task, session=self.session, budget=self.settings.budget, deadline=self.options.deadline)
@@ -656,10 +679,11 @@ class Chat:
         self.session.check_resumable()
         check_agent(self.session, accepts_change=self.options.accepts_change)
         check_tools(self.agent, self.session)
-        await self._see_through(self._resumed())
+        await self._see_through(await self._resumed())
 
-    def _resumed(self) -> Run:
-        run = self.agent.stream_resume(self.session, budget=resumed_budget(self.session, self.settings))
+    async def _resumed(self) -> Run:
+        agent = await self.acting()
+        run = agent.stream_resume(self.session, budget=resumed_budget(self.session, self.settings))
         run.remember(origin_of(self.settings, self.model, self.options))
         return run
 
@@ -680,6 +704,7 @@ class Chat:
     async def _watched(self, run: Run) -> RunResult:
         before, board = self._board, Board(self.terminal.redactor, asyncio.get_running_loop().time)
         self._board = board
+        board.opening = lambda: () if self._acting is None else self._acting.opening
         for state in self.session.state.open.values():
             if state.result is None:
                 board.know(state.call, state.decision, state.approval is not None and state.approval.answer is None)
@@ -700,6 +725,10 @@ class Chat:
             self.stand()
 
     def _see(self, board: Board, event: AnyEvent) -> None:
+        if isinstance(event, ToolsetFailed) and event.phase == "open":
+            if (failed := (event.toolset, event.message)) in self._failed:
+                return
+            self._failed.add(failed)
         self._show(board.on_event(event))
         if isinstance(event, ModelFinished | ToolFinished | RunFinished | RunPaused | MessageAdded):
             self.stand()
@@ -723,7 +752,7 @@ class Chat:
         """Say how a run ended where its answer does not; return the run that continues it, where a person has answered."""
         if result.reason is StopReason.APPROVAL_REQUIRED:
             await self._consulting.ask_about(self.session, result.approvals)
-            return self._resumed()
+            return await self._resumed()
         if result.denials:
             names = ", ".join(dict.fromkeys(one_line(one.tool, 60) for one in result.denials))
             self.face.tell(f"Denied: {counted(len(result.denials), 'call')} ({names}).")

@@ -729,7 +729,7 @@ class Screen:
         drawn = f"\n{self.drawing.markdown(board.text)}" if board.text.strip() else ""
         drawn += self.drawing.running(tuple(board.calls.values()), self._loop.time())
         if not drawn and board.doing:
-            drawn = self.drawing.waiting(board.doing, self._loop.time())
+            drawn = self.drawing.waiting(board.activity, self._loop.time())
         lines = drawn.rstrip("\n").split("\n")
         room = max(rows - 8, 3)
         return list(to_formatted_text(ANSI("\n".join(lines[-room:])))) if drawn else []

@@ -1,4 +1,4 @@
-"""Links: the connection to one MCP server for one run: started, asked, started again when it dies, ended with the run."""
+"""Links: the connection to one MCP server: started, asked, started again at its next call when it has died, ended with its toolset."""
 
 import asyncio
 import json
@@ -299,8 +299,8 @@ def _of_object(schema: dict[str, Any]) -> dict[str, Any]:
     return {**schema, "type": "object"} if kind == "object" or "object" in kind else schema
 
 
-# --- Links: the connection to one MCP server for one run: started, asked, started again when it dies, ended with the
-# run.
+# --- Links: the connection to one MCP server: started, asked, started again at its next call when it has died, ended
+# with its toolset.
 
 logger = redacted_logger(__name__)
 
@@ -311,8 +311,6 @@ _FIRST_PAUSE_SECONDS = 0.25
 _LONGEST_PAUSE_SECONDS = 30.0
 _SETTLE_SECONDS = 5.0
 """How long a connection that the server has forgotten is kept for calls that are not answered yet."""
-_GIVE_UP_AFTER = 10
-"""Failed starts in a row after which a server is left alone for the rest of the run."""
 
 
 @asynccontextmanager
@@ -343,7 +341,7 @@ _SILENT = logging.NullHandler()
 
 
 class Link:
-    """The connection to one server. A server that ends is started again, after a pause that grows.
+    """The connection to one server. A server that ends is started again when it is next called; its tools are offered meanwhile.
 
     Args:
         server: How it is reached.
@@ -365,6 +363,12 @@ class Link:
         self._is_refused = False  # whether the last attempt was answered with an error of the protocol
         self._failures = 0
         self._listed: list[Tool] | None = None
+        """Its tools; None where they may have changed since they were asked for."""
+        self._known: list[Tool] | None = None
+        """Its tools as they were listed last."""
+        self._waiting = 0  # calls that wait for the connection
+        self._wanted = asyncio.Event()  # whether there are any
+        self._end = ""  # why the server has ended, until that was reported
         self._program = Program()
 
     @property
@@ -386,12 +390,14 @@ class Link:
             raise ServiceLost(self.problem)
 
     async def tools(self, session: SessionView) -> Sequence[Tool]:
-        """Return the server's tools, asked for anew where it has said that they changed.
+        """Return the server's tools, asked for anew where it has said that they changed; those it had where it has ended.
 
         Raises:
-            ConnectionError: There is no connection.
+            ConnectionError: There is no connection, and none of its tools is known.
             ValueError: It lists too many tools.
         """
+        if self.client is None and self._known is not None:
+            return self._known
         await self.connected()
         if self._listed is None:
             try:
@@ -407,19 +413,31 @@ class Link:
                 raise ServiceLost(
                     f"It did not list its tools{why}: {shortened(visible(error.message), 300)}"
                 ) from error
-            self._listed = self.offers.tools(listed)
+            self._listed = self._known = self.offers.tools(listed)
         return self._listed
 
+    def ended(self) -> str:
+        """Return, once, why the server has ended since it was last asked; empty where it has not."""
+        end, self._end = self._end, ""
+        return end
+
     async def connected(self) -> Client:
-        """Return the connection; one that was lost is waited for, as long as a server may take to start.
+        """Return the connection; one that was lost is made again, and waited for as long as a server may take to start.
 
         Raises:
             ConnectionError: There is none; with the reason.
         """
-        with suppress(TimeoutError):
-            async with asyncio.timeout(self.server.connect_seconds):
-                while self.client is None and not self._is_closing and self._failures < _GIVE_UP_AFTER:
-                    await self._changed.wait()
+        self._waiting += 1
+        self._wanted.set()
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self.server.connect_seconds):
+                    while self.client is None and not self._is_closing:
+                        await self._changed.wait()
+        finally:
+            self._waiting -= 1
+            if not self._waiting and not self._is_closing:
+                self._wanted.clear()
         if self.client is None:
             raise ServiceLost(self.problem)
         return self.client
@@ -428,6 +446,7 @@ class Link:
         """End the connection and start no other one."""
         self._is_closing = True
         self._ended.set()
+        self._wanted.set()
         self._tell()
 
     def restart(self, client: Client) -> None:
@@ -464,9 +483,9 @@ class Link:
     # --- the task that holds the connection
 
     async def keep(self) -> None:
-        """Hold a connection until it is to be closed. Raises nothing."""
+        """Hold a connection until it is to be closed; make one that was lost again when a call wants it. Raises nothing."""
         pause = _FIRST_PAUSE_SECONDS
-        while not self._is_closing and self._failures < _GIVE_UP_AFTER:
+        while not self._is_closing:
             # The handshake that every server knows comes first: under the newest version, which has none, a server cannot ask a
             # person in mid-call, and tools that do so fail. A server that refuses the handshake is asked by the newest version.
             was_up = await self._attempt("legacy")
@@ -475,11 +494,16 @@ class Link:
             self._failures = 0 if was_up else self._failures + 1
             pause = _FIRST_PAUSE_SECONDS if was_up else min(pause * 2, _LONGEST_PAUSE_SECONDS)
             self._tell()
-            if not self._has_ended() and not self._is_replaced:
-                logger.warning("MCP server %s is not connected: %s", self.server.name, self.problem)
+            if self._has_ended() or self._is_replaced:
+                continue
+            if was_up:
+                self._end = f"{self.problem} It is started again at its next call."
+            logger.warning("MCP server %s is not connected: %s", self.server.name, self.problem)
             with suppress(TimeoutError):
                 async with asyncio.timeout(pause):
                     await self._wait_for_end()
+            if not self._is_closing:
+                await self._wanted.wait()
 
     def _has_ended(self) -> bool:
         return self._is_closing

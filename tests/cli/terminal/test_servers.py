@@ -1,0 +1,54 @@
+"""MCP servers of a conversation: started once, in the background, and used from message to message."""
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+from conftest import Person, turn
+
+RAW = Path(__file__).parents[2] / "toolsets/mcp_raw_server.py"
+
+
+def add(person: Person, mode: str = "") -> None:
+    person.elsewhere("mcp", "add", "raw", "--", sys.executable, "-S", "-E", str(RAW), str(person.folder), mode)
+
+
+def starts(person: Person) -> list[int]:
+    lines = (person.folder / "log").read_text().splitlines()
+    return [int(line.split()[1]) for line in lines if line.startswith("started")]
+
+
+def test_a_server_is_started_once_for_ten_messages_and_its_end_is_said_once(person: Person):
+    add(person)
+    turns = [each for n in range(10) for each in (turn(mcp__raw__echo={"text": f"t{n}"}), turn(f"Answer {n}."))]
+    turns += [turn("Nothing called."), turn(mcp__raw__echo={"text": "again"}), turn("The end.")]
+    person.talk(*turns, flags=["--allow", "mcp__raw__echo"])
+    for n in range(10):
+        person.say(f"Message {n}")
+        person.see(f"Answer {n}.")
+    assert len(starts(person)) == 1
+
+    os.kill(starts(person)[0], signal.SIGKILL)
+    person.say("Call nothing")
+    person.see("Nothing called.")
+    assert len(starts(person)) == 1
+    person.say("Call")
+    seen = person.see("The end.")
+    assert len(starts(person)) == 2
+    assert seen.count("toolset raw has ended") == 1
+    person.leave()
+    assert (person.folder / "log").read_text().splitlines()[-1] == "end of input"
+
+
+def test_a_server_that_does_not_start_holds_no_message_and_esc_answers_at_once(person: Person):
+    add(person, "mute")
+    person.talk(turn("First answer."), turn(wait={}), turn("Never."), flags=["--allow", "wait", *person.tools()])
+    person.say("Go")
+    person.see("First answer.")
+    person.say("Wait")
+    person.wait_for_file("started")
+    person.press("esc")
+    person.see("Interrupted.")
+    person.release()
+    person.leave()
