@@ -439,7 +439,7 @@ _OF_OTHERS: Mapping[str, str] = _by_name(
         "run(session=...), run(deps=...) or budget=": "config",
         "run(session=...), with open_session(journal, id=...)": "checkpointer conversation_id db memory saver session_id storage store thread_id",
         "run.cancel(), of agent.stream(task)": "cancel_token cancellation_token",
-        "session.change(metadata={...}) before the run": "metadata user_id",
+        "run(metadata={...})": "metadata user_id",
         "subscribers=[...]": "callback_handler callbacks event_handler event_stream_handler step_callbacks verbose",
         "subscribers=[Telemetry()]": "instrument",
         "the task as the first argument": "user_prompt",

@@ -56,7 +56,7 @@ def test_another_librarys_option_of_a_tool_is_answered_with_what_to_write(option
 
 
 @pytest.mark.parametrize(
-    ("option", "written"), [("tools", "Agent(tools=...)"), ("input", "the task as the first argument")]
+    ("option", "written"), [("policy", "Agent(policy=...)"), ("input", "the task as the first argument")]
 )
 def test_what_a_run_does_not_take_is_answered_with_where_it_belongs(option: str, written: str) -> None:
     given: dict[str, Any] = {option: 3}

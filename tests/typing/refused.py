@@ -3,9 +3,11 @@
 Never run. tests/test_typing.py compares what the checkers say with the marks.
 """
 
+from typing import Any
+
 import msgspec
 
-from treadle import Agent, Budget, RunResult, Session, Tool, ToolContext, tool
+from treadle import Agent, Budget, RunContext, RunResult, Session, Tool, ToolContext, tool
 from treadle.testing import ScriptedModel, text, tool_context
 
 model = ScriptedModel([text("hello")])
@@ -33,6 +35,11 @@ async def find(number: int, ctx: ToolContext[Database]) -> str:
     ctx.deps.find("seven")  # refused: find takes an int
     ctx.attempt = 3  # refused: read only
     return ctx.deps.find(number)
+
+
+async def greeting(ctx: RunContext[Database]) -> str:
+    ctx.deps.missing(7)  # refused: a Database has no such method
+    return ctx.deps.find(7)
 
 
 class Ledger:
@@ -65,13 +72,22 @@ Agent(model, tools=double)  # refused: a list
 Agent(model, on_limit="explode")  # refused: no such value
 Agent(model, max_turns=3)  # refused: an option of Budget
 Agent(model, budget=Budget(max_turns=3))  # refused: a misspelt limit
+Agent[Ledger, Any](model, instructions=greeting)  # refused: it needs a Database
+Agent(model, instructions=3)  # refused: neither a text nor a function
+agent.replace(instruction="Be brief.")  # refused: no such option
+agent.replace(max_depth="three")  # refused: an int
+changed: Agent[Database, Invoice] = agent.replace(output=str)  # refused: another answer
 Agent(model, subscribers=[double])  # refused: a subscriber takes an event
 
 
 async def runs(session: Session) -> None:
-    result = await agent.run("Find it", deps="a text")  # refused: a Database
+    result = await agent.run("Find it", deps=Database())
+    await agent.run("Find it", deps="a text")  # refused: a Database
     await agent.resume(session, deps=3)  # refused: a Database
     agent.stream("Find it", deps=Ledger())  # refused: a Database
+    await agent.run("Find it", instruction="Be brief.")  # refused: no such option
+    await agent.run("Find it", tenant=7)  # refused: a string
+    (await agent.run("Find it", output=list[str])).output.total  # refused: a list, or None
     await agent.resume("session-7")  # refused: a Session
     result.output.number  # refused: None after an abnormal stop
     if result.output is not None:

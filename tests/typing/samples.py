@@ -6,7 +6,19 @@ from typing import Any, Literal, TypedDict, assert_type
 
 import msgspec
 
-from treadle import Agent, Agents, FunctionTool, Run, RunResult, Session, Tool, ToolContext, open_session, tool
+from treadle import (
+    Agent,
+    Agents,
+    FunctionTool,
+    Run,
+    RunContext,
+    RunResult,
+    Session,
+    Tool,
+    ToolContext,
+    open_session,
+    tool,
+)
 from treadle.events import AnyEvent, ModelDelta, encode_event, event_object
 from treadle.ports import Interceptor, Policy
 from treadle.testing import FakeToolContext, ScriptedModel, text, tool_context
@@ -129,6 +141,36 @@ async def runs() -> None:
     assert_type(full.resume_sync(result.session), RunResult[Invoice])
     await result.session.answer(result.approvals[0].id, "allow")
     assert_type((await listing.run("List them")).output, list[str] | None)
+
+
+# --- one run, and agents made from others ------------------------------------------------------------------------------
+
+
+async def greeting(ctx: RunContext[Database]) -> str:
+    assert_type(ctx.deps, Database)
+    assert_type(ctx.tenant, str)
+    return await ctx.deps.find(7)
+
+
+def season(ctx: RunContext) -> str | None:
+    return None if ctx.session.phase == "active" else "It is winter."
+
+
+written: Agent[Database, Invoice] = Agent(model, instructions=["Answer briefly.", greeting, season], output=Invoice)
+assert_type(written.replace(model="demo", name="other"), Agent[Database, Invoice])
+assert_type(written.replace(output=list[str]), Agent[Database, list[str]])
+
+
+async def one_run() -> None:
+    result = await written.run(
+        "Find it", deps=Database({}), model="demo", tools=[double], tenant="acme", metadata={"user": 7}
+    )
+    assert_type(result, RunResult[Invoice])
+    assert_type(await written.run("List", output=list[str], instructions=greeting), RunResult[list[str]])
+    assert_type(await written.single_turn("List", output=list[str]), RunResult[list[str]])
+    assert_type(written.stream("List", output=list[str]), Run[list[str]])
+    assert_type(written.run_sync("List", output=list[str]), RunResult[list[str]])
+    assert_type(written.run_sync("List", instructions="Be brief."), RunResult[Invoice])
 
 
 async def streams() -> AsyncIterator[bytes]:

@@ -12,16 +12,17 @@ from contextlib import asynccontextmanager
 from decimal import Decimal
 from enum import Enum
 from types import UnionType
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, _SpecialForm
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, _SpecialForm, overload
 
 import msgspec
-from typing_extensions import TypeVar
+from typing_extensions import TypeVar, Unpack
 
 from treadle.agents.checks import (
     checked_chars,
     checked_choice,
     checked_depth,
     checked_instructions,
+    checked_metadata,
     checked_name,
     checked_required,
     checked_seconds,
@@ -30,6 +31,7 @@ from treadle.agents.checks import (
     equipped,
 )
 from treadle.agents.children import carry_out
+from treadle.agents.options import AgentOptions, Instructions, RunOptions
 from treadle.agents.run import Run
 from treadle.budgets import Budget, Deadline, Guards
 from treadle.concurrency import after_fork, bury
@@ -40,9 +42,9 @@ from treadle.engine.rules.failures import FailureText
 from treadle.engine.spec import (
     AgentSpec,
     CancelSiblings,
+    Deps,
     DoneWhen,
     InDoubt,
-    Instruction,
     OnDenial,
     OnFailure,
     Output,
@@ -248,7 +250,8 @@ def _name(value: Any) -> str:
 
 # --- Agent: the immutable description of an actor: model, tools, instructions, policy, budget. Runs nothing by itself.
 
-Deps = TypeVar("Deps", default=Any)
+Other = TypeVar("Other")
+"""The type of the answer of one run, if it replaces the agent's."""
 OutputForm: TypeAlias = type[Output] | UnionType | _SpecialForm | JsonObject
 """A type, a union or another form of `typing`, or a JSON Schema. Type checkers infer an agent's Output from a type only."""
 
@@ -336,7 +339,7 @@ class Agent(Generic[Deps, Output]):
         model: str | Model,
         *,
         name: str | None = None,
-        instructions: "Instruction[Deps] | Sequence[Instruction[Deps]] | None" = None,
+        instructions: "Instructions[Deps] | None" = None,
         tools: "Sequence[Tool | Toolset]" = (),
         policy: Policy | None = None,
         sandbox: Runner | None = None,
@@ -370,6 +373,8 @@ class Agent(Generic[Deps, Output]):
         required: Sequence[str] = (),
         max_depth: int = 3,
     ) -> None:
+        self._options = {name: one for name, one in locals().items() if name != "self"}  # for `replace`
+        self._others: dict[str, Model] = {}
         if isinstance(model, str):
             check_model_name(model)
         if compiler is not None and history != "all":
@@ -460,7 +465,17 @@ class Agent(Generic[Deps, Output]):
         """Names of the toolsets that are still being opened; empty for an agent that `open` did not yield."""
         return () if self._spec.opened is None else self._spec.opened.opening
 
-    @checked
+    @overload
+    async def run(
+        self, task: str | Message, *, output: None = None, **options: Unpack[RunOptions[Deps]]
+    ) -> RunResult[Output]: ...
+
+    @overload
+    async def run(
+        self, task: str | Message, *, output: "OutputForm[Other]", **options: Unpack[RunOptions[Deps]]
+    ) -> RunResult[Other]: ...
+
+    @checked_but("output", "instructions", "tools")
     async def run(
         self,
         task: str | Message,
@@ -469,8 +484,17 @@ class Agent(Generic[Deps, Output]):
         deps: Deps | None = None,
         budget: Budget | None = None,
         deadline: Deadline | None = None,
-    ) -> RunResult[Output]:
+        model: str | Model | None = None,
+        instructions: Instructions[Deps] | None = None,
+        tools: Sequence[Tool | Toolset] | None = None,
+        output: "OutputForm[Any] | None" = None,
+        metadata: JsonObject | None = None,
+        tenant: str | None = None,
+    ) -> RunResult[Any]:
         """Carry out one task and return how it ended. An abnormal stop is a result, not an exception.
+
+        `model`, `instructions`, `tools` and `output` replace the agent's for this one run. To continue a run with another model, tools
+        or output in another process, make the same agent: `agent.replace(model=...).resume(session)`.
 
         Args:
             session: The conversation to continue; without one, an in-memory session is created (`result.session`).
@@ -478,15 +502,33 @@ class Agent(Generic[Deps, Output]):
             budget: Replaces the agent's budget.
             deadline: When the run must have ended: a datetime with a time zone, or seconds since 1970.
                 If it has passed, no request is made: `budget_exceeded`, max_wall_time_seconds.
+            model: A model or its name.
+            instructions: As for `Agent`. They are recorded, and a resume sends the same.
+            tools: All that the run may call.
+            output: The type of the answer, and so of `result.output`.
+            metadata: Keys of the session's metadata with new values, None to remove a key; recorded when the run begins.
+            tenant: Whose run it is: the key `tenant` of the metadata. A session of another tenant is refused.
 
         Raises:
-            ConfigurationError: The model's name, key or price is missing or wrong.
+            ConfigurationError: The model's name, key or price is missing or wrong, or a function for the instructions failed.
             SessionHeld: The session is already running.
+            SessionConflict: The session belongs to another tenant.
             JournalError: The session's store failed.
         """
-        return await self.stream(task, session=session, deps=deps, budget=budget, deadline=deadline).finish()
+        run = self._one_run(task, session, deps, budget, deadline, model, instructions, tools, output, metadata, tenant)
+        return await run.finish()
 
-    @checked
+    @overload
+    async def single_turn(
+        self, task: str | Message, *, output: None = None, **options: Unpack[RunOptions[Deps]]
+    ) -> RunResult[Output]: ...
+
+    @overload
+    async def single_turn(
+        self, task: str | Message, *, output: "OutputForm[Other]", **options: Unpack[RunOptions[Deps]]
+    ) -> RunResult[Other]: ...
+
+    @checked_but("output", "instructions", "tools")
     async def single_turn(
         self,
         task: str | Message,
@@ -495,7 +537,13 @@ class Agent(Generic[Deps, Output]):
         deps: Deps | None = None,
         budget: Budget | None = None,
         deadline: Deadline | None = None,
-    ) -> RunResult[Output]:
+        model: str | Model | None = None,
+        instructions: Instructions[Deps] | None = None,
+        tools: Sequence[Tool | Toolset] | None = None,
+        output: "OutputForm[Any] | None" = None,
+        metadata: JsonObject | None = None,
+        tenant: str | None = None,
+    ) -> RunResult[Any]:
         """Carry out one task with at most one round of calls: an answer at once, or calls and then the answer.
 
         Use it for a question, a draft or a lookup. A second round is refused; if the model insists, the run ends. `resume`
@@ -509,7 +557,20 @@ class Agent(Generic[Deps, Output]):
             SessionHeld: The session is already running.
             JournalError: The session's store failed.
         """
-        run = self.stream(task, session=session, deps=deps, budget=budget, deadline=deadline, single_turn=True)
+        run = self._one_run(
+            task,
+            session,
+            deps,
+            budget,
+            deadline,
+            model,
+            instructions,
+            tools,
+            output,
+            metadata,
+            tenant,
+            single_turn=True,
+        )
         return await run.finish()
 
     @checked
@@ -532,7 +593,27 @@ class Agent(Generic[Deps, Output]):
         """
         return await self.stream_resume(session, deps=deps, budget=budget, deadline=deadline).finish()
 
-    @checked
+    @overload
+    def stream(
+        self,
+        task: str | Message,
+        *,
+        output: None = None,
+        single_turn: bool = False,
+        **options: Unpack[RunOptions[Deps]],
+    ) -> Run[Output]: ...
+
+    @overload
+    def stream(
+        self,
+        task: str | Message,
+        *,
+        output: "OutputForm[Other]",
+        single_turn: bool = False,
+        **options: Unpack[RunOptions[Deps]],
+    ) -> Run[Other]: ...
+
+    @checked_but("output", "instructions", "tools")
     def stream(
         self,
         task: str | Message,
@@ -541,8 +622,14 @@ class Agent(Generic[Deps, Output]):
         deps: Deps | None = None,
         budget: Budget | None = None,
         deadline: Deadline | None = None,
+        model: str | Model | None = None,
+        instructions: Instructions[Deps] | None = None,
+        tools: Sequence[Tool | Toolset] | None = None,
+        output: "OutputForm[Any] | None" = None,
+        metadata: JsonObject | None = None,
+        tenant: str | None = None,
         single_turn: bool = False,
-    ) -> Run[Output]:
+    ) -> Run[Any]:
         """Carry out one task and yield its events.
 
         Example:
@@ -550,10 +637,56 @@ class Agent(Generic[Deps, Output]):
                 async for event in run: ...
 
         Args:
-            session: As for `run`; `deps`, `budget` and `deadline` too.
+            session: As for `run`; the other arguments too.
             single_turn: Whether the model may call tools in one response only, as in `single_turn`.
         """
-        return self._run(checked_task(task), session, deps, budget, deadline, single_turn=single_turn)
+        return self._one_run(
+            task,
+            session,
+            deps,
+            budget,
+            deadline,
+            model,
+            instructions,
+            tools,
+            output,
+            metadata,
+            tenant,
+            single_turn=single_turn,
+        )
+
+    def _one_run(
+        self,
+        task: str | Message,
+        session: Session | None,
+        deps: Deps | None,
+        budget: Budget | None,
+        deadline: Deadline | None,
+        model: str | Model | None,
+        instructions: Instructions[Deps] | None,
+        tools: Sequence[Tool | Toolset] | None,
+        output: "OutputForm[Any] | None",
+        metadata: JsonObject | None,
+        tenant: str | None,
+        *,
+        single_turn: bool = False,
+    ) -> Run[Any]:
+        """Return a run that has not begun, of this agent or of one in which the run replaces something."""
+        given = {"model": self._resolved(model), "instructions": instructions, "tools": tools, "output": output}
+        changes = {name: one for name, one in given.items() if one is not None}
+        agent = self._replaced(changes) if changes else self
+        life = agent._life(_opening(session), task=checked_task(task), deps=deps, budget=budget, deadline=deadline)  # noqa: SLF001 - one of its own class
+        life.single_turn, life.keeps_instructions = single_turn, instructions is not None
+        life.metadata = checked_metadata(metadata, tenant)
+        return Run(life)
+
+    def _resolved(self, model: str | Model | None) -> Model | None:
+        """Return the model that a run names. It is resolved once: each resolution has connections of its own."""
+        if not isinstance(model, str):
+            return model
+        if model not in self._others:
+            self._others[model] = resolve_model(model)
+        return self._others[model]
 
     @checked
     def stream_resume(
@@ -565,21 +698,7 @@ class Agent(Generic[Deps, Output]):
         deadline: Deadline | None = None,
     ) -> Run[Output]:
         """Resume a run and yield its events."""
-        return self._run(None, session, deps, budget, deadline)
-
-    def _run(
-        self,
-        task: str | Message | None,
-        session: Session | None,
-        deps: Deps | None,
-        budget: Budget | None,
-        deadline: Deadline | None,
-        *,
-        single_turn: bool = False,
-    ) -> Run[Output]:
-        life = self._life(_opening(session), task=task, deps=deps, budget=budget, deadline=deadline)
-        life.single_turn = single_turn
-        return Run(life)
+        return Run(self._life(_opening(session), task=None, deps=deps, budget=budget, deadline=deadline))
 
     def _life(
         self,
@@ -593,7 +712,17 @@ class Agent(Generic[Deps, Output]):
         """Return the life of a run, which has not begun."""
         return Lifecycle(self._whole(), self.model, opening, task=task, deps=deps, budget=budget, deadline=deadline)
 
-    @checked
+    @overload
+    def run_sync(
+        self, task: str | Message, *, output: None = None, **options: Unpack[RunOptions[Deps]]
+    ) -> RunResult[Output]: ...
+
+    @overload
+    def run_sync(
+        self, task: str | Message, *, output: "OutputForm[Other]", **options: Unpack[RunOptions[Deps]]
+    ) -> RunResult[Other]: ...
+
+    @checked_but("output", "instructions", "tools")
     def run_sync(
         self,
         task: str | Message,
@@ -602,9 +731,16 @@ class Agent(Generic[Deps, Output]):
         deps: Deps | None = None,
         budget: Budget | None = None,
         deadline: Deadline | None = None,
-    ) -> RunResult[Output]:
+        model: str | Model | None = None,
+        instructions: Instructions[Deps] | None = None,
+        tools: Sequence[Tool | Toolset] | None = None,
+        output: "OutputForm[Any] | None" = None,
+        metadata: JsonObject | None = None,
+        tenant: str | None = None,
+    ) -> RunResult[Any]:
         """`run` for code that is not async. One background event loop serves the whole process."""
-        return run_in_background(self.run(task, session=session, deps=deps, budget=budget, deadline=deadline))
+        run = self._one_run(task, session, deps, budget, deadline, model, instructions, tools, output, metadata, tenant)
+        return run_in_background(run.finish())
 
     @checked
     def resume_sync(
@@ -617,6 +753,41 @@ class Agent(Generic[Deps, Output]):
     ) -> RunResult[Output]:
         """`resume` for code that is not async."""
         return run_in_background(self.resume(session, deps=deps, budget=budget, deadline=deadline))
+
+    @overload
+    def replace(
+        self, *, output: "OutputForm[Other]", **changes: Unpack[AgentOptions[Deps]]
+    ) -> "Agent[Deps, Other]": ...
+
+    @overload
+    def replace(self, **changes: Unpack[AgentOptions[Deps]]) -> "Agent[Deps, Output]": ...
+
+    def replace(self, **changes: Any) -> "Agent[Any, Any]":  # Any: options of Agent, which it checks
+        """Return another agent with some options changed. This one stays as it is.
+
+        Example:
+            cheaper = agent.replace(model="openai-chat:gpt-5-nano", budget=Budget(max_model_turns=5))
+
+        Args:
+            changes: Options of `Agent`, the model too.
+
+        Raises:
+            ConfigurationError: As for `Agent`.
+        """
+        return self._replaced(changes)
+
+    def _replaced(self, changes: Mapping[str, Any]) -> "Agent[Any, Any]":
+        options = {**self._options, **changes}
+        if "compiler" in changes and "history" not in changes:
+            del options["history"]
+        if "history" in changes and "compiler" not in changes:
+            del options["compiler"]
+        made = copy.copy(self)
+        Agent.__init__(made, **options)
+        if "tools" not in changes:  # toolsets that are open for many runs stay so for what is made of their agent
+            made._spec = msgspec.structs.replace(made._spec, opened=self._spec.opened)  # noqa: SLF001 - as below
+        made._found = None if "model" in changes else self._found  # noqa: SLF001 - one of its own class
+        return made
 
     def as_tool(self, name: str, description: str, *, effect: Effect | str = Effect.UNSAFE) -> Tool:
         """Return a tool that gives this agent one task, in a separate session in the caller's journal.

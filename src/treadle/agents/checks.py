@@ -4,6 +4,7 @@ import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from treadle.canonical import find_unencodable
 from treadle.engine.spec import Instruction
 from treadle.errors import ConfigurationError, ToolNameConflict, shown
 from treadle.events import Subscriber
@@ -12,13 +13,14 @@ from treadle.messages import Message
 from treadle.ports import Toolset, is_toolset
 from treadle.tooling.callables import MethodTool
 from treadle.tooling.toolbox import Toolbox
-from treadle.tools import Tool
+from treadle.tools import JsonObject, Tool
 
 __all__ = [
     "checked_chars",
     "checked_choice",
     "checked_depth",
     "checked_instructions",
+    "checked_metadata",
     "checked_name",
     "checked_required",
     "checked_seconds",
@@ -96,6 +98,13 @@ def checked_instructions(given: Any) -> str | tuple[Instruction, ...] | None:  #
             f"instructions must be a string, a function of the RunContext that returns one, or a list of these; got {shown(given)}."
         )
     return "\n\n".join(filter(None, parts)) if all(isinstance(one, str) for one in parts) else tuple(parts)
+
+
+def checked_metadata(metadata: JsonObject | None, tenant: str | None) -> JsonObject:
+    about = {**(metadata or {}), **({} if tenant is None else {"tenant": tenant})}
+    if (fault := find_unencodable(about)) is not None:
+        raise ConfigurationError(f"The metadata cannot be stored: {fault}.")
+    return about
 
 
 def checked_required(names: Sequence[str]) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from treadle.engine.offering import Offering, check_deps
 from treadle.engine.rules.endings import cancelled_stop, time_stop
 from treadle.engine.spec import AgentSpec, RunResult, conclude, link_runs, traced_origin
 from treadle.errors import AgentChanged, ConfigurationError, JournalError, RunHandedOver, SessionConflict, shown
-from treadle.events import MessageAdded, RunResumed, RunStarted, Subscriber
+from treadle.events import MessageAdded, RunResumed, RunStarted, SessionChanged, Subscriber
 from treadle.messages import Message, user_message
 from treadle.ports import Model
 from treadle.redaction import redacted_logger
@@ -74,6 +74,10 @@ class Lifecycle:
         """How whoever starts the run had set it up, for whoever resumes it; None for nothing."""
         self.single_turn = False
         """Whether the model may call tools in one response only. What a session's run began with holds when it is resumed."""
+        self.keeps_instructions = False
+        """Whether its instructions were given for this run alone, so that they are recorded with it."""
+        self.metadata: JsonObject = {}
+        """What its beginning changes of the session's metadata, by key; None to remove a key."""
         self.admit: Callable[[Session], None] | None = None
         """Looks at the session once it is leased, and raises where the run must not continue; None for no such look."""
         self.takes_submitted = False
@@ -145,6 +149,7 @@ class Lifecycle:
             interrupt = self._interruptible(session)
             session.ledger.subscribers = [*self.subscribers, *self.watchers]
             self._check_name()
+            self._check_tenant(session)
             check_deps(self._spec.toolbox, self._deps)
             self._check_price()
             budget = self._budget(session)
@@ -281,6 +286,14 @@ class Lifecycle:
         if not isinstance(name, str) or not (name.isascii() or find_unencodable(name) is None):
             raise ConfigurationError(f"A model's name must be a string that can be stored; got {shown(name)}.")
 
+    def _check_tenant(self, session: Session) -> None:
+        """Refuse to run in a session of another tenant: who may see it has been decided by its own."""
+        tenant, owner = self.metadata.get("tenant"), session.state.metadata.get("tenant")
+        if tenant and owner and tenant != owner:
+            raise SessionConflict(
+                f"Session {session.id!r} belongs to another tenant than {shown(tenant)}. Use a session of that tenant, or a new one."
+            )
+
     def _check_price(self) -> None:
         budget = self._own_budget or self._spec.budget
         is_limited = budget.max_total_cost is not None or (self._above is not None and self._above.meter.has_cost_limit)
@@ -322,10 +335,10 @@ class Lifecycle:
         """Have the instructions written, and keep them for the whole run: one that continues sends what it has sent before."""
         run = session.state.run
         own, sent = self._spec.instructions, None if self._task is not None or run is None else run.sent_instructions
-        if sent is None and isinstance(own, tuple):
+        if sent is None and own is not None and (self.keeps_instructions or not isinstance(own, str)):
             with interrupt.cancel_scope():  # a run that is cancelled meanwhile ends before it asks a model
-                context = RunContext(deps=self._deps, session=snapshot_of(session, {}))
-                self._written = await instructions_from(own, context)
+                context = RunContext(deps=self._deps, session=snapshot_of(session, self.metadata))
+                self._written = await instructions_from((own,) if isinstance(own, str) else own, context)
             sent = self._written
         if sent is not None or isinstance(own, tuple):
             self._spec = msgspec.structs.replace(self._spec, instructions=sent)
@@ -366,7 +379,8 @@ class Lifecycle:
         )
         denied, beside = await hooks.prompt(message, "task")
         given = [MessageAdded(message=message, source="task")] if denied is None else []
-        await ledger.record(started, *given, *beside, *_resolutions(session), durable=True)
+        changed = [SessionChanged(metadata=self.metadata, by="run")] if self.metadata else []
+        await ledger.record(*changed, started, *given, *beside, *_resolutions(session), durable=True)
         await self._begun("start", hooks, denied)
 
     async def _resume(self, session: Session, hooks: Hooks) -> None:

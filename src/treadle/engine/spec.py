@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AgentSpec",
     "CancelSiblings",
+    "Deps",
     "DoneWhen",
     "InDoubt",
     "Instruction",

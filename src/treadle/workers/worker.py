@@ -435,9 +435,7 @@ def _named(agent: object, name: str) -> Agent:
         )
     if agent.name == name:
         return agent
-    named = copy.copy(agent)
-    named._spec = msgspec.structs.replace(agent._spec, name=name, fingerprint={})  # noqa: SLF001 - a copy of ours
-    return named
+    return agent.replace(name=name)
 
 
 def _with_model(agent: Agent, model: Model) -> Agent:
