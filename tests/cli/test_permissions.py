@@ -264,7 +264,7 @@ def test_a_line_is_judged_where_commands_may_run_in_the_background_too(treadle):
     about = ("permissions", "--tools", "read,background", "--deny", "shell(git push:*)")
     assert treadle(*about, "shell", "git -C x push", code=0).stdout.startswith("deny: deny shell(git push:*)")
     missing = treadle(*about, "background", "git push", code=2)
-    assert "Available: read, shell." in missing.stderr
+    assert "Available: kill_process, list_processes, read, read_process, shell, write_process." in missing.stderr
 
 
 def test_a_call_of_a_tool_that_only_a_conversation_has_is_decided_too(treadle):

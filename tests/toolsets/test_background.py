@@ -236,6 +236,23 @@ def test_a_run_that_ends_ends_its_processes_but_those_that_it_was_told_to_keep(t
     processes.kill("p2")
 
 
+async def test_a_person_sees_the_processes_of_a_session_with_their_last_lines(tmp_path: Path):
+    shell = ShellTools(tmp_path, state=tmp_path / "state")
+    calls = [
+        call("shell", command="echo one; echo the last", background=True, lifetime=60, keep=True),
+        call("read_process", process="p1", wait=30),
+        call("shell", command="sleep 99", background=True, lifetime=60, keep=True),
+    ]
+    async with open_session("memory:", id="s") as session:
+        await Agent(ScriptedModel([*calls, text("Done.")]), tools=[shell], policy=allow("*")).run("Go", session=session)
+    said, silent = await shell.processes("s")
+    Processes(tmp_path / "state", f"{tmp_path}\0s").kill("p2")
+
+    assert (said.id, said.last_line) == ("p1", "the last")
+    assert (silent.id, silent.status, silent.last_line) == ("p2", "running", "")
+    assert await shell.processes("another") == []
+
+
 def test_a_run_that_pauses_keeps_them_and_finds_them_again(tmp_path: Path):
     from treadle import ask
 

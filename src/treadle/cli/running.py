@@ -62,7 +62,7 @@ from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import for_terminal, one_line, shown_name
 from treadle.cli.snapshots import Snapshots
 from treadle.cli.telemetry import telemetry
-from treadle.cli.tool_sources import load_tools
+from treadle.cli.tool_sources import known_tools, load_tools
 from treadle.events import (
     AnyEvent,
     ApprovalRequested,
@@ -532,24 +532,21 @@ class Ruling(msgspec.Struct, frozen=True, kw_only=True):
     """Rules that would spare the question."""
 
 
-def idle_rules(agent: Agent) -> list[str]:
+def idle_rules(unmatched: Iterable[UnmatchedRule]) -> list[str]:
     """Return what a person is told, before a run, of the rules that match no call of its tools: those that deny first.
 
     Not of a permission of their own file for a tool that is not here: it harms nobody, and is listed by `treadle permissions`.
     """
     return [
         f"warning: {one.message}"
-        for one in agent.unmatched_rules()
+        for one in unmatched
         if one.kind != "allow" or one.near or one.scope in ("session", "project")
     ]
 
 
 def unmatched_in(settings: Settings) -> tuple[UnmatchedRule, ...]:
     """Return the rules of the settings that match no call of the tools that a conversation has."""
-    from treadle.testing import ScriptedModel, text  # noqa: PLC0415 - loads the mock provider, which a run does without
-
-    agent = Agent(ScriptedModel([text("")]), tools=load_tools(settings, may_write=True), policy=policy_of(settings))
-    return agent.unmatched_rules()
+    return Agent("demo", tools=known_tools(settings), policy=policy_of(settings)).unmatched_rules()
 
 
 def covered_by(rule: str) -> str:

@@ -11,14 +11,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Literal, NamedTuple
+
+import msgspec
 
 from treadle import (
     Agent,
     AgentMaker,
     Agents,
+    ConfigurationError,
     McpTools,
     ShellTools,
+    Subagent,
     Tool,
     Toolset,
     TreadleError,
@@ -37,12 +41,12 @@ from treadle import (
 from treadle.cli.exits import EXIT_USAGE, UsageError, code_of
 from treadle.cli.input.mcp import tools_of
 from treadle.cli.input.near import hint_for
-from treadle.cli.input.places import names_file
+from treadle.cli.input.places import names_file, project_config, user_config
 from treadle.cli.input.settings import Settings, ToolSource
 from treadle.cli.output.text import one_line
-from treadle.ports import is_toolset
+from treadle.ports import SessionView, is_toolset
 
-__all__ = ["carried_out_apart", "load_agents", "load_tools"]
+__all__ = ["carried_out_apart", "found_subagents", "known_tools", "load_agents", "load_tools"]
 
 _OURS = str(Path(__file__).parents[1])
 
@@ -60,12 +64,14 @@ def load_tools(settings: Settings, *, may_write: bool = False) -> tuple[Tool | T
     acting = (*reading, *writing_tools(settings.root), shell_tool(settings.root))
     definitions = [source for source in settings.tools if _defines_subagents(source)]
     others = [source for source in settings.tools if source not in definitions]
-    spawning: list[Tool | Toolset] = []
-    if definitions:
-        files = [source.folder / source.text.strip() for source in definitions]
-        spawning.append(subagent_tool(load_subagents(*files)))
+    files = [source.folder / source.text.strip() for source in definitions]
+    subagents = (
+        *(load_subagents(*files) if files else ()),
+        *(found_subagents(settings).subagents if may_write else ()),
+    )
+    spawning: list[Tool | Toolset] = [subagent_tool(subagents)] if subagents else []
     if not others:
-        return (*(acting if may_write else reading), *spawning, *_servers(settings))
+        return (*(_of_a_conversation(settings) if may_write else reading), *spawning, *_servers(settings))
     telling = (artifact_tool(), ask_user_tool(), exit_plan_tool(), todo_tool())
     own: dict[str, Tool | Toolset] = {tool.name: tool for tool in (*acting, fetch_tool(), *telling)}
     own["background"] = ShellTools(settings.root)
@@ -79,6 +85,39 @@ def load_tools(settings: Settings, *, may_write: bool = False) -> tuple[Tool | T
     if id(own["background"]) in found:  # it has the shell tool, too
         found.pop(id(own["shell"]), None)
     return (*found.values(), *spawning)
+
+
+def known_tools(settings: Settings) -> tuple[Tool | Toolset, ...]:
+    """Return the tools of a conversation, as far as they are known without a session, and the toolsets whose tools are not."""
+    found: list[Tool | Toolset] = []
+    for one in load_tools(settings, may_write=True):
+        match one:
+            case ShellTools():
+                found += one.known_tools
+            case Tool(name="ask_user"):  # what resumes may call agents, whose tools are not known: this asks a person
+                found.append(msgspec.structs.replace(one, resumes=False))
+            case _:
+                found.append(one)
+    return tuple(found)
+
+
+def _of_a_conversation(settings: Settings) -> tuple[Tool | Toolset, ...]:
+    """Return the tools that a person's conversation has where none are named."""
+    root = settings.root
+    # In the other modes there is no plan to propose: the tool would only invite one.
+    planning = msgspec.structs.replace(exit_plan_tool(), visible=_is_planning, guidance=_PLANNING)
+    working: tuple[Tool | Toolset, ...] = (*file_tools(root), *writing_tools(root), ShellTools(root), fetch_tool())
+    return (*working, todo_tool(), planning, ask_user_tool())
+
+
+_PLANNING = (
+    "The session is in plan mode: nothing can be changed. Read what you need, then propose a plan with exit_plan. Once "
+    "the person has accepted it, carry it out."
+)
+
+
+def _is_planning(session: SessionView) -> bool:
+    return session.mode == "plan"
 
 
 def _servers(settings: Settings) -> list[McpTools]:
@@ -208,6 +247,67 @@ def _place(name: str, error: BaseException) -> str:
     others = [frame for frame in frames if "importlib" not in frame.filename and not frame.filename.startswith(_OURS)]
     found = own or others
     return f"{found[-1].filename}, line {found[-1].lineno}: " if found else ""
+
+
+# --- Found subagents: those of the person's own `agents` folder, and of the project's where its folder is trusted.
+
+_FORMS: Mapping[str, Literal["markdown", "yaml", "json"]] = {
+    ".md": "markdown",
+    ".yaml": "yaml",
+    ".yml": "yaml",
+    ".json": "json",
+}
+_LARGEST_FILE = 1_000_000
+
+
+class FoundSubagents(NamedTuple):
+    """The subagents that a conversation has without being told of them."""
+
+    subagents: tuple[Subagent, ...] = ()
+    notes: tuple[str, ...] = ()
+    """Why a definition is not used: each a sentence."""
+
+
+def found_subagents(settings: Settings) -> FoundSubagents:
+    """Return the subagents that are found. Of two with one name the person's own is taken."""
+    if settings.is_bare:
+        return FoundSubagents()
+    found: dict[str, Subagent] = {}
+    notes: list[str] = []
+    brought = project_config(settings.root).absolute().with_name("agents")
+    theirs = {
+        path: content
+        for path, content in settings.held.contents.items()
+        if path.parent == brought and path.suffix in _FORMS
+    }
+    for path, content in {**_own_definitions(notes), **theirs}.items():
+        try:
+            one = Subagent.from_text(content.decode("utf-8-sig"), _FORMS[path.suffix], name=path.stem)
+        except (ConfigurationError, UnicodeDecodeError) as exc:
+            notes.append(f"the subagent of {path} is not used: {one_line(str(exc), 300)}")
+        else:
+            found.setdefault(one.name, one)
+    if settings.held.folder is None and any(one.suffix in _FORMS for one in _files_in(brought, notes)):
+        notes.append(
+            "the subagents of .treadle/agents are not used: the folder is not trusted. Run: treadle trust approve"
+        )
+    return FoundSubagents(tuple(found.values()), tuple(notes))
+
+
+def _own_definitions(notes: list[str]) -> dict[Path, bytes]:
+    files = _files_in(user_config(os.environ).with_name("agents"), notes)
+    return {path: path.read_bytes() for path in files if path.stat().st_size <= _LARGEST_FILE}
+
+
+def _files_in(folder: Path, notes: list[str]) -> list[Path]:
+    """Return the definitions of a folder; none where there is no such folder."""
+    try:
+        return sorted(path for path in folder.iterdir() if path.suffix in _FORMS and path.is_file())
+    except FileNotFoundError:
+        return []
+    except OSError as exc:
+        notes.append(f"the subagents of {folder} cannot be read: {exc.strerror}.")
+        return []
 
 
 # --- Agent sources: from `--agents` to functions that make agents, by name: Python files, module:attribute. Runs none

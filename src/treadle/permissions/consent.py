@@ -159,7 +159,8 @@ def _command(call: CheckedCall, line: JudgedLine, lifted: Sequence[str]) -> Prev
     start = start_of(call)
     found: list[str] = [start] if start else []
     if call.arguments.get("background") is True:
-        found.append(f"It runs in the background for at most {call.arguments.get('lifetime')} s.")
+        after = ", also after this run," if call.arguments.get("keep") is True else ""
+        found.append(f"It stays in the background{after} for at most {call.arguments.get('lifetime')} s.")
     found += [f"It needs {_BORDER.get(one.partition(' ')[0], one).format(one.partition(' ')[2])}." for one in lifted]
     outer = [one for one in line.line.invocations if not one.via]
     found += [

@@ -319,7 +319,7 @@ def test_a_message_after_a_cancellation_from_elsewhere_is_a_task(person: Person)
 def test_an_answer_is_not_lost_where_its_tool_was_left_out(person: Person) -> None:
     start_asking(person)
     person.leave()
-    person.start("chat", "-c")
+    person.start("chat", "-c", "--tools", "read")
     person.see("> ", "Session s")
     person.say("main")
     person.see("An unfinished call needs the tool ask_user", "Pass the same --tools as before.")

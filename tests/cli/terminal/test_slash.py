@@ -20,7 +20,7 @@ def chatting(person: Person) -> Person:
 
 SAYS = {
     "/help": ["/compact", "Shift+Tab", "!COMMAND"],
-    "/status": ["session", "folder", "script:script.json", "edit, glob, grep", "messages"],
+    "/status": ["session", "folder", "script:script.json", "ask_user, edit", "messages"],
     "/cost": ["Used by the last task:", "model turns    1 of 50"],
     "/context": ["2 messages;", "assistant"],
     "/permissions": ["mode", "allowed in this session"],

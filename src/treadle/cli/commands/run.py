@@ -59,7 +59,7 @@ def run(options: RunOptions, terminal: Terminal) -> int:
     for note in (*settings.notes, *guidance_of(settings).notes):
         terminal.progress(f"note: {note}")
     agent = make_agent(settings, settings.model, options=options, snapshots=snapshots_of(settings))
-    for warning in idle_rules(agent):
+    for warning in idle_rules(agent.unmatched_rules()):
         terminal.say(warning)
     attached = [Path(file) for file in options.attached]
     task = message_of(read_task(options.task, terminal), attached, settings.root)
@@ -118,7 +118,7 @@ async def resume(options: ResumeOptions, terminal: Terminal) -> int:
             settings = settings_of(options)
             model = options.model or await last_model(session) or settings.model
             agent = make_agent(settings, model, options=options, snapshots=snapshots_of(settings))
-            for warning in idle_rules(agent):
+            for warning in idle_rules(agent.unmatched_rules()):
                 terminal.say(warning)
             check_tools(agent, session)
             _tell_restored(session, terminal)
@@ -213,7 +213,7 @@ async def _work_on(goal: Goal, options: GoalOptions, terminal: Terminal) -> int:
     options = await _remembered(options, session_id, terminal)
     settings = settings_of(options)
     agent = make_agent(settings, settings.model, options=options, snapshots=snapshots_of(settings))
-    for warning in idle_rules(agent):
+    for warning in idle_rules(agent.unmatched_rules()):
         terminal.say(warning)
     goal = msgspec.structs.replace(goal, budget=msgspec.structs.replace(goal.budget, **settings.overriding))
     async with opened(settings.journal) as journal, open_session(journal, id=session_id) as session:

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from treadle import Budget, Limit, Session, ShellTools, Tool, file_tools, shell_tool, writing_tools
+from treadle import Budget, Limit, Session, Tool, file_tools, shell_tool, writing_tools
 from treadle.cli.exits import UsageError
 from treadle.cli.guidance import Guidance, guidance_of
 from treadle.cli.input.commands import BudgetsOptions, ConfigOptions, DescribeOptions, PermissionsOptions
@@ -26,7 +26,7 @@ from treadle.cli.running import (
     unmatched_in,
 )
 from treadle.cli.sessions import is_there, named, opened, opened_session
-from treadle.cli.tool_sources import load_tools
+from treadle.cli.tool_sources import known_tools, load_tools
 from treadle.events import CallDecided
 
 __all__ = ["budgets", "config", "describe", "permissions"]
@@ -241,13 +241,10 @@ async def _try_call(settings: Settings, name: str, options: PermissionsOptions, 
 
 def _tool(settings: Settings, name: str, terminal: Terminal) -> Tool:
     """Return a tool of a conversation, which has more than a run where none are named."""
-    loaded = load_tools(settings, may_write=True)
-    tools = {one.name: one for one in loaded if isinstance(one, Tool)}
-    if any(isinstance(one, ShellTools) for one in loaded):  # its tool decides by the same line, and needs a session
-        tools.setdefault("shell", shell_tool(settings.root))
+    known = known_tools(settings)
+    tools = {one.name: one for one in known if isinstance(one, Tool)}
     if name not in tools:
-        unseen = any(not isinstance(one, Tool | ShellTools) for one in loaded)
-        others = " Tools of servers and other toolsets are known only in a run." if unseen else ""
+        others = " Tools of servers and other toolsets are known only in a run." if len(tools) < len(known) else ""
         raise UsageError(
             f"No tool {name!r} is available here. Available: {', '.join(sorted(tools))}. Name others with --tools.{others}"
         )

@@ -34,7 +34,7 @@ from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import one_line, shown_json, shown_name, shown_time
 from treadle.cli.running import covered_by, ruling_of
 from treadle.cli.sessions import find_approval, find_session, is_there, named, opened, opened_session, person
-from treadle.cli.tool_sources import load_tools
+from treadle.cli.tool_sources import known_tools
 from treadle.ports import Journal
 
 __all__ = ["answer", "approvals", "approve", "doubts", "resolve"]
@@ -132,8 +132,7 @@ async def _check(
     if "tools" in origin and not any(names_file(one) or ":" in one for one in sources):
         with suppress(TreadleError):  # without its folder or its configuration, it is a tool that is not known here
             there = settings_of(msgspec.structs.replace(options, folder=origin.get("folder"), tools=sources))
-            loaded = load_tools(there, may_write=True)
-            tool = next((one for one in loaded if isinstance(one, Tool) and one.name == name), None)
+            tool = next((one for one in known_tools(there) if isinstance(one, Tool) and one.name == name), None)
     if tool is None:
         terminal.say("note: the arguments are checked when the run resumes: the tool is not known here.")
         return

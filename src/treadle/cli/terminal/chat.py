@@ -40,8 +40,9 @@ from treadle.cli.output.progress import Notifier
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import counted, for_terminal, one_line, one_record
 from treadle.cli.rewinding import snapshots_of
-from treadle.cli.running import idle_rules, interactive_policy, make_agent, resumed_budget
+from treadle.cli.running import idle_rules, interactive_policy, make_agent, resumed_budget, unmatched_in
 from treadle.cli.sessions import apply_mode, person
+from treadle.cli.terminal.background import Background, is_started
 from treadle.cli.terminal.board import Board, CallView, Group
 from treadle.cli.terminal.faces import (
     Answer,
@@ -58,7 +59,7 @@ from treadle.cli.terminal.faces import (
     recall,
 )
 from treadle.cli.terminal.slash import carry_out, must_wait
-from treadle.cli.tool_sources import load_tools
+from treadle.cli.tool_sources import found_subagents, load_tools
 from treadle.events import AnyEvent, MessageAdded, ModelFinished, RunFinished, RunPaused, ToolFinished, ToolsetFailed
 from treadle.ports import Journal
 
@@ -345,6 +346,7 @@ class Chat:
         self.model = settings.model
         self.snapshots = snapshots_of(settings)
         self._tools = load_tools(settings, may_write=True)
+        self.background = Background(self._tools, face.tell)
         self.session: Session
         self.code = 0
         self._agent: Agent | None = None
@@ -411,6 +413,8 @@ class Chat:
         self._stack, self.session, self._is_new = stack, session, session_id is None
         self._last = ()
         await apply_mode(session, self.settings, self.options)
+        await self.background.begin(session.id)
+        self._beside(self.background.watch(session.id))
         if self.model is not None:
             await self.acting()
         self.stand()
@@ -734,6 +738,8 @@ class Chat:
             self.stand()
         else:
             self.face.refresh()
+        if isinstance(event, ToolFinished) and is_started(event.result.data):
+            self._beside(self.background.watch(self.session.id))
         if isinstance(event, ModelFinished) and event.act is None and event.message.calls:
             assert self._run is not None
             self._queued.pass_on(self._run)
@@ -847,9 +853,9 @@ async def _greet(chat: Chat, face: Face) -> None:
     face.tell(
         f"treadle {version('treadle')} · {one_line(chat.model or '', 60)} · {folder}\n/help lists commands and keys."
     )
-    for note in (*settings.notes, *guidance_of(settings).notes):
+    for note in (*settings.notes, *guidance_of(settings).notes, *found_subagents(settings).notes):
         face.tell(f"note: {note}")
-    for warning in idle_rules(chat.agent) if chat.model else ():
+    for warning in idle_rules(unmatched_in(settings)) if chat.model else ():
         face.tell(warning)
     if not chat.session.messages:
         return

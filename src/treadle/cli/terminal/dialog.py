@@ -11,7 +11,7 @@ from rich.cells import cell_len
 from treadle import ConfigurationError
 from treadle.cli.output.text import one_line, one_record
 from treadle.cli.terminal.drawing import Drawing
-from treadle.cli.terminal.faces import Answer, Option, Question, Scope, asker_of, choices_of, kept_by
+from treadle.cli.terminal.faces import Answer, Option, Question, Scope, asker_of, choices_of, is_plan, kept_by
 
 __all__ = ["Dialog", "Picker"]
 
@@ -84,14 +84,20 @@ class Dialog:
         lines = []
         match self._step:
             case "choose":
-                lines.append(drawing.lines([f"Allow this call to {self._tool(60)}?"], style="bold"))
+                title = "Carry out this plan?" if is_plan(self.question) else f"Allow this call to {self._tool(60)}?"
+                lines.append(drawing.lines([title], style="bold"))
                 lines.append(self._listed())
             case "rule":
                 where = "in this folder" if self._scope == "always" else "in all your folders"
                 says = f"Calls that match are allowed {where} from now on. Enter saves the rule, Esc goes back."
                 lines += [drawing.lines([says], style="bold"), drawing.lines([self._covers or " "], style="cyan")]
             case "arguments":
-                says = "Edit the arguments (JSON). Enter runs the call, Ctrl+J inserts a line break, Esc goes back."
+                what = (
+                    "Edit the plan. Enter accepts it"
+                    if is_plan(self.question)
+                    else "Edit the arguments (JSON). Enter runs the call"
+                )
+                says = f"{what}, Ctrl+J inserts a line break, Esc goes back."
                 lines.append(drawing.lines([says], style="bold"))
             case "reason":
                 lines.append(
@@ -137,7 +143,12 @@ class Dialog:
     @property
     def sign(self) -> str:
         """What comes before the input."""
-        return {"choose": "? ", "rule": "rule> ", "arguments": "json> ", "reason": "reason> "}[self._step]
+        return {
+            "choose": "? ",
+            "rule": "rule> ",
+            "arguments": "plan> " if is_plan(self.question) else "json> ",
+            "reason": "reason> ",
+        }[self._step]
 
     @property
     def _is_edit(self) -> bool:
@@ -177,7 +188,9 @@ class Dialog:
             case "p" | "m" | "x" as which if kept_by(self.question, which)[0]:
                 self._begin_rule(*kept_by(self.question, which))
             case "e":
-                self._begin("arguments", json.dumps(self.question.approval.arguments, indent=2, ensure_ascii=False))
+                given = self.question.approval.arguments
+                whole = json.dumps(given, indent=2, ensure_ascii=False)
+                self._begin("arguments", str(given["plan"]) if is_plan(self.question) else whole)
             case "r":
                 self._begin("reason", "")
             case "v":
@@ -267,6 +280,10 @@ class Dialog:
         self._looking = asyncio.ensure_future(check())
 
     def _give_arguments(self, text: str) -> None:
+        if is_plan(self.question):
+            is_same = text == self.question.approval.arguments["plan"]
+            self._give(Answer(answer="allow", arguments=None if is_same else {"plan": text}))
+            return
         try:
             value: Any = json.loads(text)
         except (ValueError, RecursionError) as exc:

@@ -35,6 +35,7 @@ __all__ = [
     "Unfolded",
     "asker_of",
     "choices_of",
+    "is_plan",
     "kept_by",
     "recall",
     "sessions_to_resume",
@@ -145,6 +146,14 @@ CHOICES = (
     Choice("v", "show the whole call"),
 )
 """The keys, in the order in which they are shown."""
+_PLAN_CHOICES = (
+    Choice("y", "yes, carry it out"),
+    Choice("e", "edit the plan first"),
+    Choice("r", "no: send it back, with what to change"),
+    Choice("n", "no"),
+    Choice("v", "show the whole plan"),
+)
+"""The same for a plan, whose acceptance ends plan mode."""
 
 
 def kept_by(question: Question, key: str) -> tuple[tuple[str, ...], Scope]:
@@ -166,9 +175,16 @@ _MAX_EXACT = 500
 
 def choices_of(question: Question) -> list[Choice]:
     """Return the keys that answer a question."""
+    if is_plan(question):
+        return list(_PLAN_CHOICES)
     left_out = set() if question.rules else {"a", "p", "m"}
     left_out |= set() if _exact_rules(question) else {"x"}
     return [one for one in CHOICES if one.key not in left_out]
+
+
+def is_plan(question: Question) -> bool:
+    """Whether a plan is proposed."""
+    return question.approval.approval_type == "plan"
 
 
 def asker_of(approval: Approval) -> str:

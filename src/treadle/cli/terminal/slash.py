@@ -24,6 +24,7 @@ from treadle.cli.output.transcript import form_of, page_of
 from treadle.cli.rewinding import changes_since, diff_of, listed, not_covered, undone_calls
 from treadle.cli.sessions import described, find_session, person
 from treadle.cli.snapshots import Comparison, Snapshots
+from treadle.cli.terminal.background import Background, listed_commands
 from treadle.cli.terminal.faces import Ended, Face, Grants, Option, recall, sessions_to_resume
 from treadle.events import AnyEvent, MessageAdded, RunStarted
 from treadle.ports import Journal
@@ -53,6 +54,7 @@ class Conversation(Protocol):
     model: str | None
     note: str
     snapshots: Snapshots
+    background: Background
     examine: Callable[[], object]
 
     @property
@@ -346,7 +348,8 @@ def _write_new(path: Path, lines: Sequence[bytes]) -> None:
 
 
 async def _status(chat: Conversation, rest: str) -> None:
-    settings = chat.settings
+    settings, agent = chat.settings, chat.agent
+    names = [*(tool.name for tool in agent.tools), *(toolset.name for toolset in agent.toolsets)]
     rows = [
         ("session", chat.session.id),
         ("folder", absolute(str(settings.root))),
@@ -355,7 +358,7 @@ async def _status(chat: Conversation, rest: str) -> None:
         ("mode", chat.session.mode),
         ("sandbox", settings.sandbox),
         ("journal", chat.journal.location),
-        ("tools", ", ".join(tool.name for tool in chat.agent.tools)),
+        ("tools", ", ".join(sorted(names))),
         ("messages", str(len(chat.session.messages))),
         ("time", time.strftime("%Y-%m-%d %H:%M")),
     ]
@@ -373,6 +376,14 @@ async def _mcp(chat: Conversation, rest: str) -> None:
     waits = [hint] if any(one.is_waiting for one in servers) else []
     none = ["No MCP server is configured. To add one: treadle mcp add NAME -- COMMAND ARGUMENT..."]
     chat.face.tell("\n".join([*rows, *waits] or none))
+
+
+async def _bashes(chat: Conversation, rest: str) -> None:
+    found = await chat.background.of(chat.session.id)
+    if not found:
+        chat.face.tell("No command runs in the background.")
+        return
+    chat.face.tell("\n".join(["Background commands of this session:", *listed_commands(found)]))
 
 
 async def _exit(chat: Conversation, rest: str) -> None:
@@ -393,6 +404,7 @@ _COMMANDS = {
     "export": _Command("write the session to FILE (.jsonl, .md or .html), with secrets removed", _export),
     "status": _Command("show the session, folder, model and tools", _status, is_quiet=True),
     "doctor": _Command("check this machine", _doctor, is_quiet=True),
+    "bashes": _Command("list background commands with their last lines", _bashes, is_quiet=True),
     "mcp": _Command("list MCP servers", _mcp, is_quiet=True),
     "exit": _Command("quit", _exit, is_quiet=True),
 }

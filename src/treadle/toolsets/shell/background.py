@@ -7,6 +7,8 @@ from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
+import msgspec
+
 from treadle.concurrency import Threads
 from treadle.errors import ConfigurationError, shown
 from treadle.fields import checked
@@ -65,8 +67,7 @@ class ShellTools:
     async def open(self, ctx: ToolsetContext) -> AsyncIterator["_Open"]:
         """Find the session's processes, and end those that may not outlive the run when it ends."""
         session = ctx.session
-        # By the root folder too: the journals of two projects may have sessions of the same name.
-        processes = Processes(self._state or state_folder(os.environ), f"{self._root.path}\0{session.id}")
+        processes = self._of(session.id)
         await _threads.submit(processes.sweep)
         try:
             yield _Open(_tools(self._root, processes))
@@ -74,6 +75,31 @@ class ShellTools:
             run = session.state.run
             if run is not None and run.phase not in ("running", "paused"):
                 await _threads.submit(processes.end_task)
+
+    @property
+    def known_tools(self) -> tuple[Tool, ...]:
+        """Its tools as every session has them, to be looked at and not to be called: no session has these."""
+        return _tools(self._root, self._of(""))
+
+    @checked
+    async def processes(self, session_id: str) -> list[Kept]:
+        """Return the background processes of a session, the oldest first, each with the last line that it has written. For a person who looks.
+
+        Example:
+            running = [one for one in await shell.processes(session.id) if one.status == "running"]
+        """
+        processes = self._of(session_id)
+
+        def look() -> list[Kept]:
+            found = processes.all()
+            return [msgspec.structs.replace(one, last_line=processes.last_line(one.id)) for one in found]
+
+        kept: list[Kept] = await _threads.submit(look)
+        return kept
+
+    def _of(self, session_id: str) -> Processes:
+        # By the root folder too: the journals of two projects may have sessions of the same name.
+        return Processes(self._state or state_folder(os.environ), f"{self._root.path}\0{session_id}")
 
 
 class _Open:

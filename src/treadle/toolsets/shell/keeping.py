@@ -57,6 +57,8 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
     seconds_left: float = 0.0
     keep: bool = False
     """Whether it may outlive the task that has started it."""
+    last_line: str = ""
+    """What it wrote last, where that was asked for."""
 
 
 class _State(msgspec.Struct, kw_only=True):
@@ -212,6 +214,16 @@ class Processes:
                 if not line.endswith(b"\n") and is_running:
                     return found, number, False
         return found, max(number + 1, offset), False
+
+    def last_line(self, process: str) -> str:
+        """Return the last line that it has written, of a long one the end; nothing for one that has written nothing."""
+        try:
+            with (self._place(process) / "output").open("rb") as file:
+                file.seek(max(0, self.size(process) - _LINE_BYTES))
+                lines = file.read(2 * _LINE_BYTES).decode("utf-8", "replace").rstrip().splitlines()
+        except OSError:
+            return ""
+        return lines[-1] if lines else ""
 
     def size(self, process: str) -> int:
         """Return the bytes that it has written so far."""
