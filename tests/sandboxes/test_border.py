@@ -18,6 +18,8 @@ import pytest
 
 from treadle import Agent, Bubblewrap, Confinement, Landlock, deny, shell_tool
 from treadle.sandboxes import launcher
+from treadle.sandboxes.confinement import lies_in
+from treadle.sandboxes.private import private_places
 from treadle.testing import ScriptedModel, call, text
 from treadle.tools import Command, Decision, ProcessResult
 
@@ -99,6 +101,29 @@ def test_a_private_place_that_the_person_opens_can_be_read_and_not_written(kind:
     assert said == "canary .aws/config\n"
     assert (home / ".aws/config").read_text() == "canary .aws/config\n"
     assert not (home / ".pyenv/x").exists()
+
+
+PRIVATE = """
+    .ssh/id_x .config/gh/hosts.yml .local/share/atuin/history.db .ollama/id_ed25519 .ethereum/keystore .near-credentials/x .cloudflared/cert.pem
+    .vault_pass .passwd-s3fs .docker/config.json .local/share/uv/credentials .config/doppler/.doppler .weechat/x .newtool/credentials.json
+    .newtool/access-token .newtool/auth.json .newtool_history .config/newtool/secrets.yaml .config/newtool/tls.key .local/share/newtool/tokens.json
+    .local/state/newtool/history .newpass .config/treadle/history .local/state/treadle/journal.db .local/share/keyrings/x .client_secret
+"""
+OPEN = """
+    .bashrc .gitconfig .cargo/bin/rustc .cargo/config.toml .rustup/settings.toml .nvm/nvm.sh .pyenv/version .m2/repository/x .config/git/config
+    .config/tool/settings.json .local/bin/tool .local/share/tool/key.txt .cache/tool/token .npm/_cacache/x project/secrets.py
+"""
+
+
+def test_private_places_are_found_by_kind_and_the_files_of_tool_chains_are_not_among_them(tmp_path: Path):
+    names = f"{PRIVATE} {OPEN}".split()
+    for name in names:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / ".config/loop").symlink_to("loop")
+    found = private_places({"HOME": str(tmp_path)})
+
+    assert [one for one in names if lies_in(str(tmp_path / one), found)] == PRIVATE.split()
 
 
 DENIED = [

@@ -312,7 +312,7 @@ def _sandbox() -> Check:
     seconds = time.monotonic() - begun
     text = f"{found.name}: a command {', '.join(_HOLDS.values())}; six checks took {1000 * seconds:.0f} ms"
     if isinstance(found, Landlock):
-        text += ". It makes no new file at the top of a folder with a repository, and `git` and single hosts are not lifted: install bubblewrap for these"
+        text += ". It makes no new file at the top of a folder with a repository, `git` and single hosts are not lifted, and it may change the mode, group and times of your files elsewhere: install bubblewrap for these"
         if closed := found.closed_for_age():
             text += f". This kernel is old: its programs do not {', '.join(closed)}"
     return Check(name="sandbox", level="ok", message=text)
