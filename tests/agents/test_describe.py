@@ -87,6 +87,7 @@ CHANGES: dict[str, Any] = {
     "cancel_siblings": "on_unsafe_error",
     "on_failure": "stop",
     "on_denial": "skip",
+    "strict": True,
     "failure_text": "whole",
     "max_depth": 1,
     "unpriced": "warn",

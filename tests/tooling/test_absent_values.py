@@ -92,7 +92,7 @@ def converted(function: Any, arguments: dict[str, Any]) -> dict[str, Any]:
     made = tool(function)
     fix(made)
     assert made.convert is not None
-    return made.convert(Contracts().complete(made, arguments))
+    return made.convert(Contracts().complete(made, arguments).arguments)
 
 
 TITLE = {"title": "x"}
@@ -147,4 +147,4 @@ async def test_an_answer_of_a_type_does_not_hold_what_nobody_can_give(answer) ->
 def test_a_tool_that_a_json_schema_describes_gets_its_nested_defaults() -> None:
     made = Tool(name="a", description="A.", parameters=Edit.model_json_schema(), run=lambda arguments, ctx: None)
 
-    assert Contracts().complete(made, {}) == {"patch": {"title": None, "body": None}, "others": []}
+    assert Contracts().complete(made, {}).arguments == {"patch": {"title": None, "body": None}, "others": []}

@@ -315,6 +315,8 @@ class Agent(Generic[Deps, Output]):
             `stop`. Calls under way run to their end then, and the others of the response are skipped; each has its result.
         on_denial: What follows when a call is denied: with `skip`, the calls behind it in the same response do not run, and their
             results say so.
+        strict: Whether a scalar in quotes, such as `"42"` for a number, is refused for every tool, as with `tool(strict=True)`. Otherwise it is
+            read as what the schema wants, if only one reading fits.
         failure_text: What the model reads of an exception that is not a `Rejected` or `ToolError`: `short` is its class, and `whole` has its
             message too, which may hold paths, addresses or SQL. The log has all of it.
         unpriced: With max_total_cost and a model without a known price: `refuse` to run, or `warn` and run.
@@ -358,6 +360,7 @@ class Agent(Generic[Deps, Output]):
         cancel_siblings: CancelSiblings = "never",
         on_failure: OnFailure = "continue",
         on_denial: OnDenial = "continue",
+        strict: bool = False,
         failure_text: FailureText = "short",
         unpriced: Literal["refuse", "warn"] = "refuse",
         parallel_hint: bool = True,
@@ -408,6 +411,7 @@ class Agent(Generic[Deps, Output]):
             cancel_siblings=cancel_siblings,
             on_failure=on_failure,
             on_denial=on_denial,
+            strict=strict,
             failure_text=failure_text,
             done_when=done_when,
             subscribers=checked_subscribers(subscribers),

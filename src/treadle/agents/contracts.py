@@ -237,7 +237,7 @@ def _check_example(tool: Tool, where: str, example: ToolExample, contracts: Cont
         return ToolFinding(tool=tool.name, level="error", where=f"{where}, {about}", field=field, message=message)
 
     try:
-        arguments = contracts.complete(tool, dict(example.arguments))
+        arguments = contracts.complete(tool, dict(example.arguments)).arguments
         if tool.convert is not None:
             tool.convert(dict(arguments))
     except InvalidArguments as problem:

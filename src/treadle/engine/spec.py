@@ -119,6 +119,8 @@ class AgentSpec(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     cancel_siblings: CancelSiblings = "never"
     on_failure: OnFailure = "continue"
     on_denial: OnDenial = "continue"
+    strict: bool = False
+    """Whether scalars in quotes are refused for every tool."""
     failure_text: FailureText = "short"
     done_when: DoneWhen | None
     subscribers: tuple[Subscriber, ...]

@@ -55,6 +55,8 @@ class CallDecided(Event, frozen=True, kw_only=True, tag="call.decided"):
     """Place of the call in its response."""
     arguments: JsonObject | None = None
     """The arguments that were decided on, if they differ from the model's."""
+    converted: JsonObject | None = None
+    """The arguments as they were read, if the model put a scalar in quotes or left out the list around one value; None otherwise."""
     early: bool = False
     """Whether it was decided while the model's response was still streaming."""
     scope: str = ""

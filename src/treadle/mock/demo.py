@@ -700,7 +700,7 @@ def _make_a_mistake(transcript: Transcript, calls: list[tuple[str, JsonObject]])
     """Break the schema of one call, once: the demonstration is to show what happens to it."""
     at = min(_MISTAKE_AT, len(calls) - 1)
     name, arguments = calls[at]
-    for field, wrong in (("max_matches", "200"), ("limit", "2000")):
+    for field, wrong in (("max_matches", [200]), ("limit", [2000])):
         if _properties(transcript, name).get(field, {}).get("type") == "integer":
             calls[at] = (name, {**arguments, field: wrong})
             return
@@ -713,12 +713,10 @@ def _repaired(transcript: Transcript) -> list[tuple[str, JsonObject]]:
 
 
 def _mend(transcript: Transcript, broken: Exchange) -> JsonObject:
-    """Leave out what does not belong, and make numbers of digits where numbers are wanted."""
+    """Leave out what does not belong, and the lists around numbers."""
     properties = _properties(transcript, broken.name)
     return {
-        field: int(value)
-        if properties[field].get("type") == "integer" and isinstance(value, str) and value.isdecimal()
-        else value
+        field: value[0] if properties[field].get("type") == "integer" and isinstance(value, list) and value else value
         for field, value in broken.arguments.items()
         if field in properties
     }

@@ -50,6 +50,7 @@ class ToolOptions(TypedDict, total=False):
     visible: bool | Callable[[Any], bool]
     guidance: str | None
     ends_run: bool
+    strict: bool
     polling: bool
     interrupt: Literal["cancel", "block"]
     examples: Sequence[JsonObject | ToolExample]
@@ -104,6 +105,7 @@ def tool(function: Function | None = None, /, **options: Unpack[ToolOptions]) ->
         visible: Whether the tool is offered, or a function of the session's view that decides before each request.
         guidance: Longer advice for the model, placed in the instructions.
         ends_run: Whether a successful result ends the run, with its value as the output.
+        strict: Whether a scalar in quotes, such as `"42"` for a number, is refused; otherwise it is read as what the schema wants.
         polling: Whether the model is meant to call it repeatedly until something has happened; its calls never count as
             repetition.
         interrupt: What cancelling the run does to a running call: `cancel` cuts it off, `block` waits for it up to its

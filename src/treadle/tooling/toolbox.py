@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "PARALLEL_HINT",
+    "Completed",
     "Contracts",
     "Offer",
     "Plain",
@@ -55,6 +56,14 @@ class Plain(msgspec.Struct, frozen=True, kw_only=True):
     """What keeps it from being that; then there is no data."""
     is_large: bool = False
     """Whether it holds so much that whatever looks at it belongs into a thread."""
+
+
+class Completed(msgspec.Struct, frozen=True, kw_only=True):
+    """Arguments that fit their tool."""
+
+    arguments: JsonObject
+    is_converted: bool = False
+    """Whether a scalar in quotes, or one value for a list, was read as what the schema wants."""
 
 
 class Source(Protocol):
@@ -142,8 +151,11 @@ class Contracts:
             raise InvalidJson(str(error), where) from error
         return arguments
 
-    def complete(self, tool: Tool, arguments: JsonObject) -> JsonObject:
+    def complete(self, tool: Tool, arguments: JsonObject, *, strict: bool = True) -> Completed:
         """Give arguments the names of the parameters, check them against the full schema, and fill in its defaults.
+
+        Args:
+            strict: Whether a scalar in quotes is refused where the schema wants none, as for a tool that is strict itself.
 
         Raises:
             InvalidArguments: With every violation.
@@ -151,12 +163,17 @@ class Contracts:
         self._schema(tool, "output_schema", tool.output_schema)  # a broken contract is found before the tool acts
         schema = self._schema(tool, "parameters", tool.parameters)
         if schema is None:
-            return arguments
+            return Completed(arguments=arguments)
         if tool.aliases:
             arguments = _named(arguments, tool.aliases)
+        is_converted = False
         if violations := schema.violations(arguments):
-            raise InvalidArguments(_sentence(violations), violations)
-        return schema.with_defaults(arguments, nested=tool.convert is None)  # a Python type has its own defaults
+            read = None if strict or tool.strict else _validation().unquoted(arguments, schema)
+            if read is None:
+                raise InvalidArguments(_sentence(violations), violations)
+            arguments, is_converted = read, True
+        filled = schema.with_defaults(arguments, nested=tool.convert is None)  # a Python type has its own defaults
+        return Completed(arguments=filled, is_converted=is_converted)
 
     def result_violations(self, tool: Tool, value: Any) -> list[dict[str, Any]]:
         """Return every way in which a result breaks the tool's output contract."""

@@ -147,6 +147,9 @@ class Tool(msgspec.Struct, Documented, frozen=True, kw_only=True, eq=False, meta
     """Longer advice for the model, placed in the instructions."""
     ends_run: bool = False
     """Whether an `ok` result ends the run with its value as the output."""
+    strict: bool = False
+    """Whether a scalar in quotes, such as `"42"` for a number, is refused; otherwise it is read as what the schema wants, if only one
+    reading fits."""
     polling: bool = False
     """Whether the model is meant to call it repeatedly until something has happened: its calls never count as repetition."""
     interrupt: Literal["cancel", "block"] = "cancel"
@@ -314,6 +317,7 @@ _OPTIONS: tuple[tuple[str, str, Callable[[Any], bool]], ...] = (
     ("interrupt", "cancel or block", lambda value: value in ("cancel", "block")),
     ("ends_run", "true or false", _is_flag),
     ("polling", "true or false", _is_flag),
+    ("strict", "true or false", _is_flag),
     ("resumes", "true or false", _is_flag),
     ("visible", "true, false or a function", _is_flag_or_function),
     ("requires_approval", "true, false or a function", _is_flag_or_function),
@@ -365,6 +369,8 @@ class CheckedCall(msgspec.Struct, Documented, frozen=True, kw_only=True):
     """The tool that it names."""
     arguments: JsonObject
     """Parsed, complete with the schema's defaults."""
+    is_converted: bool = False
+    """Whether they differ from what the model wrote by quotes around a scalar, or by the list around one value."""
     values: JsonObject
     """The same as Python values, for the tool."""
     effect: Effect

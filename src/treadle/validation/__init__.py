@@ -2,6 +2,7 @@
 
 from treadle.validation.arguments import NotJson, parse_arguments
 from treadle.validation.plain import NotData, TooMuch, data_of
+from treadle.validation.quoted import unquoted
 from treadle.validation.schema import Schema, shape, shape_mismatch, shape_of_schema
 
 __all__ = [
@@ -14,4 +15,5 @@ __all__ = [
     "shape",
     "shape_mismatch",
     "shape_of_schema",
+    "unquoted",
 ]

@@ -16,6 +16,7 @@ from treadle.tools import JsonObject
 
 __all__ = [
     "Defaults",
+    "Path",
     "Row",
     "Schema",
     "Validator",
@@ -639,6 +640,14 @@ class Schema:
             return [_unfit(value)]
         return self._explained(self._errors(value), value)
 
+    def misfits(self, value: Any) -> list[Path]:
+        """Return the places of the values that do not fit, each once; the whole where it holds too much to be looked at in full."""
+        if self._validator.is_valid(value):
+            return []
+        if holds_more(value, _MAX_NODES_FOR_ALL):
+            return [()]
+        return list(dict.fromkeys(place for error in self._errors(value) for place in _places(error, value)))
+
     def check_result(self, value: Any) -> list[Row]:
         """Return the violations of a tool's result. Stricter: 3.0 is not an integer."""
         found = self.violations(value)
@@ -719,6 +728,18 @@ class Schema:
         names = list(owner.get("properties", ()))
         more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
         return f"no such property (known: {', '.join(names[:_MAX_NAMES]) or 'none'}{more})"
+
+
+def _places(error: ValidationError, value: Any) -> Iterator[Path]:
+    """Yield where a value does not fit: inside the one alternative that it was meant to be, where that is clear."""
+    match error.kind:
+        case Kind.AnyOf(context=branches) | Kind.OneOfNotValid(context=branches) if meant := _meant(
+            branches, error, value
+        ):
+            for inner in meant:
+                yield from _places(inner, value)
+        case _:
+            yield tuple(error.instance_path)
 
 
 def _unfit(value: Any) -> Row:

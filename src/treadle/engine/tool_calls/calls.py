@@ -110,6 +110,7 @@ class Decided(msgspec.Struct, frozen=True, kw_only=True):
             key=call.key,
             position=call.position,
             early=early,
+            converted=copied(call.arguments) if call.is_converted else None,
             arguments=None if decision.arguments is None else copied(decision.arguments),
             scope=decision.scope,
             by=decision.by,

@@ -18,6 +18,7 @@ from treadle.permissions.modes import in_mode, is_of_rules, with_approval, with_
 from treadle.permissions.policies import default_decision, failed_policy, opinion, stricter
 from treadle.ports import Policy
 from treadle.redaction import redacted_logger
+from treadle.tooling.toolbox import Completed
 from treadle.tools import (
     DEFAULT_MODE,
     CheckedCall,
@@ -44,6 +45,7 @@ class Checker:
     def __init__(self, scope: RunScope) -> None:
         about = scope.about
         self._failure_text = about.failure_text
+        self._is_strict = about.strict
         self._offering = offering = scope.offering
         self._contracts = offering.contracts
         self._policy = policy = about.policy
@@ -194,7 +196,7 @@ class Checker:
         if tool is None:
             return ""
         try:
-            return digest([tool.name, encoded(self._complete(tool, proposed, self._parse(proposed)))])
+            return digest([tool.name, encoded(self._complete(tool, proposed, self._parse(proposed)).arguments)])
         except _Unfit:
             return ""
 
@@ -232,7 +234,10 @@ class Checker:
         is_long = len(proposed.arguments) > _LONG_ARGUMENTS
         if is_long:  # others have a turn of the event loop between two looks at them
             await asyncio.sleep(0)
-        arguments = parsed if tool is place.otherwise else self._complete(tool, proposed, parsed)
+        completed = Completed(arguments=parsed)
+        if tool is not place.otherwise:
+            completed = self._complete(tool, proposed, parsed)
+        arguments = completed.arguments
         if is_long:
             await asyncio.sleep(0)
         try:
@@ -255,6 +260,7 @@ class Checker:
             call=proposed,
             tool=tool,
             arguments=arguments,
+            is_converted=completed.is_converted,
             values=values,
             effect=tool.effect_of(arguments),
             position=place.position,
@@ -278,9 +284,9 @@ class Checker:
         except InvalidJson as error:
             raise _Unfit(refusals.invalid_json(proposed, error)) from error
 
-    def _complete(self, tool: Tool, proposed: ToolCall, arguments: JsonObject) -> JsonObject:
+    def _complete(self, tool: Tool, proposed: ToolCall, arguments: JsonObject) -> Completed:
         try:
-            return self._contracts.complete(tool, arguments)
+            return self._contracts.complete(tool, arguments, strict=self._is_strict)
         except InvalidArguments as error:
             raise _Unfit(refusals.invalid_arguments(proposed, error)) from error
 
