@@ -128,7 +128,7 @@ LINES = [
     "touch .git/hooks/x", "cp x .git/hooks/pre-commit", "cd .git && touch config", "cd .git; cp ../x hooks/y", "echo x > .bashrc",
     "echo x >> a/../.envrc", "tee .zshrc", "dd if=x of=.git/config", "install -t .git/hooks x", "ln -s x .mcp.json", "mv x .GIT/hooks/post-checkout",
     "sed -i s/a/b/ .git/config", "git config core.pager x", "git -C . config core.hooksPath x", "git config --global alias.x '!id'",
-    "git remote add o file:///x", "X=.git/hooks; touch $X/y", "touch .g?t/hooks/x", "touch .[g]it/hooks/x", "touch .{git,x}/hooks/y",
+    "git remote add o file:///x", "X=.git/hooks; touch $X/y", "touch .g?t/hooks/x", "touch .{git,x}/hooks/y",
     "for f in a; do touch .git/hooks/$f; done", "bash -c 'touch .git/hooks/x' $Y", "touch $'\\x2egit/hooks/x'", "touch .gi''t/hooks/$X",
     'python -c \'open(".bashrc", "w")\'', "touch link/x", "sort -o .git/hooks/x a", "sort -no.git/hooks/x a", "sort --outp=link/x a",
     "tree -o .git/hooks/x", "find . -maxdepth 0 -fprintf .git/hooks/x y", "git diff --output=.git/hooks/x", "git diff --output .git/hooks/x",
@@ -205,18 +205,11 @@ def test_a_line_that_mentions_nothing_protected_is_not_hinted_at(text):
 @pytest.mark.parametrize(
     "command",
     [
-        "rm -rf .", "rm -rf ./", "rm -r d/..", "rm --recursive .", "/bin/rm -fR .", "cd d && rm -rf ..", "mv . x", "mv d/sub x", "rm -rf d/sub",
-        "rm -rf d", "find . -delete", "find . -name config -delete", "find -delete", "git clean -fdx", "git -C . clean -fdx",
-        "rsync -a --delete src/ .", "rsync -a --delete-after src/ ./", "chmod -R 777 .", "chown -R me .", "cp -r d/sub x", "sudo rm -rf .",
-        "bash -c 'rm -rf .'", "true; rm -rf .", "rm -rf *", "rm -rf d*", "mv d* x", "chmod -R 777 [d]", "tar xf a.tar", "tar -zxvf a.tgz",
-        "tar --extract -f a.tar", "tar -xf a.tar -C d/sub", "tar -xf a.tar --directory=d/sub", "unzip -o a.zip", "unzip a.zip -d d/sub",
-        "patch -p1 < a.diff", "cpio -id < a.cpio", "7z x a.7z -od/sub", "cd d/sub && tar xf ../../a.tar",
-        "git apply p", "git am p", "git apply --index < p", "git init --template=t", "git clone --template=t x", "git clone -c a=b x", "jar xf a.jar",
-        "uudecode a", "gunzip -N a.gz", "gzip -dN a.gz", "curl -OJ http://x", "wget -r http://x", "rsync -a src/ .", "rsync -a src/ d/sub --exclude x",
-        "git fast-import < a",
+        "rm -rf .", "rm -rf ./", "rm -r d/..", "rm --recursive .", "/bin/rm -fR .", "cd d && rm -rf ..", "find . -delete", "find . -name config -delete",
+        "find -delete", "chmod -R 777 .", "chown -R me .", "sudo rm -rf .", "bash -c 'rm -rf .'", "true; rm -rf .", "rm -rf .*",
     ],
 )  # fmt: skip
-async def test_a_folder_is_not_taken_away_with_the_protected_files_in_it(tmp_path, command):
+async def test_the_root_folder_is_not_taken_away_with_the_protected_files_in_it(tmp_path, command):
     (tmp_path / ".git").mkdir()
     (tmp_path / ".git" / "config").write_text("old")
     (tmp_path / "d" / "sub").mkdir(parents=True)
@@ -227,26 +220,6 @@ async def test_a_folder_is_not_taken_away_with_the_protected_files_in_it(tmp_pat
         assert found == "protected file", mode
     assert (tmp_path / ".git" / "config").read_text() == "old"
     assert (tmp_path / "d" / "sub" / ".env").exists()
-
-
-@pytest.mark.row("D-PROTECTED")
-@pytest.mark.parametrize(
-    "command",
-    [
-        "git checkout .", "git checkout -- d", "git checkout -f main", "git reset --hard", "git reset --har HEAD~1", "git restore d", "git restore .",
-        "git stash", "git stash pop", "git pull", "git merge x", "git rebase main", "git cherry-pick x", "git revert x",
-        "git switch x", "git submodule update", "git worktree add w", "git -C d checkout .", "git read-tree -um x", "git checkout-index -a", "hg update",
-        "svn up", "sudo git checkout .", "bash -c 'git pull'", "true && git stash pop",
-    ],
-)  # fmt: skip
-async def test_protected_files_that_a_history_may_change_are_asked_about(tmp_path, command):
-    (tmp_path / ".git").mkdir()
-    (tmp_path / "d").mkdir()
-    (tmp_path / "d" / ".envrc").write_text("old")
-
-    for mode in MODES:
-        found = await outcome(call("shell", command=command), [shell_tool(tmp_path)], mode=mode, policy=allow("shell"))
-        assert found == "protected file", mode
 
 
 @pytest.mark.parametrize(
@@ -268,14 +241,3 @@ async def test_folders_without_protected_files_are_taken_away(tmp_path, command)
         await outcome(call("shell", command=command), [shell_tool(tmp_path)], mode="bypass", policy=allow("shell"))
         == "ok"
     )
-
-
-@pytest.mark.parametrize("command", ["rm -rf d", "rm -rf d*", "mv d x", "tar xf a.tar -C d"])
-async def test_a_folder_with_more_in_it_than_is_looked_at_is_asked_about(tmp_path, command):
-    for number in range(60):
-        (tmp_path / "d" / f"p{number}").mkdir(parents=True)
-        for other in range(100):
-            (tmp_path / "d" / f"p{number}" / f"f{other}").touch()
-
-    found = await outcome(call("shell", command=command), [shell_tool(tmp_path)], mode="bypass", policy=allow("shell"))
-    assert found == "protected file"

@@ -92,7 +92,7 @@ async def test_in_a_sandbox_and_mode_auto_only_the_border_asks_and_a_rule_lifts_
     ("command", "denied", "becomes"),
     [
         ("python -c 'print(1)'", "read(path=secrets/**)", "sandbox"), ("python -c 'print(1)'", "shell(rm:*)", "sandbox"),
-        ("for f in *.py; do wc $f; done", "read(path=secrets/**)", "sandbox"), ("mytool 'rm x'", "shell(rm:*)", "sandbox"),
+        ("for f in *.py; do wc $f; done", "read(path=secrets/**)", "sandbox"),
         ("python -c 'print(1)'", "write(path=src/**)", "ask"), ("python -c 'print(1)'", "grep(path=secrets/**)", "ask"),
         ("cat secrets/key", "read(path=secrets/**)", "deny"), ("bash -c 'rm x'", "shell(rm:*)", "deny"),
         ("curl $X", "shell(curl evil.example:*)", "ask"),
@@ -108,6 +108,43 @@ async def test_beside_a_rule_that_denies_a_confined_line_is_asked_about_only_whe
     assert in_mode("auto", decision, call).kind == becomes
     is_open = await decide(deny(denied), call, session)
     assert in_mode("bypass", is_open, call).kind == ("deny" if becomes == "deny" else "ask")
+
+
+COVERED = [
+    "git diff", "git diff --staged", "git show HEAD", "git blame calc.py", "rg 'def add'", "grep -rn add .", "find . -name '*.py' | xargs wc -l",
+    "tree -L 2", "bash p.sh", "perl -e 1", "for f in *.py; do wc $f; done", "ls $(pwd)", "a=1; echo $a", "sed -i s/a/b/ a.py", "find . -name x -delete",
+    "source .venv/bin/activate && pytest", "FOO=1 make test", "git -C src status", "tar czf x.tgz src", "mkdir -p a/{b,c}", "git log -p --stat",
+    "cat <<'E' > y\nx\nE", "cp -r . ../copy",
+]  # fmt: skip
+
+
+@pytest.mark.row("P12")
+async def test_a_confined_command_that_goes_through_folders_needs_no_question_for_denied_files_which_the_sandbox_covers(
+    project,
+):
+    (project / "secrets").mkdir()
+    (project / "secrets" / "key").write_text("x")
+    session, tool = await memory_session(), shell_tool(project)
+    rules = deny("read(path=secrets/**)", "read(path=.env)")
+
+    async def becomes(command: str, *, confined: bool) -> str:
+        call = checked_call(tool, command=command)
+        decision = with_approval(await decide(Confined(rules) if confined else rules, call, session), call)
+        return in_mode("auto", with_protection(decision, call, {}), call).kind
+
+    for command in [*COVERED, *(one for label, one in commands() if label == "confined")]:
+        assert await becomes(command, confined=True) == "sandbox", command
+    for command in (
+        "cat secrets/key",
+        "git show HEAD:secrets/key",
+        "cd secrets && cat key",
+        "echo x > secrets/key",
+        "grep -r x secrets/key",
+        "cat .env",
+    ):
+        assert await becomes(command, confined=True) == "deny", command
+    for command in ("grep -rn add .", "git diff", "cp -r . ../copy"):
+        assert await becomes(command, confined=False) == "deny", command
 
 
 @pytest.mark.row("P12")

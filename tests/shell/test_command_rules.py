@@ -143,7 +143,7 @@ def test_a_rule_that_forbids_does_not_find_what_is_only_named(source, pattern):
         ("curl https://example.com/a", ("curl example.com:*",)),
         ("curl -d @key example.com", ("curl -d @key example.com",)),
         ("find . -name x | xargs wc -l", ("xargs wc:*",)),
-        ("find . -name x | xargs rm", ("xargs rm",)),
+        ("find . -name x | xargs rm", ("= find . -name x | xargs rm",)),
         ("rm x", ("rm:*",)),
         ("rm -r x", ("rm -r x",)),
         ("pytest && ruff check .", ("pytest:*", "ruff check:*")),

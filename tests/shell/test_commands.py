@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from treadle.shell.judging import analyse, known, reads_only
-from treadle.shell.programs import INTERPRETERS, PROGRAMS, SWEEPING_GIT, UNPACKING, WRAPPERS
+from treadle.shell.programs import INTERPRETERS, PROGRAMS, WRAPPERS
 from treadle.shell.reading import MAX_CHARACTERS, MAX_COMMANDS, read
 from treadle.shell.rules import CommandPattern
 
@@ -300,7 +300,20 @@ def in_bash(source: str, folder: Path) -> tuple[list[tuple[str, ...]], set[str]]
 
 
 PROGRAM_NAMES = sorted(
-    {*PROGRAMS, *WRAPPERS, *INTERPRETERS, *UNPACKING, *(f"git {one}" for one in SWEEPING_GIT), "git", "x"}
+    {
+        *PROGRAMS,
+        *WRAPPERS,
+        *INTERPRETERS,
+        "tar",
+        "unzip",
+        "patch",
+        "wget",
+        "gunzip",
+        "git",
+        "x",
+        "git clean",
+        "git worktree",
+    }
 )
 WORDS = [
     "", "-", "--", "-x", "--x", "-S", "--suffix", "--suffix=", "-i", "a", ".", "..", ":", "a:b", "@", "+", "=", "-C", "'*'", "'$x'", "-c", "1", "''",

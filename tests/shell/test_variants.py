@@ -8,7 +8,9 @@ import pytest
 
 from pipeline_tools import checked_call
 from treadle import allow, deny, first_of, shell_tool, writing_tools
-from treadle.permissions.modes import with_protection
+from treadle.cli.running import Confined
+from treadle.permissions.consent import offered_rules
+from treadle.permissions.modes import in_mode, with_protection
 from treadle.permissions.policies import decide
 from treadle.resolve import memory_session
 
@@ -33,16 +35,16 @@ def quoted(word: str, rng: random.Random) -> str:
     return rng.choice(forms)
 
 
-def nested(line: str, rng: random.Random, *, may_encode: bool = True) -> str:
+def nested(line: str, rng: random.Random, *, may_hide: bool = True) -> str:
     """Put a line into another one that carries it out."""
     forms = (
         "{}", "true; {}", "true && {}", "false || {}", "{} | cat", "( {} )", "{{ {}; }}", "! {}", "sudo {}", "env A=1 {}", "timeout 5 {}",
         "nice -n 5 {}", "nohup {}", "if true; then {}; fi", "while {}; do break; done", 'bash -c "{}"', "sh -c '{}'", 'eval "{}"',
         'echo "{}" | sh', "sh <<E\n{}\nE", "$({})", "`{}`", "cat <({})", "{} &", "time {}", "exec {}", "command {}", "f() {{ {}; }}; f",
         "for x in 1; do {}; done", "coproc {}", "find . -maxdepth 0 -exec {} \\;", "echo x | xargs {}", "trap '{}' EXIT", "true\n{}",
-        "python3 -c 'import os; os.system(\"{}\")'", "cd . && {}", "{} > /dev/null 2>&1", "\t{}", "true && \\\n{}",
+        *(("python3 -c 'import os; os.system(\"{}\")'",) if may_hide else ()), "cd . && {}", "{} > /dev/null 2>&1", "\t{}", "true && \\\n{}",
     )  # fmt: skip
-    return encoded(line, rng) if may_encode and rng.random() < 0.2 else rng.choice(forms).format(line)
+    return encoded(line, rng) if may_hide and rng.random() < 0.2 else rng.choice(forms).format(line)
 
 
 def encoded(line: str, rng: random.Random) -> str:
@@ -190,6 +192,7 @@ async def test_no_variant_of_an_allowed_prefix_lets_another_command_in(tmp_path,
 @pytest.mark.parametrize("seed", [*SEEDS, *map(int, filter(None, os.environ.get("TREADLE_VARIANTS", "").split(",")))])
 async def test_no_variant_of_a_protected_path_is_written(tmp_path, seed):
     (tmp_path / "d").mkdir()
+    (tmp_path / ".git").mkdir()
     (tmp_path / "l").symlink_to(".git")
     (tmp_path / "d" / "up").symlink_to("../.git")
     session = await memory_session()
@@ -206,9 +209,7 @@ async def test_no_variant_of_a_protected_path_is_written(tmp_path, seed):
         spelled = expanding(name, rng) if rng.random() < 0.4 else quoted(name, rng)
         for call in (
             checked_call(write, path=before + name, content="x"),
-            checked_call(
-                shell, command=nested(f"touch {before}{spelled}", rng, may_encode=False).replace('$"""', '$""')
-            ),
+            checked_call(shell, command=nested(f"touch {before}{spelled}", rng, may_hide=False).replace('$"""', '$""')),
             checked_call(shell, command=f"echo x > {before}{name}"),
             checked_call(shell, command=f"echo x > {before}{expanding(name, rng)}"),
         ):
@@ -252,9 +253,8 @@ NOTHING = ("$(:)", "`:`", "$@", "$*", "${x:-}", "${x}", "$x", '"$x"', "''", '""'
 @pytest.mark.parametrize(
     "line",
     [
-        "X=$(echo LmdpdC9jb25maWc= | base64 -d); touch $X", "echo l/config | xargs touch", "echo bC9jb25maWc= | base64 -d | xargs touch",
-        'eval "touch $X"', "sh -c 'touch l$(:)/config'", "sh <<'E'\ntouch l$(:)/config\nE", "echo 'touch l$(:)/config' | sh",
-        "cd d; A=1 touch up/config", "cd d && touch u*/config", "A=1 env -C d touch up/config", "env -C d touch up/config",
+        "X=$(echo LmdpdC9jb25maWc= | base64 -d); touch $X", 'eval "touch $X"', "sh -c 'touch l$(:)/config'", "sh <<'E'\ntouch l$(:)/config\nE", "echo 'touch l$(:)/config' | sh",
+        "cd d; A=1 touch up/config", "cd d && touch u*/config", "A=1 env -C d touch up/config",
         "A=1; cd d; cd e; touch up2/config", 'f() { touch "$1"; }; f x', "for f in l/*; do echo x > $f; done", "touch ~+/l/config",
         'read X < d/name; touch "$X"', "cp x {o,d/up}/config", "shopt -s dotglob; touch */config", "touch */config", "touch d/*/config",
         "printf x > $(printf l)/config", "bash -s < d/name", "base64 -d < d/name | sh", "tee l$IFS/config", "trap 'touch $X' EXIT",
@@ -274,16 +274,36 @@ async def test_what_a_line_writes_is_never_left_to_what_the_shell_makes_of_a_wor
     call = checked_call(shell_tool(tmp_path), command=line)
     held = with_protection(await decide(allow(policy), call, session), call, session.state.facts.values)
 
-    assert (held.kind, held.rule) == ("ask", "protected file")
+    assert held.kind == "ask"
+
+
+@pytest.mark.row("P15")
+@pytest.mark.parametrize(
+    "line",
+    ["for f in *.py; do wc -l $f; done", "echo $HOME", "A=1 touch y", "(cd d && touch y)", "cat <<'E' > y\n$X\nE", "echo x | sh", "bash -c 'echo $X'",
+     "mv d x; cat x/l"],
+)  # fmt: skip
+async def test_a_line_that_is_not_understood_is_asked_about_beside_a_rule_that_allows_all_but_not_in_bypass_or_where_a_rule_names_it(
+    tmp_path, line
+):
+    session, call = await memory_session(), checked_call(shell_tool(tmp_path), command=line)
+
+    async def held(policy):
+        return with_protection(await decide(policy, call, session), call, {})
+
+    asked = await held(allow("shell"))
+    assert (asked.kind, asked.scope) == ("ask", "default")
+    assert in_mode("bypass", asked, call).kind == "allow"
+    assert offered_rules(call, asked, session) == (f"shell(= {line})",)
+    assert (await held(allow("shell", f"shell(= {line})"))).kind == "allow"
+    assert in_mode("auto", await held(Confined(allow("shell"))), call).kind == "sandbox"
 
 
 @pytest.mark.parametrize(
     "line",
     [
-        "for f in *.py; do wc -l $f; done", "echo $HOME", "echo done: $?", "rm -rf build/*", "mkdir -p src/{a,b}", "touch x-{1,2}",
-        'git commit -m "$(cat d/message)"', "cat d/* | sort > out", "if test -f x; then touch y; fi", "ls *.py && touch y", "A=1 touch y",
-        "awk '{print $1}' d/name > out", "sed -i 's/^x$/y/' d/name", "printf '%s' \"$HOME\"", "cp d/*.py build/", "(cd d && touch y)", "touch '$X'",
-        "cat <<'E' > y\n$X\nE",
+        "rm -rf build/*", "cat d/* | sort > out", "ls *.py && touch y", "awk '{print $1}' d/name > out", "sed -i 's/^x$/y/' d/name", "cp d/*.py build/",
+        "touch '$X'", "python -c 'f(1)'", "timeout 5 pytest", "bash x.sh", "bash -c 'touch y'",
     ],
 )  # fmt: skip
 async def test_a_line_whose_written_files_are_clear_is_not_asked_about(tmp_path, line):

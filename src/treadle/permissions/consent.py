@@ -177,7 +177,7 @@ def _command(call: CheckedCall, line: JudgedLine, lifted: Sequence[str]) -> Prev
     found += [
         f"It {'may write' if access == 'write' else 'reads'} outside the folder: {path}" for access, path in outside
     ]
-    found += [one.shown for one in (*line.line.doubts, *line.line.hidden)[:1]]
+    found += [one.shown for one in line.line.doubts[:1]]
     return Preview(kind="command", text="\n\n".join(filter(None, [line.line.source, "\n".join(dict.fromkeys(found))])))
 
 

@@ -4,8 +4,7 @@ import posixpath
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
-from glob import escape
-from typing import Literal, TypeAlias
+from typing import Literal
 
 import msgspec
 from msgspec import structs
@@ -14,8 +13,8 @@ from treadle.canonical import copied
 from treadle.errors import ConfigurationError
 from treadle.events import RulesGranted
 from treadle.ports import SessionView
-from treadle.shell.judging import analyse, changes_nothing, plain_words, words_within
-from treadle.shell.reading import Doubt, Invocation, Line, Touched
+from treadle.shell.judging import analyse, changes_nothing, plain_words
+from treadle.shell.reading import Doubt, Extent, Invocation, Line, Touched
 from treadle.shell.rules import CommandPattern
 from treadle.tools import CheckedCall, FileNames, JsonObject, Place, ShellLine, Subject, Tool
 from treadle.tools.protected import lies_in
@@ -75,8 +74,6 @@ def granted_in(session: SessionView) -> tuple[RulesGranted, ...]:
 # --- Lines of shell before the rules: what each simple command of a call would start and touch. Holds no rule and
 # decides nothing.
 
-Extent: TypeAlias = Literal["itself", "children", "tree"]
-
 _ACCESS = {"read": ("read", "grep", "glob", "list"), "write": ("write", "edit", "read", "grep", "glob", "list")}
 """The tools whose rules on `path` speak of a path that a command reads or writes. A program that may write a file may read it too."""
 
@@ -88,7 +85,6 @@ FILE_TOOLS = frozenset(name for names in _ACCESS.values() for name in names)
 _WILD = re.compile(r"[*?\[]")
 _MAX_NAMES = 1000
 """Names that the patterns of a line may stand for."""
-_MAX_TAKEN = 10_000
 
 
 class Reached(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,10 +112,6 @@ class JudgedLine(msgspec.Struct, frozen=True, kw_only=True):
     reached: tuple[Reached, ...]
     redirects: bool
     """Whether the line itself writes a file, by a redirection."""
-    taken: tuple[tuple[str, ...], ...] = ()
-    """The canonical names of what lies in folders that a command removes, changes or copies as a whole, two levels deep."""
-    unseen: str = ""
-    """Such a folder with more in it than is looked at; empty where there is none."""
     among: FileNames | None = None
     """The folder of files in which it runs."""
     at_root: frozenset[str] = frozenset()
@@ -179,10 +171,6 @@ class JudgedLine(msgspec.Struct, frozen=True, kw_only=True):
             return pattern.line == self.line.source.strip()
         return any(pattern.forbids(one) for one in self.line.invocations)
 
-    def names_within(self) -> frozenset[str]:
-        """Return the names that stand in the words of commands that may start any program."""
-        return words_within(self.line)
-
 
 def start_folder(tool: Tool, arguments: JsonObject, facts: JsonObject) -> str:
     """Return the folder in which the line of a call would start, relative to the root folder; `.` for a call that runs no line.
@@ -211,8 +199,7 @@ def touched(call: CheckedCall, facts: JsonObject) -> object:
     line = judged(call, facts)
     if line is None:
         return [has_other_names(one) for one in (subjects_of(call) or {}).values() if isinstance(one, Subject)]
-    reached = [(one.subject.names, one.access, has_other_names(one.subject)) for one in line.reached]
-    return reached, line.taken
+    return [(one.subject.names, one.access, has_other_names(one.subject)) for one in line.reached]
 
 
 def has_other_names(subject: Subject) -> bool:
@@ -234,10 +221,9 @@ def judged(call: CheckedCall, facts: JsonObject) -> JudgedLine | None:
         doubt = Doubt(reason=f"The tool failed to say which line it would run: {type(error).__name__}.", text=call.name)
         return JudgedLine(line=Line(source="", doubts=(doubt,)), reached=(), redirects=False)
     line = analyse(given.text)
-    links, start = _Links(given), given.look(".")
+    start = given.look(".")
     named, doubts = _expanded(line, given)
-    reached = tuple(place for one in named if not one.taken for place in _reached(one, given, links, start.path))
-    taken, unseen = _taken(named, given)
+    reached = tuple(place for one in named for place in _reached(one, given, start.path))
     doubts += [Doubt(reason=one.unknown, text=one.subject.names[0]) for one in reached if one.unknown][:1]
     if doubts:
         line = structs.replace(line, doubts=(*line.doubts, *doubts))
@@ -245,8 +231,6 @@ def judged(call: CheckedCall, facts: JsonObject) -> JudgedLine | None:
         line=line,
         reached=reached,
         redirects=any(one.writes for one in line.redirections),
-        taken=taken,
-        unseen=unseen,
         at_root=frozenset(
             at
             for at in {".", *(at for one in line.invocations for at in one.folders)}
@@ -274,22 +258,6 @@ def _expanded(line: Line, given: ShellLine) -> tuple[list[Touched], list[Doubt]]
             doubts.append(Doubt(reason="This pattern matches a name that begins like an option.", text=one.path))
         named += [structs.replace(one, path=name, is_pattern=False) for name in found]
     return named, doubts
-
-
-def _taken(named: Sequence[Touched], given: ShellLine) -> tuple[tuple[tuple[str, ...], ...], str]:
-    """Return the names of what lies two levels deep in the folders that a line removes, changes or copies, and one with too much in it."""
-    found: list[str] = []
-    for one in named if given.expand is not None else ():
-        if not one.taken or "\0" in one.path or not given.look(one.path).is_folder:
-            continue
-        for below in ("*", ".*", "*/*", "*/.*"):
-            names = given.expand(posixpath.join(escape(one.path), below))  # type: ignore[misc]  # it is not None, as above
-            if names is None or len(found) > _MAX_TAKEN:
-                return (), one.path
-            found += [
-                name for name in names if "*" not in name and (one.taken == "all" or ".git" not in name.split("/"))
-            ]
-    return tuple(_names(given.look(name)) for name in dict.fromkeys(found)), ""
 
 
 def _brought(line: Line, given: ShellLine) -> Iterator[tuple[Invocation, str]]:
@@ -322,8 +290,8 @@ def _parsed(text: str) -> CommandPattern:
     return CommandPattern.parse(text)
 
 
-def _reached(touched: Touched, given: ShellLine, links_of: "_Links", start: str) -> list[Reached]:
-    """Return what a path stands for, and what the links below it stand for where they are followed.
+def _reached(touched: Touched, given: ShellLine, start: str) -> list[Reached]:
+    """Return what a path stands for. Where links below it lead is not looked at: a program of the table that follows them is in doubt.
 
     Args:
         start: The folder in which the line starts, from `/`, links resolved.
@@ -333,39 +301,12 @@ def _reached(touched: Touched, given: ShellLine, links_of: "_Links", start: str)
     if not touched.from_root:
         plain = posixpath.normpath(posixpath.join(start, touched.path))
         found = [structs.replace(found[0], is_linked=place.path != plain)]
+    if touched.extent == "file" and place.is_folder:
+        return [structs.replace(found[0], unknown="What the program does with a folder is unknown.")]
     if touched.extent == "tree" and place.relative is None:
         root = given.look_from_root(".")  # a rule names what lies below it: `grep -r x ..` reads that, too
         found += [_placed(root, touched.access, touched.extent, given)] if lies_in([root.path], [place.path]) else []
-    if not touched.follows or not place.is_folder:
-        return found
-    links = links_of.found(place.path, is_deep=touched.extent == "tree")
-    if links is None:
-        why = "This folder has too many files to check where its links lead."
-        return [structs.replace(found[0], unknown=why, is_outside=found[0].is_outside or touched.access == "read")]
-    return [
-        *found,
-        *(_placed(one, "read", touched.extent, given, may_be_outside=touched.access == "write") for one in links),
-    ]
-
-
-_MAX_FOLDERS = 6
-
-
-class _Links:
-    """What the links in the folders of one line stand for. Each folder is looked through once, and few of them."""
-
-    def __init__(self, given: ShellLine) -> None:
-        self._given = given
-        self._known: dict[tuple[str, bool], Sequence[Place] | None] = {}
-
-    def found(self, folder: str, *, is_deep: bool) -> Sequence[Place] | None:
-        """Return what they stand for; None where there is too much to look at."""
-        if self._given.links is None:
-            return ()
-        key = (folder, is_deep)
-        if key not in self._known:
-            self._known[key] = None if len(self._known) >= _MAX_FOLDERS else self._given.links(folder, is_deep)
-        return self._known[key]
+    return found
 
 
 def _placed(
@@ -374,12 +315,11 @@ def _placed(
     """Say what rules on paths see.
 
     Args:
-        may_be_outside: Whether it is a program that a rule names; or a link led there that a program which does more than read may follow.
-            Many folders hold one that leads outside.
+        may_be_outside: Whether it is a program that a rule names.
     """
     subject = Subject(
         names=_names(place),
-        extent=extent if place.is_folder else "itself",
+        extent="itself" if not place.is_folder else "tree" if extent == "file" else extent,
         resolve=lambda other: _names(given.look_from_root(other)),
         among=given.files,
     )

@@ -16,6 +16,7 @@ from treadle.permissions.policies import FirstOf, NamedPolicy, allow, ask, deny,
 from treadle.permissions.rules import Subjects
 from treadle.ports import SessionView
 from treadle.shell.judging import reads_only
+from treadle.shell.programs import program_name
 from treadle.tools import CheckedCall, Decision, DecisionKind, JsonObject, Mode, Risk, Subject
 from treadle.tools.needs import UNCONFINED
 from treadle.tools.protected import is_protected, lies_in, makes_repository, may_name_protected
@@ -334,7 +335,8 @@ def _asked(one: Decision, other: Decision) -> Decision:
 # itself.
 
 PROTECTED = "protected file"
-"""The rule by which a person is asked."""
+UNREAD = "default for a line that is not understood"
+"""The rules by which a person is asked."""
 
 _PATHS = frozenset(
     [
@@ -367,7 +369,7 @@ def with_protection(decision: Decision, call: CheckedCall, facts: JsonObject) ->
     line = judged(call, facts)
     found = None if call.effect.is_read else _protected(call, line)
     if found is None and line is not None and not is_boxed(decision) and not _IS_EXACT.match(decision.rule):
-        found = _unread(call, line)
+        found = _named(call, line)
     reason = (
         f"{found}: it controls what runs later, or holds keys. A person must allow each change to it."
         if found is not None
@@ -375,12 +377,20 @@ def with_protection(decision: Decision, call: CheckedCall, facts: JsonObject) ->
         if not is_boxed(decision)
         else None  # in a sandbox they are covered
     )
+    if reason is None and decision.kind == DecisionKind.ALLOW and _is_by_rule(decision) and line and line.line.doubts:
+        return structs.replace(
+            decision, kind=DecisionKind.ASK, rule=UNREAD, reason=line.undecided, scope="default", by="default"
+        )
     if reason is None:
         return decision
     consent: Literal["allow", "sandbox"] = "sandbox" if is_boxed(decision) else "allow"
     return structs.replace(
         decision, kind=DecisionKind.ASK, rule=PROTECTED, reason=reason, scope="runtime", by="runtime", consent=consent
     )
+
+
+def _is_by_rule(decision: Decision) -> bool:
+    return decision.rule.startswith("allow ") and not _IS_EXACT.match(decision.rule)
 
 
 _IS_EXACT = re.compile(r"allow \S+\(= ")
@@ -393,21 +403,23 @@ def may_be_spared(decision: Decision, call: CheckedCall, facts: JsonObject) -> b
     return line is not None and _protected(call, line) is None and _of_the_home(call, line) is None
 
 
-def _unread(call: CheckedCall, line: JudgedLine) -> str | None:
-    """Say that a line may write a protected file, because a part of it is not understood; None where it surely does not."""
+def _named(call: CheckedCall, line: JudgedLine) -> str | None:
+    """Say that a line names a protected file in a part that is not understood, or writes a file that may be one by another name."""
     if call.effect.is_read:
         return None
     if (
         several := next((one for one in line.reached if one.access == "write" and has_other_names(one.subject)), None)
     ) is not None:
         return f"{several.subject.names[0]} has several names (hard links), one of which may be a protected file"
-    has_patterns = any(one.is_pattern and one.access == "write" for one in line.line.touched)
-    if line.is_decided and not line.line.may_write and not has_patterns:
+    is_sweeping = any(program_name(one.program) in _SWEEPING for one in line.line.invocations)
+    if is_sweeping and any(
+        one.access == "write" and one.subject.extent == "tree" and "." in one.subject.names for one in line.reached
+    ):
+        return "The line removes or changes the root folder, with the protected files in it"
+    is_read = line.is_decided or reads_only(structs.replace(line.line, doubts=()))
+    if is_read or not may_name_protected(line.line.source):
         return None
-    if may_name_protected(line.line.source) and not reads_only(structs.replace(line.line, doubts=())):
-        return "The line names a protected file, and what it does with that file is unknown"
-    unknown = next((one.text for one in line.line.doubts), line.line.source)
-    return f"The line may write a protected file: what {unknown!r} does is unknown" if line.line.may_write else None
+    return "The line names a protected file, and what it does with that file is unknown"
 
 
 def _of_the_home(call: CheckedCall, line: JudgedLine | None) -> str | None:
@@ -426,7 +438,9 @@ def _protected(call: CheckedCall, line: JudgedLine | None) -> str | None:
     """Return what of a call is protected, in words; None where nothing is."""
     if line is not None:
         written = [one.subject for one in line.reached if one.access == "write"]
-        return _protected_in(line, () if line.among is None else line.among.obeyed_files(_from_the_top(written)))
+        own = () if line.among is None else line.among.obeyed_files(_from_the_top(written))
+        found = next((one.names[0] for one in written if _is_kept(one.names, own)), None)
+        return None if found is None else f"The line may write the protected file {found}"
     for subject in _subjects(call):
         own = () if subject.among is None else subject.among.obeyed_files(_from_the_top([subject]))
         if _is_kept(subject.names, own) or makes_repository(subject.names):
@@ -443,18 +457,8 @@ def _is_kept(names: Sequence[str], own: Sequence[str]) -> bool:
     return is_protected(names) or lies_in(names, own)
 
 
-def _protected_in(line: JudgedLine, own: Sequence[str]) -> str | None:
-    """Return what of a line of shell is protected, in words; None where nothing is."""
-    written = [one.subject for one in line.reached if one.access == "write"]
-    found = next((one.names[0] for one in written if _is_kept(one.names, own)), None)
-    if found is not None:
-        return f"The line may write the protected file {found}"
-    inside = next((names for names in line.taken if _is_kept(names, own)), None)
-    if inside is not None:
-        return f"The line changes, copies or removes a folder that contains the protected file {inside[0]}"
-    if line.unseen:
-        return f"The line changes or removes more files than can be searched for protected ones: {line.unseen}"
-    return None
+_SWEEPING = frozenset(["rm", "find", "chmod", "chown", "chgrp", "shred"])
+"""Programs that remove or change all that lies in a folder."""
 
 
 def _subjects(call: CheckedCall) -> list[Subject]:

@@ -273,15 +273,6 @@ class RuleIndex:
         named = [rule for rule in rules if rule.pattern is not None and rule.names(call.name)]
         return [(rule.text, found) for rule in named if (found := pattern_of(rule.pattern or "")) is not None]
 
-    def possible(self, call: CheckedCall, line: JudgedLine) -> tuple[Rule, str] | None:
-        """Return a rule on a program whose name is in the words of a command that may start it, and why; None where none does."""
-        for name in sorted(line.names_within()):
-            for at in self._of_commands().on_name(name):
-                rule = self._rules[at]
-                if rule.is_about_commands(call):
-                    return rule, f"It names `{name}`, and may start it."
-        return None
-
     def on_host(self, call: CheckedCall) -> tuple[Rule, bool] | None:
         """Return a rule on a host that a call needs to reach, and whether it surely does; None where none is."""
         needs = call.needs if self._on_network else ()
@@ -405,9 +396,6 @@ class _Commands:
         self._paths = paths
         self._names = NameIndex(paths)
 
-    def on_name(self, name: str) -> Sequence[int]:
-        return self._by_program.get(name, ())
-
     def allowing(self, line: Line) -> list[int]:
         """Return the rules that may allow a command of a line: the second word of each is one of its words."""
         words = {word for one in line.invocations for word in one.words}
@@ -513,19 +501,17 @@ class NamedPolicy(msgspec.Struct, frozen=True, kw_only=True):
         if not loosens and (reached := self.index.on_host(call)) is not None:
             rule, is_certain = reached
             return self._says(rule.text) if is_certain else self._cannot_say(rule, "It may reach any host.")
+        is_kept = call.is_confined and self.kind == DecisionKind.DENY
         seen = self.index.looked_at(call, subjects, line)
         for rule in self.index.on(call, seen):
-            found = seen.line is not None and not loosens and rule.finds(seen.line, call)
+            found = seen.line is not None and not loosens and rule.finds(seen.line, call, is_kept=is_kept)
             if found or rule.matches(call, loosens=loosens, subjects=seen.subjects):
                 return self._says(rule.text)
-        return None if line is None or loosens else self._in_doubt(call, line)
+        return None if line is None or loosens else self._in_doubt(call, line, is_kept=is_kept)
 
-    def _in_doubt(self, call: CheckedCall, line: JudgedLine) -> Decision | None:
+    def _in_doubt(self, call: CheckedCall, line: JudgedLine, *, is_kept: bool) -> Decision | None:
         """Ask about a line that may start what the rules forbid, where it is unknown whether it does."""
         assert self.index is not None
-        is_kept = call.is_confined and self.kind == DecisionKind.DENY
-        if not is_kept and (possible := self.index.possible(call, line)) is not None:
-            return self._cannot_say(*possible)
         about = None if line.is_decided else self.index.about_lines(call, is_kept=is_kept)
         return None if about is None else self._cannot_say(about, line.undecided)
 

@@ -335,14 +335,24 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
         is_on_files = self.key == "path" or (self.pattern is not None and not self.is_about_commands(call))
         return self.is_about_commands(call) or (is_on_files and self.names("read"))
 
-    def finds(self, line: JudgedLine, call: CheckedCall) -> bool:
-        """Whether a rule that forbids or asks applies to a line of shell: to a command of it, or to a path that it touches."""
+    def finds(self, line: JudgedLine, call: CheckedCall, *, is_kept: bool = False) -> bool:
+        """Whether a rule that forbids or asks applies to a line of shell: to a command of it, or to a path that it touches.
+
+        Args:
+            is_kept: Whether a sandbox keeps what a rule denies. It covers denied files in the folders that a command goes through, so that
+                only a path that the line itself names counts.
+        """
         if self.is_about_commands(call) and self.pattern is not None:
             pattern = pattern_of(self.pattern)
             return pattern is None or line.found_by(pattern)
         glob = self.glob if self.key == "path" else self.pattern
+        is_covered = is_kept and self.is_kept_by_sandbox(call)
         return glob is not None and any(
-            any(map(self.names, one.tools)) and _is_covered(glob, None, one.subject) for one in line.reached
+            any(map(self.names, one.tools))
+            and _is_covered(
+                glob, None, msgspec.structs.replace(one.subject, extent="itself") if is_covered else one.subject
+            )
+            for one in line.reached
         )
 
 

@@ -19,18 +19,14 @@ from treadle.shell.programs import (
     SHELLS,
     STEADY_NPM,
     SUBCOMMANDS,
-    SWEEPING,
-    SWEEPING_GIT,
     TARGETS,
-    TRANSPARENT,
     TURNING,
-    UNPACKING,
     WRAPPERS,
     Does,
     Program,
     program_name,
 )
-from treadle.shell.reading import CHANGING, MAX_COMMANDS, Access, Doubt, Extent, Invocation, Line, Taken, Touched, read
+from treadle.shell.reading import MAX_COMMANDS, Access, Doubt, Extent, Invocation, Line, Touched, read
 
 __all__ = [
     "Known",
@@ -43,7 +39,6 @@ __all__ = [
     "runs_input",
     "runs_text",
     "turning_words",
-    "words_within",
 ]
 
 _MAX_WORDS = 500
@@ -109,22 +104,28 @@ def changes_nothing(one: Invocation) -> bool:
 def _judged(line: Line, *, depth: int) -> Line:
     invocations: list[Invocation] = []
     touched: list[Touched] = []
-    doubts, hidden, may_write = list(line.doubts), [], line.may_write
+    doubts, hidden = list(line.doubts), []
+    placed: list[str] = []
     for one in line.invocations:
         found = known(one)
         invocations.append(one)
         if len(one.words) > _MAX_WORDS:
             doubts.append(Doubt(reason="The command has too many arguments to analyse.", text=one.text[:80]))
             continue
-        touched += [*_paths(one, found), *_taken(one, found)]
-        may_write = may_write or _may_write_elsewhere(one, found)
-        inner = _inner(one, found, depth=depth)
-        invocations += inner.invocations[: MAX_COMMANDS - len(invocations)]
-        touched += inner.touched
-        may_write = may_write or inner.may_write or (found.hides and not inner.is_decided and _is_fed(one))
-        if found.hides and not inner.is_decided:
+        paths = list(_paths(one, found))
+        touched += paths
+        if any(_lies_below(path.path, made) for path in paths for made in placed if path.access == "read"):
+            doubts.append(
+                Doubt(reason="The line reads what it has put there itself, which may be a link.", text=one.text[:80])
+            )
+        placed += [path.path for path in paths if path.access == "write"] if found.name in _PLACING else []
+        if found.hides:
             reason = found.problem or f"`{found.name}` runs code that these rules do not read."
             hidden.append(Doubt(reason=reason, text=one.text[:80]))
+            for inner in _inner(one, depth=depth):
+                invocations += inner.invocations[: MAX_COMMANDS - len(invocations)]
+                touched += inner.touched
+                doubts += inner.doubts
     for redirection in line.redirections:
         access: Access = "write" if redirection.writes else "read"
         touched += [Touched(path=_join(at, redirection.target), access=access) for at in redirection.folders]
@@ -138,8 +139,16 @@ def _judged(line: Line, *, depth: int) -> Line:
         touched=tuple(touched[:_MAX_TOUCHED]),
         doubts=tuple(doubts),
         hidden=tuple(hidden),
-        may_write=may_write,
     )
+
+
+_PLACING = frozenset(("cp", "mv", "ln", "git mv"))
+"""Programs that can put a link somewhere: what is below it is another file then than it is now."""
+
+
+def _lies_below(path: str, folder: str) -> bool:
+    one, other = posixpath.normpath(path), posixpath.normpath(folder)
+    return other in (".", one) or one.startswith(f"{other}/")
 
 
 # --- Known: what the table says of one command.
@@ -543,7 +552,12 @@ def _paths(one: Invocation, found: Known) -> Iterator[Touched]:
             if one.program == "git" and {"config", "remote", "submodule"} & set(one.words)
             else []
         )
-        extent, follows = "tree", True
+        named += (
+            [(".", 0, "write")]
+            if program is not None and program.deep is None and all(word.startswith("-") for word in found.operands)
+            else []
+        )
+        extent = "tree"
     elif program.operands in ("git", "git_paths"):
         yield from _of_git(one, found, program)
         return
@@ -551,57 +565,15 @@ def _paths(one: Invocation, found: Known) -> Iterator[Touched]:
         named = _named(one, found, program)
         is_deep = program.deep is None or not program.deep.isdisjoint(found.options)
         extent = "tree" if is_deep else program.folder
-        follows = extent != "itself" and (program.follows is None or not program.follows.isdisjoint(found.options))
         if is_deep and program.does == "reads" and not named:
             named = [(".", 0, "read")]
     for text, at, access in named:
         for folder in one.folders:
             path = _join(folder, text)
-            yield Touched(path=path, access=access, extent=extent, follows=follows, is_pattern=at in one.patterns)
+            yield Touched(path=path, access=access, extent=extent, is_pattern=at in one.patterns)
     if "/" in one.program:
         for folder in one.folders:
             yield Touched(path=_join(folder, one.program), access="read", extent="itself", is_program=True)
-
-
-_ONLY_LISTS = re.compile(r"-?[A-Zac-wyz]*[tc][A-Zac-wyz]*")
-"""The first argument of `tar` with which it unpacks nothing."""
-
-
-def _taken(one: Invocation, found: Known) -> Iterator[Touched]:
-    """Yield the folders of which a command may remove, change or copy what no word names."""
-    name, program, words = program_name(one.program), found.program, one.arguments
-    is_history = name == "git" and not SWEEPING_GIT.isdisjoint(words)
-    if is_history:
-        is_plain = found.does == "reads" or words == ("init",)
-        names_some = found.name in ("git checkout", "git restore", "git rm", "git mv", "git clone")
-        is_whole = (
-            bool(found.problem) or program is None or not (names_some and found.operands) or "-f" in found.options
-        )
-    elif name in UNPACKING:
-        is_whole = not any(word.startswith(("-C", "--directory", "-d")) for word in words) or name in ("gunzip", "gzip")
-        is_listing = name in ("tar", "bsdtar", "gtar") and bool(words) and _ONLY_LISTS.fullmatch(words[0]) is not None
-        is_plain = not words or is_listing or "-l" in words or (program is not None and not found.problem)
-    else:
-        is_whole = all(word.startswith("-") for word in words)
-        is_deep = (
-            program is None
-            or found.does == "acts"
-            or program.deep is None
-            or not program.deep.isdisjoint(found.options)
-        )
-        is_plain = name not in SWEEPING or not is_deep or (found.does == "reads" and not found.problem)
-    taken: Taken = (
-        "all" if not is_history or {"clean", "apply", "am", "init", "clone", "fast-import"} & set(words) else "history"
-    )
-    named = [(0, ".")] if is_whole else []
-    named += [
-        (at, word if word[0] != "-" else word.partition("=")[2]) for at, word in enumerate(one.words) if at and word
-    ]
-    for at, word in named if not is_plain else ():
-        for folder in one.folders if word else ():
-            yield Touched(
-                path=_join(folder, word), access="read", extent="itself", taken=taken, is_pattern=at in one.patterns
-            )
 
 
 def _named(one: Invocation, found: Known, program: Program) -> list[tuple[str, int, Access]]:
@@ -630,13 +602,6 @@ def _named(one: Invocation, found: Known, program: Program) -> list[tuple[str, i
         last = one.words[places[-1]]
         named += [
             (posixpath.join(last, posixpath.basename(one.words[at].rstrip("/"))), 0, "write") for at in places[:-1]
-        ]
-    if found.name == "ln":  # the text of a link is relative to the folder that holds it
-        last = one.words[places[-1]] if places else "."
-        named += [
-            (posixpath.join(folder, one.words[at]), at, "write")
-            for at in places
-            for folder in (last, posixpath.dirname(last))
         ]
     if found.name in ("gzip", "gunzip", "xz", "unxz", "bzip2", "bunzip2", "zstd", "unzstd"):
         named += [(posixpath.splitext(one.words[at])[0], at, "write") for at in places]
@@ -692,12 +657,7 @@ def _of_git(one: Invocation, found: Known, program: Program) -> Iterator[Touched
             named = [word for word in named if ":" not in word]
     for text in [*named, *found.paths]:
         for folder in one.folders:
-            yield Touched(
-                path=_join(folder, text),
-                access=access,
-                extent=extent,
-                follows=found.name == "git mv",
-            )
+            yield Touched(path=_join(folder, text), access=access, extent=extent)
 
 
 def _ends(path: str) -> list[str]:
@@ -706,106 +666,41 @@ def _ends(path: str) -> list[str]:
     return ["/".join(parts[at:]) or "." for at in range(min(len(parts), _MAX_TAILS))]
 
 
-# --- Inner: what a command starts in its turn, as far as its words show it, so that a rule that denies finds it.
+# --- Inner: what a command starts in its turn, as far as its words show it, so that a rule that denies finds it. It allows nothing.
 
 _ASSIGNMENT = re.compile(r"^\w+=")
-_NAME = re.compile(r"[\w.+-]*\w")
 _BLANK = re.compile(r"[ \t\n;|&]")
-_READABLE = frozenset("sh bash dash ksh ash rbash".split())
-"""Shells that read a line as it is read here."""
-_NOT_READ = Line(source="", hidden=(Doubt(reason="", text=""),))
 
 
-def _inner(one: Invocation, found: Known, *, depth: int) -> Line:
-    """Return what a wrapper or a shell starts: each tail of its words, and each text among them that is a line."""
-    name = program_name(one.program)
-    if not found.hides or depth >= _MAX_INNER:
-        return _NOT_READ
-    via = (*one.via, name)
-    tails = [
-        Invocation(words=one.words[at:], text=one.text, via=via, folders=one.folders)
-        for at in range(1, min(len(one.words), MAX_COMMANDS))
-        if not one.words[at].startswith("-") and not _ASSIGNMENT.match(one.words[at])
-    ]
-    is_read = name in _READABLE and re.fullmatch(r"-[eux]*c", one.words[1] if one.words[1:] else "") is not None
-    lines = [
-        word
-        for at, word in enumerate(one.words)
-        if at and (_BLANK.search(word) or (is_read and at == len(("sh", "-c")))) and word[0] != "-"
-    ]
-    texts = [_judged(read(word), depth=depth + 1) for word in lines]
-    within = [
-        structs.replace(inner, text=one.text, via=(*via, *inner.via), folders=one.folders)
-        for text in texts
-        for inner in text.invocations
-    ]
-    touched = [path for tail in tails for path in (*_paths(tail, known(tail)), *_taken(tail, known(tail)))] + [
-        structs.replace(path, path=_join(at, path.path))
-        for text in texts
-        for path in text.touched
-        for at in one.folders
-    ]
-    is_read = is_read and bool(texts) and all(text.is_decided for text in texts)
-    is_read = is_read or (name in TRANSPARENT and _is_plain(_wrapped(one)))
-    return Line(
-        source=one.text,
-        invocations=(*tails, *within),
-        touched=tuple(touched[: _MAX_TOUCHED + 1]),
-        hidden=() if is_read else _NOT_READ.hidden,
-        may_write=any(text.may_write for text in texts),
-    )
+def _inner(one: Invocation, *, depth: int) -> Iterator[Line]:
+    """Yield what a wrapper or a shell may start: each tail of its words, and each text among them, read as a line.
 
-
-def _is_fed(one: Invocation) -> bool:
-    """Whether a command starts what comes by its input, or starts another in a way that is not read here: it may write anything."""
-    name = program_name(one.program)
-    if name in ("xargs", "parallel"):
-        return not any(changes_nothing(Invocation(words=one.words[at:], text="")) for at in range(1, len(one.words)))
-    return (name in SHELLS and runs_text(one)) or (name in TRANSPARENT and not _is_plain(_wrapped(one)))
-
-
-def _wrapped(one: Invocation) -> Invocation | None:
-    """Return the command that a transparent wrapper starts; None where an option of its own comes before it."""
-    at = 1
-    while at < len(one.words) and (
-        _ASSIGNMENT.match(one.words[at]) or re.fullmatch(r"\d+(\.\d+)?[smhd]?|-n|-n?\d+", one.words[at])
-    ):
-        at += 1
-    words = one.words[at:]
-    return (
-        None
-        if not words or words[0].startswith("-") or _BLANK.search(words[0])
-        else Invocation(words=words, text=one.text)
-    )
-
-
-def _is_plain(one: Invocation | None) -> bool:
-    return one is not None and not known(one).hides and one.program not in CHANGING
-
-
-def words_within(line: Line) -> frozenset[str]:
-    """Return the names that stand in the words of commands that may start any program: one may be a program that a rule denies."""
-    names: set[str] = set()
-    for one in line.invocations:
-        found = known(one)
-        if not one.via and (found.program is None or found.does == "acts"):
-            texts = [*one.arguments, *(word[2:] for word in one.arguments if word[:1] == "-" != word[1:2])]
-            names.update(name for word in texts for name in _NAME.findall(word))
-    return frozenset(names)
-
-
-def _may_write_elsewhere(one: Invocation, found: Known) -> bool:
-    """Whether a command may write what a word becomes once the shell has expanded it."""
-    telling = (
-        one.expanded
-        if found.problem or found.program is None
-        else one.expanded & {*found.places, *(one.expanded - one.quoted)}
-    )
-    takes_no_file = found.does == "reads" and found.name not in _WITH_OPTIONS_THAT_WRITE
-    return bool(telling) and not takes_no_file
-
-
-_WITH_OPTIONS_THAT_WRITE = frozenset(
-    {"sort", "uniq", "find", "tree", "xxd", "sed", "awk", "test", "git diff", "git log", "git show", "rg", "fd"}
-)
-"""Programs that read, unless they are given an option that is not in the table: a word that the shell expands may be one."""
+    What a shell reads from its input, or a text for a shell that is not of the closed form, is in doubt.
+    """
+    via, is_shell = (*one.via, program_name(one.program)), False
+    for at, word in enumerate(one.words[:MAX_COMMANDS]):
+        if word.startswith("-") or _ASSIGNMENT.match(word):
+            continue
+        tail = Invocation(words=one.words[at:], text=one.text, via=via, folders=one.folders)
+        if program_name(word) in SHELLS and not is_shell:
+            is_shell = True
+            if runs_input(tail):
+                yield Line(
+                    source=one.text,
+                    doubts=(Doubt(reason="The shell runs what it reads from its input.", text=one.text[:80]),),
+                )
+        if at:
+            yield Line(source=one.text, invocations=(tail,), touched=tuple(_paths(tail, known(tail))))
+        if at and _BLANK.search(word) and depth < _MAX_INNER:
+            text = _judged(read(word), depth=depth + 1)
+            yield structs.replace(
+                text,
+                invocations=tuple(
+                    structs.replace(inner, text=one.text, via=(*via, *inner.via), folders=one.folders)
+                    for inner in text.invocations
+                ),
+                touched=tuple(
+                    structs.replace(path, path=_join(at, path.path)) for path in text.touched for at in one.folders
+                ),
+                doubts=text.doubts if is_shell else (),
+            )

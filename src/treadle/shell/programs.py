@@ -22,12 +22,8 @@ __all__ = [
     "SHELLS",
     "STEADY_NPM",
     "SUBCOMMANDS",
-    "SWEEPING",
-    "SWEEPING_GIT",
     "TARGETS",
-    "TRANSPARENT",
     "TURNING",
-    "UNPACKING",
     "WRAPPERS",
     "Does",
     "Program",
@@ -64,10 +60,8 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
     """Options beside which no operand is the pattern or script: `grep -e`."""
     deep: frozenset[str] | None = frozenset()
     """Options with which it goes through whole folders, and where no path is given through the one it is in; None if it always does."""
-    follows: frozenset[str] | None = frozenset()
-    """Options with which it follows the links in folders that it goes through; None if it always does."""
-    folder: Literal["itself", "children", "tree"] = "itself"
-    """What it reaches of a folder that it is given, where it does not go through all of it."""
+    folder: Literal["itself", "children", "tree", "file"] = "itself"
+    """What it reaches of a folder that it is given, where it does not go through all of it. `file`: what it does to a folder is not known."""
     most: int | None = None
     """How many operands it may be given; more are files that it would write (`uniq IN OUT`)."""
     is_text: bool = False
@@ -93,7 +87,7 @@ def _options(text: str) -> frozenset[str]:
     return frozenset(found)
 
 
-_OPTIONS = frozenset({"flags", "values", "paths", "texts", "deep", "follows", "shows"})
+_OPTIONS = frozenset({"flags", "values", "paths", "texts", "deep", "shows"})
 
 
 def _program(does: Does, flags: str = "", **settings: object) -> Program:
@@ -119,15 +113,14 @@ def _each(names: str, program: Program) -> dict[str, Program]:
 # Tables, one row for each program.
 # fmt: off
 _GREP = _reads(
-    "-inlcwvsFEGPxorRHhzaqLUbIT --ignore-case --line-number --files-with-matches --files-without-match --count --word-regexp --invert-match "
-    "--fixed-strings --extended-regexp --perl-regexp --only-matching --recursive --dereference-recursive --with-filename --no-filename --text --quiet "
+    "-inlcwvsFEGPxorHhzaqLUbIT --ignore-case --line-number --files-with-matches --files-without-match --count --word-regexp --invert-match "
+    "--fixed-strings --extended-regexp --perl-regexp --only-matching --recursive --with-filename --no-filename --text --quiet "
     "--no-messages --null --line-buffered -0123456789",
     values="-emABCdD --regexp --include --exclude --exclude-dir --label --max-count --after-context --before-context --context --color= --colour= --binary-files --directories",
     paths="-f --file --exclude-from",
     operands="first_text",
     texts="-ef --regexp --file",
-    deep="-rR --recursive --dereference-recursive -d --directories",
-    follows="-R --dereference-recursive",
+    deep="-r --recursive -d --directories",
 )
 _READERS = {
     **_each("true false : echo", _reads(operands="text", is_text=True)),
@@ -169,37 +162,33 @@ _READERS = {
     **_each(
         "ls ll dir",
         _reads(
-            "-alhtrRSFdsinog1ApCmkLHBXvUGcuxZ --all --almost-all --human-readable --recursive --directory --reverse --inode --group-directories-first "
-            "--full-time --size --classify --dereference --numeric-uid-gid",
+            "-alhtrRSFdsinog1ApCmkHBXvUGcuxZ --all --almost-all --human-readable --recursive --directory --reverse --inode --group-directories-first "
+            "--full-time --size --classify --numeric-uid-gid",
             values="-Iw --color= --sort --time --format --time-style --ignore --hide --block-size --indicator-style",
             deep="-R --recursive",
-            follows="-L --dereference",
             folder="children",
         ),
     ),
-    "tree": _reads("-adfilxpshDCnFugrtvUcqNAS --dirsfirst --noreport --gitignore --prune --du", values="-LPI --filelimit --sort", deep=None, follows="-l", is_own=True),
+    "tree": _reads("-adfixpshDCnFugrtvUcqNAS --dirsfirst --noreport --gitignore --prune --du", values="-LPI --filelimit --sort", deep=None, is_own=True),
     "du": _reads(
-        "-ahsckmxbLSl0 --all --summarize --human-readable --total --bytes --apparent-size --dereference --one-file-system",
+        "-ahsckmxbSl0 --all --summarize --human-readable --total --bytes --apparent-size --one-file-system",
         values="-dBt --max-depth --exclude --block-size --threshold",
         deep=None,
-        follows="-L --dereference",
     ),
     "df": _reads("-ahHikTlPx --all --human-readable --inodes --print-type --total", values="-txB --type --exclude-type --output="),
     "free": _reads("-bkmghtwl --human --total --wide --mega --giga", values="-sc", operands="text"),
     "ps": _reads("-eAadfFlwjLTyMcx --forest --no-headers", values="-oCpqstuUGg --format --sort --pid --ppid --user --group", operands="text"),
     "pgrep": _reads("-flaxnoc", values="-uPtg", operands="text"),
     "diff": _reads(
-        "-uNrqscyibwBEZatdpTe --unified= --recursive --brief --new-file --report-identical-files --side-by-side --ignore-all-space "
+        "-uNqscyibwBEZatdpTe --unified= --brief --new-file --report-identical-files --side-by-side --ignore-all-space "
         "--ignore-space-change --ignore-blank-lines --ignore-case --minimal --text --strip-trailing-cr --suppress-common-lines -0123456789",
         values="-UCIxW --unified= --context= --exclude --label --color= --width",
-        deep="-r --recursive",
-        follows=None,
-        folder="children",
+        folder="file",
     ),
     **_each("grep egrep fgrep", _GREP),
     "rg": _reads(
-        "-inlcwvsFPxoHhaqLUbIuSNp0 --hidden --no-ignore --smart-case --json --vimgrep --heading --no-heading --no-line-number --files --case-sensitive "
-        "--follow --multiline --unrestricted --ignore-case --line-number --count --count-matches --files-with-matches --files-without-match "
+        "-inlcwvsFPxoHhaqUbIuSNp0 --hidden --no-ignore --smart-case --json --vimgrep --heading --no-heading --no-line-number --files --case-sensitive "
+        "--multiline --unrestricted --ignore-case --line-number --count --count-matches --files-with-matches --files-without-match "
         "--word-regexp --invert-match --fixed-strings --only-matching --with-filename --no-filename --text --quiet --no-messages --trim --pretty "
         "--no-config --no-ignore-vcs --multiline-dotall --stats --type-list -0123456789",
         values="-egtTmABCEMrdj --regexp --glob --iglob --type --type-not --max-count --after-context --before-context --context --color --colors --sort --sortr "
@@ -207,27 +196,24 @@ _READERS = {
         operands="first_text",
         texts="-e --regexp --files --type-list",
         deep=None,
-        follows="-L --follow",
     ),
     **_each(
         "fd fdfind",
         _reads(
-            "-HIusigFaLp01ql --hidden --no-ignore --case-sensitive --ignore-case --glob --fixed-strings --absolute-path --list-details --follow --full-path --print0 --no-ignore-vcs",
+            "-HIusigFap01ql --hidden --no-ignore --case-sensitive --ignore-case --glob --fixed-strings --absolute-path --list-details --full-path --print0 --no-ignore-vcs",
             values="-deEtScj --max-depth --min-depth --extension --exclude --type --size --color --changed-within --changed-before --max-results",
             operands="first_text",
             deep=None,
-            follows="-L --follow",
         ),
     ),
     "find": _reads(
-        "-print! -print0! -ls! -prune! -depth! -mount! -xdev! -follow! -empty! -not! -and! -or! -a! -o! -readable! -writable! -executable! -true! -false! -L! -H! -P! "
+        "-print! -print0! -ls! -prune! -depth! -mount! -xdev! -empty! -not! -and! -or! -a! -o! -readable! -writable! -executable! -true! -false! -H! -P! "
         "-noleaf! -quit! -nouser! -nogroup! -daystart! !! (! )!",
         values="-name! -iname! -path! -ipath! -wholename! -iwholename! -regex! -iregex! -lname! -ilname! -type! -xtype! -maxdepth! -mindepth! -size! -mtime! "
         "-atime! -ctime! -mmin! -amin! -cmin! -user! -group! -perm! -uid! -gid! -links! -inum! -printf! -fstype! -regextype! -newermt!",
         paths="-newer! -anewer! -cnewer! -samefile!",
         is_words=True,
         deep=None,
-        follows="-L! -follow!",
     ),
     "jq": _reads(
         "-rcnsSejaCMR --raw-output --compact-output --null-input --slurp --sort-keys --exit-status --join-output --ascii-output --color-output --raw-input --tab",
@@ -251,10 +237,9 @@ _WRITERS = {
     **_each(
         "cp mv",
         _writes(
-            "-rRapfvunTdPHLxi --recursive --archive --force --verbose --no-clobber --update --preserve --no-dereference --no-target-directory --interactive",
+            "-rRapfvunTdPxi --recursive --archive --force --verbose --no-clobber --update --preserve --no-dereference --no-target-directory --interactive",
             operands="sources",
             deep=None,
-            follows=None,
         ),
     ),
     "install": _writes("-dDvpC --directory", values="-mog --mode --owner --group", operands="sources"),
@@ -545,17 +530,4 @@ WRAPPERS = frozenset(
 """Programs that start what their words or settings name, carry out a text, or read files that nothing names: no rule by prefix allows one."""
 SEARCHING = frozenset("ag ack ug ugrep rga pt sift semgrep gitleaks trufflehog detect-secrets codespell typos ctags cloc tokei scc".split())
 """Programs that read all that lies in their folder, where no word names a file."""
-TRANSPARENT = frozenset("sudo doas env timeout gtimeout nice nohup time command builtin exec eval setsid stdbuf".split())
-"""Those of them that start the command behind their own words, and nothing else."""
-
-SWEEPING = frozenset("rm mv cp find chmod chown chgrp rsync".split())
-"""Programs that may remove, change or copy all that lies in the folders that they are given."""
-UNPACKING = frozenset("tar bsdtar gtar unzip 7z 7za unrar patch cpio pax jar uudecode hg svn wget curl gunzip gzip".split())
-"""Programs that may write files which no word names, in their own folder or one that an option names."""
-SWEEPING_GIT = frozenset(
-    """
-    clean apply am checkout reset restore stash pull merge rebase cherry-pick revert switch worktree read-tree checkout-index clone init fast-import rm mv
-    """.split()
-)
-"""Subcommands of git that do so, with whatever its history holds."""
 # fmt: on

@@ -13,7 +13,6 @@ import msgspec
 from msgspec import structs
 
 __all__ = [
-    "CHANGING",
     "MAX_CHARACTERS",
     "MAX_COMMANDS",
     "Access",
@@ -22,15 +21,13 @@ __all__ = [
     "Invocation",
     "Line",
     "Redirection",
-    "Taken",
     "Touched",
     "leads_up",
     "read",
 ]
 
 Access: TypeAlias = Literal["read", "write"]
-Extent: TypeAlias = Literal["itself", "children", "tree"]
-Taken: TypeAlias = Literal["", "all", "history"]
+Extent: TypeAlias = Literal["itself", "children", "tree", "file"]
 
 MAX_CHARACTERS = 10_000
 MAX_COMMANDS = 50
@@ -67,8 +64,6 @@ class Invocation(msgspec.Struct, frozen=True, kw_only=True):
     """Which words are patterns of names: their places."""
     expanded: frozenset[int] = frozenset()
     """Which words the shell makes into something that the line does not show: `$X`."""
-    quoted: frozenset[int] = frozenset()
-    """Which of these stay one word: `"$X"`."""
 
     @property
     def program(self) -> str:
@@ -106,14 +101,10 @@ class Touched(msgspec.Struct, frozen=True, kw_only=True):
     """`write` also where nobody knows better: a program that is not known may write whatever it is given."""
     extent: Extent = "tree"
     """How much below it is reached, where it is a folder."""
-    follows: bool = False
-    """Whether the links below it are followed, too."""
     from_root: bool = False
     """Whether the path is relative to the root folder, wherever the line starts."""
     is_pattern: bool = False
     """Whether it is a pattern of names, which the shell puts in its place."""
-    taken: Taken = ""
-    """Whether all that lies in a folder of this name may be removed, changed or copied; `history` for all but what git itself manages."""
     is_program: bool = False
     """Whether it is the program that is started, which a rule on commands names: it may lie outside of the root folder."""
 
@@ -133,8 +124,6 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
     """What is not of the closed form. Empty: the line starts what `invocations` lists, and what those start."""
     hidden: tuple[Doubt, ...] = ()
     """Code within the line that is not shell, or is given to a program that is not known: it may do what a rule denies."""
-    may_write: bool = False
-    """Whether a part that is in doubt may write a file which the line does not show."""
 
     @property
     def is_understood(self) -> bool:
@@ -158,7 +147,7 @@ def read(source: str) -> Line:
     problem = _unreadable(source)
     if problem is not None:
         doubts = (Doubt(reason=problem, text=_short(source)),)
-        return Line(source=source, doubts=doubts, may_write=True)
+        return Line(source=source, doubts=doubts)
     reader = _Reader(source)
     reader.read()
     return Line(
@@ -166,7 +155,6 @@ def read(source: str) -> Line:
         invocations=tuple(reader.invocations),
         redirections=tuple(reader.redirections),
         doubts=tuple(reader.doubts[:MAX_COMMANDS]),
-        may_write=reader.may_write,
     )
 
 
@@ -196,7 +184,7 @@ _BEFORE_COMMANDS = frozenset(("if", "then", "else", "elif", "while", "until", "d
 """Reserved words that a command may follow."""
 _BEFORE_WORDS = frozenset(("for", "select", "case", "function", "[[", "((", "]]", "fi", "done", "esac", "}"))
 """Reserved words that no command follows."""
-CHANGING = frozenset(
+_CHANGING = frozenset(
     """
     . source trap alias unalias shopt set unset export declare typeset local readonly read mapfile readarray enable hash
     let getopts pushd popd dirs history fc bind complete compgen compopt ulimit umask wait jobs disown suspend return exit break continue shift
@@ -214,7 +202,6 @@ class _Reader:
         self.invocations: list[Invocation] = []
         self.redirections: list[Redirection] = []
         self.doubts: list[Doubt] = []
-        self.may_write = False
         self._text = source
         self._at = 0
         self._folders: tuple[str, ...] = (".",)
@@ -226,7 +213,6 @@ class _Reader:
         self._starts: list[int] = []
         self._patterns: set[int] = set()
         self._expanded: set[int] = set()
-        self._quoted: set[int] = set()
 
     def read(self) -> None:
         while self._at < len(self._text):
@@ -291,8 +277,8 @@ class _Reader:
         if not target or is_pattern or operator in (">&", "<&"):
             self._doubt("This redirection is not analysed.", self._text[start : self._at])
         if is_expanded or is_pattern:
-            self.may_write = self.may_write or ">" in operator
-        elif target.startswith(("/dev/tcp/", "/dev/udp/")):
+            return
+        if target.startswith(("/dev/tcp/", "/dev/udp/")):
             self._doubt("This redirection opens a connection of the network.", target)
         elif target and target not in ("/dev/null", "/dev/stdout", "/dev/stderr") and operator not in ("<<<", "<<"):
             self.redirections.append(Redirection(operator=operator, target=target, folders=self._folders))
@@ -307,7 +293,6 @@ class _Reader:
         if delimiter not in stripped:
             return
         body = "\n".join(lines[: stripped.index(delimiter) + 1])
-        self.may_write = self.may_write or "$(" in body or "`" in body
         self._text = self._text[: begins + 1] + self._text[begins + 1 + len(body) :]
 
     def _word(self) -> None:
@@ -319,8 +304,6 @@ class _Reader:
                 self._patterns.add(len(self._words))
             if is_expanded and not words:
                 self._expanded.add(len(self._words))
-                raw = self._text[start : self._at]
-                self._quoted |= {len(self._words)} if raw[0] == raw[-1] == '"' else set()
             self._starts.append(start)
             self._words.append(one)
 
@@ -335,7 +318,7 @@ class _Reader:
                     end = self._text.find("'", self._at)
                     if end < 0:
                         self._doubt("A quote is not closed.", self._text[start:])
-                        self.may_write, end = True, len(self._text)
+                        end = len(self._text)
                     found.append(self._text[self._at : end])
                     self._at = end + 1
                 case '"':
@@ -346,14 +329,13 @@ class _Reader:
                     after = self._text[self._at : self._at + 1]
                     if after in ("", "\n"):
                         self._doubt("The command continues a word on the next line.", self._text[start:])
-                        self.may_write = True
                     found.append(after)
                     self._at += 1
                 case "$" if self._expands():
                     is_expanded = True
                     found.append(one + self._substitution())
                 case "`":
-                    is_expanded = self.may_write = True
+                    is_expanded = True
                     self._doubt("The shell carries out what stands between backticks.", self._text[start:])
                     found.append(one)
                 case "{" | "~" if self._is_special(one, found):
@@ -390,15 +372,14 @@ class _Reader:
                 self._at += 1
             elif one == "\\" and self._text.startswith("\n", self._at):
                 self._doubt("The command continues a word on the next line.", self._text[start - 1 :])
-                is_expanded = self.may_write = True
+                is_expanded = True
             elif one == "`":
-                is_expanded = self.may_write = True
+                is_expanded = True
             elif one == "$" and self._expands(is_quoted=True):
                 is_expanded = True
                 one += self._substitution()
             found.append(one)
         self._doubt("A quote is not closed.", self._text[start - 1 :])
-        self.may_write = True
         return "".join(found), is_expanded
 
     def _substitution(self) -> str:
@@ -415,16 +396,13 @@ class _Reader:
             depth += (one == "(") - (one == ")")
             if depth == 0:
                 break
-        else:
-            self.may_write = True
         whole = self._text[start : self._at]
-        inner = read(whole[1:-1]) if len(whole) < len(self._text) else Line(source=whole, may_write=True)
+        inner = read(whole[1:-1]) if len(whole) < len(self._text) else Line(source=whole)
         room = MAX_COMMANDS - len(self.invocations)
         self.invocations += [
             structs.replace(one, via=("$", *one.via), folders=self._folders) for one in inner.invocations[:room]
         ]
         self.redirections += inner.redirections
-        self.may_write = self.may_write or inner.may_write
         return whole
 
     def _expands(self, *, is_quoted: bool = False) -> bool:
@@ -444,14 +422,8 @@ class _Reader:
         Args:
             sign: What ends it.
         """
-        words, starts, patterns, expanded, quoted = (
-            self._words,
-            self._starts,
-            self._patterns,
-            self._expanded,
-            self._quoted,
-        )
-        self._words, self._starts, self._patterns, self._expanded, self._quoted = [], [], set(), set(), set()
+        words, starts, patterns, expanded = self._words, self._starts, self._patterns, self._expanded
+        self._words, self._starts, self._patterns, self._expanded = [], [], set(), set()
         skipped = 0
         while skipped < len(words) and self._comes_before(words[skipped], starts[skipped]):
             if words[skipped] != "!":
@@ -466,13 +438,10 @@ class _Reader:
             return
         if not rest[0] or skipped in expanded or skipped in patterns:
             self._doubt("The program of this command is unknown.", text)
-            self.may_write = True
-        if rest[0] in CHANGING:
+        if rest[0] in _CHANGING:
             self._doubt(f"`{rest[0]}` can change what later commands do.", text)
-            self.may_write = self.may_write or rest[0] in ("pushd", "popd")
         if len(self.invocations) == MAX_COMMANDS:
             self._doubt(f"The line has more than {MAX_COMMANDS} commands.", text)
-            self.may_write = True
             return
         one = Invocation(
             words=tuple(rest),
@@ -480,7 +449,6 @@ class _Reader:
             folders=self._folders,
             patterns=frozenset(at - skipped for at in patterns),
             expanded=frozenset(at - skipped for at in expanded),
-            quoted=frozenset(at - skipped for at in quoted),
         )
         self.invocations.append(one)
         if rest[0] == "cd":
@@ -513,7 +481,6 @@ class _Reader:
             or one.patterns
         ):
             self._doubt("The folder that this command changes to is unknown.", one.text)
-            self.may_write = True
             return
         joined = [posixpath.join(folder, arguments[0]) for folder in self._folders]
         found = {*map(posixpath.normpath, joined), *filter(leads_up, joined)}

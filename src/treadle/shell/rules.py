@@ -531,7 +531,10 @@ def suggested(line: Line) -> tuple[str, ...]:
     """
     all_of_it = [one for one in line.invocations if not one.via]
     outer = [one for one in all_of_it if not changes_nothing(one)] or all_of_it
-    if line.is_understood and outer and not any(one.writes for one in line.redirections):
+    is_fed = any(
+        one.program == "xargs" and kind_of(one) is None for one in outer
+    )  # its words do not say on which files
+    if line.is_understood and outer and not is_fed and not any(one.writes for one in line.redirections):
         patterns = tuple(dict.fromkeys(map(_pattern, outer)))
         try:
             proven = [CommandPattern.parse(pattern) for pattern in patterns]

@@ -110,9 +110,6 @@ class ShellLine(msgspec.Struct, Documented, frozen=True, kw_only=True):
     expand: Callable[[str], Sequence[str] | None] | None = None
     """Returns the names that a pattern of the shell matches, relative to the folder in which the line starts; None where there are too many
     to look at. Without it, a pattern may match anything."""
-    links: Callable[[str, bool], Sequence[Place] | None] | None = None
-    """Returns what the links in a folder stand for, as a program finds them that follows links: of a path from `/`, and with whether it goes
-    deeper than the folder itself. None where there is too much to look at. Without it, no link is looked for."""
     brought: Callable[[str, str], str] | None = None
     """Says why a program that is known to read would start something that the project brings: by its name, and the folder in which it
     starts, relative to the folder in which the line starts. Empty where it would not."""

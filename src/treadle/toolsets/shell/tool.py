@@ -41,16 +41,13 @@ from treadle.tools.tool import closed_schema
 from treadle.toolsets.files.root import ERROR_SCHEMA, Root, refusal, shown
 from treadle.toolsets.shell.keeping import Processes
 
-__all__ = ["links_in", "names_matching", "refusal_hint", "shell_tool"]
+__all__ = ["names_matching", "refusal_hint", "shell_tool"]
 
 
-# --- Wildcards: which names a pattern of the shell matches in a folder, and which links are in it, by a bounded look.
-# Opens no file.
+# --- Wildcards: which names a pattern of the shell matches in a folder, by a bounded look. Opens no file.
 
 _MAX_LOOKED_AT = 5000
 """Names that are looked at for one pattern."""
-_MAX_WALKED = 20_000
-"""Names that are looked at for links."""
 _WILD = frozenset("*?[")
 
 
@@ -67,30 +64,6 @@ def names_matching(folder: str, pattern: str) -> Sequence[str] | None:
     expanded = os.path.expanduser(pattern)  # noqa: PTH111 - a pattern is not a path
     found = list(_matching(folder, "/" if expanded.startswith("/") else "", expanded.lstrip("/").split("/"), room))
     return [*found, _literal(expanded)] if room[0] > 0 else None
-
-
-def links_in(folder: str, *, is_deep: bool) -> Sequence[str] | None:
-    """Return the links in a folder, from `/`. None where there are too many names to look at.
-
-    Args:
-        is_deep: Whether the folders in it are looked through, too.
-    """
-    found: list[str] = []
-    waiting, room = [folder], _MAX_WALKED
-    while waiting:
-        try:
-            with os.scandir(waiting.pop()) as entries:
-                for entry in entries:
-                    room -= 1
-                    if room <= 0:
-                        return None
-                    if entry.is_symlink():
-                        found.append(entry.path)
-                    elif is_deep and entry.is_dir(follow_symlinks=False):
-                        waiting.append(entry.path)
-        except OSError:  # not a folder, or nobody's to read
-            continue
-    return found
 
 
 def _matching(folder: str, before: str, parts: Sequence[str], room: list[int]) -> Iterator[str]:
@@ -174,7 +147,6 @@ _KEPT_BYTES = 5_000_000
 _LINK_OF_A_PROCESS = re.compile(r"/proc/(?:self|thread-self|\d+)(?:/task/\d+)?/(?:cwd|root|map_files|fd/(?![012]\Z))")
 """A link that leads each process elsewhere. The streams of a program are files that it was given."""
 _MAX_STEPS = 200
-_MAX_LINKS = 500
 _FOLDER_CHANGERS = frozenset({"cd", "pushd", "popd"})
 _PROGRESS_SECONDS = 0.2
 _MAX_PROGRESS_CHARACTERS = 200
@@ -373,7 +345,6 @@ def _line(root: Root, arguments: JsonObject, facts: JsonObject) -> ShellLine:
         look_from_root=partial(_look, root.path, root.path),
         files=root,
         expand=partial(names_matching, _folder(root, facts)),
-        links=partial(_links, root.path),
         brought=partial(started_instead, root.path, _folder(root, facts)),
     )
 
@@ -386,23 +357,6 @@ def _look(root: str, folder: str, path: str) -> Place:
         return Place(path=other, relative=None, is_unknown=True)
     is_within = real == root or real.startswith(f"{root.rstrip('/')}/")
     return Place(path=real, relative=os.path.relpath(real, root) if is_within else None, is_folder=os.path.isdir(real))  # noqa: PTH112 - false for a name that is too long, where Path raises
-
-
-def _links(root: str, folder: str, is_deep: bool) -> list[Place] | None:
-    """Return what the links in a folder stand for, and those in the folders of the root that they lead to."""
-    found: dict[str, Place] = {}
-    waiting, seen = [folder], {folder}
-    while waiting:
-        links = links_in(waiting.pop(), is_deep=is_deep)
-        if links is None or len(found) > _MAX_LINKS:
-            return None
-        for link in links:
-            place = _look(root, "/", link)
-            found[place.path] = place
-            if is_deep and place.is_folder and place.relative is not None and place.path not in seen:
-                seen.add(place.path)
-                waiting.append(place.path)
-    return list(found.values())
 
 
 def _by_a_process(path: str) -> str | None:
