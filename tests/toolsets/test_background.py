@@ -191,7 +191,7 @@ def run(root: Path, calls: list[Any], **more: Any) -> Any:
     async def go() -> Any:
         model = ScriptedModel([*calls, text("Done.")])
         tools = [ShellTools(root, state=root / "state")]
-        policy = more.pop("policy", allow("*"))
+        policy = more.pop("policy", allow("*", "shell(= read a; echo got $a; sleep 99)"))
         async with open_session(root / "j.db", id="s") as session:
             result = await Agent(model, tools=tools, policy=policy, **more).run("go", session=session)
             return result, [
@@ -315,7 +315,7 @@ async def test_sessions_of_the_same_name_in_two_folders_have_their_own_processes
         tools = [ShellTools(folder, state=tmp_path / "state")]
         model = ScriptedModel([*calls, call("list_processes"), text("Done.")])
         async with open_session(folder / "j.db", id="main") as session:
-            await Agent(model, tools=tools, policy=allow("*")).run("go", session=session)
+            await Agent(model, tools=tools, policy=allow("*", "shell(= read x)")).run("go", session=session)
             return json.loads(session.messages[-2].results[0].content)["processes"]
 
     waiting = call("shell", command="read x", background=True, lifetime=60, keep=True)
