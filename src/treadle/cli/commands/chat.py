@@ -6,6 +6,7 @@ from importlib.util import find_spec
 
 from treadle.cli.commands.run import continued
 from treadle.cli.exits import UsageError
+from treadle.cli.guidance import commands_of
 from treadle.cli.input.commands import ChatOptions, DoctorOptions
 from treadle.cli.input.options import as_other
 from treadle.cli.input.places import user_config
@@ -52,5 +53,6 @@ def _face(terminal: Terminal, settings: Settings) -> Face:
     from treadle.cli.terminal.screen import Completing, Screen  # noqa: PLC0415 - loads prompt_toolkit
 
     history = user_config(os.environ).with_name("history")
-    completer = Completing(COMMANDS, settings.root)
+    own = {name: one.says for name, one in commands_of(settings).items()}
+    completer = Completing({**own, **COMMANDS}, settings.root)
     return Screen(terminal, Drawing(terminal.redactor), history=history, completer=completer)

@@ -74,7 +74,7 @@ def _approve(folder: Path, terminal: Terminal) -> int:
     if not brought.digest and not guidance.digest:
         was_trusted = without_trust(brought.folder, os.environ)
         terminal.line(
-            f"{one_line(brought.folder, 300)} has no .treadle, no AGENTS.md and no skills: there is nothing to trust"
+            f"{one_line(brought.folder, 300)} has no .treadle, no AGENTS.md, no skills and no commands: there is nothing to trust"
             f"{', and what was trusted is forgotten' if was_trusted else ''}."
         )
         return 0
@@ -113,6 +113,8 @@ def _show_guidance(guidance: Guidance, terminal: Terminal) -> None:
     for skill in guidance.brought:
         told = f"{skill.description}\n\n{skill.text}"
         _show_file(f"{skill.folder}/SKILL.md", told.encode(), terminal)
+    for command in guidance.commands:
+        _show_file(command.path, command.text.encode(), terminal)
 
 
 def _revoke(folder: Path, terminal: Terminal) -> int:

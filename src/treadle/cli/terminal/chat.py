@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import signal
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
@@ -30,7 +29,7 @@ from treadle import (
     known_facts,
     open_session,
 )
-from treadle.cli.guidance import guidance_of, mentioned, message_of, named_in, not_attached
+from treadle.cli.guidance import commands_of, guidance_of, mentioned, message_of, named_in, not_attached
 from treadle.cli.input.commands import ChatOptions
 from treadle.cli.input.places import rules_file
 from treadle.cli.input.rules import save_rule
@@ -58,6 +57,7 @@ from treadle.cli.terminal.faces import (
     Unfolded,
     recall,
 )
+from treadle.cli.terminal.prompts import run_line
 from treadle.cli.terminal.slash import carry_out, must_wait
 from treadle.cli.tool_sources import found_subagents, load_tools
 from treadle.events import AnyEvent, MessageAdded, ModelFinished, RunFinished, RunPaused, ToolFinished, ToolsetFailed
@@ -121,40 +121,6 @@ class Queued:
 
     def _tell(self, text: str) -> None:
         self._face.tell(f"Queued: {one_line(text, 200)}")
-
-
-# --- Own shell: a line that a person runs with `!`, in their own shell and with their own permissions. Nobody is asked:
-# they typed it.
-
-_MAX_BYTES = 10_000_000
-
-
-async def run_line(line: str, folder: Path) -> tuple[int, str]:
-    """Run a line without input; return its exit code and what it wrote, of very much the end.
-
-    A caller that is cancelled ends it with all that it has started.
-    """
-    process = await asyncio.create_subprocess_exec(
-        os.environ.get("SHELL") or "/bin/sh",
-        "-c",
-        line,
-        cwd=folder,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-        start_new_session=True,
-    )
-    assert process.stdout is not None
-    output = b""
-    try:
-        while chunk := await process.stdout.read(65536):
-            output = (output + chunk)[-_MAX_BYTES:]
-        code = await process.wait()
-    except asyncio.CancelledError:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        raise
-    return code, output.decode("utf-8", "replace")
 
 
 # --- Consulting: a person is asked about the calls with which a run waits. The session is held meanwhile, so that no
@@ -345,6 +311,7 @@ class Chat:
         self.grants = Grants()
         self.model = settings.model
         self.snapshots = snapshots_of(settings)
+        self.own_commands = commands_of(settings)
         self._tools = load_tools(settings, may_write=True)
         self.background = Background(self._tools, face.tell)
         self.session: Session
@@ -546,7 +513,7 @@ class Chat:
 
     async def _command_beside(self, text: str) -> None:
         """Carry out a command that was entered while a run was under way; it may end in this moment, its answer shown already."""
-        if self._work is not None and must_wait(text):
+        if self._work is not None and must_wait(self, text):
             await asyncio.wait([self._work], timeout=_ENDING_SECONDS)
         if self.is_working:
             await carry_out(self, text, is_working=True)
@@ -624,8 +591,16 @@ class Chat:
 
     # --- tasks
 
-    async def _task(self, text: str) -> None:
-        """Give the model a task, or the answer that its run waits for."""
+    async def give(self, text: str) -> None:
+        """Give the model a text that stands for the command that the person has entered."""
+        await self._task(text, is_shown=True)
+
+    async def _task(self, text: str, *, is_shown: bool = False) -> None:
+        """Give the model a task, or the answer that its run waits for.
+
+        Args:
+            is_shown: Whether what the person entered for it is on the screen.
+        """
         if (asked := self.session.state.question) is not None and await self._replied(asked.call.id, text):
             return
         root = self.settings.root
@@ -635,7 +610,8 @@ class Chat:
         task = message_of(self._with_shell(text), files, root)
         self._shell_output = self.note = ""
         agent = await self.acting()
-        self.face.said(text)
+        if not is_shown:
+            self.face.said(text)
         self._say_what_is_attached(text, files)
         run = agent.stream(task, session=self.session, budget=self.settings.budget, deadline=self.options.deadline)
         run.remember(origin_of(self.settings, self.model, self.options))

@@ -6,6 +6,7 @@ import subprocess
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -13,6 +14,7 @@ import msgspec
 
 from treadle import Agent, Session, known_models
 from treadle.cli.exits import UsageError
+from treadle.cli.guidance import OwnCommand
 from treadle.cli.input.commands import ChatOptions
 from treadle.cli.input.places import absolute
 from treadle.cli.input.rules import Kind
@@ -26,6 +28,7 @@ from treadle.cli.sessions import described, find_session, person
 from treadle.cli.snapshots import Comparison, Snapshots
 from treadle.cli.terminal.background import Background, listed_commands
 from treadle.cli.terminal.faces import Ended, Face, Grants, Option, recall, sessions_to_resume
+from treadle.cli.terminal.prompts import INIT, REVIEW, filled_in
 from treadle.events import AnyEvent, MessageAdded, RunStarted
 from treadle.ports import Journal
 
@@ -55,6 +58,7 @@ class Conversation(Protocol):
     note: str
     snapshots: Snapshots
     background: Background
+    own_commands: dict[str, OwnCommand]
     examine: Callable[[], object]
 
     @property
@@ -63,6 +67,8 @@ class Conversation(Protocol):
     async def open(self, session_id: str | None) -> None: ...
 
     async def go_on(self) -> None: ...
+
+    async def give(self, text: str) -> None: ...
 
     def use_model(self, name: str) -> None: ...
 
@@ -88,27 +94,29 @@ async def carry_out(chat: Conversation, text: str, *, is_working: bool) -> None:
     Raises:
         UsageError: There is no such command, or what comes after it is wrong.
     """
-    name, _, rest = text[1:].partition(" ")
-    found = _find(name.strip())
-    if is_working and not _COMMANDS[found].is_quiet:
-        raise UsageError(f"/{found} cannot run during a run: press Esc to interrupt it, or wait.")
-    await _COMMANDS[found].work(chat, rest.strip())
+    command = _find(chat, text)
+    if is_working and not command.is_quiet:
+        raise UsageError(f"{text.split(maxsplit=1)[0]} cannot run during a run: press Esc to interrupt it, or wait.")
+    await command.work(chat, "".join(text.split(maxsplit=1)[1:]).strip())
 
 
-def must_wait(text: str) -> bool:
+def must_wait(chat: Conversation, text: str) -> bool:
     """Whether a command as it was entered is one that waits for the end of a run."""
     with suppress(UsageError):
-        return not _COMMANDS[_find(text[1:].partition(" ")[0].strip())].is_quiet
+        return not _find(chat, text).is_quiet
     return False
 
 
-def _find(name: str) -> str:
-    meant = {**{one: one for one in _COMMANDS}, **_OTHER_NAMES}
-    if name in meant:
-        return meant[name]
-    near = sorted({meant[one] for one in meant if name and one.startswith(name)})
-    if len(near) == 1:
-        return near[0]
+def _find(chat: Conversation, text: str) -> _Command:
+    """Return the command that a text names. What Treadle has itself counts before what a file defines."""
+    name = text.split(maxsplit=1)[0][1:]
+    own = {one.name: _Command(one.says, partial(_send, one)) for one in chat.own_commands.values()}
+    known = {**own, **{other: _COMMANDS[meant] for other, meant in _OTHER_NAMES.items()}, **_COMMANDS}
+    if name in known:
+        return known[name]
+    near = sorted(one for one in known if name and one.startswith(name))
+    if len({id(known[one]) for one in near}) == 1:
+        return known[near[0]]
     hint = f" Did you mean {' or '.join(f'/{one}' for one in near)}?" if near else ""
     raise UsageError(f"Unknown command /{name[:40]}.{hint} To list all: /help")
 
@@ -116,8 +124,33 @@ def _find(name: str) -> str:
 # --- what each does
 
 
+async def _send(command: OwnCommand, chat: Conversation, rest: str) -> None:
+    """Send what the file of a command says."""
+    text, left = await filled_in(command, rest, chat.settings.root)
+    if not text:
+        raise UsageError(f"{command.path} is empty: there is nothing to send.")
+    if left:
+        chat.face.tell(
+            f"note: you have not approved {one_line(command.path, 200)}: its shell commands were not run. To review and approve it: treadle trust approve"
+        )
+    await chat.give(text)
+
+
+async def _init(chat: Conversation, rest: str) -> None:
+    await chat.give(f"{INIT}\n{rest}".strip())
+
+
+async def _review(chat: Conversation, rest: str) -> None:
+    what = (
+        rest
+        or "what has changed in this folder since the last commit: `git diff HEAD`, and the new files of `git status`"
+    )
+    await chat.give(REVIEW.format(what=what).strip())
+
+
 async def _help(chat: Conversation, rest: str) -> None:
-    lines = ["Commands:", *(f"  /{name:<12}  {one.says}" for name, one in _COMMANDS.items()), ""]
+    own = {name: one.says for name, one in chat.own_commands.items() if name not in _COMMANDS}
+    lines = ["Commands:", *(f"  /{name:<12}  {says}" for name, says in {**COMMANDS, **own}.items()), ""]
     lines += [
         "Keys:",
         "  Enter          send; while calls run, the message is sent with their results",
@@ -127,9 +160,10 @@ async def _help(chat: Conversation, rest: str) -> None:
         "  Shift+Tab      next mode",
         "  Ctrl+O         unfold the last results",
         "  Ctrl+R         search the input history",
+        "  Ctrl+G         write in your editor (also Ctrl+X Ctrl+E)",
         "  Ctrl+D         quit",
         "  !COMMAND       run it in your own shell",
-        "  @PATH          attach a file",
+        "  @PATH          attach a file, its lines (@PATH:10-20), or the names in a folder",
     ]
     chat.face.tell("\n".join(lines))
 
@@ -401,6 +435,8 @@ _COMMANDS = {
     "cost": _Command("show how much of its limits the last task has used", _cost, is_quiet=True),
     "context": _Command("show what fills the model's context", _context, is_quiet=True),
     "diff": _Command("show changes to files since the last commit", _diff, is_quiet=True),
+    "init": _Command("have the model write AGENTS.md, or complete it", _init),
+    "review": _Command("have the model review your changes, or what you name", _review),
     "export": _Command("write the session to FILE (.jsonl, .md or .html), with secrets removed", _export),
     "status": _Command("show the session, folder, model and tools", _status, is_quiet=True),
     "doctor": _Command("check this machine", _doctor, is_quiet=True),
