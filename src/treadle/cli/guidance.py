@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import msgspec
 
@@ -36,6 +36,7 @@ from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import one_line, shown_json
 
 __all__ = [
+    "Attached",
     "Guidance",
     "OwnCommand",
     "check_given",
@@ -44,7 +45,6 @@ __all__ = [
     "guidance_of",
     "mentioned",
     "message_of",
-    "named_in",
     "not_attached",
     "read_task",
     "skill_tools",
@@ -256,67 +256,105 @@ def _commands_in(place: Path, *, within: str = "/") -> list[OwnCommand]:
     return found
 
 
-# --- Mentions: what `@file` in a message attaches, and what `-a FILE` attaches to a task.
+# --- Mentions: what `@path` in a message attaches, and what `-a FILE` attaches to a task.
 
-_MENTION = re.compile(r"(?<!\S)@((?:[^\s@\"]|\\ )+|\"[^\"]+\")")
+_MENTION = re.compile(r"(?<!\S)@((?:\\ |[^\s@\"])+|\"[^\"]+\"(?::\d+(?:-\d+)?)?)")
+_LINES = re.compile(r"(.+?)(?::|#L)(\d{1,9})(?:-L?(\d{1,9}))?")
 _MAX_TEXT_BYTES = 200_000
 _MAX_MEDIA_BYTES = 20_000_000
+_MOST_NAMES = 500
+"""Of a folder that is attached."""
 
 
-def mentioned(text: str, root: Path) -> list[Path]:
-    """Return the files that a message names as `@path`, each once. What does not name a file stays a word of the message."""
-    found: dict[Path, None] = {}
-    for one in _MENTION.finditer(text):
-        name = one[1].strip('"').rstrip(".,;:!?)")
-        for spelling in (one[1].strip('"'), name):
-            path = root / spelling
-            if os.path.isfile(path):  # noqa: PTH113 - never raises, whatever was written
-                found[path] = None
-                break
-    return list(found)
+class Attached(NamedTuple):
+    """A file, lines of it, or the names in a folder."""
+
+    path: Path
+    first: int = 0
+    """The first line, from 1; 0 for the whole file."""
+    last: int = 0
+
+    def shown(self, root: Path) -> str:
+        """Return its path from a folder, whole where it is elsewhere, with its lines."""
+        name = str(self.path.relative_to(root)) if self.path.is_relative_to(root) else str(self.path)
+        lines = f":{self.first}" + (f"-{self.last}" if self.last > self.first else "") if self.first else ""
+        return f"{name}{lines}"
+
+
+def mentioned(text: str, root: Path) -> list[Attached]:
+    """Return what a message names as `@path`, each once. What names nothing that exists stays a word of the message."""
+    found = (_named(one[1], root) for one in _MENTION.finditer(text))
+    return list(dict.fromkeys(one for one in found if one is not None))
 
 
 def not_attached(text: str, root: Path) -> list[str]:
-    """Return a sentence for each `@path` of a message that names no file, where it is a folder or looks like a path."""
-    found: dict[str, None] = {}
-    for one in _MENTION.finditer(text):
-        name = one[1].strip('"').rstrip(".,;:!?)")
-        if mentioned(one[0], root):
-            continue
-        shown = one_line(name, 200)
-        if os.path.isdir(root / name):  # noqa: PTH112 - as above
-            found[f"@{shown} is a folder and is sent as text: name a file in it, or let the model read it."] = None
-        elif "/" in name or "." in name:
-            found[f"@{shown} is not a file here, and is sent as text."] = None
-    return list(found)
+    """Return a sentence for each `@path` of a message that names nothing here, where it looks like a path."""
+    words = (one[1] for one in _MENTION.finditer(text) if _named(one[1], root) is None)
+    names = dict.fromkeys(one_line(word.strip('"').rstrip(_ENDS), 200) for word in words)
+    return [f"@{name} is not a file here, and is sent as text." for name in names if "/" in name or "." in name]
 
 
-def named_in(path: Path, root: Path) -> str:
-    """Return a file's path from a folder, whole where it is elsewhere."""
-    return str(path.relative_to(root)) if path.is_relative_to(root) else str(path)
+_ENDS = ".,;:!?)"
+"""What ends a sentence, and no path."""
 
 
-def message_of(text: str, files: Sequence[Path], root: Path) -> str | Message:
+def _named(word: str, root: Path) -> Attached | None:
+    """Return what a word names: a file of that very name first, then without what ends a sentence, then lines of one."""
+    whole = word.replace('"', "").replace("\\ ", " ")
+    for spelling in dict.fromkeys((whole, whole.rstrip(_ENDS))):
+        if os.path.exists(path := root / spelling):  # noqa: PTH110 - never raises, whatever was written
+            return Attached(path) if os.path.isfile(path) or os.path.isdir(path) else None  # noqa: PTH112, PTH113 - as above
+        lines = _LINES.fullmatch(spelling)
+        if lines is not None and os.path.isfile(path := root / lines[1]):  # noqa: PTH113 - as above
+            first = int(lines[2])
+            return Attached(path, first, max(int(lines[3] or first), first)) if first else None
+    return None
+
+
+def message_of(text: str, files: Sequence[Attached], root: Path) -> str | Message:
     """Return a message with files attached: texts below it, each under its path, and pictures, sounds and documents as they are.
 
     Raises:
-        UsageError: A file cannot be read or is too large.
+        UsageError: A file cannot be read, is too large, or has fewer lines.
     """
     parts: list[dict[str, str]] = []
     whole = text
-    for path in files:
-        name = named_in(path, root)
+    for one in files:
+        path, name = one.path, one.shown(root)
         kind = mimetypes.guess_type(path.name)[0] or ""
-        is_media = kind.startswith(("image/", "audio/", "video/")) or kind == "application/pdf"
-        content = _content(path, _MAX_MEDIA_BYTES if is_media else _MAX_TEXT_BYTES)
-        if is_media:
-            encoded = base64.b64encode(content).decode()
+        if path.is_dir():
+            whole += f"\n\n# Folder {shown_json(name, 1000)}\n\n{_names_in(path)}"
+        elif kind.startswith(("image/", "audio/", "video/")) or kind == "application/pdf":
+            encoded = base64.b64encode(_content(path, _MAX_MEDIA_BYTES)).decode()
             parts.append({"kind": "media", "media_type": kind, "base64": encoded, "name": path.name})
         else:
-            whole += f"\n\n# File {shown_json(name, 1000)}\n\n{_decoded(content, name)}"
+            whole += f"\n\n# File {shown_json(name, 1000)}\n\n{_text_of(one, name)}"
     if not parts:
         return whole
     return msgspec.convert({"role": "user", "parts": [{"kind": "text", "text": whole}, *parts]}, Message)
+
+
+def _text_of(one: Attached, name: str) -> str:
+    if not one.first:
+        return _decoded(_content(one.path, _MAX_TEXT_BYTES), name)
+    lines = _decoded(_content(one.path, _MAX_MEDIA_BYTES), name).splitlines(keepends=True)
+    if one.first > len(lines):
+        raise UsageError(f"The file {one.path} has only {len(lines)} lines: {name} cannot be attached.")
+    text = "".join(lines[one.first - 1 : one.last])
+    if len(text) > _MAX_TEXT_BYTES:
+        raise UsageError(
+            f"{name} is longer than {_MAX_TEXT_BYTES:,} characters and cannot be attached: name fewer lines."
+        )
+    return text
+
+
+def _names_in(folder: Path) -> str:
+    try:
+        names = sorted(f"{one.name}/" if one.is_dir() else one.name for one in folder.iterdir())
+    except OSError as exc:
+        raise UsageError(f"The folder {folder} cannot be attached: {exc.strerror}.") from exc
+    left = len(names) - _MOST_NAMES
+    return "\n".join([*names[:_MOST_NAMES], *([f"... and {left:,} more"] if left > 0 else [])])
 
 
 def _content(path: Path, limit: int) -> bytes:

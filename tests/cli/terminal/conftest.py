@@ -98,9 +98,9 @@ class Person:
         if say:
             self.say(say)
 
-    def talk_to(self, provider: MockProvider, *flags: str, say: str = "") -> None:
+    def talk_to(self, provider: MockProvider, *flags: str, say: str = "", **variables: str) -> None:
         """Begin a conversation with a model on loopback, and say something."""
-        self.start("chat", "-m", "openai-chat:mock", "--base-url", provider.base_url, *flags)
+        self.start("chat", "-m", "openai-chat:mock", "--base-url", provider.base_url, *flags, **variables)
         self.see("> ")
         if say:
             self.say(say)

@@ -10,10 +10,10 @@ from treadle.testing import MockProvider, Turn
 pytestmark = pytest.mark.row("X06")
 
 FIX = """---
-description: "Mend one issue"
+description: "Fix one issue"
 allowed-tools: Bash(*)
 ---
-Mend issue $1 of $2.
+Fix issue $1 of $2.
 Everything said: $ARGUMENTS.
 !printf 'run %s\\n' "$1"; touch ran
 Branch: !`echo main`.
@@ -37,15 +37,15 @@ def write(place: Path, content: str) -> None:
 
 
 def test_a_command_of_the_project_is_sent_with_its_arguments_and_runs_shell_once_it_is_trusted(person: Person) -> None:
-    write(person.folder / ".treadle" / "commands" / "mend.md", FIX)
+    write(person.folder / ".treadle" / "commands" / "fix.md", FIX)
 
-    (before,) = told(person, '/mend 12 "the parser"')
-    assert before.startswith("Mend issue 12 of the parser.\nEverything said: 12 \"the parser\".\n!printf")
+    (before,) = told(person, '/fix 12 "the parser"')
+    assert before.startswith('Fix issue 12 of the parser.\nEverything said: 12 "the parser".\n!printf')
     assert not (person.folder / "ran").exists()
     assert "you have not approved" in person.look()
 
     person.elsewhere("trust", "approve")
-    (after,) = told(person, "/mend 12;touch${IFS}bad")
+    (after,) = told(person, "/fix 12;touch${IFS}bad")
     assert "$ printf 'run %s\\n' \"$1\"; touch ran\nrun 12;touch${IFS}bad\n" in after
     assert after.endswith("Branch: main.")
     assert (person.folder / "ran").exists()

@@ -244,6 +244,73 @@ def test_a_file_is_attached_and_its_path_completed(person: Person) -> None:
     assert '# File "main.py"\n\nretries = 3\n' in told
 
 
+def test_lines_of_a_file_and_the_names_in_a_folder_are_attached(person: Person) -> None:
+    (person.folder / "sub").mkdir()
+    (person.folder / "sub" / "my file.txt").write_text("1\n2\n3\n4\n")
+    (person.folder / "odd:1").write_text("a name with a colon")
+    with MockProvider([Turn(text="I read it.")]).in_thread() as provider:
+        person.talk_to(provider, say='See @"sub/my file.txt":2-3, @main.py:1. @sub and @odd:1')
+        person.see("Attached: sub/my file.txt:2-3, main.py:1, sub, odd:1", "I read it.")
+        person.say("And @main.py:7")
+        person.see("has only 2 lines: main.py:7 cannot be attached", "> And @main.py:7")
+    told = provider.requests[-1].body["messages"][-1]["content"]
+    parts = [
+        '# File "sub/my file.txt:2-3"\n\n2\n3\n',
+        '# File "main.py:1"\n\nretries = 3\n',
+        '# Folder "sub"\n\nmy file.txt',
+        '# File "odd:1"\n\na name with a colon',
+    ]
+    assert told.endswith("\n\n" + "\n\n".join(parts))
+
+
+def test_a_path_is_found_by_its_letters_and_what_git_ignores_is_not(person: Person) -> None:
+    subprocess.run(["git", "-C", str(person.folder), "init", "-q"], check=True)
+    (person.folder / ".gitignore").write_text("build/\nhome/\n")
+    for name in ("src/deep/parser.py", "build/parser.py", "src/my notes.txt"):
+        (person.folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (person.folder / name).write_text("x")
+    person.talk(turn("Never."))
+    person.press("see @pars")
+    person.see("src/deep/parser.py", without="build/")
+    person.press("tab")
+    person.see("> see @src/deep/parser.py")
+    person.press(" @sdpy", "tab")
+    person.see("> see @src/deep/parser.py @src/deep/parser.py")
+    person.press(" @notes", "tab")
+    person.see('@"src/my notes.txt"')
+    person.press(" @build/", "tab")
+    person.see("@build/parser.py")
+
+
+@pytest.mark.parametrize("keys", [["\x07"], ["\x18", "\x05"]])
+def test_a_message_is_written_in_the_editor(person: Person, keys: list[str]) -> None:
+    editor = person.folder / "editor.sh"
+    editor.write_text('#!/bin/sh\nsed -i s/draft/final/ "$1"\nprintf \'\\nsecond line\\n\' >> "$1"\n')
+    editor.chmod(0o700)
+    with MockProvider([Turn(text="I read it.")]).in_thread() as provider:
+        person.talk_to(provider, EDITOR=str(editor))
+        person.press("a draft", *keys)
+        person.see("> a final", "second line")
+        person.press("enter")
+        person.see("I read it.")
+    assert provider.requests[-1].body["messages"][-1]["content"] == "a final\nsecond line"
+
+
+def test_the_keys_are_those_of_vi_where_readline_has_them(person: Person) -> None:
+    (person.folder / ".inputrc").write_text("set editing-mode vi\n")
+    with MockProvider([Turn(text="I read it.")]).in_thread() as provider:
+        person.talk_to(provider)
+        person.press("say wrong")
+        person.see("> say wrong")
+        person.press("esc")
+        person.rest()  # an escape is a key of its own only once nothing follows it
+        person.press("bcw", "right")
+        person.see("> say right")
+        person.press("enter")
+        person.see("I read it.")
+    assert provider.requests[-1].body["messages"][-1]["content"] == "say right"
+
+
 def test_commands_are_completed_and_paths_offered_wherever_they_stand(person: Person) -> None:
     person.talk(turn("Never."), say="/rewind 1")
     person.see("There is no message to go back to yet.")
@@ -262,11 +329,8 @@ def test_commands_are_completed_and_paths_offered_wherever_they_stand(person: Pe
 
 
 def test_what_is_attached_is_said_and_what_is_not_is_too(person: Person) -> None:
-    (person.folder / "sub").mkdir()
-    person.talk(turn("Read."), say="Compare @a.txt, @b.txt with @nothere.txt and @sub/ for @ada ")
-    seen = person.see(
-        "Attached: a.txt, b.txt", "@nothere.txt is not a file here", "@sub/ is a folder", "Read.", without="@ada is"
-    )
+    person.talk(turn("Read."), say="Compare @a.txt, @b.txt with @nothere.txt for @ada ")
+    seen = person.see("Attached: a.txt, b.txt", "@nothere.txt is not a file here", "Read.", without="@ada is")
     assert "@a.txt is" not in seen
 
 

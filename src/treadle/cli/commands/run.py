@@ -9,7 +9,7 @@ import msgspec
 
 from treadle import Agent, Goal, GoalWork, Message, Session, UnknownSession, load_goal, open_session
 from treadle.cli.exits import UsageError
-from treadle.cli.guidance import check_given, guidance_of, message_of, read_task
+from treadle.cli.guidance import Attached, check_given, guidance_of, message_of, read_task
 from treadle.cli.input.commands import CancelOptions, GoalOptions, ResumeOptions, RunOptions, TaskOptions
 from treadle.cli.input.places import absolute, same_journal
 from treadle.cli.input.settings import Settings, settings_of
@@ -61,7 +61,7 @@ def run(options: RunOptions, terminal: Terminal) -> int:
     agent = make_agent(settings, settings.model, options=options, snapshots=snapshots_of(settings))
     for warning in idle_rules(agent.unmatched_rules()):
         terminal.say(warning)
-    attached = [Path(file) for file in options.attached]
+    attached = [Attached(Path(file)) for file in options.attached]
     task = message_of(read_task(options.task, terminal), attached, settings.root)
     return asyncio.run(start(agent, task, settings=settings, options=options, terminal=terminal))
 

@@ -29,7 +29,8 @@ from treadle import (
     known_facts,
     open_session,
 )
-from treadle.cli.guidance import commands_of, guidance_of, mentioned, message_of, named_in, not_attached
+from treadle.cli.exits import UsageError
+from treadle.cli.guidance import Attached, commands_of, guidance_of, mentioned, message_of, not_attached
 from treadle.cli.input.commands import ChatOptions
 from treadle.cli.input.places import rules_file
 from treadle.cli.input.rules import save_rule
@@ -326,7 +327,7 @@ class Chat:
         self._work: asyncio.Task[None] | None = None
         self._queued = Queued(face)
         self._is_leaving = False
-        self._attached = [Path(file) for file in options.attached]
+        self._attached = [Attached(Path(file)) for file in options.attached]
         """Files that go along with the first message."""
         self._shell_output = ""
         """What `!` commands wrote since the last message: they are sent with the next one."""
@@ -606,8 +607,12 @@ class Chat:
         root = self.settings.root
         attached, ran = self._attached, self._shell_output
         files = [*mentioned(text, root), *attached]
+        try:
+            task = message_of(self._with_shell(text), files, root)
+        except UsageError:
+            self.face.prefill(text)
+            raise
         self._attached = []
-        task = message_of(self._with_shell(text), files, root)
         self._shell_output = self.note = ""
         agent = await self.acting()
         if not is_shown:
@@ -624,11 +629,9 @@ class Chat:
                 self._attached, self._shell_output = attached, ran
             raise
 
-    def _say_what_is_attached(self, text: str, files: list[Path]) -> None:
+    def _say_what_is_attached(self, text: str, files: list[Attached]) -> None:
         if files:
-            self.face.tell(
-                f"Attached: {', '.join(one_line(named_in(file, self.settings.root), 200) for file in files)}"
-            )
+            self.face.tell(f"Attached: {', '.join(one_line(file.shown(self.settings.root), 200) for file in files)}")
         for note in not_attached(text, self.settings.root):
             self.face.tell(f"note: {note}")
 

@@ -18,7 +18,7 @@ commands that build, test and check it, where things are, and the conventions th
 seen in its files, in at most 60 lines. If there is an AGENTS.md, correct and complete it instead of replacing it.
 """
 REVIEW = """Review {what}. Read what the changed lines depend on before you judge them. Report faults, the worst first: where it is \
-(file and line), what goes wrong and in which case, and how to mend it. Leave out matters of taste. Change nothing. If you find no fault, say so.
+(file and line), what goes wrong and in which case, and how to fix it. Leave out matters of taste. Change nothing. If you find no fault, say so.
 """
 
 # --- Own shell: a line that a person runs with `!`, in their own shell and with their own permissions. Nobody is asked:

@@ -14,21 +14,24 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from itertools import islice
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, Protocol, TextIO
 
 from prompt_toolkit.application import Application, get_app
 from prompt_toolkit.application.run_in_terminal import run_in_terminal
 from prompt_toolkit.buffer import Buffer
-from prompt_toolkit.completion import CompleteEvent, Completer, Completion
+from prompt_toolkit.completion import CompleteEvent, Completer, Completion, ThreadedCompleter
+from prompt_toolkit.cursor_shapes import ModalCursorShapeConfig
 from prompt_toolkit.data_structures import Size
 from prompt_toolkit.document import Document
-from prompt_toolkit.filters import Condition, is_searching
+from prompt_toolkit.enums import EditingMode
+from prompt_toolkit.filters import Condition, is_searching, vi_insert_mode
 from prompt_toolkit.formatted_text import ANSI, StyleAndTextTuples, to_formatted_text
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.input import create_input
 from prompt_toolkit.input.ansi_escape_sequences import ANSI_SEQUENCES
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.key_binding.vi_state import InputMode
 from prompt_toolkit.keys import Keys
 from prompt_toolkit.layout import BufferControl, ConditionalContainer, FormattedTextControl, HSplit, Layout, Window
 from prompt_toolkit.layout.containers import AnyContainer
@@ -38,6 +41,7 @@ from prompt_toolkit.output.vt100 import Vt100_Output
 from prompt_toolkit.styles import Style
 from prompt_toolkit.widgets import SearchToolbar
 
+from treadle import folder_files
 from treadle.cli.output.terminal import Terminal, pager_command, show_in_pager
 from treadle.cli.output.text import printable
 from treadle.cli.terminal.board import Board, CallView, Group, Item, Note, Said
@@ -166,10 +170,22 @@ def learn_shift_enter() -> None:
         ANSI_SEQUENCES[form] = Keys.ControlJ
 
 
+def keys_of_readline(environment: Mapping[str, str]) -> EditingMode:
+    """Return the keys that a person has chosen for all programs with readline, by `set editing-mode vi` in their inputrc."""
+    place = environment.get("INPUTRC") or Path(environment.get("HOME", "/"), ".inputrc")
+    try:
+        text = Path(place).read_text(errors="replace")
+    except OSError:
+        return EditingMode.EMACS
+    chosen = re.findall(r"(?im)^[ \t]*set[ \t]+editing-mode[ \t]+(vi|emacs)\b", text)
+    return EditingMode.VI if chosen and chosen[-1].lower() == "vi" else EditingMode.EMACS
+
+
 def bindings(screen: Desk) -> KeyBindings:
     """Return what the keys do, beside the usual ones of a line editor."""
     keys, burst = KeyBindings(), _Burst()
     _typing(keys, screen, burst)
+    _writing_elsewhere(keys, screen)
     _acting(keys, screen)
     _answering(keys, screen, burst)
     return keys
@@ -216,8 +232,22 @@ def _typing(keys: KeyBindings, screen: Desk, burst: _Burst) -> None:
             buffer.start_completion(select_first=True)
 
 
+def _writing_elsewhere(keys: KeyBindings, screen: Desk) -> None:
+    is_writing = Condition(lambda: screen.dialog is None or isinstance(screen.dialog, Dialog))
+
+    @keys.add("c-g", filter=is_writing & ~is_searching)
+    @keys.add("c-x", "c-e", filter=is_writing & ~is_searching)
+    def open_editor(event: KeyPressEvent) -> None:
+        buffer, out = screen.buffer, event.app.output
+        buffer.text = screen.pastes.whole(buffer.text)  # in an editor the note of a paste would be sent as it is
+        out.write_raw(EXTENDED_KEYS_OFF)
+        buffer.open_in_editor().add_done_callback(lambda _: out.write_raw(EXTENDED_KEYS_ON))
+
+
 def _acting(keys: KeyBindings, screen: Desk) -> None:  # noqa: C901 - one small function for each key
-    @keys.add("escape", filter=~is_searching)
+    is_text_of_vi = Condition(lambda: bool(screen.buffer.text) and screen.dialog is None) & vi_insert_mode
+
+    @keys.add("escape", filter=~is_searching & ~is_text_of_vi)
     def interrupt(event: KeyPressEvent) -> None:
         if screen.dialog is not None:
             screen.dialog.back()
@@ -431,11 +461,12 @@ class Screen:
         self.buffer = Buffer(
             multiline=True,
             history=entered_before(history, self.pastes),
-            completer=completer,
+            completer=ThreadedCompleter(completer),
             complete_while_typing=Condition(self._completes),
             on_text_insert=lambda _: self._note_typing(),
             on_text_changed=lambda _: None if self._dialog is None else self._dialog.typed(self.buffer.text),
         )
+        self.buffer.tempfile_suffix = ".md"  # for the editor: it is Markdown
         self._search = SearchToolbar()
         self.app: Application[int] = self._application()
 
@@ -497,8 +528,11 @@ class Screen:
             default_color_depth=ColorDepth.from_env(),
             enable_cpr=False,  # an answer that comes late would be read as keys
         )
+        mode = keys_of_readline(os.environ)
         app: Application[int] = Application(
             layout=self._layout(),
+            editing_mode=mode,
+            cursor=ModalCursorShapeConfig() if mode is EditingMode.VI else None,
             key_bindings=bindings(self),
             style=_STYLE,
             full_screen=False,
@@ -600,6 +634,7 @@ class Screen:
 
     async def choose(self, title: str, options: Sequence[Option]) -> int | None:
         kept, self.buffer.text = self.buffer.text, ""
+        self.app.vi_state.input_mode = InputMode.INSERT
         self._dialog = picker = Picker(title, options, self)
         self.refresh()
         try:
@@ -637,13 +672,14 @@ class Screen:
         if self.buffer.history.get_strings()[-1:] != [text]:
             self.buffer.history.append_string(text)
         self.buffer.reset()
+        self.app.vi_state.input_mode = InputMode.INSERT
         self.typed_at = float("-inf")  # that sentence is whole
         self._entries.put_nowait(Typed(self.pastes.whole(text)))
 
     def _completes(self) -> bool:
         """Whether what may be meant is shown while a person types: a command, or a path in whatever place."""
         before = self.buffer.document.text_before_cursor
-        return self._dialog is None and (before[:1] == "/" or re.search(r"(?<!\S)@\S*\Z", before[-300:]) is not None)
+        return self._dialog is None and (before[:1] == "/" or _AT.search(before[-300:]) is not None)
 
     def _note_typing(self) -> None:
         self.typed_at = self._loop.time()
@@ -771,10 +807,14 @@ async def _awaited(waited: Awaitable[None]) -> None:
 # --- Completing: what completes while a person types: `/` commands and `@` paths. Reads folders, and no file.
 
 _MAX_NAMES = 1000
+_MOST_FOUND = 100
+_FRESH_SECONDS = 10.0
+"""After so long the files of the folder are listed again."""
+_AT = re.compile(r'(?<!\S)@("[^"\n]*|[^\s"]*)\Z')
 
 
 class Completing(Completer):
-    """Completes `/` commands and `@` paths.
+    """Completes `/` commands and `@` paths: those that begin like what is typed, have it in their name, or have its letters in their order.
 
     Args:
         commands: What each command does, by its name without `/`.
@@ -783,6 +823,8 @@ class Completing(Completer):
     def __init__(self, commands: Mapping[str, str], root: Path) -> None:
         self._commands = commands
         self._root = root
+        self._known: Sequence[str] = ()
+        self._known_at = float("-inf")
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
         """Yield what the word before the cursor may become."""
@@ -791,19 +833,59 @@ class Completing(Completer):
             for name, says in self._commands.items():
                 if name.startswith(before[1:]):
                     yield Completion(f"/{name}", -len(before), display_meta=says)
-            return
-        word = re.split(r"\s", before)[-1]
-        if word.startswith("@"):
-            for path in self._paths(word[1:]):
-                yield Completion(path, 1 - len(word))
+        elif (word := _AT.search(before)) is not None:
+            typed = word[1].lstrip('"')
+            for path in islice(self._found(typed), _MOST_FOUND):
+                yield Completion(f'"{path}"' if " " in path else path, -len(word[1]), display=path)
 
-    def _paths(self, typed: str) -> Iterator[str]:
+    def _found(self, typed: str) -> Iterable[str]:
+        """Return paths, the likeliest first. What git ignores is offered only where its folder is written out."""
+        if typed.startswith(("/", ".")):
+            return self._below(typed)
+        return matching(typed, self._paths()) or self._below(typed)
+
+    def _paths(self) -> Sequence[str]:
+        if time.monotonic() - self._known_at > _FRESH_SECONDS:
+            files = folder_files(self._root)
+            folders = {
+                f"{parent}/" for file in files for parent in map(str, PurePosixPath(file).parents) if parent != "."
+            }
+            self._known, self._known_at = sorted([*files, *folders]), time.monotonic()
+        return self._known
+
+    def _below(self, typed: str) -> Iterator[str]:
         folder, slash, start = typed.rpartition("/")
         try:
-            with os.scandir(self._root / folder) as found:
+            with os.scandir(self._root / f"{folder}{slash}") as found:
                 entries = sorted(islice(found, _MAX_NAMES), key=lambda one: (one.name.startswith("."), one.name))
         except (OSError, ValueError):
             return
         for one in entries:
             if one.name.startswith(start) and (start.startswith(".") or not one.name.startswith(".")):
                 yield f"{folder}{slash}{one.name}" + ("/" if one.is_dir() else "")
+
+
+def matching(typed: str, paths: Sequence[str]) -> list[str]:
+    """Return the paths that what is typed may mean, the likeliest first. Of nothing, those of the top.
+
+    Example:
+        >>> matching("scr", ["docs/describing.md", "src/screen.py", "src/"])
+        ['src/screen.py', 'docs/describing.md']
+        >>> matching("srsc", ["src/screen.py", "docs/a.md"])
+        ['src/screen.py']
+    """
+    wanted = typed.casefold()
+    literal = [(_rank(wanted, path.casefold()), path) for path in paths if wanted in path.casefold()]
+    if literal or not wanted:
+        return [path for rank, path in sorted(literal) if wanted or rank[0] == 0]
+    letters = re.compile(".*?".join(map(re.escape, wanted.replace(" ", ""))))
+    found = [(one.end() - one.start(), len(path), path) for path in paths if (one := letters.search(path.casefold()))]
+    return [path for *_, path in sorted(found)]
+
+
+def _rank(wanted: str, path: str) -> tuple[int, bool, int]:
+    """Return how far a path is from what is wanted: its beginning, the beginning of its name, within its name, elsewhere."""
+    name = path.rstrip("/").rpartition("/")[2]
+    if path.startswith(wanted) and "/" not in path[len(wanted) :].rstrip("/"):
+        return 0, path.startswith("."), len(path) if wanted else 0
+    return 1 if name.startswith(wanted) else 2 if wanted in name else 3, path.startswith("."), len(path)
