@@ -44,6 +44,7 @@ __all__ = [
     "remember",
     "scrubbed",
     "secrets_of_address",
+    "settled_length",
     "shown_error",
     "without_known",
 ]

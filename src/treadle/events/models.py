@@ -73,6 +73,8 @@ class ModelFinished(Event, frozen=True, kw_only=True, tag="model.finished"):
     """The provider's id of the response; empty where it has none."""
     response_model: str = ""
     """The exact name of the model that answered, as the provider says; empty where it does not."""
+    interrupted: bool = False
+    """Whether somebody cancelled the run in the middle of the response: the message is what had come by then, none of whose calls started late."""
 
 
 class ModelFailed(Event, frozen=True, kw_only=True, tag="model.failed"):

@@ -33,6 +33,26 @@ def test_a_response_streams_to_the_screen_before_it_ends(person: Person) -> None
     person.leave()
 
 
+def test_an_answer_that_esc_interrupts_stays_on_the_screen_and_is_in_the_next_request(person: Person) -> None:
+    turns = [
+        Turn(text="First words of it. And the rest of it.", pieces=4, gate="g", hold_after_pieces=2),
+        Turn(text="Fine."),
+    ]
+    with MockProvider(turns).in_thread() as provider:
+        person.talk_to(provider, say="Tell me")
+        person.see("First", "Esc interrupts")
+        person.press("esc")
+        seen = person.see("The answer was interrupted here.", "Interrupted.", without="Esc interrupts")
+        assert seen.count("First word") == 1
+        person.say("Go on")
+        person.see("Fine.")
+        asked = str(provider.requests[1].body)
+    assert "First word" in asked
+    assert "the answer above was interrupted before it was complete" in asked
+    assert "the rest of it" not in asked
+    person.leave()
+
+
 @pytest.mark.row("X02")
 def test_each_call_is_shown_with_its_arguments_its_outcome_and_its_result(person: Person) -> None:
     script = person.script(

@@ -154,8 +154,8 @@ def write_answer(text: str, terminal: Terminal) -> None:
 
 
 def _is_answer(event: ModelFinished) -> bool:
-    """Whether a response is meant for the person: it calls nothing, or was the last that a limit left."""
-    return event.closing or not event.message.calls
+    """Whether a response is meant for the person: it calls nothing and was not interrupted, or was the last that a limit left."""
+    return event.closing or not (event.interrupted or event.message.calls)
 
 
 def _answer_of(report: dict[str, Any], *, has_answer: bool) -> str:

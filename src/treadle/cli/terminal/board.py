@@ -315,7 +315,8 @@ class Board:
         self._has_shown_text = False
         for call in event.message.calls:
             self._view(call)
-        return [*shown, *self._group()]
+        cut = [Note("The answer was interrupted here. The model keeps what came of it.", "warn")]
+        return [*shown, *(cut if event.interrupted and has_text else []), *self._group()]
 
     def _broken(self, event: ModelDiscarded | ModelFailed) -> list[Item]:
         had_text = self._has_shown_text or bool(self.text)

@@ -20,8 +20,8 @@ from treadle.engine.tool_calls import refusals
 from treadle.engine.tool_calls.calls import Proposal
 from treadle.engine.tool_calls.early import EarlyCalls
 from treadle.errors import ContextOverflow, IncompleteStream, ModelError, shown
-from treadle.events import ModelFailed, ModelFinished, ModelStarted
-from treadle.messages import Finish
+from treadle.events import MessageAdded, ModelFailed, ModelFinished, ModelStarted
+from treadle.messages import Finish, user_message
 from treadle.ports import (
     BoundDriver,
     ModelEnd,
@@ -96,21 +96,20 @@ class Proposer:
             if error is None and self._interrupt.stop is None:
                 proposal = self._proposal(response, closing=closing)
                 return await self._looked_at(proposal) if self._hooks.sees_responses else proposal
-            following = await self._following(request, need, error, await self._failed(error, response))
-            if isinstance(following, Stop):
+            following = await self._following(request, need, error, response)
+            if not isinstance(following, tuple):
                 return following
             need, request = following
         assert self._interrupt.stop is not None  # nothing else keeps a request from being made
         return self._interrupt.stop
 
     async def _following(
-        self, request: ModelRequest, need: RequestNeed, error: ModelError | None, stop: Stop | None
-    ) -> tuple[RequestNeed, ModelRequest | None] | Stop:
-        """Return what is asked after a request that failed, or why nothing is.
-
-        Args:
-            stop: Why the same is not asked again; None where it is.
-        """
+        self, request: ModelRequest, need: RequestNeed, error: ModelError | None, response: ResponseCollector
+    ) -> tuple[RequestNeed, ModelRequest | None] | Proposal | Stop:
+        """Return what is asked after a request whose response is not whole, what is kept of that, or why nothing is asked."""
+        if (kept := self._interrupted(response, closing=need.closing)) is not None:
+            return await self._kept(kept)
+        stop = await self._failed(error, response)
         if stop is None:
             need = _again(need, "retry")
             return need, await self._requests.make(self._model, need)
@@ -217,6 +216,25 @@ class Proposer:
         if (stop := ignored_choice_stop(finished, self._ledger.state.messages, tool_choice)) is not None:
             return stop
         return unstarted_calls_stop(end.finish, cut_before=run.cut_in_calls, allowed=MAX_CONTINUATIONS)
+
+    # --- one that somebody has interrupted
+
+    def _interrupted(self, response: ResponseCollector, *, closing: bool) -> ModelFinished | None:
+        """Return what a response had brought before somebody cancelled the run. One that a limit or a fault cuts off is discarded."""
+        stop = self._interrupt.stop
+        is_wish = stop is not None and stop.reason is StopReason.CANCELLED
+        return response.interrupted(closing=closing) if is_wish else None
+
+    async def _kept(self, finished: ModelFinished) -> Proposal | Stop:
+        """Keep what had come: words are recorded with a mark, and calls get their results, which say that the run was stopped."""
+        stop = self._interrupt.stop
+        assert stop is not None
+        self._reservations.settle(finished.usage, finished.cost)
+        if finished.message.calls:
+            return Proposal(finished=finished, calls=finished.message.calls, tool_choice="auto")
+        mark = f"A note from the runtime: the answer above was interrupted before it was complete. {stop.message}"
+        await self._ledger.record(finished, MessageAdded(message=user_message(mark), source="runtime"))
+        return stop
 
     # --- a failed one
 

@@ -39,7 +39,7 @@ from treadle.ports import (
     ThinkingDelta,
     told_counted,
 )
-from treadle.redaction import shown_error
+from treadle.redaction import settled_length, shown_error
 from treadle.stops import Stop
 
 __all__ = ["CallNames", "Collected", "ResponseCalls", "ResponseCollector"]
@@ -50,6 +50,9 @@ __all__ = ["CallNames", "Collected", "ResponseCalls", "ResponseCollector"]
 LONGEST_ID = 256
 """What is kept as the server sent it: it goes back to that server unchanged. An adapter writes it anew where its dialect takes less."""
 
+
+_MOST_OF_A_SECRET = 16
+"""Characters. What is shorter than that of a key is of no use."""
 
 _Action: TypeAlias = tuple[str, bytes]
 _Identity: TypeAlias = tuple[str, str, bytes]
@@ -237,6 +240,7 @@ class ResponseCollector:
         self._cost: Decimal | None = Decimal(0)
         # What the server has sent of the response that is under way.
         self._text_pieces = Pieces()
+        self._thought_pieces = Pieces()
         self._called: list[ToolCall] = []
         self._counted: Usage | None = None  # what the server had counted when we cut it off
 
@@ -327,6 +331,7 @@ class ResponseCollector:
     async def _set_aside(self, part: ResponseSetAside) -> bool:
         """Count a response that is not the step's own message. Return whether the driver may not ask again."""
         self._text_pieces.clear()
+        self._thought_pieces.clear()
         self._called.clear()
         parts = tuple(map(encodable_part, part.parts))
         usage = whole_usage(part.usage, self.request, parts)
@@ -379,11 +384,11 @@ class ResponseCollector:
         is_first = self._first_at is None
         if is_first:
             self._first_at = self._ledger.clock.monotonic()
-        self._text_pieces.add(text)
+        is_text = type(part) is TextDelta
+        (self._text_pieces if is_text else self._thought_pieces).add(text)
         self.has_emitted = True
         if not self._ledger.subscribers:
             return False
-        is_text = type(part) is TextDelta
         delta = ModelDelta(step=self.step, text=text) if is_text else ModelDelta(step=self.step, thinking=text)
         self._ledger.publish(delta)
         return is_first
@@ -437,6 +442,32 @@ class ResponseCollector:
             first_token_seconds=None if first_at is None else round(first_at - begun, 6),
         )
 
+    def interrupted(self, *, closing: bool) -> ModelFinished | None:
+        """Return the event of what a response had brought when somebody cancelled the run; None where that was no word and no call.
+
+        Thoughts are left out: no vendor takes back half of one, nor one without its proof.
+        """
+        if self.end is not None:  # it arrived in the same moment
+            parts = self.collected(self.end).parts
+        else:
+            said = _without_half_a_secret("".join(self._text_pieces))
+            parts = self._calls.collect([Text(said)] if said.strip() else [], cut=(), unnamed=()).parts
+        if not any(isinstance(part, ToolCall) or (isinstance(part, Text) and part.text.strip()) for part in parts):
+            return None
+        usage, cost = self.used(None)
+        assert usage is not None  # something was said
+        return ModelFinished(
+            step=self.step,
+            message=Message(role="assistant", parts=parts, origin=self._model.name),
+            usage=usage,
+            cost=format_cost(cost),
+            attempt=self.attempt,
+            closing=closing,
+            turns=self._turns if self.end is not None else self._turns + 1,
+            duration_seconds=round(self._ledger.clock.monotonic() - self._begun, 6),
+            interrupted=True,
+        )
+
     def used(self, error: ModelError | None) -> tuple[Usage | None, Decimal | None]:
         """Return what a failed attempt has used and what it costs; None for what nobody knows.
 
@@ -447,13 +478,20 @@ class ResponseCollector:
         used = self._counted if error is None else error.usage
         if used is None and not has_begun:
             return (self._usage, self._cost) if self._turns else (None, None)
-        said = [Text("".join(self._text_pieces))] if self._text_pieces else []
+        pieces = [*self._text_pieces, *self._thought_pieces]
+        said = [Text("".join(pieces))] if pieces else []
         ours = estimate(self.request, (*said, *self._called))
         usage = whole_usage(used, self.request, (*said, *self._called))
         if usage.output_tokens < ours.output_tokens and (said or self._called):  # counted before the model spoke
             usage = msgspec.structs.replace(usage, output_tokens=ours.output_tokens, estimated=True)
         price = self._model.price if error is None or error.price is None else error.price
         return self._usage + usage, add_costs(self._cost, cost_of(price, usage))
+
+
+def _without_half_a_secret(text: str) -> str:
+    """Return a text that was cut off, without an end that may be the larger part of a secret: half of one is not recognised as one."""
+    settled = settled_length(text)
+    return text if len(text) - settled < _MOST_OF_A_SECRET else text[:settled]
 
 
 def _text(parts: tuple[Part, ...]) -> str:
