@@ -151,3 +151,39 @@ def test_the_price_of_the_configuration_holds_for_a_script_too(treadle):
     report = treadle.json("run", *flags, "--json", "Greet", code=0)
 
     assert report["cost"] == "5"
+
+
+def test_a_value_is_set_in_the_persons_own_file_and_all_else_of_it_stays(treadle):
+    configure(treadle.home, '# mine\nmode = "ask"  # old\n\n[budget]\nmax_model_turns = 7\n\n[guards]\n')
+    for key, value in {
+        "mode": "accept-edits", "budget.max_total_cost": "0.5", "model": "demo", "tools": '["read", "grep"]', "profiles.qa.mode": "plan"
+    }.items():  # fmt: skip
+        treadle("config", "set", key, value, code=0)
+
+    assert (treadle.home / "config.toml").read_text() == (
+        '# mine\nmode = "accept-edits"\nmodel = "demo"\ntools = ["read", "grep"]\n\n'
+        "[budget]\nmax_model_turns = 7\nmax_total_cost = 0.5\n\n[guards]\n\n"
+        '[profiles.qa]\nmode = "plan"\n'
+    )
+    assert treadle.json("config", "show", "--json", code=0)["max_total_cost"]["value"] == "0.5"
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "says"),
+    [
+        ("mode", "brave", "'mode' must be one of"),
+        ("modle", "demo", "unknown key 'modle'"),
+        ("api_key", "sk-1234567890", "Keys are never in a configuration"),
+        ("model", "opnai:gpt-5", "Did you mean"),
+        ("budget.max_model_turns", "many", "max_model_turns"),
+        ("a b", "1", "is not a key of the configuration"),
+        ("allow", '["x"]', "Change the file in an editor"),
+    ],
+)
+def test_a_value_that_the_file_may_not_have_is_refused_and_the_file_stays(treadle, key, value, says):
+    before = 'mode = "plan"\nallow = [\n  "deploy",\n]\n'
+    configure(treadle.home, before)
+
+    assert says in treadle("config", "set", key, value, code=2).stderr
+    assert [one.name for one in treadle.home.iterdir()] == ["config.toml"]
+    assert (treadle.home / "config.toml").read_text() == before

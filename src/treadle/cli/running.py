@@ -50,6 +50,7 @@ from treadle import (
 )
 from treadle.cli.exits import EXIT_NOT_STORED, UsageError, exit_code
 from treadle.cli.guidance import guidance_of, skill_tools, surroundings_of
+from treadle.cli.input.keys import key_for
 from treadle.cli.input.options import Options
 from treadle.cli.input.places import absolute, same_journal, same_world
 from treadle.cli.input.rules import rule_sets
@@ -462,6 +463,7 @@ def make_agent(
         resolve_model(
             absolute_model(model),
             base_url=settings.base_url,
+            api_key=key_for(model),
             price=settings.price,
             facts=settings.facts,
             options=settings.model_options,

@@ -17,7 +17,7 @@ from treadle.sandboxes.own import config_folder, state_folder
 
 __all__ = ["is_reached", "private_places"]
 
-_STATE = ("journal.db", "processes", "history")
+_STATE = ("journal.db", "processes", "history", "keys.json")
 _PASSED = (".cache", ".Trash")
 """Folders of a home with much in them, and nothing that is looked for."""
 _MOVED = ((".config/", "XDG_CONFIG_HOME"), (".local/share/", "XDG_DATA_HOME"), (".local/state/", "XDG_STATE_HOME"))
@@ -52,7 +52,7 @@ def _state(environment: Mapping[str, str]) -> list[str]:
     """Return the state of Treadle; where one folder holds its configuration, too, just the state: commands may run skills."""
     folder = state_folder(environment)
     if folder != config_folder(environment):
-        return [str(folder)]
+        return [str(folder), str(config_folder(environment) / "keys.json")]
     return [one.path for one in entries_of(str(folder)) if one.name.startswith(_STATE)]
 
 

@@ -1,5 +1,6 @@
 """What is set up here: `treadle budgets`, `permissions`, `describe` and `config`, each value with where it comes from."""
 
+import os
 import re
 from collections import Counter
 from decimal import Decimal
@@ -7,13 +8,14 @@ from typing import Any
 
 import msgspec
 
-from treadle import Budget, Limit, Session, Tool, file_tools, shell_tool, writing_tools
+from treadle import Budget, Limit, Session, Tool, file_tools, known_facts, shell_tool, writing_tools
 from treadle.cli.exits import UsageError
 from treadle.cli.guidance import Guidance, guidance_of
 from treadle.cli.input.commands import BudgetsOptions, ConfigOptions, DescribeOptions, PermissionsOptions
 from treadle.cli.input.config import LIMIT_WORDS
 from treadle.cli.input.options import Mode, Options
-from treadle.cli.input.places import shown_address, shown_journal
+from treadle.cli.input.places import shown_address, shown_journal, user_config
+from treadle.cli.input.saving import save_value
 from treadle.cli.input.settings import Settings, config_schema, settings_of
 from treadle.cli.output.terminal import Terminal, json_line
 from treadle.cli.output.text import one_line, shown_json, shown_name
@@ -289,7 +291,11 @@ def _show(name: str, value: Any, indent: str, terminal: Terminal) -> None:
 
 
 def config(options: ConfigOptions, terminal: Terminal) -> int:
-    """Show the configuration as it holds for these flags."""
+    """Show the configuration as it holds for these flags, or set a value of the person's file."""
+    if options.action == "set":
+        return _set(options, terminal)
+    if options.key is not None:
+        raise UsageError(f"treadle config {options.action} takes no KEY. To set a value: treadle config set KEY VALUE")
     if options.action == "schema":
         terminal.data(config_schema())
         return 0
@@ -305,6 +311,17 @@ def config(options: ConfigOptions, terminal: Terminal) -> int:
         return 0
     for name, value in values.items():
         terminal.line(f"{name:<28} {json_line(value).rstrip():<24} ({origins[name]})")
+    return 0
+
+
+def _set(options: ConfigOptions, terminal: Terminal) -> int:
+    if options.key is None or options.value is None:
+        raise UsageError("treadle config set needs a key and a value, such as: treadle config set model openai:gpt-5")
+    path = user_config(os.environ)
+    if options.key == "model":
+        known_facts(options.value)  # raises for a name that no vendor has
+    value = save_value(path, options.key, options.value)
+    terminal.line(f"{options.key} = {json_line(value).rstrip()} in {path}")
     return 0
 
 

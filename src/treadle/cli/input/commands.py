@@ -412,14 +412,19 @@ class DescribeOptions(RunningOptions, frozen=True, kw_only=True):
 
 
 class ConfigOptions(RunningOptions, frozen=True, kw_only=True):
-    """Show the configuration, and where each value comes from."""
+    """Show the configuration and where each value comes from, or set a value in your own file."""
 
     command = "config"
     code = "showing.config"
     action: Annotated[
-        Literal["show", "schema"],
-        Argument("action", "show: every value and where it comes from; schema: the JSON Schema of the file"),
+        Literal["show", "schema", "set"],
+        Argument(
+            "action",
+            "show: every value and where it comes from; schema: the JSON Schema of the file; set: KEY VALUE in your own file",
+        ),
     ] = "show"
+    key: Annotated[str | None, Argument("KEY", "with set: the name, such as model or budget.max_total_cost")] = None
+    value: Annotated[str | None, Argument("VALUE", "with set: the value")] = None
     shows_origin: Annotated[bool, Flag("--origin", "show where each value comes from (always on)")] = True
 
 

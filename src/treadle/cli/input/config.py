@@ -178,7 +178,7 @@ class Layer(Profile, frozen=True, kw_only=True):
 # --- Page: the values of one TOML file, each read as what it must be, and the line to blame where it is not.
 
 _INSTEAD = {
-    "api_key": "Keys are never in a file: set the vendor's variable, such as OPENAI_API_KEY.",
+    "api_key": "Keys are never in a configuration: set the vendor's variable, such as OPENAI_API_KEY.",
     "permissions": "Write `allow`, `ask` and `deny` at the top of the file, outside any table.",
 }
 """What people write in files of other programs, and what they do here."""

@@ -12,6 +12,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
 
+import msgspec
+
 from treadle import (
     Agent,
     Approval,
@@ -60,6 +62,7 @@ from treadle.cli.terminal.faces import (
 )
 from treadle.cli.terminal.prompts import run_line
 from treadle.cli.terminal.slash import carry_out, must_wait
+from treadle.cli.terminal.starting import chosen_model, with_only_key
 from treadle.cli.tool_sources import found_subagents, load_tools
 from treadle.events import AnyEvent, MessageAdded, ModelFinished, RunFinished, RunPaused, ToolFinished, ToolsetFailed
 from treadle.ports import Journal
@@ -813,11 +816,24 @@ async def talk(
     Raises:
         TreadleError: The session, the model, its key or a tool is wrong; nothing was asked then.
     """
-    chat = Chat(face, journal, settings=settings, options=options, terminal=terminal, examine=examine)
-    _ = chat.agent  # what is wrong is reported before anything is shown
-    await chat.open(session_id)
+    settings, says = with_only_key(settings)
+
+    async def begun(settings: Settings) -> Chat:
+        chat = Chat(face, journal, settings=settings, options=options, terminal=terminal, examine=examine)
+        _ = chat.agent  # what is wrong is reported before anything is shown
+        await chat.open(session_id)
+        return chat
+
+    chat = None if settings.model is None else await begun(settings)
     async with face.opened():
+        if chat is None:
+            model = await chosen_model(face, settings)
+            if model is None:
+                return 0
+            chat = await begun(msgspec.structs.replace(settings, model=model))
         await _greet(chat, face)
+        if says:
+            face.tell(says)
         face.rest()
         code = await chat.run(options.task)
     if chat.session.messages:

@@ -13,7 +13,7 @@ from treadle.cli.output.text import one_line, one_record
 from treadle.cli.terminal.drawing import Drawing
 from treadle.cli.terminal.faces import Answer, Option, Question, Scope, asker_of, choices_of, is_plan, kept_by
 
-__all__ = ["Dialog", "Picker"]
+__all__ = ["Dialog", "Picker", "Secret"]
 
 _QUIET_SECONDS = 0.6
 """After so long without a key, what a person types answers the question, and is not the end of another sentence."""
@@ -351,9 +351,9 @@ class Picker:
         if text.isdecimal() and len(self._options) < 10 and 1 <= int(text) <= len(self._options):
             self._give(int(text) - 1)
         pattern = re.compile(".*?".join(map(re.escape, text.casefold().replace(" ", ""))))
-        self._found = [
-            at for at, one in enumerate(self._options) if pattern.search(f"{one.label} {one.says}".casefold())
-        ]
+        found = [at for at, one in enumerate(self._options) if pattern.search(f"{one.label} {one.says}".casefold())]
+        # Names that have the letters together come first: `demo` means demo, and not "DeepSeek, from platform...".
+        self._found = sorted(found, key=lambda at: text.casefold() not in self._options[at].label.casefold())
         self._at = 0
 
     def accept(self, text: str) -> None:
@@ -370,6 +370,45 @@ class Picker:
     def _give(self, place: int | None) -> None:
         if not self.answer.done():
             self.answer.set_result(place)
+
+
+class Secret:
+    """A secret that a person enters. Its future `answer` has it; None where they leave without one."""
+
+    def __init__(self, title: str, screen: Desk) -> None:
+        self.answer: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
+        self._title = title
+        self._screen = screen
+
+    sign = "key> "
+    is_choosing = False
+
+    def drawn(self) -> str:
+        """Return what is asked for. The input line shows a star for each character."""
+        return self._screen.drawing.lines([self._title], style="bold").rstrip("\n")
+
+    def choose(self, key: str) -> None:
+        """Do nothing: no single key answers."""
+
+    def change_mode(self) -> None:
+        """Do nothing: no mode answers."""
+
+    def move(self, by: int) -> None:
+        """Do nothing: there is one line."""
+
+    def typed(self, text: str) -> None:
+        """Do nothing until it is whole."""
+
+    def accept(self, text: str) -> None:
+        """Take what was entered."""
+        if not self.answer.done():
+            self.answer.set_result(text.strip() or None)
+
+    def back(self) -> None:
+        """End without it."""
+        self.accept("")
+
+    interrupt = back
 
 
 def _parted(text: str) -> tuple[str, ...]:

@@ -263,6 +263,10 @@ class Face(Protocol):
         """Let the person choose one of several things; return its place, None where they leave without a choice."""
         ...
 
+    async def secret(self, title: str) -> str | None:
+        """Have the person enter a secret, which is neither shown nor kept; None where they leave without one."""
+        ...
+
     def watch(self, board: Board | None) -> None:
         """Show what still changes on a board, until another one or None is given."""
         ...

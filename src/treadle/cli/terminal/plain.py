@@ -4,6 +4,7 @@ import asyncio
 import json
 import signal
 import sys
+import termios
 import threading
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -186,6 +187,19 @@ class Lines:
             return None
         finally:
             self._answers = None
+
+    async def secret(self, title: str) -> str | None:
+        self._terminal.line(title)
+        self._answers = asyncio.Queue()
+        before = termios.tcgetattr(0)
+        hidden = [*before[:3], before[3] & ~termios.ECHO, *before[4:]]
+        termios.tcsetattr(0, termios.TCSADRAIN, hidden)
+        try:
+            return ((await self._asked("key> ")) or "").strip() or None
+        finally:
+            termios.tcsetattr(0, termios.TCSADRAIN, before)
+            self._answers = None
+            self._terminal.write("\n")
 
     def _show_asked(self, question: Question) -> None:
         """Show what a call would do: a change as a diff, a command with all that it would start, anything else as its arguments."""

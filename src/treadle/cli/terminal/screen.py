@@ -36,6 +36,7 @@ from prompt_toolkit.keys import Keys
 from prompt_toolkit.layout import BufferControl, ConditionalContainer, FormattedTextControl, HSplit, Layout, Window
 from prompt_toolkit.layout.containers import AnyContainer
 from prompt_toolkit.layout.dimension import Dimension
+from prompt_toolkit.layout.processors import ConditionalProcessor, PasswordProcessor
 from prompt_toolkit.output import ColorDepth
 from prompt_toolkit.output.vt100 import Vt100_Output
 from prompt_toolkit.styles import Style
@@ -45,7 +46,7 @@ from treadle import folder_files
 from treadle.cli.output.terminal import Terminal, pager_command, show_in_pager
 from treadle.cli.output.text import printable
 from treadle.cli.terminal.board import Board, CallView, Group, Item, Note, Said
-from treadle.cli.terminal.dialog import Dialog, Picker
+from treadle.cli.terminal.dialog import Dialog, Picker, Secret
 from treadle.cli.terminal.drawing import Drawing
 from treadle.cli.terminal.faces import (
     Answer,
@@ -154,7 +155,7 @@ class Desk(Protocol):
     pastes: Pastes
 
     @property
-    def dialog(self) -> Dialog | Picker | None: ...
+    def dialog(self) -> Dialog | Picker | Secret | None: ...
 
     @property
     def is_busy(self) -> bool: ...
@@ -450,7 +451,7 @@ class Screen:
         self._terminal = terminal
         self._entries: asyncio.Queue[Entry] = asyncio.Queue()
         self._board: Board | None = None
-        self._dialog: Dialog | Picker | None = None
+        self._dialog: Dialog | Picker | Secret | None = None
         self._ticker: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
         self._is_after_calls = False
@@ -644,6 +645,17 @@ class Screen:
             self.fill(kept)
             self.refresh()
 
+    async def secret(self, title: str) -> str | None:
+        kept, self.buffer.text = self.buffer.text, ""
+        self._dialog = asked = Secret(title, self)
+        self.refresh()
+        try:
+            return await asked.answer
+        finally:
+            self._dialog = None
+            self.fill(kept)
+            self.refresh()
+
     def fill(self, text: str) -> None:
         """Put a text into the input line, in place of what is there."""
         self.buffer.text = text
@@ -655,7 +667,7 @@ class Screen:
         return max(self._size() - 5, 1)
 
     @property
-    def dialog(self) -> Dialog | Picker | None:
+    def dialog(self) -> Dialog | Picker | Secret | None:
         """The question that waits; None without one."""
         return self._dialog
 
@@ -730,7 +742,10 @@ class Screen:
         return size.rows
 
     def _layout(self) -> Layout:
-        control = BufferControl(self.buffer, search_buffer_control=self._search.control, preview_search=True)
+        hiding = ConditionalProcessor(PasswordProcessor(), Condition(lambda: isinstance(self._dialog, Secret)))
+        control = BufferControl(
+            self.buffer, input_processors=[hiding], search_buffer_control=self._search.control, preview_search=True
+        )
         entry = Window(
             control,
             wrap_lines=True,

@@ -1,0 +1,139 @@
+"""Keys: the vendors that a newcomer may choose, and their keys: in the environment, the system's keyring, or a file of the person's own.
+
+A key is never in a project, and never in the configuration.
+"""
+
+import os
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+
+import msgspec
+
+from treadle.cli.exits import UsageError
+from treadle.cli.input.places import user_config
+from treadle.cli.input.trust import read_own, write_own
+
+__all__ = ["VENDORS", "KeyVendor", "key_for", "save_key"]
+
+_SERVICE = "treadle"
+"""Under this name the keyring has them."""
+
+
+class KeyVendor(msgspec.Struct, frozen=True, kw_only=True):
+    """A vendor whose models need a key."""
+
+    name: str
+    """What stands before the colon of its models' names."""
+    label: str
+    variables: tuple[str, ...]
+    """Variables of the environment that may hold the key."""
+    model: str
+    """The model of it that people usually take for code."""
+    page: str
+    """Where a person gets a key."""
+
+    def is_set(self, environment: Mapping[str, str]) -> bool:
+        """Whether the environment has its key."""
+        return any(environment.get(one) for one in self.variables)
+
+
+VENDORS = (
+    KeyVendor(
+        name="anthropic",
+        label="Anthropic",
+        variables=("ANTHROPIC_API_KEY",),
+        model="anthropic:claude-sonnet-4-5",
+        page="https://console.anthropic.com/settings/keys",
+    ),
+    KeyVendor(
+        name="openai",
+        label="OpenAI",
+        variables=("OPENAI_API_KEY",),
+        model="openai:gpt-5",
+        page="https://platform.openai.com/api-keys",
+    ),
+    KeyVendor(
+        name="gemini",
+        label="Google Gemini",
+        variables=("GEMINI_API_KEY", "GOOGLE_API_KEY"),
+        model="gemini:gemini-2.5-pro",
+        page="https://aistudio.google.com/apikey",
+    ),
+    KeyVendor(
+        name="deepseek",
+        label="DeepSeek",
+        variables=("DEEPSEEK_API_KEY",),
+        model="deepseek:deepseek-chat",
+        page="https://platform.deepseek.com/api_keys",
+    ),
+)
+
+
+def key_for(model: str, environment: Mapping[str, str] = os.environ) -> str | None:
+    """Return the stored key of a model's vendor; None where the environment has one, or nothing is stored.
+
+    Raises:
+        UsageError: The file of keys can be read by others.
+    """
+    name = model.partition(":")[0]
+    vendor = next((one for one in VENDORS if one.name == name.removesuffix("-chat")), None)
+    if vendor is None or vendor.is_set(environment):
+        return None
+    return _in_keyring(vendor.name) or _in_file(environment).get(vendor.name)
+
+
+def save_key(vendor: KeyVendor, key: str, environment: Mapping[str, str] = os.environ) -> str:
+    """Store a key, and return where.
+
+    Raises:
+        UsageError: It cannot be stored.
+    """
+    if _put_in_keyring(vendor.name, key):
+        return "the system's keyring"
+    path = _place(environment)
+    write_own(path, msgspec.json.encode({**_in_file(environment), vendor.name: key}))
+    return f"{path}, readable by you alone"
+
+
+def _place(environment: Mapping[str, str]) -> Path:
+    return user_config(environment).with_name("keys.json")
+
+
+def _in_file(environment: Mapping[str, str]) -> dict[str, str]:
+    path = _place(environment)
+    content = read_own(path)
+    if content is None:
+        return {}
+    if path.stat().st_mode & 0o077:
+        raise UsageError(f"{path} holds keys and can be read by others. Run: chmod 600 {path}")
+    try:
+        return msgspec.json.decode(content, type=dict[str, str])
+    except msgspec.MsgspecError as exc:
+        raise UsageError(f"{path} is damaged: {exc}. Move it away, and enter your keys again.") from exc
+
+
+def _in_keyring(name: str) -> str | None:
+    if find_spec("keyring") is None:
+        return None
+    import keyring  # noqa: PLC0415 - an extra, which a start with a key in the environment does without
+    from keyring.errors import KeyringError  # noqa: PLC0415 - as above
+
+    try:
+        found: str | None = keyring.get_password(_SERVICE, name)
+    except KeyringError:  # such as a machine without a desktop: the file has the keys
+        return None
+    return found
+
+
+def _put_in_keyring(name: str, key: str) -> bool:
+    if find_spec("keyring") is None:
+        return False
+    import keyring  # noqa: PLC0415 - as above
+    from keyring.errors import KeyringError  # noqa: PLC0415 - as above
+
+    try:
+        keyring.set_password(_SERVICE, name, key)
+    except KeyringError:
+        return False
+    return True
