@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -453,6 +454,9 @@ class _Place(msgspec.Struct, kw_only=True):
 
     folder: Path
     setup: Setup
+    held: AsyncExitStack
+    """Its session, and the toolsets that stay open from prompt to prompt."""
+    session: Session
     work: Work | None = None
     running: asyncio.Task[RunResult] | None = None
 
@@ -477,6 +481,8 @@ class TreadleAgent:
                 place.work.leave()
         while self._tasks:
             await asyncio.wait(self._tasks)
+        for place in self._places.values():
+            await place.held.aclose()
 
     # --- what the editor asks
 
@@ -502,16 +508,14 @@ class TreadleAgent:
         raise _wrong("No authentication is needed: keys come from the environment.")
 
     async def new_session(self, cwd: str, mcp_servers: list[Any] | None = None, **_: Any) -> NewSessionResponse:
-        place = self._placed(cwd, mcp_servers)
-        async with open_session(self._editor.journal) as session:
-            if self._editor.mode is not None:
-                await session.set_mode(self._editor.mode, by=self._editor.by)  # type: ignore[arg-type]  # one of its literals
-            self._places[session.id] = place
-            await self._offer_commands(session.id)
-            mode = session.mode
-            return NewSessionResponse(
-                session_id=session.id, modes=mode_state(mode), config_options=config_options(mode)
-            )
+        place = await self._placed(cwd, mcp_servers, None)
+        session = place.session
+        if self._editor.mode is not None:
+            await session.set_mode(self._editor.mode, by=self._editor.by)  # type: ignore[arg-type]  # one of its literals
+        self._places[session.id] = place
+        await self._offer_commands(session.id)
+        mode = session.mode
+        return NewSessionResponse(session_id=session.id, modes=mode_state(mode), config_options=config_options(mode))
 
     async def load_session(
         self, cwd: str, session_id: str, mcp_servers: list[Any] | None = None, **_: Any
@@ -555,6 +559,7 @@ class TreadleAgent:
             place.work.cancel()
         if place.running is not None:
             await asyncio.wait({place.running})
+        await place.held.aclose()
 
     async def _is_known(self, session_id: str) -> bool:
         known = await self._editor.journal.sessions()
@@ -564,18 +569,22 @@ class TreadleAgent:
         """Open a session of the journal; return its mode."""
         if not await self._is_known(session_id):
             raise acp.RequestError.resource_not_found(session_id)
-        place = self._placed(cwd, servers)
+        place = await self._placed(cwd, servers, session_id)
+        session = place.session
         if (open_already := self._places.get(session_id)) is not None:
             place.work, place.running = open_already.work, open_already.running
-        async with self._opened(session_id) as session:
-            for update in history(session.messages, place.folder) if shows_history else ():
-                await self._client.session_update(session_id, update)
-            if todos := session.state.facts.values.get("todos"):
-                await self._client.session_update(session_id, plan_of(todos))
-            self._places[session_id] = place
-            await self._offer_commands(session_id)
-            await session.approvals()  # looks into the inbox: a change of the mode may lie there since the last run
-            return str(session.mode)
+            if open_already.work is None:
+                await open_already.held.aclose()
+            else:
+                place.held.push_async_callback(open_already.held.aclose)
+        for update in history(session.messages, place.folder) if shows_history else ():
+            await self._client.session_update(session_id, update)
+        if todos := session.state.facts.values.get("todos"):
+            await self._client.session_update(session_id, plan_of(todos))
+        self._places[session_id] = place
+        await self._offer_commands(session_id)
+        await session.approvals()  # looks into the inbox: a change of the mode may lie there since the last run
+        return str(session.mode)
 
     async def list_sessions(self, cwd: str | None = None, cursor: str | None = None, **_: Any) -> ListSessionsResponse:
         """List what an editor can load, the last changed first: sessions that have worked in a folder. One page at a time."""
@@ -622,23 +631,23 @@ class TreadleAgent:
             raise acp.RequestError.invalid_request(
                 {"details": "A prompt of this session is under way. Cancel it first."}
             )
-        async with self._opened(session_id) as session:
-            one = Prompted(self._editor, self._client, session, place.folder)
-            place.work = Work(place.setup, session, see=one.see, ask=one.ask, by=self._editor.by)
-            task = task_of(prompt)
-            is_resumed = isinstance(task, str) and task.strip() == _RESUME
-            is_resumed = is_resumed or await _answered(session, task, self._editor.by)
-            running = asyncio.create_task(place.work.resume() if is_resumed else place.work.start(task))
-            self._tasks.add(running)
-            place.running = running
-            try:
-                result = await asyncio.shield(running)
-            except TreadleError as error:
-                raise acp.RequestError(-32603, self._editor.redact(str(error))) from error
-            finally:
-                await asyncio.wait({running})  # the session stays open until all is recorded
-                self._tasks.discard(running)
-                place.work = place.running = None
+        await place.session.refresh()  # another program may have continued it since
+        one = Prompted(self._editor, self._client, place.session, place.folder)
+        place.work = Work(place.setup, place.session, see=one.see, ask=one.ask, by=self._editor.by)
+        task = task_of(prompt)
+        is_resumed = isinstance(task, str) and task.strip() == _RESUME
+        is_resumed = is_resumed or await _answered(place.session, task, self._editor.by)
+        running = asyncio.create_task(place.work.resume() if is_resumed else place.work.start(task))
+        self._tasks.add(running)
+        place.running = running
+        try:
+            result = await asyncio.shield(running)
+        except TreadleError as error:
+            raise acp.RequestError(-32603, self._editor.redact(str(error))) from error
+        finally:
+            await asyncio.wait({running})  # the session stays open until all is recorded
+            self._tasks.discard(running)
+            place.work = place.running = None
         if said := explanation(result, self._editor.approve):
             await self._client.session_update(session_id, acp.update_agent_message_text(self._editor.redact(said)))
         return PromptResponse(stop_reason=stop_of(result))
@@ -655,19 +664,24 @@ class TreadleAgent:
             raise _wrong(f"Session {session_id!r:.80} was not opened here: load it first.")
         return self._places[session_id]
 
-    def _placed(self, cwd: str, servers: list[Any] | None) -> _Place:
+    async def _placed(self, cwd: str, servers: list[Any] | None, session_id: str | None) -> _Place:
+        folder, setup = self._set_up(cwd, servers)
+        held = AsyncExitStack()
+        session = await held.enter_async_context(self._opened(session_id))
+        agent = await held.enter_async_context(setup.agent.open(session=session, in_background=True))
+        setup = msgspec.structs.replace(setup, agent=agent, origin={**setup.origin, "served_by": _SERVED_BY})
+        return _Place(folder=folder, setup=setup, held=held, session=session)
+
+    def _set_up(self, cwd: str, servers: list[Any] | None) -> tuple[Path, Setup]:
         folder = Path(cwd)
         if not folder.is_absolute() or not folder.is_dir():
             raise _wrong(f"cwd must be the absolute path of a folder; got {cwd!r:.200}.")
         try:
-            setup = self._editor.setup(folder, tuple(servers_of(servers)))
+            return folder, self._editor.setup(folder, tuple(servers_of(servers)))
         except ConfigurationError as error:
             raise acp.RequestError(-32603, self._editor.redact(str(error))) from error
-        return _Place(
-            folder=folder, setup=msgspec.structs.replace(setup, origin={**setup.origin, "served_by": _SERVED_BY})
-        )
 
-    def _opened(self, session_id: str) -> Any:
+    def _opened(self, session_id: str | None) -> Any:
         return open_session(self._editor.journal, id=session_id, on_store_failure="degrade")
 
     async def _offer_commands(self, session_id: str) -> None:

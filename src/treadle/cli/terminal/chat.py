@@ -322,7 +322,7 @@ class Chat:
         self.code = 0
         self._agent: Agent | None = None
         self._acting: Agent | None = None
-        """The same with its toolsets open, as long as the session; None until then, and after a change of the model."""
+        """The same with its toolsets open, as long as the session; None until then."""
         self._open_tools = AsyncExitStack()
         self._stack = AsyncExitStack()
         self._board: Board | None = None
@@ -450,9 +450,7 @@ class Chat:
             ConfigurationError: As `agent`.
         """
         if self._acting is None:
-            agent = self.agent
-            await self._open_tools.aclose()
-            opening = agent.open(session=self.session, in_background=True)
+            opening = self.agent.open(session=self.session, in_background=True)
             self._acting = await self._open_tools.enter_async_context(opening)
         return self._acting
 
@@ -468,7 +466,8 @@ class Chat:
         except TreadleError:
             self.model, self._agent = before
             raise
-        self._acting = None
+        if self._acting is not None:  # what is open stays open
+            self._acting = self._acting.replace(model=self.agent.model)
         self.stand()
 
     # --- what the person does
