@@ -4,8 +4,10 @@ import asyncio
 import json
 import signal
 import subprocess
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import acp
@@ -95,6 +97,20 @@ def said(text: str) -> list[Any]:
 def ends(treadle: Any) -> list[str]:
     lines = treadle("sessions", "export", "--last", code=0).stdout.splitlines()
     return [str(one["reason"]) for one in map(json.loads, lines) if one.get("type") == "run.finished"]
+
+
+async def test_a_server_is_started_once_for_the_prompts_of_a_session(treadle: Any):
+    raw = Path(__file__).parents[1] / "toolsets" / "mcp_raw_server.py"
+    treadle("mcp", "add", "raw", "--", sys.executable, "-S", "-E", str(raw), str(treadle.folder), code=0)
+    model = treadle.script("two.json", [{"text": "One."}, {"text": "Two."}])
+    async with connected(treadle, Editor("allow_once"), "-m", model) as agent:
+        session = await agent.new_session(cwd=str(treadle.folder), mcp_servers=[])
+        for _ in range(2):
+            done = await agent.prompt(session_id=session.session_id, prompt=said("Go on."))
+            assert done.stop_reason == "end_turn"
+
+    lines = (treadle.folder / "log").read_text().splitlines()
+    assert sum(line.startswith("started") for line in lines) == 1
 
 
 @pytest.mark.row("E-ACP")

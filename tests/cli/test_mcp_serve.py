@@ -4,8 +4,10 @@ import asyncio
 import json
 import signal
 import subprocess
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -252,6 +254,22 @@ async def test_an_answer_that_comes_too_late_is_asked_for_anew(paying: Any):
 
 
 @pytest.mark.row("E-MCP-SERVE")
+async def test_a_server_that_the_agent_uses_is_started_once_for_all_tasks(treadle: Any):
+    raw = Path(__file__).parents[1] / "toolsets" / "mcp_raw_server.py"
+    treadle("mcp", "add", "raw", "--", sys.executable, "-S", "-E", str(raw), str(treadle.folder), code=0)
+    model = treadle.script(
+        "echo.json", [{"calls": [{"name": "mcp__raw__echo", "arguments": {"text": "hello"}}]}, {"text": "Done."}]
+    )
+    async with client(treadle, "-m", model, "--allow", "mcp__raw__echo") as session:
+        for _ in range(2):
+            done = await session.call_tool("run_task", {"task": "Say hello"})
+            assert "Done." in done.content[0].text
+
+    lines = (treadle.folder / "log").read_text().splitlines()
+    assert sum(line.startswith("started") for line in lines) == 1
+    assert lines[-1] == "end of input"
+
+
 async def test_a_conversation_continues_in_its_session(treadle: Any):
     treadle.script("two.json", [{"text": "One."}])
     async with client(treadle, "-m", "script:two.json") as session:

@@ -14,9 +14,12 @@ import pytest
 
 from treadle import Agent, ConfigurationError, RunResult, Tool, allow, mcp_server, open_session
 from treadle.events import AnyEvent, ToolsetFailed
+from treadle.journals.memory import MemoryJournal
 from treadle.ports import ToolsetContext
 from treadle.testing import ScriptedModel, call, text
 from treadle.tools import JsonObject, ToolContext
+from treadle.workers import Worker, submit
+from treadle.workers import result as wait_for_result
 
 RAW = Path(__file__).with_name("mcp_raw_server.py")
 
@@ -279,6 +282,24 @@ async def test_a_closed_agent_and_another_event_loop_are_refused_with_the_way_ou
             await asyncio.to_thread(opened.run_sync, "Go")
     with pytest.raises(ConfigurationError, match="toolsets are closed"):
         await opened.run("Go")
+
+
+async def test_a_worker_that_is_given_an_opened_agent_opens_nothing_for_its_sessions():
+    counter = Counter()
+    model = ScriptedModel([call("count"), text("one"), call("count"), text("two")])
+    journal = MemoryJournal()
+
+    async with Agent(model, name="clerk", tools=[counter]).open() as opened:
+        worker = Worker(journal, [opened], concurrency=1)
+        running = asyncio.create_task(worker.run())
+        for _ in range(2):
+            session_id = await submit(journal, "clerk", "Count")
+            assert (await wait_for_result(journal, session_id)).completed
+        worker.stop()
+        await running
+        assert counter.count == 2
+
+    assert counter.log == ["opening", "closed"]
 
 
 async def test_an_opened_agent_describes_itself_as_before():

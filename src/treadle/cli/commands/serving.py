@@ -8,8 +8,8 @@ import os
 import re
 import secrets
 import signal
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, closing, contextmanager
 from functools import partial
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from treadle import ScriptedDriver, Tool, Toolset, serve
+from treadle import Agent, McpTools, ScriptedDriver, Shared, Tool, Toolset, serve
 from treadle.cli.exits import UsageError
 from treadle.cli.input.commands import AcpOptions, McpOptions, MockOptions
 from treadle.cli.input.places import same_journal
@@ -131,8 +131,8 @@ async def _serve(
     agent: "serve.Setup | None",
     offered: tuple[Tool, ...],
 ) -> int:
-    async with opened(settings.journal) as journal:
-        offer = _offer(options, settings, terminal, journal=journal, agent=agent, offered=offered)
+    async with opened(settings.journal) as journal, _lasting(agent) as lasting:
+        offer = _offer(options, settings, terminal, journal=journal, agent=lasting, offered=offered)
         if options.http_port is not None:
             await _serve_http(offer, options.http_port, terminal, asks_token=not options.has_no_token)
             return 0
@@ -140,6 +140,19 @@ async def _serve(
             terminal.progress("Serving MCP on standard input and output.")
             await serve.serve_mcp(offer, wire, version=version("treadle"))
     return 0
+
+
+@asynccontextmanager
+async def _lasting(setup: "serve.Setup | None") -> AsyncGenerator["serve.Setup | None"]:
+    """Keep the MCP servers of an agent open as long as it is served. Its other toolsets keep something by session: each run opens them."""
+    if setup is None or not any(isinstance(toolset, McpTools) for toolset in setup.agent.toolsets):
+        yield setup
+        return
+    toolsets = [Shared(one) if isinstance(one, McpTools) else one for one in setup.agent.toolsets]
+    holder = Agent("demo", tools=[one for one in toolsets if isinstance(one, Shared)])  # it never runs
+    async with holder.open(in_background=True):
+        agent = setup.agent.replace(tools=[*setup.agent.tools, *toolsets])
+        yield msgspec.structs.replace(setup, agent=agent)
 
 
 async def _serve_http(offer: "serve.Offer", port: int, terminal: Terminal, *, asks_token: bool) -> None:
