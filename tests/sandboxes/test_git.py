@@ -159,6 +159,67 @@ def test_git_is_lifted_to_make_a_repository(tmp_path: Path):
 
 
 @needs_bwrap
+@pytest.mark.row("D-PROTECTED")
+@pytest.mark.parametrize(
+    "line",
+    [
+        "git config core.fsmonitor 'touch {ran}; true'",
+        "printf '[core] fsmonitor = touch {ran}' >> .git/config",
+        "printf '[core]\\n\\tfsmonitor\\\\\\n = touch {ran}\\n' >> .git/config",
+        "printf '%01000000d\\n[core]\\n\\tfsmonitor = touch {ran}\\n' 0 | sed '1s/^/#/' >> .git/config",
+        "printf '#!/bin/sh\\ntouch {ran}' > .git/hooks/post-index-change; chmod +x .git/hooks/post-index-change",
+        "cp -r .git evil; git -C evil config core.fsmonitor 'touch {ran}; true'; rm -r .git; echo 'gitdir: evil' > .git",
+    ],
+)
+def test_a_new_repository_that_has_git_start_a_program_is_set_aside(tmp_path: Path, line: str):
+    (tmp_path / "w").mkdir()
+    done = confined(tmp_path / "w", f"git init -q; {line.format(ran=tmp_path / 'ran')}", "git")
+    subprocess.run(["git", "-C", str(tmp_path / "w"), "status"], capture_output=True, check=False)
+
+    assert not (tmp_path / "ran").exists()
+    assert str(tmp_path / "w/.git") in [one.target for one in done.refused]
+
+
+@needs_bwrap
+@pytest.mark.row("D-PROTECTED")
+def test_a_commit_of_the_person_writes_through_no_link_that_a_command_has_made(project: Path, tmp_path: Path):
+    (tmp_path / "outside").mkdir()
+    for name in ("message", "log", "fetched"):
+        (tmp_path / "outside" / name).write_text("plain\n")
+    links = {"COMMIT_EDITMSG": "message", "logs/HEAD": "log", "FETCH_HEAD": "fetched", "logs/refs/heads": "."}
+    line = "; ".join(f"rm -rf .git/{name}; ln -s {tmp_path}/outside/{to} .git/{name}" for name, to in links.items())
+    done = confined(project, line, "git")
+    git(project, "commit", "-q", "--allow-empty", "-m", "evil")
+    git(project, "fetch", "-q", ".", "HEAD")
+
+    assert {one.read_text() for one in (tmp_path / "outside").iterdir()} == {"plain\n"}
+    assert sorted(one.name for one in (tmp_path / "outside").iterdir()) == ["fetched", "log", "message"]
+    assert {one.target for one in done.refused} == {str(project / ".git" / name) for name in links}
+
+
+@needs_bwrap
+@pytest.mark.row("D-PROTECTED")
+@pytest.mark.parametrize("command", ["rebase", "cherry-pick"])
+@pytest.mark.parametrize("strategy", ["x/../evil", "evil", "ort/../x/../evil"])
+def test_a_person_continues_no_rebase_with_a_program_that_a_command_has_named(
+    project: Path, tmp_path: Path, command: str, strategy: str
+):
+    state = {"rebase": "rebase-merge", "cherry-pick": "sequencer"}[command]
+    script = f"""
+        for one in b main; do git switch -qc x$one main; echo $one > a.txt; git commit -qam $one; done; other=$(git rev-parse xb)
+        mkdir -p git-merge-x git-merge-ort .git/{state}; printf '#!/bin/sh\\ntouch {tmp_path}/ran' > evil; chmod +x evil; cd .git/{state}
+        git rev-parse HEAD | tee onto orig-head head > abort-safety; echo refs/heads/xmain > head-name; touch interactive done author-script
+        echo {strategy} > strategy; printf '[options]\\n\\tStrategy = {strategy}\\n' > opts
+        echo "pick $other b" > git-rebase-todo; printf "pick $(cat head) main\\npick $other b\\n" > todo
+    """
+    done = confined(project, script, "git")
+    subprocess.run(["git", "-C", str(project), command, "--continue"], capture_output=True, check=False)
+
+    assert not (tmp_path / "ran").exists()
+    assert {Path(one.target).name for one in done.refused} & {"strategy", "opts"}
+
+
+@needs_bwrap
 def test_a_pointer_that_a_command_makes_lifts_nothing_elsewhere(project: Path, tmp_path: Path):
     other = made(tmp_path / "other")
     before = files(other / ".git")

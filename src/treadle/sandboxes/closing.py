@@ -7,13 +7,18 @@ import os
 import re
 import stat
 
-__all__ = ["ClosedNames", "entries_of", "existing", "text_of"]
+__all__ = ["CONTINUED", "ClosedNames", "entries_of", "existing", "text_of"]
 
 _MOST_BYTES = 1_000_000
 _READING = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
-_TODO = "rebase-merge/git-rebase-todo"
-_RUNS = re.compile(r"^[ \t\r]*(x|exec)\b", re.MULTILINE)
-"""What has git run a program when a person continues a rebase."""
+_STRATEGY = r"(?:ort|recursive|resolve|octopus|ours|subtree)?[ \t]*$"
+CONTINUED = {
+    "rebase-merge/git-rebase-todo": re.compile(r"^[ \t\r]*(x|exec)\b", re.MULTILINE),
+    "rebase-merge/strategy": re.compile(rf"\A(?!{_STRATEGY})", re.MULTILINE),
+    "sequencer/opts": re.compile(rf"strategy[ \t]*=[ \t]*(?!{_STRATEGY})", re.MULTILINE | re.IGNORECASE),
+}
+"""What git reads when a person continues a rebase or picks more commits, and what in it has git run a program: a strategy is one of those of git,
+or the path of a program."""
 
 
 def entries_of(folder: str) -> "list[os.DirEntry[str]]":
@@ -53,7 +58,7 @@ class ClosedNames:
     Nothing can be mounted on a name that does not exist yet without leaving something there. So what has such a name is renamed, in its own
     folder, to a name that no other program looks for, with all that is in it. A link with such a name is made anew where it was replaced.
 
-    A `HEAD` counts where it makes a repository of its folder, and the list of a rebase where it has git run a program.
+    A `HEAD` counts where it makes a repository of its folder, and what a rebase is continued with where it has git run a program.
 
     Args:
         folders: The writable ones, from `/`, links resolved.
@@ -65,17 +70,19 @@ class ClosedNames:
         """The new path of each thing that was renamed, by its old one."""
         self._folders = sorted(folders, key=len, reverse=True)
         self._names = [*names]
+        self._added: set[str] = set()
         self._had = set(self._found())
         self._links = {one: os.readlink(one) for one in self._had if os.path.islink(one)}
         """Links that have such a name: nothing can be mounted on one."""
 
     def _found(self) -> "list[str]":
         """Return the paths of those names that something has now."""
-        return [one for one in existing(self._names) if _counts(one)]
+        return [one for one in existing(self._names) if one in self._added or _counts(one)]
 
     def add(self, names: "list[str]") -> None:
-        """Close more names, which nothing had when this was made."""
+        """Close more names, which nothing had when this was made. Each counts."""
         self._names += names
+        self._added.update(names)
 
     def __enter__(self) -> "ClosedNames":  # noqa: PYI034 - a program that is started often imports no typing
         return self
@@ -118,7 +125,8 @@ def _counts(path: str) -> bool:
     if name == "HEAD":
         has_own = os.path.isdir(f"{folder}/objects") and os.path.isdir(f"{folder}/refs")
         return has_own or os.path.lexists(f"{folder}/commondir")
-    return not path.endswith(f"/{_TODO}") or _RUNS.search(text_of(path)) is not None
+    runs = CONTINUED.get("/".join(path.split("/")[-2:]))
+    return runs is None or runs.search(text_of(path)) is not None
 
 
 def _rename(folder: str, parts: "list[str]", moved: "dict[str, str]") -> None:

@@ -14,12 +14,13 @@ import msgspec
 
 from treadle.errors import ConfigurationError, shown
 from treadle.fields import Documented, NamedOptions
-from treadle.sandboxes.closing import entries_of, existing, text_of
+from treadle.sandboxes.closing import CONTINUED, entries_of, existing, text_of
 from treadle.sandboxes.outside import (
     Identity,
     configured_names,
     git_folder_of,
     home_links,
+    is_new_repository,
     is_repository,
     linked_files,
     linked_repositories,
@@ -145,7 +146,7 @@ _KEPT_OF_GIT = (
     *UNDER_WAY,
 )
 """What stays read-only of a repository whose history may be written: who writes it has git run a program later."""
-_CLOSED_OF_GIT = ("hooks", "commondir", "config.worktree", "modules", "rebase-merge/git-rebase-todo")
+_CLOSED_OF_GIT = ("hooks", "commondir", "config.worktree", "modules", *CONTINUED)
 """Of these, what a command may not make."""
 _MOST_FOLDERS, _MOST_LOOKED_AT, _MOST_COVERED = 300, 200_000, 2_000
 _NO_PROJECTS = frozenset((".git", "node_modules", "__pycache__"))
@@ -195,6 +196,7 @@ class Places(msgspec.Struct, frozen=True, kw_only=True):
         gits = list(dict.fromkeys(one for git in trees.values() for one in _with_common(git)))
         if GIT in lifted and not gits:  # such as `git init`
             closed = tuple(one for one in closed if not one.endswith("/.git"))
+            trees = {one: f"{one}/.git" for one in own}
         if gits:
             held = [f"{git}/{name}" for git in gits for name in _KEPT_OF_GIT if about.protected]
             kept = tuple(one for one in (*kept, *held) if one not in gits and os.path.lexists(one))
@@ -211,9 +213,16 @@ class Places(msgspec.Struct, frozen=True, kw_only=True):
         others = {one: [other for other in self.writable if other != one] for one in self.writable}
         return [one for one in self.writable if _nearest(one, others[one]) <= _nearest(one, self.kept)]
 
-    def linked(self) -> set[str]:
-        """Return the `.git` of each folder that the index of these repositories names as one of its own: git enters it at `git status`."""
-        return {f"{tree}/{name}/.git" for tree, git in self.trees.items() for name in linked_repositories(git)}
+    def misleading(self) -> set[str]:
+        """Return what these repositories have that leads git out of them.
+
+        They are the `.git` of each folder that the index names as a repository of its own, which git enters at `git status`, links in the
+        directory of a repository, through which the next commit of the person would write, and a new repository that has git start programs.
+        """
+        inner = {f"{tree}/{name}/.git" for tree, git in self.trees.items() for name in linked_repositories(git)}
+        new = (one for one in self.trees.values() if one not in self.writable and os.path.lexists(one))
+        inner |= {one for one in new if not is_new_repository(one)}
+        return inner.union(*(_links_below(one) for git in self.trees.values() for one in _with_common(git)))
 
     def identities(self) -> dict[str, Identity]:
         """Return which file each protected file is now. A folder on which something is mounted stays what it is."""
@@ -335,6 +344,17 @@ def _with_common(own: str) -> list[str]:
     """Return the directory of a repository, and the one that it shares with others where it is that of a worktree."""
     shared = text_of(f"{own}/commondir").strip() if own else ""
     return [one for one in (own, os.path.realpath(Path(own, shared)) if shared else "") if one]
+
+
+def _links_below(git: str) -> Iterator[str]:
+    """Yield the links in the directory of a repository. Git makes none, and does not overwrite an object."""
+    left = [git]
+    while left:
+        for entry in entries_of(left.pop()):
+            if entry.is_symlink():
+                yield entry.path
+            elif _is_folder(entry) and not entry.path.startswith(f"{git}/objects/"):
+                left.append(entry.path)
 
 
 def _trees_of(folders: Sequence[str], cwd: str | None) -> dict[str, str]:

@@ -21,6 +21,7 @@ __all__ = [
     "configured_names",
     "git_folder_of",
     "home_links",
+    "is_new_repository",
     "is_repository",
     "linked_files",
     "linked_repositories",
@@ -281,6 +282,23 @@ def repository_of(folder: str) -> tuple[str, str] | None:
         if folder == (folder := os.path.dirname(folder)):
             return None
     return folder, own
+
+
+_NEW = re.compile(
+    r"""\s*(?:\[(?:core|extensions|user|(?:remote|branch)\ "[^"\\]*")\]
+    |(?:repositoryformatversion|filemode|bare|logallrefupdates|symlinks|ignorecase|precomposeunicode|objectformat
+    |name|email|url|fetch|remote|merge)[ \t]*=[^\\"\#;]*)?\s*""",
+    re.VERBOSE | re.IGNORECASE,
+)
+"""A line of the configuration that `git init` and `git clone` write."""
+
+
+def is_new_repository(own: str) -> bool:
+    """Whether the directory of a repository has git start nothing, as one that `git init` has made."""
+    text = text_of(f"{own}/config")
+    is_plain = len(text) < _MOST_CHARACTERS and all(map(_NEW.fullmatch, text.split("\n")))
+    has_hooks = any(not one.name.endswith(".sample") for one in entries_of(f"{own}/hooks"))
+    return os.path.isdir(own) and is_plain and not has_hooks and not os.path.lexists(f"{own}/commondir")
 
 
 def is_repository(folder: str) -> bool:

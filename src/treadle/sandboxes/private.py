@@ -6,6 +6,7 @@ import fnmatch
 import os
 import pwd
 import re
+import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import cache
@@ -65,8 +66,6 @@ def _homes(environment: Mapping[str, str]) -> set[str]:
 
 @cache
 def _listed() -> dict[str, list[str]]:
-    import tomllib  # noqa: PLC0415 - loaded with the first sandbox
-
     read = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
     return {name: " ".join(kinds.values()).split() for name, kinds in read.items()}
 

@@ -573,7 +573,7 @@ class _Confined:
 
     async def _run(self, command: Command, proxy: Proxy | None) -> ProcessResult:
         launch, about = self.launch(command, None if proxy is None else proxy.descriptor), self.confinement
-        before, linked = launch.places.identities(), launch.places.linked()
+        before, misleading = launch.places.identities(), launch.places.misleading()
         room = None if about.disk_bytes is None else Room(DiskUse(launch.places.writable, about.disk_bytes))
         with ClosedNames(launch.places.writable, launch.places.closed) as closed, self._groups() as joined:
             result = await run_until(
@@ -589,7 +589,7 @@ class _Confined:
                 descriptors=() if proxy is None else (proxy.descriptor,),
             )
             counted = limits_reached([*joined.values()])
-            closed.add([*(launch.places.linked() - linked)])
+            closed.add([*(launch.places.misleading() - misleading)])
         if room is not None and room.is_used_up:
             counted["disk"] = "disk_bytes"
             result = msgspec.structs.replace(result, timed_out=False)
